@@ -215,6 +215,102 @@ def nvfp4(factor: str, *, codes: str, inverse: bool) -> Method:
     return method
 
 
+NF4 = (
+    *(-1.0, -0.6961928009986877, -0.5250730514526367, -0.39491748809814453),
+    *(-0.28444138169288635, -0.18477343022823334, -0.09105003625154495, 0.0),
+    *(0.07958029955625534, 0.16093020141124725, 0.24611230194568634, 0.33791524171829224),
+    *(0.44070982933044434, 0.5626170039176941, 0.7229568362236023, 1.0),
+)
+FP4 = [size / 12 for size in (0, 0.0625, 8, 12, 4, 6, 2, 3)]
+
+
+def four_bits(kind: str, *, nested: bool = False, block: int = 64) -> Method:
+    """bitsandbytes: blocks of the flattened weight, two codes to a byte, the first in its upper
+    half."""
+    table = torch.tensor(NF4 if kind == "nf4" else [*FP4, *(-size for size in FP4)])
+
+    def method(weight: Tensor) -> Rounded:
+        blocks = weight.reshape(-1, block)
+        largest = blocks.abs().amax(1)
+        state = {"quant_type": kind, "blocksize": block, "dtype": "float32"}
+        state["shape"] = list(weight.shape)
+        stored = {"weight.absmax": largest, "weight.quant_map": table.clone()}
+        if nested:
+            offset, outer = float(largest.mean()), (largest - largest.mean()).abs().max()[None]
+            steps = torch.linspace(-1, 1, 256)
+            near = ((largest - offset)[:, None] / outer - steps).abs().argmin(1)
+            largest = steps[near] * outer + offset
+            stored |= {"weight.absmax": near.to(torch.uint8), "weight.nested_absmax": outer}
+            stored["weight.nested_quant_map"] = steps
+            state |= {"nested_blocksize": 256, "nested_offset": offset, "nested_dtype": "float32"}
+        codes = (blocks / largest[:, None])[..., None].sub(table).abs().argmin(-1)
+        flat = codes.flatten()
+        stored["weight"] = (flat[::2] << 4 | flat[1::2]).to(torch.uint8)[:, None]
+        text = torch.tensor(list(json.dumps(state).encode()), dtype=torch.uint8)
+        stored[f"weight.quant_state.bitsandbytes__{kind}"] = text
+        return stored, (table[codes] * largest[:, None]).view_as(weight)
+
+    return method
+
+
+def by_rows(codes: str, scale: str, *, most: float = 1.0, shape: tuple[int, ...] = (-1,)) -> Method:
+    """Bytes and the value of a row's largest code, divided by `most` in what they mean."""
+
+    def method(weight: Tensor) -> Rounded:
+        largest = weight.abs().amax(1, keepdim=True)
+        given = (largest / 127 * most).reshape(shape)
+        bytes_of = (weight / largest * 127).round().to(torch.int8)
+        return {codes: bytes_of, scale: given}, bytes_of * (given.reshape(-1, 1) / most)
+
+    return method
+
+
+def intx(group: int = 32) -> Method:
+    """TorchAO: signed codes of four bits in bytes, zeros beside scales."""
+
+    def method(weight: Tensor) -> Rounded:
+        groups = runs(weight.shape[1], group)
+        codes, scales, zeros, meant = on_grid(weight, groups, 4, False, torch.bfloat16)
+        stored = {"_weight_qdata": (codes - 8).to(torch.int8), "_weight_scale": scales}
+        return stored | {"_weight_zero_point": (zeros - 8).to(torch.int8)}, meant
+
+    return method
+
+
+def mxfp8() -> Method:
+    """8-bit floats in blocks of 32 and the exponents of their scales."""
+
+    def method(weight: Tensor) -> Rounded:
+        groups = weight.unflatten(1, (-1, 32))
+        exponents = torch.frexp(groups.abs().amax(-1) / 256).exponent
+        scales = torch.ldexp(torch.ones(exponents.shape), exponents)[..., None]
+        codes = (groups / scales).to(torch.float8_e4m3fn)
+        stored = {"weight": codes.flatten(1), "weight_scale": (exponents + 127).to(torch.uint8)}
+        return stored, (codes.float() * scales).flatten(1)
+
+    return method
+
+
+def mxfp4() -> Method:
+    """4-bit floats in blocks of 32 and the exponents of their scales."""
+    values = torch.tensor([0.0, 0.5, 1.0, 1.5, 2.0, 3.0, 4.0, 6.0])
+    table = torch.cat([values, -values])
+
+    def method(weight: Tensor) -> Rounded:
+        groups = weight.unflatten(1, (-1, 32))
+        exponents = torch.frexp(groups.abs().amax(-1) / 4).exponent
+        scales = torch.ldexp(torch.ones(exponents.shape), exponents)[..., None]
+        nearest = (groups / scales)[..., None].sub(table).abs().argmin(-1)
+        flat = nearest.flatten(1)
+        stored = {
+            "weight": (flat[:, ::2] | flat[:, 1::2] << 4).to(torch.uint8),
+            "weight_scale": (exponents + 127).to(torch.uint8),
+        }
+        return stored, (table[nearest] * scales).flatten(1)
+
+    return method
+
+
 def projections(name: str) -> bool:
     """Whether a tensor is that of a projection; checkpoints leave heads and tables as they are."""
     return name.endswith("_proj.weight")

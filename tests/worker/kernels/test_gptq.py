@@ -72,12 +72,18 @@ def test_blocks_are_the_same_numbers(bits: int, group: int, symmetric: bool, kin
     assert torch.equal(blocks.dequantise(), made.dequantise())
 
 
-def test_there_are_none_of_other_groups_scales_or_codes() -> None:
+def test_scales_that_are_no_half_precision_numbers_are_kept_beside_bytes() -> None:
+    fine = weight(4, symmetric=True)
+    for scales in (fine.scales.float() / 3, fine.scales.bfloat16() * 1e6):
+        made = replace(fine, scales=scales)
+        blocks = made.blocks()
+        assert blocks is not None and blocks.kind == "int8_float"
+        assert torch.equal(blocks.dequantise(), made.dequantise())
+
+
+def test_there_are_none_of_other_groups_or_codes() -> None:
     assert weight(4, 16).blocks() is None
     assert weight(4, act_order=True).blocks() is None
-    fine = weight(4, symmetric=True)
-    assert replace(fine, scales=fine.scales.float() / 3).blocks() is None
-    assert replace(fine, scales=fine.scales.bfloat16() * 1e6).blocks() is None
     wide = weight(8)
     assert replace(wide, zeros=torch.zeros_like(wide.zeros)).blocks() is None
 

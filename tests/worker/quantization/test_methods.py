@@ -36,13 +36,8 @@ NAMES = [
 """What others know."""
 ROWS = {
     "marlin": ["F03.11"],
-    "bitsandbytes": ["F03.12", "F03.13"],
     "experts_int8": ["F03.16"],
-    "mxfp8": ["F03.18"],
-    "modelopt_mxfp8": ["F03.24"],
-    "torchao": ["F03.27"],
     "petit_nvfp4": ["F03.28"],
-    "quark": ["F03.29"],
     "fp_quant": ["F03.30"],
     "exl3": ["F03.31"],
 }
@@ -150,7 +145,7 @@ def test_a_refused_checkpoint_is_refused_before_it_is_read(tmp_path: Path) -> No
     tiny_models.save_checkpoint(tmp_path, "LlamaForCausalLM")
     (tmp_path / "model.safetensors").unlink()
     given = json.loads((tmp_path / "config.json").read_text())
-    given["quantization_config"] = {"quant_method": "bitsandbytes", "load_in_4bit": True}
+    given["quantization_config"] = {"quant_method": "hqq", "nbits": 4}
     (tmp_path / "config.json").write_text(json.dumps(given))
-    with pytest.raises(ModelError, match="quantised with bitsandbytes, which Baton cannot load"):
+    with pytest.raises(ModelError, match="quantised with hqq, which Baton cannot load"):
         load_model(tmp_path, BuildContext(torch.device("cpu"), torch.float32))

@@ -17,6 +17,7 @@ from tests.support.quantized_checkpoints import SIZES, answers_alike
 METHODS = {
     "FP8": quantized_checkpoints.fp8(static="input_scale"),
     "FP8_PER_CHANNEL_PER_TOKEN": quantized_checkpoints.fp8((1, 0)),
+    "FP8_PB_WO": quantized_checkpoints.fp8((128, 128)),
     "NVFP4": quantized_checkpoints.nvfp4("weight_scale_2", codes="weight", inverse=False),
 }
 
@@ -26,6 +27,7 @@ METHODS = {
     [
         pytest.param("FP8", marks=pytest.mark.row("F03.20")),
         pytest.param("FP8_PER_CHANNEL_PER_TOKEN", marks=pytest.mark.row("F03.21")),
+        pytest.param("FP8_PB_WO", marks=pytest.mark.row("F03.22")),
         pytest.param("NVFP4", marks=pytest.mark.row("F03.23")),
     ],
 )

@@ -21,6 +21,7 @@ from baton_worker.kernels.quantized_weights import BlockQuantized, UnreadWeight
 
 BITS = (2, 3, 4, 8)
 """Of a code."""
+_FLOAT_SCALED = "int8_float"
 _PLAIN, _SHIFTED = ("int4", "int8"), "int4_offset"
 """Kinds of blocks whose codes have their zeros subtracted, and the one that keeps both."""
 
@@ -135,18 +136,18 @@ class GptqWeight:
 
     def blocks(self) -> BlockQuantized | None:
         """The same numbers in blocks for the CPU kernels, converted as rows are read; None if no
-        kind fits: groups that are not whole blocks, or scales that are not half-precision
-        numbers."""
+        kind fits: groups that are not whole blocks. Bytes hold codes whose scales are not
+        half-precision numbers."""
         count, depth = len(self.scales), self.shape[1]
-        scales, kind = self.scales.half(), self._kind()
+        kind = self._kind()
         run, rest = divmod(depth, count)
         runs = torch.arange(depth, device=self.groups.device) // max(run, 1)
         if kind is None or rest or run % KINDS[kind].group:
             return None
         if not torch.equal(runs, self.groups.long()):
             return None
-        if not torch.equal(scales.float(), self.scales.float()):
-            return None
+        if not torch.equal(self.scales.half().float(), self.scales.float()):
+            kind = _FLOAT_SCALED
         repeats = run // KINDS[kind].group
         return UnreadWeight(kind, self.shape, lambda rows: self[rows]._as_kind(kind, repeats))
 
@@ -158,7 +159,8 @@ class GptqWeight:
         return _SHIFTED if self.bits == 4 and "int4" not in fits else next(iter(fits), None)
 
     def _as_kind(self, kind: str, repeats: int) -> BlockQuantized:
-        scales = _repeated(self.scales.half(), repeats)
+        scales = self.scales.float() if kind == _FLOAT_SCALED else self.scales.half()
+        scales = _repeated(scales, repeats)
         if kind != _SHIFTED:
             return BlockQuantized(kind, self._shifted().to(torch.int8), scales)
         steps = _repeated(-self.zeros, repeats).to(torch.int8)

@@ -18,6 +18,9 @@ Parts: TypeAlias = Mapping[str, Tensor]
 Collected: TypeAlias = Tensor | QuantizedWeight | ExpertStack
 """A stored tensor, or what several of them mean together."""
 _SPELLINGS = {"weight_scale_inv": "weight_scale", "activation_scale": "input_scale"}
+_FLOAT8_PARTS = ("weight", "weight_scale", "_weight_qdata")
+_INSIDE = ".weight."
+"""Before a part of a weight whose codes are named as the weight is."""
 _STACKED = "_scale_inv"
 """Suffix of the scales of a tensor that holds all experts."""
 
@@ -29,8 +32,9 @@ class Format:
     parts: frozenset[str]
     """Required tensors of a weight. If "weight" is one of them, a "weight" of more than one byte
     per number is unquantised."""
-    read: Callable[[Parts], QuantizedWeight | ExpertStack]
-    """Decodes the parts. May raise a ModelError."""
+    read: Callable[[Parts], Collected]
+    """Decodes the parts; floats where no packed weight has the same numbers. May raise a
+    ModelError."""
     unread: frozenset[str] = frozenset()
     """Ignored tensors."""
 
@@ -84,11 +88,14 @@ class CollectedWeights:
 
 def _place(name: str, tensor: Tensor) -> tuple[str, str]:
     """The weight name used by the layers, and the part that a tensor is."""
+    module, inside, part = name.partition(_INSIDE)
+    if inside:
+        return f"{module}.weight", f"weight.{part}"
     module, _, part = name.rpartition(".")
     part = _SPELLINGS.get(part, part)
     if part.endswith(_STACKED):
         return name.removesuffix(_STACKED), "weight_scale"
-    if tensor.dtype is torch.float8_e4m3fn and part not in ("weight", "weight_scale"):
+    if tensor.dtype is torch.float8_e4m3fn and part not in _FLOAT8_PARTS:
         return name, "weight"
     return f"{module}.weight", part
 
@@ -97,7 +104,7 @@ def _is_plain(part: str, tensor: Tensor) -> bool:
     return part == "weight" and tensor.dtype.itemsize > 1
 
 
-def _read(form: Format, name: str, parts: Parts) -> QuantizedWeight | ExpertStack:
+def _read(form: Format, name: str, parts: Parts) -> Collected:
     try:
         return form.read(parts)
     except (RuntimeError, ValueError, IndexError, ZeroDivisionError) as error:

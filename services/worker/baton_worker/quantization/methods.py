@@ -26,6 +26,10 @@ METHODS = Registry(
         "compressed-tensors": "baton_worker.quantization.compressed_tensors:formats",
         "modelopt": "baton_worker.quantization.modelopt:formats",
         "mxfp4": "baton_worker.quantization.mxfp4:formats",
+        "mxfp8": "baton_worker.quantization.mxfp8:formats",
+        "bitsandbytes": "baton_worker.quantization.bitsandbytes:formats",
+        "quark": "baton_worker.quantization.quark:formats",
+        "torchao": "baton_worker.quantization.torchao:formats",
     },
 )
 ALIASES = {
@@ -33,18 +37,18 @@ ALIASES = {
     **dict.fromkeys(("auto_awq", "awq_marlin", "awq_triton", "cpu_awq"), "awq"),
     "ptpc_fp8": "fp8",
     **dict.fromkeys(("compressed_tensors", "sparseml"), "compressed-tensors"),
-    **dict.fromkeys(("modelopt_fp8", "modelopt_fp4", "nvfp4"), "modelopt"),
+    **dict.fromkeys(("modelopt_fp8", "modelopt_fp4", "modelopt_mxfp8", "nvfp4"), "modelopt"),
     "gpt_oss_mxfp4": "mxfp4",
+    **dict.fromkeys(("bitsandbytes_8bit", "bitsandbytes_4bit"), "bitsandbytes"),
 }
 _INTEL = ("auto-round", "auto_round", "intel/auto-round", "inc")
 """Methods whose `packing_format` selects one of two layouts."""
 _OTHER = "Use the unquantised checkpoint, or a GGUF file of the same model."
 _ROUNDED = "It rounds weights while loading, as --worker.quantization int8 does here."
 REFUSED = {
-    **dict.fromkeys(("bitsandbytes", "bitsandbytes_8bit", "bitsandbytes_4bit"), _OTHER),
     **dict.fromkeys(("aqlm", "bitnet", "eetq", "exl2", "exl3", "higgs", "hqq", "qqq"), _OTHER),
-    **dict.fromkeys(("fp_quant", "petit_nvfp4", "quanto", "quark", "spqr", "torchao"), _OTHER),
-    **dict.fromkeys(("vptq", "modelopt_mxfp8", "modelopt_mixed", "mxfp8", "humming"), _OTHER),
+    **dict.fromkeys(("fp_quant", "petit_nvfp4", "quanto", "spqr"), _OTHER),
+    **dict.fromkeys(("vptq", "modelopt_mixed", "humming"), _OTHER),
     **dict.fromkeys(("deepseek_v4_fp8", "nvfp4_per_token", "ipex"), _OTHER),
     **dict.fromkeys(("marlin", "gptq_marlin_24", "marlin-24"), "It is the layout of one kernel."),
     **dict.fromkeys(("experts_int8", "online", "fp8_per_tensor", "fp8_per_block"), _ROUNDED),

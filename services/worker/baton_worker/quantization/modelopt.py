@@ -7,8 +7,13 @@ from types import SimpleNamespace
 from baton.errors import ModelError
 from baton_worker.kernels.fp8 import Inputs
 from baton_worker.kernels.nvfp4 import Nvfp4Weight
-from baton_worker.quantization import fp8
-from baton_worker.quantization.collect import Format, Formats, Parts
+from baton_worker.quantization import fp8, mxfp8
+from baton_worker.quantization.collect import Collected, Format, Formats, Parts
+
+_BLOCK = 128
+
+
+_WEIGHT = frozenset({"weight", "weight_scale"})
 
 
 def formats(settings: SimpleNamespace) -> Formats:
@@ -22,6 +27,8 @@ def formats(settings: SimpleNamespace) -> Formats:
     known = {
         "FP8": fp8.stored(True, Inputs(), None, fp8.OF_PAGES),
         "FP8_PER_CHANNEL_PER_TOKEN": fp8.stored(False, Inputs(), None, fp8.OF_PAGES),
+        "FP8_PB_WO": Format(_WEIGHT, _read_per_block, fp8.OF_PAGES),
+        "MXFP8": mxfp8.STORED,
         "NVFP4": Format(
             frozenset({"weight", "weight_scale", "weight_scale_2"}),
             _read_nvfp4,
@@ -31,6 +38,15 @@ def formats(settings: SimpleNamespace) -> Formats:
     if algorithm not in known:
         raise ModelError(f"ModelOpt's {algorithm} cannot be read. Baton reads: {', '.join(known)}.")
     return lambda module: known[algorithm]
+
+
+def _read_per_block(parts: Parts) -> Collected:
+    """weight float8 [N, K], weight_scale one per block of 128 x 128, [N / 128, K / 128] with or
+    without axes of 1 between."""
+    scales = parts["weight_scale"].squeeze()
+    blocks = [-(-whole // _BLOCK) for whole in parts["weight"].shape]
+    form = fp8.stored(False, Inputs(), [_BLOCK, _BLOCK])
+    return form.read({**parts, "weight_scale": scales.reshape(blocks)})
 
 
 def _read_nvfp4(parts: Parts) -> Nvfp4Weight:

@@ -97,7 +97,7 @@ def _q5_k(block: Tensor) -> BlockQuantized:
 
 def _planes(packed: Tensor, bits: int) -> Tensor:
     """uint8 [..., n] to uint8 [..., n / 32 * 8 / bits, 32]: bytes hold codes that are 32 apart."""
-    packed = packed.unflatten(-1, (-1, 1, 32))
+    packed = packed.reshape(*packed.shape[:-1], -1, 1, 32)
     shifts = torch.arange(0, 8, bits, dtype=torch.uint8)[:, None]
     return (packed >> shifts & (1 << bits) - 1).flatten(-3, -2)
 

@@ -66,7 +66,7 @@ def _set_scattered(blocks: _Blocks) -> npt.NDArray[np.float16]:
     words = blocks[:, 48:].copy().view(np.uint16)
     shifts = np.array([12, 8, 4, 0], np.uint16)
     parts = (words & np.uint16(0xF000)) >> shifts
-    factors = np.bitwise_or.reduce(parts, 1).view(np.float16)
+    factors: npt.NDArray[np.float16] = np.bitwise_or.reduce(parts, 1).view(np.float16)
     ones = (_ONE << shifts) & np.uint16(0xF000)
     blocks[:, 48:] = ((words & np.uint16(0x0FFF)) | ones).view(np.uint8)
     return factors
