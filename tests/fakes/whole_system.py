@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
@@ -243,7 +244,9 @@ class Whole(Site):
     ) -> None:
         given = {"device": "cpu", "dtype": "float32", "threads": 1, "max_num_seqs": 32}
         config = WorkerConfig(model=str(path), **given | (worker or {}))
-        self.config = Config(service_wait_seconds=1.0, **settings)
+        self._folder = tempfile.TemporaryDirectory(prefix="baton-")
+        own = {name: Path(self._folder.name) / name for name in ("store_path", "journal_path")}
+        self.config = Config(service_wait_seconds=1.0, **own | settings)
         self.model = path.name
         self.worker = WorkerEngine.build(config)
         limits = SchedulerOptions()

@@ -4,6 +4,7 @@ whole:    generate -> deltas -> Choice.add -> Writer.whole -> JSON
 stream:   generate -> deltas -> Transcript.add -> events
                                 (past the reader's task while it is idle: `DirectSink`)
 durable:  generate -> deltas -> journal -> Transcript.add -> numbered events
+keyed:    generate -> deltas -> journal -> as the first request wanted it, for each that comes again
 """
 
 from __future__ import annotations
@@ -17,13 +18,25 @@ from baton.errors import InvalidRequest
 from baton_gateway.api.collect_answer import opened, whole
 from baton_gateway.api.model_access import permitted
 from baton_gateway.api.options import check_choices
+from baton_gateway.api.recorded.continuation import continuation, head_of, started_of
+from baton_gateway.api.recorded.idempotency import (
+    check_same,
+    idempotency_key,
+    keyed_head,
+    keyed_owner,
+    mark,
+    reused,
+)
 from baton_gateway.api.stream_routes import B, StreamRoute
 from baton_gateway.config import Config
-from baton_gateway.durable.journal import StreamRecord
-from baton_gateway.durable.streams import DurableStreams, ReplayCursor
+from baton_gateway.durable.journal import StreamExists, StreamRecord
+from baton_gateway.durable.streams import DurableStream, DurableStreams, ReplayCursor
 from baton_gateway.engine import Engine
+from baton_gateway.generation.choice import Choice
+from baton_gateway.generation.output import Started
 from baton_gateway.generation.request import GenerationRequest
 from baton_gateway.http.body_reader import read
+from baton_gateway.http.disconnect import cancel_on_disconnect
 from baton_gateway.http.error_formats import encoder_of
 from baton_gateway.http.json_response import json_response
 from baton_gateway.http.middleware import tenant_of
@@ -36,18 +49,20 @@ from baton_gateway.streaming.writer import Writer, payloads
 
 async def answer(request: Request, route: StreamRoute[B]) -> Response:
     """Return the response to a request, with the admission headers."""
-    return await answer_to(request, route, await read(request, route.schema))
-
-
-async def answer_to(request: Request, route: StreamRoute[B], body: B) -> Response:
-    """Like `answer`, of a body that has been read."""
+    body = route.convert(await read(request, route.schema))
     engine: Engine = request.app.state.engine
     check_choices(body, route.num_prompts(body), engine.config)
     await permitted(request, body.model)
-    head = Head.of(request, route.id_prefix, body.model)
+    key = idempotency_key(request)
+    if key is None:
+        head = Head.of(request, route.id_prefix, body.model)
+    else:
+        head = keyed_head(request, route.id_prefix, route.name, body.model, key)
     writer = await route.writer(engine, body, head)
     work = route.generation(request, body, head)
-    if is_durable(request, body, route):
+    if key is not None:
+        response = await _keyed(request, route, body, work, head)
+    elif is_durable(request, body, route):
         response = await _durable(request, route, work, head, writer)
     elif body.stream:
         response = await _stream(request, route, work, writer)
@@ -98,6 +113,15 @@ async def _stream(
 async def _durable(
     request: Request, route: StreamRoute[B], work: GenerationRequest, head: Head, writer: Writer
 ) -> Response:
+    stream, started = await _recorded(request, route, work, head, tenant_of(request))
+    events = stream.payloads(writer.transcript(), started, ReplayCursor())
+    return event_stream(request, events, NumberedFrames(head.id))
+
+
+async def _recorded(
+    request: Request, route: StreamRoute[B], work: GenerationRequest, head: Head, owner: str
+) -> tuple[DurableStream, Started]:
+    """Begin a generation that the journal records."""
     started, deltas = await opened(request, work)
     streams: DurableStreams = request.app.state.streams
     record = StreamRecord(
@@ -106,15 +130,57 @@ async def _durable(
         body=request.state.body,
         created=head.created,
         model=head.model,
-        owner=tenant_of(request),
+        owner=owner,
         tenant=work.identity.tenant,
         seed=work.sampling.seed,
         prompts=tuple(prompt.column for prompt in started.prompts),
         starts=started.starts,
     )
-    stream = await streams.record(record, deltas)
+    return await streams.record(record, deltas), started
+
+
+async def _keyed(
+    request: Request, route: StreamRoute[B], body: B, work: GenerationRequest, head: Head
+) -> Response:
+    """Answer from the run under the client's key: the one that is there, or a new one."""
+    if body.beams is not None:
+        raise InvalidRequest(
+            "A beam search cannot be kept. Leave out the Idempotency-Key header.",
+            code="unsupported_value",
+        )
+    durable = is_durable(request, body, route)
+
+    owner = keyed_owner(request, durable=durable)
+
+    async def begin() -> DurableStream:
+        return (await _recorded(request, route, work, head, owner))[0]
+
+    streams: DurableStreams = request.app.state.streams
+    try:
+        stream, replayed = await streams.once(head.id, owner, continuation(request), begin)
+    except StreamExists:
+        raise reused() from None  # with or without X-Stream-Durable
+    check_same(request, stream.record.body)
+    writer = await route.writer(request.app.state.engine, body, head_of(stream.record))
+    started = started_of(stream.record)
+    if not body.stream:
+        choices = [Choice() for _ in range(len(started.prompts) * work.sampling.n)]
+        await cancel_on_disconnect(request.receive, _collect(stream, choices))
+        return mark(json_response(writer.whole(started, choices)), replayed=replayed)
+    frames = NumberedFrames(head.id) if durable else EventFrames()
+    frames = NamedFrames() if route.named_events else frames
     events = stream.payloads(writer.transcript(), started, ReplayCursor())
-    return event_stream(request, events, NumberedFrames(head.id))
+    response = event_stream(request, events, frames, done=not route.named_events)
+    return mark(response, replayed=replayed)
+
+
+async def _collect(stream: DurableStream, choices: list[Choice]) -> None:
+    deltas = stream.deltas(ReplayCursor())
+    try:
+        async for delta in deltas:
+            choices[delta.choice].add(delta)
+    finally:
+        await deltas.aclose()
 
 
 def event_stream(

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import Generic, TypeVar
+from typing import Any, Generic, TypeVar
 
+from pydantic import BaseModel
 from starlette.requests import Request
 
 from baton.registry import Registry
@@ -26,13 +27,15 @@ class StreamRoute(Generic[B]):
     """Name in `ROUTES`; the journal stores it with a durable stream."""
     id_prefix: str
     """Prefix of response ids, with its separator."""
-    schema: type[B]
+    schema: type[BaseModel]
     """Request body."""
     num_prompts: Callable[[B], int]
     generation: Callable[[Request, B, Head], GenerationRequest]
     """Converts a body to a generation request."""
     writer: Callable[[Engine, B, Head], Awaitable[Writer]]
     """Creates the writer of a response."""
+    convert: Callable[[Any], B] = lambda body: body
+    """Converts a body of that schema to one that the other functions take."""
     named_events: bool = False
     """Events have names and the last one has no `[DONE]`; such streams are not durable."""
 

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import AsyncGenerator
-from dataclasses import replace
 from typing import Any
 
 from fastapi import APIRouter
@@ -15,22 +14,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from baton.errors import InvalidRequest, NotFound
-from baton.protocol.packed_tokens import PackedTokens
-from baton.protocol.token_columns import unpack
 from baton_gateway.api.answer import event_stream
 from baton_gateway.api.documentation.description import describe
-from baton_gateway.api.stream_routes import route_of
-from baton_gateway.durable.journal import StreamRecord
+from baton_gateway.api.recorded.continuation import continuation, started_of, writer_of
 from baton_gateway.durable.streams import DurableStreams, ReplayCursor
-from baton_gateway.engine import Engine
 from baton_gateway.generation.admission import no_model
-from baton_gateway.generation.output import Event, Started
-from baton_gateway.generation.request import GenerationRequest, PriorOutput
-from baton_gateway.http.body import build, parse
 from baton_gateway.http.middleware import quota_of, tenant_of
 from baton_gateway.streaming.event_frames import NumberedFrames
-from baton_gateway.streaming.head import Head
-from baton_gateway.streaming.writer import Writer
 
 router = APIRouter()
 
@@ -40,13 +30,9 @@ router = APIRouter()
 async def resume(request: Request, name: str) -> Response:
     """Return the events after the client's last one; 204 when there are none."""
     last = last_event(request, name)
-    engine: Engine = request.app.state.engine
     streams: DurableStreams = request.app.state.streams
 
-    def go_on(ticket: StreamRecord, past: tuple[PriorOutput, ...]) -> AsyncGenerator[Event, None]:
-        return engine.generate(continued(request, ticket, past))
-
-    recording = await streams.find(name, tenant_of(request), go_on)
+    recording = await streams.find(name, tenant_of(request), continuation(request))
     if recording is None:
         raise NotFound(
             "There is no such stream, or its time is over. Only streams that were asked for with "
@@ -56,8 +42,8 @@ async def resume(request: Request, name: str) -> Response:
     ticket, place = recording.record, ReplayCursor()
     if not quota_of(request).key.permits(ticket.model):
         raise no_model(ticket.model)
-    started, writer = started_of(ticket), await writer_of(engine, ticket)
-    events = recording.payloads(writer.transcript(), started, place)
+    writer = await writer_of(request.app, ticket)
+    events = recording.payloads(writer.transcript(), started_of(ticket), place)
     if not await _skip(events, place, last + 1):
         return Response(status_code=204)
     return event_stream(request, events, NumberedFrames(ticket.id, first=last + 1))
@@ -98,36 +84,3 @@ async def _skip(payloads: AsyncGenerator[bytes, None], place: ReplayCursor, coun
             ) from None
     place.replaying = False
     return True
-
-
-def started_of(ticket: StreamRecord) -> Started:
-    """Return the first event of a stream."""
-    return Started(tuple(PackedTokens(prompt) for prompt in ticket.prompts), ticket.starts)
-
-
-async def writer_of(engine: Engine, ticket: StreamRecord) -> Writer:
-    """Return what writes a stream."""
-    route = route_of(ticket.route)
-    return await route.writer(engine, build(parse(ticket.body), route.schema), _head(ticket))
-
-
-def continued(
-    request: Request, ticket: StreamRecord, past: tuple[PriorOutput, ...]
-) -> GenerationRequest:
-    """Return the request that continues a stream after the prior output of its choices."""
-    route = route_of(ticket.route)
-    body = build(parse(ticket.body), route.schema)
-    asked = route.generation(request, body, _head(ticket))
-    return replace(
-        asked,
-        tools=asked.tools and replace(asked.tools, starts=ticket.starts),
-        prompts=tuple(tuple(unpack(prompt)) for prompt in ticket.prompts),
-        sampling=replace(asked.sampling, seed=ticket.seed),
-        identity=replace(asked.identity, tenant=ticket.tenant),
-        prior_outputs=past,
-        resumed=True,
-    )
-
-
-def _head(ticket: StreamRecord) -> Head:
-    return Head(ticket.id, ticket.created, ticket.model)

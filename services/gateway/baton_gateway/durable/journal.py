@@ -60,6 +60,7 @@ class _Part(msgspec.Struct, frozen=True, array_like=True):
     cached: int
     pieces: Pieces
     reasoning_tokens: int = 0
+    prompt_logprobs: tuple[TokenLogprob | None, ...] | None = None
 
 
 _decoder = msgspec.msgpack.Decoder(_Part)
@@ -67,7 +68,7 @@ _encode = msgspec.msgpack.Encoder().encode
 
 
 def encode(delta: OutputDelta) -> bytes:
-    """Encode a delta as a part. Omits prompt log-probabilities, which are never streamed."""
+    """Encode a delta as a part."""
     return _encode(
         _Part(
             delta.choice,
@@ -80,6 +81,7 @@ def encode(delta: OutputDelta) -> bytes:
             delta.cached,
             delta.pieces,
             delta.reasoning_tokens,
+            delta.prompt_logprobs,
         )
     )
 
@@ -99,6 +101,7 @@ def decode(part: bytes) -> OutputDelta:
         cached=found.cached,
         pieces=found.pieces,
         reasoning_tokens=found.reasoning_tokens,
+        prompt_logprobs=found.prompt_logprobs,
     )
 
 
@@ -124,10 +127,21 @@ class StreamFenced(BatonError):
         super().__init__("This stream is continued elsewhere. Resume it at /v1/streams/{id}.")
 
 
+class StreamExists(BatonError):
+    """A stream of that name is stored already: another gateway was faster."""
+
+    status = 409
+    code = "stream_exists"
+
+    def __init__(self) -> None:
+        super().__init__("This stream exists already.")
+
+
 def lost() -> Unavailable:
     """Error for a journal that is unavailable."""
     return Unavailable(
-        "The journal of streams does not answer. Try again later, or without X-Stream-Durable.",
+        "The journal of streams does not answer. Try again later, or without X-Stream-Durable and "
+        "Idempotency-Key.",
         code="journal_unavailable",
         retry_after=2,
     )
@@ -136,7 +150,8 @@ def lost() -> Unavailable:
 def full() -> Unavailable:
     """Error for a journal that is full."""
     return Unavailable(
-        "Too many durable streams are kept. Try again later, or without X-Stream-Durable.",
+        "Too many durable streams are kept. Try again later, or without X-Stream-Durable and "
+        "Idempotency-Key.",
         code="journal_full",
         retry_after=30,
     )
@@ -154,7 +169,7 @@ class Journal(Protocol):
         """What an operator should know about it; empty while all is well."""
 
     async def create(self, ticket: StreamRecord) -> int:
-        """Create a stream. Returns its first epoch."""
+        """Create a stream. Returns its first epoch. Raises `StreamExists`."""
 
     async def append(self, name: str, epoch: int, part: bytes, *, done: bool) -> None:
         """Append a part, durable once this returns. Raises `StreamFenced`."""

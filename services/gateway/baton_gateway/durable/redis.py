@@ -15,6 +15,7 @@ import msgspec
 from baton_gateway.config import Config
 from baton_gateway.durable.journal import (
     StoredStream,
+    StreamExists,
     StreamFenced,
     StreamRecord,
     lost,
@@ -45,13 +46,17 @@ class RedisJournal:
             "done": 0,
         }
 
-        async def begin(pipe: Pipeline) -> None:
+        async def begin(pipe: Pipeline) -> bool:
+            if await at_once(pipe.exists(name)):
+                return False
             pipe.multi()  # type: ignore[no-untyped-call]
             pipe.hset(name, mapping=fields)
             pipe.expire(name, self._expiry)
             await pipe.execute()
+            return True
 
-        await self._redis.transact(name, begin)
+        if not await self._redis.transact(name, begin):
+            raise StreamExists
         return 1
 
     async def append(self, name: str, epoch: int, part: bytes, *, done: bool) -> None:

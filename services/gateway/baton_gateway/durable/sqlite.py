@@ -17,6 +17,7 @@ import msgspec
 from baton_gateway.config import Config
 from baton_gateway.durable.journal import (
     StoredStream,
+    StreamExists,
     StreamFenced,
     StreamRecord,
     full,
@@ -49,6 +50,7 @@ thousand, and a writer blocks the other gateways."""
 _FORGOTTEN_AT_ONCE = 50
 """Most streams deleted per transaction, so that other writes are not delayed."""
 
+CreateOutcome = Literal["created", "exists", "full"]
 AppendOutcome = Literal["written", "fenced", "missing"]
 """Another epoch is current, or the stream does not exist."""
 
@@ -80,8 +82,9 @@ class SqliteJournal:
     async def create(self, ticket: StreamRecord) -> int:
         """See `Journal`. Raises `Unavailable` when the file is full of unfinished streams."""
         data = msgspec.msgpack.encode(ticket)
-        if not await self._file.run(lambda db: self._create(db, ticket, data)):
-            raise full()
+        outcome = await self._file.run(lambda db: self._create(db, ticket, data))
+        if outcome != "created":
+            raise full() if outcome == "full" else StreamExists
         return 1
 
     async def append(self, name: str, epoch: int, part: bytes, *, done: bool) -> None:
@@ -124,13 +127,17 @@ class SqliteJournal:
             return lost()  # it was in the file that was set aside: nobody else has claimed it
         return None if outcome == "written" else StreamFenced()
 
-    def _create(self, db: sqlite3.Connection, ticket: StreamRecord, data: bytes) -> bool:
+    def _create(self, db: sqlite3.Connection, ticket: StreamRecord, data: bytes) -> CreateOutcome:
+        until = time.time() - self._seconds
+        db.execute("DELETE FROM streams WHERE id = ? AND touched <= ?", (ticket.id, until))
+        if db.execute("SELECT 1 FROM streams WHERE id = ?", (ticket.id,)).fetchone():
+            return "exists"
         while _held(db) + len(data) > self._bytes:
             if not (self._forget(db) or _drop_oldest(db)):
-                return False
+                return "full"
         row = (ticket.id, ticket.owner, data, 1, False, len(data), time.time())
         db.execute("INSERT INTO streams VALUES (?, ?, ?, ?, ?, ?, ?)", row)
-        return True
+        return "created"
 
     def _take(self, db: sqlite3.Connection, name: str, owner: str) -> StoredStream | None:
         found = db.execute(

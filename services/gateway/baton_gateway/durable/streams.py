@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator, Awaitable, Callable
 from weakref import WeakValueDictionary
 
 from baton.errors import BatonError, InvalidRequest, ServerFault, Unavailable
@@ -20,6 +20,7 @@ from baton.logs import logger
 from baton_gateway.durable.journal import (
     Journal,
     StoredStream,
+    StreamExists,
     StreamFenced,
     StreamRecord,
     decode,
@@ -235,6 +236,8 @@ class DurableStreams:
         self._turns = Turns()
         self._taking = WeakValueDictionary[str, asyncio.Lock]()
         """Locks by id for streams that are being looked up."""
+        self._beginning = WeakValueDictionary[str, asyncio.Lock]()
+        """Locks by id for what is begun once only."""
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
@@ -279,6 +282,53 @@ class DurableStreams:
                 return here if here.record.owner == owner else None
             kept = await self._journal.claim(name, owner)
             return None if kept is None else self._go_on(kept, resume)
+
+    async def once(
+        self,
+        name: str,
+        owner: str,
+        resume: Continue,
+        begin: Callable[[], Awaitable[DurableStream]],
+    ) -> tuple[DurableStream, bool]:
+        """Return the stream of this name, and whether it was there before; else `begin` it.
+
+        Whoever comes while it is begun waits for it. Raises what `find` and `begin` do.
+        """
+        async with self._beginning.setdefault(name, asyncio.Lock()):
+            found = await self.find(name, owner, resume)
+            if found is not None:
+                return found, True
+            try:
+                return await begin(), False
+            except StreamExists:  # another gateway was faster
+                found = await self.find(name, owner, resume)
+                if found is None:
+                    raise
+                return found, True
+
+    async def result_once(
+        self, ticket: StreamRecord, work: Callable[[], Awaitable[bytes]]
+    ) -> tuple[StreamRecord, bytes, bool]:
+        """Return what `work` came to under the id of this record, at first or now: the record of
+        that time, the result, and whether it was there before.
+
+        The journal keeps it as a stream of one part. Raises `Unavailable`, and what `work` does.
+        """
+        name, owner = ticket.id, ticket.owner
+        async with self._beginning.setdefault(name, asyncio.Lock()):
+            kept = await self._journal.claim(name, owner)
+            if kept is not None and kept.done:
+                return kept.record, kept.parts[0], True
+            result = await work()
+            try:
+                epoch = kept.epoch if kept is not None else await self._journal.create(ticket)
+                await self._journal.append(name, epoch, result, done=True)
+            except (StreamExists, StreamFenced):  # another gateway was faster
+                kept = await self._journal.claim(name, owner)
+                if kept is None or not kept.done:
+                    raise
+                return kept.record, kept.parts[0], True
+            return ticket, result, False
 
     def _go_on(self, kept: StoredStream, resume: Continue) -> DurableStream:
         deltas = tuple(map(decode, kept.parts))

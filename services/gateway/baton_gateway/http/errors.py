@@ -11,7 +11,14 @@ from starlette.responses import Response
 
 from baton.errors import BatonError, InvalidRequest, Unavailable
 
-_FINAL = frozenset({"request_quarantined", "insufficient_quota", "request_timeout"})
+_FINAL = frozenset(
+    {
+        "request_quarantined",
+        "insufficient_quota",
+        "request_timeout",
+        "idempotency_key_reused",
+    }
+)
 """Error codes with a status that OpenAI's clients would retry, although a retry cannot succeed."""
 FAULT = "The server had an error while processing your request. Sorry about that!"
 """Message for unexpected errors; reveals no details."""

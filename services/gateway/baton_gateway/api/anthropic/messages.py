@@ -12,7 +12,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from baton_gateway.api import chat
-from baton_gateway.api.answer import answer_to
+from baton_gateway.api.answer import answer
 from baton_gateway.api.documentation.description import describe
 from baton_gateway.api.model_access import permitted
 from baton_gateway.api.prompts.tokenize import encoded
@@ -32,8 +32,7 @@ router = APIRouter()
 @describe(MessagesRequest, Message, events=MessageEvent)
 async def create(request: Request) -> Response:
     """Continue a conversation, whole or streamed."""
-    body = await read(request, MessagesRequest)
-    return await answer_to(request, ROUTE, body.chat)
+    return await answer(request, ROUTE)
 
 
 @router.post("/v1/messages/count_tokens")
@@ -50,4 +49,16 @@ async def _writer(engine: Engine, body: ChatRequest, head: Head) -> MessageWrite
     return MessageWriter(head)
 
 
-ROUTE = replace(chat.ROUTE, name="messages", id_prefix="msg_", writer=_writer, named_events=True)
+def _chat(body: MessagesRequest) -> ChatRequest:
+    return body.chat
+
+
+ROUTE = replace(
+    chat.ROUTE,
+    name="messages",
+    id_prefix="msg_",
+    schema=MessagesRequest,
+    convert=_chat,
+    writer=_writer,
+    named_events=True,
+)

@@ -54,7 +54,8 @@ async def prepared(request: Request, route: StreamRoute[B], body: B) -> Prepared
 
 async def _render(request: Request, route: StreamRoute[B]) -> Response:
     engine: Engine = request.app.state.engine
-    work, prompts, facts = await prepared(request, route, await read(request, route.schema))
+    body = route.convert(await read(request, route.schema))
+    work, prompts, facts = await prepared(request, route, body)
     begins = [None] * len(prompts) if work.tools is None else starts(work.tools, prompts, facts)
     tokenizers = engine.tokenizers.of(facts.tokenizer)
     return json_response(

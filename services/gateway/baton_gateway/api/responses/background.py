@@ -26,7 +26,7 @@ from baton.errors import BatonError, InvalidRequest, NotFound, RateLimited, Serv
 from baton.logs import logger
 from baton_gateway.access.api_keys import ApiKeys
 from baton_gateway.access.rate_limits import RateLimiter
-from baton_gateway.api.streams import continued, started_of, writer_of
+from baton_gateway.api.recorded.continuation import continuation, started_of, writer_of
 from baton_gateway.durable.conversation_store import ConversationStore
 from baton_gateway.durable.job import Job, JobDetails, JobStore
 from baton_gateway.durable.journal import StreamFenced, StreamRecord
@@ -194,7 +194,7 @@ class BackgroundResponses:
             number = ticket.id.partition("_")[2]
             request = clientless_request(self._app, number, "/v1/responses", quota)
             engine.timelines.keep(request.scope["state"]["account"], ticket.owner)
-            return engine.generate(continued(request, ticket, past))
+            return continuation(request)(ticket, past)
 
         stream = await self._streams.find(counted.details.response, counted.owner, go_on)
         if stream is None:
@@ -274,7 +274,7 @@ class BackgroundResponses:
 
     async def _transcript(self, ticket: StreamRecord) -> ResponseTranscript:
         """Return the transcript of a stream at its beginning."""
-        writer = await writer_of(self._engine, ticket)
+        writer = await writer_of(self._app, ticket)
         assert isinstance(writer, ResponseWriter)
         transcript = writer.transcript()
         deque(transcript.opening(started_of(ticket)), maxlen=0)

@@ -22,12 +22,12 @@ from baton_gateway.api.answer import event_stream, is_durable
 from baton_gateway.api.collect_answer import begun, opened, whole
 from baton_gateway.api.documentation.description import describe
 from baton_gateway.api.model_access import permitted
+from baton_gateway.api.recorded.continuation import started_of, writer_of
 from baton_gateway.api.responses.background import BackgroundResponses
 from baton_gateway.api.responses.conversation_state import ConversationState, state_of
 from baton_gateway.api.responses.followed_stream import StreamQuery, followed
 from baton_gateway.api.responses.truncation import fitting_chat
 from baton_gateway.api.stream_routes import StreamRoute
-from baton_gateway.api.streams import started_of, writer_of
 from baton_gateway.durable.job import JobDetails
 from baton_gateway.durable.journal import StreamRecord
 from baton_gateway.durable.response_store import ResponseStore, StoredResponse
@@ -96,7 +96,7 @@ async def retrieve(request: Request, name: str) -> Response:
     stream = await background.stream(name, tenant_of(request))
     if stream is None:
         raise invalid("stream", "The events of this response are gone. Retrieve it without them.")
-    writer = await writer_of(request.app.state.engine, stream.record)
+    writer = await writer_of(request.app, stream.record)
     assert isinstance(writer, ResponseWriter)
     return _followed(request, stream, writer.transcript(), query.starting_after)
 
