@@ -191,7 +191,7 @@ MESSAGES: list[tuple[str, Any, str | None, str | None]] = [
         "V02",
         [{"role": "user", "content": [{"type": "image_url", "image_url": {"url": "data:,"}}]}],
         "unsupported_value",
-        "messages",
+        f"{CONTENT}[0].image_url",
     ),
 ]  # fmt: skip
 

@@ -30,6 +30,7 @@ from baton.protocol import (
     Prepared,
     RequestError,
 )
+from baton.protocol.packed_tokens import num_tokens
 from baton_mm_preprocess import service
 from baton_mm_preprocess.config import Config
 from baton_mm_preprocess.image.processor import read_processor
@@ -137,7 +138,7 @@ def test_the_handshake_carries_the_facts(bench: Bench) -> None:
 
 
 def test_a_request_without_media_is_prepared(bench: Bench) -> None:
-    assert bench.ask(Prepare(3, ())) == [Prepared(3, (), ())]
+    assert bench.ask(Prepare(3, ())) == [Prepared(3, ())]
 
 
 def test_media_for_a_text_model_is_refused_by_place(bench: Bench) -> None:
@@ -151,9 +152,10 @@ def test_an_image_becomes_a_tensor(seeing: Bench) -> None:
     first, second = picture(40, 30), picture(30, 40)
     [answer] = seeing.ask(Prepare(5, (seen(data_url(first)), seen(data_url(second), 1))))
     assert isinstance(answer, Prepared) and answer.id == 5
-    assert answer.placeholders == (16, 16) and len(set(answer.hashes)) == 2
-    for image, tensor in zip((first, second), answer.tensors, strict=True):
-        found = np.frombuffer(tensor.data, "<f4").reshape(tensor.shape)
+    assert [num_tokens(item.tokens) for item in answer.items] == [16, 16]
+    assert len({item.digest for item in answer.items}) == 2
+    for image, item in zip((first, second), answer.items, strict=True):
+        found = np.frombuffer(item.pixels.data, "<f4").reshape(item.pixels.shape)
         assert np.array_equal(found, PROCESSOR(image))
     assert seeing.loop.idle
 
@@ -206,7 +208,8 @@ def test_real_processes_and_the_loop_that_waits(run_dir: Path) -> None:
             return bool(answers)
 
         until(answered)
-        assert isinstance(answers[0], Prepared) and answers[0].placeholders == (16,)
+        assert isinstance(answers[0], Prepared)
+        assert [num_tokens(item.tokens) for item in answers[0].items] == [16]
     finally:
         bench.close()
 

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import pytest
 
-from baton.protocol import Sampling, Submit
+from baton.protocol import Blob, Media, Sampling, Submit
 from baton.protocol.token_columns import block_hashes, pack, unpack
-from baton_scheduler.block_hashes import BlockHashes, salt
+from baton_scheduler.block_hashes import BlockHashes, media_key, salt
 from tests.support.block_hashes import chain
 
 
@@ -44,6 +44,40 @@ def test_adapter_tenant_and_salt_cannot_be_mistaken_for_each_other() -> None:
     ]
     hashes = {chain([1, 2], tenant=t, salt=s, adapter=a).at(0) for t, s, a in roots}
     assert len(hashes) == len(roots)
+
+
+def image(name: bytes, start: int, length: int) -> Media:
+    return Media(name * 32, start, length, Blob("float32", (), b""))
+
+
+def test_alike_tokens_of_different_images_are_different_blocks() -> None:
+    """From the first block with a token of the image on; the prefix of a block that is not full
+    tells them apart too."""
+    plain, red, blue, early = (
+        chain([1, 2, 3, 9, 9, 9, 4, 5], media=media)
+        for media in ((), (image(b"r", 3, 3),), (image(b"b", 3, 3),), (image(b"r", 2, 3),))
+    )
+    assert plain.at(0) == red.at(0) == blue.at(0)
+    for block in (1, 2, 3):
+        assert len({each.at(block) for each in (plain, red, blue, early)}) >= 3
+        assert red.at(block) != blue.at(block) != plain.at(block)
+    assert len({each.prefix(1) for each in (plain, red, blue)}) == 3
+    assert red.prefix(3) == red.at(2), "there is no image in this block"
+    for block in range(4):
+        assert red.link(block) == (
+            red.at(block),
+            red.prefix(block),
+            red.content(2 * block, 2 * block + 2),
+        )
+
+
+def test_media_have_names_of_their_own_in_each_salt() -> None:
+    submits = [
+        Submit(1, "r", pack([1]), Sampling(9), tenant=tenant, salt=salt)
+        for tenant, salt in (("", b""), ("a", b""), ("", b"a"))
+    ]
+    names = {media_key(submit, digest) for submit in submits for digest in (b"r", b"b")}
+    assert len(names) == 6 and {len(name) for name in names} == {32}
 
 
 def test_a_link_is_the_same_whether_its_block_is_the_next_or_was_asked_for_before() -> None:

@@ -4,14 +4,17 @@ from __future__ import annotations
 
 import pytest
 
-from baton.protocol import Sampling, Submit
+from baton.protocol import Blob, Media, Sampling, Submit
 from baton.protocol.token_columns import pack, unpack
 from baton_scheduler.queueing.queue import fcfs
 from baton_scheduler.sequence import Sequence, sequence
 
 
 def arrive(sampling: Sampling | None = None, log: bytes = b"", tokens: bytes = b"") -> Sequence:
-    submit = Submit(7, "r", tokens or pack([1, 2, 3]), sampling or Sampling(4), log=log)
+    return made(Submit(7, "r", tokens or pack([1, 2, 3]), sampling or Sampling(4), log=log))
+
+
+def made(submit: Submit) -> Sequence:
     return sequence("g", submit, "trace", 1, 0.0, fcfs)
 
 
@@ -79,3 +82,27 @@ def test_a_number_out_of_range_is_refused(handle: int, max_tokens: int) -> None:
     submit = Submit(handle, "r", pack([1]), Sampling(max_tokens))
     with pytest.raises(ValueError, match="out of range"):
         sequence("g", submit, "", 1, 0.0, fcfs)
+
+
+@pytest.mark.parametrize(
+    ("start", "length", "name"), [(0, 0, b"d" * 32), (1, 2, b"d"), (2, 2, b"d" * 32)]
+)
+def test_media_without_name_or_place_are_refused(start: int, length: int, name: bytes) -> None:
+    item = Media(name, start, length, Blob("float32", (), b""))
+    with pytest.raises(ValueError, match="media item"):
+        made(Submit(1, "r", pack([1, 2, 3]), Sampling(9), media=(item,)))
+    good = Media(b"d" * 32, 0, 2, Blob("float32", (), b""))
+    with pytest.raises(ValueError, match="no place"):
+        made(Submit(1, "r", pack([1, 2, 3]), Sampling(9), media=(good, good)))
+
+
+def test_choices_wait_for_the_first_only_if_they_see_the_same() -> None:
+    def seeing(name: bytes) -> Sequence:
+        item = Media(name * 32, 0, 2, Blob("float32", (), b""))
+        return made(Submit(1, "r", pack([1, 2, 3]), Sampling(9), media=(item,)))
+
+    first, same, other = seeing(b"a"), seeing(b"a"), seeing(b"b")
+    same.follow(first)
+    other.follow(first)
+    assert same.leader is first and other.leader is None
+    assert first.entry().media[0].digest not in (b"a" * 32, other.entry().media[0].digest)

@@ -16,6 +16,7 @@ from baton.protocol import (
     CacheReset,
     Failed,
     Grant,
+    Media,
     PageHashes,
     PhaseTimes,
     Plan,
@@ -275,6 +276,7 @@ class World:
         pooling: Pooling | None = None,
         model: str = "",
         adapter: bytes = b"",
+        media: tuple[Media, ...] = (),
     ) -> Request:
         """A gateway submits; choices of one request have the same `name`."""
         self._handles += 1
@@ -292,6 +294,7 @@ class World:
             explain=report,
             pooling=pooling,
             model=model,
+            media=media,
         )
         self.apply(Arrived(gateway, submit, deadline_ms=deadline_ms))
         return request

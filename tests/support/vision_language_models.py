@@ -14,6 +14,19 @@ def _rope(*sizes: int, **others: Any) -> dict[str, Any]:
 
 
 TRAITS: dict[str, dict[str, Any]] = {
+    "LlavaForConditionalGeneration": {
+        "model_type": "llama",
+        "tie_word_embeddings": False,
+        "vision_config": {
+            "model_type": "clip_vision_model",
+            "hidden_size": 16,
+            "intermediate_size": 16,
+            "num_attention_heads": 2,
+            "num_hidden_layers": 2,
+            "image_size": 12,
+            "patch_size": 4,
+        },
+    },
     "Qwen2VLForConditionalGeneration": {
         **_rope(1, 2, 1),
         "use_sliding_window": True,

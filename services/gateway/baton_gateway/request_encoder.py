@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import asyncio
+from collections.abc import Sequence
 from dataclasses import replace
 
 from msgspec import structs
 
 from baton.errors import InvalidRequest
-from baton.protocol import MediaItem
+from baton.protocol import Media, MediaItem, PreparedMedia
 from baton.protocol.packed_tokens import PackedTokens
 from baton_gateway.catalogue import ModelInfo
 from baton_gateway.clients.mm_preprocess import MediaClient
 from baton_gateway.clients.tokenizer import TokenizerClient
-from baton_gateway.generation.admission import check_text, too_long
+from baton_gateway.generation.admission import check_media, check_text, too_long
 from baton_gateway.generation.bad_words import encode_bad_words
-from baton_gateway.generation.request import EncodedPrompt, GenerationRequest, Prompt
+from baton_gateway.generation.placeholders import alone, expand
+from baton_gateway.generation.request import (
+    ChatPrompt,
+    EncodedPrompt,
+    GenerationRequest,
+    PairPrompt,
+    Prompt,
+    TextPrompt,
+)
 from baton_gateway.generation.thinking import needs_thinking, thoughtful
 from baton_gateway.generation.truncation import encode_limit, truncated
 
@@ -43,22 +52,44 @@ class RequestEncoder:
         if isinstance(prompt, tuple):
             return EncodedPrompt(truncated(request, PackedTokens.of(prompt), facts))
         if isinstance(prompt, MediaItem):
-            return await self._preprocessors.encode(prompt, facts.model, request.identity.trace)
+            [item] = await self._prepared((prompt,), request, facts)
+            ids, media = alone(item)
+            return EncodedPrompt(ids, media=(media,))
         if request.limits.truncate_prompt_tokens is None:
             check_text(request, prompt, facts)
+        items: tuple[PreparedMedia, ...] = ()
+        if isinstance(prompt, ChatPrompt) and prompt.media:  # First: the model may see nothing.
+            check_media(request, prompt.media, facts)
+            items = await self._prepared(prompt.media, request, facts)
+        encoded = await self._text(request, prompt, facts)
+        ids = truncated(request, encoded.ids, facts)
+        all_media: tuple[Media, ...] = ()
+        if items:
+            ids, all_media = expand(ids, items)
+        if len(ids) > facts.max_model_len:
+            raise too_long(request, len(ids), facts)
+        return encoded._replace(ids=ids, media=all_media)
+
+    async def _text(
+        self,
+        request: GenerationRequest,
+        prompt: ChatPrompt | TextPrompt | PairPrompt,
+        facts: ModelInfo,
+    ) -> EncodedPrompt:
         tokenizers = self._tokenizers.of(facts.tokenizer)
         try:
-            encoded = await tokenizers.encode_prompt(
+            return await tokenizers.encode_prompt(
                 prompt, encode_limit(request, facts), request.identity.trace
             )
         except InvalidRequest as error:
             if request.pooling is None:
                 raise
             raise InvalidRequest(error.message, code=error.code, param=request.param) from error
-        ids = truncated(request, encoded.ids, facts)
-        if len(ids) > facts.max_model_len:
-            raise too_long(request, len(ids), facts)
-        return encoded._replace(ids=ids)
+
+    async def _prepared(
+        self, items: Sequence[MediaItem], request: GenerationRequest, facts: ModelInfo
+    ) -> tuple[PreparedMedia, ...]:
+        return await self._preprocessors.prepare(items, facts.model, request.identity.trace)
 
     async def thinking(
         self, request: GenerationRequest, prompts: list[EncodedPrompt], facts: ModelInfo

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
@@ -35,11 +36,14 @@ class VisionSizes:
     """Default side of a patch in pixels."""
     extra: int = 0
     """Tokens in addition to the patches."""
+    marker: int = -1
+    """Default of the token that stands for an image in a prompt; -1 if images stand alone."""
 
 
 SQUARES = {
     "CLIPModel": VisionSizes("CLIPImageProcessor", 32, extra=1),
     "SiglipModel": VisionSizes("SiglipImageProcessor", 16),
+    "LlavaForConditionalGeneration": VisionSizes("CLIPImageProcessor", 32, marker=32_000),
 }
 """Supported vision architectures."""
 
@@ -51,6 +55,15 @@ class Images:
     processor: Processor
     placeholders: int
     """Number of placeholder tokens per image."""
+    marker: int = -1
+    """Token that stands for an image in a prompt; -1 if images stand alone."""
+    identity: bytes = b""
+    """Hash of the model's configuration, its revision and its processor."""
+
+    @property
+    def tokens(self) -> list[int]:
+        """What stands for an image in a prompt. Of an image that stands alone it is not read."""
+        return [max(self.marker, 0)] * self.placeholders
 
 
 @dataclass(frozen=True)
@@ -126,7 +139,22 @@ def _images(path: Path, name: str, config: Mapping[str, Any], squares: VisionSiz
             f"its image processor makes images of {processor.shape or 'any size'}, and its config "
             f"wants {(side, side)}"
         )
-    return Images(processor, (side // square) ** 2 + squares.extra)
+    alone = squares.marker < 0
+    whole = config.get("vision_feature_select_strategy", "default") == "full"
+    placeholders = (side // square) ** 2 + (squares.extra if alone else whole)
+    marker = -1 if alone else config.get("image_token_index", squares.marker)
+    return Images(processor, placeholders, marker, _identity(path))
+
+
+def _identity(path: Path) -> bytes:
+    """Hash of what decides how an image is seen, but for the image. The last part of the path is
+    the revision of a model from a hub."""
+    found = sha256(path.name.encode())
+    for name in ("config.json", *_FILES):
+        file = path / name
+        content = file.read_bytes() if file.is_file() else b""
+        found.update(b"%d:%b" % (len(content), content))
+    return found.digest()
 
 
 def _processing(path: Path, name: str) -> Mapping[str, Any]:

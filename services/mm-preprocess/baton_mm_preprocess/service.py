@@ -14,7 +14,8 @@ from baton.net.topology import MEDIA
 from baton.process import rpc_server, standby
 from baton.process.lifecycle import Lifecycle, default_name
 from baton.process.rpc_server import Deferred
-from baton.protocol import Hello, MediaInfo, Message, Prepare, Prepared
+from baton.protocol import Hello, MediaInfo, Message, Prepare, Prepared, PreparedMedia
+from baton.protocol.token_columns import pack
 from baton.telemetry import span
 from baton_mm_preprocess.config import Config
 from baton_mm_preprocess.model_info import Images, Model, read_model
@@ -27,19 +28,19 @@ log = logger(__name__)
 def prepare(model: Model, request: Prepare, look: Callable[[str], Outcome]) -> Prepared:
     """Tensors of a request; `look` converts a URL. Raises `InvalidRequest` for the first invalid
     part, and any error of `look`."""
-    found = list[Ready]()
+    found = list[PreparedMedia]()
     for item in request.items:
         model.check(item)
         outcome = look(item.url)
         if isinstance(outcome, Problem):
             raise InvalidRequest(outcome.message, code=outcome.code, param=item.param)
-        found.append(outcome)
-    return Prepared(
-        request.id,
-        placeholders=(model.images.placeholders if model.images else 0,) * len(found),
-        hashes=tuple(ready.digest for ready in found),
-        tensors=tuple(ready.tensor for ready in found),
-    )
+        assert model.images is not None, "the model has been checked"
+        found.append(_prepared(model.images, outcome))
+    return Prepared(request.id, tuple(found))
+
+
+def _prepared(images: Images, ready: Ready) -> PreparedMedia:
+    return PreparedMedia(ready.digest, pack(images.tokens), ready.tensor, images.marker)
 
 
 class Preprocessor:
@@ -71,7 +72,7 @@ class Preprocessor:
         self._check_count(request)
         children = self._children
         if children is None or not request.items:
-            return Prepared(request.id, (), ())
+            return Prepared(request.id, ())
         return Deferred(lambda: self._traced(received, request, children), children.submit)
 
     def forget(self, peer: bytes) -> None:
@@ -99,7 +100,11 @@ class Preprocessor:
 def setup_of(images: Images, config: Config) -> Setup:
     """Configuration of the child processes."""
     return Setup(
-        images.processor, config.max_media_bytes, config.max_image_pixels, config.media_memory
+        images.processor,
+        config.max_media_bytes,
+        config.max_image_pixels,
+        config.media_memory,
+        images.identity,
     )
 
 

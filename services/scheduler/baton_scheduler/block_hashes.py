@@ -1,8 +1,16 @@
-"""Block hashes: chained over the tokens of a sequence, rooted in its adapter, tenant and salt."""
+"""Block hashes: chained over the tokens of a sequence, rooted in its adapter, tenant and
+salt.
+
+The placeholders of two images are the same tokens. So the digests of all media that have a token in
+a block enter the chain before it:
+
+    hash 3 --digest of the image--> prefix of block 4 --its tokens--> hash 4
+"""
 
 from __future__ import annotations
 
 from array import array
+from hashlib import sha256
 
 from baton.protocol import Submit
 from baton.protocol.token_columns import block_hash, pack
@@ -21,6 +29,13 @@ def salt(submit: Submit) -> bytes:
     return b"%b%d:%b%b" % (kind, len(tenant), tenant, submit.salt)
 
 
+def media_key(submit: Submit, digest: bytes) -> bytes:
+    """Name of a media item in a worker's cache: like pages, different tenants and salts never share
+    one."""
+    root = salt(submit)
+    return sha256(b"%d:%b%b" % (len(root), root, digest)).digest()
+
+
 def group_key(hash: bytes, group: int) -> bytes:
     """Page hash of a block in one page group."""
     return hash + bytes((group,)) if group else hash
@@ -29,14 +44,15 @@ def group_key(hash: bytes, group: int) -> bytes:
 class BlockHashes:
     """Block hashes of a sequence, each computed once, on first use.
 
-    Equal to `baton.protocol.token_columns.block_hashes(prompt + log, size, salt(submit))`, but
-    extended incrementally as the log grows.
+    Without media equal to `baton.protocol.token_columns.block_hashes(prompt + log, size,
+    salt(submit))`, but extended incrementally as the log grows.
     """
 
     def __init__(self, submit: Submit, log: array[int], size: int) -> None:
         self.size = size
         self._prompt, self._log = submit.tokens, log
         self._num_prompt = len(submit.tokens) // 4
+        self._media = submit.media
         self._hashes = [block_hash(b"", salt(submit))]
 
     def at(self, block: int) -> bytes:
@@ -44,6 +60,13 @@ class BlockHashes:
         while len(self._hashes) < block + 2:
             self.link(len(self._hashes) - 1)
         return self._hashes[block + 1]
+
+    def prefix(self, block: int) -> bytes:
+        """Hash of all that a block depends on: the block before it, and the media inside it."""
+        before = self.at(block - 1)
+        start, end = block * self.size, (block + 1) * self.size
+        inside = [m.digest for m in self._media if m.start < end and m.start + m.length > start]
+        return block_hash(before, b"".join(inside)) if inside else before
 
     def content(self, start: int, end: int) -> bytes:
         """Tokens at these positions, as far as they exist, as an int32 column."""
@@ -54,10 +77,10 @@ class BlockHashes:
         return tokens + pack(self._log[: end - num_prompt]) if end > num_prompt else tokens
 
     def link(self, block: int) -> tuple[bytes, bytes, bytes]:
-        """(hash of a full block, hash of the block before it, its tokens)"""
-        hashes = self._hashes
+        """(hash of a full block, its prefix, its tokens)"""
+        hashes, prefix = self._hashes, self.prefix(block)
         tokens = self.content(block * self.size, (block + 1) * self.size)
         if len(hashes) == block + 1:
             assert len(tokens) == 4 * self.size, "a block has no name before its last token exists"
-            hashes.append(block_hash(hashes[block], tokens))
-        return self.at(block), hashes[block], tokens
+            hashes.append(block_hash(prefix, tokens))
+        return self.at(block), prefix, tokens

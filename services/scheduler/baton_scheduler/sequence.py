@@ -15,10 +15,10 @@ from typing import Self, TypeAlias
 
 import msgspec
 
-from baton.protocol import NewSequence, Pooling, QueueEstimate, Sampling, Submit
+from baton.protocol import Media, NewSequence, Pooling, QueueEstimate, Sampling, Submit
 from baton.protocol.packed_tokens import num_tokens
 from baton.protocol.token_columns import pack, unpack
-from baton_scheduler.block_hashes import BlockHashes
+from baton_scheduler.block_hashes import BlockHashes, media_key
 from baton_scheduler.phase_times import PhaseTimer
 
 Key: TypeAlias = tuple[int, int]
@@ -171,6 +171,8 @@ class Sequence:
             return
         same = (one.model, one.adapter) == (two.model, two.adapter)
         same = same and (one.tenant, one.salt) == (two.tenant, two.salt)
+        if [item.digest for item in one.media] != [item.digest for item in two.media]:
+            return
         if same and other.reusable and self.reusable:
             self.leader = other.leader or other
 
@@ -208,8 +210,16 @@ class Sequence:
             trace=self.trace,
             num_computed=computed,
             pooling=self.pooling,
-            media=self.submit.media,
+            media=self._media(),
             adapter=self.submit.adapter,
+        )
+
+    def _media(self) -> tuple[Media, ...]:
+        """Its media under the names that they have in the worker's cache."""
+        submit = self.submit
+        return tuple(
+            msgspec.structs.replace(item, digest=media_key(submit, item.digest))
+            for item in submit.media
         )
 
 
@@ -252,6 +262,18 @@ def sequence(
     if submit.pooling is not None and (submit.sampling.max_tokens or submit.log):
         raise ValueError("a vector was asked for together with tokens")
     num_prompt, log = num_tokens(submit.tokens), unpack(submit.log)
+    _check_media(submit.media, num_prompt)
     new = Sequence(gateway, submit, trace, arrival, now, num_prompt, log, PhaseTimer(now))
     new.key = order(new)
     return new
+
+
+def _check_media(media: tuple[Media, ...], num_prompt: int) -> None:
+    """Raise `ValueError` unless each item has its digest and tokens of its own, in order."""
+    end = 0
+    for item in media:
+        if len(item.digest) != 32 or item.start < end or item.length < 1:
+            raise ValueError("a media item has no name or no place")
+        end = item.start + item.length
+    if end > num_prompt:
+        raise ValueError("a media item stands behind the end of the prompt")

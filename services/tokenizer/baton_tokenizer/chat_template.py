@@ -155,8 +155,15 @@ class ChatTemplates:
     """The chat templates of a vocabulary."""
 
     def __init__(
-        self, templates: Mapping[str, str], named: Mapping[str, str], literal: SpecialTokens
+        self,
+        templates: Mapping[str, str],
+        named: Mapping[str, str],
+        literal: SpecialTokens,
+        image_token: str = "",
     ) -> None:
+        """`image_token`: what stands for an image where a template does not know images; empty if
+        the model sees none."""
+        self._image_token = image_token
         self._templates = {name: CompiledTemplate(text, named) for name, text in templates.items()}
         self._reserved = _OWN | named.keys()
         self._literal = literal
@@ -169,9 +176,11 @@ class ChatTemplates:
         """
         messages, tools, extra = self._parse(request)
         template = self._choose(bool(tools))
-        mark, tag = nonce(), nonce()
+        mark, tag, image = nonce(), nonce(), nonce() if self._image_token else ""
         try:
-            messages = [_prepare(m, f"messages[{i}]", template) for i, m in enumerate(messages)]
+            messages = [
+                _prepare(m, f"messages[{i}]", template, image) for i, m in enumerate(messages)
+            ]
             guard = _guard(self._literal, mark, longest)
             variables = _walk({**extra, "messages": messages, "tools": tools or None}, guard)
             if request.continue_final_message:
@@ -185,7 +194,7 @@ class ChatTemplates:
             raise InvalidRequest(message[:1000], code=error.code, param=error.param) from error
         if request.continue_final_message:
             text = _cut_at(text, tag)
-        return _collect(text, mark)
+        return _collect(text.replace(image, self._image_token) if image else text, mark)
 
     def _choose(self, with_tools: bool) -> CompiledTemplate:
         if not self._templates:
@@ -245,14 +254,15 @@ def _walk(value: Any, guard: Guard) -> Any:
     return value
 
 
-def _prepare(message: Message, param: str, template: CompiledTemplate) -> Message:
-    """One message in the shape that this template reads."""
+def _prepare(message: Message, param: str, template: CompiledTemplate, image: str) -> Message:
+    """One message in the shape that this template reads; `image` stands for an image in a string,
+    and is empty if none can be shown."""
     prepared = dict(message)
     reasoning = next((message[key] for key in _REASONING if message.get(key) is not None), None)
     if reasoning is not None:
         prepared = {"thinking": reasoning, **prepared, "reasoning_content": reasoning}
     if "content" in message:
-        prepared["content"] = _shape(message["content"], template, f"{param}.content")
+        prepared["content"] = _shape(message["content"], template, image, f"{param}.content")
     if message.get("tool_calls"):
         calls = message["tool_calls"]
         prepared["tool_calls"] = [
@@ -261,10 +271,10 @@ def _prepare(message: Message, param: str, template: CompiledTemplate) -> Messag
     return prepared
 
 
-def _shape(content: Any, template: CompiledTemplate, param: str) -> Any:
+def _shape(content: Any, template: CompiledTemplate, image: str, param: str) -> Any:
     """Text parts as one string for templates that take strings, and the other way round."""
     if isinstance(content, list):
-        texts = [_text(part, f"{param}[{i}]") for i, part in enumerate(content)]
+        texts = [_text(part, image, f"{param}[{i}]") for i, part in enumerate(content)]
         return content if template.reads_parts else "\n".join(texts)
     if content is None and not template.reads_none:
         content = ""
@@ -273,7 +283,9 @@ def _shape(content: Any, template: CompiledTemplate, param: str) -> Any:
     return content
 
 
-def _text(part: Any, param: str) -> str:
+def _text(part: Any, image: str, param: str) -> str:
+    if image and part == {"type": "image"}:
+        return image
     if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str):
         return str(part["text"])
     raise InvalidRequest(

@@ -61,7 +61,7 @@ class RequestHandler:
     def __init__(self, vocab: TokenizerVocabulary, max_tokens: int, model: str) -> None:
         """`model`: name under which the vocabulary is served."""
         self._vocab, self._model = vocab, model
-        self._chat = ChatTemplates(vocab.templates, vocab.named, vocab.literal)
+        self._chat = ChatTemplates(vocab.templates, vocab.named, vocab.literal, vocab.image_token)
         self._encoder = Encoder(vocab, max_tokens)
         self._alphabet = Alphabet(vocab)
 

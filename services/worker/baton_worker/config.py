@@ -89,6 +89,9 @@ class Config(Settings, prefix="worker"):
     share_weights: bool = setting(True, "memory", advanced=True)
     """Under `baton serve` on a CPU: packed weights lie in memory that all workers of this host
     share, also with the next ones. Takes Linux 6.1 or later."""
+    encoder_cache_bytes: int = setting(256 * 1024**2, "memory", ge=0)
+    """Bytes for the embeddings of images that were seen before, so that they are not encoded
+    again."""
     host_cache_bytes: int = setting(0, "memory", ge=0)
     """Bytes of host memory for KV pages that had to make room and may be wanted again; 0 means
     none. Workers that pass sequences on (`role`) do without it."""

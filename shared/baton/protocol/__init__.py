@@ -64,7 +64,7 @@ from baton.protocol.frontend import (
     Vocabulary,
     VocabularyBytes,
 )
-from baton.protocol.media import Blob, MediaItem, Prepare, Prepared
+from baton.protocol.media import Blob, Grid, Media, MediaItem, Prepare, Prepared, PreparedMedia
 from baton.protocol.pooling import Pooled, PooledTask, Pooling, PoolingInfo, Reach
 from baton.protocol.sampling import FinishReason, Grammar, Sampling, Thinking
 from baton.protocol.transfer import (
@@ -110,11 +110,13 @@ __all__ = [
     "FinishReason",
     "Grammar",
     "Grant",
+    "Grid",
     "HeldPages",
     "Hello",
     "HelloRequest",
     "LoadAdapter",
     "Logprobs",
+    "Media",
     "MediaInfo",
     "MediaItem",
     "Message",
@@ -134,6 +136,7 @@ __all__ = [
     "PoolingInfo",
     "Prepare",
     "Prepared",
+    "PreparedMedia",
     "ProcessDied",
     "PromptLogprobs",
     "Pull",

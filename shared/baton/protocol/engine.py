@@ -8,7 +8,7 @@ import msgspec
 
 from baton.protocol.base import Message
 from baton.protocol.control import HeldPages
-from baton.protocol.media import Blob
+from baton.protocol.media import Media
 from baton.protocol.pooling import Pooled, Pooling
 from baton.protocol.sampling import Sampling
 
@@ -96,8 +96,8 @@ class Submit(Message, tag="submit", frozen=True):
     """Report the reason for the prefix cache miss in `QueueEstimate`."""
     pooling: Pooling | None = None
     """Return a pooled vector instead of tokens; then `sampling.max_tokens` is 0, `log` empty."""
-    media: tuple[Blob, ...] = ()
-    """One tensor per media item, in the order of their placeholder tokens."""
+    media: tuple[Media, ...] = ()
+    """Its media items, in the order of their tokens."""
     model: str = ""
     """Name of the model: only its workers run the sequence. Empty means any worker, which is right
     only if all serve one model."""
@@ -210,8 +210,8 @@ class NewSequence(msgspec.Struct, frozen=True, array_like=True):
     num_computed: int = 0
     """Number of leading `tokens` whose KV is already in the given pages (prefix cache hit)."""
     pooling: Pooling | None = None
-    media: tuple[Blob, ...] = ()
-    """One tensor per media item, in the order of their placeholder tokens."""
+    media: tuple[Media, ...] = ()
+    """Its media items, in the order of their tokens."""
     adapter: bytes = b""
     """Digest of its adapter; empty for none."""
 

@@ -1,12 +1,15 @@
-"""Messages between gateway and mm-preprocess: media items to tensors."""
+"""Media: from gateway to mm-preprocess as files, from there to the worker as tensors."""
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
 from baton.protocol.base import RpcReply, RpcRequest
+
+Grid: TypeAlias = tuple[int, int, int]
+"""Frames, rows and columns of patches; (1, 1, 1) where the shape of the tensor says all."""
 
 
 class Blob(msgspec.Struct, frozen=True, array_like=True):
@@ -28,6 +31,33 @@ class MediaItem(msgspec.Struct, frozen=True, array_like=True):
     """Dotted path of the part in the request, for errors."""
 
 
+class Media(msgspec.Struct, frozen=True, array_like=True):
+    """One media item of a sequence."""
+
+    digest: bytes
+    """32 bytes: SHA-256 of the file, of what is done to it, and of the model's configuration."""
+    start: int
+    """Index in the prompt of the first token that stands for it."""
+    length: int
+    """Number of tokens that stand for it, those that only frame it included."""
+    pixels: Blob
+    """What its encoder takes."""
+    grid: Grid = (1, 1, 1)
+
+
+class PreparedMedia(msgspec.Struct, frozen=True, array_like=True):
+    """One media item as the model takes it."""
+
+    digest: bytes
+    """As `Media.digest`."""
+    tokens: bytes
+    """int32: what stands for it in a prompt, in the place of the one token `marker`."""
+    pixels: Blob
+    marker: int = -1
+    """Token by which the chat template says that there is an item; -1 if it stands alone."""
+    grid: Grid = (1, 1, 1)
+
+
 class Prepare(RpcRequest, tag="prepare", frozen=True):
     """Convert the media of one request to tensors. gateway -> mm-preprocess."""
 
@@ -37,9 +67,4 @@ class Prepare(RpcRequest, tag="prepare", frozen=True):
 class Prepared(RpcReply, tag="prepared", frozen=True):
     """Answer to `Prepare`, with one entry per item. mm-preprocess -> gateway."""
 
-    placeholders: tuple[int, ...]
-    """Number of placeholder tokens per item."""
-    hashes: tuple[bytes, ...]
-    """16 bytes per item: hash of its tensor's dtype, shape and content."""
-    tensors: tuple[Blob, ...] = ()
-    """Input tensor of the model per item."""
+    items: tuple[PreparedMedia, ...]

@@ -48,7 +48,7 @@ class Peer:
 HERE = cast(Connection, Peer())
 TEXT = DecodedText(b"", b"", ())
 IDS = Encoded(1, b"")
-MEDIA = Prepared(2, (), (), ())
+MEDIA = Prepared(2, ())
 OTHER = Stats(1, 0, 0, 0, 0, 0, 0, 0.0, 0.0)
 
 

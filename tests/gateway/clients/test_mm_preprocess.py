@@ -1,4 +1,4 @@
-"""Encoding of media parts."""
+"""Preparation of media parts."""
 
 from __future__ import annotations
 
@@ -9,15 +9,14 @@ import pytest
 
 from baton.errors import ServerFault
 from baton.net.topology import MEDIA
-from baton.protocol import Blob, MediaItem, Message, Prepare, Prepared
+from baton.protocol import Blob, MediaItem, Message, Prepare, Prepared, PreparedMedia
 from baton_gateway.clients.connection import Connection, Pool
-from baton_gateway.clients.mm_preprocess import PLACEHOLDER, MediaClient
-from baton_gateway.generation.request import EncodedPrompt
+from baton_gateway.clients.mm_preprocess import MediaClient
 from tests.fakes.gateway_engine import FakeChannel, FakeServer
 from tests.support.gateway.rpc_peers import ME
 
 ITEM = MediaItem("image", "data:image/png;base64,aGk=", "messages[0].content[0].image_url")
-PIXELS = Blob("float32", (1, 1, 1), bytes(4))
+SEEN = PreparedMedia(b"h" * 32, bytes(12), Blob("float32", (1, 1, 1), bytes(4)))
 
 
 class Server(FakeServer):
@@ -46,27 +45,24 @@ class Listener:
         self.preprocessors.receive(message)
 
 
-async def encoded(server: Server) -> EncodedPrompt:
+async def prepared(server: Server) -> tuple[PreparedMedia, ...]:
     listener = Listener()
     pool = Pool(MEDIA, ME, lambda link, name, me: FakeChannel(server), listener)
     listener.preprocessors = MediaClient(pool, 0.3)
     await pool.follow(("a",))
     try:
-        return await listener.preprocessors.encode(ITEM, "", "00-a-b-01")
+        return await listener.preprocessors.prepare([ITEM], "", "00-a-b-01")
     finally:
         await pool.close()
 
 
-def test_an_image_is_placeholders_and_their_tensor() -> None:
-    server = Server(lambda number: Prepared(number, (3,), (b"h",), (PIXELS,)))
-    found = asyncio.run(encoded(server))
-    assert list(found.ids) == [PLACEHOLDER] * 3 and len(found.ids.column) == 12
-    assert found.media == (PIXELS,) and found.second == 0
+def test_an_image_is_prepared() -> None:
+    server = Server(lambda number: Prepared(number, (SEEN,)))
+    assert asyncio.run(prepared(server)) == (SEEN,)
     assert server.traces == ["00-a-b-01"]
 
 
-@pytest.mark.parametrize("answer", [(), ((3,), (b"h",)), ((3, 3), (b"h", b"h"), (PIXELS, PIXELS))])
-def test_an_answer_to_another_question(answer: tuple[tuple[object, ...], ...]) -> None:
-    fields = answer or ((), ())
+@pytest.mark.parametrize("answer", [(), (SEEN, SEEN)])
+def test_an_answer_to_another_question(answer: tuple[PreparedMedia, ...]) -> None:
     with pytest.raises(ServerFault, match="not answered what it was asked"):
-        asyncio.run(encoded(Server(lambda number: Prepared(number, *fields))))  # type: ignore[arg-type]
+        asyncio.run(prepared(Server(lambda number: Prepared(number, answer))))

@@ -8,13 +8,25 @@ import pytest
 
 from baton.errors import BatonError, InvalidRequest, ServerFault, Unavailable
 from baton.net.topology import MEDIA
-from baton.protocol import Envelope, Message, Prepare, Prepared, RequestError
+from baton.protocol import (
+    Blob,
+    Envelope,
+    Message,
+    Prepare,
+    Prepared,
+    PreparedMedia,
+    RequestError,
+)
 from baton_gateway.clients.connection import Connection, Pool
 from baton_gateway.clients.rpc import RpcClient
 from tests.fakes.gateway_engine import FakeChannel, FakeServer
 from tests.support.gateway.rpc_peers import (
     ME,
 )
+
+
+def named(number: int) -> PreparedMedia:
+    return PreparedMedia(b"%d" % number, b"", Blob("float32", (), b""))
 
 
 class Server(FakeServer):
@@ -31,7 +43,7 @@ class Server(FakeServer):
         if isinstance(self.reply, RequestError):
             self.push(RequestError(message.id, *_fields(self.reply)))
         elif self.reply is not None:
-            self.push(Prepared(message.id, (message.id,), (b"",)))
+            self.push(Prepared(message.id, (named(message.id),)))
 
 
 def _fields(refused: RequestError) -> tuple[str | None, str, str | None, int]:
@@ -70,7 +82,7 @@ async def asked(*servers: Server, at_once: int = 1) -> list[Prepared]:
 
 def test_every_question_has_its_own_answer() -> None:
     answers = asyncio.run(asked(Server(), Server(), at_once=5))
-    assert [answer.placeholders for answer in answers] == [(answer.id,) for answer in answers]
+    assert [answer.items for answer in answers] == [(named(answer.id),) for answer in answers]
     assert len({answer.id for answer in answers}) == 5
 
 
@@ -98,7 +110,7 @@ def test_nobody_there() -> None:
 
 def test_a_late_answer_is_nobodys() -> None:
     questions: RpcClient[Prepared] = RpcClient(Pool(MEDIA, ME, _never, Listener()), 0.0, "seer")
-    questions.receive(Prepared(9, (), ()))
+    questions.receive(Prepared(9, ()))
     assert Envelope().trace == ""
 
 

@@ -7,8 +7,8 @@ import resource
 import msgspec
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
-from baton.protocol import Blob
 from baton_mm_preprocess.image.processor import read_processor
 from baton_mm_preprocess.sandbox import process
 from baton_mm_preprocess.sandbox.process import Outcome, Problem, Ready, Setup
@@ -34,11 +34,12 @@ def test_an_outcome_for_each_file_within_limits(monkeypatch: pytest.MonkeyPatch)
     assert isinstance(problem, Problem) and problem.code == "invalid_image_format"
 
 
-def test_a_digest_is_of_shape_and_content() -> None:
-    blobs = [Blob("float32", shape, bytes(24)) for shape in ((3, 2, 1), (3, 1, 2))]
-    blobs.append(Blob("float32", (3, 2, 1), bytes(23) + b"\1"))
-    assert len({process.digest(blob) for blob in blobs}) == 3
-    assert process.digest(blobs[0]) == process.digest(Blob("float32", (3, 2, 1), bytes(24)))
+def test_a_digest_is_of_the_file_the_processor_and_the_model() -> None:
+    other = read_processor(PROCESSORS["CLIPModel"], "")
+    setups = [SETUP, replace(SETUP, processor=other), replace(SETUP, identity=b"m")]
+    found = [process.digest(data, setup) for data in (b"a", b"b") for setup in setups]
+    assert len(set(found)) == 6 and {len(one) for one in found} == {32}
+    assert found[0] == process.digest(b"a", replace(SETUP, max_bytes=1, memory=1))
 
 
 def test_memory_that_runs_out_is_a_large_image(monkeypatch: pytest.MonkeyPatch) -> None:

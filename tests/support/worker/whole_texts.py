@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 from msgspec import structs
 
-from baton.protocol import Blob, NewSequence, Plan, Pooling, Result, Sampling
+from baton.protocol import Blob, Media, NewSequence, Plan, Pooling, Result, Sampling
 from baton.protocol.token_columns import pack
 from baton.protocol.vector_columns import split
 from baton_worker.config import Config
@@ -51,4 +51,4 @@ def picture(slot: int, seed: int, **fields: Any) -> NewSequence:
     """Sixteen placeholders and the pixels that they stand for."""
     pixels = np.random.default_rng(seed).standard_normal((3, 30, 30)).astype("<f4")
     blob = Blob(**{"dtype": "float32", "shape": pixels.shape, "data": pixels.tobytes()} | fields)
-    return structs.replace(text(slot, [0] * 16), media=(blob,))
+    return structs.replace(text(slot, [0] * 16), media=(Media(b"%32d" % seed, 0, 16, blob),))

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import msgspec
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -18,6 +17,7 @@ from baton_gateway.api.options import requested, sampling
 from baton_gateway.api.stream_routes import StreamRoute
 from baton_gateway.config import Config
 from baton_gateway.engine import Engine
+from baton_gateway.generation.chat_prompt import chat_prompt
 from baton_gateway.generation.logprobs import Vocabulary
 from baton_gateway.generation.request import ChatPrompt, GenerationRequest
 from baton_gateway.output_formats import ToolOptions
@@ -63,11 +63,11 @@ def _generation(request: Request, body: ChatRequest, head: Head) -> GenerationRe
 
 def prompt_of(body: ChatRequest) -> ChatPrompt:
     """Return the conversation of a request."""
-    return ChatPrompt(
-        messages=msgspec.json.encode(body.messages),
-        tools=msgspec.json.encode(body.tools) if body.tools else b"",
-        kwargs=msgspec.json.encode(body.template_kwargs) if body.template_kwargs else b"",
-        add_generation_prompt=body.add_generation_prompt and not body.continue_final_message,
+    return chat_prompt(
+        body.messages,
+        body.tools,
+        body.template_kwargs,
+        add_generation_prompt=body.add_generation_prompt,
         continue_final_message=body.continue_final_message,
     )
 

@@ -8,7 +8,6 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 from starlette.requests import Request
@@ -21,8 +20,8 @@ from baton_gateway.api.options import deadline, trace
 from baton_gateway.catalogue import ModelInfo
 from baton_gateway.config import Config
 from baton_gateway.generation.admission import serves
+from baton_gateway.generation.chat_prompt import chat_prompt
 from baton_gateway.generation.request import (
-    ChatPrompt,
     GenerationRequest,
     PairPrompt,
     Prompt,
@@ -111,11 +110,11 @@ def asked_of(body: VectorRequest) -> list[Prompt]:
         return prompts_of(body.input)
     if isinstance(body.messages, MediaItem):
         return [body.messages]
-    kwargs = body.chat_template_kwargs
+    assert body.messages is not None, "one of the two is there"
     return [
-        ChatPrompt(
-            messages=msgspec.json.encode(body.messages),
-            kwargs=msgspec.json.encode(kwargs) if kwargs else b"",
+        chat_prompt(
+            body.messages,
+            kwargs=body.chat_template_kwargs,
             add_generation_prompt=body.add_generation_prompt,
         )
     ]

@@ -2,15 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from baton.errors import ServerFault
-from baton.protocol import MediaItem, Prepare, Prepared
-from baton.protocol.packed_tokens import PackedTokens
+from baton.protocol import MediaItem, Prepare, Prepared, PreparedMedia
 from baton_gateway.clients.connection import Pool
 from baton_gateway.clients.rpc import RpcClient
-from baton_gateway.generation.request import EncodedPrompt
-
-PLACEHOLDER = 0
-"""Placeholder id for a sequence that consists of one image; the model never reads it."""
 
 
 class MediaClient(RpcClient[Prepared]):
@@ -19,12 +16,12 @@ class MediaClient(RpcClient[Prepared]):
     def __init__(self, pool: Pool, patience: float) -> None:
         super().__init__(pool, patience, "media preprocessor")
 
-    async def encode(self, item: MediaItem, model: str, trace: str = "") -> EncodedPrompt:
-        """Encode one media part for a model as a sequence of its own. Raises `BatonError`, for
-        example for an unreadable file."""
-        answer = await self.call(lambda number: Prepare(number, (item,)), trace, model)
-        if not len(answer.placeholders) == len(answer.tensors) == 1:
+    async def prepare(
+        self, items: Sequence[MediaItem], model: str, trace: str = ""
+    ) -> tuple[PreparedMedia, ...]:
+        """Convert media items for a model. Raises `BatonError`, for example for an unreadable
+        file."""
+        answer = await self.call(lambda number: Prepare(number, tuple(items)), trace, model)
+        if len(answer.items) != len(items):
             raise ServerFault("The media preprocessor has not answered what it was asked.")
-        return EncodedPrompt(
-            PackedTokens.of([PLACEHOLDER] * answer.placeholders[0]), media=answer.tensors
-        )
+        return answer.items

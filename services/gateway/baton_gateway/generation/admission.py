@@ -8,7 +8,7 @@ from dataclasses import replace
 import msgspec
 
 from baton.errors import InvalidRequest, NotFound
-from baton.protocol import PoolingInfo, Sampling
+from baton.protocol import MediaItem, PoolingInfo, Sampling
 from baton.protocol.token_columns import derive_seed
 from baton_gateway.catalogue import Catalogue, ModelInfo
 from baton_gateway.generation.beam_search import alternatives
@@ -225,6 +225,24 @@ def check_text(request: GenerationRequest, prompt: Prompt, facts: ModelInfo) -> 
             f"{request.param}.",
             code="context_length_exceeded",
             param=request.param,
+        )
+
+
+def check_media(request: GenerationRequest, media: Sequence[MediaItem], facts: ModelInfo) -> None:
+    """Raise `InvalidRequest` for media in the prompt of a model whose vocabulary has no
+    placeholder, or in one that may be cut."""
+    if request.limits.truncate_prompt_tokens is not None:
+        raise InvalidRequest(
+            "Unsupported value: 'truncate_prompt_tokens' cannot be used with images: it could cut "
+            "them. Shorten the conversation.",
+            code="unsupported_value",
+            param="truncate_prompt_tokens",
+        )
+    if media and not facts.media_ids:
+        raise InvalidRequest(
+            f"The model {facts.name} does not take {media[0].modality} input. It takes text only.",
+            code="unsupported_value",
+            param=media[0].param,
         )
 
 

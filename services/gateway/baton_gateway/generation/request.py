@@ -6,7 +6,7 @@ from array import array
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple
 
-from baton.protocol import Blob, MediaItem, Pooling, Sampling
+from baton.protocol import Media, MediaItem, Pooling, Sampling
 from baton.protocol.packed_tokens import PackedTokens
 from baton_gateway.access.api_keys import ApiKey
 from baton_gateway.access.rate_limits import RateLimiter, RequestQuota
@@ -20,13 +20,16 @@ from baton_gateway.structured_output.request import Constraint
 
 @dataclass(frozen=True, slots=True)
 class ChatPrompt:
-    """A conversation, rendered by the model's chat template. The fields are JSON."""
+    """A conversation, rendered by the model's chat template. The first fields are JSON."""
 
     messages: bytes
+    """A part of a message that is an image is an object of type "image"."""
     tools: bytes = b""
     kwargs: bytes = b""
     add_generation_prompt: bool = True
     continue_final_message: bool = False
+    media: tuple[MediaItem, ...] = ()
+    """The images among the parts, in their order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,8 +60,8 @@ class EncodedPrompt(NamedTuple):
     """Offset of the second text of a pair, if the model separates the two; else 0."""
     tail: str = ""
     """End of the text of a rendered conversation."""
-    media: tuple[Blob, ...] = ()
-    """Tensors for the media placeholders among the ids."""
+    media: tuple[Media, ...] = ()
+    """The media among the ids."""
 
 
 @dataclass(frozen=True, slots=True)

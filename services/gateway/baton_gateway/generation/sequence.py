@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from baton.errors import ServerFault
 from baton.output_parsing import Start
-from baton.protocol import Blob, DecodeOpen, Pooling, Sampling, Submit
+from baton.protocol import DecodeOpen, Media, Pooling, Sampling, Submit
 from baton.protocol.packed_tokens import PackedTokens
 from baton.protocol.token_columns import pack
 from baton_gateway.generation.output import OutputDelta, TokenLogprob
@@ -71,8 +71,8 @@ class Sequence:
     """True if the text is not needed."""
     pooling: Pooling | None = None
     """Pooling parameters; a vector is then returned instead of text."""
-    media: tuple[Blob, ...] = ()
-    """Tensors for the media placeholders in the prompt."""
+    media: tuple[Media, ...] = ()
+    """The media in the prompt."""
     account: RequestTimeline = field(default_factory=RequestTimeline)
     """Timeline of the request."""
     log: array[int] = field(default_factory=lambda: array("i"))

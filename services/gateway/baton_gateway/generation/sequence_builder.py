@@ -31,8 +31,11 @@ def build_sequences(
 
     Raises `InvalidRequest` if a prompt leaves no room for output.
     """
-    # Images all have one length, so the limit for text does not apply.
-    rooms = [0 if one.media else clamp_max_tokens(request, one.ids, facts) for one in prompts]
+    rooms = [
+        # Images that are embedded all have one length, and the limit for text does not apply.
+        0 if request.pooling and one.media else clamp_max_tokens(request, one.ids, facts)
+        for one in prompts
+    ]
     identity, text, limits, n = request.identity, request.text, request.limits, request.sampling.n
     limit = limits.deadline_ms / 1000
     sequences = [

@@ -18,7 +18,11 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 MAX_MESSAGES = 4096
 _MAX_ARGUMENTS = 256 * 1024
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_MEDIA = ("image_url", "input_audio", "video_url", "file", "audio_url", "image", "video")
+_IMAGES = ("image_url", "input_image")
+_SEEING = ("user", "tool")
+"""Roles whose messages may hold images."""
+_DETAILS = ("auto", "low", "high", "original")
+_MEDIA = ("input_audio", "video_url", "file", "audio_url", "image", "video")
 
 Message = dict[str, Any]
 
@@ -90,10 +94,10 @@ def _content(item: Message, role: str, param: str) -> str | list[Message] | None
     if not isinstance(content, list):
         raise wrong_type(param, "a string or an array of parts", content)
     parts = _array(content, param, MAX_MESSAGES)
-    return [_part(part, f"{param}[{i}]") for i, part in enumerate(parts)]
+    return [_part(part, role, f"{param}[{i}]") for i, part in enumerate(parts)]
 
 
-def _part(part: object, param: str) -> Message:
+def _part(part: object, role: str, param: str) -> Message:
     if not isinstance(part, dict):
         raise wrong_type(param, "an object", part)
     if "type" not in part:
@@ -101,15 +105,56 @@ def _part(part: object, param: str) -> Message:
     kind = part["type"]
     if kind in ("text", "refusal"):
         return {"type": "text", "text": _text(part, kind, param)}
+    if kind in _IMAGES:
+        return _image(part, kind, role, param)
     if kind in _MEDIA:
         _check_media(part, kind, param)
         raise invalid(
             "messages",
             f"Unsupported value: 'messages' does not support parts of type '{kind}' with this "
-            "model. Only the type 'text' is supported.",
+            "model. Only the types 'text' and 'image_url' are supported.",
             "unsupported_value",
         )
-    raise invalid(f"{param}.type", f"Invalid value: {shorten(kind)}. Supported values are: 'text'.")
+    raise invalid(
+        f"{param}.type",
+        f"Invalid value: {shorten(kind)}. Supported values are: 'text' and 'image_url'.",
+    )
+
+
+def _image(part: Message, kind: str, role: str, param: str) -> Message:
+    """An image as chat has it, `{"image_url": {"url": ...}}`, or as the Responses API has it,
+    `{"image_url": ...}`."""
+    if role not in _SEEING:
+        raise invalid(
+            f"{param}.type",
+            f"Invalid value: a message of the role '{role}' cannot hold images. Put them into "
+            "messages of the role 'user'.",
+        )
+    place, given = f"{param}.image_url", part.get("image_url")
+    if kind == "input_image":
+        given = {"url": given, "detail": part.get("detail")}
+    if given is None:
+        raise missing(place)
+    if not isinstance(given, dict):
+        raise wrong_type(place, "an object", given)
+    if given.get("detail") is not None and given["detail"] not in _DETAILS:
+        supported = ", ".join(f"'{detail}'" for detail in _DETAILS)
+        message = f"Invalid value: {shorten(given['detail'])}. Supported values are: {supported}."
+        raise invalid(f"{place}.detail", message)
+    return {"type": "image_url", "image_url": {"url": _url(given, place)}}
+
+
+def _url(image: Message, place: str) -> str:
+    url = image.get("url")
+    if not isinstance(url, str) or not url:
+        raise wrong_type(f"{place}.url", "a string", url)
+    if not url.isascii():
+        raise invalid(
+            place,
+            f"Invalid '{place}.url': expected data:image/png;base64,...",
+            "invalid_image_url",
+        )
+    return url
 
 
 def _check_media(part: Message, kind: str, param: str) -> None:

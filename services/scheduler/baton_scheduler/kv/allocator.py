@@ -88,7 +88,7 @@ class Allocator:
         if not self._keys.caching or end <= block * size:
             return [], 0
         chain = sequence.chain(size)
-        wanted, prefix = chain.content(block * size, end), chain.at(block - 1)
+        wanted, prefix = chain.content(block * size, end), chain.prefix(block)
         groups = range(len(self._keys.groups))
         found = [index.fork(group_key(prefix, group), wanted) for group in groups]
         pages, number = [page for page, _ in found], min(common for _, common in found)

@@ -124,7 +124,7 @@ class KVManager:
         block = end // size
         if self.caching and end % size:
             chain = self.batch.at(slot).chain(size)
-            prefix, content = chain.at(block - 1), chain.content(block * size, end)
+            prefix, content = chain.prefix(block), chain.content(block * size, end)
             for group, table in enumerate(self.batch.tables(slot)):
                 self.pool.begin(table.at(block), group_key(prefix, group), content)
 

@@ -57,7 +57,7 @@ class TransferPages:
                 page, last = table.at(block), min(end, (block + 1) * size)
                 if last % size or pool.name(page, group_key(chain.at(block), group)):
                     content = chain.content(block * size, last)
-                    pool.begin(page, group_key(chain.at(block - 1), group), content)
+                    pool.begin(page, group_key(chain.prefix(block), group), content)
 
     def release(self, number: int) -> None:
         """Release the pages of a transfer that has ended."""

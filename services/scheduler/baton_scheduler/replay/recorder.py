@@ -20,9 +20,10 @@ from baton.logs import logger
 from baton.net import frames
 from baton_scheduler.events import Decision, Event, Tick
 from baton_scheduler.options import SchedulerOptions
+from baton_scheduler.replay.pixels import decision_without_pixels, event_without_pixels
 from baton_scheduler.state import State
 
-FORMAT = 6
+FORMAT = 7
 _MAX_ENTRY = 128 * 1024 * 1024
 """Maximum entry size in bytes, above that of any wire frame; a longer length means a damaged
 file."""
@@ -65,7 +66,7 @@ class Trace:
     def after(self, event: Event, decisions: Iterable[Decision], state: State) -> bytes:
         """Add decisions. Returns the digest if the event is a Tick, else empty bytes."""
         for decision in decisions:
-            self._hash.update(self._encoder.encode(decision))
+            self._hash.update(self._encoder.encode(decision_without_pixels(decision)))
         if not isinstance(event, Tick):
             return b""
         self._hash.update(state.digest())
@@ -88,7 +89,8 @@ class Recorder:
     def note(self, event: Event, decisions: Iterable[Decision], state: State) -> None:
         """Write one event, after the state has applied it."""
         if self._file is not None:
-            self._write(Entry(event, self._trace.after(event, decisions, state)))
+            digest = self._trace.after(event, decisions, state)
+            self._write(Entry(event_without_pixels(event), digest))
 
     def flush(self) -> None:
         """Flush to the operating system."""

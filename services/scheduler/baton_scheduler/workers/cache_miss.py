@@ -35,7 +35,7 @@ def explain(worker: Worker, sequence: Sequence, hit: int) -> MissReason:
         return "salt"
     if (block + 1) * size <= sequence.num_tokens and _incomplete(worker, chain.at(block)):
         return "evicted"
-    if index.goes_on(chain.at(block - 1)):
+    if index.goes_on(chain.prefix(block)):
         return "differs"
     return "end" if hit else "cold"
 

@@ -41,6 +41,8 @@ class Source:
     eos_ids: tuple[int, ...] = ()
     media_ids: tuple[int, ...] = ()
     """Placeholder tokens named by the model's config."""
+    image_id: int | None = None
+    """The one of these that stands for an image."""
     response_template: Mapping[str, Any] = field(default_factory=dict)
     """What the checkpoint declares about its outputs."""
 
@@ -64,6 +66,8 @@ class TokenizerVocabulary:
     eos_ids: tuple[int, ...]
     media_ids: tuple[int, ...]
     response_template: Mapping[str, Any]
+    image_token: str = ""
+    """Text of the token that stands for an image; empty if there is none."""
 
     def info(self, model: str) -> TokenizerInfo:
         """Properties for the `Hello` to gateways."""
@@ -85,9 +89,11 @@ def build(source: Source) -> TokenizerVocabulary:
     specials = {t["content"]: t["id"] for t in source.spec["added_tokens"] if t["special"]}
     rule = spelling(source.spec.get("decoder"))
     media = {by_name[name] for name in _MEDIA_TOKENS & specials.keys()} | set(source.media_ids)
+    added = source.spec["added_tokens"]
+    guarded = specials.keys() | {t["content"] for t in added if t["id"] in source.media_ids}
     return TokenizerVocabulary(
         tokenizer=tokenizer,
-        literal=SpecialTokens(source.spec, specials),
+        literal=SpecialTokens(source.spec, guarded),
         spelling=rule,
         pieces=_pieces(by_name, rule),
         special_ids=frozenset(specials.values()),
@@ -98,6 +104,7 @@ def build(source: Source) -> TokenizerVocabulary:
         eos_ids=source.eos_ids,
         media_ids=tuple(sorted(media)),
         response_template=source.response_template,
+        image_token="" if source.image_id is None else tokenizer.id_to_token(source.image_id) or "",
     )
 
 

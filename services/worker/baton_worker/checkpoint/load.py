@@ -36,6 +36,7 @@ from baton_worker.models.dual_encoder import build_dual_encoder
 from baton_worker.models.encoder import EncoderModel, build_encoder
 from baton_worker.models.resolve import unsupported
 from baton_worker.models.transformers_backend import TransformersModel
+from baton_worker.models.vision.tower import VisionTower
 from baton_worker.pooling.pooler import Pooler
 from baton_worker.pooling.recipe import PoolingRecipe
 from baton_worker.pooling.resolve import Task
@@ -243,7 +244,7 @@ def _connect(
 
 
 def _built(what: ServedTask, site: BuildContext) -> Model | EncoderModel:
-    """The body, with its pooling head if it has one."""
+    """The body, with its vision tower and its pooling head if it has them."""
     model: Model | EncoderModel
     if isinstance(what.spec, DualEncoder):
         model = build_dual_encoder(what.spec, site)
@@ -251,6 +252,8 @@ def _built(what: ServedTask, site: BuildContext) -> Model | EncoderModel:
         model = build_encoder(what.spec, site)
     else:
         model = build(what.spec, site)
+        if what.spec.tower is not None:
+            model.vision = VisionTower(what.spec.tower, site)
     if what.recipe is not None:
         model.pooler = Pooler(what.recipe, site)
     return model

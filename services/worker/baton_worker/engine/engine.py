@@ -26,6 +26,8 @@ from baton_worker.engine.forward.dual_encoder_forward import DualEncoderForward
 from baton_worker.engine.forward.encoder_forward import EncoderForward
 from baton_worker.engine.forward.forward_pass import ForwardPass
 from baton_worker.engine.model_runner import ModelRunner
+from baton_worker.engine.multimodal.encoder_cache import EncoderCache
+from baton_worker.engine.multimodal.encoder_step import EncoderStep
 from baton_worker.engine.runtime_stats import RuntimeStats
 from baton_worker.engine.startup import load, page_settings, prepare
 from baton_worker.executor.executor import Executor, assemble, check
@@ -91,6 +93,9 @@ class Engine:
         if constraints is None:
             constraints = StructuredOutputManager(None, resolved.vocab_size)
         self._constraints = constraints
+        self._tower = loaded.model.vision if isinstance(loaded.model, Model) else None
+        self.encoder = self._encoder_step(resolved)
+        """What encodes images in prompts; None for a model that sees none."""
         self._runner = self._new_runner()
         self._steps = 0
         self.experts: ExpertLoad | None = None
@@ -152,7 +157,8 @@ class Engine:
     def progress(self) -> int:
         """A counter that advances within every step, with its layers or their kernels. Any thread
         may read it."""
-        return self._steps + self._model.progress + CallRecording.made()
+        seen = 0 if self._tower is None else self._tower.progress
+        return self._steps + self._model.progress + seen + CallRecording.made()
 
     def step(self, plan: Plan, turn: int = 0) -> Result:
         """Run one step of a plan; see `ModelRunner.step`."""
@@ -245,6 +251,7 @@ class Engine:
             windows=resolved.groups.windows,
             constraints=self._constraints.fresh(),
             image_shape=getattr(self._model, "image_shape", None),
+            tower=self._tower,
             max_num_batched_tokens=resolved.max_num_batched_tokens,
             adapters=self._adapter_slots(),
             **_drafting(resolved.speculative),
@@ -256,6 +263,7 @@ class Engine:
             pooler=self._model.pooler,
             host=self._host,
             sampler=resolved.build.sampler,
+            encoder=self.encoder,
         )
 
     @property
@@ -269,6 +277,12 @@ class Engine:
             return None
         targets, rows = self.adapters.targets, self.resolved.max_num_seqs
         return AdapterSlots(self.adapters, targets, self.max_loras, rows)
+
+    def _encoder_step(self, resolved: EngineConfig) -> EncoderStep | None:
+        if self._tower is None:
+            return None
+        cache = EncoderCache(resolved.encoder_cache_bytes)
+        return EncoderStep(self._tower, cache, resolved.build.device)
 
     def _forward_pass(self) -> ForwardPass:
         device, pooling = self.resolved.build.device, self.resolved.pooling

@@ -54,6 +54,8 @@ class EngineConfig:
     """What is given in place of text."""
     host_pages: int = 0
     """Pages in host memory beside those."""
+    encoder_cache_bytes: int = 0
+    """Bytes for the embeddings of images; 0 for a model that sees none."""
     groups: LayerGroups = _ALIKE
     """Layers with block tables of their own; pages are those of one group."""
     ranks: int = 1
@@ -126,7 +128,8 @@ def resolve(
     page_bytes = ranks.size * group_bytes(loaded.spec, groups, *pages)
     # The memory that is left can be measured once all have loaded: this is where they wait.
     weight_bytes = sum(numbers(ranks, loaded.weight_bytes, device))
-    free, on_cpu = free_for_all(device, ranks), device.type == "cpu"
+    images = config.encoder_cache_bytes if loaded.spec.tower is not None else 0
+    free, on_cpu = free_for_all(device, ranks) - images, device.type == "cpu"
     max_num_batched_tokens = _batch_tokens(config, loaded, wanted, on_cpu)
     taken = PageGroups(groups.windows, config.block_size, max_num_batched_tokens)
     budget = choose_pages(config, page_bytes, wanted, free, on_cpu, taken)
@@ -156,6 +159,7 @@ def resolve(
         pooling=_pooling(
             loaded, budget.max_model_len, max_num_batched_tokens - config.max_num_seqs
         ),
+        encoder_cache_bytes=images,
         host_pages=config.host_cache_bytes // page_bytes if page_bytes else 0,
         groups=groups,
         graphs=graphs,

@@ -14,6 +14,7 @@ from baton_worker.engine.batch.input_batch import InputBatch
 from baton_worker.engine.batch.step_inputs import StepInputs
 from baton_worker.engine.batch.step_outputs import Committed, StepOutputs
 from baton_worker.engine.forward.forward_pass import ForwardPass
+from baton_worker.engine.multimodal.encoder_step import EncoderStep
 from baton_worker.engine.nan_quarantine import NanQuarantine
 from baton_worker.engine.page_moves import PageMoves
 from baton_worker.engine.pooling_step import PoolingStep
@@ -35,6 +36,7 @@ class ModelRunner:
         pooler: what makes vectors; None: only tokens are made.
         host: where pages are swapped out to; None where there is no such memory.
         sampler: what draws tokens.
+        encoder: what encodes images in prompts; None for a model that sees none.
     """
 
     def __init__(
@@ -46,8 +48,9 @@ class ModelRunner:
         pooler: Pooler | None = None,
         host: HostPages | None = None,
         sampler: Sampler | None = None,
+        encoder: EncoderStep | None = None,
     ) -> None:
-        self.batch, self._forward = batch, forward
+        self.batch, self._forward, self._encoder = batch, forward, encoder
         self._sampling = SamplingStep(forward, batch.sampling, sampler or Sampler())
         self._pooling = PoolingStep(pooler)
         self._quarantine = NanQuarantine(cache, batch.tables)
@@ -92,6 +95,8 @@ class ModelRunner:
     def _run(self, inputs: StepInputs, outputs: StepOutputs) -> None:
         """The model, then tokens and vectors from its hidden states."""
         self._quarantine.clear(inputs.rows)
+        if self._encoder is not None:
+            inputs = self._encoder(inputs, self.batch.needed_media)
         hidden = self._forward(inputs)
         self._sampling.step(inputs, hidden, outputs)
         self._pooling.step(inputs, hidden, outputs)

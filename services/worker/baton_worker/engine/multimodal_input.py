@@ -4,17 +4,44 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
 
-from baton.protocol import Blob
+from baton.protocol import Blob, Media
+from baton.protocol.media import Grid
+from baton_worker.engine.batch.plan_columns import Column
+from baton_worker.models.vision.tower import VisionTower
 
 Pixels = npt.NDArray[np.float32]
-"""Of one image: [channels, height, width]."""
+"""What the encoder takes of one item; of an image of fixed size [channels, height, width]."""
 
 
-def pixels_of(media: Sequence[Blob], shape: tuple[int, ...] | None) -> Pixels | str:
+@dataclass(frozen=True, slots=True, eq=False)
+class SequenceMedia:
+    """One media item in the prompt of a sequence."""
+
+    digest: bytes
+    """Its name in the encoder cache."""
+    positions: Column
+    """int64 [n]: the positions in the sequence that its n embeddings take, in order."""
+    pixels: Pixels
+    grid: Grid
+
+
+class MediaRows(NamedTuple):
+    """Those embeddings of one media item that a step needs."""
+
+    item: SequenceMedia
+    first: int
+    """Row of the first of them in the output of the encoder."""
+    places: Column
+    """int64: where on the flat token axis they go."""
+
+
+def pixels_of(media: Sequence[Media], shape: tuple[int, ...] | None) -> Pixels | str:
     """The one image of a sequence, of the shape that the model has; else why it cannot be seen.
 
     `shape` is None for a model that sees nothing.
@@ -23,7 +50,36 @@ def pixels_of(media: Sequence[Blob], shape: tuple[int, ...] | None) -> Pixels | 
         return "this model takes no media"
     if len(media) != 1:
         return f"one image was expected, not {len(media)}"
-    [blob] = media
+    blob = media[0].pixels
     if blob.shape != shape or len(blob.data) != 4 * math.prod(shape):
         return f"an image of shape {list(shape)} was expected, not {list(blob.shape)}"
-    return np.frombuffer(blob.data, "<f4").reshape(shape)
+    return _array(blob)
+
+
+def prompt_media(
+    media: Sequence[Media], tokens: npt.NDArray[np.int32], tower: VisionTower | None
+) -> list[SequenceMedia] | str:
+    """The media of a prompt, or why they cannot be seen.
+
+    Args:
+        tokens: int32 [n], the sequence.
+        tower: the encoder of the model; None if it sees nothing.
+    """
+    if tower is None:
+        return "this model takes no media"
+    found = []
+    for item in media:
+        blob, end = item.pixels, item.start + item.length
+        positions = item.start + np.flatnonzero(tokens[item.start : end] == tower.image_token)
+        if len(blob.data) != 4 * math.prod(blob.shape):
+            return "the pixels of an image are cut off"
+        if why := tower.refusal(blob.shape, item.grid):
+            return why
+        if len(positions) != (expected := tower.num_tokens(item.grid)):
+            return f"an image has {len(positions)} placeholders in the place of {expected}"
+        found.append(SequenceMedia(item.digest, positions, _array(blob), item.grid))
+    return found
+
+
+def _array(blob: Blob) -> Pixels:
+    return np.frombuffer(blob.data, "<f4").reshape(blob.shape)

@@ -11,6 +11,7 @@ from torch import Tensor
 from baton.net import frames
 from baton.protocol import Grant, Pull, Revoke
 from baton_worker.attention import AttentionBatch
+from baton_worker.layers.media_embeddings import MediaEmbeddings
 
 
 class Begin(msgspec.Struct, tag="begin", array_like=True, frozen=True):
@@ -34,6 +35,7 @@ class Forward(msgspec.Struct, tag="forward", array_like=True, frozen=True):
     batch: AttentionBatch
     whole: bool
     """Whether rows are whole texts with bidirectional attention."""
+    media: MediaEmbeddings | None = None
 
 
 class Logits(msgspec.Struct, tag="logits", array_like=True, frozen=True):

@@ -21,6 +21,7 @@ from baton_worker.executor.commands import (
 from baton_worker.kv_cache import KVCache
 from baton_worker.kv_cache.host_pages import HostPages
 from baton_worker.layers.attention.whole_texts import Texts
+from baton_worker.layers.media_embeddings import MediaEmbeddings
 from baton_worker.models.decoder import Model
 
 
@@ -38,10 +39,11 @@ class LedModel:
         batch: AttentionBatch,
         cache: KVCache,
         texts: tuple[Texts, ...] = (),
+        media: MediaEmbeddings | None = None,
     ) -> Tensor:
         """See `models.decoder.Model.forward`."""
-        self._orders.send(Forward(tokens, positions, batch, bool(texts)))
-        return self._model.forward(tokens, positions, batch, cache, texts)
+        self._orders.send(Forward(tokens, positions, batch, bool(texts), media))
+        return self._model.forward(tokens, positions, batch, cache, texts, media)
 
     __call__ = forward
 

@@ -89,7 +89,9 @@ class Follower:
     def _forward(self, order: Forward) -> None:
         device = order.tokens.device
         texts = by_length(order.batch.query_lens, device) if order.whole else ()
-        self._model.forward(order.tokens, order.positions, order.batch, self._cache, texts)
+        self._model.forward(
+            order.tokens, order.positions, order.batch, self._cache, texts, order.media
+        )
 
     def _logits(self, shape: tuple[int, int]) -> None:
         layer = self._cache.layers[0]

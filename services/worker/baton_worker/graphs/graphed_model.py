@@ -15,6 +15,7 @@ from baton_worker.graphs.ragged_steps import RaggedSteps
 from baton_worker.kernels.cpu.call_recorder import Extent
 from baton_worker.kv_cache import KVCache
 from baton_worker.layers.attention.whole_texts import Texts
+from baton_worker.layers.media_embeddings import MediaEmbeddings
 from baton_worker.models.decoder import Model, Plans
 
 
@@ -120,13 +121,15 @@ class GraphedModel:
         batch: AttentionBatch,
         cache: KVCache,
         texts: tuple[Texts, ...] = (),
+        media: MediaEmbeddings | None = None,
     ) -> Tensor:
         """See `models.decoder.Model.forward`."""
         assert cache is self._cache
-        self._replayed, size = None, None if texts else self._size(batch)
+        eager = bool(texts) or media is not None
+        self._replayed, size = None, None if eager else self._size(batch)
         if size is None:
-            if self._ragged is None or texts or not self._ragged.fits(batch):
-                return self._model.forward(tokens, positions, batch, cache, texts)
+            if self._ragged is None or eager or not self._ragged.fits(batch):
+                return self._model.forward(tokens, positions, batch, cache, texts, media)
             return self._ragged.forward(tokens, positions, batch)
         cache.begin(batch)
         self._inputs.write(tokens, positions, batch)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import replace
-from typing import Any, TypeAlias
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import torch
 from torch import Tensor, nn
@@ -20,6 +20,7 @@ from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.layer import Layer
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.lm_head import Head
+from baton_worker.layers.media_embeddings import MediaEmbeddings
 from baton_worker.layers.mixer import Mixer
 from baton_worker.layers.moe.router import Router
 from baton_worker.layers.norm import norm
@@ -27,6 +28,9 @@ from baton_worker.layers.rope.fope import Fourier
 from baton_worker.layers.rope.rope import Rotary
 from baton_worker.models.block import Sequential
 from baton_worker.pooling.pooler import Pooler
+
+if TYPE_CHECKING:
+    from baton_worker.models.vision.tower import VisionTower
 
 Plans: TypeAlias = list[dict[Any, Any]]
 """Plans of a step per layer group, keyed by each mixer's `call`."""
@@ -64,6 +68,8 @@ class Model(nn.Module):
         """By layer."""
         self.pooler: Pooler | None = None
         """Pooling head for non-generative tasks; set before the weights are filled."""
+        self.vision: VisionTower | None = None
+        """Encoder of images; set before the weights are filled."""
         routers = [m for m in self.blocks[-1].modules() if isinstance(m, Router)]
         self.alone = not any(router.together for router in routers)
         """Whether the last layer's ffn treats each token independently."""
@@ -89,6 +95,7 @@ class Model(nn.Module):
         batch: AttentionBatch,
         cache: KVCache,
         texts: tuple[Texts, ...] = (),
+        media: MediaEmbeddings | None = None,
     ) -> Tensor:
         """Run one ragged step and write its KV to the cache.
 
@@ -100,12 +107,14 @@ class Model(nn.Module):
             cache: made from this model's spec, on its device, in its dtype.
             texts: the rows by length, for whole texts with bidirectional attention; their KV
                 cannot be reused.
+            media: embeddings in the place of those of placeholder tokens.
 
         Returns:
             Hidden states [T, hidden] for `logits` and the pooler.
         """
         cache.begin(batch)
-        return self.run(tokens, positions, batch, cache, self.plan(batch, cache.groups), texts)
+        plans = self.plan(batch, cache.groups)
+        return self.run(tokens, positions, batch, cache, plans, texts, media)
 
     def plan(self, batch: AttentionBatch, groups: LayerGroups) -> Plans:
         """Plan a step of these rows on the host."""
@@ -126,11 +135,13 @@ class Model(nn.Module):
         cache: KVCache,
         plans: Plans,
         texts: tuple[Texts, ...] = (),
+        media: MediaEmbeddings | None = None,
     ) -> Tensor:
         """`forward` after `cache.begin` and `plan`: device work only, unless there is a
         `capture_blocker`."""
         steps = self._steps(positions, batch, plans, texts)
-        hidden = self._through(self.embedding(tokens, positions), steps, cache)
+        x = self.embedding(tokens, positions)
+        hidden = self._through(x if media is None else media.into(x), steps, cache)
         return hidden if self._defers else self._finished(hidden)
 
     def _steps(

@@ -33,8 +33,10 @@ from baton_worker.attention.transformers_hook import (
 )
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.kv_cache import KVCache
+from baton_worker.layers.attention.whole_texts import Texts
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.layer import Layer
+from baton_worker.layers.media_embeddings import MediaEmbeddings
 from baton_worker.pooling.pooler import Pooler
 from baton_worker.spec import (
     Attention,
@@ -77,9 +79,16 @@ class TransformersModel(nn.Module):
 
     @torch.inference_mode()
     def forward(
-        self, tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: KVCache
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        batch: AttentionBatch,
+        cache: KVCache,
+        texts: tuple[Texts, ...] = (),
+        media: MediaEmbeddings | None = None,
     ) -> Tensor:
-        """See `models.decoder.Model.forward`."""
+        """See `models.decoder.Model.forward`; without whole texts and media."""
+        assert not texts and media is None, "a model without a spec takes neither"
         cache.begin(batch)
         turn = Paged(batch, self._calls, cache.layers, cache.groups.of, self._attention)
         with taking(turn):

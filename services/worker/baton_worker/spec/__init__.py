@@ -47,6 +47,7 @@ from baton_worker.spec.state_space import (
     ShortConv,
     StateSpace,
 )
+from baton_worker.spec.vision import VisionTower
 
 __all__ = [
     "Attention",
@@ -103,4 +104,5 @@ __all__ = [
     "TensorLayout",
     "Values",
     "Vision",
+    "VisionTower",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING, TypeAlias
 
 from baton_worker.spec.attention import (
     Attention,
@@ -16,6 +16,9 @@ from baton_worker.spec.norm import Norm
 from baton_worker.spec.state_space import (
     Recurrent,
 )
+
+if TYPE_CHECKING:
+    from baton_worker.spec.vision import VisionTower
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,3 +69,5 @@ class Decoder:
     skips: tuple[Skip, ...] = ()
     tensors: TensorLayout = field(default_factory=TensorLayout)
     """How the checkpoint names and packs its tensors."""
+    tower: VisionTower | None = None
+    """The encoder of images in the prompt; None for text alone."""

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 
 from baton_worker.engine.batch.step_inputs import StepInputs
+from baton_worker.layers.media_embeddings import MediaEmbeddings
 from tests.support.worker.plans import batch, entering, plan
 
 
@@ -36,8 +37,9 @@ def test_positions_of_several_axes_and_embeddings_are_taken_by_token() -> None:
     given = replace(
         whole,
         positions=np.stack([whole.positions, whole.positions + 10]),
-        embeddings=torch.arange(10.0).view(5, 2),
+        embeddings=MediaEmbeddings(torch.tensor([0, 2, 4]), torch.arange(6.0).view(3, 2)),
     )
     part = given.take(np.array([False, True]))
     assert part.positions.tolist() == [[0, 1], [10, 11]]
-    assert part.embeddings is not None and part.embeddings.tolist() == [[6.0, 7.0], [8.0, 9.0]]
+    assert part.embeddings is not None and part.embeddings.places.tolist() == [1]
+    assert part.embeddings.values.tolist() == [[4.0, 5.0]]

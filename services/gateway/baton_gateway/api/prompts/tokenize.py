@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import msgspec
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
@@ -14,6 +13,7 @@ from baton_gateway.api.model_access import permitted
 from baton_gateway.catalogue import ModelInfo
 from baton_gateway.engine import Engine
 from baton_gateway.generation.admission import check_prompt_ids
+from baton_gateway.generation.chat_prompt import chat_prompt
 from baton_gateway.generation.request import ChatPrompt, TextPrompt
 from baton_gateway.http.body_reader import read
 from baton_gateway.http.disconnect import cancel_on_disconnect
@@ -69,11 +69,11 @@ async def encoded(
 def _prompt(body: TokenizeRequest) -> ChatPrompt | TextPrompt:
     if body.messages is None:
         return TextPrompt(body.prompt or "", body.add_special_tokens)
-    return ChatPrompt(
-        messages=msgspec.json.encode(body.messages),
-        tools=msgspec.json.encode(body.tools) if body.tools else b"",
-        kwargs=msgspec.json.encode(body.chat_template_kwargs) if body.chat_template_kwargs else b"",
-        add_generation_prompt=body.add_generation_prompt and not body.continue_final_message,
+    return chat_prompt(
+        body.messages,
+        body.tools,
+        body.chat_template_kwargs,
+        add_generation_prompt=body.add_generation_prompt,
         continue_final_message=body.continue_final_message,
     )
 

@@ -75,8 +75,14 @@ class Folder:
             named=roles,
             eos_ids=tuple(dict.fromkeys(self._eos_ids(spec, roles, config))),
             media_ids=tuple(v for key in _MEDIA_KEYS if isinstance(v := config.get(key), int)),
+            image_id=self._image_id(config),
             response_template=self._response_template(),
         )
+
+    def _image_id(self, config: Mapping[str, Any]) -> int | None:
+        """The token that stands for an image; None if the config names none."""
+        found = (config.get(key) for key in ("image_token_id", "image_token_index"))
+        return next((token for token in found if isinstance(token, int)), None)
 
     def _response_template(self) -> dict[str, Any]:
         """What the checkpoint declares about its outputs; empty if nothing."""
@@ -93,6 +99,10 @@ class Folder:
             yield "default", given
         elif isinstance(given, list):
             yield from ((entry["name"], entry["template"]) for entry in given)
+        # As older processors of transformers saved it.
+        processor = self._json("chat_template.json").get("chat_template")
+        if isinstance(processor, str):
+            yield "default", processor
         file = self.path / "chat_template.jinja"
         if file.is_file():
             yield "default", read_template(file)

@@ -9,6 +9,7 @@ lost each other, and is refused as a whole.
 from __future__ import annotations
 
 import numpy as np
+import numpy.typing as npt
 
 from baton.protocol import NewSequence, Plan, Pooling
 from baton_worker.engine.batch.batch_rows import BatchRows
@@ -16,6 +17,7 @@ from baton_worker.engine.batch.block_tables import BlockTables
 from baton_worker.engine.batch.draft_tokens import DraftTokens
 from baton_worker.engine.batch.forced_tokens import ForcedTokens
 from baton_worker.engine.batch.logits_rows import LogitsRows
+from baton_worker.engine.batch.media_slots import MediaSlots
 from baton_worker.engine.batch.plan_columns import Column, PlanError, column
 from baton_worker.engine.batch.sampling_state import SamplingState
 from baton_worker.engine.batch.sequence_states import SequenceStates
@@ -23,6 +25,7 @@ from baton_worker.engine.batch.step_inputs import PromptSpan, StepInputs
 from baton_worker.engine.batch.step_outputs import Committed, StepOutputs
 from baton_worker.engine.multimodal_input import Pixels, pixels_of
 from baton_worker.lora.slots import AdapterSlots
+from baton_worker.models.vision.tower import VisionTower
 from baton_worker.speculative.proposer import Proposer
 from baton_worker.structured_output.manager import StructuredOutputManager
 
@@ -41,7 +44,8 @@ class InputBatch:
         vocab_size: of the model.
         windows: how far back each group of layers sees.
         constraints: what follows grammars; None: sequences with one are refused.
-        image_shape: of the pixels that the model takes, if it takes any.
+        image_shape: of the image that is a sequence, for a model that embeds images.
+        tower: the encoder of images in prompts, if the model has one.
         max_num_batched_tokens: most new tokens in one step, forced and drafted ones included.
         proposer: what drafts tokens; None: nothing does.
         num_speculative_tokens: most drafts of a sequence in one step.
@@ -59,6 +63,7 @@ class InputBatch:
         windows: tuple[int, ...] = (0,),
         constraints: StructuredOutputManager | None = None,
         image_shape: tuple[int, ...] | None = None,
+        tower: VisionTower | None = None,
         max_num_batched_tokens: int = _MOST_TOKENS,
         adapters: AdapterSlots | None = None,
         proposer: Proposer | None = None,
@@ -75,6 +80,7 @@ class InputBatch:
         self._pooling: dict[int, Pooling] = {}
         self._images: dict[int, Pixels] = {}
         self._adapters = adapters
+        self._media = MediaSlots(tower)
         self._image_shape, self._budget = image_shape, max_num_batched_tokens
         self._step: int | None = None
 
@@ -104,6 +110,11 @@ class InputBatch:
         if len(rows):
             self.sampling.prefetch_masks(rows.slots[rows.samples])
         return self._inputs(rows, failed, stalled)
+
+    @property
+    def needed_media(self) -> set[bytes]:
+        """Digests of the media that sequences need in this step or after it."""
+        return self._media.needed(self.sequences.computed)
 
     def commit(self, outputs: StepOutputs) -> Committed:
         """Take over what a prepared step has made: 0 to n tokens for each slot. Of the tokens that
@@ -145,6 +156,7 @@ class InputBatch:
             self._images.pop(slot, None)
         if self._adapters is not None:
             self._adapters.release(slots.tolist())
+        self._media.release(slots)
         self.sampling.release(slots)
         self.forced.release(slots)
         self.drafts.release(slots)
@@ -155,15 +167,16 @@ class InputBatch:
         self.tables.enter(slot)
         if new.pooling is not None:
             self._pooling[slot] = new.pooling
-        why = self.sampling.enter(new, tokens) or self._set_media(new) or self._set_adapter(new)
+        why = self.sampling.enter(new, tokens) or self._set_media(new, tokens)
+        why = why or self._set_adapter(new)
         self.drafts.enter(new)
         self.forced.enter(slot, drafts=bool(self.drafts.limits[slot]))
         self.sequences.done[slot] = bool(why)
         return why
 
-    def _set_media(self, new: NewSequence) -> str:
-        if not new.media:
-            return ""
+    def _set_media(self, new: NewSequence, tokens: npt.NDArray[np.int32]) -> str:
+        if not new.media or self._image_shape is None:
+            return self._media.enter(new.slot, new.media, tokens)
         image = pixels_of(new.media, self._image_shape)
         if isinstance(image, str):
             return image
@@ -203,6 +216,7 @@ class InputBatch:
             pooling=self._pooling,
             images=self._images,
             adapters=None if self._adapters is None else self._adapters.of(rows.slots[row]),
+            media=self._media.rows(rows),
             failed=failed,
             stalled=stalled,
         )

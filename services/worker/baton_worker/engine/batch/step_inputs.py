@@ -7,14 +7,14 @@ from typing import NamedTuple
 
 import numpy as np
 import numpy.typing as npt
-from torch import Tensor
 
 from baton.protocol import Pooling
 from baton_worker.engine.batch.batch_rows import BatchRows
 from baton_worker.engine.batch.block_tables import BlockTables
 from baton_worker.engine.batch.logits_rows import LogitsRows
 from baton_worker.engine.batch.plan_columns import Column
-from baton_worker.engine.multimodal_input import Pixels
+from baton_worker.engine.multimodal_input import MediaRows, Pixels
+from baton_worker.layers.media_embeddings import MediaEmbeddings
 
 
 class PromptSpan(NamedTuple):
@@ -56,8 +56,10 @@ class StepInputs:
     """By slot: which hold no text but an image."""
     adapters: Column | None = None
     """int64 [T]: number of each token's adapter, -1 for none; None where none are served."""
-    embeddings: Tensor | None = None
-    """[T, hidden] in the place of the embeddings of `tokens`; None: they are looked up."""
+    media: tuple[MediaRows, ...] = ()
+    """What the encoder has to give for placeholders among the tokens."""
+    embeddings: MediaEmbeddings | None = None
+    """What it has given; None: there are no placeholders."""
     failed: dict[int, str] = field(default_factory=dict)
     """By slot: why a sequence that was to enter cannot run."""
     stalled: Column = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -79,5 +81,6 @@ class StepInputs:
             logits=self.logits.take(np.zeros(len(self.logits), np.bool_)),
             prompt_spans=(),
             adapters=None if self.adapters is None else self.adapters[tokens],
-            embeddings=None if self.embeddings is None else self.embeddings[tokens],
+            media=(),
+            embeddings=None if self.embeddings is None else self.embeddings.take(tokens),
         )

@@ -48,4 +48,6 @@ class BidirectionalForward(CausalForward):
         """Hidden states of texts whose tokens see the whole of their row."""
         attention = self._attention(inputs)
         texts = by_length(attention.query_lens, self.device)
-        return self._both_ways.forward(*self._indices(inputs), attention, self._cache, texts)
+        return self._both_ways.forward(
+            *self._indices(inputs), attention, self._cache, texts, inputs.embeddings
+        )

@@ -14,13 +14,21 @@ from baton_worker.engine.batch.plan_columns import Column
 from baton_worker.engine.batch.step_inputs import StepInputs
 from baton_worker.kernels.lora import TokenAdapters
 from baton_worker.kv_cache import KVCache
+from baton_worker.layers.attention.whole_texts import Texts
+from baton_worker.layers.media_embeddings import MediaEmbeddings
 
 
 class CausalModel(Protocol):
     """What is needed of `baton_worker.models.Model`, or of what repeats or replays its steps."""
 
     def forward(
-        self, tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: KVCache
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        batch: AttentionBatch,
+        cache: KVCache,
+        texts: tuple[Texts, ...] = (),
+        media: MediaEmbeddings | None = None,
     ) -> Tensor:
         """One ragged step: int64 [T], and [T] or [axes, T], to hidden states [T, hidden]."""
 
@@ -49,11 +57,12 @@ class CausalForward:
         if self._adapters is not None and inputs.adapters is not None:
             self._of_tokens = inputs.adapters
             self._adapters.write(inputs.adapters)
-        return self.model.forward(*self._indices(inputs), self._attention(inputs), self._cache)
+        attention = self._attention(inputs)
+        media = inputs.embeddings
+        return self.model.forward(*self._indices(inputs), attention, self._cache, media=media)
 
     def _indices(self, inputs: StepInputs) -> tuple[Tensor, Tensor]:
         """Tokens and positions."""
-        assert inputs.embeddings is None, "no decoder takes embeddings in the place of tokens"
         tokens, positions = map(torch.from_numpy, (inputs.tokens, inputs.positions))
         return tokens.to(self.device), positions.to(self.device)
 

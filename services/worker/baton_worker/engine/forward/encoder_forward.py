@@ -39,7 +39,7 @@ class EncoderForward:
 
 def check_whole(inputs: StepInputs) -> None:
     """Raise `PlanError` unless every row is a text from begin to end."""
-    assert inputs.embeddings is None, "no encoder takes embeddings in the place of tokens"
+    assert not inputs.media, "no encoder of texts takes media among its tokens"
     if inputs.rows.starts.any() or (inputs.rows.counts != inputs.lengths).any():
         raise PlanError("A plan runs a part of a text, but every token of it sees all others.")
 

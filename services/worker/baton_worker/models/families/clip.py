@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -94,14 +95,10 @@ _SMALL: dict[str, Any] = {
 def clip(c: Config) -> DualEncoder:
     """CLIP (Radford et al. 2021, arXiv:2103.00020): text attention is causal."""
     t = _part(c, "text", _BASE | _CLIP | _SMALL)
-    v = _part(c, "vision", _BASE | _CLIP | {"patch_size": 32})
     width = getattr(c, "projection_dim", 512)
-    vision = Vision(
-        **_stack(v, "vision_model", _VISION, Attention),
-        embedding_norm=_norm(v),
-        patches=_patches(v, class_token=True),
-        projection=Dense("visual_projection", v.hidden_size, width, bias=False),
-    )
+    vision = clip_vision(c, "vision_model")
+    projection = Dense("visual_projection", vision.hidden, width, bias=False)
+    vision = replace(vision, projection=projection)
     # Checkpoints from before 2023 give 2, which is wrong; their end token has the highest id.
     end = -1 if t.eos_token_id == 2 else t.eos_token_id
     return DualEncoder(
@@ -141,6 +138,16 @@ def siglip(c: Config) -> DualEncoder:
         **_texts(t, vision),
         projection=Dense("text_model.head", t.hidden_size, width),
         padding=Padding(t.max_position_embeddings, t.pad_token_id),
+    )
+
+
+def clip_vision(c: Config, prefix: str) -> Vision:
+    """CLIP's tower alone, whose tensors are under `prefix`; `c` is the config around it."""
+    v = _part(c, "vision", _BASE | _CLIP | {"patch_size": 32})
+    return Vision(
+        **_stack(v, prefix, _VISION, Attention),
+        embedding_norm=_norm(v),
+        patches=_patches(v, class_token=True),
     )
 
 

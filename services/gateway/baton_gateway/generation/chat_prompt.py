@@ -1,0 +1,50 @@
+"""Conversations as prompts: their images beside them, and a mark in the place of each."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import msgspec
+
+from baton.protocol import MediaItem
+from baton_gateway.generation.request import ChatPrompt
+
+_IMAGE = {"type": "image"}
+"""What chat templates look for."""
+
+
+def chat_prompt(
+    messages: Sequence[Mapping[str, Any]],
+    tools: Sequence[Mapping[str, Any]] = (),
+    kwargs: Mapping[str, Any] | None = None,
+    *,
+    add_generation_prompt: bool = True,
+    continue_final_message: bool = False,
+) -> ChatPrompt:
+    """The prompt of checked messages; `kwargs` are further variables of the chat template."""
+    media = list[MediaItem]()
+    shown = [_shown(message, f"messages[{i}]", media) for i, message in enumerate(messages)]
+    return ChatPrompt(
+        messages=msgspec.json.encode(shown),
+        tools=msgspec.json.encode(tools) if tools else b"",
+        kwargs=msgspec.json.encode(kwargs) if kwargs else b"",
+        add_generation_prompt=add_generation_prompt and not continue_final_message,
+        continue_final_message=continue_final_message,
+        media=tuple(media),
+    )
+
+
+def _shown(message: Mapping[str, Any], param: str, media: list[MediaItem]) -> Mapping[str, Any]:
+    """The message as a template sees it; its images are appended to `media`."""
+    content = message.get("content")
+    if not isinstance(content, list):
+        return message
+    parts = []
+    for i, part in enumerate(content):
+        if part["type"] == "image_url":
+            place = f"{param}.content[{i}].image_url"
+            media.append(MediaItem("image", part["image_url"]["url"], place))
+            part = _IMAGE
+        parts.append(part)
+    return {**message, "content": parts}

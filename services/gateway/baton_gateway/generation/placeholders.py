@@ -1,0 +1,45 @@
+"""Media in a prompt: each marker that the chat template wrote becomes all tokens of its item."""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Sequence
+
+from baton.errors import InvalidRequest
+from baton.protocol import Media, PreparedMedia
+from baton.protocol.packed_tokens import PackedTokens
+from baton.protocol.token_columns import unpack
+
+
+def alone(item: PreparedMedia) -> tuple[PackedTokens, Media]:
+    """The sequence that consists of one item."""
+    tokens = PackedTokens(item.tokens)
+    return tokens, Media(item.digest, 0, len(tokens), item.pixels, item.grid)
+
+
+def expand(
+    ids: PackedTokens, items: Sequence[PreparedMedia]
+) -> tuple[PackedTokens, tuple[Media, ...]]:
+    """The prompt with every marker replaced by the tokens of its item, and where those are.
+
+    Raises `InvalidRequest` if the chat template has not written one marker for each item.
+    """
+    markers = {item.marker for item in items}
+    written = [(place, token) for place, token in enumerate(ids) if token in markers]
+    if [token for _, token in written] != [item.marker for item in items]:
+        raise InvalidRequest(
+            f"The chat template of this model has written {len(written)} placeholders for the "
+            f"{len(items)} images of this conversation. Put the images into messages of the role "
+            "'user', or correct BATON_TOKENIZER_CHAT_TEMPLATE.",
+            code="unsupported_value",
+            param="messages",
+        )
+    grown, media, last = array("i"), list[Media](), 0
+    for (place, _), item in zip(written, items, strict=True):
+        grown.extend(ids[last:place])
+        tokens = unpack(item.tokens)
+        media.append(Media(item.digest, len(grown), len(tokens), item.pixels, item.grid))
+        grown.extend(tokens)
+        last = place + 1
+    grown.extend(ids[last:])
+    return PackedTokens.of(grown), tuple(media)

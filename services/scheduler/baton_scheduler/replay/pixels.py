@@ -1,0 +1,31 @@
+"""Events and decisions without the pixels of media: nothing is decided by them, and a recording
+that held them would be a thousand times as large."""
+
+from __future__ import annotations
+
+from msgspec.structs import replace
+
+from baton.protocol import Media
+from baton_scheduler.events import Arrived, Decision, Dispatch, Event
+
+
+def event_without_pixels(event: Event) -> Event:
+    """The event as it is recorded."""
+    if not isinstance(event, Arrived) or not event.submit.media:
+        return event
+    return replace(event, submit=replace(event.submit, media=_bare(event.submit.media)))
+
+
+def decision_without_pixels(decision: Decision) -> Decision:
+    """The decision as it is compared."""
+    if not isinstance(decision, Dispatch):
+        return decision
+    plan = decision.message
+    if not any(new.media for new in plan.new_sequences):
+        return decision
+    entering = tuple(replace(new, media=_bare(new.media)) for new in plan.new_sequences)
+    return decision._replace(message=replace(plan, new_sequences=entering))
+
+
+def _bare(media: tuple[Media, ...]) -> tuple[Media, ...]:
+    return tuple(replace(item, pixels=replace(item.pixels, data=b"")) for item in media)

@@ -1,0 +1,49 @@
+"""Outputs of the encoder by digest: an item that was encoded before costs nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+
+from torch import Tensor
+
+
+class EncoderCache:
+    """Embeddings [n, hidden] of media items; those used least recently go first.
+
+    What a running sequence still needs is pinned by `trim`, and may exceed the bound.
+
+    Args:
+        max_bytes: bound of what nobody needs.
+    """
+
+    def __init__(self, max_bytes: int) -> None:
+        self._max_bytes, self._held = max_bytes, dict[bytes, Tensor]()
+
+    def __contains__(self, digest: object) -> bool:
+        return digest in self._held
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of all embeddings."""
+        return sum(embeddings.nbytes for embeddings in self._held.values())
+
+    def get(self, digest: bytes) -> Tensor:
+        """The embeddings of an item, which is now the one used last. Raises `KeyError`."""
+        embeddings = self._held[digest] = self._held.pop(digest)
+        return embeddings
+
+    def put(self, digest: bytes, embeddings: Tensor) -> None:
+        """Keep the embeddings of an item."""
+        self._held[digest] = embeddings
+
+    def trim(self, pinned: Container[bytes]) -> None:
+        """Drop items beyond the bound, but none of `pinned`."""
+        excess = self.num_bytes - self._max_bytes
+        for digest in list(self._held):
+            if excess <= 0:
+                return
+            if digest not in pinned:
+                excess -= self._held.pop(digest).nbytes

@@ -1,0 +1,53 @@
+"""Before the model runs: embeddings for the placeholders of a step."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import replace
+
+import numpy as np
+import torch
+
+from baton_worker.engine.batch.step_inputs import StepInputs
+from baton_worker.engine.multimodal.encoder_cache import EncoderCache
+from baton_worker.engine.multimodal_input import SequenceMedia
+from baton_worker.layers.media_embeddings import MediaEmbeddings
+from baton_worker.models.vision.tower import VisionTower
+
+
+class EncoderStep:
+    """Encodes the media that a step needs and the cache lacks, all together."""
+
+    def __init__(self, tower: VisionTower, cache: EncoderCache, device: torch.device) -> None:
+        self._tower, self._cache, self._device = tower, cache, device
+        self.num_encoded = 0
+        """Number of items encoded so far."""
+
+    def __call__(self, inputs: StepInputs, pinned: Container[bytes]) -> StepInputs:
+        """The inputs with `embeddings`.
+
+        Args:
+            pinned: digests that sequences need after this step.
+        """
+        if not inputs.media:
+            return inputs
+        self._encode({rows.item.digest: rows.item for rows in inputs.media})
+        parts = [
+            self._cache.get(rows.item.digest)[rows.first : rows.first + len(rows.places)]
+            for rows in inputs.media
+        ]
+        places = torch.from_numpy(np.concatenate([rows.places for rows in inputs.media]))
+        embeddings = MediaEmbeddings(places.to(self._device), torch.cat(parts))
+        self._cache.trim(pinned)
+        return replace(inputs, embeddings=embeddings)
+
+    def _encode(self, items: dict[bytes, SequenceMedia]) -> None:
+        missing = [item for digest, item in items.items() if digest not in self._cache]
+        if not missing:
+            return
+        pixels = [torch.from_numpy(item.pixels.copy()) for item in missing]
+        found = self._tower.encode_images(pixels, [item.grid for item in missing])
+        for item, embeddings in zip(missing, found, strict=True):
+            # A copy: a view would keep the embeddings of all the others in memory.
+            self._cache.put(item.digest, embeddings.clone())
+        self.num_encoded += len(missing)

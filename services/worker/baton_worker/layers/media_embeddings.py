@@ -1,0 +1,29 @@
+"""Embeddings of media that take the place of those of placeholder tokens."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+import numpy.typing as npt
+import torch
+from torch import Tensor
+
+
+class MediaEmbeddings(NamedTuple):
+    """What a step sees beside its tokens."""
+
+    places: Tensor
+    """int64 [M]: where on the flat token axis."""
+    values: Tensor
+    """[M, hidden], in the dtype of the model."""
+
+    def into(self, x: Tensor) -> Tensor:
+        """[T, hidden] of the tokens, with these rows replaced."""
+        return x.index_copy(0, self.places, self.values)
+
+    def take(self, chosen: npt.NDArray[np.bool_]) -> MediaEmbeddings:
+        """Those of the tokens where `chosen` [T] holds, for a step of these tokens alone."""
+        moved = torch.from_numpy(np.cumsum(chosen) - 1).to(self.places.device)
+        kept = torch.from_numpy(chosen).to(self.places.device)[self.places]
+        return MediaEmbeddings(moved[self.places[kept]], self.values[kept])

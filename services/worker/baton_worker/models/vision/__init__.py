@@ -1,0 +1,1 @@
+"""Encoders of the images in a decoder's prompt."""

@@ -1,0 +1,41 @@
+"""A vision tower whose embeddings say which image and which row they are."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import cast
+
+import torch
+from torch import Tensor
+
+from baton.protocol.media import Grid
+from baton_worker.models.vision.tower import VisionTower
+
+IMAGE_TOKEN, HIDDEN = 99, 4
+
+
+class FakeTower:
+    """Row r of an image of value v is v + r, everywhere."""
+
+    image_token = IMAGE_TOKEN
+
+    def __init__(self, rows: int) -> None:
+        self._rows = rows
+        self.batches: list[int] = []
+        """Number of images of each call."""
+
+    @property
+    def tower(self) -> VisionTower:
+        """This, in the place of a real one."""
+        return cast(VisionTower, self)
+
+    def refusal(self, shape: Sequence[int], grid: Grid) -> str:
+        return "" if len(shape) == 3 else f"an image of shape {list(shape)}"
+
+    def num_tokens(self, grid: Grid) -> int:
+        return self._rows
+
+    def encode_images(self, pixels: Sequence[Tensor], grids: Sequence[Grid]) -> list[Tensor]:
+        self.batches.append(len(pixels))
+        rows = torch.arange(self._rows, dtype=torch.float32)[:, None]
+        return [(image.flatten()[0] + rows).expand(-1, HIDDEN) for image in pixels]

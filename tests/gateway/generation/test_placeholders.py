@@ -1,0 +1,41 @@
+"""Markers of images, and what takes their places."""
+
+from __future__ import annotations
+
+import pytest
+
+from baton.errors import InvalidRequest
+from baton.protocol import Blob, PreparedMedia
+from baton.protocol.packed_tokens import PackedTokens
+from baton.protocol.token_columns import pack
+from baton_gateway.generation.placeholders import alone, expand
+
+PIXELS = Blob("float32", (1,), bytes(4))
+MARK = 9
+
+
+def item(name: bytes, *tokens: int) -> PreparedMedia:
+    return PreparedMedia(name, pack(tokens), PIXELS, MARK, (1, 2, 3))
+
+
+def test_each_marker_becomes_the_tokens_of_its_item() -> None:
+    """Longer or shorter than the one before; tokens that frame an image belong to it."""
+    ids = PackedTokens.of([1, MARK, 2, MARK, MARK])
+    grown, media = expand(ids, [item(b"a", 7, 9, 9, 8), item(b"b", 9), item(b"a", 9, 9)])
+    assert list(grown) == [1, 7, 9, 9, 8, 2, 9, 9, 9]
+    assert [(m.digest, m.start, m.length, m.grid) for m in media] == [
+        (b"a", 1, 4, (1, 2, 3)),
+        (b"b", 6, 1, (1, 2, 3)),
+        (b"a", 7, 2, (1, 2, 3)),
+    ]
+
+
+@pytest.mark.parametrize("ids", [[1], [MARK, MARK]])
+def test_a_template_that_writes_another_number_is_refused(ids: list[int]) -> None:
+    with pytest.raises(InvalidRequest, match=f"written {ids.count(MARK)} placeholders for the 1 "):
+        expand(PackedTokens.of(ids), [item(b"a", 9)])
+
+
+def test_an_item_that_is_a_sequence() -> None:
+    ids, media = alone(item(b"a", 0, 0))
+    assert list(ids) == [0, 0] and (media.start, media.length) == (0, 2)

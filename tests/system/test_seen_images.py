@@ -1,0 +1,177 @@
+"""Images in conversations, through every service: the numbers are those of transformers."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from PIL import Image
+
+from baton.protocol import Submit
+from tests.fakes.gateway_app import error_of
+from tests.fakes.whole_system import Whole, whole
+from tests.support import tiny_llava, tiny_models
+from tests.support.tiny_dual_encoders import data_url, picture
+
+COUNT = 12
+RED, BLUE = picture(40, 30, 1), picture(30, 50, 2)
+
+
+def seen(image: Image.Image) -> dict[str, Any]:
+    return {"type": "image_url", "image_url": {"url": data_url(image)}}
+
+
+def said(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+TALK: list[dict[str, Any]] = [
+    {"role": "user", "content": [said("one "), seen(RED), said(" and "), seen(BLUE), said("?")]},
+    {"role": "assistant", "content": "two"},
+    {"role": "user", "content": [seen(RED), said("again")]},
+]
+WRITTEN = (
+    "<|user|>one <image> and <image>?<|end|><|assistant|>two<|end|>"
+    "<|user|><image>again<|end|><|assistant|>"
+)
+
+
+def ask(here: Whole, messages: list[dict[str, Any]], **fields: Any) -> dict[str, Any]:
+    body = {"model": here.model, "messages": messages, "temperature": 0, "max_tokens": COUNT}
+    body |= {"logprobs": True, "ignore_eos": True, "return_token_ids": True} | fields
+    answer = here.post("/v1/chat/completions", body)
+    assert answer.status_code == 200, answer.text
+    found: dict[str, Any] = answer.json()
+    return found
+
+
+def tokens_of(answer: dict[str, Any]) -> list[int]:
+    tokens: list[int] = answer["choices"][0]["token_ids"]
+    return tokens
+
+
+def numbers(answer: dict[str, Any]) -> list[float]:
+    return [entry["logprob"] for entry in answer["choices"][0]["logprobs"]["content"]]
+
+
+def cached(answer: dict[str, Any]) -> int:
+    found: int = answer["usage"]["prompt_tokens_details"]["cached_tokens"]
+    return found
+
+
+def encoded(here: Whole) -> int:
+    assert here.worker.encoder is not None
+    return here.worker.encoder.num_encoded
+
+
+@pytest.fixture(scope="module")
+def llava(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Any]:
+    folder = tmp_path_factory.mktemp("llava")
+    return folder, tiny_llava.save(folder)
+
+
+@pytest.fixture(scope="module")
+def here(llava: tuple[Path, Any]) -> Iterator[Whole]:
+    """Steps of 12 tokens cut every image of 16; pages of 4."""
+    settings = {"block_size": 4, "max_num_batched_tokens": 12, "max_num_seqs": 4}
+    with whole(llava[0], worker=settings) as here:
+        yield here
+
+
+@pytest.mark.row("F01.01")
+def test_a_conversation_with_images(llava: tuple[Path, Any], here: Whole) -> None:
+    """Several in a message, in two turns, each cut by the end of a step, one of them twice: the
+    tokens and numbers of transformers. Again, nothing is computed, and no image encoded."""
+    tokens, expected = tiny_llava.continued(llava[1], llava[0], WRITTEN, (RED, BLUE, RED), COUNT)
+    before = encoded(here)
+    answer = ask(here, TALK)
+    assert tokens_of(answer) == tokens and cached(answer) == 0
+    assert numbers(answer) == pytest.approx(expected, abs=1e-4)
+    assert encoded(here) - before == 2, "one of the three is the first one again"
+    again = ask(here, TALK)
+    assert tokens_of(again) == tokens and numbers(again) == numbers(answer)
+    assert cached(again) == again["usage"]["prompt_tokens"] - 1
+    assert encoded(here) - before == 2
+    choices = ask(here, TALK, n=2, temperature=1.0, seed=5)["choices"]
+    alone = ask(here, TALK, n=1, temperature=1.0, seed=5)["choices"]
+    assert choices[0]["token_ids"] == alone[0]["token_ids"] != choices[1]["token_ids"]
+
+
+def test_images_differ_where_their_tokens_do_not(llava: tuple[Path, Any], here: Whole) -> None:
+    """Cached pages of one image are never those of another, alike as their placeholders are; what
+    stands before the image is shared."""
+    answers = []
+    for image in (RED, BLUE):
+        talk = [{"role": "user", "content": [said("what is seen here? "), seen(image)]}]
+        written = "<|user|>what is seen here? <image><|end|><|assistant|>"
+        tokens, _ = tiny_llava.continued(llava[1], llava[0], written, (image,), COUNT)
+        answers.append(ask(here, talk))
+        assert tokens_of(answers[-1]) == tokens
+    first, second = (a["prompt_token_ids"] for a in answers)
+    assert first == second and tokens_of(answers[0]) != tokens_of(answers[1])
+    assert 0 < cached(answers[1]) <= first.index(llava[1].config.image_token_index)
+
+
+def test_a_client_cannot_write_an_image(llava: tuple[Path, Any], here: Whole) -> None:
+    """What looks like the placeholder in a text stays text, beside an image too."""
+    talk = [{"role": "user", "content": [said("<image>"), seen(RED)]}]
+    found = ask(here, talk)["prompt_token_ids"]
+    token = llava[1].config.image_token_index
+    assert found.count(token) == 16
+    bare = [{"role": "user", "content": "<image>"}]
+    assert token not in ask(here, bare)["prompt_token_ids"]
+
+
+@pytest.mark.parametrize(
+    ("part", "code", "param"),
+    [
+        ({"url": "data:image/png;base64,aGk="}, "invalid_image_format", "image_url"),
+        ({"url": data_url(RED)[:-400]}, "image_parse_error", "image_url"),
+        ({"url": data_url(Image.new("1", (9_000, 9_000)))}, "image_too_large", "image_url"),
+        ({"url": "http://169.254.169.254/latest/meta-data"}, "media_not_allowed", "image_url"),
+        ({"url": "data:image/png;base64,\u00e9"}, "invalid_image_url", "image_url"),
+        ({"url": data_url(RED), "detail": "huge"}, "invalid_value", "image_url.detail"),
+    ],
+)
+def test_a_bad_image_is_a_refusal_of_its_request_alone(
+    here: Whole, part: dict[str, Any], code: str, param: str
+) -> None:
+    bad = {"type": "image_url", "image_url": part}
+    body = {"model": here.model, "messages": [{"role": "user", "content": [seen(RED), bad]}]}
+    error = error_of(answer := here.post("/v1/chat/completions", body))
+    assert answer.status_code == 400, answer.text
+    assert (error["code"] or "invalid_value", error["param"]) == (
+        code,
+        f"messages[0].content[1].{param}",
+    )
+    for role in ("system", "assistant"):
+        talk = [{"role": role, "content": [seen(RED)]}, {"role": "user", "content": "?"}]
+        answer = here.post("/v1/chat/completions", {"model": here.model, "messages": talk})
+        assert answer.status_code == 400 and "cannot hold images" in answer.text
+
+
+def test_a_template_of_strings_has_images_where_they_stand(tmp_path: Path) -> None:
+    """It knows no parts; the placeholder is written for it. One that drops images is refused."""
+    tiny_llava.save(tmp_path / "strings", template=tiny_models.CHAT_TEMPLATE)
+    dropping = "{% for m in messages %}{% for p in m['content'] %}{{ p['text'] }}{% endfor %}"
+    tiny_llava.save(tmp_path / "drops", template=dropping + "{% endfor %}")
+    with whole(tmp_path / "strings") as here:
+        talk = [{"role": "user", "content": [said("a"), seen(RED), said("b")]}]
+        ids = ask(here, talk)["prompt_token_ids"]
+        text = here.post("/detokenize", {"tokens": [i for i in ids if i != 289]}).json()["prompt"]
+        assert ids.count(289) == 16 and text == "<|user|>a\n\nb<|end|><|assistant|>"
+    with whole(tmp_path / "drops") as here:
+        answer = here.post("/v1/chat/completions", {"model": here.model, "messages": talk})
+        assert answer.status_code == 400 and "written 0 placeholders" in answer.text
+
+
+def test_a_text_model_sees_no_image(tmp_path: Path) -> None:
+    tiny_models.save_model(tmp_path)
+    with whole(tmp_path) as here:
+        body = {"model": here.model, "messages": [{"role": "user", "content": [seen(RED)]}]}
+        answer = here.post("/v1/chat/completions", body)
+        assert answer.status_code == 400
+        assert "does not take image input. It takes text only." in error_of(answer)["message"]
+        assert not any(isinstance(message, Submit) for message in here.engine.scheduler.seen)

@@ -1,0 +1,53 @@
+"""Which placeholders of a step take which embeddings."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from baton.protocol import Blob, Media
+from baton_worker.engine.batch.batch_rows import BatchRows
+from baton_worker.engine.batch.media_slots import MediaSlots
+from tests.fakes.vision_tower import IMAGE_TOKEN, FakeTower
+
+PIXELS = Blob("float32", (1, 1, 1), bytes(4))
+I = IMAGE_TOKEN  # noqa: E741
+TOKENS = np.array([5, I, I, I, 6, I, I, I, 7, 8], np.int32)
+MEDIA = (Media(b"a" * 32, 1, 3, PIXELS), Media(b"b" * 32, 5, 3, PIXELS))
+
+
+def rows(*parts: tuple[int, int, int]) -> BatchRows:
+    """Of (slot, start, count)."""
+    slots, starts, counts = (np.array(column, np.int64) for column in zip(*parts, strict=True))
+    return BatchRows(slots, starts, counts, np.zeros(len(parts), np.bool_))
+
+
+def found(slots: MediaSlots, *parts: tuple[int, int, int]) -> list[tuple[bytes, int, list[int]]]:
+    return [
+        (part.item.digest[:1], part.first, part.places.tolist())
+        for part in slots.rows(rows(*parts))
+    ]
+
+
+def test_an_image_that_a_step_cuts_goes_on_in_the_next() -> None:
+    slots = MediaSlots(FakeTower(3).tower)
+    assert slots.enter(2, MEDIA, TOKENS) == "" and slots.enter(0, (), TOKENS) == ""
+    assert found(slots, (0, 0, 4), (2, 0, 2)) == [(b"a", 0, [5])]
+    assert found(slots, (2, 2, 5), (0, 4, 1)) == [(b"a", 1, [0, 1]), (b"b", 0, [3, 4])]
+    assert found(slots, (2, 7, 3)) == [(b"b", 2, [0])]
+    assert found(slots, (2, 8, 1)) == []
+
+
+def test_what_is_not_computed_is_needed() -> None:
+    slots, computed = MediaSlots(FakeTower(3).tower), np.zeros(3, np.int64)
+    slots.enter(2, MEDIA, TOKENS)
+    for position, needed in ((0, 2), (3, 2), (4, 1), (7, 1), (8, 0)):
+        computed[2] = position
+        assert len(slots.needed(computed)) == needed
+    computed[2] = 0
+    slots.release(np.array([2, 1], np.int64))
+    assert not slots.needed(computed) and slots.rows(rows((2, 0, 5))) == ()
+
+
+def test_what_cannot_be_seen_is_said() -> None:
+    assert "takes no media" in MediaSlots(None).enter(0, MEDIA, TOKENS)
+    assert MediaSlots(None).enter(0, (), TOKENS) == ""
