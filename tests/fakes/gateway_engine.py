@@ -256,6 +256,9 @@ class FakeScheduler(FakeServer):
 
     service = "scheduler"
     reply: str = "Hello from Baton."
+    replies: list[str] = field(default_factory=list)
+    """What is said before that, one to each new request."""
+    max_length: int = MAX_LENGTH
     pace: float = 0.0
     """Seconds between steps."""
     hold: bool = False
@@ -301,7 +304,7 @@ class FakeScheduler(FakeServer):
 
     def model(self) -> ModelStats:
         adapters = tuple(self.adapters.values())
-        return ModelStats(MODEL, MAX_LENGTH, VOCAB, (EOS,), adapters=adapters)
+        return ModelStats(MODEL, self.max_length, VOCAB, (EOS,), adapters=adapters)
 
     def administer(self, command: AdminCommand) -> AdminReply:
         """Do as told, or refuse."""
@@ -330,7 +333,9 @@ class FakeScheduler(FakeServer):
             self.push(self.stats())
         elif isinstance(message, Submit):
             self.submits.append(message)
-            script = iter([*self.reply.encode(), EOS][len(message.log) // 4 :])
+            first = bool(self.replies) and not message.log
+            reply = self.replies.pop(0) if first else self.reply
+            script = iter([*reply.encode(), EOS][len(message.log) // 4 :])
             self.live[message.handle] = _Run(message, script, len(message.log) // 4)
             if not self.hold and (self._stepping is None or self._stepping.done()):
                 self._stepping = asyncio.get_running_loop().create_task(self._run())

@@ -23,7 +23,7 @@ def test_whole(shared_site: Site) -> None:
     assert body["choices"] == [
         {
             "index": 0,
-            "message": {"content": REPLY, "role": "assistant", "refusal": None},
+            "message": {"content": REPLY, "role": "assistant", "refusal": None, "annotations": []},
             "finish_reason": "stop",
             "stop_reason": None,
             "logprobs": None,

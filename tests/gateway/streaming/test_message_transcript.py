@@ -13,6 +13,7 @@ from baton_gateway.streaming.head import Head
 from baton_gateway.streaming.message_transcript import MessageTranscript, stop_of
 from tests.support.gateway.message_events import Event, message_of, named_events
 
+DIRECT = {"caller": {"type": "direct"}}
 PIECES: list[Piece] = [
     Reasoning("h"),
     Reasoning("m"),
@@ -56,15 +57,20 @@ def test_blocks_are_those_of_the_pieces() -> None:
     message = message_of(events)
     assert message["content"] == [
         {"type": "thinking", "thinking": "hm", "signature": sign("hm")},
-        {"type": "text", "text": "a"},
-        {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}},
-        {"type": "tool_use", "id": "toolu_2", "name": "f", "input": {}},
+        {"type": "text", "text": "a", "citations": None},
+        {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {}, **DIRECT},
+        {"type": "tool_use", "id": "toolu_2", "name": "f", "input": {}, **DIRECT},
     ]
     assert message["usage"] == {
         "input_tokens": 1,
         "output_tokens": 1,
         "cache_read_input_tokens": 2,
+        "output_tokens_details": {"thinking_tokens": 0},
         "cache_creation_input_tokens": 0,
+        "cache_creation": None,
+        "server_tool_use": None,
+        "service_tier": "standard",
+        "inference_geo": None,
     }
 
 

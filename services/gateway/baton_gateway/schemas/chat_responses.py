@@ -38,6 +38,8 @@ class ChatMessage(msgspec.Struct):
     content: str | None
     role: Literal["assistant"] = "assistant"
     refusal: None = None
+    annotations: list[None] = []
+    """Citations, of which there are none."""
     tool_calls: list[ChatToolCall] | UnsetType = UNSET
     reasoning: str | UnsetType = UNSET
     """The model's thinking."""

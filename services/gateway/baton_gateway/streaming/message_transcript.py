@@ -33,6 +33,7 @@ from baton_gateway.schemas.anthropic.response import (
     TextDelta,
     ThinkingBlock,
     ThinkingDelta,
+    ThinkingTokens,
     ToolUseBlock,
 )
 from baton_gateway.schemas.anthropic.signature import Signature
@@ -46,7 +47,7 @@ class MessageTranscript:
 
     def __init__(self, head: Head) -> None:
         self._head = head
-        self._prompt = self._cached = self._output = 0
+        self._prompt = self._cached = self._output = self._thinking = 0
         self._begun = self._called = False
         self._reason: str | None = None
         self._stop: str | int | None = None
@@ -77,6 +78,7 @@ class MessageTranscript:
             self._begun = True
             yield MessageStart(self._empty())
         self._output += len(delta.tokens)
+        self._thinking += delta.reasoning_tokens
         for piece in delta.pieces:
             yield from self._piece(piece)
         if delta.reason is not None:
@@ -134,7 +136,8 @@ class MessageTranscript:
         )
 
     def _usage(self) -> MessageUsage:
-        return MessageUsage(self._prompt - self._cached, self._output, self._cached)
+        thinking = ThinkingTokens(self._thinking)
+        return MessageUsage(self._prompt - self._cached, self._output, self._cached, thinking)
 
 
 def stop_of(reason: str | None, stop: str | int | None, *, called: bool) -> tuple[str, str | None]:

@@ -18,6 +18,7 @@ from baton_gateway.schemas.anthropic.response import (
     MessageUsage,
     TextBlock,
     ThinkingBlock,
+    ThinkingTokens,
     ToolUseBlock,
 )
 from baton_gateway.schemas.anthropic.signature import sign
@@ -44,7 +45,10 @@ class MessageWriter:
             stop_reason=reason,
             stop_sequence=sequence,
             usage=MessageUsage(
-                len(started.prompts[0]) - choice.cached, len(choice.tokens), choice.cached
+                len(started.prompts[0]) - choice.cached,
+                len(choice.tokens),
+                choice.cached,
+                ThinkingTokens(choice.reasoning_tokens),
             ),
         )
 

@@ -42,6 +42,10 @@ def both(here: Site, **fields: Any) -> dict[str, Any]:
     return whole | {"calls": calls[0]}
 
 
+def text_block(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text, "citations": None}
+
+
 def error_of(response: httpx.Response) -> tuple[int, str, str]:
     body = response.json()
     assert set(body) == {"type", "error", "request_id"} and body["type"] == "error"
@@ -56,16 +60,16 @@ def rendered(here: Site) -> EncodeChat:
 
 def test_a_text_ends_by_itself_at_a_stop_sequence_or_at_the_limit(shared_site: Site) -> None:
     said = both(shared_site, system="Be brief.")
-    assert said["content"] == [{"type": "text", "text": "Hello from Baton."}]
+    assert said["content"] == [text_block("Hello from Baton.")]
     assert (said["type"], said["role"], said["model"]) == ("message", "assistant", MODEL)
     assert (said["stop_reason"], said["stop_sequence"]) == ("end_turn", None)
     assert said["usage"]["output_tokens"] == len("Hello from Baton.") + 1
     said = both(shared_site, stop_sequences=["from"])
     assert (said["stop_reason"], said["stop_sequence"]) == ("stop_sequence", "from")
-    assert said["content"] == [{"type": "text", "text": "Hello "}]
+    assert said["content"] == [text_block("Hello ")]
     said = both(shared_site, max_tokens=3)
     assert (said["stop_reason"], said["usage"]["output_tokens"]) == ("max_tokens", 3)
-    assert said["content"] == [{"type": "text", "text": "Hel"}]
+    assert said["content"] == [text_block("Hel")]
 
 
 def test_tokens_are_counted_as_they_are_used(shared_site: Site) -> None:
@@ -96,8 +100,9 @@ def test_a_call_is_a_block_and_its_result_goes_back() -> None:
         speaking(here, f"I add.{CALL}", tool_call_parser="hermes")
         said = both(here, tools=[ADD])
         text, call = said["content"]
-        assert text == {"type": "text", "text": "I add."}
-        assert call == {"type": "tool_use", "name": "add", "input": {"a": 1}}
+        assert text == text_block("I add.")
+        direct = {"caller": {"type": "direct"}}
+        assert call == {"type": "tool_use", "name": "add", "input": {"a": 1}} | direct
         assert said["stop_reason"] == "tool_use"
         content = [text, call | {"id": said["calls"][0]}]
         result = {"type": "tool_result", "tool_use_id": said["calls"][0], "content": "2"}
@@ -124,7 +129,7 @@ def test_thinking_is_signed_and_goes_back_unchanged() -> None:
         speaking(here, "hmm</think>\n\n4", reasoning_parser="qwen3", tail="user: hi<think>\n")
         said = both(here, thinking={"type": "enabled", "budget_tokens": 100})
         thinking, text = said["content"]
-        assert (thinking["thinking"], text) == ("hmm", {"type": "text", "text": "4"})
+        assert (thinking["thinking"], text) == ("hmm", text_block("4"))
         assert json.loads(rendered(here).kwargs) == {"enable_thinking": True}
         turns = [USER, {"role": "assistant", "content": said["content"]}, USER]
         assert ask(here, messages=turns).status_code == 200
@@ -187,5 +192,5 @@ def test_a_stream_over_a_socket_is_the_same() -> None:
         here.engine.scheduler.pace = 0.001
         response = httpx.post(f"{here.url}{PATH}", json=body, timeout=10)
     said = message_of(named_events(response.text))
-    assert said["content"] == [{"type": "text", "text": "Hello from Baton."}]
+    assert said["content"] == [text_block("Hello from Baton.")]
     assert response.headers["content-type"].startswith("text/event-stream")

@@ -18,6 +18,7 @@ from tests.fakes.gateway_engine import MODEL
 
 USER = {"role": "user", "content": "hi"}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
+BODILESS = {"/reset_prefix_cache", "/v1/responses/{name}/cancel", "/v1/responses/compact"}
 ENDLESS = frozenset({"/fleet/stream"})
 """Streams that end with the gateway."""
 GOOD: list[tuple[str, dict[str, Any]]] = [
@@ -48,7 +49,7 @@ def test_every_route_says_what_it_reads_and_answers() -> None:
         for route in router.routes:
             described = description_of(route.endpoint)  # type: ignore[attr-defined]
             assert any((described.answer, described.events, described.media_type)), route
-            bodiless = route.path in {"/reset_prefix_cache", "/v1/responses/{name}/cancel"}  # type: ignore[attr-defined]
+            bodiless = route.path in BODILESS  # type: ignore[attr-defined]
             posts = "POST" in route.methods and not bodiless  # type: ignore[attr-defined]
             assert posts == (described.body is not None), route
 

@@ -177,6 +177,8 @@ def test_other_refusals(shared_site: Site) -> None:
     body = {"model": MODEL, "input": "hi", "stream": True}
     durable = shared_site.post(PATH, body, headers={"x-stream-durable": "1"})
     assert "X-Stream-Durable" in error_of(durable)["message"]
+    compact = shared_site.post(f"{PATH}/compact", {"model": MODEL, "input": "hi"})
+    assert compact.status_code == 404 and "truncation" in error_of(compact)["message"]
 
 
 def test_an_error_in_a_stream_is_its_last_event() -> None:

@@ -14,7 +14,7 @@ from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
-from baton.errors import BatonError, InvalidRequest, ServerFault, Unavailable
+from baton.errors import BatonError, InvalidRequest, NotFound, ServerFault, Unavailable
 from baton.logs import logger
 from baton_gateway.access.reasoning_cipher import cipher_of
 from baton_gateway.api import chat
@@ -38,7 +38,7 @@ from baton_gateway.generation.output import Started
 from baton_gateway.generation.request import GenerationRequest
 from baton_gateway.http.body import build
 from baton_gateway.http.body_reader import read
-from baton_gateway.http.errors import FAULT, GatewayPartitioned, invalid
+from baton_gateway.http.errors import FAULT, ErrorResponse, GatewayPartitioned, invalid
 from baton_gateway.http.json_response import json_response
 from baton_gateway.http.middleware import quota_of, tenant_of
 from baton_gateway.schemas.responses import response as responses
@@ -80,6 +80,13 @@ async def create(request: Request) -> Response:
         await state.keep(said)
         response = json_response(said)
     return work.sinks.admission_headers.apply(response)
+
+
+@router.post("/v1/responses/compact", include_in_schema=False)
+@describe(answer=ErrorResponse)
+async def compact() -> Response:
+    """Refuse to compact a conversation."""
+    raise NotFound("Conversations are not compacted here. Send 'truncation': 'auto'.")
 
 
 @router.get("/v1/responses/{name}")

@@ -14,6 +14,7 @@ class TextBlock(msgspec.Struct, tag_field="type", tag="text"):
     """Text for the reader of the answer."""
 
     text: str
+    citations: None = None
 
 
 class ThinkingBlock(msgspec.Struct, tag_field="type", tag="thinking"):
@@ -23,15 +24,26 @@ class ThinkingBlock(msgspec.Struct, tag_field="type", tag="thinking"):
     signature: str
 
 
+class DirectCaller(msgspec.Struct, frozen=True, tag_field="type", tag="direct"):
+    """The model itself has made the call."""
+
+
 class ToolUseBlock(msgspec.Struct, tag_field="type", tag="tool_use"):
     """A tool call."""
 
     id: str
     name: str
     input: dict[str, Any]
+    caller: DirectCaller = DirectCaller()
 
 
 ContentBlock = TextBlock | ThinkingBlock | ToolUseBlock
+
+
+class ThinkingTokens(msgspec.Struct):
+    """`usage.output_tokens_details`"""
+
+    thinking_tokens: int
 
 
 class MessageUsage(msgspec.Struct):
@@ -40,7 +52,12 @@ class MessageUsage(msgspec.Struct):
     input_tokens: int
     output_tokens: int
     cache_read_input_tokens: int
+    output_tokens_details: ThinkingTokens
     cache_creation_input_tokens: int = 0
+    cache_creation: None = None
+    server_tool_use: None = None
+    service_tier: Literal["standard"] = "standard"
+    inference_geo: None = None
 
 
 class Message(msgspec.Struct, kw_only=True):
@@ -53,7 +70,9 @@ class Message(msgspec.Struct, kw_only=True):
     content: list[ContentBlock]
     stop_reason: str | None
     stop_sequence: str | None
+    stop_details: None = None
     usage: MessageUsage
+    container: None = None
 
 
 class InputTokens(msgspec.Struct):
@@ -120,6 +139,8 @@ class StopFields(msgspec.Struct):
 
     stop_reason: str
     stop_sequence: str | None
+    stop_details: None = None
+    container: None = None
 
 
 class MessageDelta(msgspec.Struct, tag_field="type", tag="message_delta"):
