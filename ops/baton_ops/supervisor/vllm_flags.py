@@ -88,7 +88,6 @@ ROWS = (
     Row("-pp", holds=("1",), instead="use --tensor-parallel-size"),
     Row("--max-logprobs", holds=("20",), instead="up to 20 per token can be asked for"),
     Row("--logprobs-mode", holds=("raw_logprobs",), instead="they are raw log-probabilities"),
-    Row("--load-format", holds=("auto",), instead=_LOADER),
     Row("--tokenizer-mode", holds=("auto",), instead="the tokenizer is read from the checkpoint"),
     Row("--config-format", holds=("auto", "hf"), instead=_LOADER),
     Row("--model-impl", holds=("auto",), instead="the architecture decides: leave it out"),

@@ -18,7 +18,13 @@ from baton_worker.structured_output import GRAMMARS
 
 MAX_LORA_RANK = 512
 """Mirrored in kernels/lora.py."""
-_VALUES = {"half": "float16", "float": "float32", "fp8_e4m3": "fp8"}
+_VALUES = {
+    "half": "float16",
+    "float": "float32",
+    "fp8_e4m3": "fp8",
+    "safetensors": "auto",
+    "gguf": "auto",
+}
 """Values of `dtype` and `kv_cache_dtype` by the names that vLLM has for them."""
 
 
@@ -61,6 +67,11 @@ class Config(Settings, prefix="worker"):
     ] = setting("auto", "model")
     """Precision of weights and activations; auto is bfloat16 where the device is fast at it, or all
     of the model runs on kernels that are."""
+    load_format: Annotated[Literal["auto", "dummy"], BeforeValidator(_named_by_vllm)] = setting(
+        "auto", "model", advanced=True
+    )
+    """Where weights come from: auto finds the format of the checkpoint; dummy makes random ones for
+    a folder with config.json and a tokenizer, to measure models of any size."""
     kv_cache_dtype: Annotated[Literal["auto", "fp8", "int8"], BeforeValidator(_named_by_vllm)] = (
         setting("auto", "memory")
     )

@@ -31,6 +31,7 @@ def load(*argv: str) -> Serve:
         ("--reasoning-parser qwen3", "TOKENIZER_REASONING_PARSER", "qwen3"),
         ("-q gptqmodel", "WORKER_QUANTIZATION", "none"),
         ("-q int8", "WORKER_QUANTIZATION", "int8"),
+        ("--load-format safetensors", "WORKER_LOAD_FORMAT", "auto"),
         ("--dtype half", "WORKER_DTYPE", "float16"),
         ("--kv-cache-dtype fp8_e4m3", "WORKER_KV_CACHE_DTYPE", "fp8"),
         ("--kv-cache-dtype fp8", "WORKER_KV_CACHE_DTYPE", "fp8"),

@@ -14,6 +14,7 @@ import torch
 from baton.errors import ModelError
 from baton.logs import logger
 from baton_worker.checkpoint.bf16_expansion import is_expanded
+from baton_worker.checkpoint.dummy import random_weights
 from baton_worker.checkpoint.fill import fill
 from baton_worker.checkpoint.quantized_loading import kinds
 from baton_worker.checkpoint.rank_sharded import RankShardedFolder
@@ -29,6 +30,7 @@ from baton_worker.distributed.tensor_parallel import shard_modules
 from baton_worker.kernels.block_kinds import KINDS
 from baton_worker.kernels.kv_codes import KVCodes
 from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.layer import Layer
 from baton_worker.models import transformers_backend
 from baton_worker.models.build import build
 from baton_worker.models.decoder import Model
@@ -97,6 +99,7 @@ def load_model(
     experts: str | None = None,
     lockstep: StepSync | None = None,
     context_parallel: int = 1,
+    dummy: bool = False,
 ) -> LoadedModel:
     """Load a checkpoint folder (config.json and safetensors) or a GGUF file.
 
@@ -106,7 +109,8 @@ def load_model(
     checkpoint's KV scales, if any. All `ranks` load at the same time, and each gets its shard. With
     `experts`, a key of `spec.expert_map.PLACEMENTS`, each expert is whole on one rank, or on one of
     the data-parallel workers in `lockstep`. `context_parallel` neighbouring ranks with the same KV
-    heads split the tokens of the cache.
+    heads split the tokens of the cache. A `dummy` folder needs a config.json only: its weights are
+    random.
 
     Raises:
         ModelError: the path holds neither, the architecture is unknown, or the tensors do
@@ -116,6 +120,8 @@ def load_model(
     ranks = SingleRank() if ranks is None else ranks
     checkpoint = open_checkpoint(path)
     config = checkpoint.config
+    if dummy:
+        _check_dummy(path, config)
     if not is_listed(config):
         if why := _needs_spec(task, context, ranks.size > 1 or lockstep is not None):
             raise unsupported(config.architectures[0], why)
@@ -127,14 +133,19 @@ def load_model(
     scaled = has_kv_scales(config) and _has_scales(context.codes)
     site = replace(context, dtype=dtype, scaled=scaled, peers=ranks, staging=_staging(config))
     among, divide = (ranks, shard_spec) if lockstep is None else (lockstep.ranks, deal)
-    parts = None
+    parts, whole = None, what
     if among.size > 1:
         share = Shard(among.rank, among.size, experts, context_parallel)
         what, parts = _cut(what, share, divide, site)
     model = _built(what, site)
     if parts is not None:
         _connect(model, spec, ranks, lockstep)
-    fill(model, _weights(checkpoint, spec, what, scaled), spec, context.quantization, parts)
+    stored = (
+        random_weights(_whole(whole, site), dtype, context.device)
+        if dummy
+        else _weights(checkpoint, spec, what, scaled)
+    )
+    fill(model, stored, spec, context.quantization, parts)
     return LoadedModel(
         model=model.eval(),
         spec=what.spec,
@@ -227,8 +238,25 @@ def _cut(
     """This rank's shard, and its place in the whole."""
     part = replace(what, spec=divide(what.spec, share))
     multiple = max((KINDS[kind].multiple for kind in kinds(site.quantization)), default=1)
-    whole = _built(what, replace(site, device=torch.device("meta"), staging=None))
-    return part, Parts(whole.layers(), share, multiple)
+    return part, Parts(_whole(what, site), share, multiple)
+
+
+def _whole(what: ServedTask, site: BuildContext) -> list[Layer]:
+    """The layers of the whole model, without memory."""
+    return _built(what, replace(site, device=torch.device("meta"), staging=None)).layers()
+
+
+def _check_dummy(path: Path, config: SimpleNamespace) -> None:
+    if not path.is_dir() or not is_listed(config):
+        raise ModelError(
+            "--load-format dummy needs a folder with the config.json of an architecture that has a "
+            "spec here."
+        )
+    if (named := method(config)) is not None:
+        raise ModelError(
+            f"--load-format dummy makes floats, and config.json names the weights of {named}. "
+            "Remove its quantization_config, and round with --quantization if you want to."
+        )
 
 
 def _connect(

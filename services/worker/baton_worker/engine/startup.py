@@ -78,6 +78,7 @@ def load(
         experts=config.expert_placement_strategy if config.enable_expert_parallel else None,
         lockstep=lockstep,
         context_parallel=config.decode_context_parallel_size,
+        dummy=config.load_format == "dummy",
     )
     ARENA.close_all()
     if sharing is not None:
