@@ -299,6 +299,7 @@ class FakeScheduler(FakeServer):
             waiting=0, waiting_tokens=0, running=len(self.live), preemptions=3, finished=0,
             tokens=self._steps, tokens_per_second=12.5, uptime=1.0,
             workers=self.workers, prefix_queries=40, prefix_hits=30,
+            num_drafts=5, num_draft_tokens=20, num_accepted_tokens_per_pos=(4, 2),
             models=(self.model(),) if self.workers else (),
         )  # fmt: skip
 

@@ -32,7 +32,18 @@ class Phase(IntEnum):
 class PhaseTimer:
     """Phase timer of one sequence. It is updated on placement and first tokens, never per step."""
 
-    __slots__ = ("_phase", "_seconds", "_since", "_started", "leaves", "rows", "steps", "worker")
+    __slots__ = (
+        "_phase",
+        "_seconds",
+        "_since",
+        "_started",
+        "accepted",
+        "drafted",
+        "leaves",
+        "rows",
+        "steps",
+        "worker",
+    )
 
     def __init__(self, now: float) -> None:
         self._phase, self._since = Phase.QUEUED, now
@@ -44,6 +55,8 @@ class PhaseTimer:
         """Its last worker."""
         self.steps = self.rows = 0
         """Total numbers of steps and rows of its workers while it was on them."""
+        self.drafted = self.accepted = 0
+        """Total numbers of draft tokens that its workers verified, and accepted."""
 
     @property
     def phase(self) -> Phase:
@@ -81,8 +94,15 @@ class PhaseTimer:
         self.steps += steps
         self.rows += rows
 
-    def times(self, now: float, steps: int = 0, rows: int = 0) -> PhaseTimes:
-        """Times as of `now`; `steps` and `rows` are those of the current worker."""
+    def verified(self, drafted: int, accepted: int) -> None:
+        """Add draft tokens that a worker verified, and accepted, while it had the sequence."""
+        self.drafted += drafted
+        self.accepted += accepted
+
+    def times(
+        self, now: float, steps: int = 0, rows: int = 0, drafted: int = 0, accepted: int = 0
+    ) -> PhaseTimes:
+        """Times as of `now`; the numbers are those of the current worker."""
         seconds = list(self._seconds)
         seconds[self._phase] += now - self._since
         queued, prefill, decode, preempted, lost, moved = seconds
@@ -99,6 +119,8 @@ class PhaseTimer:
             handovers=self.leaves[Phase.MOVED],
             batch_neighbours=max(0.0, rows / steps - 1) if steps else 0.0,
             worker=self.worker,
+            draft_tokens=self.drafted + drafted,
+            accepted_tokens=self.accepted + accepted,
         )
 
     def _enter(self, phase: Phase, now: float) -> None:

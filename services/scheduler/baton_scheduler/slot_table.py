@@ -76,6 +76,8 @@ class SlotTable:
         accepted."""
         self.lookahead = _column(num_slots)
         """Most drafts of the row in one step."""
+        self.drafted, self.accepted = _column(num_slots), _column(num_slots)
+        """Draft tokens that were verified, and accepted, since the slot was taken."""
         self.num_variable_tokens = 0
         self.tenant_number = _column(num_slots)
         self.gateway = _column(num_slots)
@@ -154,6 +156,7 @@ class SlotTable:
         self.num_prompt[slot] = sequence.num_prompt
         self.max_output_tokens[slot] = end - sequence.num_prompt
         self.lookahead[slot] = sequence.num_drafts(drafts)
+        self.drafted[slot] = self.accepted[slot] = 0
         self.variable_tokens[slot] = sequence.sampling.grammar is not None or self.lookahead[slot]
         self.num_variable_tokens += bool(self.variable_tokens[slot])
         self.tenant_number[slot] = sequence.billed_tenant
@@ -172,6 +175,7 @@ class SlotTable:
         """Free a slot. Returns its sequence and its pages."""
         sequence, pages = self.at(slot), flat(self.tables(slot))
         sequence.phase_timer.shared(*self.shared(slot))
+        sequence.phase_timer.verified(*self.drafts(slot))
         self.speak(np.array([slot]))
         self.pending_prefill_tokens -= max(0, int(self.num_known[slot] - self.num_scheduled[slot]))
         if self.sent[slot]:
@@ -213,6 +217,10 @@ class SlotTable:
         """Numbers of steps and of their rows since the slot was taken."""
         steps, rows = self._before[slot]
         return self.steps - steps, self.rows - rows
+
+    def drafts(self, slot: int) -> tuple[int, int]:
+        """Numbers of draft tokens that were verified, and accepted, since the slot was taken."""
+        return int(self.drafted[slot]), int(self.accepted[slot])
 
     def enter(self, slot: int) -> None:
         """Mark a sequence as sent to the worker, and its dropped blocks as unsent."""

@@ -311,3 +311,8 @@ class Stats(Message, tag="stats", frozen=True):
     transfers: tuple[TransferStats, ...] = ()
     models: tuple[ModelStats, ...] = ()
     """Models that have a worker, by name."""
+    num_drafts: int = 0
+    """Rows of steps that verified draft tokens."""
+    num_draft_tokens: int = 0
+    num_accepted_tokens_per_pos: tuple[int, ...] = ()
+    """Accepted draft tokens, by their position in the draft."""

@@ -136,6 +136,10 @@ class PhaseTimes(msgspec.Struct, frozen=True, array_like=True):
     """Mean number of other rows in the steps that it ran in."""
     worker: str = ""
     """Name of its last worker; empty if it never ran."""
+    draft_tokens: int = 0
+    """Draft tokens that were verified for it."""
+    accepted_tokens: int = 0
+    """Draft tokens that were accepted: each has saved a step."""
 
 
 class Tokens(Message, tag="tokens", frozen=True):

@@ -45,6 +45,10 @@ def test_metrics(own_site: Site) -> None:
     assert samples["baton_worker_kv_pages_free", "worker-1"] == 90
     assert samples["baton_workers", "ready"] == 1 and samples["baton_workers", "hung"] == 0
     assert samples["baton_num_preemptions_total",] == 3
+    assert samples["baton_spec_decode_num_drafts_total",] == 5
+    assert samples["baton_spec_decode_num_draft_tokens_total",] == 20
+    assert samples["baton_spec_decode_num_accepted_tokens_total",] == 6
+    assert samples["baton_spec_decode_num_accepted_tokens_per_pos_total", "1"] == 2
     assert samples["baton_num_requests_waiting",] == 0
     assert samples["baton_prefix_cache_queries_total",] == 40
     assert samples["baton_prefix_cache_hits_total",] == 30

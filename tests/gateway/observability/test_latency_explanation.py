@@ -12,7 +12,11 @@ def test_a_part_is_a_share_of_the_wall_time() -> None:
 
 
 def test_a_choice_has_the_times_of_the_scheduler() -> None:
-    choice = ChoiceTimeline.of(1, PhaseTimes(queued=0.5, decode=2.0, losses=1, worker="w"))
+    times = PhaseTimes(
+        queued=0.5, decode=2.0, losses=1, worker="w", draft_tokens=9, accepted_tokens=4
+    )
+    choice = ChoiceTimeline.of(1, times)
+    assert (choice.draft_tokens, choice.accepted_tokens) == (9, 4)
     assert (choice.choice, choice.queue_ms, choice.decode_ms) == (1, 500.0, 2000.0)
     assert (choice.worker_losses, choice.worker) == (1, "w")
 

@@ -61,6 +61,13 @@ def test_no_way_of_planning_changes_a_token(loaded: LoadedModel, expected: list[
         assert busy(house) == expected, (options, sizes)
         drafted, right = accepted(house)
         assert 0 < right < drafted and proposer.released
+        counters = house.state.counters
+        # One of the sequences is aborted: what a step in flight has drafted for it counts no more.
+        assert drafted - 15 <= counters.num_draft_tokens <= drafted
+        assert right - 15 <= sum(counters.num_accepted_tokens_per_pos) <= right
+        assert counters.num_accepted_tokens_per_pos == sorted(
+            counters.num_accepted_tokens_per_pos, reverse=True
+        )
         if sizes:
             assert house.state.counters.preemptions > 0
         worker = house.state.fleet.get("w")

@@ -43,6 +43,10 @@ class ChoiceTimeline(msgspec.Struct, frozen=True):
     """Mean number of other rows in the steps of its workers."""
     worker: str
     """Last worker that ran the choice; empty if none did."""
+    draft_tokens: int
+    """Tokens that were guessed and verified for it."""
+    accepted_tokens: int
+    """Guesses that stayed: each has saved a step."""
 
     @classmethod
     def of(cls, choice: int, times: PhaseTimes) -> Self:
@@ -57,6 +61,8 @@ class ChoiceTimeline(msgspec.Struct, frozen=True):
             handovers=times.handovers,
             shared_with=round(times.batch_neighbours, 2),
             worker=times.worker,
+            draft_tokens=times.draft_tokens,
+            accepted_tokens=times.accepted_tokens,
             **spent,
         )
 

@@ -186,10 +186,30 @@ class SystemCollector(Collector):
         for name, text in _TOTALS:
             total = getattr(stats, name.removeprefix("num_"))
             yield CounterMetricFamily(f"baton_{name}", text, total)
+        yield from _drafts(stats)
         yield from _transfers(stats)
         yield from _workers(stats)
         yield from _pressure(stats)
         yield from _scale(stats)
+
+
+def _drafts(stats: Stats) -> Iterator[Metric]:
+    """What speculation has guessed, by vLLM's names."""
+    per_pos = stats.num_accepted_tokens_per_pos
+    for name, total, text in (
+        ("drafts", stats.num_drafts, "Rows of steps that verified draft tokens."),
+        ("draft_tokens", stats.num_draft_tokens, "Draft tokens that were verified."),
+        ("accepted_tokens", sum(per_pos), "Draft tokens that were accepted."),
+    ):
+        yield CounterMetricFamily(f"baton_spec_decode_num_{name}", text, total)
+    family = CounterMetricFamily(
+        "baton_spec_decode_num_accepted_tokens_per_pos",
+        "Draft tokens that were accepted, by their position in the draft.",
+        labels=("position",),
+    )
+    for position, count in enumerate(per_pos):
+        family.add_metric((str(position),), count)
+    yield family
 
 
 def _transfers(stats: Stats) -> Iterator[Metric]:

@@ -46,6 +46,9 @@ def stats(
         transferred_tokens=state.handoffs.moved_tokens,
         transfers=state.handoffs.carried.stats(),
         roles=roles(state, targets or Targets()),
+        num_drafts=counters.num_drafts,
+        num_draft_tokens=counters.num_draft_tokens,
+        num_accepted_tokens_per_pos=tuple(counters.num_accepted_tokens_per_pos),
         models=tuple(_model(name, state) for name in state.fleet.models),
     )
 

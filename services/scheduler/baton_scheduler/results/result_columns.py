@@ -73,6 +73,8 @@ def columns(result: Result, num_slots: int, flight: InFlightStep | None = None) 
     number = len(counts) if single else int(counts.sum())
     if not len(slots) == len(first) == len(counts) or number != len(tokens):
         raise WireError("the columns of a result have different lengths")
+    if any(len(column) not in (0, len(counts)) for column in (result.drafted, result.accepted)):
+        raise WireError("the columns of a result have different lengths")
     named = [*result.finished, *result.failed, *(p.slot for p in result.prompt_logprobs)]
     if any(not 0 <= slot < num_slots for slot in named):
         raise WireError("a result names a slot that does not exist")

@@ -35,6 +35,10 @@ class StepOutcome:
     """Sequences whose token or vector is missing or came with a gap; they must run again."""
     tenants: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     """Tenant number of each sampled token."""
+    drafted: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """Draft tokens that were verified, per row with any."""
+    accepted: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
+    """How many of them were accepted."""
 
 
 def apply_result(
@@ -49,6 +53,7 @@ def apply_result(
     failed = [slot for slot in result.failed if current[slot]]
     for slot in failed:
         current[slot] = False
+    drafted, accepted = _verified(batch, result, rows, current)
     rows, index = _accepted(batch, rows, current)
     slots = rows.giving
     _append(batch, rows)
@@ -61,6 +66,8 @@ def apply_result(
     _learn(worker, flight, slots, current, whole)
     reasons = _reasons(batch, flight, slots, current, result) | dict.fromkeys(vectors, "stop")
     return StepOutcome(
+        drafted=drafted,
+        accepted=accepted,
         tenants=batch.tenant_number.take(rows.owners),
         tokens=token_messages(batch, result, rows, index, current, reasons, vectors, now),
         ended=[worker.evict(slot) for slot in reasons],
@@ -70,6 +77,21 @@ def apply_result(
             *(worker.evict(slot) for slot in owed),
         ],
     )
+
+
+def _verified(
+    batch: SlotTable, result: Result, rows: ResultColumns, current: NDArray[np.bool_]
+) -> tuple[Ints, Ints]:
+    """Count the drafts of the rows that are still here; returns them for each row with any."""
+    if not result.drafted:
+        return np.zeros(0, np.int64), np.zeros(0, np.int64)
+    drafted = np.frombuffer(result.drafted, np.uint8).astype(np.int64)
+    accepted = np.frombuffer(result.accepted, np.uint8).astype(np.int64)
+    which = current.take(rows.slots) & (drafted > 0)
+    slots, drafted, accepted = rows.slots[which], drafted[which], accepted[which]
+    batch.drafted[slots] += drafted
+    batch.accepted[slots] += accepted
+    return drafted, accepted
 
 
 def _accepted(

@@ -94,7 +94,9 @@ def _message(
 def _times(batch: SlotTable, ends: dict[int, str], now: float) -> dict[int, PhaseTimes]:
     """Phase times of the sequences that end."""
     return {
-        int(batch.handle[slot]): batch.at(slot).phase_timer.times(now, *batch.shared(slot))
+        int(batch.handle[slot]): batch.at(slot).phase_timer.times(
+            now, *batch.shared(slot), *batch.drafts(slot)
+        )
         for slot in ends
     }
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+
+import numpy as np
+from numpy.typing import NDArray
 
 
 @dataclass(slots=True)
@@ -27,3 +30,17 @@ class Counters:
     """Commands to workers, of operators or on their behalf."""
     failed_transfers: int = 0
     """Failed KV transfers; they cost only time."""
+    num_drafts: int = 0
+    """Rows of steps that verified draft tokens."""
+    num_draft_tokens: int = 0
+    num_accepted_tokens_per_pos: list[int] = field(default_factory=list)
+    """Accepted draft tokens, by their position in the draft."""
+
+    def verified(self, drafted: NDArray[np.int64], accepted: NDArray[np.int64]) -> None:
+        """Rows have verified so many drafts each, at least 1, and accepted so many of them."""
+        self.num_drafts += len(drafted)
+        self.num_draft_tokens += int(drafted.sum())
+        per_pos = self.num_accepted_tokens_per_pos
+        per_pos += [0] * (int(drafted.max(initial=0)) - len(per_pos))
+        for position, count in enumerate(np.bincount(accepted)[::-1].cumsum()[::-1][1:].tolist()):
+            per_pos[position] += count

@@ -17,7 +17,7 @@ from baton.logs import logger
 from baton.protocol import Plan, Result
 from baton_worker.checkpoint.load import LoadedModel
 from baton_worker.config import Config
-from baton_worker.engine import warmup
+from baton_worker.engine import step_timing, warmup
 from baton_worker.engine.batch.input_batch import InputBatch
 from baton_worker.engine.engine_config import EngineConfig
 from baton_worker.engine.forward.bidirectional_forward import BidirectionalForward
@@ -53,7 +53,7 @@ from baton_worker.models.decoder import Model
 from baton_worker.models.dual_encoder import DualEncoderModel
 from baton_worker.models.encoder import EncoderModel
 from baton_worker.speculative import PROPOSERS
-from baton_worker.speculative.config import SpeculativeConfig
+from baton_worker.speculative.step_costs import StepCosts
 from baton_worker.structured_output import GRAMMARS
 from baton_worker.structured_output.jump_forward import Spelling, encoder
 from baton_worker.structured_output.manager import StructuredOutputManager
@@ -96,6 +96,7 @@ class Engine:
         self._tower = loaded.model.vision if isinstance(loaded.model, Model) else None
         self.encoder = self._encoder_step(resolved)
         """What encodes images in prompts; None for a model that sees none."""
+        self._step_costs: StepCosts | None = None
         self._runner = self._new_runner()
         self._steps = 0
         self.experts: ExpertLoad | None = None
@@ -219,7 +220,19 @@ class Engine:
             self.step(plan)
         if self._graphed is not None:
             self._capture(self._graphed)
+        if self.resolved.speculative is not None:
+            self._measure_steps()
         self.reset()
+
+    def _measure_steps(self) -> None:
+        """Find out what steps cost, so that drafts are made where they pay."""
+        self._runner = self._new_runner(
+            {"proposer": step_timing.Repeating(), "num_speculative_tokens": step_timing.DRAFTS}
+        )
+        seconds = step_timing.measure(self.step, self.resolved)
+        if len(seconds) > 1:
+            self._step_costs = StepCosts(seconds)
+            log.info("steps take, by new tokens: %s", self._step_costs)
 
     def _capture(self, graphed: GraphedModel) -> None:
         """Capture steps, or remember why they run kernel by kernel."""
@@ -240,7 +253,17 @@ class Engine:
             recorder = _recorder(resolved)
         return GraphedModel(self._model, self._cache, resolved.graphs, recorder, device)
 
-    def _new_runner(self) -> ModelRunner:
+    def _drafting(self) -> dict[str, Any]:
+        """What a batch drafts with."""
+        if (config := self.resolved.speculative) is None:
+            return {}
+        return {
+            "proposer": PROPOSERS.load(config.method)(config),
+            "num_speculative_tokens": config.num_speculative_tokens,
+            "step_costs": self._step_costs,
+        }
+
+    def _new_runner(self, drafting: dict[str, Any] | None = None) -> ModelRunner:
         resolved = self.resolved
         batch = InputBatch(
             max_num_seqs=resolved.max_num_seqs,
@@ -254,7 +277,7 @@ class Engine:
             tower=self._tower,
             max_num_batched_tokens=resolved.max_num_batched_tokens,
             adapters=self._adapter_slots(),
-            **_drafting(resolved.speculative),
+            **self._drafting() if drafting is None else drafting,
         )
         return ModelRunner(
             self._forward_pass(),
@@ -292,14 +315,6 @@ class Engine:
         causal = BidirectionalForward if whole else CausalForward
         model, column = self._graphed or self._team.model(self._model), self.resolved.build.adapters
         return causal(model, self._cache, device, column)
-
-
-def _drafting(config: SpeculativeConfig | None) -> dict[str, Any]:
-    """What a batch drafts with."""
-    if config is None:
-        return {}
-    proposer = PROPOSERS.load(config.method)(config)
-    return {"proposer": proposer, "num_speculative_tokens": config.num_speculative_tokens}
 
 
 def _recorder(resolved: EngineConfig) -> Recorder:

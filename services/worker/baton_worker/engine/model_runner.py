@@ -83,6 +83,7 @@ class ModelRunner:
         self._end(inputs, outputs, committed)
         end = time.perf_counter()
         self._ended = end if self.batch.going else None
+        self.batch.drafts.timed(inputs.rows, end - begin - outputs.swap_seconds)
         return outputs.result(plan, turn, committed, end - begin, gap if len(inputs) else 0.0)
 
     def _begin(self, plan: Plan, outputs: StepOutputs) -> None:

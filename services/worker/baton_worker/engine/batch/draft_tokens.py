@@ -12,7 +12,9 @@ from baton_worker.engine.batch.block_tables import BlockTables
 from baton_worker.engine.batch.plan_columns import Column
 from baton_worker.engine.batch.sampling_state import SamplingState
 from baton_worker.engine.batch.sequence_states import SequenceStates
+from baton_worker.speculative.draft_lengths import Acceptance, draft_lengths
 from baton_worker.speculative.proposer import DraftRequest, Proposer, Tokens
+from baton_worker.speculative.step_costs import StepCosts
 
 
 class DraftTokens:
@@ -21,6 +23,7 @@ class DraftTokens:
     Args:
         proposer: what guesses; None: nothing does.
         most: drafts of a sequence in one step.
+        costs: of steps, by which drafts are made where they pay; None: as many as there may be.
     """
 
     def __init__(
@@ -30,10 +33,12 @@ class DraftTokens:
         sampling: SamplingState,
         proposer: Proposer | None = None,
         most: int = 0,
+        costs: StepCosts | None = None,
     ) -> None:
         self._sequences, self._tables, self._sampling = sequences, tables, sampling
         self._proposer, self._most = proposer, most if proposer is not None else 0
-        slots = len(sequences.held)
+        self._costs, slots = costs, len(sequences.held)
+        self._acceptance = Acceptance(slots)
         self.limits = np.zeros(slots, np.int64)
         """Most drafts of each sequence in one step."""
         self.counts = np.zeros(slots, np.int64)
@@ -43,6 +48,7 @@ class DraftTokens:
         """A sequence has entered."""
         asked = new.sampling.num_speculative_tokens
         self.limits[new.slot] = self._most if asked < 0 else min(asked, self._most)
+        self._acceptance.enter(new.slot)
 
     def release(self, slots: Column) -> None:
         """Their sequences have gone."""
@@ -65,13 +71,25 @@ class DraftTokens:
             self._put(request, drafts[: request.most])
         return replace(rows, counts=rows.counts + self.counts[rows.slots])
 
+    def observe(self, slots: Column, drafted: Column, accepted: Column) -> None:
+        """A step has verified drafts of these slots."""
+        some = drafted > 0
+        self._acceptance.observe(slots[some], drafted[some], accepted[some])
+
+    def timed(self, rows: BatchRows, seconds: float) -> None:
+        """A step has run these rows in so long."""
+        if self._costs is None or not len(rows):
+            return
+        if (rows.counts == 1 + self.counts[rows.slots]).all():  # No prompts.
+            self._costs.observe(int(rows.counts.sum()), seconds)
+
     def _requests(self, rows: BatchRows, budget: int) -> list[DraftRequest]:
         # Of a row with more tokens than one a prompt is run, or what its grammar forces.
         decoding = rows.slots[rows.samples & (rows.counts == 1) & (self.limits[rows.slots] > 0)]
         sequences, requests = self._sequences, list[DraftRequest]()
         lengths = sequences.lengths[decoding]
         room = np.minimum(self._tables.room(decoding), sequences.ends[decoding] - 1) - lengths
-        most = np.minimum(room, self.limits[decoding])
+        most = self._worth(decoding, np.clip(room, 0, self.limits[decoding]), rows)
         columns = zip(decoding.tolist(), lengths.tolist(), most.tolist(), strict=True)
         for slot, length, count in columns:
             count = min(count, budget)
@@ -79,6 +97,15 @@ class DraftTokens:
                 requests.append(DraftRequest(slot, sequences.tokens[slot, :length], count))
                 budget -= count
         return requests
+
+    def _worth(self, slots: Column, most: Column, rows: BatchRows) -> Column:
+        """So many drafts of these slots pay, of `most` that there is room for."""
+        if self._costs is None or not len(slots):
+            return most
+        rates, num_tokens = self._acceptance.rates(slots), int(rows.counts.sum())
+        lengths = draft_lengths(rates, most, num_tokens, self._costs)
+        self._acceptance.rest(slots[lengths == 0])
+        return lengths
 
     def _put(self, request: DraftRequest, drafts: Tokens) -> None:
         """Put those behind a log that may follow it: a draft that cannot be sampled is none, and

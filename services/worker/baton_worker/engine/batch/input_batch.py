@@ -27,6 +27,7 @@ from baton_worker.engine.multimodal_input import Pixels, pixels_of
 from baton_worker.lora.slots import AdapterSlots
 from baton_worker.models.vision.tower import VisionTower
 from baton_worker.speculative.proposer import Proposer
+from baton_worker.speculative.step_costs import StepCosts
 from baton_worker.structured_output.manager import StructuredOutputManager
 
 _MOST_TOKENS = 2048
@@ -49,6 +50,7 @@ class InputBatch:
         max_num_batched_tokens: most new tokens in one step, forced and drafted ones included.
         proposer: what drafts tokens; None: nothing does.
         num_speculative_tokens: most drafts of a sequence in one step.
+        step_costs: by which drafts are made where they pay; None: as many as there may be.
         adapters: where adapters are; None: sequences with one are refused.
     """
 
@@ -68,6 +70,7 @@ class InputBatch:
         adapters: AdapterSlots | None = None,
         proposer: Proposer | None = None,
         num_speculative_tokens: int = 0,
+        step_costs: StepCosts | None = None,
     ) -> None:
         if constraints is None:
             constraints = StructuredOutputManager(None, vocab_size)
@@ -76,7 +79,7 @@ class InputBatch:
         self.sampling = SamplingState(self.sequences, vocab_size, constraints)
         parts = self.sequences, self.tables, self.sampling
         self.forced = ForcedTokens(*parts)
-        self.drafts = DraftTokens(*parts, proposer, num_speculative_tokens)
+        self.drafts = DraftTokens(*parts, proposer, num_speculative_tokens, step_costs)
         self._pooling: dict[int, Pooling] = {}
         self._images: dict[int, Pixels] = {}
         self._adapters = adapters
@@ -126,8 +129,9 @@ class InputBatch:
         first = sequences.first_index(slots)
         sequences.advance(outputs.rows)
         sequences.append(slots, outputs.counts, outputs.tokens)
-        if len(outputs.accepted):
+        if verified := len(outputs.accepted):
             self.sampling.follow(*outputs.accepted_drafts)
+            self.drafts.observe(slots[:verified], outputs.drafted, outputs.accepted)
         grown = outputs.grown
         stopped: Column = grown[self.sampling.accept(grown, outputs.last_tokens)]
         sequences.done[stopped] = sequences.done[self.forced.over(grown)] = True

@@ -1,0 +1,78 @@
+"""How many tokens are worth drafting: as many as make the tokens of a second most.
+
+A row whose drafts are accepted with probability a brings a + a^2 + ... + a^k tokens more with k
+drafts. The drafts of all rows of a step are taken in the order of what each brings, as long as the
+expected tokens per second of the step grow.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+import numpy.typing as npt
+
+from baton_worker.speculative.step_costs import StepCosts
+
+Column = npt.NDArray[np.int64]
+_PRIOR, _WEIGHT = 0.7, 2.0
+"""What is believed of a row that nothing is known of, as if so many drafts had shown it."""
+_KEPT = 0.9
+"""Share of earlier drafts that counts when a step has verified some."""
+_FORGOTTEN = 0.98
+"""The same for a step without drafts: so a row that was hard to guess is tried again."""
+_GAIN = 1.03
+"""A step with drafts must promise so many times the tokens per second of one without."""
+
+
+class Acceptance:
+    """How often the drafts of each slot are accepted, one token given those before it."""
+
+    def __init__(self, slots: int) -> None:
+        self._right, self._tried = np.zeros(slots), np.zeros(slots)
+
+    def enter(self, slot: int) -> None:
+        """Another sequence is in the slot."""
+        self._right[slot] = self._tried[slot] = 0
+
+    def rates(self, slots: Column) -> npt.NDArray[np.float64]:
+        """Of these slots, float64 in (0, 1)."""
+        right, tried = self._right[slots], self._tried[slots]
+        rates: npt.NDArray[np.float64] = (right + _PRIOR * _WEIGHT) / (tried + _WEIGHT)
+        return rates
+
+    def rest(self, slots: Column) -> None:
+        """A step has drafted nothing for these slots."""
+        self._right[slots] *= _FORGOTTEN
+        self._tried[slots] *= _FORGOTTEN
+
+    def observe(self, slots: Column, drafted: Column, accepted: Column) -> None:
+        """A step has verified drafts of these slots: of those that were not accepted only the
+        first was tried."""
+        self._right[slots] = _KEPT * self._right[slots] + accepted
+        self._tried[slots] = _KEPT * self._tried[slots] + accepted + (accepted < drafted)
+
+
+def draft_lengths(
+    rates: npt.NDArray[np.float64], most: Column, num_tokens: int, costs: StepCosts
+) -> Column:
+    """Drafts for each of some rows of a step.
+
+    Args:
+        rates: [R], how probably a draft of the row is accepted.
+        most: int64 [R], drafts that the row may have.
+        num_tokens: new tokens of the step without drafts.
+        costs: of steps.
+
+    Returns:
+        int64 [R]
+    """
+    depth = np.arange(1, int(most.max(initial=0)) + 1)
+    gains = np.where(depth <= most[:, None], rates[:, None] ** depth, 0.0)
+    order = np.argsort(-gains, axis=None, kind="stable")[: int(most.sum())]
+    drafts = np.arange(len(order) + 1)
+    gained = np.concatenate(([0.0], gains.flat[order].cumsum()))
+    speed = (num_tokens + gained) / costs.seconds(num_tokens + drafts)
+    best = int(speed.argmax())
+    if speed[best] < _GAIN * speed[0]:
+        best = 0
+    rows: Column = order[:best] // len(depth) if len(depth) else order[:0]
+    return np.bincount(rows, minlength=len(most)).astype(np.int64)

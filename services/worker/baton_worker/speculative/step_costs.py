@@ -1,0 +1,46 @@
+"""How long a step takes by its number of new tokens: measured at warm-up, kept up to date."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+import numpy.typing as npt
+
+_EASE = 0.05
+"""How far one step moves what is known."""
+
+
+class StepCosts:
+    """Seconds of steps, known at some numbers of tokens, and linear between those and beyond.
+
+    Args:
+        seconds: by number of new tokens, at least two.
+    """
+
+    def __init__(self, seconds: Mapping[int, float]) -> None:
+        tokens = sorted(seconds)
+        self._tokens = np.array(tokens, np.float64)
+        # A larger step that was measured to be faster was disturbed less.
+        measured = np.array([seconds[count] for count in tokens])
+        self._seconds = np.minimum.accumulate(measured[::-1])[::-1].copy()
+
+    def __str__(self) -> str:
+        pairs = zip(self._tokens.tolist(), self._seconds.tolist(), strict=True)
+        return ", ".join(f"{tokens:.0f}: {1000 * seconds:.1f} ms" for tokens, seconds in pairs)
+
+    def seconds(self, tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
+        """Of steps of so many tokens, float64, in any shape."""
+        known: npt.NDArray[np.float64] = np.interp(tokens, self._tokens, self._seconds)
+        last = self._seconds[-1] - self._seconds[-2]
+        slope = max(0.0, last / (self._tokens[-1] - self._tokens[-2]))
+        return known + slope * np.maximum(0, tokens - self._tokens[-1])
+
+    def observe(self, tokens: int, seconds: float) -> None:
+        """A step has taken so long. All of what is known moves with it, as a machine or a context
+        makes all steps slower, and what is near it moves twice."""
+        ratio = np.clip(seconds / float(self.seconds(np.array(tokens))), 0.5, 2.0)
+        weights = np.full(len(self._tokens), _EASE)
+        at = int(np.searchsorted(self._tokens, tokens))
+        weights[max(0, at - 1) : at + 1] += _EASE
+        self._seconds *= ratio**weights

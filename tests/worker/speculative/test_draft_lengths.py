@@ -1,0 +1,47 @@
+"""As many drafts as pay."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+from baton_worker.speculative.draft_lengths import Acceptance, draft_lengths
+from baton_worker.speculative.step_costs import StepCosts
+
+FREE = StepCosts({1: 1.0, 64: 1.0})
+DEAR = StepCosts({1: 1.0, 2: 2.0})
+"""A token costs as much as any other."""
+BENT = StepCosts({1: 1.0, 5: 1.0, 6: 3.0})
+"""Five tokens cost as much as one."""
+
+
+def lengths(rates: list[float], most: list[int], tokens: int, costs: StepCosts) -> list[int]:
+    found: list[int] = draft_lengths(np.array(rates), np.array(most), tokens, costs).tolist()
+    return found
+
+
+@pytest.mark.row("F08.12")
+def test_drafts_are_made_as_long_as_they_pay() -> None:
+    assert lengths([0.5, 0.9], [3, 2], 2, FREE) == [3, 2]
+    assert lengths([0.9, 0.9], [3, 3], 2, DEAR) == [0, 0]
+    # Room for three more tokens: the row that is easy to guess has them.
+    assert lengths([0.2, 0.9], [4, 4], 2, BENT) == [0, 3]
+    assert lengths([0.9, 0.9], [4, 4], 2, BENT) == [2, 1]
+    # Beside a prompt that has a step to itself a draft delays more than it brings.
+    assert lengths([0.9], [4], 512, StepCosts({1: 1.0, 2: 1.1})) == [0]
+    assert lengths([0.01], [4], 1, StepCosts({1: 1.0, 2: 1.05})) == [0]
+    assert lengths([], [], 0, FREE) == [] and lengths([0.5], [0], 1, FREE) == [0]
+
+
+def test_acceptance_is_that_of_the_slot_and_is_forgotten() -> None:
+    acceptance, slots = Acceptance(3), np.array([0, 1])
+    first = acceptance.rates(slots)[0]
+    for _ in range(20):
+        acceptance.observe(slots, np.array([4, 4]), np.array([4, 0]))
+    good, bad = acceptance.rates(slots)
+    assert good > 0.95 and bad < 0.2 and acceptance.rates(np.array([2]))[0] == first
+    for _ in range(200):
+        acceptance.rest(slots[1:])
+    assert acceptance.rates(slots)[1] > 0.6, "it is tried again"
+    acceptance.enter(0)
+    assert acceptance.rates(slots)[0] == first
