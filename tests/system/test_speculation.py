@@ -24,6 +24,7 @@ SCHEMA = {
 }
 DRAFTERS = {
     "ngram": '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_min": 1}',
+    "suffix": '{"method": "suffix", "num_speculative_tokens": 6}',
 }
 ASKED: list[dict[str, Any]] = [
     {"logprobs": 3},

@@ -18,7 +18,7 @@ import msgspec
 from baton.protocol import Media, NewSequence, Pooling, QueueEstimate, Sampling, Submit
 from baton.protocol.packed_tokens import num_tokens
 from baton.protocol.token_columns import pack, unpack
-from baton_scheduler.block_hashes import BlockHashes, media_key
+from baton_scheduler.block_hashes import BlockHashes, media_key, salt
 from baton_scheduler.phase_times import PhaseTimer
 
 Key: TypeAlias = tuple[int, int]
@@ -211,6 +211,7 @@ class Sequence:
             num_computed=computed,
             pooling=self.pooling,
             media=self._media(),
+            cache_root=salt(self.submit),
             adapter=self.submit.adapter,
         )
 

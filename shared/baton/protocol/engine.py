@@ -218,6 +218,8 @@ class NewSequence(msgspec.Struct, frozen=True, array_like=True):
     """Its media items, in the order of their tokens."""
     adapter: bytes = b""
     """Digest of its adapter; empty for none."""
+    cache_root: bytes = b""
+    """Root of its block hashes: sequences of equal roots may share cached pages and drafts."""
 
 
 class Plan(Message, tag="plan", frozen=True):

@@ -14,6 +14,7 @@ from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.speculative.config import SpeculativeConfig
 from baton_worker.speculative.ngram import NgramProposer
+from baton_worker.speculative.suffix import SuffixProposer
 from baton_worker.structured_output.manager import StructuredOutputManager
 from baton_worker.structured_output.vocabulary import Vocabulary
 from tests.fakes.worker_pairs import Team
@@ -87,13 +88,17 @@ def test_accepted_drafts_save_steps(loaded: LoadedModel) -> None:
     assert steps[1] < 0.6 * steps[0]
 
 
-@pytest.mark.row("F08.02")
-def test_ngrams_change_no_token(loaded: LoadedModel, expected: list[list[int]]) -> None:
-    proposer = NgramProposer(SpeculativeConfig(5, prompt_lookup_min=1))
-    house = House(loaded, proposer=proposer)
-    assert busy(house) == expected
-    drafted, right = accepted(house)
-    assert 0 < right < drafted
+@pytest.mark.row("F08.02", "F08.03")
+def test_no_method_changes_a_token(loaded: LoadedModel, expected: list[list[int]]) -> None:
+    config = SpeculativeConfig(5, prompt_lookup_min=1, suffix_decoding_max_spec_factor=4.0)
+    for proposer in (NgramProposer(config), SuffixProposer(config)):
+        first, again = (House(loaded, proposer=proposer) for _ in range(2))
+        for house in (first, again):
+            assert busy(house) == expected
+            drafted, right = accepted(house)
+            assert 0 < right < drafted
+        remembered = isinstance(proposer, SuffixProposer)
+        assert (right > 0.8 * drafted) == remembered, "it has seen all of this"
 
 
 def test_a_request_may_ask_for_fewer_drafts(loaded: LoadedModel) -> None:

@@ -27,6 +27,9 @@ def test_fields_of_vllm() -> None:
         ('{"num_speculative_token": 3}', "Did you mean 'num_speculative_tokens'"),
         ('{"num_speculative_tokens": 3, "disable_by_batch_size": 4}', "while they pay"),
         ('{"num_speculative_tokens": 3, "prompt_lookup_min": 9}', "does not hold"),
+        ('{"num_speculative_tokens": 3, "suffix_decoding_max_tree_depth": 1}', "2 tokens or more"),
+        ('{"num_speculative_tokens": 3, "suffix_decoding_min_token_prob": 2}', "0 to 1"),
+        ('{"num_speculative_tokens": 3, "suffix_decoding_max_spec_factor": 0}', "above 0"),
     ],
 )
 def test_what_cannot_be_is_refused_with_a_remedy(given: str, message: str) -> None:

@@ -9,7 +9,13 @@ from __future__ import annotations
 
 from baton.registry import Registry
 
-PROPOSERS = Registry("proposers", {"ngram": "baton_worker.speculative.ngram:NgramProposer"})
+PROPOSERS = Registry(
+    "proposers",
+    {
+        "ngram": "baton_worker.speculative.ngram:NgramProposer",
+        "suffix": "baton_worker.speculative.suffix:SuffixProposer",
+    },
+)
 """What guesses, by the method that `--speculative-config` names. A package adds one through the
 entry-point group `baton.proposers`; the contract is
 `baton_worker.speculative.proposer.Proposer`."""

@@ -40,12 +40,27 @@ class SpeculativeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     """Longest n-gram that is looked for."""
     prompt_lookup_min: int = 2
     """Shortest."""
+    suffix_decoding_max_tree_depth: int = 24
+    """Longest match that is looked for."""
+    suffix_decoding_max_cached_requests: int = 10_000
+    """Sequences that have ended and are remembered; 0: each looks in itself and in those that
+    run."""
+    suffix_decoding_max_spec_factor: float = 1.0
+    """Drafts per token of the match."""
+    suffix_decoding_min_token_prob: float = 0.1
+    """Least share of the places of the match that go on with the draft."""
 
     def __post_init__(self) -> None:
         if not 1 <= self.num_speculative_tokens <= MOST_DRAFTS:
             raise ValueError(f"num_speculative_tokens is 1 to {MOST_DRAFTS}")
         if not 1 <= self.prompt_lookup_min <= self.prompt_lookup_max:
             raise ValueError("1 <= prompt_lookup_min <= prompt_lookup_max does not hold")
+        if self.suffix_decoding_max_tree_depth < 2 or self.suffix_decoding_max_cached_requests < 0:
+            raise ValueError("a suffix has 2 tokens or more, and a cache 0 requests or more")
+        if not 0 <= self.suffix_decoding_min_token_prob <= 1:
+            raise ValueError("suffix_decoding_min_token_prob is 0 to 1")
+        if self.suffix_decoding_max_spec_factor <= 0:
+            raise ValueError("suffix_decoding_max_spec_factor is above 0")
 
 
 def parse(text: str) -> SpeculativeConfig | None:

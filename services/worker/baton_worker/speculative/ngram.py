@@ -21,7 +21,7 @@ class NgramProposer:
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Tokens]:
         """See `Proposer`."""
-        return [self._continuation(tokens, most) for _, tokens, most in requests]
+        return [self._continuation(request.tokens, request.most) for request in requests]
 
     def release(self, slot: int) -> None:
         """See `Proposer`."""

@@ -19,6 +19,9 @@ class DraftRequest(NamedTuple):
     """int32 [any], a view: its prompt and its log."""
     most: int
     """Most drafts that there is room for, at least 1."""
+    group: bytes = b""
+    """Sequences that share cached prefixes. What is told to one group is no help for another: how
+    fast a text comes would tell it."""
 
 
 class Proposer(Protocol):

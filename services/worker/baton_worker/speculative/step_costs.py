@@ -34,7 +34,8 @@ class StepCosts:
         known: npt.NDArray[np.float64] = np.interp(tokens, self._tokens, self._seconds)
         last = self._seconds[-1] - self._seconds[-2]
         slope = max(0.0, last / (self._tokens[-1] - self._tokens[-2]))
-        return known + slope * np.maximum(0, tokens - self._tokens[-1])
+        beyond: npt.NDArray[np.float64] = slope * np.maximum(0, tokens - self._tokens[-1])
+        return known + beyond
 
     def observe(self, tokens: int, seconds: float) -> None:
         """A step has taken so long. All of what is known moves with it, as a machine or a context

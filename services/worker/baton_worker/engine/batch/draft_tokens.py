@@ -38,6 +38,7 @@ class DraftTokens:
         self._sequences, self._tables, self._sampling = sequences, tables, sampling
         self._proposer, self._most = proposer, most if proposer is not None else 0
         self._costs, slots = costs, len(sequences.held)
+        self._groups = [b""] * slots
         self._acceptance = Acceptance(slots)
         self.limits = np.zeros(slots, np.int64)
         """Most drafts of each sequence in one step."""
@@ -48,6 +49,7 @@ class DraftTokens:
         """A sequence has entered."""
         asked = new.sampling.num_speculative_tokens
         self.limits[new.slot] = self._most if asked < 0 else min(asked, self._most)
+        self._groups[new.slot] = new.cache_root
         self._acceptance.enter(new.slot)
 
     def release(self, slots: Column) -> None:
@@ -94,7 +96,8 @@ class DraftTokens:
         for slot, length, count in columns:
             count = min(count, budget)
             if count > 0:
-                requests.append(DraftRequest(slot, sequences.tokens[slot, :length], count))
+                tokens = sequences.tokens[slot, :length]
+                requests.append(DraftRequest(slot, tokens, count, self._groups[slot]))
                 budget -= count
         return requests
 

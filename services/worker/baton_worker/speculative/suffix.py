@@ -1,0 +1,84 @@
+"""SuffixDecoding (Oliaro et al. 2024, arXiv:2411.04975): what followed the same tokens most often,
+in the sequence itself and in those that ran before."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Sequence
+
+import numpy as np
+
+from baton_worker.speculative.config import SpeculativeConfig
+from baton_worker.speculative.proposer import DraftRequest, Tokens
+from baton_worker.speculative.suffix_index import SuffixIndex
+
+_MOST_GROUPS = 256
+"""Groups whose texts are kept when none of them runs."""
+
+
+class SuffixProposer:
+    """See `Proposer`. One index for each group of sequences: a group sees nothing of another, as in
+    the prefix cache, so how fast a text comes tells nobody what others have been told."""
+
+    def __init__(self, config: SpeculativeConfig) -> None:
+        self._config = config
+        self._indices: OrderedDict[bytes, SuffixIndex] = OrderedDict()
+        self._texts: dict[int, tuple[bytes, int]] = {}
+
+    def propose(self, requests: Sequence[DraftRequest]) -> list[Tokens]:
+        """See `Proposer`."""
+        return [self._drafts(request) for request in requests]
+
+    def release(self, slot: int) -> None:
+        """See `Proposer`."""
+        if slot in self._texts:
+            group, text = self._texts.pop(slot)
+            self._indices[group].end(text)
+
+    def _drafts(self, request: DraftRequest) -> Tokens:
+        index, config = self._index_of(request), self._config
+        length, continuations = index.matches(request.tokens)
+        most = int(length * config.suffix_decoding_max_spec_factor)
+        return _most_frequent(
+            continuations, min(request.most, most), config.suffix_decoding_min_token_prob
+        )
+
+    def _index_of(self, request: DraftRequest) -> SuffixIndex:
+        """The index of its group, which now knows all of its tokens."""
+        if request.slot not in self._texts:
+            index = self._index(request.group)
+            self._texts[request.slot] = request.group, index.begin()
+        group, text = self._texts[request.slot]
+        index = self._indices[group]
+        index.extend(text, request.tokens)
+        return index
+
+    def _index(self, group: bytes) -> SuffixIndex:
+        if group not in self._indices:
+            depth = self._config.suffix_decoding_max_tree_depth
+            self._indices[group] = SuffixIndex(
+                depth, self._config.suffix_decoding_max_cached_requests
+            )
+        self._indices.move_to_end(group)
+        running = {group for group, _ in self._texts.values()}
+        idle = [name for name in self._indices if name not in running and name != group]
+        for name in idle[: max(0, len(self._indices) - _MOST_GROUPS)]:
+            del self._indices[name]
+        return self._indices[group]
+
+
+def _most_frequent(continuations: list[Tokens], most: int, least: float) -> Tokens:
+    """Step by step the token that follows most often, the latest of equals, while it is at least so
+    probable given all steps."""
+    drafts, left, total = list[int](), continuations[::-1], len(continuations)
+    while len(drafts) < most:
+        at = len(drafts)
+        following = [int(text[at]) for text in left if at < len(text)]
+        if not following:
+            break
+        token = max(following, key=following.count)
+        if following.count(token) < least * total:
+            break
+        drafts.append(token)
+        left = [text for text in left if at < len(text) and text[at] == token]
+    return np.array(drafts, np.int32)
