@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 from itertools import accumulate
-from typing import Any
+from typing import Any, Protocol
 
 import jinja2
 import msgspec
@@ -150,9 +150,26 @@ class CompiledTemplate:
             ) from error
         return "".join(out)
 
+    def close(self) -> None:
+        """Nothing is to be ended."""
+
+
+class Template(Protocol):
+    """A template that can be rendered, here or in a child process; see `CompiledTemplate`."""
+
+    reads_parts: bool
+    reads_strings: bool
+    reads_none: bool
+
+    def render(self, variables: Mapping[str, Any]) -> str:
+        """Raises `InvalidRequest`."""
+
+    def close(self) -> None:
+        """End what renders it."""
+
 
 class ChatTemplates:
-    """The chat templates of a vocabulary."""
+    """The chat templates of a vocabulary. Life cycle: any number of `render`, then `close`."""
 
     def __init__(
         self,
@@ -160,11 +177,16 @@ class ChatTemplates:
         named: Mapping[str, str],
         literal: SpecialTokens,
         image_token: str = "",
+        compiler: Callable[[str, Mapping[str, str]], Template] = CompiledTemplate,
     ) -> None:
-        """`image_token`: what stands for an image where a template does not know images; empty if
-        the model sees none."""
+        """
+        Args:
+            image_token: what stands for an image where a template does not know images; empty if
+                the model sees none.
+            compiler: compiles a template with these variables.
+        """
         self._image_token = image_token
-        self._templates = {name: CompiledTemplate(text, named) for name, text in templates.items()}
+        self._templates = {name: compiler(text, named) for name, text in templates.items()}
         self._reserved = _OWN | named.keys()
         self._literal = literal
 
@@ -196,7 +218,12 @@ class ChatTemplates:
             text = _cut_at(text, tag)
         return _collect(text.replace(image, self._image_token) if image else text, mark)
 
-    def _choose(self, with_tools: bool) -> CompiledTemplate:
+    def close(self) -> None:
+        """End what renders them."""
+        for template in self._templates.values():
+            template.close()
+
+    def _choose(self, with_tools: bool) -> Template:
         if not self._templates:
             raise InvalidRequest(
                 "This model has no chat template; use /v1/completions or set "
@@ -254,7 +281,7 @@ def _walk(value: Any, guard: Guard) -> Any:
     return value
 
 
-def _prepare(message: Message, param: str, template: CompiledTemplate, image: str) -> Message:
+def _prepare(message: Message, param: str, template: Template, image: str) -> Message:
     """One message in the shape that this template reads; `image` stands for an image in a string,
     and is empty if none can be shown."""
     prepared = dict(message)
@@ -271,7 +298,7 @@ def _prepare(message: Message, param: str, template: CompiledTemplate, image: st
     return prepared
 
 
-def _shape(content: Any, template: CompiledTemplate, image: str, param: str) -> Any:
+def _shape(content: Any, template: Template, image: str, param: str) -> Any:
     """Text parts as one string for templates that take strings, and the other way round."""
     if isinstance(content, list):
         texts = [_text(part, image, f"{param}[{i}]") for i, part in enumerate(content)]

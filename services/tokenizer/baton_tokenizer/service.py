@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from functools import partial
 
 from msgspec import json, structs
@@ -36,11 +38,12 @@ from baton.protocol import (
 )
 from baton.protocol.token_columns import pack, unpack
 from baton.telemetry import span
-from baton_tokenizer.chat_template import ChatTemplates
+from baton_tokenizer.chat_template import ChatTemplates, CompiledTemplate, Template
 from baton_tokenizer.config import Config
 from baton_tokenizer.decode_states import DecodeStates
 from baton_tokenizer.detokenize import Alphabet, decode
 from baton_tokenizer.encode import Encoder, Ids
+from baton_tokenizer.template_sandbox import SandboxedTemplate
 from baton_tokenizer.vocabulary.load import load
 from baton_tokenizer.vocabulary.vocabulary import TokenizerVocabulary
 
@@ -58,12 +61,28 @@ log = logger(__name__)
 class RequestHandler:
     """Answers stateless requests; every answer is a function of the request."""
 
-    def __init__(self, vocab: TokenizerVocabulary, max_tokens: int, model: str) -> None:
-        """`model`: name under which the vocabulary is served."""
+    def __init__(
+        self,
+        vocab: TokenizerVocabulary,
+        max_tokens: int,
+        model: str,
+        compiler: Callable[[str, Mapping[str, str]], Template] = CompiledTemplate,
+    ) -> None:
+        """
+        Args:
+            model: name under which the vocabulary is served.
+            compiler: compiles a chat template; by default it is rendered in this process.
+        """
         self._vocab, self._model = vocab, model
-        self._chat = ChatTemplates(vocab.templates, vocab.named, vocab.literal, vocab.image_token)
+        self._chat = ChatTemplates(
+            vocab.templates, vocab.named, vocab.literal, vocab.image_token, compiler
+        )
         self._encoder = Encoder(vocab, max_tokens)
         self._alphabet = Alphabet(vocab)
+
+    def close(self) -> None:
+        """End what renders the chat templates."""
+        self._chat.close()
 
     @property
     def alphabet(self) -> Alphabet:
@@ -204,18 +223,19 @@ def serve(config: Config, life: Lifecycle) -> int:
     me = default_name("tokenizer")
     info = _described(vocab, config)
     hello = Hello("tokenizer", me, incarnation(), __version__, tokenizer=info)
-    desk = RequestHandler(vocab, config.max_encode_tokens, info.model)
-    gc_tuning.settle()
-    standby.wait()
-    log.info("serving %d tokens of %s", info.vocab_size, info.model)
-    rpc_server.serve(
-        Tokenizer(desk, config.max_decode_states),
-        hello,
-        TOKENIZE,
-        config,
-        life,
-        bind=config.bind,
-        advertise=config.advertise,
-        max_queued_requests=config.max_queued_requests,
-    )
+    desk = RequestHandler(vocab, config.max_encode_tokens, info.model, SandboxedTemplate)
+    with closing(desk):
+        gc_tuning.settle()
+        standby.wait()
+        log.info("serving %d tokens of %s", info.vocab_size, info.model)
+        rpc_server.serve(
+            Tokenizer(desk, config.max_decode_states),
+            hello,
+            TOKENIZE,
+            config,
+            life,
+            bind=config.bind,
+            advertise=config.advertise,
+            max_queued_requests=config.max_queued_requests,
+        )
     return 0
