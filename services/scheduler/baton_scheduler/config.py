@@ -37,7 +37,8 @@ class Config(Settings, prefix="scheduler"):
     """Prompt tokens of one model that may wait."""
     max_tenant_share: float = setting(0.5, "limits", gt=0, le=1)
     """Share of both that one tenant may take up, at least one sequence; more of it is refused with
-    429 and Retry-After. 1 lets one tenant fill the queue."""
+    429 and Retry-After. 1 lets one tenant fill the queue. It does not bound requests without a
+    tenant: those that need no key and name no `user`."""
     plans_in_flight: int = setting(2, "batching", advanced=True, ge=1, le=4)
     """Plans in flight per worker: 2 means one runs while the next waits for it."""
     max_steps_per_plan: int = setting(8, "batching", advanced=True, ge=1, le=64)

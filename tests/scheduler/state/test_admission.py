@@ -91,6 +91,14 @@ def test_one_tenant_beyond_its_share_is_told_so_and_others_are_not(limit: dict[s
     assert world.state.queue.of("").share("a") == (0, 0)
 
 
+def test_who_needs_no_key_may_fill_the_queue() -> None:
+    world = World(SchedulerOptions(max_num_queued_reqs=4, max_tenant_share=0.5))
+    for _ in range(4):
+        assert world.submit([1] * 3, Sampling(1)).end is None
+    assert failure(world.submit([1] * 3, Sampling(1))).status == 503
+    assert failure(world.submit([1] * 3, Sampling(1), tenant="a")).status == 503
+
+
 def test_a_note_tells_place_and_estimate() -> None:
     world = World()
     world.join("w", worker_info(max_num_seqs=2, max_num_batched_tokens=100))

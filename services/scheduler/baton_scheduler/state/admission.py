@@ -62,7 +62,8 @@ def _refusal(state: StateBase, new: Sequence) -> Failed | None:
     queue = state.queue.of(new.model)
     number, tokens = queue.share(new.submit.tenant)
     most, most_tokens = limits.max_num_queued_reqs, limits.max_num_queued_tokens
-    share = limits.max_tenant_share
+    # Who needs no key is no tenant, but everybody.
+    share = limits.max_tenant_share if new.submit.tenant else 1.0
     many = number + 1 > max(1, most * share)
     if share < 1 and (many or tokens + new.num_tokens > most_tokens * share):
         # What runs before a sequence at the end of the tenant's own: under `fair`, others' too.
