@@ -28,7 +28,7 @@ import msgspec
 from baton import __version__
 from baton.kv.page_hashes import PageHashTable
 from baton.net.discovery import StaticDirectory
-from baton.net.handshake import Greeting, incarnation
+from baton.net.handshake import Greeting, incarnation, unique_identity
 from baton.net.sockets import Client, wait
 from baton.net.topology import FLEET
 from baton.process.lifecycle import Heartbeat, process_id
@@ -387,7 +387,10 @@ class FakeWorker:
     def run(self) -> None:
         """Serve until closed; each registration is an epoch of its own."""
         where = StaticDirectory(self._settings)
-        with closing(where), Client(FLEET, where.first(FLEET), self.name.encode()) as client:
+        with (
+            closing(where),
+            Client(FLEET, where.first(FLEET), unique_identity(self.name)) as client,
+        ):
             while not self._stopped.is_set():
                 self._epoch(client, where)
 

@@ -18,7 +18,7 @@ from baton.kv.page_hashes import PageHashTable
 from baton.logs import logger
 from baton.net.curve import own_keys
 from baton.net.discovery import Directory, directory
-from baton.net.handshake import Greeting, incarnation
+from baton.net.handshake import Greeting, incarnation, unique_identity
 from baton.net.sockets import Client, wait
 from baton.net.topology import FLEET
 from baton.process import standby
@@ -80,7 +80,7 @@ class Service:
         self._relay = engine.relay(config, self._name)
         self._info = worker_info(engine, served_name(config), config.role, self._relay)
         self._keys = own_keys(config)
-        self._client = Client(FLEET, where.first(FLEET), self._name.encode(), self._keys)
+        self._client = Client(FLEET, where.first(FLEET), unique_identity(self._name), self._keys)
         self._plans = PlanQueue()
         self._pulls: deque[tuple[int, Pull]] = deque()
         """Behind how many plans each of them may begin."""

@@ -14,6 +14,7 @@ client                    server
 from __future__ import annotations
 
 import secrets
+from collections.abc import Callable
 from dataclasses import dataclass, field
 
 from msgspec import structs
@@ -38,6 +39,12 @@ process was stopped."""
 def incarnation() -> int:
     """A random 63-bit number that identifies one start of a process."""
     return secrets.randbits(63)
+
+
+def unique_identity(name: str) -> bytes:
+    """A socket identity that no other process has, whatever its name: a server hands the identity
+    of a connection over to the next one that claims it."""
+    return f"{name}/{secrets.token_hex(8)}".encode()
 
 
 def away(looked: float, now: float) -> float:
@@ -168,6 +175,20 @@ class Roster:
             return None
         self.peers[hello.name] = Peer(identity, hello, heard=now, progressed=now)
         return old
+
+    def taken(
+        self, identity: bytes, hello: Hello, now: float, reach: Callable[[bytes, Message], bool]
+    ) -> bool:
+        """True if another process has this name and lives, so that this `Hello` is to be ignored:
+        it must not stall who has the name. A dead one has not been heard of, or cannot be reached.
+
+        `reach`: sends a message to an identity, and returns whether that exists.
+        """
+        known = self.peers.get(hello.name)
+        if known is None or known.identity == identity or now - known.heard >= LOST_SECONDS:
+            return False
+        same = known.hello.incarnation == hello.incarnation
+        return not same and reach(known.identity, Beat(self.me.name, self.me.incarnation))
 
     def beat(self, beat: Beat, now: float) -> Message:
         """Answer to a heartbeat: `Beat` for a known client, `HelloRequest` for an unknown one."""

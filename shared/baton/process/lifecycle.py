@@ -16,7 +16,7 @@ from baton.errors import BatonError, SettingsError
 from baton.logs import logger, setup
 from baton.net.curve import CurveKeys
 from baton.net.discovery import Directory
-from baton.net.handshake import BEAT_SECONDS
+from baton.net.handshake import BEAT_SECONDS, unique_identity
 from baton.net.sockets import Client
 from baton.net.topology import Link
 from baton.protocol import Beat, Hello, HelloRequest
@@ -123,7 +123,7 @@ class Heartbeat(threading.Thread):
         self._stopped = threading.Event()
 
     def run(self) -> None:
-        identity = f"{self._hello.name}/beat".encode()
+        identity = unique_identity(f"{self._hello.name}/beat")
         address = self._directory.first(self._link)
         with Client(self._link, address, identity, self._keys) as client:
             while not self._stopped.wait(BEAT_SECONDS):

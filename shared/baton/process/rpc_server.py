@@ -146,6 +146,8 @@ class RpcServer:
         self._server.send(received.peer, answer, received.envelope)
 
     def _greet(self, peer: bytes, hello: Hello, now: float) -> None:
+        if self._roster.taken(peer, hello, now, self._server.send):
+            return
         try:
             replaced = self._roster.greet(peer, hello, now)
         except WireError as error:

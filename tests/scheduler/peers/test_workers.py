@@ -101,6 +101,26 @@ def test_a_connection_that_broke_and_came_back_was_no_death(run_dir: Path) -> No
     assert (g.tokens[1], g.ends[1]) == expected_tokens([1], Sampling(80, seed=1))
 
 
+def test_a_name_that_is_taken_stalls_nobody(run_dir: Path) -> None:
+    """The second one joins when the first one is gone."""
+    config, sampling = Config(run_dir=run_dir), Sampling(200, seed=1)
+    first = FakeWorker(config, name="w", step_ms=5.0)
+    late = FakeWorker(config, name="w")
+    with scheduler(config), gateway(config) as g, first:
+        g.submit(1, [1], sampling)
+        g.until(lambda: g.tokens)
+        with late:
+            g.until(lambda: g.ends)
+            assert g.stats is not None and g.stats.worker_losses == 0
+            assert first.joined.is_set() and not late.joined.is_set()
+            first.close()
+            g.submit(2, [2], sampling)
+            g.until(lambda: len(g.ends) == 2)
+            assert late.joined.is_set()
+    assert (g.tokens[1], g.ends[1]) == expected_tokens([1], sampling)
+    assert (g.tokens[2], g.ends[2]) == expected_tokens([2], sampling)
+
+
 def test_a_worker_that_hangs_is_taken_out_and_comes_back(run_dir: Path) -> None:
     config = Config(run_dir=run_dir, worker_hang_seconds=0.4)
     with scheduler(config), gateway(config) as g, FakeWorker(config, step_ms=2.0) as worker:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec import structs
 
 from baton.errors import WireError
 from baton.net.handshake import (
@@ -12,7 +13,7 @@ from baton.net.handshake import (
     check_version,
     incarnation,
 )
-from baton.protocol import PROTOCOL, Beat, Hello, HelloRequest
+from baton.protocol import PROTOCOL, Beat, Hello, HelloRequest, Message
 
 CLIENT = Hello("worker", "w1", 10, "0")
 SERVER = Hello("scheduler", "s", 20, "0")
@@ -141,3 +142,21 @@ def test_a_version_mismatch_names_the_side_to_upgrade() -> None:
 
 def test_incarnations_differ() -> None:
     assert len({incarnation() for _ in range(100)}) == 100
+
+
+def test_a_name_is_taken_while_another_process_with_it_lives() -> None:
+    roster, sent = Roster(SERVER), list[bytes]()
+
+    def reach(identity: bytes, message: Message) -> bool:
+        sent.append(identity)
+        return identity != b"dead"
+
+    second = structs.replace(CLIENT, incarnation=99)
+    assert not roster.taken(b"one", CLIENT, 0.0, reach)
+    roster.greet(b"one", CLIENT, 0.0)
+    assert not roster.taken(b"one", second, 0.1, reach), "the same process begins anew"
+    assert not roster.taken(b"two", CLIENT, 0.1, reach), "the same process over a new connection"
+    assert roster.taken(b"two", second, 0.1, reach)
+    assert not roster.taken(b"two", second, LOST_SECONDS, reach), "it was not heard of for long"
+    roster.greet(b"dead", CLIENT, 1.0)
+    assert not roster.taken(b"two", second, 1.1, reach) and sent == [b"one", b"dead"]

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from baton.errors import WireError
 from baton.logs import logger
-from baton.net.handshake import BEAT_SECONDS, LOST_SECONDS, Greeting
+from baton.net.handshake import BEAT_SECONDS, LOST_SECONDS, Greeting, unique_identity
 from baton.net.sockets import Received
 from baton.net.topology import FRONTEND, Link
 from baton.protocol import Beat, Envelope, Hello, HelloRequest, Message
@@ -172,7 +172,8 @@ class Pool:
         """Connect to new addresses and close connections to removed ones."""
         for address in addresses:
             if address not in self._connections:
-                channel = self._connect(self._link, address, self._hello.name.encode())
+                identity = unique_identity(self._hello.name)
+                channel = self._connect(self._link, address, identity)
                 alone = self._link is FRONTEND
                 connection = Connection(channel, address, self._hello, self._listener, alone=alone)
                 self._connections[address] = connection

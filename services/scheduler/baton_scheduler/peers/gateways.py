@@ -26,7 +26,7 @@ from baton_scheduler.events import (
     GatewayLost,
     Reply,
 )
-from baton_scheduler.peers.hello_checks import RefusalLog, version_mismatch
+from baton_scheduler.peers.hello_checks import TAKEN, RefusalLog, version_mismatch
 
 log = logger(__name__)
 
@@ -90,6 +90,9 @@ class GatewayPeers:
         reason = version_mismatch(hello)
         if reason:
             self._refusals.add(hello, reason)
+            return
+        if self._roster.taken(peer, hello, self._clock(), self._server.send):
+            self._refusals.add(hello, TAKEN)
             return
         old = self._roster.greet(peer, hello, self._clock())
         if old is not None:

@@ -17,6 +17,10 @@ _MOST_ROWS = 2**16
 log = logger(__name__)
 
 
+TAKEN = "another process has this name; give it one of its own, or end the other one"
+"""Reason for refusing a name."""
+
+
 class RefusalLog:
     """Logs refusals. A refused `Hello` stays unanswered and is repeated, so each is logged once."""
 

@@ -37,7 +37,7 @@ from baton_scheduler.events import (
     WorkerLeft,
     WorkerReplied,
 )
-from baton_scheduler.peers.hello_checks import RefusalLog, version_mismatch, worker_objection
+from baton_scheduler.peers.hello_checks import TAKEN, RefusalLog, version_mismatch, worker_objection
 from baton_scheduler.workers.fleet import Fleet
 
 _MOST_UNEXPLAINED = 64
@@ -161,6 +161,9 @@ class WorkerPeers:
         reason = version_mismatch(hello) or worker_objection(hello, self._fleet)
         if reason:
             self._refusals.add(hello, reason)
+            return
+        if self._roster.taken(peer, hello, self._hooks.clock(), self._server.send):
+            self._refusals.add(hello, TAKEN)
             return
         name, info = hello.name, hello.worker
         known = self._roster.peers.get(name)
