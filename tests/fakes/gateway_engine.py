@@ -43,11 +43,13 @@ from baton.protocol import (
     Logprobs,
     Message,
     ModelStats,
+    Pause,
     PhaseTimes,
     PromptLogprobs,
     QueueEstimate,
     RequestError,
     ResetCache,
+    Resume,
     Stats,
     Submit,
     TokenizerInfo,
@@ -279,6 +281,7 @@ class FakeScheduler(FakeServer):
     actions: list[Action] = field(default_factory=list)
     """What operators have asked of the workers."""
     adapters: dict[str, AdapterInfo] = field(default_factory=dict)
+    paused: bool = False
     refusal: str = ""
     """Why workers do nothing of that."""
     report: bool = True
@@ -305,7 +308,9 @@ class FakeScheduler(FakeServer):
 
     def model(self) -> ModelStats:
         adapters = tuple(self.adapters.values())
-        return ModelStats(MODEL, self.max_length, VOCAB, (EOS,), adapters=adapters)
+        return ModelStats(
+            MODEL, self.max_length, VOCAB, (EOS,), adapters=adapters, paused=self.paused
+        )
 
     def administer(self, command: AdminCommand) -> AdminReply:
         """Do as told, or refuse."""
@@ -316,6 +321,9 @@ class FakeScheduler(FakeServer):
             info = AdapterInfo(command.action.name, command.action.path.encode()[:16])
             self.adapters[info.name] = info
             return AdminReply(command.id, digest=info.digest)
+        if isinstance(command.action, Pause | Resume):
+            self.paused = isinstance(command.action, Pause)
+            return AdminReply(command.id)
         assert isinstance(command.action, UnloadAdapter)
         del self.adapters[command.action.name]
         return AdminReply(command.id)

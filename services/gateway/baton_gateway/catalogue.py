@@ -34,6 +34,8 @@ class ModelInfo:
     """Digest of the adapter that is applied to the model; empty for none."""
     parent: str | None = None
     """Name of the model that an adapter is applied to; None for a model itself."""
+    paused: bool = False
+    """No request runs until an operator resumes the model."""
     formats: OutputFormats = field(default_factory=OutputFormats)
     """How the model writes tool calls and thinking."""
     tokenizer: str = ""
@@ -104,6 +106,7 @@ def _entry(info: TokenizerInfo, stats: ModelStats | None) -> ModelInfo:
         media_ids=frozenset(info.media_ids),
         special_ids=frozenset(info.special_ids),
         pooling=stats.pooling if stats else None,
+        paused=stats is not None and stats.paused,
         model=info.model,
         formats=output_formats(info),
         tokenizer=info.model,

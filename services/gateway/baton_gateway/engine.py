@@ -24,7 +24,7 @@ from baton.net.discovery import Directory
 from baton.net.handshake import BEAT_SECONDS, incarnation
 from baton.net.topology import FRONTEND, MEDIA, TOKENIZE
 from baton.process.lifecycle import default_name
-from baton.protocol import Hello, LoadAdapter, UnloadAdapter
+from baton.protocol import Hello, LoadAdapter, Pause, Resume, UnloadAdapter
 from baton.telemetry import start, traceparent
 from baton_gateway.beam_runner import BeamRunner
 from baton_gateway.catalogue import ModelInfo
@@ -220,6 +220,17 @@ class Engine:
         if not self.config.vllm_metrics:
             return text
         return text + vllm_text(self.metrics.registry, self.models.catalogue.names)
+
+    async def administer(self, model: str, action: Pause | Resume) -> None:
+        """Pause or resume a model; returns once that is done, and known here. Raises
+        `Unavailable`."""
+        await self._scheduler.administer(model, action, self.config.request_timeout_seconds)
+
+        def known() -> bool:
+            facts = self.models.catalogue.get(model)
+            return facts is not None and facts.paused == isinstance(action, Pause)
+
+        await wait_until(known, self.config.service_wait_seconds)
 
     async def load_adapter(self, model: str, action: LoadAdapter) -> None:
         """Load an adapter on every worker of a model; returns once its name is known here. Raises

@@ -68,6 +68,12 @@ def too_long(handle: int, num_tokens: int, max_model_len: int) -> Failed:
     return Failed(handle, "context_length_exceeded", message, 400)
 
 
+def paused(handle: int) -> Failed:
+    """An operator has paused its model, and does not want it to go on."""
+    message = "The model was paused by its operator. Send the request again later."
+    return Failed(handle, "model_paused", message, 503, _UNKNOWN_WAIT)
+
+
 def no_adapter(handle: int) -> Failed:
     """No worker has its adapter any more."""
     message = "The adapter of this request is not loaded any more. Load it again, then send this."

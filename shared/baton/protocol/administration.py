@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -36,7 +36,23 @@ class DropAdapter(_Action, frozen=True, tag="drop_adapter"):
     digest: bytes
 
 
-Action: TypeAlias = LoadAdapter | UnloadAdapter | DropAdapter
+PauseMode: TypeAlias = Literal["keep", "wait", "abort"]
+"""What becomes of running sequences: they go on after the pause, finish before it, or fail."""
+
+
+class Pause(_Action, frozen=True, tag="pause"):
+    """Run no sequence of the model until `Resume`; new ones wait in the queue."""
+
+    mode: PauseMode = "keep"
+    clear_cache: bool = False
+    """Forget the cached prefixes too."""
+
+
+class Resume(_Action, frozen=True, tag="resume"):
+    """Go on after `Pause`."""
+
+
+Action: TypeAlias = LoadAdapter | UnloadAdapter | DropAdapter | Pause | Resume
 
 
 class AdminCommand(Message, tag="admin_command", frozen=True):

@@ -245,6 +245,8 @@ class ModelStats(msgspec.Struct, frozen=True, array_like=True):
     """Pooling task of the model; None if it only generates."""
     adapters: tuple[AdapterInfo, ...] = ()
     """Adapters that are served for the model, by name."""
+    paused: bool = False
+    """No sequence runs until an operator resumes the model."""
 
 
 class RoleStats(msgspec.Struct, frozen=True, array_like=True):

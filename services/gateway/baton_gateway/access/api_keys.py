@@ -27,7 +27,13 @@ _OPEN = frozenset(
 _OPEN_FOLDER = "/static/"
 OPERATOR_READS = frozenset({"/metrics", "/fleet", "/fleet/stream"})
 OPERATOR_CHANGES = frozenset(
-    {"/reset_prefix_cache", "/v1/load_lora_adapter", "/v1/unload_lora_adapter"}
+    {
+        "/reset_prefix_cache",
+        "/v1/load_lora_adapter",
+        "/v1/unload_lora_adapter",
+        "/pause",
+        "/resume",
+    }
 )
 OPERATOR_PATHS = OPERATOR_READS | OPERATOR_CHANGES
 """Paths that tell about all tenants, and those that change something for all."""

@@ -5,7 +5,6 @@ from __future__ import annotations
 from fastapi import APIRouter
 
 from baton_gateway.api import (
-    adapters,
     admin,
     chat,
     classify,
@@ -21,6 +20,7 @@ from baton_gateway.api import (
     streams,
 )
 from baton_gateway.api.anthropic import messages
+from baton_gateway.api.operator import adapters, pause
 from baton_gateway.api.prompts import quote, render, tokenize
 from baton_gateway.api.responses import conversations, responses
 
@@ -44,5 +44,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     health.router,
     fleet.router,
     adapters.router,
+    pause.router,
     admin.router,
 )

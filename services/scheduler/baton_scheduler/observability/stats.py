@@ -64,6 +64,7 @@ def _model(name: str, state: State) -> ModelStats:
         eos_ids=info.eos_ids,
         pooling=info.pooling,
         adapters=state.adapters.listed(name),
+        paused=name in state.paused,
     )
 
 

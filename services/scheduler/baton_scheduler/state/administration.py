@@ -1,4 +1,4 @@
-"""What an operator changes on all workers of a model: adapters are loaded and unloaded.
+"""What an operator changes on all workers of a model: adapters come and go, it pauses.
 
 command --> told to every worker --> each has answered, or is lost --> reply
 """
@@ -13,10 +13,13 @@ from baton.protocol import (
     AdminReply,
     DropAdapter,
     LoadAdapter,
+    Pause,
+    Resume,
     UnloadAdapter,
     WorkerCommand,
 )
 from baton_scheduler.events import AdminRequested, Decision, Reply, Tell, WorkerReplied
+from baton_scheduler.state import pause
 from baton_scheduler.state.base import StateBase
 from baton_scheduler.state.pending_command import PendingCommand
 from baton_scheduler.workers.worker import Worker
@@ -32,6 +35,10 @@ def requested(state: StateBase, event: AdminRequested) -> list[Decision]:
             if state.adapters.remove(command.model, name) is None:
                 return _answer(gateway, command, 404, f"There is no adapter '{name}'.")
             return _answer(gateway, command)
+        case Pause():
+            return pause.pause(state, gateway, command, command.action)
+        case Resume():
+            return pause.resume(state, gateway, command)
         case DropAdapter():
             return _answer(gateway, command, 400, "Only the scheduler drops adapters.")
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from baton.protocol import Failed
+from baton.protocol import AdminCommand, Failed
 from baton_scheduler import errors
 from baton_scheduler.deadlines import Deadlines
 from baton_scheduler.disaggregation.handoff import Handoffs
@@ -53,6 +53,10 @@ class StateBase:
         """Gateway -> its latest sequence; the choices of a request arrive one after the other."""
         self.deadlines = Deadlines(self.live)
         self.adapters = AdapterRegistry()
+        self.paused: set[str] = set()
+        """Models of which no sequence may run."""
+        self.pausing: list[tuple[str, AdminCommand]] = []
+        """Gateway and command of pauses of which the operator was not told yet."""
         self.commands: dict[int, PendingCommand] = {}
         """Commands of operators that workers have not all answered; see `administration`."""
         self.alone_since: dict[str, float] = {}

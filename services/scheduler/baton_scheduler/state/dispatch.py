@@ -11,7 +11,7 @@ from baton_scheduler.placement.placement import prefill_candidates, with_room
 from baton_scheduler.planning.planner import plan
 from baton_scheduler.queueing.queue import Queue
 from baton_scheduler.sequence import Sequence
-from baton_scheduler.state import administration, cancellation, migration, quarantine
+from baton_scheduler.state import administration, cancellation, migration, pause, quarantine
 from baton_scheduler.state.base import StateBase
 from baton_scheduler.workers.cache_miss import explain
 from baton_scheduler.workers.fleet import Fleet
@@ -29,6 +29,7 @@ def tick(state: StateBase, event: Tick) -> list[Decision]:
         + cancellation.give_up(state)
         + quarantine.proceed(state)
         + administration.drop_unused(state)
+        + pause.settle(state)
         + place(state)
         + migration.begin_handoffs(state)
     )
@@ -49,6 +50,8 @@ def place(state: StateBase) -> list[Decision]:
     _place_suspects(state)
     decisions: list[Decision] = []
     for model, queue in state.queue.items():
+        if model in state.paused:
+            continue
         decisions += _place_from(state, queue, state.fleet.serving(model))
     return decisions
 

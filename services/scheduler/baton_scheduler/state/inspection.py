@@ -22,6 +22,7 @@ def _parts(state: StateBase) -> Iterator[bytes]:
     yield repr((state.now, state.draining, state.alone_since, state.numbers)).encode()
     yield repr(astuple(state.counters)).encode()
     yield state.adapters.layout() + repr(sorted(state.commands.items())).encode()
+    yield repr((sorted(state.paused), state.pausing)).encode()
     yield state.queue.layout()
     yield state.handoffs.layout()
     yield state.placement.layout()

@@ -1,0 +1,1 @@
+"""Routes that change a model for everybody."""
