@@ -114,6 +114,36 @@ def test_images_differ_where_their_tokens_do_not(llava: tuple[Path, Any], here: 
     assert 0 < cached(answers[1]) <= first.index(llava[1].config.image_token_index)
 
 
+def test_images_of_other_apis_are_those_of_a_chat(here: Whole) -> None:
+    """The Responses API, with an image in the output of a function; the Messages API; and their
+    tokens are counted."""
+    url, hello = data_url(RED), "what?"
+    talk = [{"role": "user", "content": [said(hello), seen(RED)]}]
+    wanted = ask(here, talk)
+    text, count = wanted["choices"][0]["message"]["content"], wanted["usage"]["prompt_tokens"]
+    parts = [{"type": "input_text", "text": hello}, {"type": "input_image", "image_url": url}]
+    fields = {"model": here.model, "temperature": 0, "max_output_tokens": COUNT, "ignore_eos": True}
+    body = fields | {"input": [{"role": "user", "content": parts}]}
+    answer = here.post("/v1/responses", body)
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["output"][-1]["content"][0]["text"] == text
+    call = {"type": "function_call", "call_id": "c", "name": "f", "arguments": "{}"}
+    output = {"type": "function_call_output", "call_id": "c", "output": parts}
+    answer = here.post("/v1/responses", fields | {"input": [call, output]})
+    assert answer.status_code == 200, answer.text
+    assert answer.json()["usage"]["input_tokens"] > 16
+    source = {"type": "base64", "media_type": "image/png", "data": url.partition(",")[2]}
+    blocks = [{"type": "text", "text": hello}, {"type": "image", "source": source}]
+    asked = {"model": here.model, "messages": [{"role": "user", "content": blocks}]}
+    answer = here.post("/v1/messages/count_tokens", asked)
+    assert answer.json() == {"input_tokens": count}, answer.text
+    assert here.post("/tokenize", {"messages": talk}).json()["count"] == count
+    answer = here.post("/v1/messages", asked | {"temperature": 0, "max_tokens": COUNT})
+    assert answer.status_code == 200, answer.text
+    usage = answer.json()["usage"]
+    assert usage["input_tokens"] + usage["cache_read_input_tokens"] == count
+
+
 def test_a_client_cannot_write_an_image(llava: tuple[Path, Any], here: Whole) -> None:
     """What looks like the placeholder in a text stays text, beside an image too."""
     talk = [{"role": "user", "content": [said("<image>"), seen(RED)]}]

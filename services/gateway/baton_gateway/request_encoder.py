@@ -14,7 +14,7 @@ from baton.protocol.packed_tokens import PackedTokens
 from baton_gateway.catalogue import ModelInfo
 from baton_gateway.clients.mm_preprocess import MediaClient
 from baton_gateway.clients.tokenizer import TokenizerClient
-from baton_gateway.generation.admission import check_media, check_text, too_long
+from baton_gateway.generation.admission import check_media, check_text, check_uncut, too_long
 from baton_gateway.generation.bad_words import encode_bad_words
 from baton_gateway.generation.placeholders import alone, expand
 from baton_gateway.generation.request import (
@@ -59,7 +59,8 @@ class RequestEncoder:
             check_text(request, prompt, facts)
         items: tuple[PreparedMedia, ...] = ()
         if isinstance(prompt, ChatPrompt) and prompt.media:  # First: the model may see nothing.
-            check_media(request, prompt.media, facts)
+            check_uncut(request)
+            check_media(prompt.media, facts)
             items = await self._prepared(prompt.media, request, facts)
         encoded = await self._text(request, prompt, facts)
         ids = truncated(request, encoded.ids, facts)

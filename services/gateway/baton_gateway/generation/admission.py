@@ -228,9 +228,8 @@ def check_text(request: GenerationRequest, prompt: Prompt, facts: ModelInfo) -> 
         )
 
 
-def check_media(request: GenerationRequest, media: Sequence[MediaItem], facts: ModelInfo) -> None:
-    """Raise `InvalidRequest` for media in the prompt of a model whose vocabulary has no
-    placeholder, or in one that may be cut."""
+def check_uncut(request: GenerationRequest) -> None:
+    """Raise `InvalidRequest` for a prompt with media that may be cut."""
     if request.limits.truncate_prompt_tokens is not None:
         raise InvalidRequest(
             "Unsupported value: 'truncate_prompt_tokens' cannot be used with images: it could cut "
@@ -238,6 +237,11 @@ def check_media(request: GenerationRequest, media: Sequence[MediaItem], facts: M
             code="unsupported_value",
             param="truncate_prompt_tokens",
         )
+
+
+def check_media(media: Sequence[MediaItem], facts: ModelInfo) -> None:
+    """Raise `InvalidRequest` for media in the prompt of a model whose vocabulary has no
+    placeholder."""
     if media and not facts.media_ids:
         raise InvalidRequest(
             f"The model {facts.name} does not take {media[0].modality} input. It takes text only.",

@@ -50,7 +50,7 @@ def test_every_block_has_its_place_in_the_chat() -> None:
         ({"role": "user"}, "messages[0].content"),
         ({"role": "user", "content": []}, "messages[0].content"),
         ({"role": "user", "content": ["x"]}, "messages[0].content[0]"),
-        ({"role": "user", "content": [{"type": "image"}]}, "messages[0].content[0].type"),
+        ({"role": "user", "content": [{"type": "image"}]}, "messages[0].content[0].source"),
         ({"role": "user", "content": [{"type": "text"}]}, "messages[0].content[0].text"),
         (
             {"role": "assistant", "content": [{"type": "redacted_thinking", "data": "x"}]},

@@ -12,8 +12,9 @@ from baton_gateway.api.documentation.description import describe
 from baton_gateway.api.model_access import permitted
 from baton_gateway.catalogue import ModelInfo
 from baton_gateway.engine import Engine
-from baton_gateway.generation.admission import check_prompt_ids
+from baton_gateway.generation.admission import check_media, check_prompt_ids
 from baton_gateway.generation.chat_prompt import chat_prompt
+from baton_gateway.generation.placeholders import expand
 from baton_gateway.generation.request import ChatPrompt, TextPrompt
 from baton_gateway.http.body_reader import read
 from baton_gateway.http.disconnect import cancel_on_disconnect
@@ -63,6 +64,10 @@ async def encoded(
             code="request_too_large",
             param=param,
         )
+    if isinstance(prompt, ChatPrompt) and prompt.media:
+        check_media(prompt.media, facts)
+        prepare = engine.preprocessors.prepare(prompt.media, facts.model)
+        ids, _ = expand(ids, await cancel_on_disconnect(request.receive, prepare))
     return ids
 
 

@@ -1,7 +1,7 @@
 """Content blocks of a conversation, as the messages of a chat.
 
 system                     -> a message of the role "system"
-user: text                 -> "user"
+user: text, image          -> "user"
 user: tool_result          -> "tool", one message per result
 assistant: text            -> content
 assistant: thinking        -> reasoning_content
@@ -21,12 +21,12 @@ from baton_gateway.http.body import check_depth
 from baton_gateway.http.errors import invalid, shorten, wrong_type
 from baton_gateway.schemas.anthropic.signature import is_signed
 from baton_gateway.schemas.field_access import array_of, field_of, kind_of, string_of
+from baton_gateway.schemas.image_parts import anthropic_image
 
 Block: TypeAlias = dict[str, Any]
 Message: TypeAlias = dict[str, Any]
 
 _REFUSED = {
-    "image": "Only text is understood.",
     "document": "Send its text as a block of type 'text'.",
     "search_result": "Send its text as a block of type 'text'.",
     "redacted_thinking": "This server never redacts thinking.",
@@ -65,19 +65,19 @@ def _user(blocks: list[Any], param: str) -> list[Message]:
     chat: list[Message] = []
     for i, block in enumerate(blocks):
         where = f"{param}[{i}]"
-        kind = _kind(block, where, ("text", "tool_result"))
+        kind = _kind(block, where, ("text", "image", "tool_result"))
         if kind == "tool_result":
             chat.append(_tool_result(block, where))
         elif chat and chat[-1]["role"] == "user":
-            chat[-1]["content"].append(_text_part(block, where))
+            chat[-1]["content"].append(_PARTS[kind](block, where))
         else:
-            chat.append({"role": "user", "content": [_text_part(block, where)]})
+            chat.append({"role": "user", "content": [_PARTS[kind](block, where)]})
     return chat
 
 
 def _tool_result(block: Block, param: str) -> Message:
     content = block.get("content")
-    told = "" if content in (None, []) else _texts(content, f"{param}.content")
+    told = "" if content in (None, []) else _parts(content, f"{param}.content", tuple(_PARTS))
     if block.get("is_error"):
         mark = "Error: "
         told = mark + told if isinstance(told, str) else [{"type": "text", "text": mark}, *told]
@@ -131,17 +131,25 @@ _ASSISTANT: dict[str, Callable[[Message, Block, str], None]] = {
 
 def _texts(value: object, param: str) -> str | list[Block]:
     """A string, or text blocks as the text parts of a chat."""
+    return _parts(value, param, ("text",))
+
+
+def _parts(value: object, param: str, supported: tuple[str, ...]) -> str | list[Block]:
+    """A string, or blocks of these types as the parts of a chat."""
     if isinstance(value, str):
         return value
     parts = []
     for i, block in enumerate(array_of(value, param)):
-        _kind(block, f"{param}[{i}]", ("text",))
-        parts.append(_text_part(block, f"{param}[{i}]"))
+        kind = _kind(block, f"{param}[{i}]", supported)
+        parts.append(_PARTS[kind](block, f"{param}[{i}]"))
     return parts
 
 
 def _text_part(block: Block, param: str) -> Block:
     return {"type": "text", "text": string_of(block, "text", param)}
+
+
+_PARTS: dict[str, Callable[[Block, str], Block]] = {"text": _text_part, "image": anthropic_image}
 
 
 def _kind(block: object, param: str, supported: tuple[str, ...]) -> str:

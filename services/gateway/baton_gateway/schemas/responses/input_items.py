@@ -19,6 +19,7 @@ import msgspec
 from baton.errors import InvalidRequest
 from baton_gateway.http.errors import invalid, shorten
 from baton_gateway.schemas.field_access import array_of, field_of, kind_of, object_of, string_of
+from baton_gateway.schemas.image_parts import responses_image
 
 Item: TypeAlias = dict[str, Any]
 Message: TypeAlias = dict[str, Any]
@@ -28,8 +29,8 @@ REFERENCE = "item_reference"
 _ROLES = ("user", "assistant", "system", "developer")
 _PARTS = ("input_text", "output_text", "refusal", "text")
 _REFUSED_PARTS = {
-    "input_image": "Only text is understood.",
-    "input_audio": "Only text is understood.",
+    "input_image": "Only the user and tools can show images.",
+    "input_audio": "Only text and images are understood.",
     "input_file": "Send its text as a part of type 'input_text'.",
 }
 _REFUSED = {
@@ -102,14 +103,19 @@ class Conversation:
             raise invalid(
                 where, f"Invalid '{where}': {shorten(role)}. Supported values are: {expected}."
             )
-        text = _text(field_of(item, "content", param), f"{param}.content")
+        content = field_of(item, "content", param)
+        if role == "user":
+            seen = _content(content, f"{param}.content")
+            self.messages.append({"role": "user", "content": seen})
+            return
+        text = _text(content, f"{param}.content")
         if role == "assistant":
             self._say(text)
-        elif role != "user" and [m["role"] for m in self.messages] == ["system"]:
+        elif [m["role"] for m in self.messages] == ["system"]:
             # Many templates take one system message only, and only as the first.
             self.messages[0]["content"] += "\n\n" + text
         else:
-            self.messages.append({"role": "user" if role == "user" else "system", "content": text})
+            self.messages.append({"role": "system", "content": text})
 
     def reasoning(self, item: Item, param: str) -> None:
         """Append thinking to the assistant's message that it precedes."""
@@ -139,8 +145,8 @@ class Conversation:
         if self._owed.pop(call_id, None) is None and not self._partial:
             message = f"No tool call found for function call output with call_id {call_id}."
             raise _pairless(message, param)
-        text = _text(field_of(item, "output", param), f"{param}.output")
-        self.messages.append({"role": "tool", "tool_call_id": call_id, "content": text})
+        told = _content(field_of(item, "output", param), f"{param}.output")
+        self.messages.append({"role": "tool", "tool_call_id": call_id, "content": told})
 
     def _call(self, item: Item, param: str, arguments: str) -> None:
         call_id = string_of(item, "call_id", param)
@@ -183,17 +189,36 @@ _READERS: dict[str, Callable[[Conversation, Item, str], None]] = {
 }
 
 
+def _content(value: object, param: str) -> str | list[Message]:
+    """Return the text of what the user or a tool says, or its parts if there are images."""
+    if not isinstance(value, list) or not any(map(_is_image, value)):
+        return _text(value, param)
+    parts = []
+    for i, part in enumerate(array_of(value, param)):
+        if _is_image(part):
+            parts.append(responses_image(part, f"{param}[{i}]"))
+        else:
+            parts.append({"type": "text", "text": _part_text(part, f"{param}[{i}]")})
+    return parts
+
+
+def _is_image(part: object) -> bool:
+    return isinstance(part, dict) and part.get("type") == "input_image"
+
+
 def _text(value: object, param: str) -> str:
     """Return the text of a string, or of an array of text parts."""
     if isinstance(value, str):
         return value
     if value == []:
         return ""
-    texts = []
-    for i, part in enumerate(array_of(value, param)):
-        kind = kind_of(part, f"{param}[{i}]", _PARTS, _REFUSED_PARTS)
-        texts.append(string_of(part, "refusal" if kind == "refusal" else "text", f"{param}[{i}]"))
-    return "".join(texts)
+    parts = enumerate(array_of(value, param))
+    return "".join(_part_text(part, f"{param}[{i}]") for i, part in parts)
+
+
+def _part_text(part: Any, param: str) -> str:
+    kind = kind_of(part, param, _PARTS, _REFUSED_PARTS)
+    return string_of(part, "refusal" if kind == "refusal" else "text", param)
 
 
 def _is_only_thinking(message: Message) -> bool:

@@ -1,0 +1,37 @@
+"""Images as other APIs send them, as the parts of a chat."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from baton_gateway.http.errors import invalid
+from baton_gateway.schemas.field_access import field_of, kind_of, object_of, string_of
+
+Part = dict[str, Any]
+
+
+def anthropic_image(block: Mapping[str, Any], param: str) -> Part:
+    """Convert a block of type "image". Raises `InvalidRequest` with the path of the field."""
+    where = f"{param}.source"
+    source = object_of(field_of(block, "source", param), where)
+    kind = kind_of(source, where, ("base64", "url"), {"file": "Send the file itself, as base64."})
+    if kind == "url":
+        return _part(string_of(source, "url", where))
+    media_type, data = (string_of(source, name, where) for name in ("media_type", "data"))
+    return _part(f"data:{media_type};base64,{data}")
+
+
+def responses_image(part: Mapping[str, Any], param: str) -> Part:
+    """Convert a part of type "input_image". Raises `InvalidRequest` with the path of the field."""
+    if part.get("file_id") is not None:
+        raise invalid(
+            f"{param}.file_id",
+            f"Unsupported '{param}.file_id': send the image itself as 'image_url'.",
+            "unsupported_value",
+        )
+    return _part(string_of(part, "image_url", param))
+
+
+def _part(url: str) -> Part:
+    return {"type": "image_url", "image_url": {"url": url}}
