@@ -25,7 +25,7 @@ _VALUES = {
     "safetensors": "auto",
     "gguf": "auto",
 }
-"""Values of `dtype` and `kv_cache_dtype` by the names that vLLM has for them."""
+"""Values of settings by the names that vLLM has for them."""
 
 
 def _named_by_vllm(value: object) -> object:

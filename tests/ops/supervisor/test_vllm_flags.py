@@ -71,8 +71,8 @@ def test_a_revision_belongs_to_a_model_of_a_hub() -> None:
 
 
 def test_a_method_of_checkpoints_that_is_refused_says_what_to_use() -> None:
-    with pytest.raises(SettingsError, match=r"'bitsandbytes' is not supported\. Use the unquant"):
-        load("-q", "bitsandbytes")
+    with pytest.raises(SettingsError, match=r"'hqq' is not supported\. Use the unquant"):
+        load("-q", "hqq")
 
 
 @pytest.mark.row("F11.01")
