@@ -41,6 +41,25 @@ PACKAGES = {
 """Folder of tests -> the package that it mirrors."""
 
 UNMIRRORED = {
+    # Steps of image processors: the test of families compares each with transformers.
+    "mm_preprocess/processors/any_resolution.py",
+    "mm_preprocess/processors/colors.py",
+    "mm_preprocess/processors/dynamic_tiles.py",
+    "mm_preprocess/processors/fitted_patches.py",
+    "mm_preprocess/processors/fixed_size.py",
+    "mm_preprocess/processors/image_splits.py",
+    "mm_preprocess/processors/pan_and_scan.py",
+    "mm_preprocess/processors/patch_sequence.py",
+    "mm_preprocess/processors/processed_image.py",
+    # Configs to specs of towers: the test of towers compares each with transformers.
+    "worker/models/families/glm_vision.py",
+    "worker/models/families/internvl.py",
+    "worker/models/families/merged_towers.py",
+    "worker/models/families/pixtral.py",
+    "worker/models/families/qwen_vision.py",
+    "worker/models/families/siglip_towers.py",
+    "worker/models/vision/stack.py",
+    "worker/layers/vision/patch_embedding.py",
     # Data without behaviour: the tests of the parser read every field.
     "shared/output_parsing/pieces.py",
     # Data without behaviour: the tests of the transcript read every field.

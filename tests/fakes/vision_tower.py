@@ -32,7 +32,7 @@ class FakeTower:
     def refusal(self, shape: Sequence[int], grid: Grid) -> str:
         return "" if len(shape) == 3 else f"an image of shape {list(shape)}"
 
-    def num_tokens(self, grid: Grid) -> int:
+    def num_tokens(self, shape: Sequence[int], grid: Grid) -> int:
         return self._rows
 
     def encode_images(self, pixels: Sequence[Tensor], grids: Sequence[Grid]) -> list[Tensor]:

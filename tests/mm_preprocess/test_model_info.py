@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tokenizers import Tokenizer
+from tokenizers.models import WordLevel
 
 from baton.errors import InvalidRequest, ModelError
 from baton.protocol import MediaItem
@@ -18,6 +20,7 @@ from baton_mm_preprocess.model_info import (
     modalities,
     read_model,
 )
+from baton_mm_preprocess.processors.fixed_size import FixedSize
 from tests.support.tiny_dual_encoders import PROCESSORS, TRAITS
 
 IMAGE = MediaItem("image", "data:image/png;base64,", "messages[0].content[1]")
@@ -86,12 +89,44 @@ def test_a_model_of_squares(tmp_path: Path, architecture: str, placeholders: int
     save(tmp_path, architecture)
     model = read_model(tmp_path, "m")
     assert model.modalities == ("image",) and not model.trouble
-    images, processor = model.images, read_processor(PROCESSORS[architecture], "")
+    images, steps = model.images, read_processor(PROCESSORS[architecture], "")
     assert images is not None and len(images.identity) == 32
-    assert images == Images(processor, placeholders, identity=images.identity)
+    processor = FixedSize(steps, placeholders)
+    assert images == Images(processor, folder=tmp_path, identity=images.identity)
+    assert images.tokens((1, 1, 1), 3) == [0, 0, 0]
     model.check(IMAGE)
     with pytest.raises(InvalidRequest, match="does not take video input"):
         model.check(MediaItem("video", "", ""))
+
+
+def test_a_family_frames_its_images(tmp_path: Path) -> None:
+    config = {"architectures": ["InternVLForConditionalGeneration"], "image_token_id": 9}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    given = {"image_processor": {"size": {"height": 8, "width": 8}}, "image_seq_length": 2}
+    (tmp_path / "processor_config.json").write_text(json.dumps(given))
+    images = read_model(tmp_path, "m").images
+    assert images is not None and (images.marker, images.image_token) == (9, 9)
+    with pytest.raises(ModelError, match=r"no tokenizer\.json"):
+        images.tokens((1, 1, 1), 2)
+    tokenizer = Tokenizer(WordLevel({"<img>": 3, "</img>": 4}, unk_token="<img>"))
+    tokenizer.add_special_tokens(["<img>", "</img>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    assert images.tokens((1, 1, 1), 2) == [3, 9, 9, 4]
+
+
+@pytest.mark.parametrize(
+    ("architecture", "words"),
+    [
+        ("Qwen2VLForConditionalGeneration", "positions in three dimensions"),
+        ("Gemma3ForConditionalGeneration", "see one another in both directions"),
+    ],
+)
+def test_what_a_decoder_cannot_do_yet_is_said(
+    tmp_path: Path, architecture: str, words: str
+) -> None:
+    (tmp_path / "config.json").write_text(json.dumps({"architectures": [architecture]}))
+    model = read_model(tmp_path, "m")
+    assert model.images is None and words in model.trouble
 
 
 def save(folder: Path, architecture: str, **vision: Any) -> dict[str, Any]:

@@ -35,6 +35,7 @@ from baton_mm_preprocess import service
 from baton_mm_preprocess.config import Config
 from baton_mm_preprocess.image.processor import read_processor
 from baton_mm_preprocess.model_info import Images, Model
+from baton_mm_preprocess.processors.fixed_size import FixedSize
 from baton_mm_preprocess.sandbox import process
 from baton_mm_preprocess.sandbox.process import Outcome, Setup
 from baton_mm_preprocess.service import Preprocessor, serve
@@ -44,7 +45,7 @@ HELLO = Hello("gateway", "gateway-1", 1, "0")
 ITEM = MediaItem("image", "data:,", "messages[0].content[0]")
 PLAIN = Model("m", "Plain")
 PROCESSOR = read_processor(PROCESSORS["SiglipModel"], "")
-EYES = Model("m", "SiglipModel", ("image",), Images(PROCESSOR, 16))
+EYES = Model("m", "SiglipModel", ("image",), Images(FixedSize(PROCESSOR, 16)))
 GOOD = data_url(picture(40, 30))
 
 

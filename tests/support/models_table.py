@@ -27,7 +27,7 @@ from baton_worker.spec import (
 from baton_worker.spec.hf_config import read_config
 from tests.oracles import mixtures, ropes
 from tests.oracles.checkpoints import MAKERS
-from tests.support import tiny_models
+from tests.support import tiny_models, tiny_towers
 
 PAGE = Path(__file__).parents[2] / "docs" / "models" / "supported.md"
 STYLES = {
@@ -85,8 +85,17 @@ def spec_of(architecture: str) -> Decoder:
         with tempfile.TemporaryDirectory() as folder:
             MAKERS[architecture](Path(folder))
             return resolve(read_config(Path(folder)))
-    text = tiny_models.tiny_config(architecture).to_json_string(use_diff=False)
+    text = _config(architecture).to_json_string(use_diff=False)
     return resolve(json.loads(text, object_hook=lambda fields: SimpleNamespace(**fields)))
+
+
+def _config(architecture: str) -> Any:
+    """A config of transformers for an architecture."""
+    if architecture not in tiny_towers.ARCHITECTURES:
+        return tiny_models.tiny_config(architecture)
+    config = tiny_towers.tiny_config(tiny_towers.ARCHITECTURES[architecture])
+    config.architectures = [architecture]
+    return config
 
 
 def traits(spec: Decoder) -> Iterator[str]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import partial
 from hashlib import sha256
 from pathlib import Path
 from typing import Any
@@ -11,7 +12,13 @@ from typing import Any
 from baton.checkpoint.json_file import read_json
 from baton.errors import InvalidRequest, ModelError
 from baton.protocol import MediaItem
-from baton_mm_preprocess.image.processor import Processor, read_processor
+from baton_mm_preprocess.image.processor import read_processor
+from baton_mm_preprocess.processors.families import FAMILIES
+from baton_mm_preprocess.processors.fixed_size import FixedSize
+from baton_mm_preprocess.processors.placeholders import Placeholder, plain, token_ids
+from baton_mm_preprocess.processors.processed_image import Grid
+from baton_mm_preprocess.processors.readers import Files, Processor, processor_of
+from baton_mm_preprocess.tokenizer import encode
 
 MODALITIES = ("image", "video", "audio")
 _KEYS = {
@@ -28,7 +35,7 @@ _FILES = ("preprocessor_config.json", "processor_config.json")
 
 @dataclass(frozen=True, slots=True)
 class VisionSizes:
-    """A model that splits images of one size into square patches."""
+    """A model of vectors that splits images of one size into square patches."""
 
     kind: str
     """Image processor if no file names one."""
@@ -36,16 +43,13 @@ class VisionSizes:
     """Default side of a patch in pixels."""
     extra: int = 0
     """Tokens in addition to the patches."""
-    marker: int = -1
-    """Default of the token that stands for an image in a prompt; -1 if images stand alone."""
 
 
 SQUARES = {
     "CLIPModel": VisionSizes("CLIPImageProcessor", 32, extra=1),
     "SiglipModel": VisionSizes("SiglipImageProcessor", 16),
-    "LlavaForConditionalGeneration": VisionSizes("CLIPImageProcessor", 32, marker=32_000),
 }
-"""Supported vision architectures."""
+"""Models of vectors, whose images stand alone."""
 
 
 @dataclass(frozen=True)
@@ -53,17 +57,20 @@ class Images:
     """Image preprocessing of a model."""
 
     processor: Processor
-    placeholders: int
-    """Number of placeholder tokens per image."""
     marker: int = -1
     """Token that stands for an image in a prompt; -1 if images stand alone."""
+    image_token: int = 0
+    """Token in whose place an embedding goes."""
+    placeholder: Placeholder = plain
+    folder: Path = Path()
+    """Where the tokenizer is."""
     identity: bytes = b""
     """Hash of the model's configuration, its revision and its processor."""
 
-    @property
-    def tokens(self) -> list[int]:
-        """What stands for an image in a prompt. Of an image that stands alone it is not read."""
-        return [max(self.marker, 0)] * self.placeholders
+    def tokens(self, grid: Grid, num_tokens: int) -> list[int]:
+        """What stands for an image in a prompt; not read of an image that stands alone."""
+        pieces = self.placeholder(self.processor, grid, num_tokens)
+        return token_ids(pieces, self.image_token, partial(encode, self.folder))
 
 
 @dataclass(frozen=True)
@@ -109,10 +116,10 @@ def read_model(path: Path, name: str) -> Model:
         return Model(name, "GGUF")
     config = read_json(path / "config.json", name)
     architecture = str((config.get("architectures") or ["unknown"])[0])
-    if architecture not in SQUARES:
+    if architecture not in SQUARES and architecture not in FAMILIES:
         return Model(name, architecture, modalities(config))
     try:
-        images = _images(path, name, config, SQUARES[architecture])
+        images = _images(path, name, config, architecture)
     except ModelError as error:
         return Model(name, architecture, ("image",), trouble=error.message)
     return Model(name, architecture, ("image",), images)
@@ -128,22 +135,39 @@ def modalities(config: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _images(path: Path, name: str, config: Mapping[str, Any], squares: VisionSizes) -> Images:
+def _images(path: Path, name: str, config: Mapping[str, Any], architecture: str) -> Images:
     """Raises `ModelError`, with half a sentence, where files are missing or contradict."""
-    processor = read_processor(_processing(path, name), squares.kind)
+    if architecture in SQUARES:
+        return _alone(path, name, config, SQUARES[architecture])
+    family = FAMILIES[architecture]
+    if family.lacking:
+        raise ModelError(family.lacking)
+    beside = path / _FILES[1]
+    more = read_json(beside, name) if beside.is_file() else {}
+    files, spell = Files(config, _processing(path, name), more), partial(encode, path)
+    return Images(
+        processor_of(files, family.kind, whatever=family.whatever),
+        family.marker_token(files, spell),
+        family.image_token(files, spell),
+        family.placeholder,
+        path,
+        _identity(path),
+    )
+
+
+def _alone(path: Path, name: str, config: Mapping[str, Any], squares: VisionSizes) -> Images:
+    """Images of a model of vectors."""
+    steps = read_processor(_processing(path, name), squares.kind)
     said = (config.get("vision_config"), config.get("vision_config_dict"))
     vision = {key: value for part in said if part for key, value in part.items()}
     side, square = vision.get("image_size", 224), vision.get("patch_size", squares.size)
-    if processor.shape != (side, side):
+    if steps.shape != (side, side):
         raise ModelError(
-            f"its image processor makes images of {processor.shape or 'any size'}, and its config "
+            f"its image processor makes images of {steps.shape or 'any size'}, and its config "
             f"wants {(side, side)}"
         )
-    alone = squares.marker < 0
-    whole = config.get("vision_feature_select_strategy", "default") == "full"
-    placeholders = (side // square) ** 2 + (squares.extra if alone else whole)
-    marker = -1 if alone else config.get("image_token_index", squares.marker)
-    return Images(processor, placeholders, marker, _identity(path))
+    processor = FixedSize(steps, (side // square) ** 2 + squares.extra)
+    return Images(processor, folder=path, identity=_identity(path))
 
 
 def _identity(path: Path) -> bytes:

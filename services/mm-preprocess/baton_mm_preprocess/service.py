@@ -40,7 +40,8 @@ def prepare(model: Model, request: Prepare, look: Callable[[str], Outcome]) -> P
 
 
 def _prepared(images: Images, ready: Ready) -> PreparedMedia:
-    return PreparedMedia(ready.digest, pack(images.tokens), ready.tensor, images.marker)
+    tokens = pack(images.tokens(ready.grid, ready.num_tokens))
+    return PreparedMedia(ready.digest, tokens, ready.tensor, images.marker, ready.grid)
 
 
 class Preprocessor:

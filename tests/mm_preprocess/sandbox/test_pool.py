@@ -11,11 +11,12 @@ from baton.errors import Unavailable
 from baton.process import child_pool
 from baton.process.child_pool import ChildDied, ChildTimeout
 from baton_mm_preprocess.image.processor import read_processor
+from baton_mm_preprocess.processors.fixed_size import FixedSize
 from baton_mm_preprocess.sandbox.pool import DecodePool
 from baton_mm_preprocess.sandbox.process import Problem, Ready, Setup
 from tests.support.tiny_dual_encoders import PROCESSORS, data_url, picture
 
-SETUP = Setup(read_processor(PROCESSORS["CLIPModel"], ""), 2**20, 50_000_000, 2**28)
+SETUP = Setup(FixedSize(read_processor(PROCESSORS["CLIPModel"], ""), 50), 2**20, 50_000_000, 2**28)
 GOOD = data_url(picture(40, 30))
 
 

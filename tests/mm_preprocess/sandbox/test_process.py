@@ -10,11 +10,12 @@ import pytest
 from msgspec.structs import replace
 
 from baton_mm_preprocess.image.processor import read_processor
+from baton_mm_preprocess.processors.fixed_size import FixedSize
 from baton_mm_preprocess.sandbox import process
 from baton_mm_preprocess.sandbox.process import Outcome, Problem, Ready, Setup
 from tests.support.tiny_dual_encoders import PROCESSORS, data_url, picture
 
-SETUP = Setup(read_processor(PROCESSORS["SiglipModel"], ""), 10_000, 10_000, 2**30)
+SETUP = Setup(FixedSize(read_processor(PROCESSORS["SiglipModel"], ""), 16), 10_000, 10_000, 2**30)
 
 
 def outcome(data: bytes) -> Outcome:
@@ -30,12 +31,13 @@ def test_an_outcome_for_each_file_within_limits(monkeypatch: pytest.MonkeyPatch)
     ready, problem = (outcome(handle(msgspec.msgpack.encode(url))) for url in urls)
     assert isinstance(ready, Ready) and ready.tensor.shape == (3, 30, 30)
     found = np.frombuffer(ready.tensor.data, "<f4").reshape(ready.tensor.shape)
-    assert np.array_equal(found, SETUP.processor(image))
+    assert np.array_equal(found, SETUP.processor(image).pixels)
+    assert (ready.grid, ready.num_tokens) == ((1, 1, 1), 16)
     assert isinstance(problem, Problem) and problem.code == "invalid_image_format"
 
 
 def test_a_digest_is_of_the_file_the_processor_and_the_model() -> None:
-    other = read_processor(PROCESSORS["CLIPModel"], "")
+    other = FixedSize(read_processor(PROCESSORS["CLIPModel"], ""), 50)
     setups = [SETUP, replace(SETUP, processor=other), replace(SETUP, identity=b"m")]
     found = [process.digest(data, setup) for data in (b"a", b"b") for setup in setups]
     assert len(set(found)) == 6 and {len(one) for one in found} == {32}

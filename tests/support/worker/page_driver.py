@@ -12,6 +12,7 @@ from baton_worker.checkpoint.load import LoadedModel
 from baton_worker.kernels.kv_codes import KVCodes
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.kv_cache import KVCache
+from baton_worker.layers.media_embeddings import MediaEmbeddings
 
 CPU = torch.device("cpu")
 
@@ -44,12 +45,17 @@ class Driver:
             layout=self.layout,
         )
 
-    def step(self, new: dict[int, Sequence[int]]) -> dict[int, torch.Tensor]:
-        """Feed each named row its new tokens; returns float32 logits [tokens, vocab] per row."""
-        logits = self.loaded.model.logits(self.hidden(new))
+    def step(
+        self, new: dict[int, Sequence[int]], media: MediaEmbeddings | None = None
+    ) -> dict[int, torch.Tensor]:
+        """Feed each named row its new tokens, with `media` in the place of some; returns float32
+        logits [tokens, vocab] per row."""
+        logits = self.loaded.model.logits(self.hidden(new, media))
         return dict(zip(new, logits.split([len(tokens) for tokens in new.values()]), strict=True))
 
-    def hidden(self, new: dict[int, Sequence[int]]) -> torch.Tensor:
+    def hidden(
+        self, new: dict[int, Sequence[int]], media: MediaEmbeddings | None = None
+    ) -> torch.Tensor:
         """Feed each named row its new tokens; returns hidden states [T, hidden], row after row."""
         rows = list(new)
         counts = [len(new[row]) for row in rows]
@@ -59,7 +65,8 @@ class Driver:
         )
         tokens = torch.tensor([token for row in rows for token in new[row]])
         positions = torch.cat([torch.arange(s, s + c) for s, c in zip(starts, counts, strict=True)])
-        hidden: torch.Tensor = self.loaded.model(tokens, positions, batch, self.cache)
+        more = {} if media is None else {"media": media}
+        hidden: torch.Tensor = self.loaded.model(tokens, positions, batch, self.cache, **more)
         for row, count in zip(rows, counts, strict=True):
             self.lengths[row] += count
         return hidden

@@ -139,10 +139,10 @@ def _processor(fields: Mapping[str, Any], *, square: bool) -> Processor:
         edge=edge,
         size=size,
         resample=Image.Resampling(fields["resample"]),
-        crop=_both(fields["crop_size"]) if fields["do_center_crop"] else None,
+        crop=both(fields["crop_size"]) if fields["do_center_crop"] else None,
         scale=float(fields["rescale_factor"]) if fields["do_rescale"] else 1.0,
-        mean=_channels(fields["image_mean"]) if normal else (0.0, 0.0, 0.0),
-        std=_channels(fields["image_std"]) if normal else (1.0, 1.0, 1.0),
+        mean=channels(fields["image_mean"]) if normal else (0.0, 0.0, 0.0),
+        std=channels(fields["image_std"]) if normal else (1.0, 1.0, 1.0),
     )
 
 
@@ -151,25 +151,28 @@ def _resized(size: Any, *, square: bool) -> tuple[int, Size | None]:
     if isinstance(size, int):
         size = {"height": size, "width": size} if square else {"shortest_edge": size}
     if set(size) == {"shortest_edge"}:
-        return _pixels(size["shortest_edge"]), None
+        return edge_of(size["shortest_edge"]), None
     if set(size) == {"height", "width"}:
-        return 0, _both(size)
+        return 0, both(size)
     raise ValueError(f"size {dict(size)}")
 
 
-def _both(size: Any) -> Size:
+def both(size: Any) -> Size:
+    """Height and width; a plain number is both."""
     if isinstance(size, int):
-        return _pixels(size), _pixels(size)
-    return _pixels(size["height"]), _pixels(size["width"])
+        return edge_of(size), edge_of(size)
+    return edge_of(size["height"]), edge_of(size["width"])
 
 
-def _pixels(number: Any) -> int:
+def edge_of(number: Any) -> int:
+    """A number of pixels of a side. Raises `ValueError`."""
     if type(number) is not int or not 1 <= number <= 4096:
         raise ValueError(f"{number!r} pixels")
     return number
 
 
-def _channels(numbers: Any) -> tuple[float, ...]:
+def channels(numbers: Any) -> tuple[float, ...]:
+    """One number per channel; a plain number is that of all."""
     given = [numbers] * 3 if isinstance(numbers, int | float) else list(numbers)
     if len(given) != 3:
         raise ValueError(f"{len(given)} channels")

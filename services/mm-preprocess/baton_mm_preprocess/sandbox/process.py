@@ -14,7 +14,8 @@ from baton.process.sandbox import Handler, limit_memory, main
 from baton.protocol import Blob
 from baton_mm_preprocess.fetch import fetch
 from baton_mm_preprocess.image.decode import decode
-from baton_mm_preprocess.image.processor import Processor
+from baton_mm_preprocess.processors.processed_image import Grid
+from baton_mm_preprocess.processors.readers import Processor
 
 _encoder = msgspec.msgpack.Encoder()
 
@@ -38,10 +39,12 @@ class Problem(msgspec.Struct, frozen=True, tag="problem"):
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """A tensor, and the digest of what it was made from."""
+    """What a model takes of an image, and the digest of what it was made from."""
 
     tensor: Blob
     digest: bytes
+    grid: Grid
+    num_tokens: int
 
 
 Outcome = Ready | Problem
@@ -51,7 +54,7 @@ def prepare(url: str, setup: Setup) -> Outcome:
     """Decode and preprocess one image."""
     try:
         data = fetch(url, setup.max_bytes)
-        tensor = setup.processor(decode(data, setup.max_pixels))
+        image = setup.processor(decode(data, setup.max_pixels))
     except InvalidRequest as error:
         return Problem(error.code, error.message)
     except MemoryError:
@@ -59,8 +62,8 @@ def prepare(url: str, setup: Setup) -> Outcome:
             "image_too_large",
             "The image needs more memory than this server gives it. Send a smaller one.",
         )
-    blob = Blob("float32", tensor.shape, tensor.astype("<f4").tobytes())
-    return Ready(blob, digest(data, setup))
+    blob = Blob("float32", image.pixels.shape, image.pixels.astype("<f4").tobytes())
+    return Ready(blob, digest(data, setup), image.grid, image.num_tokens)
 
 
 def digest(data: bytes, setup: Setup) -> bytes:

@@ -19,14 +19,9 @@ class Unfuse:
     """Splits fused tensors of a spec; restores the prefix of a body that was saved alone."""
 
     def __init__(self, spec: Decoder, wanted: Mapping[str, Destination]) -> None:
-        names = Names(spec.tensors.names)
         self._wanted = wanted
-        self._body = names("embedding").split(".")[0]
-        self._rules = {
-            placed(rule.source, layer): (rule, names.at(layer))
-            for rule in spec.tensors.fused
-            for layer in range(len(spec.layers))
-        }
+        self._body = Names(spec.tensors.names)("embedding").split(".")[0]
+        self._rules = _rules(spec) | ({} if spec.tower is None else _rules(spec.tower.stack))
 
     def __call__(self, name: str, tensor: Whole) -> Iterator[tuple[str, Whole]]:
         """Split a stored tensor into one or several, views where that is possible.
@@ -75,6 +70,16 @@ class Unfuse:
         whole = f"{self._body}.{name}"
         known = whole in self._wanted or whole.rpartition(".")[0] in self._rules
         return whole if known and name not in self._wanted else name
+
+
+def _rules(stack: Decoder) -> dict[str, tuple[Fused, Names]]:
+    """The rule and the names of each fused tensor of a stack."""
+    names = Names(stack.tensors.names)
+    return {
+        placed(rule.source, layer): (rule, names.at(layer))
+        for rule in stack.tensors.fused
+        for layer in range(len(stack.layers))
+    }
 
 
 def _split(rule: Fused, name: str, tensor: Whole, rows: list[int]) -> Iterator[Whole]:

@@ -75,7 +75,7 @@ def prompt_media(
             return "the pixels of an image are cut off"
         if why := tower.refusal(blob.shape, item.grid):
             return why
-        if len(positions) != (expected := tower.num_tokens(item.grid)):
+        if len(positions) != (expected := tower.num_tokens(blob.shape, item.grid)):
             return f"an image has {len(positions)} placeholders in the place of {expected}"
         found.append(SequenceMedia(item.digest, positions, _array(blob), item.grid))
     return found

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from baton_worker import spec
 from baton_worker.layers.attention.gqa import Attention
 from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.embedding import Learned
 from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.layer import Bare
 from baton_worker.layers.mixer import Carrying
@@ -42,6 +43,19 @@ class PreNorm(Half):
         """See `Half.forward`."""
         normed = self.norm(x)
         return part(normed, x) if self.scale == 1.0 else x + self.scale * part(normed, None)
+
+
+class ScaledNorm(Half):
+    """x + s * f(norm(x)) with one learned factor per channel (LayerScale, arXiv:2103.17239)."""
+
+    def __init__(self, decoder: spec.Decoder, role: str, site: BuildContext) -> None:
+        super().__init__(decoder, role, site)
+        self.factors = Learned((decoder.hidden,), f"{role}_scale", site)
+
+    def forward(self, x: Tensor, part: Part) -> Tensor:
+        """See `Half.forward`."""
+        out: Tensor = x + self.factors() * part(self.norm(x), None)
+        return out
 
 
 class PostNorm(Half):
@@ -234,6 +248,7 @@ class Blended(Bare):
 
 STYLES: dict[str, Callable[..., nn.Module]] = {
     "pre": partial(Sequential, half=PreNorm),
+    "scaled": partial(Sequential, half=ScaledNorm),
     "post": partial(Sequential, half=PostNorm),
     "sandwich": partial(Sequential, half=SandwichNorm),
     "after": partial(Sequential, half=AfterNorm),

@@ -42,18 +42,23 @@ class Stack(nn.Module):
     def forward(self, x: Tensor, positions: Tensor, counts: Sequence[int]) -> Tensor:
         """[T, hidden] of packed rows of lengths `counts` to the final hidden states; positions are
         int64 [T], or [axes, T] with rope sections."""
-        none = torch.empty(0)
-        step = ForwardContext(
-            slots=none,
-            angles={rope: r.angles(positions, self._dtype) for rope, r in self._rotaries.items()},
-            plans={},
-            texts=by_length(counts, x.device),
-        )
+        step, none = self.context(positions, counts, x.device), torch.empty(0)
         for block in self.blocks:
             x = block(x, step, none)
             self.progress += 1
         out: Tensor = x if self.norm is None else self.norm(x)
         return out
+
+    def context(
+        self, positions: Tensor, counts: Sequence[int], device: torch.device
+    ) -> ForwardContext:
+        """What the layers share: rotations, and which tokens see one another."""
+        return ForwardContext(
+            slots=torch.empty(0),
+            angles={rope: r.angles(positions, self._dtype) for rope, r in self._rotaries.items()},
+            plans={},
+            texts=by_length(counts, device),
+        )
 
 
 class EncoderModel(nn.Module):

@@ -48,13 +48,26 @@ class Patches:
     arXiv:2010.11929) with learned positions.
 
     Images have `image` x `image` pixels and three channels; an incomplete patch at the right or
-    bottom is dropped. `class_token` prepends one learned vector.
+    bottom is dropped. A patch of `frames` frames has as many pixels in time. `class_token` prepends
+    one learned vector, whose row of the positions is `class_row`, the first or the last (-1).
+    `positions` is how images of another size get theirs, a key of
+    `layers.vision.grid_positions.KINDS`; with "none" there are none. Projected patches are normed
+    by `norm` before their positions are added.
+
+    In a checkpoint with `batched`, the class token and the positions have axes for a batch, as timm
+    has them; with `flat`, the projection is a matrix and no convolution.
     """
 
     image: int
     size: int
     bias: bool = False
     class_token: bool = False
+    positions: str = "exact"
+    frames: int = 1
+    batched: bool = False
+    flat: bool = False
+    class_row: int = 0
+    norm: Norm | None = None
 
     @property
     def count(self) -> int:

@@ -16,6 +16,8 @@ DEFAULT = {
     "head": "lm_head",
     "mixer_norm": "model.layers.{layer}.input_layernorm",
     "mixer_post_norm": "model.layers.{layer}.post_attention_layernorm",
+    "mixer_scale": "model.layers.{layer}.layer_scale_1",
+    "ffn_scale": "model.layers.{layer}.layer_scale_2",
     "ffn_norm": "model.layers.{layer}.post_attention_layernorm",
     "ffn_post_norm": "model.layers.{layer}.post_feedforward_layernorm",
     "query": "model.layers.{layer}.self_attn.q_proj",

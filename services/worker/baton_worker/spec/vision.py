@@ -3,24 +3,123 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from baton_worker.spec.encoder import Dense, Vision
+from baton_worker.spec.norm import Norm
+
+
+@dataclass(frozen=True, slots=True)
+class Merge:
+    """`size` x `size` neighbouring patches become one vector.
+
+    `how`: "concat" puts patch after patch; "channels" puts the values of one channel side by side,
+    as a convolution or `unfold` does; "mean" averages.
+    """
+
+    size: int
+    how: str = "concat"
+
+
+@dataclass(frozen=True, slots=True)
+class Convolution:
+    """A convolution with disjoint windows of `size` x `size` patches."""
+
+    name: str
+    inputs: int
+    outputs: int
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Normed:
+    """A norm of `width` channels; `name` is the checkpoint's."""
+
+    norm: Norm
+    width: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Activated:
+    """An activation of `layers.mlp.ACTIVATIONS`; with `gated` the second half of the channels goes
+    through it and multiplies the first half."""
+
+    activation: str
+    gated: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class GatedDense:
+    """down(activation(gate(x)) * up(x)) without biases; names are the checkpoint's."""
+
+    width: int
+    intermediate: int
+    activation: str
+    names: tuple[str, str, str]
+    """Of gate, up and down."""
+
+
+@dataclass(frozen=True, slots=True)
+class Codebook:
+    """The mean of `size` learned vectors under softmax(x), with none from `size - reserved` on
+    (Ovis, arXiv:2405.20797)."""
+
+    name: str
+    size: int
+    width: int
+    reserved: int = 0
+
+
+Step: TypeAlias = Merge | Convolution | Normed | Activated | Dense | GatedDense | Codebook
+"""One step from the states of patches to embeddings."""
+
+
+@dataclass(frozen=True, slots=True)
+class Newlines:
+    """The embeddings of tiles lie side by side as in the image, without padding and with a learned
+    vector after each row; those of the whole image are first (LLaVA-NeXT).
+
+    The image had one of the sizes `offered`, in tiles of `tile` pixels and `patches` x `patches`
+    embeddings. More than `most_tiles` of these are interpolated to fewer; 0 is no limit.
+    """
+
+    name: str
+    tile: int
+    patches: int
+    offered: tuple[tuple[int, int], ...]
+    most_tiles: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisionTower:
     """A stack over patches and a projector to the hidden size of the decoder.
 
-    The states of the stack's last layer, without the first one if `drops_class_token`, go through
-    `projector` and replace the embeddings of the tokens `image_token`.
+    The states after the layers `taps` (0: the input of the first), or else those of the last
+    layer, go through the steps of `projector` and replace the embeddings of the tokens
+    `image_token`. Without `drops_class_token` those include the state of the class token.
+
+    All layers but `full_layers` attend within windows of `window` x `window` patches, if that is
+    not 0. Each layer of `deepstack` has a projector of its own, whose outputs join the stream of
+    the decoder's first layers (Qwen3-VL, arXiv:2511.21631).
     """
 
     stack: Vision
-    projector: tuple[Dense, ...]
+    projector: tuple[Step, ...]
     image_token: int
+    hidden: int
+    """Channels of an embedding."""
     drops_class_token: bool = False
+    taps: tuple[int, ...] = ()
+    window: int = 0
+    full_layers: tuple[int, ...] = ()
+    deepstack: tuple[tuple[int, tuple[Step, ...]], ...] = ()
+    newlines: Newlines | None = None
+    bidirectional: bool = False
+    """Whether the tokens of an image see one another in both directions."""
 
     @property
-    def num_tokens(self) -> int:
-        """Number of embeddings per image."""
-        return self.stack.patches.count - self.drops_class_token
+    def merge(self) -> int:
+        """Patches on a side of what becomes one embedding."""
+        sizes = [step.size for step in self.projector if isinstance(step, Merge | Convolution)]
+        return sizes[0] if sizes else 1

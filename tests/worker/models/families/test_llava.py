@@ -30,7 +30,8 @@ def test_llava_1_5_leaves_out_what_transformers_knows() -> None:
     spec = llava(config(TEXT, VISION, image_token_index=32_000))
     tower = spec.tower
     assert (spec.hidden, spec.vocab, len(spec.layers)) == (4096, 32_064, 32)
-    assert tower is not None and (tower.num_tokens, len(tower.stack.layers)) == (576, 23)
+    assert tower is not None and (tower.stack.patches.count, len(tower.stack.layers)) == (577, 23)
+    assert tower.drops_class_token and not tower.taps
     assert tower.image_token == 32_000
 
 
@@ -54,8 +55,7 @@ def test_older_and_newer_spellings_of_tensors(prefix: str) -> None:
     ("text", "vision", "fields", "words"),
     [
         ({"model_type": "gemma"}, {}, {}, "text_config.model_type gemma"),
-        ({}, {"model_type": "pixtral"}, {}, "vision_config.model_type pixtral"),
-        ({}, {}, {"vision_feature_layer": [1, 2]}, "vision_feature_layer must be one number"),
+        ({}, {"model_type": "swin"}, {}, "vision_config.model_type swin"),
     ],
 )
 def test_what_is_not_supported_is_named(

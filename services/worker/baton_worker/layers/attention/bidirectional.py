@@ -13,6 +13,7 @@ from baton_worker.layers.attention.whole_texts import Texts
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.linear import Linear
+from baton_worker.layers.norm import norm
 from baton_worker.layers.rope.rope import rotate_
 
 
@@ -28,6 +29,9 @@ class Bidirectional(nn.Module):
         parts = {"query": query, "key": kv, "value": kv}
         self.project = Linear(hidden, parts, site, bias=settings.projections.bias)
         self.output = Linear(query, {"output": hidden}, site, bias=settings.projections.output_bias)
+        self.query_norm = self.key_norm = None
+        if settings.qk_norm is not None:
+            self.query_norm, self.key_norm = _norms(settings, settings.qk_norm, site)
 
     def forward(
         self, x: Tensor, step: ForwardContext, pages: Tensor, residual: Tensor | None
@@ -37,10 +41,36 @@ class Bidirectional(nn.Module):
         settings = self.settings
         num_rotated = settings.num_heads + settings.num_kv_heads
         heads = self.project(x).view(x.shape[0], -1, settings.head_dim)
+        if self.query_norm is not None and self.key_norm is not None:
+            heads = self._normed(heads, self.query_norm, self.key_norm)
         if self.rope is not None:
             rotate_(heads[:, :num_rotated], step.angles[self.rope])
         out: Tensor = self.output(attend(heads, step.texts, settings), residual)
         return out
+
+    def _normed(self, heads: Tensor, query_norm: nn.Module, key_norm: nn.Module) -> Tensor:
+        """Heads with their queries and keys normed."""
+        sizes = [self.settings.num_heads, *[self.settings.num_kv_heads] * 2]
+        query, key, value = torch.split(heads, sizes, dim=1)
+        qk_norm, shape = self.settings.qk_norm, query.shape
+        assert qk_norm is not None
+        if qk_norm.over == "full":
+            query, key = query.flatten(1), key.flatten(1)
+        query, key = query_norm(query), key_norm(key)
+        parts = (part.view(shape[0], -1, shape[2]) for part in (query, key, value))
+        return torch.cat(tuple(parts), dim=1)
+
+
+def _norms(
+    settings: spec.Attention, qk_norm: spec.QkNorm, site: BuildContext
+) -> tuple[nn.Module, nn.Module]:
+    """The norms of queries and keys over each head or over all of them."""
+    counts = (1, 1) if qk_norm.over == "head" else (settings.num_heads, settings.num_kv_heads)
+    query, key = (
+        norm(qk_norm.norm, count * settings.head_dim, f"{role}_norm", site)
+        for role, count in zip(("query", "key"), counts, strict=True)
+    )
+    return query, key
 
 
 def attend(heads: Tensor, texts: Sequence[Texts], settings: spec.Attention) -> Tensor:

@@ -43,6 +43,11 @@ def runs(sizes: Sequence[int]) -> list[int]:
     return [axis for axis, size in enumerate(sizes) for _ in range(size)]
 
 
+def backwards(sizes: Sequence[int]) -> list[int]:
+    """`runs` from the last axis to the first (Llama 4's images: columns, then rows)."""
+    return [len(sizes) - 1 - axis for axis in runs(sizes[::-1])]
+
+
 def cycled(sizes: Sequence[int]) -> list[int]:
     """Axes in turn while they have pairs left; then the first axis (Qwen3-VL, arXiv:2511.21631)."""
     turns = ((pair, pair % len(sizes)) for pair in range(sum(sizes)))
@@ -67,6 +72,7 @@ def doubled(sizes: Sequence[int]) -> list[int]:
 
 LAYOUTS: dict[str, Callable[[Sequence[int]], list[int]]] = {
     "runs": runs,
+    "reversed": backwards,
     "cycled": cycled,
     "grid": grid,
     "doubled": doubled,

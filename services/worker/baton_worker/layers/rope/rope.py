@@ -260,6 +260,12 @@ def axial(settings: spec.Rope) -> Frequencies:
     return _inverse_powers(settings.base, settings.dim // axes).repeat(axes), 1.0
 
 
+def axial_alternating(settings: spec.Rope) -> Frequencies:
+    """Two axes that share the wavelengths of the channels in turn (Pixtral, arXiv:2410.07073)."""
+    powers = _inverse_powers(settings.base, settings.dim)
+    return torch.cat((powers[::2], powers[1::2])), 1.0
+
+
 FREQUENCIES: dict[str, Callable[[spec.Rope], Frequencies]] = {
     "default": default,
     "linear": linear,
@@ -271,6 +277,7 @@ FREQUENCIES: dict[str, Callable[[spec.Rope], Frequencies]] = {
     "yarn": yarn,
     "factors": factors,
     "axial": axial,
+    "axial_alternating": axial_alternating,
 }
 
 

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from dataclasses import replace
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
 from baton_worker.models.families.common import Config
@@ -94,7 +95,7 @@ _SMALL: dict[str, Any] = {
 
 def clip(c: Config) -> DualEncoder:
     """CLIP (Radford et al. 2021, arXiv:2103.00020): text attention is causal."""
-    t = _part(c, "text", _BASE | _CLIP | _SMALL)
+    t = part_of(c, "text", _BASE | _CLIP | _SMALL)
     width = getattr(c, "projection_dim", 512)
     vision = clip_vision(c, "vision_model")
     projection = Dense("visual_projection", vision.hidden, width, bias=False)
@@ -112,7 +113,7 @@ def clip(c: Config) -> DualEncoder:
 def siglip(c: Config) -> DualEncoder:
     """SigLIP (Zhai et al. 2023, arXiv:2303.15343): texts are padded, and the padding is attended
     to."""
-    t = _part(
+    t = part_of(
         c,
         "text",
         _BASE
@@ -120,7 +121,7 @@ def siglip(c: Config) -> DualEncoder:
         | {"vocab_size": 32_000, "max_position_embeddings": 64, "pad_token_id": 1}
         | {"projection_size": None},
     )
-    v = _part(c, "vision", _BASE | _SIGLIP | {"patch_size": 16, "vision_use_head": True})
+    v = part_of(c, "vision", _BASE | _SIGLIP | {"patch_size": 16, "vision_use_head": True})
     if not v.vision_use_head:
         raise AttributeError("vision_use_head is false, and without it there is no vector")
     vision = Vision(
@@ -143,7 +144,7 @@ def siglip(c: Config) -> DualEncoder:
 
 def clip_vision(c: Config, prefix: str) -> Vision:
     """CLIP's tower alone, whose tensors are under `prefix`; `c` is the config around it."""
-    v = _part(c, "vision", _BASE | _CLIP | {"patch_size": 32})
+    v = part_of(c, "vision", _BASE | _CLIP | {"patch_size": 32})
     return Vision(
         **_stack(v, prefix, _VISION, Attention),
         embedding_norm=_norm(v),
@@ -151,7 +152,15 @@ def clip_vision(c: Config, prefix: str) -> Vision:
     )
 
 
-def _part(c: Config, kind: str, defaults: dict[str, Any]) -> SimpleNamespace:
+def siglip_vision(
+    c: Config, prefix: str, defaults: Mapping[str, Any] = MappingProxyType({})
+) -> Vision:
+    """SigLIP's tower without its head, as `clip_vision`; `defaults` are the architecture's."""
+    v = part_of(c, "vision", _BASE | _SIGLIP | {"patch_size": 16, **defaults})
+    return Vision(**_stack(v, prefix, _VISION, Attention), patches=_patches(v, bias=True))
+
+
+def part_of(c: Config, kind: str, defaults: dict[str, Any]) -> SimpleNamespace:
     """The config of one tower; the older field `text_config_dict` takes precedence."""
     said = (getattr(c, f"{kind}_config{suffix}", None) for suffix in ("", "_dict"))
     given = [vars(some) for some in said if some is not None]
@@ -205,9 +214,9 @@ def _ffn(c: SimpleNamespace) -> Mlp:
     return Mlp(c.intermediate_size, c.hidden_act, bias=True)
 
 
-def _patches(c: SimpleNamespace, **rest: bool) -> Patches:
+def _patches(c: SimpleNamespace, *, bias: bool = False, class_token: bool = False) -> Patches:
     if c.num_channels != 3:
         raise AttributeError(f"num_channels {c.num_channels} is not supported, only 3")
     if not isinstance(c.image_size, int) or not isinstance(c.patch_size, int):
         raise AttributeError("image_size and patch_size must be one number each")
-    return Patches(c.image_size, c.patch_size, **rest)
+    return Patches(c.image_size, c.patch_size, bias=bias, class_token=class_token)

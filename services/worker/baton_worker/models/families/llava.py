@@ -1,84 +1,132 @@
-"""LLaVA (Liu et al. 2023, arXiv:2304.08485): a language model that sees through CLIP."""
+"""LLaVA (Liu et al. 2023, arXiv:2304.08485) and models that differ in tower, tiles or merging."""
 
 from __future__ import annotations
 
 from dataclasses import replace
-from types import SimpleNamespace
-from typing import Any
 
-from baton_worker.models.families.clip import clip_vision
-from baton_worker.models.families.common import Config, Family, architecture
-from baton_worker.models.families.llama import llama, mistral, qwen2
-from baton_worker.models.families.vision_language import text_of
-from baton_worker.spec import Decoder, Dense, VisionTower
-
-_TEXTS: dict[str, Family] = {"llama": llama, "mistral": mistral, "qwen2": qwen2}
-"""Families of the language model, by its model type."""
-_LLAMA: dict[str, Any] = {
-    "hidden_size": 4096,
-    "intermediate_size": 11_008,
-    "num_hidden_layers": 32,
-    "num_attention_heads": 32,
-    "num_key_value_heads": 32,
-}
-"""Defaults of transformers, which published configs leave out."""
-_RENAMES = (
-    (r"^model\.(language_model|vision_tower|multi_modal_projector)\.", r"\1."),
-    (r"^language_model\.(model|lm_head)\.", r"\1."),
-    (r"^language_model\.", "model."),
-    (r"^vision_tower\.vision_model\.", "vision_tower."),
+from baton_worker.models.families.clip import clip_vision, siglip_vision
+from baton_worker.models.families.common import Config, architecture
+from baton_worker.models.families.pixtral import pixtral_vision
+from baton_worker.models.families.seeing import (
+    image_token,
+    seeing,
+    text_config,
+    text_model,
+    two_layers,
 )
+from baton_worker.spec import Decoder, Dense, Merge, Newlines, Norm, Normed, Vision, VisionTower
+
+_VISION = {
+    "clip_vision_model": clip_vision,
+    "siglip_vision_model": siglip_vision,
+    "pixtral": pixtral_vision,
+}
+"""Stacks, by the model type of the vision config."""
 _TOWER, _PROJECTOR = "vision_tower", "multi_modal_projector"
+_PINPOINTS = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]
 
 
-@architecture("LlavaForConditionalGeneration")
+@architecture("LlavaForConditionalGeneration", "PixtralForConditionalGeneration")
 def llava(c: Config) -> Decoder:
-    """The states of one layer of CLIP through two projections."""
-    text = _text(c)
-    decoder = _TEXTS[text.model_type](text)
-    tower = _tower(c, decoder.hidden)
-    skipped = range(len(tower.stack.layers), c.vision_config.num_hidden_layers)
-    unused = (
+    """The states of some layers through two projections."""
+    decoder = text_model(c)
+    return seeing(decoder, tower(c, decoder.hidden), unused=unread(c))
+
+
+@architecture("LlavaNextForConditionalGeneration")
+def llava_next(c: Config) -> Decoder:
+    """Tiles of the offered resolution that fits best, as rows with a vector after each."""
+    decoder = text_model(c)
+    seen = tower(c, decoder.hidden)
+    return seeing(decoder, replace(seen, newlines=newlines(c, seen.stack)), unused=unread(c))
+
+
+@architecture("LlavaOnevisionForConditionalGeneration")
+def llava_onevision(c: Config) -> Decoder:
+    """At most so many tiles of embeddings (arXiv:2408.03326)."""
+    decoder = text_model(c, "qwen2")
+    seen = tower(
+        c, decoder.hidden, kind="siglip_vision_model", layer=-1, select="full", token=151_646
+    )
+    most = int(getattr(c, "vision_aspect_ratio", "anyres_max_9").removeprefix("anyres_max_"))
+    rows = replace(newlines(c, seen.stack), most_tiles=most)
+    return seeing(decoder, replace(seen, newlines=rows), unused=unread(c))
+
+
+@architecture("Mistral3ForConditionalGeneration")
+def mistral3(c: Config) -> Decoder:
+    """Pixtral's tower, and 2 x 2 patches merged before the projection."""
+    decoder = text_model(c, "mistral", tied=True)
+    seen = tower(c, decoder.hidden, kind="pixtral", layer=-1, bias=False, token=10)
+    width, size = seen.stack.hidden, getattr(c, "spatial_merge_size", 2)
+    merger = (
+        Normed(
+            Norm(getattr(text_config(c, "mistral"), "rms_norm_eps", 1e-6)),
+            width,
+            f"{_PROJECTOR}.norm",
+        ),
+        Merge(size, "channels"),
+        Dense(f"{_PROJECTOR}.patch_merger.merging_layer", width * size**2, width, bias=False),
+    )
+    seen = replace(seen, projector=(*merger, *seen.projector))
+    return seeing(decoder, seen, unused=unread(c))
+
+
+def tower(
+    c: Config,
+    hidden: int,
+    *,
+    kind: str = "clip_vision_model",
+    layer: int = -2,
+    select: str = "default",
+    bias: bool = True,
+    token: int = 32_000,
+) -> VisionTower:
+    """The tower of a config; the rest are the architecture's defaults."""
+    kind = getattr(c.vision_config, "model_type", kind)
+    if kind not in _VISION:
+        raise AttributeError(f"vision_config.model_type {kind} is not one of {', '.join(_VISION)}")
+    stack = _VISION[kind](c, _TOWER)
+    layers = taken(c, len(stack.layers), layer)
+    bias = getattr(c, "multimodal_projector_bias", bias)
+    return VisionTower(
+        stack=replace(stack, layers=stack.layers[: max(layers)], final_norm=False),
+        projector=two_layers(c, stack.hidden * len(layers), hidden, bias=bias),
+        image_token=image_token(c, token),
+        hidden=hidden,
+        taps=layers if len(layers) > 1 else (),
+        drops_class_token=getattr(c, "vision_feature_select_strategy", select) == "default",
+    )
+
+
+def taken(c: Config, num_layers: int, default: int) -> tuple[int, ...]:
+    """The layers whose states are seen: `vision_feature_layer` counts the input as state 0."""
+    given = getattr(c, "vision_feature_layer", default)
+    layers = [given] if isinstance(given, int) else given
+    return tuple(layer if layer >= 0 else num_layers + 1 + layer for layer in layers)
+
+
+def unread(c: Config, default: int = -2) -> tuple[str, ...]:
+    """Tensors of layers above the ones that are seen, and of the tower's head; `default` as of
+    `taken`."""
+    count = getattr(c.vision_config, "num_hidden_layers", 24)
+    layers = range(max(taken(c, count, default)), count)
+    return (
         f"{_TOWER}.post_layernorm.",
         f"{_TOWER}.embeddings.position_ids",
-        *(f"{_TOWER}.encoder.layers.{layer}." for layer in skipped),
-    )
-    tensors = replace(
-        decoder.tensors,
-        renames=(*_RENAMES, *decoder.tensors.renames),
-        unused=(*decoder.tensors.unused, *unused),
-    )
-    return replace(decoder, tensors=tensors, tower=tower)
-
-
-def _text(c: Config) -> Config:
-    kind = getattr(c.text_config, "model_type", "llama")
-    if kind not in _TEXTS:
-        raise AttributeError(f"text_config.model_type {kind} is not one of {', '.join(_TEXTS)}")
-    defaults = _LLAMA if kind == "llama" else {}
-    return SimpleNamespace(**defaults | vars(text_of(c)) | {"model_type": kind})
-
-
-def _tower(c: Config, hidden: int) -> VisionTower:
-    kind = getattr(c.vision_config, "model_type", "clip_vision_model")
-    if kind != "clip_vision_model":
-        raise AttributeError(f"vision_config.model_type {kind} is not clip_vision_model")
-    stack, bias = clip_vision(c, _TOWER), getattr(c, "multimodal_projector_bias", True)
-    act = getattr(c, "projector_hidden_act", "gelu")
-    return VisionTower(
-        stack=replace(stack, layers=stack.layers[: _depth(c, len(stack.layers))], final_norm=False),
-        projector=(
-            Dense(f"{_PROJECTOR}.linear_1", stack.hidden, hidden, bias=bias, activation=act),
-            Dense(f"{_PROJECTOR}.linear_2", hidden, hidden, bias=bias),
-        ),
-        image_token=getattr(c, "image_token_index", 32_000),
-        drops_class_token=getattr(c, "vision_feature_select_strategy", "default") == "default",
+        f"{_TOWER}.head.",
+        *(f"{_TOWER}.encoder.layers.{layer}." for layer in layers),
+        "image_newline",
     )
 
 
-def _depth(c: Config, num_layers: int) -> int:
-    """Number of layers that run: `vision_feature_layer` counts the input as state 0."""
-    layer = getattr(c, "vision_feature_layer", -2)
-    if not isinstance(layer, int):
-        raise AttributeError("vision_feature_layer must be one number")
-    return layer if layer >= 0 else num_layers + 1 + layer
+def newlines(c: Config, stack: Vision) -> Newlines:
+    """Rows of the tiles of an image."""
+    offered = getattr(c, "image_grid_pinpoints", _PINPOINTS)
+    patches = stack.patches
+    return Newlines(
+        "image_newline",
+        patches.image,
+        patches.image // patches.size,
+        tuple((tall, wide) for tall, wide in offered),
+    )

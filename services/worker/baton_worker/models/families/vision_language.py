@@ -1,7 +1,6 @@
-"""Language models of vision-language checkpoints, for text only.
+"""Language models of vision-language checkpoints whose ropes have axes for images.
 
-Vision encoders are not loaded, and the gateway rejects image input (400). Ropes keep their image
-axes.
+Where there is no tower, the encoder is not loaded, and the gateway rejects image input (400).
 """
 
 from __future__ import annotations
@@ -13,9 +12,18 @@ from typing import Any
 
 from baton.logs import logger
 from baton_worker.models.families.common import Config, Family, architecture, spelled
+from baton_worker.models.families.glm import glm4
+from baton_worker.models.families.glm_vision import glm4v_vision
 from baton_worker.models.families.llama import hunyuan, qwen2, qwen3
 from baton_worker.models.families.moe import ernie_moe, qwen3_moe
 from baton_worker.models.families.moe_common import LAYER, of_layer
+from baton_worker.models.families.qwen_vision import RENAMES as RENAMES_OF_VISUAL
+from baton_worker.models.families.qwen_vision import (
+    qwen2_5_vl_vision,
+    qwen2_vl_vision,
+    qwen3_vl_vision,
+)
+from baton_worker.models.families.seeing import seeing
 from baton_worker.spec import (
     Attention,
     Decoder,
@@ -24,6 +32,7 @@ from baton_worker.spec import (
     Mixer,
     Moe,
     Sections,
+    VisionTower,
 )
 
 log = logger(__name__)
@@ -42,14 +51,34 @@ _UNSEEN = "vision_experts"
 """Prefix of the experts for image tokens."""
 
 
-@architecture("Qwen2VLForConditionalGeneration", "Qwen2_5_VLForConditionalGeneration")
+@architecture("Qwen2VLForConditionalGeneration")
 def qwen2_vl(c: Config) -> Decoder:
-    return language_model(c, qwen2, Sections((16, 24, 24)), base=1_000_000.0)
+    decoder = language_model(c, qwen2, Sections((16, 24, 24)), base=1_000_000.0, tower=True)
+    return _seeing(decoder, qwen2_vl_vision(c, decoder.hidden))
+
+
+@architecture("Qwen2_5_VLForConditionalGeneration")
+def qwen2_5_vl(c: Config) -> Decoder:
+    decoder = language_model(c, qwen2, Sections((16, 24, 24)), base=1_000_000.0, tower=True)
+    return _seeing(decoder, qwen2_5_vl_vision(c, decoder.hidden))
 
 
 @architecture("Qwen3VLForConditionalGeneration")
 def qwen3_vl(c: Config) -> Decoder:
-    return language_model(c, qwen3, Sections((24, 20, 20), "cycled"), base=500_000.0)
+    sections = Sections((24, 20, 20), "cycled")
+    decoder = language_model(c, qwen3, sections, base=500_000.0, tower=True)
+    return _seeing(decoder, qwen3_vl_vision(c, decoder.hidden))
+
+
+@architecture("Glm4vForConditionalGeneration")
+def glm4v(c: Config) -> Decoder:
+    """GLM-4.1V (arXiv:2507.01006)."""
+    decoder = language_model(c, glm4, Sections((8, 12, 12)), tower=True)
+    return _seeing(decoder, glm4v_vision(c, decoder.hidden))
+
+
+def _seeing(decoder: Decoder, tower: VisionTower) -> Decoder:
+    return seeing(decoder, tower, RENAMES_OF_VISUAL)
 
 
 @architecture("HunYuanVLForConditionalGeneration")
@@ -114,10 +143,15 @@ def _grouped(ffn: Ffn | None, groups: int) -> Ffn | None:
 
 
 def language_model(
-    c: Config, family: Family, sections: Sections | None, *, base: float = 10_000.0
+    c: Config,
+    family: Family,
+    sections: Sections | None,
+    *,
+    base: float = 10_000.0,
+    tower: bool = False,
 ) -> Decoder:
     """A family's text model of a config, with rope `sections` of the config's sizes, or else of
-    these. `base` is the architecture's default."""
+    these. `base` is the architecture's default. Without a `tower` the encoder stays unread."""
     text = text_of(c)
     values: dict[str, Any] = dict(vars(_rope_of(text)))
     said = [values.pop(name, None) for name in ("mrope_section", "xdrope_section")]
@@ -129,11 +163,12 @@ def language_model(
     values["rope_type"] = {"mrope": "default", "xdrope": "dynamic"}.get(kind, kind)
     values.setdefault("rope_theta", getattr(text, "rope_theta", None) or base)
     spec = family(SimpleNamespace(**vars(text) | {"rope_parameters": SimpleNamespace(**values)}))
-    log.warning("The encoder of images stays unread: texts are served, images are refused.")
+    if not tower:
+        log.warning("The encoder of images stays unread: texts are served, images are refused.")
     tensors = replace(
         spec.tensors,
         renames=(*RENAMES, *spec.tensors.renames),
-        unused=(*spec.tensors.unused, *ENCODERS),
+        unused=(*spec.tensors.unused, *(() if tower else ENCODERS)),
     )
     layers = tuple((_sectioned(mixer, sections), ffn) for mixer, ffn in spec.layers)
     return replace(spec, layers=layers, tensors=tensors)

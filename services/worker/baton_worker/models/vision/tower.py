@@ -12,40 +12,60 @@ from baton.protocol.media import Grid
 from baton_worker import spec
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.norm import norm
-from baton_worker.layers.patch_embedding import CHANNELS, Patches
-from baton_worker.layers.pooler_head import Dense
-from baton_worker.models.encoder import Stack, blocks_of
+from baton_worker.layers.patch_embedding import CHANNELS
+from baton_worker.layers.vision.grid import Size, patchify
+from baton_worker.layers.vision.newlines import Newlines
+from baton_worker.layers.vision.patch_embedding import PatchEmbedding
+from baton_worker.layers.vision.projector import projector
+from baton_worker.models.vision.stack import VisionStack
 from baton_worker.spec.names import Names
 
 
 class VisionTower(nn.Module):
-    """A stack over patches of images of one size, and its projector: see `spec.VisionTower`."""
+    """A stack over patches, and its projector: see `spec.VisionTower`.
+
+    An image is [patches, channels] in the order of `layers.vision.grid`, where its grid counts
+    frames, rows and columns; or tiles [3, height, width] or [tiles, 3, height, width].
+    """
 
     def __init__(self, tower: spec.VisionTower, site: BuildContext) -> None:
         super().__init__()
         stack = tower.stack
         # Adapters are of the tokens of a step, which an image has none of.
         site = replace(site, name=Names(stack.tensors.names), adapters=None)
-        self.embedding = Patches(stack.patches, stack.hidden, site)
+        self.settings, self._patch = tower, stack.patches
+        self.embedding = PatchEmbedding(stack.patches, stack.hidden, tower.merge, site)
         self.embedding_norm = None
         if stack.embedding_norm is not None:
             self.embedding_norm = norm(stack.embedding_norm, stack.hidden, "embedding_norm", site)
-        self.stack = Stack(stack, blocks_of(stack, site), site)
-        self.projector = nn.Sequential(*(Dense(dense, site) for dense in tower.projector))
-        self.image_token, self._count = tower.image_token, stack.patches.count
-        self._first = int(tower.drops_class_token)
-        self._shape = (CHANNELS, stack.patches.image, stack.patches.image)
+        self.stack = VisionStack(tower, site)
+        self.projector = projector(tower.projector, site)
+        self.deepstack = nn.ModuleList(projector(steps, site) for _, steps in tower.deepstack)
+        self.newlines = None
+        if tower.newlines is not None:
+            self.newlines = Newlines(tower.newlines, tower.hidden, replace(site, name=str))
+        self.image_token = tower.image_token
         self._dtype, self._device = site.dtype, site.device
 
     def refusal(self, shape: Sequence[int], grid: Grid) -> str:
         """Why pixels of this shape cannot be encoded, or nothing."""
-        if tuple(shape) == self._shape:
+        patch = self._patch
+        if len(shape) == 2:
+            frames, rows, columns = grid
+            wide = CHANNELS * patch.frames * patch.size**2
+            whole = not (rows % self.settings.merge or columns % self.settings.merge)
+            fits = whole and tuple(shape) == (frames * rows * columns, wide)
+            return "" if fits else f"patches of shape {list(shape)} are no grid {list(grid)}"
+        tile = (CHANNELS, patch.image, patch.image)
+        if tuple(shape[-3:]) == tile and len(shape) in (3, 4) and 0 not in shape:
             return ""
-        return f"an image of shape {list(self._shape)} was expected, not {list(shape)}"
+        return f"an image of shape {list(tile)} was expected, not {list(shape)}"
 
-    def num_tokens(self, grid: Grid) -> int:
+    def num_tokens(self, shape: Sequence[int], grid: Grid) -> int:
         """Number of embeddings of an image."""
-        return self._count - self._first
+        if self.newlines is not None:
+            return self.newlines.num_tokens(grid[1:])
+        return sum(self._num_states(size) for size in self._sizes(shape, grid))
 
     @property
     def progress(self) -> int:
@@ -54,17 +74,55 @@ class VisionTower(nn.Module):
 
     @torch.inference_mode()
     def encode_images(self, pixels: Sequence[Tensor], grids: Sequence[Grid]) -> list[Tensor]:
-        """float32 [3, image, image] each to [num_tokens, hidden] each, in the decoder's dtype."""
-        x = self._states(torch.stack(tuple(pixels)).to(self._device, self._dtype))
-        kept = x.view(len(pixels), self._count, -1)[:, self._first :]
-        projected: Tensor = self.projector(kept.flatten(0, 1))
-        return list(projected.view(len(pixels), self._count - self._first, -1))
+        """float32 images to [num_tokens, hidden] each, in the decoder's dtype; with `deepstack`
+        [num_tokens, hidden * (1 + its layers)]."""
+        shapes = [self._sizes(image.shape, grid) for image, grid in zip(pixels, grids, strict=True)]
+        patches = torch.cat([self._patches(image) for image in pixels])
+        out = self._embeddings(patches, [size for sizes in shapes for size in sizes])
+        counts = [sum(self._num_states(size) for size in sizes) for sizes in shapes]
+        parts = list(torch.split(out, counts))
+        if self.newlines is None:
+            return parts
+        return [
+            self.newlines(part, (grid[1], grid[2])) for part, grid in zip(parts, grids, strict=True)
+        ]
 
-    def _states(self, pixels: Tensor) -> Tensor:
-        """[R, 3, image, image] to [R * count, hidden]."""
-        x: Tensor = self.embedding(pixels)
+    def _embeddings(self, patches: Tensor, sizes: Sequence[Size]) -> Tensor:
+        """Patches of images of these sizes to embeddings."""
+        x = self.embedding(patches, sizes)
         if self.embedding_norm is not None:
             x = self.embedding_norm(x)
-        positions = torch.arange(self._count, device=x.device).repeat(len(pixels))
-        states: Tensor = self.stack(x, positions, [self._count] * len(pixels))
-        return states
+        final, kept = self.stack.run(x, sizes)
+        taps = self.settings.taps
+        if taps:
+            final = torch.cat([kept[layer] for layer in taps], dim=-1)
+        outputs = [self.projector(self._without_class_token(final, sizes))]
+        for (layer, _), steps in zip(self.settings.deepstack, self.deepstack, strict=True):
+            outputs.append(steps(kept[layer + 1]))
+        return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
+
+    def _without_class_token(self, x: Tensor, sizes: Sequence[Size]) -> Tensor:
+        if not (self._patch.class_token and self.settings.drops_class_token):
+            return x
+        counts = [rows * columns + 1 for rows, columns in sizes]
+        return torch.cat([part[1:] for part in torch.split(x, counts)])
+
+    def _patches(self, image: Tensor) -> Tensor:
+        """[patches, channels] of an image in the model's dtype."""
+        image = image.to(self._device, self._dtype)
+        if image.ndim == 2:
+            return image
+        tiles = image if image.ndim == 4 else image[None]
+        return patchify(tiles, self._patch.size, self.settings.merge).flatten(0, 1)
+
+    def _sizes(self, shape: Sequence[int], grid: Grid) -> list[Size]:
+        """Rows and columns of what attends to itself alone: each frame, or each tile."""
+        if len(shape) == 2:
+            return [(grid[1], grid[2])] * grid[0]
+        tiles = shape[0] if len(shape) == 4 else 1
+        return [(shape[-2] // self._patch.size, shape[-1] // self._patch.size)] * tiles
+
+    def _num_states(self, size: Size) -> int:
+        """Embeddings of a frame or tile before newlines."""
+        kept = self._patch.class_token and not self.settings.drops_class_token
+        return size[0] * size[1] // self.settings.merge**2 + kept

@@ -1,0 +1,70 @@
+"""LLaVA-NeXT and LLaVA-OneVision (arXiv:2408.03326): the whole image, and tiles of the offered
+resolution that fits it best."""
+
+from __future__ import annotations
+
+import math
+
+import msgspec
+import numpy as np
+from PIL import Image
+
+from baton_mm_preprocess.image.processor import Processor
+from baton_mm_preprocess.processors.processed_image import ProcessedImage
+from baton_mm_preprocess.processors.sizes import (
+    Size,
+    best_resolution,
+    inside,
+    pixels_of,
+    resized,
+    size_of,
+)
+from baton_mm_preprocess.processors.tiles import cut, padded
+
+
+class AnyResolution(msgspec.Struct, frozen=True, tag=True):
+    """Pixels [1 + tiles, 3, tile, tile], the whole image first; the grid is (1, height, width) of
+    the image as it was sent, which says what of the tiles is padding."""
+
+    steps: Processor
+    tile: int
+    offered: tuple[Size, ...]
+    resample: int
+    patches: int
+    """Patches along a side of a tile."""
+    most_tiles: int = 0
+    """Beyond so many tiles of embeddings their grid is made smaller; 0 for never."""
+
+    def __call__(self, image: Image.Image) -> ProcessedImage:
+        """Process an image in RGB."""
+        size = size_of(image)
+        frame = best_resolution(size, self.offered)
+        large = resized(image, inside(size, frame), self.resample)
+        small = resized(image, (self.tile, self.tile), self.resample)
+        cuts = cut(padded(pixels_of(large), frame), (self.tile, self.tile))
+        tiles = [self.steps(tile) for tile in (small, *map(Image.fromarray, cuts))]
+        return ProcessedImage(np.stack(tiles), (1, *size), self.num_tokens(size, frame))
+
+    def num_tokens(self, size: Size, frame: Size) -> int:
+        """Embeddings of the whole image, of the tiles without padding, and one per row of these."""
+        grid = frame[0] // self.tile * self.patches, frame[1] // self.tile * self.patches
+        rows, columns = shrunk(unpadded(size, grid), self.patches, self.most_tiles)
+        return self.patches**2 + rows * columns + rows
+
+
+def unpadded(size: Size, grid: Size) -> Size:
+    """Rows and columns of a grid of embeddings that are no padding."""
+    (height, width), (rows, columns) = size, grid
+    if width / height > columns / rows:
+        kept = int(round(height * (columns / width), 7))
+        return rows - (rows - kept) // 2 * 2, columns
+    kept = int(round(width * (rows / height), 7))
+    return rows, columns - (columns - kept) // 2 * 2
+
+
+def shrunk(grid: Size, patches: int, most_tiles: int) -> Size:
+    """The grid, smaller if it is more than so many tiles."""
+    if not most_tiles:
+        return grid
+    ratio = math.sqrt(grid[0] * grid[1] / (most_tiles * patches**2))
+    return grid if ratio <= 1.1 else (int(grid[0] // ratio), int(grid[1] // ratio))

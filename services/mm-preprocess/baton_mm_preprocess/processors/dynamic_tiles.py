@@ -1,0 +1,40 @@
+"""Tiles in a grid that suits the image, and the whole image (InternVL, arXiv:2404.16821)."""
+
+from __future__ import annotations
+
+import msgspec
+from PIL import Image
+
+from baton_mm_preprocess.processors.colors import Colors
+from baton_mm_preprocess.processors.processed_image import ProcessedImage
+from baton_mm_preprocess.processors.sizes import (
+    Size,
+    pixels_of,
+    resized,
+    size_of,
+    tile_grid,
+)
+from baton_mm_preprocess.processors.tiles import colored, cut
+
+
+class DynamicTiles(msgspec.Struct, frozen=True, tag=True):
+    """Pixels [tiles, 3, height, width], the whole image last if there are several; the grid counts
+    tiles without it."""
+
+    colors: Colors
+    tile: Size
+    resample: int
+    tokens_per_tile: int
+    least: int = 1
+    most: int = 12
+    whole: bool = True
+
+    def __call__(self, image: Image.Image) -> ProcessedImage:
+        """Process an image in RGB."""
+        rows, columns = tile_grid(size_of(image), self.tile, self.least, self.most)
+        size = rows * self.tile[0], columns * self.tile[1]
+        tiles = cut(pixels_of(resized(image, size, self.resample)), self.tile)
+        if self.whole and len(tiles) > 1:
+            tiles.append(pixels_of(resized(image, self.tile, self.resample)))
+        pixels = colored(tiles, self.colors)
+        return ProcessedImage(pixels, (1, rows, columns), len(pixels) * self.tokens_per_tile)

@@ -1,0 +1,89 @@
+"""Vision-language models: their image processor, image token and placeholder, by architecture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from baton.errors import ModelError
+from baton_mm_preprocess.processors import placeholders
+from baton_mm_preprocess.processors.placeholders import Encode, Placeholder
+from baton_mm_preprocess.processors.readers import Files
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """How a family takes images."""
+
+    kind: str
+    """Image processor if the files name none, a key of `readers.READERS`."""
+    token: int | str
+    """Token in whose place an embedding goes, if the config names none."""
+    placeholder: Placeholder = placeholders.plain
+    marker: str = ""
+    """Token by which the chat template says that there is an image; the image token if empty."""
+    whatever: bool = False
+    """Whether the image processor is of `kind` whatever the files say."""
+    lacking: str = ""
+    """Why images of the family cannot be served yet, as half a sentence."""
+
+    def image_token(self, files: Files, encode: Encode) -> int:
+        """Id of the image token. Raises `ModelError`."""
+        for name in ("image_token_id", "image_token_index"):
+            if isinstance(value := files.config.get(name), int):
+                return value
+        return self.token if isinstance(self.token, int) else single(self.token, encode)
+
+    def marker_token(self, files: Files, encode: Encode) -> int:
+        """Id of the marker. Raises `ModelError`."""
+        return single(self.marker, encode) if self.marker else self.image_token(files, encode)
+
+
+def single(text: str, encode: Encode) -> int:
+    """The id of a text that is one token. Raises `ModelError`."""
+    ids = encode(text)
+    if len(ids) != 1:
+        raise ModelError(f"its tokenizer has no token {text}")
+    return ids[0]
+
+
+_AXES = "its language model needs positions in three dimensions, which are not here yet"
+_BOTH_WAYS = "its image tokens see one another in both directions, which is not here yet"
+_QWEN = Family("Qwen2VLImageProcessor", "<|image_pad|>", lacking=_AXES)
+FAMILIES: dict[str, Family] = {
+    "LlavaForConditionalGeneration": Family("CLIPImageProcessor", 32_000, placeholders.llava),
+    "LlavaNextForConditionalGeneration": Family("LlavaNextImageProcessor", 32_000),
+    "LlavaOnevisionForConditionalGeneration": Family("LlavaOnevisionImageProcessor", "<image>"),
+    "Qwen2VLForConditionalGeneration": _QWEN,
+    "Qwen2_5_VLForConditionalGeneration": _QWEN,
+    "Qwen3VLForConditionalGeneration": _QWEN,
+    "Glm4vForConditionalGeneration": Family("Glm4vImageProcessor", "<|image|>", lacking=_AXES),
+    "Gemma3ForConditionalGeneration": Family(
+        "Gemma3ImageProcessor",
+        "<image_soft_token>",
+        placeholders.gemma3,
+        "<start_of_image>",
+        lacking=_BOTH_WAYS,
+    ),
+    "Idefics3ForConditionalGeneration": Family(
+        "Idefics3ImageProcessor", "<image>", placeholders.idefics3
+    ),
+    "SmolVLMForConditionalGeneration": Family(
+        "SmolVLMImageProcessor", "<image>", placeholders.idefics3
+    ),
+    "InternVLForConditionalGeneration": Family(
+        "GotOcr2ImageProcessor", "<IMG_CONTEXT>", placeholders.internvl
+    ),
+    "PixtralForConditionalGeneration": Family(
+        "PixtralImageProcessor", "[IMG]", placeholders.pixtral
+    ),
+    "Mistral3ForConditionalGeneration": Family(
+        "PixtralImageProcessor", "[IMG]", placeholders.pixtral
+    ),
+    "InternVLChatModel": Family(
+        "InternVLChat", "<IMG_CONTEXT>", placeholders.internvl, "<image>", whatever=True
+    ),
+    "AyaVisionForConditionalGeneration": Family(
+        "GotOcr2ImageProcessor", "<|IMG_PATCH|>", placeholders.aya, "<image>"
+    ),
+}
+"""By the name of the architecture in config.json."""

@@ -1,0 +1,38 @@
+"""Images of any size as a sequence of patches: Qwen2-VL (arXiv:2409.12191) and its kin."""
+
+from __future__ import annotations
+
+import msgspec
+from PIL import Image
+
+from baton_mm_preprocess.processors.colors import Colors
+from baton_mm_preprocess.processors.patches import patchify
+from baton_mm_preprocess.processors.processed_image import ProcessedImage
+from baton_mm_preprocess.processors.sizes import at_least, pixels_of, resized, size_of, smart
+
+
+class PatchSequence(msgspec.Struct, frozen=True, tag=True):
+    """Pixels [patches, 3 * frames * patch * patch], those that are merged side by side; the grid
+    counts patches."""
+
+    colors: Colors
+    resample: int
+    min_pixels: int
+    max_pixels: int
+    patch: int = 14
+    merge: int = 2
+    frames: int = 2
+    volume: bool = False
+    """Whether the limits count the pixels of all frames, and short sides are enlarged (GLM-4V)."""
+
+    def __call__(self, image: Image.Image) -> ProcessedImage:
+        """Process an image in RGB."""
+        factor = self.patch * self.merge
+        size, share = size_of(image), self.frames if self.volume else 1
+        if self.volume:
+            size = at_least(size, factor)
+        size = smart(size, factor, self.min_pixels / share, self.max_pixels / share)
+        pixels = self.colors(pixels_of(resized(image, size, self.resample)))
+        rows, columns = size[0] // self.patch, size[1] // self.patch
+        patches = patchify(pixels, self.patch, self.merge, self.frames)
+        return ProcessedImage(patches, (1, rows, columns), rows * columns // self.merge**2)

@@ -1,0 +1,97 @@
+"""What stands for an image in a prompt, as transformers' processors write it.
+
+Pieces are text, and numbers that count image tokens.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, TypeAlias
+
+from baton_mm_preprocess.processors.fitted_patches import FittedPatches
+from baton_mm_preprocess.processors.processed_image import Grid
+
+Piece: TypeAlias = str | int
+Placeholder: TypeAlias = Callable[[Any, Grid, int], Iterable[Piece]]
+"""A processor, and the grid and number of embeddings of the image that it made, to pieces."""
+Encode: TypeAlias = Callable[[str], list[int]]
+"""Text to token ids, without those that begin or end a prompt."""
+
+
+def token_ids(pieces: Iterable[Piece], image_token: int, encode: Encode) -> list[int]:
+    """The ids of pieces; texts that follow one another are encoded as one."""
+    ids, text = list[int](), ""
+    for piece in pieces:
+        if isinstance(piece, str):
+            text += piece
+            continue
+        ids += encode(text) if text else []
+        ids += [image_token] * piece
+        text = ""
+    return ids + (encode(text) if text else [])
+
+
+def plain(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
+    """Image tokens alone."""
+    return [num_tokens]
+
+
+def llava(processor: Any, grid: Grid, num_tokens: int) -> Iterable[Piece]:
+    """Image tokens alone, or rows of them for Pixtral's encoder."""
+    as_pixtral = isinstance(processor, FittedPatches)
+    return pixtral(processor, grid, num_tokens) if as_pixtral else [num_tokens]
+
+
+def gemma3(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
+    """Each tile between its marks; crops are announced."""
+    count = processor.tokens_per_tile
+    tiles = num_tokens // count
+    whole: list[Piece] = ["\n\n<start_of_image>", count, "<end_of_image>\n\n"]
+    if tiles == 1:
+        yield from whole
+        return
+    yield "Here is the original image "
+    yield from whole
+    yield " and here are some crops to help you see better "
+    for crop in range(tiles - 1):
+        yield from ([" "] if crop else [])
+        yield from whole
+
+
+def pixtral(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
+    """A token after every row, another one at the end."""
+    rows, columns = grid[1] // processor.merge, grid[2] // processor.merge
+    for row in range(rows):
+        yield columns
+        yield "[IMG_BREAK]" if row < rows - 1 else "[IMG_END]"
+
+
+def idefics3(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
+    """Tiles by row and column, then the whole image."""
+    _, rows, columns = grid
+    around, count = "<fake_token_around_image>", processor.tokens_per_tile
+    for row in range(rows):
+        for column in range(columns):
+            yield f"{around}<row_{row + 1}_col_{column + 1}>"
+            yield count
+        yield "\n"
+    yield f"\n{around}<global-img>" if rows else f"{around}<global-img>"
+    yield count
+    yield around
+
+
+def internvl(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
+    """Image tokens between their marks."""
+    return ["<img>", num_tokens, "</img>"]
+
+
+def aya(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
+    """Numbered tiles, then the whole image."""
+    count = processor.tokens_per_tile
+    yield "<|START_OF_IMG|>"
+    for tile in range(1, num_tokens // count):
+        yield f"TILE_{tile}"
+        yield count
+    yield "TILE_GLOBAL"
+    yield count
+    yield "<|END_OF_IMG|>"

@@ -1,0 +1,266 @@
+"""Processors from a checkpoint's files, by the name of the image processor in them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeAlias
+
+from baton.errors import ModelError
+from baton_mm_preprocess.image.processor import both, read_processor
+from baton_mm_preprocess.processors.any_resolution import AnyResolution
+from baton_mm_preprocess.processors.colors import CLIP, HALF, IMAGENET, read_colors
+from baton_mm_preprocess.processors.dynamic_tiles import DynamicTiles
+from baton_mm_preprocess.processors.fitted_patches import FittedPatches
+from baton_mm_preprocess.processors.fixed_size import FixedSize
+from baton_mm_preprocess.processors.image_splits import ImageSplits
+from baton_mm_preprocess.processors.pan_and_scan import PanAndScan
+from baton_mm_preprocess.processors.patch_sequence import PatchSequence
+
+Processor: TypeAlias = (
+    FixedSize
+    | PanAndScan
+    | PatchSequence
+    | FittedPatches
+    | AnyResolution
+    | ImageSplits
+    | DynamicTiles
+)
+
+
+@dataclass(frozen=True)
+class Files:
+    """What a checkpoint says of its images."""
+
+    config: Mapping[str, Any]
+    """config.json."""
+    image: Mapping[str, Any]
+    """The image processor's part of preprocessor_config.json or processor_config.json."""
+    processor: Mapping[str, Any] = field(default_factory=dict)
+    """processor_config.json, which may be missing."""
+
+    @property
+    def vision(self) -> Mapping[str, Any]:
+        """The encoder's part of config.json."""
+        found: Mapping[str, Any] = self.config.get("vision_config") or {}
+        return found
+
+    def number(self, name: str, default: int) -> int:
+        """A field of processor_config.json, or else of config.json."""
+        value = self.processor.get(name, self.config.get(name))
+        return default if value is None else int(value)
+
+
+Reader: TypeAlias = Callable[[Files, dict[str, Any]], Processor]
+
+_CUBIC, _LINEAR, _LANCZOS = 3, 2, 1
+
+
+def fixed_size(files: Files, fields: dict[str, Any]) -> Processor:
+    """LLaVA and PaliGemma: as many embeddings as patches, with CLIP's class token if it is kept."""
+    steps = read_processor(files.image, files.image.get("image_processor_type", ""))
+    vision = files.vision
+    patch, side = vision.get("patch_size", 32), vision.get("image_size", 224)
+    whole = vision.get("model_type", "clip_vision_model") == "clip_vision_model"
+    kept = files.config.get("vision_feature_select_strategy", "default") == "full"
+    if steps.shape != (side, side):
+        raise ModelError(
+            f"its image processor makes images of {steps.shape or 'any size'}, and its config "
+            f"wants {(side, side)}"
+        )
+    return FixedSize(steps, (side // patch) ** 2 + (1 if whole and kept else 0))
+
+
+def any_resolution(files: Files, fields: dict[str, Any]) -> Processor:
+    """LLaVA-NeXT (CLIP) and LLaVA-OneVision (SigLIP)."""
+    size = fields["size"]
+    tile = size.get("shortest_edge") or size["height"]
+    square = "shortest_edge" not in size
+    steps = read_processor(
+        {**fields, "do_pad": False, "image_processor_type": None},
+        "SiglipImageProcessor" if square else "CLIPImageProcessor",
+    )
+    aspect = files.config.get("vision_aspect_ratio") or files.processor.get("vision_aspect_ratio")
+    most = "anyres_max_9" if square and aspect is None else aspect or ""
+    return AnyResolution(
+        steps=steps,
+        tile=tile,
+        offered=tuple((tall, wide) for tall, wide in fields["image_grid_pinpoints"]),
+        resample=fields["resample"],
+        patches=tile // files.vision["patch_size"],
+        most_tiles=int(most.removeprefix("anyres_max_") or 0) if "max" in most else 0,
+    )
+
+
+def pan_and_scan(files: Files, fields: dict[str, Any]) -> Processor:
+    """Gemma 3."""
+    crops = {
+        "most": "pan_and_scan_max_num_crops",
+        "least_edge": "pan_and_scan_min_crop_size",
+        "least_aspect": "pan_and_scan_min_ratio_to_activate",
+    }
+    given = {own: fields[name] for own, name in crops.items() if fields.get(name) is not None}
+    return PanAndScan(
+        read_colors(fields),
+        both(fields["size"]),
+        fields["resample"],
+        files.number("image_seq_length", files.number("mm_tokens_per_image", 256)),
+        **given if fields.get("do_pan_and_scan") else {},
+    )
+
+
+def patch_sequence(files: Files, fields: dict[str, Any]) -> Processor:
+    """Qwen2-VL and its kin: limits are the areas `size` names, or the older `min_pixels`."""
+    size = fields["size"]
+    return PatchSequence(
+        read_colors(fields),
+        fields["resample"],
+        min_pixels=fields.get("min_pixels") or size["shortest_edge"],
+        max_pixels=fields.get("max_pixels") or size["longest_edge"],
+        patch=fields["patch_size"],
+        merge=fields["merge_size"],
+        frames=fields["temporal_patch_size"],
+        volume=fields.get("volume", False),
+    )
+
+
+def fitted_patches(files: Files, fields: dict[str, Any]) -> Processor:
+    """Pixtral, and Mistral 3 that merges patches."""
+    size, patch = fields["size"], fields["patch_size"]
+    patch = patch["height"] if isinstance(patch, Mapping) else patch
+    merge = files.config.get("spatial_merge_size") or files.processor.get("spatial_merge_size") or 1
+    own = files.processor.get("patch_size") or files.vision.get("patch_size") or patch
+    longest = size.get("longest_edge") or size["height"]
+    if patch not in (own, own * merge):
+        raise ModelError(
+            f"its image processor cuts patches of {patch} pixels and its encoder {own}"
+        )
+    return FittedPatches(read_colors(fields), fields["resample"], longest, own, merge)
+
+
+def image_splits(files: Files, fields: dict[str, Any]) -> Processor:
+    """Idefics3 and SmolVLM."""
+    tile = fields["max_image_size"]["longest_edge"]
+    side = tile // files.vision.get("patch_size", 32)
+    tokens = side**2 // files.config.get("scale_factor", 2) ** 2
+    return ImageSplits(
+        read_colors(fields),
+        fields["size"]["longest_edge"],
+        tile,
+        fields["resample"],
+        files.processor.get("image_seq_len") or tokens,
+        fields["do_image_splitting"],
+    )
+
+
+def dynamic_tiles(files: Files, fields: dict[str, Any]) -> Processor:
+    """InternVL and Aya Vision, whose processors ask for tiles even where the file does not."""
+    return DynamicTiles(
+        read_colors(fields),
+        both(fields["size"]),
+        fields["resample"],
+        files.number("image_seq_length", 256),
+        fields["min_patches"],
+        fields["max_patches"] if fields.get("crop_to_patches", True) else 1,
+    )
+
+
+def internvl_chat(files: Files, fields: dict[str, Any]) -> Processor:
+    """InternVL's own code, whose settings are in config.json."""
+    config, side = files.config, files.config.get("force_image_size") or files.vision["image_size"]
+    patches = int(side // files.vision["patch_size"] * config.get("downsample_ratio", 0.5))
+    most = config.get("max_dynamic_patch", 12) if config.get("dynamic_image_size", True) else 1
+    return DynamicTiles(
+        read_colors(IMAGENET),
+        (side, side),
+        _CUBIC,
+        patches**2,
+        config.get("min_dynamic_patch", 1),
+        most,
+        whole=config.get("use_thumbnail", True),
+    )
+
+
+_PINPOINTS = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]
+_NEXT = {
+    "size": {"shortest_edge": 224},
+    "crop_size": {"height": 224, "width": 224},
+    "do_center_crop": True,
+    "resample": _CUBIC,
+    "image_grid_pinpoints": _PINPOINTS,
+    **CLIP,
+}
+_SIDES = range(384, 2305, 384)
+_ONEVISION = {
+    "size": {"height": 384, "width": 384},
+    "do_center_crop": False,
+    "resample": _CUBIC,
+    "image_grid_pinpoints": [[tall, wide] for tall in _SIDES for wide in _SIDES],
+    **CLIP,
+}
+_SEQUENCE = {
+    "resample": _CUBIC,
+    "size": {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280},
+    "patch_size": 14,
+    "merge_size": 2,
+    "temporal_patch_size": 2,
+    **CLIP,
+}
+_TILES = {
+    "size": {"height": 384, "width": 384},
+    "resample": _CUBIC,
+    "min_patches": 1,
+    "max_patches": 12,
+    **CLIP,
+}
+_SPLITS = {
+    "size": {"longest_edge": 4 * 364},
+    "max_image_size": {"longest_edge": 364},
+    "resample": _LANCZOS,
+    "do_image_splitting": True,
+    **HALF,
+}
+READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
+    "CLIPImageProcessor": (fixed_size, {}),
+    "SiglipImageProcessor": (fixed_size, {}),
+    "LlavaNextImageProcessor": (any_resolution, _NEXT),
+    "LlavaOnevisionImageProcessor": (any_resolution, _ONEVISION),
+    "Qwen2VLImageProcessor": (patch_sequence, _SEQUENCE),
+    "Glm4vImageProcessor": (
+        patch_sequence,
+        _SEQUENCE
+        | {"size": {"shortest_edge": 112 * 112, "longest_edge": 28 * 28 * 15_000}, "volume": True},
+    ),
+    "PixtralImageProcessor": (
+        fitted_patches,
+        {"size": {"longest_edge": 1024}, "patch_size": 16, "resample": _CUBIC, **CLIP},
+    ),
+    "Gemma3ImageProcessor": (
+        pan_and_scan,
+        {"size": {"height": 224, "width": 224}, "resample": _LINEAR, **HALF},
+    ),
+    "Idefics3ImageProcessor": (image_splits, _SPLITS),
+    "SmolVLMImageProcessor": (image_splits, _SPLITS),
+    "GotOcr2ImageProcessor": (dynamic_tiles, _TILES),
+    "InternVLChat": (internvl_chat, {}),
+}
+"""How the settings of an image processor are read, and the defaults of transformers for them."""
+
+
+def processor_of(files: Files, kind: str, *, whatever: bool = False) -> Processor:
+    """The processor that a checkpoint describes, of `kind` if its files name none, or `whatever`
+    they say.
+
+    Raises:
+        ModelError: it is not supported, or a field makes no sense.
+    """
+    said = None if whatever else files.image.get("image_processor_type")
+    named = str(said or kind).removesuffix("Fast")
+    if named not in READERS:
+        raise ModelError(f"its image processor {named} is not supported, only {', '.join(READERS)}")
+    reader, defaults = READERS[named]
+    fields = defaults | {key: value for key, value in files.image.items() if value is not None}
+    try:
+        return reader(files, fields)
+    except (TypeError, ValueError, KeyError, AttributeError) as error:
+        raise ModelError(f"its image processor has a field that makes no sense: {error}") from error

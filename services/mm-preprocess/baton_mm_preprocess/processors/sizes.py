@@ -1,0 +1,138 @@
+"""The size that an image gets, by the rules of families. Sizes are (height, width)."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from functools import lru_cache
+from typing import TypeAlias
+
+import numpy as np
+import numpy.typing as npt
+from PIL import Image
+
+Size: TypeAlias = tuple[int, int]
+"""Height and width."""
+
+
+def resized(image: Image.Image, size: Size, resample: int) -> Image.Image:
+    """The image at this size, with a filter of Pillow."""
+    return image.resize(size[::-1], Image.Resampling(resample))
+
+
+def size_of(image: Image.Image) -> Size:
+    """Height and width of an image."""
+    return image.height, image.width
+
+
+def pixels_of(image: Image.Image) -> npt.NDArray[np.uint8]:
+    """uint8 [height, width, 3]."""
+    return np.asarray(image)
+
+
+def smart(size: Size, factor: int, min_pixels: float, max_pixels: float) -> Size:
+    """Qwen2-VL (arXiv:2409.12191): multiples of `factor` with about the image's aspect ratio and a
+    product within the limits."""
+    height, width = size
+    tall, wide = round(height / factor) * factor, round(width / factor) * factor
+    if tall * wide > max_pixels:
+        beta = math.sqrt(height * width / max_pixels)
+        down = (math.floor(side / beta / factor) * factor for side in size)
+        tall, wide = (max(factor, side) for side in down)
+    elif tall * wide < min_pixels:
+        beta = math.sqrt(min_pixels / (height * width))
+        tall, wide = (math.ceil(side * beta / factor) * factor for side in size)
+    return tall, wide
+
+
+def at_least(size: Size, edge: int) -> Size:
+    """Larger with the same aspect ratio, so that no side is shorter than `edge`."""
+    scale = max(edge / side for side in size)
+    return size if scale <= 1 else (int(size[0] * scale), int(size[1] * scale))
+
+
+def fitted(size: Size, longest: int, patch: int) -> Size:
+    """Pixtral (arXiv:2410.07073): at most `longest` pixels a side, rounded up to whole patches."""
+    ratio = max(size) / longest
+    if ratio > 1:
+        size = math.floor(size[0] / ratio), math.floor(size[1] / ratio)
+    height, width = (((side - 1) // patch + 1) * patch for side in size)
+    return height, width
+
+
+def inside(size: Size, frame: Size) -> Size:
+    """The largest size with this aspect ratio that `frame` holds."""
+    (height, width), (tall, wide) = size, frame
+    if wide / width < tall / height:
+        return min(math.ceil(height * (wide / width)), tall), wide
+    return tall, min(math.ceil(width * (tall / height)), wide)
+
+
+def best_resolution(size: Size, offered: Iterable[Size]) -> Size:
+    """LLaVA-NeXT: the resolution that keeps most of the image, and of these the smallest."""
+
+    def worth(frame: Size) -> tuple[int, int]:
+        scale = min(frame[1] / size[1], frame[0] / size[0])
+        kept = int(size[1] * scale) * int(size[0] * scale)
+        kept = min(kept, size[0] * size[1])
+        return kept, kept - frame[0] * frame[1]
+
+    return max(offered, key=worth)
+
+
+@lru_cache(maxsize=16)
+def tile_grids(least: int, most: int) -> tuple[Size, ...]:
+    """Columns and rows of every arrangement of `least` to `most` tiles, few tiles first."""
+    grids = [
+        (columns, rows)
+        for columns in range(1, most + 1)
+        for rows in range(1, most + 1)
+        if least <= columns * rows <= most
+    ]
+    return tuple(sorted(grids, key=lambda grid: grid[0] * grid[1]))
+
+
+def tile_grid(size: Size, tile: Size, least: int, most: int) -> Size:
+    """InternVL (arXiv:2404.16821): rows and columns with the closest aspect ratio; of equal ones
+    more tiles, as long as the image fills half of them."""
+    aspect, area = size[1] / size[0], size[0] * size[1]
+    best, nearest = (1, 1), math.inf
+    for columns, rows in tile_grids(least, most):
+        apart = abs(aspect - columns / rows)
+        fills = area > 0.5 * tile[0] * tile[1] * columns * rows
+        if apart < nearest or (apart == nearest and fills):
+            best, nearest = (rows, columns), apart
+    return best
+
+
+def longest_edge(size: Size, edge: int) -> Size:
+    """Idefics3 (arXiv:2408.12637): the longer side becomes `edge`, the other one even."""
+    height, width = size
+    aspect = width / height
+    if width >= height:
+        height, width = int(edge / aspect), edge
+        return max(height + height % 2, 1), width
+    height, width = edge, int(edge * aspect)
+    return height, max(width + width % 2, 1)
+
+
+def at_most(size: Size, edge: int) -> Size:
+    """Smaller with the same aspect ratio, so that no side is longer than `edge`."""
+    height, width = size
+    aspect = width / height
+    if width >= height and width > edge:
+        height, width = int(edge / aspect), edge
+    elif height > width and height > edge:
+        height, width = edge, int(edge * aspect)
+    return max(height, 1), max(width, 1)
+
+
+def whole_tiles(size: Size, tile: int) -> Size:
+    """Idefics3: both sides multiples of `tile`, the longer one first."""
+    height, width = size
+    aspect = width / height
+    if width >= height:
+        width = math.ceil(width / tile) * tile
+        return math.ceil(int(width / aspect) / tile) * tile, width
+    height = math.ceil(height / tile) * tile
+    return height, math.ceil(int(height * aspect) / tile) * tile

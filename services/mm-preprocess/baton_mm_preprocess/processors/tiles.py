@@ -1,0 +1,36 @@
+"""Cutting an image into tiles, and padding it to whole ones."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+import numpy.typing as npt
+
+from baton_mm_preprocess.processors.colors import Colors
+from baton_mm_preprocess.processors.sizes import Size
+
+Pixels = npt.NDArray[np.uint8]
+"""[height, width, 3]."""
+
+
+def cut(pixels: Pixels, tile: Size) -> list[Pixels]:
+    """Tiles of this size, row by row."""
+    (height, width), (tall, wide) = pixels.shape[:2], tile
+    return [
+        pixels[top : top + tall, left : left + wide]
+        for top in range(0, height, tall)
+        for left in range(0, width, wide)
+    ]
+
+
+def padded(pixels: Pixels, size: Size) -> Pixels:
+    """In the middle of a black image of this size."""
+    missing = [whole - have for whole, have in zip(size, pixels.shape, strict=False)]
+    around = [(some // 2, some - some // 2) for some in missing]
+    return np.pad(pixels, [*around, (0, 0)])
+
+
+def colored(tiles: Sequence[Pixels], colors: Colors) -> npt.NDArray[np.float32]:
+    """float32 [tiles, 3, height, width]."""
+    return np.stack([colors(tile) for tile in tiles])

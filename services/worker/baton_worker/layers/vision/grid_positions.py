@@ -1,0 +1,80 @@
+"""Learned positions of a square grid for images of any size."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from baton_worker.layers.vision.grid import Size, coordinates
+
+Positions = Callable[[Tensor, Size, int], Tensor]
+"""A table [side * side, C], rows and columns of an image and the merge size, to [patches, C]."""
+
+
+def exact(table: Tensor, size: Size, merge: int) -> Tensor:
+    """The image has the size of the grid, or less of it from the top left."""
+    rows, columns = coordinates(size, merge).to(table.device)
+    return F.embedding(rows * _side(table) + columns, table)
+
+
+def buckets(table: Tensor, size: Size, merge: int) -> Tensor:
+    """The position at the same share of a side (NaViT, arXiv:2307.06304; Idefics2)."""
+    side = _side(table)
+    bounds = torch.arange(1 / side, 1.0, 1 / side)
+    rows, columns = (
+        torch.bucketize((axis * (1.0 / count)).clamp(max=1 - 1e-6), bounds, right=True)
+        for axis, count in zip(coordinates(size, merge).float(), size, strict=True)
+    )
+    return F.embedding((rows * side + columns).to(table.device), table)
+
+
+def interpolation(mode: str, *, corners: bool, antialias: bool = False) -> Positions:
+    """Resized as an image. With `corners` the outermost positions keep their places."""
+
+    def positions(table: Tensor, size: Size, merge: int) -> Tensor:
+        side = _side(table)
+        if size == (side, side):
+            return exact(table, size, merge)
+        grid = table.float().view(1, side, side, -1).permute(0, 3, 1, 2)
+        resized = F.interpolate(grid, size, mode=mode, align_corners=corners, antialias=antialias)
+        rows, columns = coordinates(size, merge).to(table.device)
+        return resized[0, :, rows, columns].T.to(table.dtype)
+
+    return positions
+
+
+def sampled(table: Tensor, size: Size, merge: int) -> Tensor:
+    """Bicubic at the middle of each patch (GLM-4.1V, arXiv:2507.01006)."""
+    side = _side(table)
+    grid = table.float().view(1, side, side, -1).permute(0, 3, 1, 2)
+    rows, columns = coordinates(size, merge).to(table.device).float()
+    places = torch.stack((_centered(columns, size[1]), _centered(rows, size[0])), dim=-1)
+    found = F.grid_sample(
+        grid, places[None, :, None], mode="bicubic", padding_mode="border", align_corners=False
+    )
+    return found[0, :, :, 0].T.to(table.dtype)
+
+
+def _centered(axis: Tensor, count: int) -> Tensor:
+    """Middles of cells, from -1 to 1."""
+    return (axis + 0.5) / count * 2 - 1
+
+
+def _side(table: Tensor) -> int:
+    return math.isqrt(len(table))
+
+
+KINDS: dict[str, Positions] = {
+    "exact": exact,
+    "buckets": buckets,
+    "sampled": sampled,
+    "bilinear": interpolation("bilinear", corners=False),
+    "bilinear_corners": interpolation("bilinear", corners=True),
+    "bilinear_antialias": interpolation("bilinear", corners=False, antialias=True),
+    "bicubic": interpolation("bicubic", corners=False),
+}
+"""By `spec.Patches.positions`."""

@@ -1,0 +1,99 @@
+"""Patch embedding of images of any size: see `spec.Patches`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from baton.errors import ModelError
+from baton_worker import spec
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.embedding import Learned, Table
+from baton_worker.layers.linear import Linear
+from baton_worker.layers.norm import norm
+from baton_worker.layers.patch_embedding import CHANNELS
+from baton_worker.layers.vision.grid import Size
+from baton_worker.layers.vision.grid_positions import KINDS, Positions
+
+
+class PatchEmbedding(nn.Module):
+    """Projected patches with a leading class token and added position embeddings."""
+
+    def __init__(self, settings: spec.Patches, hidden: int, merge: int, site: BuildContext) -> None:
+        super().__init__()
+        self.settings, self._merge = settings, merge
+        self.project = _Projection(settings, hidden, site)
+        self.class_token = self.positions = self.norm = None
+        if settings.norm is not None:
+            self.norm = norm(settings.norm, hidden, "patch_norm", site)
+        if settings.class_token:
+            shape = (1, 1, hidden) if settings.batched else (hidden,)
+            self.class_token = Learned(shape, "class_token", site)
+        if settings.positions != "none":
+            self._place = _kind(settings.positions)
+            self.positions = _table(settings, hidden, site)
+
+    def forward(self, patches: Tensor, sizes: Sequence[Size]) -> Tensor:
+        """[T, C * frames * patch * patch] of images of these sizes, image after image, to [T (+ R),
+        hidden]; the class token of each image is before its patches."""
+        x: Tensor = self.project(patches)
+        if self.norm is not None:
+            x = self.norm(x)
+        if self.positions is not None:
+            x = x + torch.cat([self._positions(size) for size in sizes])
+        if self.class_token is None:
+            return x
+        first = self.class_token().view(1, -1)
+        if self.positions is not None:
+            first = first + _rows(self.positions)[self.settings.class_row]
+        parts = torch.split(x, [rows * columns for rows, columns in sizes])
+        return torch.cat([part for image in parts for part in (first, image)])
+
+    def _positions(self, size: Size) -> Tensor:
+        """[patches, hidden]; the first row of the table is the class token's."""
+        assert self.positions is not None
+        table = _rows(self.positions)
+        if self.class_token is not None:
+            table = table[:-1] if self.settings.class_row else table[1:]
+        return self._place(table, size, self._merge)
+
+
+def _kind(name: str) -> Positions:
+    if name not in KINDS:
+        raise ModelError(f"Positions '{name}' of patches are unknown. Known: {', '.join(KINDS)}.")
+    return KINDS[name]
+
+
+def _table(settings: spec.Patches, hidden: int, site: BuildContext) -> Table | Learned:
+    if settings.batched:
+        return Learned((1, settings.count, hidden), "positions", site)
+    return Table(settings.count, hidden, "positions", site)
+
+
+def _rows(table: Table | Learned) -> Tensor:
+    """[positions, hidden]."""
+    if isinstance(table, Learned):
+        rows: Tensor = table()[0]
+        return rows
+    assert table.weight is not None
+    return table.weight
+
+
+class _Projection(Linear):
+    """A convolution with disjoint windows, run as a matrix product."""
+
+    def __init__(self, settings: spec.Patches, hidden: int, site: BuildContext) -> None:
+        window: tuple[int, ...] = (CHANNELS, settings.size, settings.size)
+        if settings.frames > 1:
+            window = (CHANNELS, settings.frames, settings.size, settings.size)
+        self._window = (math.prod(window),) if settings.flat else window
+        pixels = CHANNELS * settings.frames * settings.size**2
+        super().__init__(pixels, {"patches": hidden}, site, bias=settings.bias)
+
+    def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
+        """The weight in convolution shape, and the bias if there is one."""
+        for name, rows in super().weight_targets():
+            yield name, rows.view(-1, *self._window) if rows.ndim == 2 else rows

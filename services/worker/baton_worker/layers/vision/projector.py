@@ -1,0 +1,115 @@
+"""Steps from the states of patches to embeddings: see `spec.Step`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from baton_worker import spec
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.embedding import Table
+from baton_worker.layers.linear import Linear
+from baton_worker.layers.mlp import Glu, activation
+from baton_worker.layers.norm import norm
+from baton_worker.layers.pooler_head import Dense
+
+
+class Merge(nn.Module):
+    """See `spec.Merge`; the patches that are merged follow one another."""
+
+    def __init__(self, settings: spec.Merge, site: BuildContext) -> None:
+        super().__init__()
+        self._settings = settings
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[T, C] to [T / size^2, C * size^2], or C of the mean."""
+        cells = x.view(-1, self._settings.size**2, x.shape[-1])
+        if self._settings.how == "mean":
+            return cells.mean(dim=1)
+        return (cells.transpose(1, 2) if self._settings.how == "channels" else cells).flatten(1)
+
+
+class Convolution(Linear):
+    """See `spec.Convolution`; the patches of a window follow one another."""
+
+    def __init__(self, settings: spec.Convolution, site: BuildContext) -> None:
+        self._window = (settings.inputs, settings.size, settings.size)
+        inputs, here = math.prod(self._window), replace(site, name=str)
+        super().__init__(inputs, {settings.name: settings.outputs}, here, bias=True)
+
+    def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
+        """The weight in convolution shape, and the bias."""
+        for name, rows in super().weight_targets():
+            yield name, rows.view(-1, *self._window) if rows.ndim == 2 else rows
+
+    def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """[T, inputs] to [T / size^2, outputs]."""
+        cells = x.view(-1, self._window[1] ** 2, x.shape[-1])
+        return super().forward(cells.transpose(1, 2).flatten(1), residual)
+
+
+class Activated(nn.Module):
+    """See `spec.Activated`."""
+
+    def __init__(self, settings: spec.Activated, site: BuildContext) -> None:
+        super().__init__()
+        self._gated, self._activation = settings.gated, activation(settings.activation)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[T, C] to [T, C], or C / 2 if gated."""
+        if not self._gated:
+            return self._activation(x)
+        left, right = x.chunk(2, dim=-1)
+        return self._activation(right) * left
+
+
+class GatedDense(nn.Module):
+    """See `spec.GatedDense`."""
+
+    def __init__(self, settings: spec.GatedDense, site: BuildContext) -> None:
+        super().__init__()
+        names = dict(zip(("gate", "up", "down"), settings.names, strict=True))
+        here = replace(site, name=names.__getitem__)
+        self.glu = Glu(spec.Glu(settings.intermediate, settings.activation), settings.width, here)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[T, C] to [T, C]."""
+        out: Tensor = self.glu(x, None)
+        return out
+
+
+class Codebook(nn.Module):
+    """See `spec.Codebook`."""
+
+    def __init__(self, settings: spec.Codebook, site: BuildContext) -> None:
+        super().__init__()
+        self._used = settings.size - settings.reserved
+        self.table = Table(settings.size, settings.width, settings.name, replace(site, name=str))
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[T, size - reserved] to [T, width]."""
+        shares = torch.softmax(x, dim=-1, dtype=torch.float32).to(x.dtype)
+        assert self.table.weight is not None
+        return shares @ self.table.weight[: self._used]
+
+
+STEPS: dict[type, Callable[[Any, BuildContext], nn.Module]] = {
+    spec.Merge: Merge,
+    spec.Convolution: Convolution,
+    spec.Normed: lambda s, site: norm(s.norm, s.width, s.name, replace(site, name=str)),
+    spec.Activated: Activated,
+    spec.Dense: Dense,
+    spec.GatedDense: GatedDense,
+    spec.Codebook: Codebook,
+}
+"""Layer of each step."""
+
+
+def projector(steps: Sequence[spec.Step], site: BuildContext) -> nn.Sequential:
+    """The steps one after the other: [T, C] to [T / merge^2, hidden]."""
+    return nn.Sequential(*(STEPS[type(step)](step, site) for step in steps))

@@ -1,0 +1,131 @@
+"""Common parts of language models that see: the text model of a config, and its tower."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
+
+from baton_worker.models.families.common import DECLARED, Config
+from baton_worker.spec import Decoder, Dense, Step, VisionTower
+
+_PARTS = (
+    *("vision_tower", "vision_model", "multi_modal_projector", "connector", "image_newline"),
+    *("language_model", "text_model"),
+)
+RENAMES = (
+    (rf"^model\.({'|'.join(_PARTS)})", r"\1"),
+    (r"^language_model\.(model|lm_head)\.", r"\1."),
+    (r"^(language_model|text_model)\.", "model."),
+    (r"^(vision_tower|vision_model)\.vision_model\.", r"\1."),
+)
+"""What transformers has called the parts at one time or another."""
+
+TEXTS = {
+    "cohere2": "Cohere2ForCausalLM",
+    "gemma3_text": "Gemma3ForCausalLM",
+    "glm4": "Glm4ForCausalLM",
+    "gpt_oss": "GptOssForCausalLM",
+    "llama": "LlamaForCausalLM",
+    "llama4_text": "Llama4ForCausalLM",
+    "mistral": "MistralForCausalLM",
+    "phi3": "Phi3ForCausalLM",
+    "qwen2": "Qwen2ForCausalLM",
+    "qwen3": "Qwen3ForCausalLM",
+    "qwen3_moe": "Qwen3MoeForCausalLM",
+}
+"""Architecture of a text model, by its model type."""
+_SEVEN_B: dict[str, Any] = {
+    "vocab_size": 32_000,
+    "hidden_size": 4096,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 32,
+    "rms_norm_eps": 1e-6,
+}
+DEFAULTS: dict[str, dict[str, Any]] = {
+    "llama": _SEVEN_B
+    | {"intermediate_size": 11_008, "num_key_value_heads": 32, "max_position_embeddings": 2048},
+    "mistral": _SEVEN_B
+    | {"intermediate_size": 14_336, "num_key_value_heads": 8}
+    | {"max_position_embeddings": 4096 * 32},
+    "qwen2": _SEVEN_B
+    | {"vocab_size": 151_936, "intermediate_size": 22_016, "num_key_value_heads": 32}
+    | {"max_position_embeddings": 32_768},
+    "gemma3_text": {
+        "vocab_size": 262_208,
+        "hidden_size": 2304,
+        "intermediate_size": 9216,
+        "num_hidden_layers": 26,
+        "num_attention_heads": 8,
+        "num_key_value_heads": 4,
+        "head_dim": 256,
+        "max_position_embeddings": 131_072,
+        "rms_norm_eps": 1e-6,
+    },
+}
+"""Defaults of transformers, which published configs leave out."""
+
+
+def text_config(c: Config, kind: str = "llama", *, tied: bool = False) -> Config:
+    """The part of a config for its text model; `kind` and `tied` are the architecture's defaults.
+
+    Older configs say in one part that embeddings are tied, newer ones in the other.
+
+    Raises:
+        AttributeError: no family has that model type.
+    """
+    part = getattr(c, "text_config", None) or SimpleNamespace()
+    kind = getattr(part, "model_type", kind)
+    if kind not in TEXTS:
+        raise AttributeError(f"text_config.model_type {kind} is not one of {', '.join(TEXTS)}")
+    both = [getattr(some, "tie_word_embeddings", None) for some in (c, part)]
+    said = [some for some in both if some is not None]
+    fields = DEFAULTS.get(kind, {}) | {"served_length": getattr(c, "served_length", None)}
+    changes = {"model_type": kind, "tie_word_embeddings": any(said) if said else tied}
+    return SimpleNamespace(**fields | vars(part) | changes)
+
+
+def text_model(c: Config, kind: str = "llama", *, tied: bool = False) -> Decoder:
+    """The text model of a config, see `text_config`."""
+    text = text_config(c, kind, tied=tied)
+    module, _, name = DECLARED[TEXTS[text.model_type]].partition(":")
+    found: Decoder = getattr(importlib.import_module(module), name)(text)
+    return found
+
+
+def seeing(
+    decoder: Decoder,
+    tower: VisionTower,
+    renames: Sequence[tuple[str, str]] = RENAMES,
+    unused: Sequence[str] = (),
+) -> Decoder:
+    """A text model with a tower; `unused` are prefixes of tensors of the tower that may stay
+    unread."""
+    tensors = replace(
+        decoder.tensors,
+        renames=(*renames, *decoder.tensors.renames),
+        unused=(*decoder.tensors.unused, *unused),
+    )
+    return replace(decoder, tensors=tensors, tower=tower)
+
+
+def two_layers(
+    c: Config, inputs: int, hidden: int, prefix: str = "multi_modal_projector", bias: bool = True
+) -> tuple[Step, ...]:
+    """LLaVA's projector: a hidden layer as wide as the text model."""
+    act = getattr(c, "projector_hidden_act", "gelu")
+    return (
+        Dense(f"{prefix}.linear_1", inputs, hidden, bias=bias, activation=act),
+        Dense(f"{prefix}.linear_2", hidden, hidden, bias=bias),
+    )
+
+
+def image_token(c: Config, default: int) -> int:
+    """The token in whose place an embedding goes, under its new or its old name."""
+    for name in ("image_token_id", "image_token_index"):
+        value = getattr(c, name, None)
+        if value is not None:
+            return int(value)
+    return default

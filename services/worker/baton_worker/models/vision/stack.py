@@ -1,0 +1,78 @@
+"""The layers of a vision tower over packed images of any size."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from baton_worker import spec
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.vision.grid import Size, coordinates, windows
+from baton_worker.models.encoder import Stack, blocks_of
+
+
+class VisionStack(Stack):
+    """Every patch sees the patches of its own image, or of its window: see `spec.VisionTower`."""
+
+    def __init__(self, tower: spec.VisionTower, site: BuildContext) -> None:
+        super().__init__(tower.stack, blocks_of(tower.stack, site), site)
+        self._tower, self._class_token = tower, tower.stack.patches.class_token
+        self._wanted = {*tower.taps, *(layer + 1 for layer, _ in tower.deepstack)}
+
+    def run(self, x: Tensor, sizes: Sequence[Size]) -> tuple[Tensor, dict[int, Tensor]]:
+        """Run packed images.
+
+        Args:
+            x: [T, hidden], the patches of images of these `sizes` in the order of
+                `layers.vision.grid`, behind the class token of each image if there is one.
+
+        Returns:
+            The final states, and the states after the layers that the tower takes, [T, hidden].
+        """
+        positions, counts = self._positions(sizes, x.device), self._counts(sizes)
+        order, local, none = None, counts, torch.empty(0)
+        if self._tower.window:
+            order, local = self._windows(sizes, x.device)
+            x, positions = self._moved(x, order), self._moved(positions.T, order).T
+        kept = {0: x} if 0 in self._wanted else {}
+        full = self.context(positions, counts, x.device)
+        near = self.context(positions, local, x.device) if self._tower.window else full
+        for layer, block in enumerate(self.blocks):
+            x = block(x, full if layer in self._tower.full_layers else near, none)
+            self.progress += 1
+            if layer + 1 in self._wanted:
+                kept[layer + 1] = x
+        final = x if self.norm is None else self.norm(x)
+        if order is None:
+            return final, kept
+        back = order.argsort()
+        return self._moved(final, back), {at: self._moved(s, back) for at, s in kept.items()}
+
+    def _counts(self, sizes: Sequence[Size]) -> list[int]:
+        return [rows * columns + self._class_token for rows, columns in sizes]
+
+    def _positions(self, sizes: Sequence[Size], device: torch.device) -> Tensor:
+        """int64 [2, T]: row and column of each patch; zero for class tokens, beside which patches
+        count from 1."""
+        first = int(self._class_token)
+        none, merge = torch.zeros((2, first), dtype=torch.int64), self._tower.merge
+        parts = [part for size in sizes for part in (none, coordinates(size, merge) + first)]
+        return torch.cat(parts, dim=1).to(device)
+
+    def _windows(self, sizes: Sequence[Size], device: torch.device) -> tuple[Tensor, list[int]]:
+        """The order of all merged patches, and the patches of each window."""
+        merge, first = self._tower.merge, 0
+        orders, counts = list[Tensor](), list[int]()
+        for size in sizes:
+            order, own = windows(size, merge, self._tower.window)
+            orders.append(order + first)
+            counts += own
+            first += len(order)
+        return torch.cat(orders).to(device), counts
+
+    def _moved(self, x: Tensor, order: Tensor) -> Tensor:
+        """[T, C] with its merged patches in another order."""
+        cells = x.reshape(-1, self._tower.merge**2, x.shape[-1])
+        return cells.index_select(0, order).flatten(0, 1)

@@ -1,0 +1,199 @@
+"""Processors and placeholders of families, number for number as transformers makes them."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pytest
+import transformers
+
+from baton.errors import ModelError
+from baton_mm_preprocess.processors.families import FAMILIES
+from baton_mm_preprocess.processors.patches import patchify
+from baton_mm_preprocess.processors.readers import Files, processor_of
+from tests.support.tiny_dual_encoders import PROCESSORS, picture
+
+SIZES = [(64, 48), (17, 90), (301, 200), (31, 29), (700, 130)]
+CLIP = {"vision_config": {"model_type": "clip_vision_model", "image_size": 30, "patch_size": 6}}
+SIGLIP = {"vision_config": {"model_type": "siglip_vision_model", "image_size": 30, "patch_size": 6}}
+_SQUARE = {"height": 30, "width": 30}
+_NEXT = {
+    "size": {"shortest_edge": 30},
+    "crop_size": _SQUARE,
+    "image_grid_pinpoints": [[30, 60], [60, 30], [60, 60], [90, 30], [30, 90]],
+}
+_OFFERED = [[30 * tall, 30 * wide] for tall in range(1, 5) for wide in range(1, 5)]
+_LLAVA = {"patch_size": 6, "num_additional_image_tokens": 1}
+_PADS = {"image_token": "<image>", "vision_feature_select_strategy": "default"}
+ROWS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
+    ("LlavaForConditionalGeneration", CLIP, PROCESSORS["CLIPModel"], _LLAVA | _PADS),
+    (
+        "LlavaForConditionalGeneration",
+        SIGLIP | {"vision_feature_select_strategy": "full"},
+        PROCESSORS["SiglipModel"],
+        {"patch_size": 6, "num_additional_image_tokens": 0, "image_token": "<image>"}
+        | {"vision_feature_select_strategy": "full"},
+    ),
+    ("LlavaNextForConditionalGeneration", CLIP, _NEXT, _LLAVA | _PADS),
+    (
+        "LlavaOnevisionForConditionalGeneration",
+        SIGLIP | {"vision_aspect_ratio": "anyres_max_4"},
+        {"size": _SQUARE, "image_grid_pinpoints": _OFFERED},
+        {"num_image_tokens": 25, "vision_aspect_ratio": "anyres_max_4", "image_token": "<image>"}
+        | {"vision_feature_select_strategy": "full"},
+    ),
+    ("Qwen2VLForConditionalGeneration", {}, {"min_pixels": 28 * 28, "max_pixels": 40_000}, {}),
+    ("Qwen2_5_VLForConditionalGeneration", {}, {}, {}),
+    (
+        "Qwen3VLForConditionalGeneration",
+        {},
+        {"size": {"shortest_edge": 4096, "longest_edge": 65_536}, "patch_size": 16}
+        | {"image_mean": [0.5] * 3, "image_std": [0.5] * 3},
+        {},
+    ),
+    ("Glm4vForConditionalGeneration", {}, {}, {}),
+    (
+        "Gemma3ForConditionalGeneration",
+        {},
+        {"size": _SQUARE, "do_pan_and_scan": True, "pan_and_scan_min_crop_size": 40}
+        | {"pan_and_scan_max_num_crops": 4, "pan_and_scan_min_ratio_to_activate": 1.2},
+        {},
+    ),
+    ("Gemma3ForConditionalGeneration", {}, {"size": _SQUARE}, {}),
+    (
+        "Idefics3ForConditionalGeneration",
+        {"vision_config": {"patch_size": 13}},
+        {"size": {"longest_edge": 104}, "max_image_size": {"longest_edge": 52}},
+        {"image_seq_len": 4},
+    ),
+    (
+        "SmolVLMForConditionalGeneration",
+        {"vision_config": {"patch_size": 13}},
+        {"size": {"longest_edge": 104}, "max_image_size": {"longest_edge": 52}},
+        {"image_seq_len": 4},
+    ),
+    ("InternVLForConditionalGeneration", {}, {"size": _SQUARE}, {"image_seq_length": 3}),
+    (
+        "PixtralForConditionalGeneration",
+        {"vision_config": {"patch_size": 16}},
+        {"size": {"longest_edge": 128}},
+        {"patch_size": 16, "spatial_merge_size": 1},
+    ),
+    (
+        "Mistral3ForConditionalGeneration",
+        {"vision_config": {"patch_size": 14}, "spatial_merge_size": 2},
+        {"size": {"longest_edge": 128}, "patch_size": 28},
+        {"patch_size": 14, "spatial_merge_size": 2},
+    ),
+    (
+        "AyaVisionForConditionalGeneration",
+        {},
+        {"size": _SQUARE},
+        {"image_seq_length": 9, "img_size": 12, "patch_size": 4},
+    ),
+]
+"""Architecture, config.json, preprocessor_config.json and processor_config.json."""
+_CLASSES = {
+    "Qwen2_5_VLForConditionalGeneration": "Qwen2_5_VLProcessor",
+    "InternVLForConditionalGeneration": "InternVLProcessor",
+}
+_TOKENS = {
+    "Qwen": {"image_token": "<|image_pad|>"},
+    "Glm4v": {"image_token": "<|image|>"},
+    "Idefics3": {"image_token": "<image>", "fake_image_token": "<fake_token_around_image>"}
+    | {"global_image_tag": "<global-img>"},
+    "SmolVLM": {"image_token": "<image>", "fake_image_token": "<fake_token_around_image>"}
+    | {"global_image_token": "<global-img>"},
+    "InternVL": {"image_token": "<IMG_CONTEXT>"}
+    | {"start_image_token": "<img>", "end_image_token": "</img>"},
+    "AyaVision": {"image_token": "<|IMG_PATCH|>", "img_patch_token": "<|IMG_PATCH|>"}
+    | {"start_of_img_token": "<|START_OF_IMG|>", "end_of_img_token": "<|END_OF_IMG|>"}
+    | {"tile_token": "TILE", "tile_global_token": "TILE_GLOBAL"},
+    "Gemma3": {"image_token": "<image_soft_token>"}
+    | {
+        "full_image_sequence": "\n\n<start_of_image>"
+        + "<image_soft_token>" * 256
+        + "<end_of_image>\n\n"
+    },
+}
+
+
+def written(architecture: str, made: Any, config: dict[str, Any], processor: dict[str, Any]) -> Any:
+    """What the processor of transformers puts in a prompt, and its image token."""
+    stem = architecture.removesuffix("ForConditionalGeneration")
+    if stem in ("Pixtral", "Mistral3"):  # Its processor cannot be imported without torchvision.
+        patch = processor["patch_size"] * processor["spatial_merge_size"]
+        rows, columns = (int(side) // patch for side in made.features["image_sizes"][0])
+        return "[IMG_BREAK]".join(["[IMG]" * columns] * rows) + "[IMG_END]", "[IMG]"
+    cls = getattr(transformers, _CLASSES.get(architecture, f"{stem}Processor"))
+    own = cls.__new__(cls)
+    tokens = next((t for name, t in _TOKENS.items() if stem.startswith(name)), {})
+    for name, value in (tokens | processor | {"image_processor": made.processor}).items():
+        setattr(own, name, value)
+    return own.replace_image_token(made.features, 0), own.image_token
+
+
+def reference(kind: str, settings: dict[str, Any], image: Any) -> Any:
+    extra = {"crop_to_patches": True} if kind.startswith("GotOcr2") else {}
+    if kind.startswith(("Idefics3", "SmolVLM")):
+        extra = {"return_row_col_info": True}
+    settings = {k: v for k, v in settings.items() if k != "image_processor_type"}
+    processor = getattr(transformers, f"{kind}Pil")(**settings, **extra)
+    return SimpleNamespace(processor=processor, features=processor(image, return_tensors="np"))
+
+
+def compared(pixels: npt.NDArray[np.float32], expected: Any, processor: Any) -> bool:
+    """Whether pixels are equal, in the layout that the tower takes."""
+    expected = np.asarray(expected)
+    if expected.ndim == 5:
+        expected = expected[0]
+    if type(processor).__name__ == "FittedPatches":
+        expected = patchify(expected[0], processor.patch, processor.merge)
+    return np.array_equal(pixels, expected.reshape(pixels.shape))
+
+
+@pytest.mark.row("F02.05", "F02.06", "F02.09")
+def test_pixels_and_placeholders_equal_those_of_transformers() -> None:
+    for architecture, config, image, extra in ROWS:
+        family = FAMILIES[architecture]
+        processor = processor_of(Files(config, image, extra), family.kind)
+        kind = str(image.get("image_processor_type", family.kind))
+        for size in SIZES:
+            made = reference(kind, image, picture(*size))
+            found = processor(picture(*size))
+            where = f"{architecture} {size}"
+            assert found.pixels.dtype == np.float32, where
+            assert compared(found.pixels, made.features["pixel_values"], processor), where
+            text, token = written(architecture, made, config, extra)
+            pieces = family.placeholder(processor, found.grid, found.num_tokens)
+            assert "".join(p if isinstance(p, str) else token * p for p in pieces) == text, where
+            assert text.count(token) == found.num_tokens, where
+            if "image_grid_thw" in made.features:
+                assert found.grid == tuple(made.features["image_grid_thw"][0])
+
+
+def test_tokens_of_families() -> None:
+    spell = {"<IMG_CONTEXT>": [7], "<image>": [8]}.get
+    chat = FAMILIES["InternVLChatModel"]
+    assert chat.image_token(Files({}, {}), lambda text: spell(text, [])) == 7
+    assert chat.marker_token(Files({}, {}), lambda text: spell(text, [])) == 8
+    files = Files({"image_token_id": 3}, {})
+    other = FAMILIES["InternVLForConditionalGeneration"]
+    assert other.image_token(files, lambda text: []) == other.marker_token(files, lambda text: [])
+    with pytest.raises(ModelError, match="no token <IMG_CONTEXT>"):
+        other.image_token(Files({}, {}), lambda text: [1, 2])
+
+
+def test_internvl_chat_has_its_settings_in_its_config() -> None:
+    config = {"vision_config": {"image_size": 28, "patch_size": 7}, "max_dynamic_patch": 4}
+    family = FAMILIES["InternVLChatModel"]
+    files = Files(config, {"image_processor_type": "CLIPFeatureExtractor", "size": 28})
+    image = processor_of(files, family.kind, whatever=family.whatever)(picture(90, 30))
+    mean = {"image_mean": [0.485, 0.456, 0.406], "image_std": [0.229, 0.224, 0.225]}
+    settings = {"size": {"height": 28, "width": 28}, "max_patches": 4} | mean
+    made = reference("GotOcr2ImageProcessor", settings, picture(90, 30))
+    assert np.array_equal(image.pixels, made.features["pixel_values"])
+    assert (image.grid, image.num_tokens) == ((1, 1, 3), 4 * 4)

@@ -1,0 +1,54 @@
+"""Sizes that images get."""
+
+from __future__ import annotations
+
+import pytest
+
+from baton_mm_preprocess.processors.sizes import (
+    at_least,
+    at_most,
+    best_resolution,
+    fitted,
+    inside,
+    longest_edge,
+    smart,
+    tile_grid,
+    tile_grids,
+    whole_tiles,
+)
+
+
+@pytest.mark.parametrize(
+    ("found", "expected"),
+    [
+        (smart((100, 200), 28, 3136, 1_003_520), (112, 196)),
+        (smart((10, 2000), 28, 784, 100_000), (28, 420)),
+        (smart((10, 10), 28, 3136, 1_003_520), (56, 56)),
+        (smart((4000, 3000), 28, 3136, 1_003_520), (1148, 840)),
+        (at_least((10, 40), 28), (28, 112)),
+        (at_least((30, 40), 28), (30, 40)),
+        (fitted((100, 50), 64, 16), (64, 32)),
+        (fitted((33, 17), 64, 16), (48, 32)),
+        (inside((100, 50), (60, 60)), (60, 30)),
+        (inside((50, 100), (60, 60)), (30, 60)),
+        (best_resolution((100, 50), [(30, 60), (60, 30), (60, 60)]), (60, 30)),
+        (best_resolution((10, 10), [(60, 60), (30, 30), (60, 30)]), (30, 30)),
+        (longest_edge((100, 50), 30), (30, 16)),
+        (longest_edge((50, 101), 30), (14, 30)),
+        (at_most((100, 50), 30), (30, 15)),
+        (at_most((20, 10), 30), (20, 10)),
+        (at_most((1, 1000), 30), (1, 30)),
+        (whole_tiles((10, 31), 30), (30, 60)),
+        (whole_tiles((31, 10), 30), (60, 30)),
+        (tile_grid((100, 200), (30, 30), 1, 4), (1, 2)),
+        (tile_grid((100, 100), (30, 30), 1, 4), (2, 2)),
+        (tile_grid((20, 20), (30, 30), 1, 4), (1, 1)),
+    ],
+)
+def test_sizes(found: tuple[int, int], expected: tuple[int, int]) -> None:
+    assert found == expected
+
+
+def test_grids_of_tiles_begin_with_few() -> None:
+    assert tile_grids(1, 2) == ((1, 1), (1, 2), (2, 1))
+    assert all(2 <= columns * rows <= 3 for columns, rows in tile_grids(2, 3))

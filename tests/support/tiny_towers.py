@@ -1,0 +1,242 @@
+"""Tiny random vision-language models: built, never downloaded.
+
+transformers and torch are imported inside the functions, so that importing this file costs nothing.
+"""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+_SIZES: dict[str, Any] = {
+    "hidden_size": 48,
+    "intermediate_size": 40,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+}
+_TEXT = _SIZES | {"vocab_size": 320, "max_position_embeddings": 256, "head_dim": 12}
+_CLIP = {
+    "model_type": "clip_vision_model",
+    **_SIZES,
+    "num_hidden_layers": 4,
+    "hidden_size": 32,
+    "image_size": 30,
+    "patch_size": 6,
+}
+_SIGLIP = _CLIP | {"model_type": "siglip_vision_model", "patch_size": 5, "vision_use_head": False}
+_INTERN = _CLIP | {
+    "model_type": "internvl_vision",
+    "image_size": [24, 24],
+    "patch_size": [6, 6],
+    "attention_bias": True,
+}
+_PIXTRAL = _CLIP | {"model_type": "pixtral", "image_size": 64, "patch_size": 4, "head_dim": 8}
+_LLAMA = {"text_config": {"model_type": "llama", **_TEXT}, "image_token_index": 319}
+_MISTRAL = {"text_config": {"model_type": "mistral", **_TEXT}, "image_token_index": 319}
+_QWEN2 = {"text_config": {"model_type": "qwen2", **_TEXT}, "image_token_index": 319}
+_MROPE = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 2, 2]}
+_QWEN = {"text_config": {**_TEXT, "rope_parameters": _MROPE}, "image_token_id": 319}
+_OFFERED = [[30, 60], [60, 30], [60, 60], [90, 30], [30, 90]]
+TOWERS: dict[str, tuple[str, dict[str, Any]]] = {
+    "llava-clip": ("Llava", _LLAMA | {"vision_config": _CLIP}),
+    "llava-siglip": (
+        "Llava",
+        _LLAMA
+        | {"vision_config": _SIGLIP, "vision_feature_layer": [1, -2]}
+        | {"vision_feature_select_strategy": "full", "multimodal_projector_bias": False},
+    ),
+    "pixtral": (
+        "Llava",
+        _MISTRAL
+        | {"vision_config": _PIXTRAL, "vision_feature_layer": -1}
+        | {"vision_feature_select_strategy": "full"},
+    ),
+    "mistral3": ("Mistral3", _MISTRAL | {"vision_config": _PIXTRAL, "spatial_merge_size": 2}),
+    "llava-next": (
+        "LlavaNext",
+        _LLAMA | {"vision_config": _CLIP, "image_grid_pinpoints": _OFFERED},
+    ),
+    "llava-onevision": (
+        "LlavaOnevision",
+        _QWEN2
+        | {"vision_config": _SIGLIP, "image_grid_pinpoints": _OFFERED}
+        | {"vision_aspect_ratio": "anyres_max_1"},
+    ),
+    "gemma3": (
+        "Gemma3",
+        {
+            "text_config": _TEXT,
+            "vision_config": _SIGLIP,
+            "mm_tokens_per_image": 9,
+            "image_token_index": 319,
+        },
+    ),
+    "idefics3": (
+        "Idefics3",
+        {"text_config": {"model_type": "llama", **_TEXT}, "image_token_id": 319}
+        | {"vision_config": _SIGLIP | {"model_type": "idefics3_vision"}, "scale_factor": 3},
+    ),
+    "smolvlm": (
+        "SmolVLM",
+        {"text_config": {"model_type": "llama", **_TEXT}, "image_token_id": 319}
+        | {"vision_config": _SIGLIP | {"model_type": "smolvlm_vision"}, "scale_factor": 2},
+    ),
+    "internvl": (
+        "InternVL",
+        _QWEN2
+        | {"vision_config": _INTERN, "downsample_ratio": 0.5, "image_token_id": 319}
+        | {"tie_word_embeddings": False},
+    ),
+    "internvl-6b": (
+        "InternVL",
+        _QWEN2
+        | {"vision_config": _INTERN | {"use_qk_norm": True, "norm_type": "rms_norm"}}
+        | {"image_token_id": 319},
+    ),
+    "cohere2-vision": (
+        "Cohere2Vision",
+        {"text_config": _TEXT | {"model_type": "cohere2"}, "vision_config": _SIGLIP}
+        | {"alignment_intermediate_size": 72, "downsample_factor": 2, "image_token_id": 319},
+    ),
+    "aya-vision": (
+        "AyaVision",
+        {"text_config": _TEXT | {"model_type": "cohere2"}, "vision_config": _SIGLIP}
+        | {"downsample_factor": 3, "image_token_index": 319},
+    ),
+    "llama4": (
+        "Llama4",
+        {
+            "text_config": _TEXT | {"num_local_experts": 2, "intermediate_size_mlp": 40},
+            "vision_config": _CLIP
+            | {"model_type": "llama4_vision_model", "image_size": 24, "intermediate_size": 128}
+            | {"vision_output_dim": 36, "projector_input_dim": 36, "projector_output_dim": 36},
+            "image_token_index": 319,
+            "tie_word_embeddings": False,
+        },
+    ),
+    "qwen2-vl": (
+        "Qwen2VL",
+        _QWEN
+        | {
+            "vision_config": {"depth": 2, "embed_dim": 32, "hidden_size": 48, "num_heads": 4}
+            | {"mlp_ratio": 2, "patch_size": 4}
+        },
+    ),
+    "qwen2.5-vl": (
+        "Qwen2_5_VL",
+        _QWEN
+        | {
+            "vision_config": {"depth": 4, "hidden_size": 32, "out_hidden_size": 48, "num_heads": 4}
+            | {"intermediate_size": 40, "patch_size": 4, "window_size": 16}
+            | {"fullatt_block_indexes": [1, 3]}
+        },
+    ),
+    "glm4v": (
+        "Glm4v",
+        {
+            "text_config": _TEXT | {"rope_parameters": _MROPE | {"partial_rotary_factor": 1.0}},
+            "vision_config": {"depth": 2, "hidden_size": 32, "out_hidden_size": 48, "num_heads": 4}
+            | {"intermediate_size": 40, "patch_size": 4, "image_size": 24},
+            "image_token_id": 319,
+        },
+    ),
+    "qwen3-vl": (
+        "Qwen3VL",
+        _QWEN
+        | {
+            "vision_config": {"depth": 4, "hidden_size": 32, "out_hidden_size": 48, "num_heads": 4}
+            | {"intermediate_size": 40, "patch_size": 4, "num_position_embeddings": 36}
+            | {"deepstack_visual_indexes": [0, 2]}
+        },
+    ),
+}
+"""Class of transformers without "ForConditionalGeneration", and its config."""
+
+
+SPELLINGS = {"PixtralForConditionalGeneration": "pixtral", "InternVLChatModel": "internvl-chat"}
+"""Architectures that transformers does not have, and the tower that has their shape."""
+OTHERS = {"Llava", "Qwen2VL", "Qwen2_5_VL", "Qwen3VL"}
+"""Classes whose texts are tested as those of other models are, see `tests.support.tiny_models`."""
+ARCHITECTURES = {
+    f"{stem}ForConditionalGeneration": name
+    for name, (stem, _) in reversed(TOWERS.items())
+    if stem not in OTHERS
+} | SPELLINGS
+"""Tower of each architecture whose text model is one that other tests cover."""
+
+
+def tiny_config(name: str) -> Any:
+    """A config of transformers."""
+    import transformers
+
+    stem, fields = TOWERS["internvl" if name == "internvl-chat" else name]
+    config = getattr(transformers, f"{stem}Config")(**fields)
+    config.architectures = [f"{stem}ForConditionalGeneration"]
+    return config
+
+
+def tiny_tower(name: str, folder: Path) -> Any:
+    """The model of transformers, saved to the folder; every weight is random."""
+    import torch
+    import transformers
+
+    config = tiny_config(name)
+    torch.manual_seed(0)
+    model = getattr(transformers, config.architectures[0])(config).eval()
+    with torch.no_grad():
+        for parameter in model.parameters():
+            shift = 1.0 if parameter.ndim == 1 and bool((parameter == 1).all()) else 0.0
+            parameter.normal_(shift, 0.15)
+    model.save_pretrained(folder)
+    return model
+
+
+_CHAT = (
+    (r"^model\.", ""),
+    (r"^vision_tower\.embeddings\.cls_token$", "vision_model.embeddings.class_embedding"),
+    (
+        r"^vision_tower\.embeddings\.position_embeddings$",
+        "vision_model.embeddings.position_embedding",
+    ),
+    (
+        r"^vision_tower\.embeddings\.patch_embeddings\.projection\.",
+        "vision_model.embeddings.patch_embedding.",
+    ),
+    (r"^vision_tower\.encoder\.layer\.", "vision_model.encoder.layers."),
+    (r"\.attention\.projection_layer\.", ".attn.proj."),
+    (r"\.layernorm_before\.", ".norm1."),
+    (r"\.layernorm_after\.", ".norm2."),
+    (r"\.lambda_([12])$", r".ls\1"),
+    (r"^multi_modal_projector\.layer_norm\.", "mlp1.0."),
+    (r"^multi_modal_projector\.linear_1\.", "mlp1.1."),
+    (r"^multi_modal_projector\.linear_2\.", "mlp1.3."),
+    (r"^lm_head\.", "language_model.lm_head."),
+    (r"^language_model\.(?!model\.|lm_head\.)", "language_model.model."),
+)
+"""Names of transformers' InternVL to those of OpenGVLab."""
+
+
+def internvl_chat(folder: Path) -> Any:
+    """InternVL as OpenGVLab saves it; returns the model of transformers."""
+    import json
+    import re
+
+    import torch
+    from safetensors.torch import load_file, save_file
+
+    model, tensors = tiny_tower("internvl", folder), dict[str, Any]()
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        for pattern, to in _CHAT:
+            name = re.sub(pattern, to, name)
+        tensors[name] = tensor
+    for name in [name for name in tensors if ".attention.q_proj." in name]:
+        parts = [tensors.pop(name.replace("q_proj", f"{part}_proj")) for part in "qkv"]
+        tensors[name.replace("attention.q_proj", "attn.qkv")] = torch.cat(parts)
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"architectures": ["InternVLChatModel"], "llm_config": config.pop("text_config")}
+    del config["image_token_id"], config["image_token_index"]
+    config["vision_config"] |= {"image_size": 24, "patch_size": 6, "qkv_bias": True}
+    (folder / "config.json").write_text(json.dumps(config))
+    return model
