@@ -88,6 +88,11 @@ TOWERS: dict[str, tuple[str, dict[str, Any]]] = {
         | {"vision_config": _INTERN, "downsample_ratio": 0.5, "image_token_id": 319}
         | {"tie_word_embeddings": False},
     ),
+    "lighton-ocr": (
+        "LightOnOcr",
+        {"text_config": {"model_type": "qwen3", **_TEXT}, "vision_config": _PIXTRAL}
+        | {"spatial_merge_size": 2, "image_token_id": 319},
+    ),
     "internvl-6b": (
         "InternVL",
         _QWEN2
@@ -154,7 +159,14 @@ TOWERS: dict[str, tuple[str, dict[str, Any]]] = {
 """Class of transformers without "ForConditionalGeneration", and its config."""
 
 
-SPELLINGS = {"PixtralForConditionalGeneration": "pixtral", "InternVLChatModel": "internvl-chat"}
+SPELLINGS = {
+    "PixtralForConditionalGeneration": "pixtral",
+    "InternS1ForConditionalGeneration": "internvl",
+    "InternVLChatModel": "internvl-chat",
+    "SkyworkR1VChatModel": "internvl-chat",
+    "LightOnOCRForConditionalGeneration": "lighton-ocr",
+    "OpenCUAForConditionalGeneration": "opencua",
+}
 """Architectures that transformers does not have, and the tower that has their shape."""
 OTHERS = {"Llava", "Qwen2VL", "Qwen2_5_VL", "Qwen3VL"}
 """Classes whose texts are tested as those of other models are, see `tests.support.tiny_models`."""
@@ -170,7 +182,7 @@ def tiny_config(name: str) -> Any:
     """A config of transformers."""
     import transformers
 
-    stem, fields = TOWERS["internvl" if name == "internvl-chat" else name]
+    stem, fields = TOWERS[{"internvl-chat": "internvl", "opencua": "qwen2.5-vl"}.get(name, name)]
     config = getattr(transformers, f"{stem}Config")(**fields)
     config.architectures = [f"{stem}ForConditionalGeneration"]
     return config
@@ -238,5 +250,30 @@ def internvl_chat(folder: Path) -> Any:
     config |= {"architectures": ["InternVLChatModel"], "llm_config": config.pop("text_config")}
     del config["image_token_id"], config["image_token_index"]
     config["vision_config"] |= {"image_size": 24, "patch_size": 6, "qkv_bias": True}
+    (folder / "config.json").write_text(json.dumps(config))
+    return model
+
+
+def opencua(folder: Path) -> Any:
+    """Qwen2.5-VL as OpenCUA saves it, beside Qwen2; returns the model of transformers."""
+    import json
+    import re
+
+    from safetensors.torch import load_file, save_file
+
+    model, names = tiny_tower("qwen2.5-vl", folder), ((r"^(model\.)?visual\.", "vision_tower."),)
+    names += ((r"^model\.(language_model\.)?", "language_model.model."),)
+    names += ((r"^lm_head\.", "language_model.lm_head."),)
+    tensors = dict[str, Any]()
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        for pattern, to in names:
+            name = re.sub(pattern, to, name)
+        tensors[name] = tensor
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+    config = json.loads((folder / "config.json").read_text())
+    config["architectures"] = ["OpenCUAForConditionalGeneration"]
+    config["media_placeholder_token_id"] = config.pop("image_token_id")
+    config["text_config"] |= {"model_type": "qwen2", "rope_parameters": {"rope_type": "default"}}
+    config["text_config"]["rope_parameters"]["rope_theta"] = 10_000.0
     (folder / "config.json").write_text(json.dumps(config))
     return model

@@ -10,6 +10,7 @@ from baton_mm_preprocess.processors.sizes import (
     best_resolution,
     fitted,
     inside,
+    least_upscaled_grid,
     longest_edge,
     smart,
     tile_grid,
@@ -43,6 +44,9 @@ from baton_mm_preprocess.processors.sizes import (
         (tile_grid((100, 200), (30, 30), 1, 4), (1, 2)),
         (tile_grid((100, 100), (30, 30), 1, 4), (2, 2)),
         (tile_grid((20, 20), (30, 30), 1, 4), (1, 1)),
+        (least_upscaled_grid((30, 50), (30, 30), 4), (1, 2)),
+        (least_upscaled_grid((20, 20), (30, 30), 4), (1, 1)),
+        (least_upscaled_grid((500, 100), (30, 30), 4), (4, 1)),
     ],
 )
 def test_sizes(found: tuple[int, int], expected: tuple[int, int]) -> None:

@@ -9,6 +9,7 @@ from baton_mm_preprocess.processors.colors import Colors
 from baton_mm_preprocess.processors.processed_image import ProcessedImage
 from baton_mm_preprocess.processors.sizes import (
     Size,
+    least_upscaled_grid,
     pixels_of,
     resized,
     size_of,
@@ -28,13 +29,22 @@ class DynamicTiles(msgspec.Struct, frozen=True, tag=True):
     least: int = 1
     most: int = 12
     whole: bool = True
+    least_upscaled: bool = False
+    """Whether the grid is the one that enlarges the image least, in the place of the closest aspect
+    ratio (Command A Vision)."""
 
     def __call__(self, image: Image.Image) -> ProcessedImage:
         """Process an image in RGB."""
-        rows, columns = tile_grid(size_of(image), self.tile, self.least, self.most)
+        rows, columns = self.grid(size_of(image))
         size = rows * self.tile[0], columns * self.tile[1]
         tiles = cut(pixels_of(resized(image, size, self.resample)), self.tile)
         if self.whole and len(tiles) > 1:
             tiles.append(pixels_of(resized(image, self.tile, self.resample)))
         pixels = colored(tiles, self.colors)
         return ProcessedImage(pixels, (1, rows, columns), len(pixels) * self.tokens_per_tile)
+
+    def grid(self, size: Size) -> Size:
+        """Rows and columns of tiles."""
+        if self.least_upscaled:
+            return least_upscaled_grid(size, self.tile, self.most)
+        return tile_grid(size, self.tile, self.least, self.most)

@@ -23,12 +23,14 @@ class Family:
     """Token by which the chat template says that there is an image; the image token if empty."""
     whatever: bool = False
     """Whether the image processor is of `kind` whatever the files say."""
+    names: tuple[str, ...] = ("image_token_id", "image_token_index")
+    """Fields of the config that may name the image token."""
     lacking: str = ""
     """Why images of the family cannot be served yet, as half a sentence."""
 
     def image_token(self, files: Files, encode: Encode) -> int:
         """Id of the image token. Raises `ModelError`."""
-        for name in ("image_token_id", "image_token_index"):
+        for name in self.names:
             if isinstance(value := files.config.get(name), int):
                 return value
         return self.token if isinstance(self.token, int) else single(self.token, encode)
@@ -49,6 +51,9 @@ def single(text: str, encode: Encode) -> int:
 _AXES = "its language model needs positions in three dimensions, which are not here yet"
 _BOTH_WAYS = "its image tokens see one another in both directions, which is not here yet"
 _QWEN = Family("Qwen2VLImageProcessor", "<|image_pad|>", lacking=_AXES)
+_INTERNVL = Family("GotOcr2ImageProcessor", "<IMG_CONTEXT>", placeholders.internvl)
+_CHAT = Family("InternVLChat", "<IMG_CONTEXT>", placeholders.internvl, "<image>", whatever=True)
+_LIGHTON = Family("PixtralImageProcessor", "<|image_pad|>")
 FAMILIES: dict[str, Family] = {
     "LlavaForConditionalGeneration": Family("CLIPImageProcessor", 32_000, placeholders.llava),
     "LlavaNextForConditionalGeneration": Family("LlavaNextImageProcessor", 32_000),
@@ -70,17 +75,23 @@ FAMILIES: dict[str, Family] = {
     "SmolVLMForConditionalGeneration": Family(
         "SmolVLMImageProcessor", "<image>", placeholders.idefics3
     ),
-    "InternVLForConditionalGeneration": Family(
-        "GotOcr2ImageProcessor", "<IMG_CONTEXT>", placeholders.internvl
-    ),
+    "InternVLForConditionalGeneration": _INTERNVL,
     "PixtralForConditionalGeneration": Family(
         "PixtralImageProcessor", "[IMG]", placeholders.pixtral
     ),
     "Mistral3ForConditionalGeneration": Family(
         "PixtralImageProcessor", "[IMG]", placeholders.pixtral
     ),
-    "InternVLChatModel": Family(
-        "InternVLChat", "<IMG_CONTEXT>", placeholders.internvl, "<image>", whatever=True
+    "InternS1ForConditionalGeneration": _INTERNVL,
+    "InternVLChatModel": _CHAT,
+    "SkyworkR1VChatModel": _CHAT,
+    "Cohere2VisionForConditionalGeneration": Family(
+        "Cohere2VisionImageProcessor", "<|IMG_PATCH|>", placeholders.cohere2
+    ),
+    "LightOnOCRForConditionalGeneration": _LIGHTON,
+    "LightOnOcrForConditionalGeneration": _LIGHTON,
+    "OpenCUAForConditionalGeneration": Family(
+        "Qwen2VLImageProcessor", "<|media_placeholder|>", names=("media_placeholder_token_id",)
     ),
     "AyaVisionForConditionalGeneration": Family(
         "GotOcr2ImageProcessor", "<|IMG_PATCH|>", placeholders.aya, "<image>"

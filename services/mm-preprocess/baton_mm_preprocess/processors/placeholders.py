@@ -85,6 +85,16 @@ def internvl(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
     return ["<img>", num_tokens, "</img>"]
 
 
+def cohere2(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
+    """A mark after every tile."""
+    count = processor.tokens_per_tile
+    yield "<|START_OF_IMG|>"
+    for _ in range(num_tokens // count):
+        yield count
+        yield "<|IMG_LINE_BREAK|>"
+    yield "<|END_OF_IMG|>"
+
+
 def aya(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
     """Numbered tiles, then the whole image."""
     count = processor.tokens_per_tile

@@ -58,7 +58,7 @@ _CUBIC, _LINEAR, _LANCZOS = 3, 2, 1
 
 def fixed_size(files: Files, fields: dict[str, Any]) -> Processor:
     """LLaVA and PaliGemma: as many embeddings as patches, with CLIP's class token if it is kept."""
-    steps = read_processor(files.image, files.image.get("image_processor_type", ""))
+    steps = read_processor(files.image, fields["image_processor_type"])
     vision = files.vision
     patch, side = vision.get("patch_size", 32), vision.get("image_size", 224)
     whole = vision.get("model_type", "clip_vision_model") == "clip_vision_model"
@@ -162,6 +162,7 @@ def dynamic_tiles(files: Files, fields: dict[str, Any]) -> Processor:
         files.number("image_seq_length", 256),
         fields["min_patches"],
         fields["max_patches"] if fields.get("crop_to_patches", True) else 1,
+        least_upscaled=fields.get("least_upscaled", False),
     )
 
 
@@ -242,6 +243,10 @@ READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
     "Idefics3ImageProcessor": (image_splits, _SPLITS),
     "SmolVLMImageProcessor": (image_splits, _SPLITS),
     "GotOcr2ImageProcessor": (dynamic_tiles, _TILES),
+    "Cohere2VisionImageProcessor": (
+        dynamic_tiles,
+        _TILES | {"size": {"height": 512, "width": 512}, "least_upscaled": True},
+    ),
     "InternVLChat": (internvl_chat, {}),
 }
 """How the settings of an image processor are read, and the defaults of transformers for them."""
@@ -259,7 +264,8 @@ def processor_of(files: Files, kind: str, *, whatever: bool = False) -> Processo
     if named not in READERS:
         raise ModelError(f"its image processor {named} is not supported, only {', '.join(READERS)}")
     reader, defaults = READERS[named]
-    fields = defaults | {key: value for key, value in files.image.items() if value is not None}
+    given = {key: value for key, value in files.image.items() if value is not None}
+    fields = defaults | given | {"image_processor_type": named}
     try:
         return reader(files, fields)
     except (TypeError, ValueError, KeyError, AttributeError) as error:

@@ -105,6 +105,17 @@ def tile_grid(size: Size, tile: Size, least: int, most: int) -> Size:
     return best
 
 
+def least_upscaled_grid(size: Size, tile: Size, most: int) -> Size:
+    """Command A Vision: rows and columns that enlarge the image least; where none is large enough,
+    those that shrink it least."""
+    scales = {
+        (rows, columns): min(columns * tile[1] / size[1], rows * tile[0] / size[0])
+        for columns, rows in tile_grids(1, most)
+    }
+    large = {grid: scale for grid, scale in scales.items() if scale >= 1}
+    return min(large, key=large.__getitem__) if large else max(scales, key=scales.__getitem__)
+
+
 def longest_edge(size: Size, edge: int) -> Size:
     """Idefics3 (arXiv:2408.12637): the longer side becomes `edge`, the other one even."""
     height, width = size

@@ -17,7 +17,7 @@ from baton_worker.layers.vision.grid import patchify
 from baton_worker.models.decoder import Model
 from baton_worker.models.vision.tower import VisionTower
 from tests.support import tiny_llava
-from tests.support.tiny_towers import TOWERS, internvl_chat, tiny_tower
+from tests.support.tiny_towers import TOWERS, internvl_chat, opencua, tiny_tower
 
 Images = list[tuple[Tensor, tuple[int, int, int]]]
 Look = tuple[Images, list[Tensor], dict[str, Any] | None]
@@ -117,6 +117,7 @@ LOOKS: dict[str, Callable[..., Look]] = {
     "qwen2.5-vl": grids,
     "qwen3-vl": grids,
     "glm4v": grids,
+    "lighton-ocr": any_size,
     "llava-next": any_resolution,
     "llava-onevision": any_resolution,
 }
@@ -182,6 +183,19 @@ def test_internvl_as_its_makers_save_it(tmp_path: Path) -> None:
     compare(loaded, [(image, (1, 1, 1)) for image in pixels], expected, "internvl-chat")
     assert isinstance(loaded.model, Model) and loaded.model.vision is not None
     assert loaded.model.vision.image_token == loaded.vocab_size - 7
+
+
+def test_opencua_counts_tokens_alone(tmp_path: Path, driver: Any) -> None:
+    """On one axis, M-RoPE is the rope of Qwen2."""
+    reference = opencua(tmp_path)
+    images, expected, _ = grids(reference, torch.randn)
+    loaded = load_model(tmp_path, CPU)
+    compare(loaded, images, expected, "opencua")
+    step, seen = driver(loaded, 1).step, expected[0]
+    ours, logits = answers(step, reference, None, seen, "opencua")
+    torch.testing.assert_close(ours, logits, rtol=1e-3, atol=1e-3)
+    assert isinstance(loaded.model, Model) and loaded.model.vision is not None
+    assert loaded.model.vision.image_token == 319
 
 
 def test_what_is_no_image_is_refused(tmp_path: Path) -> None:

@@ -87,14 +87,14 @@ _CHAT = (
 """Names of OpenGVLab's own checkpoints to those of transformers."""
 
 
-@architecture("InternVLForConditionalGeneration")
+@architecture("InternVLForConditionalGeneration", "InternS1ForConditionalGeneration")
 def internvl(c: Config) -> Decoder:
     """The form of transformers."""
     decoder = text_model(c, "qwen2", tied=True)
     return seeing(decoder, _tower(c, decoder.hidden, image_token(c, 151_667)))
 
 
-@architecture("InternVLChatModel")
+@architecture("InternVLChatModel", "SkyworkR1VChatModel")
 def internvl_chat(c: Config) -> Decoder:
     """The form of OpenGVLab; the image token is the seventh from the end of the vocabulary."""
     text = getattr(c, "llm_config", None) or c.text_config

@@ -10,7 +10,6 @@ from baton_worker.models.families.pixtral import pixtral_vision
 from baton_worker.models.families.seeing import (
     image_token,
     seeing,
-    text_config,
     text_model,
     two_layers,
 )
@@ -23,6 +22,10 @@ _VISION = {
 }
 """Stacks, by the model type of the vision config."""
 _TOWER, _PROJECTOR = "vision_tower", "multi_modal_projector"
+_LIGHTON = (
+    (r"^model\.vision_encoder\.", f"{_TOWER}."),
+    (r"^model\.vision_projection\.", f"{_PROJECTOR}."),
+)
 _PINPOINTS = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]
 
 
@@ -56,12 +59,23 @@ def llava_onevision(c: Config) -> Decoder:
 @architecture("Mistral3ForConditionalGeneration")
 def mistral3(c: Config) -> Decoder:
     """Pixtral's tower, and 2 x 2 patches merged before the projection."""
-    decoder = text_model(c, "mistral", tied=True)
-    seen = tower(c, decoder.hidden, kind="pixtral", layer=-1, bias=False, token=10)
+    return _merged(c, text_model(c, "mistral", tied=True), token=10)
+
+
+@architecture("LightOnOCRForConditionalGeneration", "LightOnOcrForConditionalGeneration")
+def lighton_ocr(c: Config) -> Decoder:
+    """Mistral 3's tower beside Qwen3 (arXiv:2601.14251)."""
+    decoder = _merged(c, text_model(c, "qwen3", tied=True), token=151_655)
+    renames = (*_LIGHTON, *decoder.tensors.renames)
+    return replace(decoder, tensors=replace(decoder.tensors, renames=renames))
+
+
+def _merged(c: Config, decoder: Decoder, token: int) -> Decoder:
+    seen = tower(c, decoder.hidden, kind="pixtral", layer=-1, bias=False, token=token)
     width, size = seen.stack.hidden, getattr(c, "spatial_merge_size", 2)
     merger = (
         Normed(
-            Norm(getattr(text_config(c, "mistral"), "rms_norm_eps", 1e-6)),
+            Norm(decoder.norm.eps),
             width,
             f"{_PROJECTOR}.norm",
         ),

@@ -23,7 +23,7 @@ from baton_worker.models.families.qwen_vision import (
     qwen2_vl_vision,
     qwen3_vl_vision,
 )
-from baton_worker.models.families.seeing import seeing
+from baton_worker.models.families.seeing import seeing, text_model
 from baton_worker.spec import (
     Attention,
     Decoder,
@@ -47,6 +47,7 @@ RENAMES = (
     (r"^language_model\.(model|lm_head)\.", r"\1."),
 )
 """Prefix of the language model in a checkpoint."""
+_OPENCUA = (r"^vision_tower\.", "visual.")
 _UNSEEN = "vision_experts"
 """Prefix of the experts for image tokens."""
 
@@ -75,6 +76,15 @@ def glm4v(c: Config) -> Decoder:
     """GLM-4.1V (arXiv:2507.01006)."""
     decoder = language_model(c, glm4, Sections((8, 12, 12)), tower=True)
     return _seeing(decoder, glm4v_vision(c, decoder.hidden))
+
+
+@architecture("OpenCUAForConditionalGeneration")
+def opencua(c: Config) -> Decoder:
+    """Qwen2.5-VL's encoder beside a language model that counts tokens alone (arXiv:2508.09123)."""
+    token = getattr(c, "media_placeholder_token_id", 151_664)
+    seen = SimpleNamespace(**vars(c) | {"image_token_id": token})
+    decoder = text_model(c, "qwen2")
+    return seeing(decoder, qwen2_5_vl_vision(seen, decoder.hidden), (_OPENCUA, *RENAMES))
 
 
 def _seeing(decoder: Decoder, tower: VisionTower) -> Decoder:
