@@ -55,6 +55,7 @@ UNMIRRORED = {
     "worker/models/families/glm_vision.py",
     "worker/models/families/internvl.py",
     "worker/models/families/merged_towers.py",
+    "worker/models/families/ovis.py",
     "worker/models/families/pixtral.py",
     "worker/models/families/qwen_vision.py",
     "worker/models/families/siglip_towers.py",

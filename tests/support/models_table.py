@@ -81,9 +81,10 @@ def _family(name: str) -> str:
 
 def spec_of(architecture: str) -> Decoder:
     """The spec of the tiny checkpoint of an architecture."""
-    if architecture in MAKERS:
+    made = tiny_towers.MAKERS.get(tiny_towers.ARCHITECTURES.get(architecture, ""))
+    if make := MAKERS.get(architecture, made):
         with tempfile.TemporaryDirectory() as folder:
-            MAKERS[architecture](Path(folder))
+            make(Path(folder))
             return resolve(read_config(Path(folder)))
     text = _config(architecture).to_json_string(use_diff=False)
     return resolve(json.loads(text, object_hook=lambda fields: SimpleNamespace(**fields)))

@@ -93,6 +93,20 @@ TOWERS: dict[str, tuple[str, dict[str, Any]]] = {
         {"text_config": {"model_type": "qwen3", **_TEXT}, "vision_config": _PIXTRAL}
         | {"spatial_merge_size": 2, "image_token_id": 319},
     ),
+    "ovis2": (
+        "Ovis2",
+        {"text_config": {"model_type": "qwen2", **_TEXT}, "image_token_id": 319}
+        | {
+            "hidden_size": 48,
+            "vocab_size": 320,
+            "visual_indicator_token_ids": [310, 311, 312, 313, 314],
+        }
+        | {
+            "vision_config": _CLIP
+            | {"model_type": "ovis2_vision", "image_size": 24, "vocab_size": 50}
+            | {"hidden_stride": 2, "qkv_bias": True, "num_visual_indicator_tokens": 5}
+        },
+    ),
     "internvl-6b": (
         "InternVL",
         _QWEN2
@@ -182,7 +196,7 @@ def tiny_config(name: str) -> Any:
     """A config of transformers."""
     import transformers
 
-    stem, fields = TOWERS[{"internvl-chat": "internvl", "opencua": "qwen2.5-vl"}.get(name, name)]
+    stem, fields = TOWERS[name]
     config = getattr(transformers, f"{stem}Config")(**fields)
     config.architectures = [f"{stem}ForConditionalGeneration"]
     return config
@@ -277,3 +291,7 @@ def opencua(folder: Path) -> Any:
     config["text_config"]["rope_parameters"]["rope_theta"] = 10_000.0
     (folder / "config.json").write_text(json.dumps(config))
     return model
+
+
+MAKERS = {"internvl-chat": internvl_chat, "opencua": opencua}
+"""Checkpoints that are made of another one."""

@@ -175,6 +175,25 @@ def test_pixels_and_placeholders_equal_those_of_transformers() -> None:
                 assert found.grid == tuple(made.features["image_grid_thw"][0])
 
 
+def test_ovis_has_image_tokens_in_the_place_of_marks() -> None:
+    family = FAMILIES["Ovis2ForConditionalGeneration"]
+    settings = {"size": _SQUARE}
+    processor = processor_of(Files({}, settings, {"image_seq_length": 5}), family.kind)
+    cls = transformers.Ovis2Processor
+    own = cls.__new__(cls)
+    own.image_seq_length = 5
+    for size in SIZES:
+        image = transformers.Ovis2ImageProcessorPil(**settings, crop_to_patches=True)(
+            picture(*size), return_tensors="np"
+        )
+        found = processor(picture(*size))
+        assert np.array_equal(found.pixels, image["pixel_values"])
+        assert found.grid[1:] == tuple(image["grids"][0])
+        text = own.replace_image_token(image, 0)
+        [count] = family.placeholder(processor, found.grid, found.num_tokens)
+        assert count == text.count("<"), "every token of it"
+
+
 def test_tokens_of_families() -> None:
     spell = {"<IMG_CONTEXT>": [7], "<image>": [8]}.get
     chat = FAMILIES["InternVLChatModel"]

@@ -9,6 +9,7 @@ from baton_mm_preprocess.processors.colors import Colors
 from baton_mm_preprocess.processors.processed_image import ProcessedImage
 from baton_mm_preprocess.processors.sizes import (
     Size,
+    covering_grid,
     least_upscaled_grid,
     pixels_of,
     resized,
@@ -19,7 +20,7 @@ from baton_mm_preprocess.processors.tiles import colored, cut
 
 
 class DynamicTiles(msgspec.Struct, frozen=True, tag=True):
-    """Pixels [tiles, 3, height, width], the whole image last if there are several; the grid counts
+    """Pixels [tiles, 3, height, width], with the whole image if there are several; the grid counts
     tiles without it."""
 
     colors: Colors
@@ -29,9 +30,10 @@ class DynamicTiles(msgspec.Struct, frozen=True, tag=True):
     least: int = 1
     most: int = 12
     whole: bool = True
-    least_upscaled: bool = False
-    """Whether the grid is the one that enlarges the image least, in the place of the closest aspect
-    ratio (Command A Vision)."""
+    rule: str = "aspect"
+    """"aspect" takes the closest aspect ratio, "least_upscaled" what enlarges the image least
+    (Command A Vision), "covering" the fewest tiles that show most of it (Ovis 2)."""
+    whole_first: bool = False
 
     def __call__(self, image: Image.Image) -> ProcessedImage:
         """Process an image in RGB."""
@@ -39,12 +41,15 @@ class DynamicTiles(msgspec.Struct, frozen=True, tag=True):
         size = rows * self.tile[0], columns * self.tile[1]
         tiles = cut(pixels_of(resized(image, size, self.resample)), self.tile)
         if self.whole and len(tiles) > 1:
-            tiles.append(pixels_of(resized(image, self.tile, self.resample)))
+            place = 0 if self.whole_first else len(tiles)
+            tiles.insert(place, pixels_of(resized(image, self.tile, self.resample)))
         pixels = colored(tiles, self.colors)
         return ProcessedImage(pixels, (1, rows, columns), len(pixels) * self.tokens_per_tile)
 
     def grid(self, size: Size) -> Size:
         """Rows and columns of tiles."""
-        if self.least_upscaled:
+        if self.rule == "covering":
+            return covering_grid(size, self.tile[0], self.most)
+        if self.rule == "least_upscaled":
             return least_upscaled_grid(size, self.tile, self.most)
         return tile_grid(size, self.tile, self.least, self.most)

@@ -88,6 +88,9 @@ FAMILIES: dict[str, Family] = {
     "Cohere2VisionForConditionalGeneration": Family(
         "Cohere2VisionImageProcessor", "<|IMG_PATCH|>", placeholders.cohere2
     ),
+    "Ovis2ForConditionalGeneration": Family(
+        "Ovis2ImageProcessor", "<IMG_ATOM>", placeholders.ovis2, "<image>"
+    ),
     "LightOnOCRForConditionalGeneration": _LIGHTON,
     "LightOnOcrForConditionalGeneration": _LIGHTON,
     "OpenCUAForConditionalGeneration": Family(

@@ -105,3 +105,9 @@ def aya(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
     yield "TILE_GLOBAL"
     yield count
     yield "<|END_OF_IMG|>"
+
+
+def ovis2(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
+    """Image tokens in the place of the marks, too, whose embeddings come from the tower."""
+    tiles = grid[1] * grid[2] if grid[1] * grid[2] > 1 else 0
+    return [num_tokens + 3 + max(0, tiles - 1)]

@@ -162,7 +162,8 @@ def dynamic_tiles(files: Files, fields: dict[str, Any]) -> Processor:
         files.number("image_seq_length", 256),
         fields["min_patches"],
         fields["max_patches"] if fields.get("crop_to_patches", True) else 1,
-        least_upscaled=fields.get("least_upscaled", False),
+        rule=fields.get("rule", "aspect"),
+        whole_first=fields.get("whole_first", False),
     )
 
 
@@ -245,8 +246,9 @@ READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
     "GotOcr2ImageProcessor": (dynamic_tiles, _TILES),
     "Cohere2VisionImageProcessor": (
         dynamic_tiles,
-        _TILES | {"size": {"height": 512, "width": 512}, "least_upscaled": True},
+        _TILES | {"size": {"height": 512, "width": 512}, "rule": "least_upscaled"},
     ),
+    "Ovis2ImageProcessor": (dynamic_tiles, _TILES | {"rule": "covering", "whole_first": True}),
     "InternVLChat": (internvl_chat, {}),
 }
 """How the settings of an image processor are read, and the defaults of transformers for them."""

@@ -91,6 +91,13 @@ class Newlines:
     most_tiles: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class Marks:
+    """The embeddings of the whole image are first, then those of its tiles row by row; the five
+    reserved vectors of the `Codebook` stand before the first, after the whole image, between the
+    tiles of a row, between rows, and at the end (Ovis 2)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisionTower:
     """A stack over patches and a projector to the hidden size of the decoder.
@@ -114,7 +121,8 @@ class VisionTower:
     window: int = 0
     full_layers: tuple[int, ...] = ()
     deepstack: tuple[tuple[int, tuple[Step, ...]], ...] = ()
-    newlines: Newlines | None = None
+    arrangement: Newlines | Marks | None = None
+    """How the embeddings of tiles are put together; None: one after the other."""
     bidirectional: bool = False
     """Whether the tokens of an image see one another in both directions."""
 

@@ -106,6 +106,31 @@ def tiles(model: Any, make: Callable[..., Tensor]) -> Look:
     return [(images[0], (1, 1, 2)), (images[1], (1, 0, 0))], expected, whole
 
 
+def marked(model: Any, make: Callable[..., Tensor]) -> Look:
+    """A whole image with its tiles, and one without."""
+    images, marks = [make(5, 3, 24, 24), make(1, 3, 24, 24)], None
+    parts = list[Tensor]()
+    for image in images:
+        found = model.get_image_features(pixel_values=image)
+        parts, marks = [*parts, *found.pooler_output], found.visual_indicator_features
+    start, grid, column, row, end = marks[:, None]
+    first = [
+        start,
+        parts[0],
+        grid,
+        parts[1],
+        column,
+        parts[2],
+        row,
+        parts[3],
+        column,
+        parts[4],
+        end,
+    ]
+    expected = [torch.cat(first), torch.cat([start, parts[5], grid, end])]
+    return [(images[0], (1, 2, 2)), (images[1], (1, 1, 1))], expected, None
+
+
 NOT_SPLICED = ("gemma3", "llama4")
 """Whose image tokens see one another in both directions, and whose class cannot run as a whole."""
 LOOKS: dict[str, Callable[..., Look]] = {
@@ -117,6 +142,7 @@ LOOKS: dict[str, Callable[..., Look]] = {
     "qwen2.5-vl": grids,
     "qwen3-vl": grids,
     "glm4v": grids,
+    "ovis2": marked,
     "lighton-ocr": any_size,
     "llava-next": any_resolution,
     "llava-onevision": any_resolution,

@@ -91,6 +91,12 @@ class Codebook(nn.Module):
         self._used = settings.size - settings.reserved
         self.table = Table(settings.size, settings.width, settings.name, replace(site, name=str))
 
+    @property
+    def reserved(self) -> Tensor:
+        """The vectors that no state chooses, [reserved, width]."""
+        assert self.table.weight is not None
+        return self.table.weight[self._used :]
+
     def forward(self, x: Tensor) -> Tensor:
         """[T, size - reserved] to [T, width]."""
         shares = torch.softmax(x, dim=-1, dtype=torch.float32).to(x.dtype)

@@ -41,7 +41,7 @@ def llava_next(c: Config) -> Decoder:
     """Tiles of the offered resolution that fits best, as rows with a vector after each."""
     decoder = text_model(c)
     seen = tower(c, decoder.hidden)
-    return seeing(decoder, replace(seen, newlines=newlines(c, seen.stack)), unused=unread(c))
+    return seeing(decoder, replace(seen, arrangement=newlines(c, seen.stack)), unused=unread(c))
 
 
 @architecture("LlavaOnevisionForConditionalGeneration")
@@ -53,7 +53,7 @@ def llava_onevision(c: Config) -> Decoder:
     )
     most = int(getattr(c, "vision_aspect_ratio", "anyres_max_9").removeprefix("anyres_max_"))
     rows = replace(newlines(c, seen.stack), most_tiles=most)
-    return seeing(decoder, replace(seen, newlines=rows), unused=unread(c))
+    return seeing(decoder, replace(seen, arrangement=rows), unused=unread(c))
 
 
 @architecture("Mistral3ForConditionalGeneration")

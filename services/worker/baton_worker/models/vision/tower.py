@@ -14,9 +14,10 @@ from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.norm import norm
 from baton_worker.layers.patch_embedding import CHANNELS
 from baton_worker.layers.vision.grid import Size, patchify
+from baton_worker.layers.vision.marks import Marks
 from baton_worker.layers.vision.newlines import Newlines
 from baton_worker.layers.vision.patch_embedding import PatchEmbedding
-from baton_worker.layers.vision.projector import projector
+from baton_worker.layers.vision.projector import Codebook, projector
 from baton_worker.models.vision.stack import VisionStack
 from baton_worker.spec.names import Names
 
@@ -41,9 +42,13 @@ class VisionTower(nn.Module):
         self.stack = VisionStack(tower, site)
         self.projector = projector(tower.projector, site)
         self.deepstack = nn.ModuleList(projector(steps, site) for _, steps in tower.deepstack)
-        self.newlines = None
-        if tower.newlines is not None:
-            self.newlines = Newlines(tower.newlines, tower.hidden, replace(site, name=str))
+        self.newlines = self._marks = None
+        if isinstance(tower.arrangement, spec.Newlines):
+            self.newlines = Newlines(tower.arrangement, tower.hidden, replace(site, name=str))
+        elif tower.arrangement is not None:
+            codebook = self.projector[-1]
+            assert isinstance(codebook, Codebook)
+            self._marks = Marks(codebook)
         self.image_token = tower.image_token
         self._dtype, self._device = site.dtype, site.device
 
@@ -65,7 +70,8 @@ class VisionTower(nn.Module):
         """Number of embeddings of an image."""
         if self.newlines is not None:
             return self.newlines.num_tokens(grid[1:])
-        return sum(self._num_states(size) for size in self._sizes(shape, grid))
+        count = sum(self._num_states(size) for size in self._sizes(shape, grid))
+        return count if self._marks is None else self._marks.num_tokens(count, grid)
 
     @property
     def progress(self) -> int:
@@ -80,12 +86,17 @@ class VisionTower(nn.Module):
         patches = torch.cat([self._patches(image) for image in pixels])
         out = self._embeddings(patches, [size for sizes in shapes for size in sizes])
         counts = [sum(self._num_states(size) for size in sizes) for sizes in shapes]
-        parts = list(torch.split(out, counts))
+        parts = torch.split(out, counts)
+        return [self._arranged(part, grid) for part, grid in zip(parts, grids, strict=True)]
+
+    def _arranged(self, x: Tensor, grid: Grid) -> Tensor:
+        """The embeddings of an image with what stands between its tiles."""
+        if self._marks is not None:
+            return self._marks.forward(x, grid)
         if self.newlines is None:
-            return parts
-        return [
-            self.newlines(part, (grid[1], grid[2])) for part, grid in zip(parts, grids, strict=True)
-        ]
+            return x
+        out: Tensor = self.newlines(x, (grid[1], grid[2]))
+        return out
 
     def _embeddings(self, patches: Tensor, sizes: Sequence[Size]) -> Tensor:
         """Patches of images of these sizes to embeddings."""

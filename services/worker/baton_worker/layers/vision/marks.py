@@ -1,0 +1,51 @@
+"""Vectors between tiles: see `spec.Marks`."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from baton_worker.layers.vision.projector import Codebook
+
+START, GRID, COLUMN, ROW, END = range(5)
+"""Rows of the table of marks."""
+Grid = tuple[int, int, int]
+
+
+class Marks:
+    """The whole image, then its tiles, with a mark after each part."""
+
+    def __init__(self, codebook: Codebook) -> None:
+        self._codebook = codebook
+
+    @staticmethod
+    def num_tokens(num_states: int, grid: Grid) -> int:
+        """Embeddings of an image of so many before its marks."""
+        return num_states + len(order(grid)) - 1 - _tiles(grid)
+
+    def forward(self, x: Tensor, grid: Grid) -> Tensor:
+        """[num_states, hidden] of the whole image and its tiles to [num_tokens, hidden]."""
+        tiles, marks = x.view(1 + _tiles(grid), -1, x.shape[-1]), self._codebook.reserved
+        parts, tile = list[Tensor](), 0
+        for mark in order(grid):
+            if mark is None:
+                parts.append(tiles[tile])
+                tile += 1
+            else:
+                parts.append(marks[mark : mark + 1])
+        return torch.cat(parts)
+
+
+def _tiles(grid: Grid) -> int:
+    """Tiles beside the whole image: one tile is the whole image."""
+    return grid[1] * grid[2] if grid[1] * grid[2] > 1 else 0
+
+
+def order(grid: Grid) -> list[int | None]:
+    """Marks, and None for each tile, the whole image first."""
+    found: list[int | None] = [START, None, GRID]
+    for tile in range(_tiles(grid)):
+        if tile:
+            found.append(COLUMN if tile % grid[2] else ROW)
+        found.append(None)
+    return [*found, END]

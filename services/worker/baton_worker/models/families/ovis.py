@@ -1,0 +1,104 @@
+"""Ovis 2 (arXiv:2405.20797): AIMv2, whose states choose vectors of a visual vocabulary."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from baton_worker.models.families.clip import part_of
+from baton_worker.models.families.common import Config, architecture
+from baton_worker.models.families.seeing import RENAMES, image_token, seeing, text_model
+from baton_worker.spec import (
+    Attention,
+    Codebook,
+    Decoder,
+    Dense,
+    Glu,
+    Head,
+    Marks,
+    Merge,
+    Norm,
+    Normed,
+    Patches,
+    Projections,
+    Step,
+    TensorLayout,
+    Vision,
+    VisionTower,
+)
+
+_DEFAULTS: dict[str, Any] = {
+    "hidden_size": 1024,
+    "intermediate_size": 2816,
+    "num_hidden_layers": 24,
+    "num_attention_heads": 8,
+    "image_size": 224,
+    "patch_size": 14,
+    "rms_norm_eps": 1e-5,
+    "qkv_bias": False,
+    "mlp_bias": False,
+    "hidden_act": "silu",
+    "vocab_size": 16_384,
+    "hidden_stride": 1,
+    "num_visual_indicator_tokens": 5,
+    "tokenize_function": "softmax",
+}
+_TOWER = "vision_tower.transformer"
+_LAYER = f"{_TOWER}.encoder.layers.{{layer}}"
+_NAMES = {
+    "patches": f"{_TOWER}.embeddings.patch_embedding",
+    "patch_norm": f"{_TOWER}.embeddings.rms_norm",
+    "positions": f"{_TOWER}.embeddings.position_embedding",
+    "norm": f"{_TOWER}.rms_norm",
+    "mixer_norm": f"{_LAYER}.rms_norm1",
+    "query": f"{_LAYER}.attention.q_proj",
+    "key": f"{_LAYER}.attention.k_proj",
+    "value": f"{_LAYER}.attention.v_proj",
+    "output": f"{_LAYER}.attention.out_proj",
+    "ffn_norm": f"{_LAYER}.rms_norm2",
+    "gate": f"{_LAYER}.ffn.gate_proj",
+    "up": f"{_LAYER}.ffn.up_proj",
+    "down": f"{_LAYER}.ffn.down_proj",
+}
+_TABLE = "visual_embeddings_table"
+
+
+@architecture("Ovis2ForConditionalGeneration")
+def ovis2(c: Config) -> Decoder:
+    """The last vectors of the vocabulary mark the whole image, its tiles, columns and rows."""
+    decoder, v = text_model(c, "qwen2", tied=True), part_of(c, "vision", _DEFAULTS)
+    if v.tokenize_function != "softmax":
+        raise AttributeError(f"tokenize_function {v.tokenize_function} is not softmax")
+    marks, inner = v.num_visual_indicator_tokens, v.hidden_size * v.hidden_stride**2
+    used = v.vocab_size - marks
+    steps: tuple[Step, ...] = (
+        Merge(v.hidden_stride),
+        Dense("vision_tower.head_linear", inner, used, bias=False),
+        Normed(Norm(1e-5, "layer", bias=True), used, "vision_tower.head_norm"),
+        Codebook(_TABLE, v.vocab_size, decoder.hidden, reserved=marks),
+    )
+    tower = VisionTower(
+        stack=_stack(v),
+        projector=steps,
+        image_token=image_token(c, 151_665),
+        hidden=decoder.hidden,
+        arrangement=Marks(),
+    )
+    return seeing(decoder, tower, (*RENAMES, (rf"^model\.{_TABLE}", _TABLE)))
+
+
+def _stack(v: Any) -> Vision:
+    heads, norm = v.num_attention_heads, Norm(v.rms_norm_eps)
+    dim = v.hidden_size // heads
+    projections = Projections(bias=v.qkv_bias, output_bias=v.qkv_bias)
+    attention = Attention(heads, heads, dim, 1 / math.sqrt(dim), None, projections=projections)
+    ffn = Glu(v.intermediate_size, v.hidden_act, v.mlp_bias)
+    return Vision(
+        hidden=v.hidden_size,
+        vocab=0,
+        layers=((attention, ffn),) * v.num_hidden_layers,
+        norm=norm,
+        head=Head(tied=True),
+        patches=Patches(v.image_size, v.patch_size, bias=True, norm=norm),
+        tensors=TensorLayout(names=tuple(_NAMES.items())),
+    )
