@@ -156,6 +156,7 @@ def test_the_spare_of_a_killed_worker_goes_on_with_its_stream(served: Served) ->
     assert served.pids()["worker"] == spare
     assert stream.events[-1] == "[DONE]" and stream.text == undisturbed.text
     assert stream.longest_pause < 2.0
+    assert f"worker[{spare}] - " in served.log.read_text().split(" KV pages are there from")[0]
 
 
 def test_sigterm_lets_the_running_request_finish_and_ends_all(fresh: Served) -> None:

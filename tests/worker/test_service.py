@@ -10,12 +10,14 @@ from pathlib import Path
 import pytest
 from msgspec import structs
 
+from baton.kv.page_hashes import split_hashes
 from baton.net.discovery import StaticDirectory, socket_path
 from baton.net.handshake import Roster
 from baton.net.sockets import Server, wait
 from baton.net.topology import FLEET
 from baton.process import standby
 from baton.process.lifecycle import Lifecycle
+from baton.process.segments import SegmentKeeper
 from baton.protocol import (
     Beat,
     Drain,
@@ -327,6 +329,33 @@ def test_a_worker_waits_for_its_scheduler(engine: Engine, run_dir: Path) -> None
         running.life.stop()
         running.join()
         late.server.close()
+
+
+def test_pages_that_the_last_worker_left_are_said_in_the_first_hello(
+    engine: Engine, run_dir: Path
+) -> None:
+    engine.reset()
+    config = Config(model="org/stories", run_dir=run_dir, threads=3)
+    assert service.kept_cache(engine, config) is None, "nobody keeps them"
+    with SegmentKeeper(run_dir):
+        pages = {3: bytes(range(16)), 5: bytes(range(1, 17))}
+        first = service.kept_cache(engine, config)
+        assert first is not None and service.with_pages_of_others(config) is config
+        first.put(pages)
+        again = service.kept_cache(engine, config)
+        life, where = Lifecycle(drain_seconds=1), StaticDirectory(config)
+        made = Service(engine, config, where, life, again)
+        held = made._greeting.hello.held
+        made._relay.start()
+        made._relay.close()
+        made._client.close()
+        assert held is not None and split_hashes(held) == pages
+        standby.hold()
+        same = service.with_pages_of_others(config)
+        standby.call()
+        assert same.num_gpu_blocks_override == engine.resolved.num_pages
+        off = config.model_copy(update={"keep_kv_cache": False})
+        assert service.kept_cache(engine, off) is None
 
 
 def test_a_standby_takes_the_name_and_role_of_the_worker_that_it_replaces() -> None:

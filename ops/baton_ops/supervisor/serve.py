@@ -59,9 +59,15 @@ def supervise(
     control: ControlSocket,
     deaths: DeathReports,
     console: Console,
+    keeper: SegmentKeeper,
 ) -> int:
     """Look after the services until someone says stop. Returns the exit code."""
-    supervisor.report_to(deaths.add)
+
+    def report(pid: int, code: int) -> None:
+        keeper.process_died(pid, code)
+        deaths.add(pid, code)
+
+    supervisor.report_to(report)
     supervisor.start()
     while not life.draining and supervisor.verdict is None:
         supervisor.tick()
@@ -100,17 +106,22 @@ def run(config: Serve) -> int:
             patience(config),
             shared_spare(config),
         )
+        keeper = SegmentKeeper(folder)
         crew = WorkerPool(
-            supervisor, workers(config), partial(worker_command, config), group(config) > 1
+            supervisor,
+            workers(config),
+            partial(worker_command, config),
+            group(config) > 1,
+            keeper.end_lease,
         )
         startup, console = Startup(config, address), Console(highlight=False)
         try:
             with (
                 ControlSocket(crew, folder) as control,
                 _death_reports(config, folder) as deaths,
-                SegmentKeeper(folder),
+                keeper,
             ):
-                return supervise(supervisor, life, startup, control, deaths, console)
+                return supervise(supervisor, life, startup, control, deaths, console, keeper)
         finally:
             supervisor.kill()
 

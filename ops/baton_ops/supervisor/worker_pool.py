@@ -29,14 +29,16 @@ class WorkerPool:
         workers: Mapping[str, str],
         command: Callable[[str, str, int], list[str]],
         fixed: bool = False,
+        on_retire: Callable[[str], None] = lambda name: None,
     ) -> None:
         """`command(name, role, count)`: command line of one of `count` workers.
 
         `fixed`: the workers share one model's experts, so their number cannot change.
+        `on_retire`: called with the name of a worker that leaves for good.
         """
         self.workers = dict(workers)
         """Role by worker name."""
-        self._fixed = fixed
+        self._fixed, self._on_retire = fixed, on_retire
         self._supervisor, self._command = supervisor, command
 
     def resize(self, counts: Mapping[str, int]) -> None:
@@ -87,4 +89,5 @@ class WorkerPool:
         for name in self._of(role)[::-1][: max(0, number)]:
             log.info("%s is told to leave", name)
             self._supervisor.retire(name)
+            self._on_retire(name)
             del self.workers[name]

@@ -103,6 +103,9 @@ class Config(Settings, prefix="worker"):
     encoder_cache_bytes: int = setting(256 * 1024**2, "memory", ge=0)
     """Bytes for the embeddings of images that were seen before, so that they are not encoded
     again."""
+    keep_kv_cache: bool = setting(True, "memory", advanced=True)
+    """Under `baton serve` on a CPU: KV pages lie in memory that outlives a worker which was killed,
+    and the next one goes on with those that were whole."""
     host_cache_bytes: int = setting(0, "memory", ge=0)
     """Bytes of host memory for KV pages that had to make room and may be wanted again; 0 means
     none. Workers that pass sequences on (`role`) do without it."""

@@ -14,7 +14,7 @@ import msgspec
 from baton import __version__
 from baton.checkpoint.hub import resolve as fetch
 from baton.checkpoint.hub import served_name
-from baton.kv.page_hashes import PageHashTable
+from baton.kv.page_hashes import HashStore, PageHashTable
 from baton.logs import logger
 from baton.net.curve import own_keys
 from baton.net.discovery import Directory, directory
@@ -48,6 +48,7 @@ from baton_worker.engine.engine import Engine
 from baton_worker.engine.memory import has_room
 from baton_worker.engine.plan_queue import PlanQueue
 from baton_worker.executor.kv_transfer import LeaderKVTransfer
+from baton_worker.kv_cache.kept_cache import KeptCache
 from baton_worker.kv_transfer.manager import KVTransferManager
 from baton_worker.kv_transfer.vllm_config import resolve
 from baton_worker.lora.loader import AdapterLoader
@@ -74,7 +75,15 @@ class Service:
     Hello. Plans of an older epoch that are still under way are dropped.
     """
 
-    def __init__(self, engine: Engine, config: Config, where: Directory, life: Lifecycle) -> None:
+    def __init__(
+        self,
+        engine: Engine,
+        config: Config,
+        where: Directory,
+        life: Lifecycle,
+        kept: HashStore | None = None,
+    ) -> None:
+        """`kept` has the hashes of the engine's pages."""
         self._engine, self._where, self._life = engine, where, life
         self._name = config.name or default_name("worker")
         self._relay = engine.relay(config, self._name)
@@ -85,7 +94,7 @@ class Service:
         self._pulls: deque[tuple[int, Pull]] = deque()
         """Behind how many plans each of them may begin."""
         self._pulled: deque[Pulled] = deque()
-        self._held = PageHashTable()
+        self._held = PageHashTable(kept)
         self._loader = AdapterLoader(engine.adapters)
         self._replies: deque[WorkerReply] = deque()
         self._drained = self._forgotten = self._lending = False
@@ -323,14 +332,33 @@ def in_place_of(arguments: Sequence[str], config: Config) -> Config:
     return config.model_copy(update={"name": replaced.name, "role": replaced.role})
 
 
+def with_pages_of_others(config: Config) -> Config:
+    """The settings of a standby: it can take over the pages of a worker if it has as many."""
+    pages = Segments(config.run_dir).leased_pages() if standby.held() else 0
+    return config.model_copy(update={"num_gpu_blocks_override": pages}) if pages else config
+
+
+def kept_cache(engine: Engine, config: Config) -> KeptCache | None:
+    """The pages of this engine in memory that outlives it, with what the last worker of its name
+    left there; None where they go with it: on a GPU, on several ranks, or without a supervisor."""
+    segments, resolved = Segments(config.run_dir), engine.resolved
+    alone = resolved.ranks == 1 and not engine.in_lockstep
+    if not (config.keep_kv_cache and alone) or segments.held_bytes() is None:
+        return None
+    of = (config.model, config.quantization, resolved.dtype_name, resolved.build.codes)
+    shape = (resolved.build.layout, resolved.page_size, resolved.num_pages, resolved.groups)
+    return KeptCache.lease(segments, config.name or "worker", f"{of} {shape}", engine.cache)
+
+
 def serve(config: Config, life: Lifecycle) -> int:
     """Build the engine, then serve with it. A standby builds it before it is called, where memory
     has room for a second one."""
     config = resolve(config)
     await_room(config)
+    config = with_pages_of_others(config)
     engine = Engine.build(config)
     if standby.held():
         log.info("loaded; waiting to take the place of a worker that dies")
     config = in_place_of(standby.wait(), config)
     with contextlib.closing(engine), contextlib.closing(directory(config)) as where:
-        return Service(engine, config, where, life).run()
+        return Service(engine, config, where, life, kept_cache(engine, config)).run()

@@ -7,8 +7,9 @@ group 0. It does not depend on the process that computed it.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from itertools import islice
+from typing import Protocol
 
 from baton.protocol import HeldPages, PageHashes
 from baton.protocol.token_columns import pack, unpack
@@ -44,11 +45,33 @@ def _name(padded: bytes) -> bytes:
     return padded if padded[_HASH] else padded[:_HASH]
 
 
-class PageHashTable:
-    """A worker's copy of the hashes of its cached pages. It outlives the scheduler."""
+class HashStore(Protocol):
+    """Keeps the hashes of a worker's pages beyond its life."""
 
-    def __init__(self) -> None:
-        self._names: dict[int, bytes] = {}
+    def hashes(self) -> dict[int, bytes]:
+        """Page hash by page, as it was left."""
+        ...
+
+    def forget(self, pages: Iterable[int]) -> None:
+        """These pages have none any more."""
+        ...
+
+    def put(self, names: Mapping[int, bytes]) -> None:
+        """Give pages their hashes."""
+        ...
+
+    def clear(self) -> None:
+        """No page has one."""
+        ...
+
+
+class PageHashTable:
+    """A worker's copy of the hashes of its cached pages. It outlives the scheduler, and with a
+    `HashStore` the worker."""
+
+    def __init__(self, store: HashStore | None = None) -> None:
+        self._store = store
+        self._names: dict[int, bytes] = {} if store is None else store.hashes()
 
     def update(self, kept: PageHashes) -> None:
         """Apply additions and evictions.
@@ -56,11 +79,20 @@ class PageHashTable:
         Raises `ValueError` if the message is inconsistent; the table is then empty.
         """
         names, self._names = self._names, {}
-        for page in unpack(kept.evicted, "I"):
+        try:
+            evicted, added = unpack(kept.evicted, "I").tolist(), split_hashes(kept.added)
+        except ValueError:
+            if self._store is not None:
+                self._store.clear()
+            raise
+        for page in evicted:
             names.pop(page, None)
-        for page, name in split_hashes(kept.added).items():
+        for page, name in added.items():
             names.pop(page, None)  # Keeps the latest entry last.
             names[page] = name
+        if self._store is not None:
+            self._store.forget(evicted)
+            self._store.put(added)
         self._names = names
 
     def held(self) -> HeldPages | None:

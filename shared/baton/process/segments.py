@@ -1,4 +1,4 @@
-"""Shared memory that outlives the processes that use it: packed weights on a CPU.
+"""Shared memory that outlives the processes that use it: packed weights and KV pages on a CPU.
 
     worker                                   keeper, a thread of the supervisor
       | -- take, digest ------------------->  |
@@ -8,6 +8,10 @@
 A segment is a sealed `memfd`: nobody can write to it, shorten it or unseal it, and its name is the
 digest of its contents. So there are no partial segments, and none of another model. It has no file:
 the kernel frees it with the last process that has it, `kill -9` included.
+
+Memory that a worker writes is leased: one process has it at a time, and the next one with the same
+name finds it as it was left, if it has the same use for it (`key`) and the last one did not die
+from inside (`baton.process.exit_status`).
 """
 
 from __future__ import annotations
@@ -18,6 +22,7 @@ import os
 import socket
 import struct
 import threading
+from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
@@ -26,13 +31,20 @@ from typing import Self
 from baton.logs import logger
 from baton.net.discovery import socket_path
 from baton.net.topology import Link
+from baton.process.exit_status import died_inside
 
 _ADD_SEALS, _GET_SEALS = 1033, 1034
 """Of Linux: elsewhere Python names neither these nor the seals, and nothing is shared."""
 SEALS = 0b1111
 """Against new seals, and against being shortened, lengthened and written."""
 _DIGEST_BYTES = 32
-_TAKE, _KEEP, _COUNT = b"take", b"keep", b"size"
+_LONGEST = 128
+"""Bytes of a request."""
+_TAKE, _KEEP, _COUNT, _LEASE, _PAGES = b"take", b"keep", b"size", b"room", b"page"
+_FRESH, _AS_LEFT = b"\x01", b"\x02"
+_LEASE_SIZES = struct.Struct("<QQ")
+_LEASE_SEALS = 0b0111
+"""Nobody changes the size of what another has mapped."""
 _SECONDS = 5.0
 """Longest wait for the other side."""
 _SHARE = 0.5
@@ -75,6 +87,18 @@ def _path(run_dir: Path) -> str:
     return socket_path(run_dir, link).removeprefix("ipc://")
 
 
+@dataclass(frozen=True, slots=True)
+class _Lease:
+    """Memory for the process of one name at a time."""
+
+    key: bytes
+    size: int
+    num_pages: int
+    holder: int
+    """Process id of who asked last."""
+    descriptor: int
+
+
 class SegmentKeeper(threading.Thread):
     """Server side: holds segments for processes of the same user. Life cycle: a context."""
 
@@ -85,6 +109,9 @@ class SegmentKeeper(threading.Thread):
         self._limit = int(memory * _SHARE) if limit is None else limit
         self._held: dict[bytes, int] = {}
         self._bytes = 0
+        self._leases: dict[bytes, _Lease] = {}
+        self._lock = threading.Lock()
+        """Of the leases: they also end with processes, of which another thread tells."""
         self._run_dir = run_dir
         self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
@@ -111,6 +138,27 @@ class SegmentKeeper(threading.Thread):
         for descriptor in self._held.values():
             os.close(descriptor)
         self._held.clear()
+        for name in list(self._leases):
+            self._end(name)
+
+    def process_died(self, pid: int, code: int) -> None:
+        """Forget what a process leased, if it died from inside: it may have written anything. Of
+        one that was killed all that it had finished is whole."""
+        if not died_inside(code):
+            return
+        with self._lock:
+            for name, lease in list(self._leases.items()):
+                if lease.holder == pid:
+                    self._end(name)
+
+    def end_lease(self, name: str) -> None:
+        """Forget what the process of this name leased: nobody will ask for it again."""
+        with self._lock:
+            self._end(_padded(name))
+
+    def _end(self, name: bytes) -> None:
+        if (lease := self._leases.pop(name, None)) is not None:
+            os.close(lease.descriptor)
 
     def run(self) -> None:
         while True:
@@ -126,9 +174,10 @@ class SegmentKeeper(threading.Thread):
 
     def _serve(self, peer: socket.socket) -> None:
         peer.settimeout(_SECONDS)
-        request, descriptors, _, _ = socket.recv_fds(peer, len(_TAKE) + _DIGEST_BYTES, 1)
+        request, descriptors, _, _ = socket.recv_fds(peer, _LONGEST, 1)
         verb, name = request[: len(_TAKE)], request[len(_TAKE) :]
-        if _user(peer) != os.geteuid():
+        pid, user = _credentials(peer)
+        if user != os.geteuid():
             log.warning("refused a segment to a process of another user")
         elif verb == _TAKE and name in self._held:
             socket.send_fds(peer, [b"\x01"], [self._held[name]])
@@ -136,12 +185,36 @@ class SegmentKeeper(threading.Thread):
         elif verb == _COUNT:
             peer.send(struct.pack("<Q", self._bytes))
             return
+        elif verb == _PAGES:
+            counts = [lease.num_pages for lease in list(self._leases.values())]
+            peer.send(struct.pack("<Q", max(counts, default=0)))
+            return
+        elif verb == _LEASE:
+            with self._lock:
+                answer, descriptor = self._leased(name, pid)
+                socket.send_fds(peer, [answer], [descriptor])
+            return
         elif verb == _KEEP and descriptors:
             peer.send(b"\x01" if self._kept(name, descriptors.pop()) else b"\x00")
             return
         for descriptor in descriptors:
             os.close(descriptor)
         peer.send(b"\x00")
+
+    def _leased(self, request: bytes, pid: int) -> tuple[bytes, int]:
+        """Whether the memory is fresh, and its descriptor."""
+        name, key = request[:_DIGEST_BYTES], request[_DIGEST_BYTES : 2 * _DIGEST_BYTES]
+        size, num_pages = _LEASE_SIZES.unpack(request[2 * _DIGEST_BYTES :])
+        old = self._leases.get(name)
+        if old is not None and (old.key, old.size) == (key, size):
+            self._leases[name] = replace(old, holder=pid)
+            return _AS_LEFT, old.descriptor
+        self._end(name)
+        descriptor = os.memfd_create("baton-lease", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        self._leases[name] = _Lease(key, size, num_pages, pid, descriptor)
+        os.ftruncate(descriptor, size)
+        fcntl.fcntl(descriptor, _ADD_SEALS, _LEASE_SEALS)
+        return _FRESH, descriptor
 
     def _kept(self, name: bytes, descriptor: int) -> bool:
         size = os.fstat(descriptor).st_size
@@ -167,6 +240,28 @@ class Segments:
         except (OSError, struct.error):
             return None
 
+    def leased_pages(self) -> int:
+        """Pages of the KV memory that a worker of this host has leased; 0 if none has."""
+        try:
+            return int(struct.unpack("<Q", self._ask(_PAGES)[0])[0])
+        except (OSError, struct.error):
+            return 0
+
+    def lease(self, name: str, key: bytes, size: int, num_pages: int) -> tuple[int, bool]:
+        """Memory of `size` bytes for the process of this name: its descriptor, and whether it is as
+        the one before left it. Otherwise it is zeros. Raises `OSError`.
+
+        Args:
+            name: of the worker.
+            key: digest of all that gives the bytes their meaning.
+            num_pages: pages that lie in it.
+        """
+        sizes = _LEASE_SIZES.pack(size, num_pages)
+        answer, descriptors = self._ask(_LEASE + _padded(name) + key + sizes)
+        if not descriptors:
+            raise OSError("the supervisor gives none")
+        return descriptors[0], answer == _AS_LEFT
+
     def take(self, name: bytes) -> int | None:
         """The descriptor of the segment with this digest; None if there is none. Raises
         `OSError`."""
@@ -187,8 +282,14 @@ class Segments:
         return answer, descriptors
 
 
-def _user(peer: socket.socket) -> int:
-    """User id of the peer of a Unix socket."""
+def _padded(name: str) -> bytes:
+    """The name of a process, in as many bytes as a digest has."""
+    return digest(memoryview(name.encode()))
+
+
+def _credentials(peer: socket.socket) -> tuple[int, int]:
+    """Process and user id of the peer of a Unix socket."""
     size = struct.calcsize("3i")
-    _, user, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-    return int(user)
+    found = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
+    pid, user, _ = struct.unpack("3i", found)
+    return int(pid), int(user)

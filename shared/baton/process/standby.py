@@ -11,7 +11,7 @@ workers, which differ in name and role. In a process that is not a standby, `wai
 
 from __future__ import annotations
 
-import os
+import re
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -57,12 +57,14 @@ def wait(seconds: float | None = None) -> tuple[str, ...]:
 
 
 def inherited_bytes(proc: Path = Path("/proc")) -> int:
-    """Memory in bytes that the replaced process holds alone; 0 in a process that is not a standby
-    or no longer one."""
+    """Memory in bytes that this process will have of the replaced one, leased memory included; 0 in
+    a process that is not a standby or no longer one."""
     if not held() or not _replaced:
         return 0
     try:
-        resident, shared = (proc / f"{_replaced}/statm").read_text().split()[1:3]
+        status = (proc / f"{_replaced}/status").read_text()
     except OSError:  # It has died: its memory is free already.
         return 0
-    return (int(resident) - int(shared)) * os.sysconf("SC_PAGE_SIZE")
+    return 1024 * sum(
+        int(size) for size in re.findall(r"^Rss(?:Anon|Shmem):\s+(\d+) kB", status, re.M)
+    )

@@ -50,8 +50,10 @@ def test_more_get_the_lowest_numbers_that_are_free(
 def test_who_is_too_many_leaves_and_is_not_restarted(
     crew: WorkerPool, supervisor: Supervisor
 ) -> None:
-    kept = supervisor.children["decode-1"].process
+    kept, left = supervisor.children["decode-1"].process, list[str]()
+    crew = WorkerPool(supervisor, crew.workers, command, on_retire=left.append)
     crew.resize({"decode": 1})
+    assert left == ["decode-2"], "it needs what it left behind no more"
     assert crew.workers == {"prefill-1": "prefill", "decode-1": "decode"}
     tick_until(supervisor, lambda: "decode-2" not in supervisor.children)
     assert supervisor.children["decode-1"].process is kept and supervisor.restarts() == 0

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Mapping
+
 import pytest
 
 from baton.kv.page_hashes import (
@@ -59,3 +61,35 @@ def test_nothing_is_kept_of_a_message_that_makes_no_sense() -> None:
     with pytest.raises(ValueError, match="one name for each page"):
         held.update(PageHashes(1, HeldPages(pack([2], "I"), ONE)))
     assert held.held() is None
+
+
+class Store:
+    """Hashes in a dictionary."""
+
+    def __init__(self) -> None:
+        self.names: dict[int, bytes] = {}
+
+    def hashes(self) -> dict[int, bytes]:
+        return dict(self.names)
+
+    def forget(self, pages: Iterable[int]) -> None:
+        for page in pages:
+            self.names.pop(page, None)
+
+    def put(self, names: Mapping[int, bytes]) -> None:
+        self.names.update(names)
+
+    def clear(self) -> None:
+        self.names.clear()
+
+
+def test_the_next_worker_knows_what_the_last_was_told() -> None:
+    store = Store()
+    held = PageHashTable(store)
+    held.update(PageHashes(1, join_hashes({1: ONE, 2: TWO})))
+    held.update(PageHashes(1, join_hashes({3: ONE}), pack([1, 9], "I")))
+    assert store.names == {2: TWO, 3: ONE}
+    assert PageHashTable(store).held() == held.held()
+    with pytest.raises(ValueError, match="one name for each page"):
+        held.update(PageHashes(1, HeldPages(pack([2], "I"), ONE)))
+    assert store.names == {} and PageHashTable(store).held() is None

@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import mmap
 import os
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -111,3 +112,47 @@ def test_without_a_keeper_nothing_is_shared_and_a_killed_one_leaves_nothing(run_
 
 def alive(descriptor: str) -> bool:
     return os.path.lexists(f"/proc/self/fd/{descriptor}")
+
+
+def test_leased_memory_is_as_the_last_process_of_that_name_left_it(kept: Segments) -> None:
+    key, other = segments.digest(SOME), segments.digest(OTHER)
+    assert kept.leased_pages() == 0
+    descriptor, as_left = kept.lease("decode-1", key, 8192, num_pages=7)
+    assert not as_left and read_all(descriptor) == bytes(8192) and kept.leased_pages() == 7
+    with pytest.raises(OSError):
+        os.ftruncate(descriptor, 100)
+    os.pwrite(descriptor, b"left", 4000)
+    os.close(descriptor)
+    for name, own, size, found in (
+        ("decode-1", key, 8192, True),
+        ("decode-2", key, 8192, False),
+        ("decode-1", other, 8192, False),
+        ("decode-1", key, 8192, False),
+        ("decode-1", key, 4096, False),
+    ):
+        descriptor, as_left = kept.lease(name, own, size, num_pages=7)
+        assert as_left is found, (name, size)
+        assert (b"left" in read_all(descriptor)) is found
+        os.close(descriptor)
+
+
+@pytest.mark.parametrize(
+    ("code", "stays"), [(-signal.SIGKILL, True), (-signal.SIGSEGV, False), (70, False)]
+)
+def test_who_dies_from_inside_may_have_written_anything(
+    run_dir: Path, code: int, stays: bool
+) -> None:
+    key, kept = segments.digest(SOME), Segments(run_dir)
+    with SegmentKeeper(run_dir) as keeper:
+        os.close(kept.lease("worker", key, 4096, num_pages=1)[0])
+        keeper.process_died(os.getpid() + 1, code)
+        keeper.process_died(os.getpid(), code)
+        descriptor, as_left = kept.lease("worker", key, 4096, num_pages=1)
+        assert as_left is stays
+        os.close(descriptor)
+        keeper.end_lease("worker")
+        assert kept.leased_pages() == 0, "it has left for good"
+
+
+def read_all(descriptor: int) -> bytes:
+    return os.pread(descriptor, os.fstat(descriptor).st_size, 0)

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import threading
 from pathlib import Path
 
@@ -21,12 +20,12 @@ def test_only_a_spare_waits_and_only_until_it_is_called() -> None:
 
 def test_only_a_spare_inherits_the_memory_of_the_one_that_it_replaces(tmp_path: Path) -> None:
     (tmp_path / "77").mkdir()
-    (tmp_path / "77/statm").write_text("900 500 100 1 0 300 0\n")
-    page = os.sysconf("SC_PAGE_SIZE")
+    status = "VmRSS:\t 900 kB\nRssAnon:\t 500 kB\nRssFile:\t 300 kB\nRssShmem:\t 100 kB\n"
+    (tmp_path / "77/status").write_text(status)
     try:
         assert standby.inherited_bytes(tmp_path) == 0, "it is no spare"
         standby.hold(replaced=77)
-        assert standby.inherited_bytes(tmp_path) == 400 * page, "without what others share"
+        assert standby.inherited_bytes(tmp_path) == 600 * 1024, "without files"
         standby.hold(replaced=78)
         assert standby.inherited_bytes(tmp_path) == 0, "it has died: its memory is free already"
         standby.hold()

@@ -24,8 +24,8 @@ from baton_worker.kernels.cpu.shared_pages import HUGE, Block, aligned
 
 _CHUNK = 32 << 20
 """Bytes that are reserved at a time; the system commits only what is written."""
-_LEAST = 64 << 10
-"""Smaller tensors stay where they are."""
+_LEAST = LEAST = 64 << 10
+"""Smaller tensors stay where they are; larger ones have whole pages of memory of their own."""
 _ALIGNMENT = 64
 _OPEN = 4
 """Chunks that are still filled up: what is left of a huge page is memory too."""

@@ -130,7 +130,7 @@ class SharedPages:
             _check(descriptor, block, collapse=not found)
             if not found and not self._kept.keep(name, descriptor):
                 raise OSError("the supervisor holds as much as it may")
-            _map(block.address, block.size, descriptor)
+            map_fixed(block.address, block.size, descriptor)
         finally:
             os.close(descriptor)
         # They are huge already; this maps them as such.
@@ -143,7 +143,7 @@ def _check(descriptor: int, block: Block, collapse: bool) -> None:
         raise OSError("a kept segment is not sealed or of another size")
     room = mmap.mmap(-1, block.size + HUGE, flags=mmap.MAP_PRIVATE | mmap.MAP_ANONYMOUS)
     first = aligned(room)
-    _map(first, block.size, descriptor)
+    map_fixed(first, block.size, descriptor)
     whole = block.size // HUGE * HUGE
     if collapse and whole and _C.madvise(first, whole, _MADV_COLLAPSE):
         reason = os.strerror(ctypes.get_errno())
@@ -158,9 +158,15 @@ def aligned(memory: mmap.mmap) -> int:
     return -(-address // HUGE) * HUGE
 
 
-def _map(address: int, size: int, descriptor: int) -> None:
-    """Map a segment in the place of other pages, read-only."""
+def map_fixed(
+    address: int,
+    size: int,
+    descriptor: int,
+    offset: int = 0,
+    protection: int = mmap.PROT_READ,
+) -> None:
+    """Map shared memory in the place of other pages. Raises `OSError`."""
     flags = mmap.MAP_SHARED | _MAP_FIXED
-    found = _C.mmap(address, size, mmap.PROT_READ, flags, descriptor, 0)
+    found = _C.mmap(address, size, protection, flags, descriptor, offset)
     if found != address:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

@@ -1,0 +1,117 @@
+"""KV pages, and their hashes, in memory that the next worker finds as this one left it.
+
+    planes of the cache  |  one row per page: hash, group, 1
+    each at a whole page of memory         0 bytes where a page has no hash
+
+The scheduler hashes a page once a result has confirmed all of its tokens, and takes the hash back
+before anything may write to the page again; `PageHashes` says so in the order of the plans. So the
+rows name whole pages only, whenever the worker is killed: what a step was writing then has no name.
+A row that is half written is a hash of nothing.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+from collections.abc import Iterable, Mapping
+
+import numpy as np
+from numpy.typing import NDArray
+from torch import Tensor
+
+from baton.logs import logger
+from baton.process.segments import Segments, digest
+from baton_worker.kernels.cpu.huge_pages import LEAST
+from baton_worker.kernels.cpu.shared_pages import map_fixed
+from baton_worker.kv_cache.cache import KVCache
+
+_HASH = 16
+_GROUP, _USED, _ROW = _HASH, _HASH + 1, _HASH + 2
+"""Columns of a row, and its length."""
+_WRITABLE = mmap.PROT_READ | mmap.PROT_WRITE
+
+log = logger(__name__)
+
+
+class KeptCache:
+    """Life cycle: `lease` once, before anybody else has the address of a page."""
+
+    def __init__(self, rows: NDArray[np.uint8]) -> None:
+        """`rows`: uint8 [num_pages, 18]."""
+        self._rows = rows
+
+    @classmethod
+    def lease(
+        cls, segments: Segments, name: str, settings: str, cache: KVCache
+    ) -> KeptCache | None:
+        """Put the pages of a cache into leased memory, at the addresses that they have; their
+        contents become those that the last worker of this name left, or zeros. None where there is
+        no such memory: the cache stays private.
+
+        Args:
+            settings: all that the bytes of a page depend on.
+        """
+        starts, size = _places(cache.planes)
+        rows = cache.num_pages * _ROW
+        if starts is None:
+            return None
+        try:
+            key = digest(memoryview(f"{settings} {starts}".encode()))
+            descriptor, as_left = segments.lease(name, key, size + rows, cache.num_pages)
+        except OSError as error:
+            log.info("KV pages do not outlive this worker: %s", error)
+            return None
+        try:
+            for start, plane in zip(starts, cache.planes, strict=True):
+                map_fixed(plane.data_ptr(), _whole(plane), descriptor, start, _WRITABLE)
+            memory = mmap.mmap(descriptor, rows, offset=size)
+        finally:
+            os.close(descriptor)
+        table = np.frombuffer(memory, np.uint8).reshape(cache.num_pages, _ROW)
+        kept = cls(table)
+        if as_left:
+            log.info("%d KV pages are there from the worker before", len(kept.hashes()))
+        return kept
+
+    def hashes(self) -> dict[int, bytes]:
+        """Page hash by page; a hash that two pages have, from a write that was cut off, is none."""
+        found, twice = dict[bytes, int](), set[bytes]()
+        for page in np.flatnonzero(self._rows[:, _USED]).tolist():
+            row = self._rows[page]
+            name = bytes(row[: _HASH + bool(row[_GROUP])])
+            twice.update({name} & found.keys())
+            found[name] = page
+        return {page: name for name, page in found.items() if name not in twice}
+
+    def forget(self, pages: Iterable[int]) -> None:
+        """Take their hashes back, before anything writes to them."""
+        for page in pages:
+            self._rows[page] = 0
+
+    def put(self, names: Mapping[int, bytes]) -> None:
+        """Give whole pages their hashes."""
+        for page, name in names.items():
+            self._rows[page, _USED] = 0
+            self._rows[page, :_USED] = np.frombuffer(name.ljust(_USED, b"\0"), np.uint8)
+            self._rows[page, _USED] = 1
+
+    def clear(self) -> None:
+        """No page has a hash."""
+        self._rows[:] = 0
+
+
+def _places(planes: list[Tensor]) -> tuple[list[int] | None, int]:
+    """Where each plane begins in the memory, and the size of all; None where one has no pages of
+    memory of its own: it is on a GPU, or small."""
+    starts, size = list[int](), 0
+    for plane in planes:
+        if plane.device.type != "cpu" or plane.nbytes < LEAST:
+            return None, 0
+        starts.append(size)
+        size += _whole(plane)
+    return starts, size
+
+
+def _whole(plane: Tensor) -> int:
+    """Bytes of a plane, in whole pages of memory."""
+    return -(-plane.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE
