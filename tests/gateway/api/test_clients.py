@@ -6,6 +6,7 @@ the gateway understands what it sends back.
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Iterator
 from typing import Any
@@ -43,6 +44,13 @@ def here() -> Iterator[Site]:
         one.engine.scheduler.reply, one.engine.scheduler.max_length = SUM, 4096
         until(lambda: length_of(one) == 4096, "its length is known")
         yield one
+
+
+@pytest.fixture(autouse=True)
+def cleaned() -> Iterator[None]:
+    """What frameworks leave unclosed is collected here, not in the middle of another test."""
+    yield
+    gc.collect()
 
 
 def length_of(here: Site) -> int:
@@ -93,6 +101,26 @@ def test_openai_agents(here: Site, monkeypatch: pytest.MonkeyPatch) -> None:
         await client.close()
 
     asyncio.run(main())
+
+
+def test_anthropics_client_learns_the_context_length(here: Site) -> None:
+    from anthropic import Anthropic, BadRequestError
+
+    client = Anthropic(base_url=here.url, api_key="none", max_retries=0)
+    [model] = client.models.list().data
+    assert (model.id, model.max_input_tokens) == (MODEL, 4096)
+    assert client.models.retrieve(MODEL) == model
+
+    def ask(text: str, most: int) -> None:
+        turns: Any = [{"role": "user", "content": text}]
+        client.messages.create(model=MODEL, max_tokens=most, messages=turns)
+
+    with pytest.raises(BadRequestError, match=r"prompt is too long: \d+ tokens > 4096 maximum"):
+        ask("x" * 5000, 9)
+    with pytest.raises(BadRequestError, match="prompt is too long: more > 4096 maximum"):
+        ask("x" * 3_000_000, 9)
+    with pytest.raises(BadRequestError, match=r"context limit: \d+ \+ 4000 > 4096, decrease"):
+        ask("x" * 200, 4000)
 
 
 @pytest.mark.parametrize("api", ["responses", "chat", "messages"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from datetime import UTC, datetime
 from typing import Literal
 
 import msgspec
@@ -16,9 +17,12 @@ from baton_gateway.catalogue import ModelInfo
 from baton_gateway.engine import Engine
 from baton_gateway.http.json_response import json_response
 from baton_gateway.http.middleware import quota_of
+from baton_gateway.schemas.anthropic.models import AnthropicModel, AnthropicModels
 
 router = APIRouter()
 _SINCE = int(time.time())
+_ANTHROPIC = "anthropic-version"
+"""Header of the clients that expect the list of Anthropic's API."""
 
 
 class Model(msgspec.Struct):
@@ -46,17 +50,27 @@ async def models(request: Request) -> Response:
     """List the served models that are permitted for the API key."""
     engine: Engine = request.app.state.engine
     key = quota_of(request).key
-    return json_response(
-        Models([_entry(facts) for facts in await engine.models.all() if key.permits(facts.name)])
-    )
+    found = [facts for facts in await engine.models.all() if key.permits(facts.name)]
+    if _ANTHROPIC in request.headers:
+        data = [_anthropic_entry(facts) for facts in found]
+        first, last = (data[0].id, data[-1].id) if data else (None, None)
+        return json_response(AnthropicModels(data=data, first_id=first, last_id=last))
+    return json_response(Models([_entry(facts) for facts in found]))
 
 
 @router.get("/v1/models/{name:path}")
 @describe(answer=Model)
 async def model(request: Request, name: str) -> Response:
     """Return one of them by name."""
-    return json_response(_entry(await permitted(request, name)))
+    facts = await permitted(request, name)
+    entry = _anthropic_entry if _ANTHROPIC in request.headers else _entry
+    return json_response(entry(facts))
 
 
 def _entry(facts: ModelInfo) -> Model:
     return Model(facts.name, facts.max_model_len or None, facts.parent)
+
+
+def _anthropic_entry(facts: ModelInfo) -> AnthropicModel:
+    since, length = datetime.fromtimestamp(_SINCE, UTC), facts.max_model_len or None
+    return AnthropicModel(facts.name, facts.name, since.isoformat(), length, length)

@@ -46,7 +46,7 @@ ROUTES = Registry(
         "chat": "baton_gateway.api.chat:ROUTE",
         "completions": "baton_gateway.api.completions:ROUTE",
         "messages": "baton_gateway.api.anthropic.messages:ROUTE",
-        "responses": "baton_gateway.api.responses.responses:ROUTE",
+        "responses": "baton_gateway.api.responses.route:ROUTE",
     },
 )
 

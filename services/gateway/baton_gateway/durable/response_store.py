@@ -21,6 +21,8 @@ class StoredResponse(msgspec.Struct):
     """The response object as clients see it."""
     input: list[dict[str, Any]]
     """Items of the conversation before it."""
+    request: str = ""
+    """Digest of the request, for one with an idempotency key."""
 
     @property
     def running(self) -> bool:
@@ -60,7 +62,7 @@ class ResponseStore:
             stored = _decoded(old)
             if not stored.running:
                 return False
-            new = msgspec.json.encode(StoredResponse(response, stored.input))
+            new = msgspec.json.encode(structs.replace(stored, response=response))
             if await self._objects.put(structs.replace(old, data=new)):
                 return True
         raise Unavailable("Too many requests change this response. Try again.", retry_after=1)

@@ -19,6 +19,7 @@ from baton_gateway.generation.request import (
     Prompt,
     TextPrompt,
 )
+from baton_gateway.http.errors import ContextTooLong
 
 MAX_ALTERNATIVES = 255
 """Most alternatives per position that a worker reports."""
@@ -194,11 +195,13 @@ def too_long(generation: GenerationRequest, length: int, facts: ModelInfo) -> In
         request = (
             f"you requested {total} tokens ({length} in the {param}, {wanted} in the completion)"
         )
-    return InvalidRequest(
+    return ContextTooLong(
         f"This model's maximum context length is {facts.max_model_len} tokens. However, {request}. "
         f"Please reduce the length of the {param}{'' if generation.pooling else ' or completion'}.",
-        code="context_length_exceeded",
         param=param,
+        limit=facts.max_model_len,
+        length=length,
+        wanted=wanted,
     )
 
 
@@ -219,12 +222,14 @@ def check_text(request: GenerationRequest, prompt: Prompt, facts: ModelInfo) -> 
         case _:
             return
     if longest > most and facts.max_model_len:
-        raise InvalidRequest(
+        raise ContextTooLong(
             f"This model's maximum context length is {facts.max_model_len} tokens. However, your "
             f"{request.param} has more than {most} characters. Please reduce the length of the "
             f"{request.param}.",
-            code="context_length_exceeded",
             param=request.param,
+            limit=facts.max_model_len,
+            length=None,
+            wanted=request.limits.max_tokens,
         )
 
 

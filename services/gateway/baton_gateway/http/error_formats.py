@@ -11,7 +11,7 @@ import msgspec
 from starlette.types import Scope
 
 from baton.errors import BatonError
-from baton_gateway.http.errors import ErrorEncoder, encode
+from baton_gateway.http.errors import ContextTooLong, ErrorEncoder, encode
 
 _MESSAGES = "/v1/messages"
 _TYPES = {
@@ -55,7 +55,22 @@ def encoder_of(scope: Scope) -> ErrorEncoder:
 
 def encode_anthropic(error: BatonError, request_id: str) -> bytes:
     """Encode the error body as JSON. Text that is not valid Unicode is escaped."""
-    message = error.message.encode("utf-8", "backslashreplace").decode()
+    message = _anthropic_message(error).encode("utf-8", "backslashreplace").decode()
     general = "invalid_request_error" if error.status < 500 else "api_error"
     details = AnthropicErrorDetails(_TYPES.get(error.status, general), message)
     return msgspec.json.encode(AnthropicError(details, request_id))
+
+
+def _anthropic_message(error: BatonError) -> str:
+    """Return the message of an error: one about the context length in Anthropic's words, from which
+    coding agents learn how much to send, or to ask for."""
+    if not isinstance(error, ContextTooLong):
+        return error.message
+    length, wanted, limit = error.length, error.wanted, error.limit
+    if length is None or wanted is None or length > limit:
+        tokens = "more" if length is None else f"{length} tokens"
+        return f"prompt is too long: {tokens} > {limit} maximum"
+    return (
+        f"input length and `max_tokens` exceed context limit: {length} + {wanted} > {limit}, "
+        "decrease input length or `max_tokens` and try again"
+    )

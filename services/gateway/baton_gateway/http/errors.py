@@ -44,6 +44,22 @@ ErrorEncoder: TypeAlias = Callable[[BatonError], bytes]
 """Converts an error to the body of a response, or the payload of an event."""
 
 
+class ContextTooLong(InvalidRequest):
+    """The prompt, or the prompt and its answer, exceed the context length of the model."""
+
+    def __init__(
+        self, message: str, *, param: str, limit: int, length: int | None, wanted: int | None
+    ) -> None:
+        """
+        Args:
+            limit: the context length in tokens.
+            length: tokens of the prompt, at least; None if it was not encoded.
+            wanted: tokens of the answer; None if any number will do.
+        """
+        super().__init__(message, code="context_length_exceeded", param=param)
+        self.limit, self.length, self.wanted = limit, length, wanted
+
+
 class GatewayPartitioned(Unavailable):
     """The scheduler is unreachable from this gateway.
 

@@ -39,14 +39,17 @@ class ConversationState:
     store: bool
     """Whether the response is stored."""
 
-    async def keep(self, response: Response) -> None:
+    async def keep(self, response: Response, request: str = "") -> None:
         """Store a response; one that has ended is appended to its conversation.
+
+        Args:
+            request: digest of a request that may come again.
 
         Raises `Unavailable`.
         """
         said: dict[str, object] = msgspec.to_builtins(response)
         if self.store:
-            stored = StoredResponse(said, [*self.history, *self.input])
+            stored = StoredResponse(said, [*self.history, *self.input], request)
             await ResponseStore(self.objects).add(self.owner, stored)
         if self.conversation is not None and response.status in ("completed", "incomplete"):
             output = msgspec.to_builtins(response.output)

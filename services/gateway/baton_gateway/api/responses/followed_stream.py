@@ -5,13 +5,21 @@ from __future__ import annotations
 from collections.abc import AsyncGenerator
 
 from pydantic import BaseModel, ConfigDict, Field
+from starlette.requests import Request
+from starlette.responses import Response
 
 from baton.errors import BatonError
+from baton_gateway.api.answer import event_stream
+from baton_gateway.api.recorded.continuation import started_of, writer_of
 from baton_gateway.api.responses.background import BackgroundResponses
+from baton_gateway.durable.response_store import ResponseStore
 from baton_gateway.durable.streams import DurableStream, ReplayCursor
 from baton_gateway.generation.output import Started
-from baton_gateway.http.errors import GatewayPartitioned
+from baton_gateway.http.errors import GatewayPartitioned, invalid
+from baton_gateway.http.middleware import tenant_of
+from baton_gateway.streaming.event_frames import NamedFrames
 from baton_gateway.streaming.response_transcript import ResponseTranscript
+from baton_gateway.streaming.response_writer import ResponseWriter
 
 
 class StreamQuery(BaseModel):
@@ -22,6 +30,33 @@ class StreamQuery(BaseModel):
     stream: bool = False
     starting_after: int = Field(default=-1, ge=-1)
     """Number of the last event that the client has."""
+
+
+async def stream_again(request: Request, name: str, after: int = -1) -> Response:
+    """Return the events of a response in the background after number `after`.
+
+    Raises `InvalidRequest` for another response, and when its events are gone.
+    """
+    background: BackgroundResponses = request.app.state.background
+    owner = tenant_of(request)
+    stored = await ResponseStore(request.app.state.objects).get(name, owner)
+    if not stored.response["background"]:
+        raise invalid("stream", "Only responses in the background can be streamed again.")
+    stream = await background.stream(name, owner)
+    if stream is None:
+        raise invalid("stream", "The events of this response are gone. Retrieve it without them.")
+    writer = await writer_of(request.app, stream.record)
+    assert isinstance(writer, ResponseWriter)
+    return follow(request, stream, writer.transcript(), after)
+
+
+def follow(
+    request: Request, stream: DurableStream, transcript: ResponseTranscript, after: int = -1
+) -> Response:
+    """Return the events of a stream after number `after`, which a new transcript writes."""
+    started = started_of(stream.record)
+    events = followed(request.app.state.background, stream, transcript, started, after)
+    return event_stream(request, events, NamedFrames(), done=False)
 
 
 async def followed(
