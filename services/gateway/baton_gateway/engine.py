@@ -176,7 +176,8 @@ class Engine:
             if request.sampling.beams is None:
                 await self._submit(request, sequences)
             timing.started(sum(map(len, prompts)))
-            yield Started(prompts, tuple(s.start for s in sequences[:: request.sampling.n]))
+            starts = tuple(s.start for s in sequences[:: request.sampling.n])
+            yield Started(prompts, starts, sequences[0].prediction)
             if request.sampling.beams is not None:
                 await self._search(request, sequences, began)
             async for delta in stream:
@@ -291,6 +292,7 @@ class Engine:
         await self._try_grammar(request)
         request = await self._encoder.thinking(request, encoded, facts)
         request = await self._encoder.bad_words(request, facts)
+        request = await self._encoder.prediction(request, facts)
         return PreparedRequest(request, encoded, facts)
 
     async def _encode(self, request: GenerationRequest, facts: ModelInfo) -> list[EncodedPrompt]:

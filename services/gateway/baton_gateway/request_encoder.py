@@ -27,6 +27,7 @@ from baton_gateway.generation.request import (
 )
 from baton_gateway.generation.thinking import needs_thinking, thoughtful
 from baton_gateway.generation.truncation import encode_limit, truncated
+from baton_gateway.http.errors import invalid
 
 _ENCODED_AT_ONCE = 16
 """Most prompts of one request that are encoded concurrently, to keep all tokenizers busy."""
@@ -102,6 +103,25 @@ class RequestEncoder:
         assert tags is not None
         ids = [await self._tokenizers.of(facts.tokenizer).token(tag) for tag in tags]
         return thoughtful(request, prompts, facts, (ids[0], ids[1]))
+
+    async def prediction(self, request: GenerationRequest, facts: ModelInfo) -> GenerationRequest:
+        """Return the request with the output that it expects as ids.
+
+        Raises `InvalidRequest` if it is longer than any output.
+        """
+        if not request.predicted_text:
+            return request
+        tokenizers = self._tokenizers.of(facts.tokenizer)
+        prompt = TextPrompt(request.predicted_text, add_special=False)
+        ids = (await tokenizers.encode_prompt(prompt, facts.max_model_len)).ids
+        if len(ids) > facts.max_model_len:
+            raise invalid(
+                "prediction",
+                f"Invalid 'prediction': it has more than {facts.max_model_len} tokens, more than "
+                "an answer can have.",
+                "context_length_exceeded",
+            )
+        return replace(request, prediction=ids.column)
 
     async def bad_words(self, request: GenerationRequest, facts: ModelInfo) -> GenerationRequest:
         """Return the request with its bad words among the sampling parameters, as ids."""

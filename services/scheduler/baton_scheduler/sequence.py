@@ -212,6 +212,7 @@ class Sequence:
             pooling=self.pooling,
             media=self._media(),
             cache_root=salt(self.submit),
+            prediction=self.submit.prediction,
             adapter=self.submit.adapter,
         )
 

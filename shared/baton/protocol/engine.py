@@ -103,6 +103,9 @@ class Submit(Message, tag="submit", frozen=True):
     only if all serve one model."""
     adapter: bytes = b""
     """Digest of the adapter that is applied to the model; empty for none."""
+    prediction: bytes = b""
+    """int32: tokens that the client expects as output; they are drafts, and no token depends on
+    them."""
 
 
 class Abort(Message, tag="abort", frozen=True):
@@ -220,6 +223,8 @@ class NewSequence(msgspec.Struct, frozen=True, array_like=True):
     """Digest of its adapter; empty for none."""
     cache_root: bytes = b""
     """Root of its block hashes: sequences of equal roots may share cached pages and drafts."""
+    prediction: bytes = b""
+    """int32: tokens that are expected as its output."""
 
 
 class Plan(Message, tag="plan", frozen=True):

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from baton.protocol import EncodeChat, Submit
+from baton.protocol.token_columns import pack
 from tests.fakes.gateway_app import Site, chat, events_of
 from tests.fakes.gateway_engine import EOS, MODEL
 
@@ -184,3 +185,22 @@ def test_usage_tells_how_much_of_the_prompt_was_cached(own_site: Site, stream: b
     response = own_site.chat(n=2, **options)
     body = events_of(response.text)[-2] if stream else response.json()
     assert body["usage"]["prompt_tokens_details"] == {"cached_tokens": 2}
+
+
+@pytest.mark.row("F18.01")
+def test_an_expected_output_is_drafted_and_counted(own_site: Site) -> None:
+    """Tokens are bytes here: eleven come as expected, and six of the text do not."""
+    expected = {"type": "content", "content": [{"type": "text", "text": "Hello from Earth."}]}
+    for stream in (False, True):
+        options = {"stream": True, "stream_options": {"include_usage": True}} if stream else {}
+        response = own_site.chat(prediction=expected, max_tokens=..., **options)
+        body = events_of(response.text)[-2] if stream else response.json()
+        assert body["usage"]["completion_tokens_details"] == {
+            "reasoning_tokens": 0,
+            "accepted_prediction_tokens": 11,
+            "rejected_prediction_tokens": 6,
+        }
+    submits = [m for m in own_site.engine.scheduler.seen if isinstance(m, Submit)]
+    assert {m.prediction for m in submits} == {pack(list(b"Hello from Earth."))}
+    response = own_site.chat(prediction={"type": "content", "content": "x" * 600})
+    assert response.status_code == 400 and response.json()["error"]["param"] == "prediction"

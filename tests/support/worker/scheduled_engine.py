@@ -123,11 +123,20 @@ class House:
         request: str = "",
         log: list[int] | None = None,
         adapter: bytes = b"",
+        prediction: bytes = b"",
     ) -> int:
         handle = len(self.logs)
         self.logs[handle] = list(log or [])
         name = request or f"r{handle}"
-        submit = Submit(handle, name, pack(prompt), sampling, log=pack(log or []), adapter=adapter)
+        submit = Submit(
+            handle,
+            name,
+            pack(prompt),
+            sampling,
+            log=pack(log or []),
+            adapter=adapter,
+            prediction=prediction,
+        )
         self._take(self.state.apply(Arrived("g", submit)))
         return handle
 

@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from baton.protocol import Sampling
+from baton.protocol.token_columns import pack
 from baton_scheduler.options import SchedulerOptions
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.layers.build_context import BuildContext
@@ -99,6 +100,22 @@ def test_no_method_changes_a_token(loaded: LoadedModel, expected: list[list[int]
             assert 0 < right < drafted
         remembered = isinstance(proposer, SuffixProposer)
         assert (right > 0.8 * drafted) == remembered, "it has seen all of this"
+
+
+@pytest.mark.row("F08.12")
+def test_an_expected_output_saves_steps_and_changes_no_token(loaded: LoadedModel) -> None:
+    """It is right but for two tokens, and the sequence is continued from a log in its middle."""
+    plain = House(loaded)
+    plain.submit(STORY, Sampling(60, seed=3, temperature=0.9))
+    log = plain.finish()[0]
+    said = [*log[:20], 300, *log[21:40], *log[41:]]
+    house = House(loaded, proposer=HalfRight())
+    sampling = Sampling(60, seed=3, temperature=0.9)
+    house.submit(STORY, sampling, prediction=pack(said))
+    house.submit(STORY, sampling, log=log[:30], prediction=pack(said))
+    assert list(house.finish().values()) == [log, log]
+    drafted, right = accepted(house)
+    assert right > 0.8 * drafted and right > 60
 
 
 def test_a_request_may_ask_for_fewer_drafts(loaded: LoadedModel) -> None:

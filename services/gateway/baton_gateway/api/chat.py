@@ -58,7 +58,8 @@ def _generation(request: Request, body: ChatRequest, head: Head) -> GenerationRe
         max_tokens=body.limit,
         n=body.n,
     )
-    return replace(work, tools=_tools(body))
+    predicted = body.prediction.text if body.prediction else ""
+    return replace(work, tools=_tools(body), predicted_text=predicted)
 
 
 def prompt_of(body: ChatRequest) -> ChatPrompt:

@@ -20,6 +20,8 @@ class Started:
     """int32 ids of each prompt."""
     starts: tuple[Start, ...] = ()
     """Per prompt, where its output begins."""
+    prediction: bytes = b""
+    """int32 ids of the output that the client expects."""
 
 
 @dataclass(frozen=True, slots=True)

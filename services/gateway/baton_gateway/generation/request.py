@@ -191,6 +191,10 @@ class GenerationRequest:
     sinks: RequestSinks = field(default_factory=RequestSinks)
     prior_outputs: tuple[PriorOutput, ...] = ()
     """Per choice, the output to continue; empty for a new request."""
+    predicted_text: str = ""
+    """Output that the client expects."""
+    prediction: bytes = b""
+    """The same as int32 ids, once it is encoded."""
     resumed: bool = False
     """A stream that has begun before: it waits for missing servers as long as a running one."""
 

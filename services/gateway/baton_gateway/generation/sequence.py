@@ -73,6 +73,8 @@ class Sequence:
     """Pooling parameters; a vector is then returned instead of text."""
     media: tuple[Media, ...] = ()
     """The media in the prompt."""
+    prediction: bytes = b""
+    """int32: expected output."""
     account: RequestTimeline = field(default_factory=RequestTimeline)
     """Timeline of the request."""
     log: array[int] = field(default_factory=lambda: array("i"))
@@ -119,6 +121,7 @@ class Sequence:
             media=self.media,
             model=self.model,
             adapter=self.adapter,
+            prediction=self.prediction,
         )
 
     def follow(self, past: PriorOutput) -> None:

@@ -62,6 +62,7 @@ def build_sequences(
             account=request.sinks.timeline,
             pooling=request.pooling and structs.replace(request.pooling, second=one.second),
             media=one.media,
+            prediction=request.prediction,
         )
         for number, (one, room) in enumerate(zip(prompts, rooms, strict=True))
         for choice in range(n)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BeforeValidator, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
 from baton_gateway.http.errors import invalid
 from baton_gateway.schemas.chat_messages import check_messages
@@ -17,6 +17,31 @@ from baton_gateway.schemas.tools import check_choice, check_tools
 
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 _ONLY_COMPLETIONS = ("echo", "best_of", "suffix")
+
+
+class PredictionPart(BaseModel):
+    """A part of the text of `prediction`."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    type: Literal["text"]
+    text: str
+
+
+class Prediction(BaseModel):
+    """`prediction`: what the answer is expected to say, such as a file that is to be edited."""
+
+    model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
+
+    type: Literal["content"]
+    content: str | list[PredictionPart]
+
+    @property
+    def text(self) -> str:
+        """The expected text."""
+        if isinstance(self.content, str):
+            return self.content
+        return "".join(part.text for part in self.content)
 
 
 class ChatRequest(SampledRequest):
@@ -36,6 +61,7 @@ class ChatRequest(SampledRequest):
     thinking_token_budget: int | None = Field(default=None, ge=0, le=INT32)
     """Most tokens of thinking (vLLM)."""
     verbosity: Any = None
+    prediction: Prediction | None = None
     store: bool = False
     service_tier: Literal["auto", "default", "flex", "scale", "priority"] | None = None
     safety_identifier: str | None = Field(default=None, max_length=64)

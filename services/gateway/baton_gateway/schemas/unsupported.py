@@ -35,7 +35,6 @@ UNSUPPORTED = {
     "functions": "Use 'tools'.",
     "guided_decoding_backend": "Leave it out.",
     "guided_whitespace_pattern": "White space between JSON tokens is bounded already.",
-    "prediction": "Leave it out.",
     "suffix": "Text is continued at its end only.",
     "truncate_prompt_tokens": "Shorten the prompt before you send it.",
     "web_search_options": "Leave it out.",

@@ -16,6 +16,10 @@ class CompletionDetails(msgspec.Struct):
 
     reasoning_tokens: int = 0
     """Tokens of the model's thinking, its closing delimiter included."""
+    accepted_prediction_tokens: int = 0
+    """Tokens that came as `prediction` said."""
+    rejected_prediction_tokens: int = 0
+    """Tokens of `prediction` that did not come."""
 
 
 class Usage(msgspec.Struct):

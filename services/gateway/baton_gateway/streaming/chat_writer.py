@@ -29,6 +29,7 @@ from baton_gateway.schemas.chat_responses import (
 from baton_gateway.schemas.usage import Usage
 from baton_gateway.streaming.chunk_transcript import ChunkTranscript, count
 from baton_gateway.streaming.head import Head
+from baton_gateway.streaming.prediction_usage import PredictionUsage
 
 
 class ChatWriter:
@@ -48,15 +49,20 @@ class ChatWriter:
         asked, ids = self._body.prompt_logprobs, self._body.return_token_ids
         scored = choices[0].prompt_logprobs or ()
         spent = sum(len(choice.tokens) for choice in choices)
+        usage = self.usage(
+            started,
+            spent,
+            [choice.cached for choice in choices],
+            sum(choice.reasoning_tokens for choice in choices),
+        )
+        predictions = PredictionUsage(started.prediction)
+        for number, choice in enumerate(choices):
+            predictions.add(number, choice.tokens)
+        predictions.report(usage)
         return ChatCompletion(
             **self._head.fields(),
             choices=[self._choice(i, choice) for i, choice in enumerate(choices)],
-            usage=self.usage(
-                started,
-                spent,
-                [choice.cached for choice in choices],
-                sum(choice.reasoning_tokens for choice in choices),
-            ),
+            usage=usage,
             prompt_logprobs=UNSET
             if asked is None
             else self._vocabulary.prompt_table(scored, asked),

@@ -11,6 +11,7 @@ from baton_gateway.generation.choice import Choice
 from baton_gateway.generation.output import OutputDelta, Started
 from baton_gateway.schemas.usage import CompletionDetails, Usage
 from baton_gateway.streaming.chunk_template import ChunkTemplate
+from baton_gateway.streaming.prediction_usage import PredictionUsage
 
 
 class ChunkFormat(Protocol):
@@ -66,10 +67,12 @@ class ChunkTranscript:
         """Per choice that has begun, length of its text in characters."""
         self._cached: dict[int, int] = {}
         self._completion = self._reasoning = 0
+        self._predictions = PredictionUsage(b"")
 
     def opening(self, started: Started) -> Iterable[bytes]:
         """Return the chunks before the first delta."""
         self._started = started
+        self._predictions = PredictionUsage(started.prediction)
         return map(msgspec.json.encode, self._format.opening(started))
 
     def add(self, delta: OutputDelta) -> Iterable[bytes]:
@@ -79,6 +82,7 @@ class ChunkTranscript:
         self._cached[delta.choice] = delta.cached
         self._completion += len(delta.tokens)
         self._reasoning += delta.reasoning_tokens
+        self._predictions.add(delta.choice, delta.tokens)
         if at is not None and delta.reason is None and self._format.plain:
             text = self._format.text_of(delta)
             if text is not None:
@@ -104,6 +108,7 @@ class ChunkTranscript:
             cached = [self._cached[choice] for choice in sorted(self._cached)]
             spent = self._completion, cached, self._reasoning
             usage = self._format.usage(self._started, *spent)
+            self._predictions.report(usage)
             yield msgspec.json.encode(self._format.usage_chunk(usage))
 
 

@@ -27,13 +27,17 @@ class Counting:
 
 
 def decoding(
-    pages: int = 4, max_tokens: int = 9, asked: int = -1, **sizes: int
+    pages: int = 4, max_tokens: int = 9, asked: int = -1, prediction: bytes = b"", **sizes: int
 ) -> tuple[InputBatch, Counting]:
     """Slots 0 and 1 have run prompts of three, and sampled a 9."""
     proposer = Counting()
     held = batch(proposer=proposer, num_speculative_tokens=4, **sizes)
     sampling = Sampling(max_tokens, num_speculative_tokens=asked)
-    new = tuple(NewSequence(slot, pack([1, 2, 3]), 3, sampling) for slot in (0, 1))
+    prompt = pack([1, 2, 3])
+    new = (
+        NewSequence(0, prompt, 3, sampling),
+        NewSequence(1, prompt, 3, sampling, prediction=prediction),
+    )
     own = {slot: list(range(slot * 4, slot * 4 + pages)) for slot in (0, 1)}
     inputs = held.prepare(plan(new_sequences=new, pages=own, run=[(0, 0, 3, 1), (1, 0, 3, 1)]))
     assert not len(np.flatnonzero(held.drafts.counts)), "a prompt has no drafts"
@@ -77,3 +81,20 @@ def test_a_sequence_decodes_where_it_stands_and_is_released_at_the_proposer() ->
     commit(held, inputs, {1: [8]})
     held.prepare(plan(3, release=[1]))
     assert proposer.released == [1]
+
+
+def test_what_a_client_expects_is_drafted_and_nothing_else() -> None:
+    held, _ = decoding(prediction=pack([9, 20, 21, 22, 99, 23]))
+    inputs = held.prepare(plan(1, run=[(1, 3, 1, 1), (0, 3, 1, 1)]))
+    # Token 99 is none of this vocabulary of 50.
+    assert inputs.tokens.tolist() == [9, 20, 21, 22, 9, 40, 41, 42, 43]
+    commit(held, inputs, {1: [20, 7], 0: [8]})
+    inputs = held.prepare(plan(2, run=[(1, 4, 1, 1)]))
+    assert inputs.tokens.tolist() == [7], "it says something else"
+    commit(held, inputs, {1: [21]})
+    inputs = held.prepare(plan(3, run=[(1, 5, 1, 1)]))
+    commit(held, inputs, {1: [22]})
+    assert held.drafts._prediction(DraftRequest(1, held.sequences.tokens[1, :8], 9)).tolist() == [
+        99,
+        23,
+    ]

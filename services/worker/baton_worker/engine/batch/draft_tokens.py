@@ -6,6 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from baton.predicted_text import PredictedText
 from baton.protocol import NewSequence
 from baton_worker.engine.batch.batch_rows import BatchRows
 from baton_worker.engine.batch.block_tables import BlockTables
@@ -39,6 +40,8 @@ class DraftTokens:
         self._proposer, self._most = proposer, most if proposer is not None else 0
         self._costs, slots = costs, len(sequences.held)
         self._groups = [b""] * slots
+        self._predicted: dict[int, PredictedText] = {}
+        """Sequences whose clients have said what they expect: that is drafted, and nothing else."""
         self._acceptance = Acceptance(slots)
         self.limits = np.zeros(slots, np.int64)
         """Most drafts of each sequence in one step."""
@@ -50,6 +53,8 @@ class DraftTokens:
         asked = new.sampling.num_speculative_tokens
         self.limits[new.slot] = self._most if asked < 0 else min(asked, self._most)
         self._groups[new.slot] = new.cache_root
+        if new.prediction and self.limits[new.slot]:
+            self._predicted[new.slot] = PredictedText(new.prediction)
         self._acceptance.enter(new.slot)
 
     def release(self, slots: Column) -> None:
@@ -57,6 +62,7 @@ class DraftTokens:
         self.limits[slots] = 0
         if self._proposer is not None:
             for slot in slots.tolist():
+                self._predicted.pop(slot, None)
                 self._proposer.release(slot)
 
     def stop(self, slots: Column) -> None:
@@ -69,7 +75,11 @@ class DraftTokens:
         self.counts[:] = 0
         if self._proposer is None or not (requests := self._requests(rows, budget)):
             return rows
-        for request, drafts in zip(requests, self._proposer.propose(requests), strict=True):
+        for request in requests:
+            if request.slot in self._predicted:
+                self._put(request, self._prediction(request))
+        others = [request for request in requests if request.slot not in self._predicted]
+        for request, drafts in zip(others, self._proposer.propose(others), strict=True):
             self._put(request, drafts[: request.most])
         return replace(rows, counts=rows.counts + self.counts[rows.slots])
 
@@ -110,10 +120,19 @@ class DraftTokens:
         self._acceptance.rest(slots[lengths == 0])
         return lengths
 
+    def _prediction(self, request: DraftRequest) -> Tokens:
+        """What is expected behind the log of a sequence."""
+        predicted, slot = self._predicted[request.slot], request.slot
+        log = self._sequences.log(slot, len(request.tokens))
+        predicted.feed(log[predicted.num_fed :].tolist())
+        return np.array(predicted.next(request.most), np.int32)
+
     def _put(self, request: DraftRequest, drafts: Tokens) -> None:
-        """Put those behind a log that may follow it: a draft that cannot be sampled is none, and
-        neither is one that ends the sequence."""
+        """Put those behind a log that may follow it: a draft that is no token or cannot be sampled
+        is none, and neither is one that ends the sequence."""
         slot, length = request.slot, len(request.tokens)
+        strange = np.flatnonzero((drafts < 0) | (drafts >= self._sampling.vocab_size))
+        drafts = drafts[: strange[0]] if len(strange) else drafts
         count = self._sampling.draft(slot, drafts)
         self._sequences.tokens[slot, length : length + count] = drafts[:count]
         self.counts[slot] = count

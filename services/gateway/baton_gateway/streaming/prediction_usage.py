@@ -1,0 +1,40 @@
+"""How much of an expected output has come: a function of the answer alone, whoever drafted it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from baton.predicted_text import PredictedText
+from baton_gateway.schemas.usage import CompletionDetails, Usage
+
+
+class PredictionUsage:
+    """Follows the choices of one request.
+
+    Args:
+        prediction: int32 ids of the expected output; empty if none is.
+    """
+
+    def __init__(self, prediction: bytes) -> None:
+        self._prediction = prediction
+        self._choices: dict[int, PredictedText] = {}
+
+    def add(self, choice: int, tokens: Iterable[int]) -> None:
+        """A choice goes on with these tokens."""
+        if self._prediction:
+            if choice not in self._choices:
+                self._choices[choice] = PredictedText(self._prediction)
+            self._choices[choice].feed(tokens)
+
+    def report(self, usage: Usage) -> None:
+        """Write what came, and what did not, into the details of a usage."""
+        if not self._prediction:
+            return
+        texts = self._choices.values()
+        details = usage.completion_tokens_details
+        if isinstance(details, msgspec.UnsetType):
+            details = usage.completion_tokens_details = CompletionDetails()
+        accepted = details.accepted_prediction_tokens = sum(text.accepted for text in texts)
+        details.rejected_prediction_tokens = max(0, sum(map(len, texts)) - accepted)
