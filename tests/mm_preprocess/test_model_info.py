@@ -117,7 +117,6 @@ def test_a_family_frames_its_images(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("architecture", "words"),
     [
-        ("Qwen2VLForConditionalGeneration", "positions in three dimensions"),
         ("Gemma3ForConditionalGeneration", "see one another in both directions"),
     ],
 )

@@ -12,7 +12,7 @@ from PIL import Image
 from baton.protocol import Submit
 from tests.fakes.gateway_app import error_of
 from tests.fakes.whole_system import Whole, whole
-from tests.support import tiny_llava, tiny_models
+from tests.support import tiny_grids, tiny_llava, tiny_models
 from tests.support.tiny_dual_encoders import data_url, picture
 
 COUNT = 12
@@ -205,3 +205,22 @@ def test_a_text_model_sees_no_image(tmp_path: Path) -> None:
         assert answer.status_code == 400
         assert "does not take image input. It takes text only." in error_of(answer)["message"]
         assert not any(isinstance(message, Submit) for message in here.engine.scheduler.seen)
+
+
+@pytest.mark.row("F02.04")
+def test_images_with_positions_on_three_axes(tmp_path: Path) -> None:
+    """Of any size, two of them cut by steps of 12 tokens, behind an answer; with embeddings behind
+    several layers in Qwen3-VL. Decode steps are replayed behind them."""
+    settings = {"block_size": 4, "max_num_batched_tokens": 12, "max_num_seqs": 4}
+    for name in tiny_grids.PROCESSORS:
+        folder = tmp_path / name
+        model = tiny_grids.save(folder, name)
+        tokens, expected = tiny_grids.continued(
+            model, folder, name, WRITTEN, (RED, BLUE, RED), COUNT
+        )
+        with whole(folder, worker=settings) as here:
+            answer = ask(here, TALK)
+            assert tokens_of(answer) == tokens, name
+            assert numbers(answer) == pytest.approx(expected, abs=1e-3), name
+            again = ask(here, TALK)
+            assert tokens_of(again) == tokens and cached(again) > 0, name

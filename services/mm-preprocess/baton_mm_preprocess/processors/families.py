@@ -48,9 +48,8 @@ def single(text: str, encode: Encode) -> int:
     return ids[0]
 
 
-_AXES = "its language model needs positions in three dimensions, which are not here yet"
 _BOTH_WAYS = "its image tokens see one another in both directions, which is not here yet"
-_QWEN = Family("Qwen2VLImageProcessor", "<|image_pad|>", lacking=_AXES)
+_QWEN = Family("Qwen2VLImageProcessor", "<|image_pad|>")
 _INTERNVL = Family("GotOcr2ImageProcessor", "<IMG_CONTEXT>", placeholders.internvl)
 _CHAT = Family("InternVLChat", "<IMG_CONTEXT>", placeholders.internvl, "<image>", whatever=True)
 _LIGHTON = Family("PixtralImageProcessor", "<|image_pad|>")
@@ -61,7 +60,7 @@ FAMILIES: dict[str, Family] = {
     "Qwen2VLForConditionalGeneration": _QWEN,
     "Qwen2_5_VLForConditionalGeneration": _QWEN,
     "Qwen3VLForConditionalGeneration": _QWEN,
-    "Glm4vForConditionalGeneration": Family("Glm4vImageProcessor", "<|image|>", lacking=_AXES),
+    "Glm4vForConditionalGeneration": Family("Glm4vImageProcessor", "<|image|>"),
     "Gemma3ForConditionalGeneration": Family(
         "Gemma3ImageProcessor",
         "<image_soft_token>",

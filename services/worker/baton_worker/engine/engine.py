@@ -94,6 +94,7 @@ class Engine:
             constraints = StructuredOutputManager(None, resolved.vocab_size)
         self._constraints = constraints
         self._tower = loaded.model.vision if isinstance(loaded.model, Model) else None
+        self._position_axes = loaded.spec.position_axes
         self.encoder = self._encoder_step(resolved)
         """What encodes images in prompts; None for a model that sees none."""
         self._step_costs: StepCosts | None = None
@@ -275,6 +276,7 @@ class Engine:
             constraints=self._constraints.fresh(),
             image_shape=getattr(self._model, "image_shape", None),
             tower=self._tower,
+            axes=self._position_axes,
             max_num_batched_tokens=resolved.max_num_batched_tokens,
             adapters=self._adapter_slots(),
             **self._drafting() if drafting is None else drafting,

@@ -125,7 +125,7 @@ class GraphedModel:
     ) -> Tensor:
         """See `models.decoder.Model.forward`."""
         assert cache is self._cache
-        eager = bool(texts) or media is not None
+        eager = bool(texts) or media is not None or positions.ndim > 1
         self._replayed, size = None, None if eager else self._size(batch)
         if size is None:
             if self._ragged is None or eager or not self._ragged.fits(batch):

@@ -16,11 +16,19 @@ class MediaEmbeddings(NamedTuple):
     places: Tensor
     """int64 [M]: where on the flat token axis."""
     values: Tensor
-    """[M, hidden], in the dtype of the model."""
+    """[M, hidden * (1 + depth)], in the dtype of the model: what takes the place of tokens, then
+    what is added behind each of the first `depth` layers (DeepStack, Meng et al. 2024,
+    arXiv:2406.04334)."""
 
     def into(self, x: Tensor) -> Tensor:
         """[T, hidden] of the tokens, with these rows replaced."""
-        return x.index_copy(0, self.places, self.values)
+        return x.index_copy(0, self.places, self.values[:, : x.shape[1]])
+
+    def onto(self, x: Tensor, layer: int) -> Tensor:
+        """[T, hidden] behind a layer, with what is added there."""
+        hidden = x.shape[1]
+        added = self.values[:, (layer + 1) * hidden : (layer + 2) * hidden]
+        return x.index_add(0, self.places, added) if added.shape[1] else x
 
     def take(self, chosen: npt.NDArray[np.bool_]) -> MediaEmbeddings:
         """Those of the tokens where `chosen` [T] holds, for a step of these tokens alone."""

@@ -141,7 +141,7 @@ class Model(nn.Module):
         `capture_blocker`."""
         steps = self._steps(positions, batch, plans, texts)
         x = self.embedding(tokens, positions)
-        hidden = self._through(x if media is None else media.into(x), steps, cache)
+        hidden = self._through(x if media is None else media.into(x), steps, cache, media)
         return hidden if self._defers else self._finished(hidden)
 
     def _steps(
@@ -164,7 +164,13 @@ class Model(nn.Module):
             for group, plan in enumerate(plans)
         ]
 
-    def _through(self, x: Tensor, steps: list[ForwardContext], cache: KVCache) -> Tensor:
+    def _through(
+        self,
+        x: Tensor,
+        steps: list[ForwardContext],
+        cache: KVCache,
+        media: MediaEmbeddings | None,
+    ) -> Tensor:
         """Run the stream [T, hidden] through every block."""
         kept, of, last = dict[int, Tensor](), cache.groups.of, self._last
         for layer, (block, pages) in enumerate(zip(self.blocks, cache.views, strict=True)):
@@ -175,6 +181,8 @@ class Model(nn.Module):
                 kept[layer] = x
             run = last.mix if last is block else block
             x = run(x, steps[of[layer]], pages)
+            if media is not None:
+                x = media.onto(x, layer)
             self.progress += 1
         return x
 

@@ -71,3 +71,10 @@ class Decoder:
     """How the checkpoint names and packs its tensors."""
     tower: VisionTower | None = None
     """The encoder of images in the prompt; None for text alone."""
+
+    @property
+    def position_axes(self) -> int:
+        """Number of positions of each token: several if a rope has sections."""
+        ropes = (getattr(mixer, "rope", None) for mixer, _ in self.layers)
+        sections = (rope.sections for rope in ropes if rope is not None)
+        return max((len(some.sizes) for some in sections if some is not None), default=1)

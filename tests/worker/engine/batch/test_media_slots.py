@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 
 from baton.protocol import Blob, Media
@@ -51,3 +53,32 @@ def test_what_is_not_computed_is_needed() -> None:
 def test_what_cannot_be_seen_is_said() -> None:
     assert "takes no media" in MediaSlots(None).enter(0, MEDIA, TOKENS)
     assert MediaSlots(None).enter(0, (), TOKENS) == ""
+
+
+def test_positions_on_several_axes_go_on_behind_an_image() -> None:
+    """A step inside of an image has three axes, one behind it is as plain as text; a row without
+    images beside it has its indices on each axis."""
+    slots, media = MediaSlots(FakeTower(6).tower, axes=3), Media(b"a" * 32, 1, 6, PIXELS, (1, 4, 6))
+    tokens = np.array([5, *[I] * 6, 7, 8], np.int32)
+    assert slots.enter(2, (media,), tokens) == ""
+
+    def positions(*parts: tuple[int, int, int]) -> list[Any]:
+        given = rows(*parts)
+        found: list[Any] = slots.positions(given, given.flat()[1]).tolist()
+        return found
+
+    t, h, w = positions((0, 3, 1), (2, 0, 5))
+    assert (t, h, w) == ([3, 0, 1, 1, 1, 1], [3, 0, 1, 1, 1, 2], [3, 0, 1, 2, 3, 1])
+    t, h, w = positions((2, 5, 4))
+    assert (t, h, w) == ([1, 1, 4, 5], [2, 2, 4, 5], [2, 3, 4, 5])
+    assert positions((2, 8, 1), (0, 3, 2)) == [5, 3, 4]
+    assert positions((0, 3, 2)) == [3, 4]
+    slots.release(np.array([2]))
+    assert positions((2, 8, 1)) == [8]
+
+
+def test_axes_and_grids_that_do_not_fit_are_said() -> None:
+    media = (Media(b"a" * 32, 1, 3, PIXELS, (1, 4, 6)),)
+    tokens = np.array([5, I, I, I], np.int32)
+    assert "no grid" in MediaSlots(FakeTower(3).tower, axes=3).enter(0, media, tokens)
+    assert "4 axes" in MediaSlots(FakeTower(3).tower, axes=4).enter(0, media, tokens)

@@ -47,6 +47,7 @@ class InputBatch:
         constraints: what follows grammars; None: sequences with one are refused.
         image_shape: of the image that is a sequence, for a model that embeds images.
         tower: the encoder of images in prompts, if the model has one.
+        axes: positions of each token.
         max_num_batched_tokens: most new tokens in one step, forced and drafted ones included.
         proposer: what drafts tokens; None: nothing does.
         num_speculative_tokens: most drafts of a sequence in one step.
@@ -66,6 +67,7 @@ class InputBatch:
         constraints: StructuredOutputManager | None = None,
         image_shape: tuple[int, ...] | None = None,
         tower: VisionTower | None = None,
+        axes: int = 1,
         max_num_batched_tokens: int = _MOST_TOKENS,
         adapters: AdapterSlots | None = None,
         proposer: Proposer | None = None,
@@ -83,7 +85,7 @@ class InputBatch:
         self._pooling: dict[int, Pooling] = {}
         self._images: dict[int, Pixels] = {}
         self._adapters = adapters
-        self._media = MediaSlots(tower)
+        self._media = MediaSlots(tower, axes)
         self._image_shape, self._budget = image_shape, max_num_batched_tokens
         self._step: int | None = None
 
@@ -211,7 +213,7 @@ class InputBatch:
         return StepInputs(
             rows=rows,
             tokens=self.sequences.tokens[rows.slots[row], positions].astype(np.int64),
-            positions=positions,
+            positions=self._media.positions(rows, positions),
             lengths=self.sequences.lengths[rows.slots] + (forced + drafted)[rows.slots],
             logits=self._logits(rows),
             tables=self.tables,

@@ -10,6 +10,7 @@ import numpy.typing as npt
 from baton.protocol import Media
 from baton_worker.engine.batch.batch_rows import BatchRows
 from baton_worker.engine.batch.plan_columns import Column
+from baton_worker.engine.multimodal.mrope import AXES, AxisPositions, axis_positions
 from baton_worker.engine.multimodal_input import MediaRows, SequenceMedia, prompt_media
 from baton_worker.models.vision.tower import VisionTower
 
@@ -19,10 +20,12 @@ class MediaSlots:
 
     Args:
         tower: the encoder of the model; None if it sees nothing.
+        axes: positions of each token; 1, or `mrope.AXES`.
     """
 
-    def __init__(self, tower: VisionTower | None) -> None:
+    def __init__(self, tower: VisionTower | None, axes: int = 1) -> None:
         self._tower, self._held = tower, dict[int, list[SequenceMedia]]()
+        self._axes, self._placed = axes, dict[int, AxisPositions]()
 
     def enter(self, slot: int, media: Sequence[Media], tokens: npt.NDArray[np.int32]) -> str:
         """Take in the media of a sequence. Returns why they cannot be seen, or nothing."""
@@ -32,12 +35,25 @@ class MediaSlots:
         if isinstance(found, str):
             return found
         self._held[slot] = found
+        return self._place(slot)
+
+    def _place(self, slot: int) -> str:
+        """Positions on several axes, if the model has them. Returns why it cannot be."""
+        if self._axes == 1:
+            return ""
+        if self._axes != AXES:
+            return f"images in prompts have no positions on {self._axes} axes here"
+        try:
+            self._placed[slot] = axis_positions(self._held[slot])
+        except ValueError as error:
+            return str(error)
         return ""
 
     def release(self, slots: Column) -> None:
         """Their sequences have gone."""
         for slot in slots.tolist():
             self._held.pop(slot, None)
+            self._placed.pop(slot, None)
 
     def rows(self, rows: BatchRows) -> tuple[MediaRows, ...]:
         """What the tokens of these rows need of the encoder."""
@@ -53,6 +69,25 @@ class MediaSlots:
                     places = item.positions[first:end] - start + offset
                     found.append(MediaRows(item, first, places))
         return tuple(found)
+
+    def positions(self, rows: BatchRows, indices: Column) -> Column:
+        """Positions of the tokens of these rows, whose `indices` in their sequences are int64 [T].
+
+        Returns:
+            int64 [T], or [axes, T] where those of a token differ.
+        """
+        slots = rows.slots.tolist()
+        placed = [self._placed.get(slot) for slot in slots] if self._placed else []
+        if not any(placed):
+            return indices
+        starts = zip(placed, rows.starts.tolist(), strict=True)
+        inside = [at is not None and start < at.length for at, start in starts]
+        out = np.tile(indices, (self._axes, 1)) if any(inside) else indices.copy()
+        ends = np.cumsum(rows.counts).tolist()
+        for at, count, end in zip(placed, rows.counts.tolist(), ends, strict=True):
+            if at is not None:
+                out[..., end - count : end] = at.of(indices[end - count : end])
+        return out
 
     def needed(self, computed: Column) -> set[bytes]:
         """Digests of the items of which a placeholder is not computed yet; `computed` is by

@@ -1,0 +1,75 @@
+"""Tiny models whose images have positions on three axes, with all of their files, and what
+transformers makes of a conversation.
+
+Like `tests.support.tiny_models`, importing this file costs nothing.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from tests.support import tiny_llava
+from tests.support.tiny_towers import tiny_tower
+
+PROCESSORS = {
+    "qwen2-vl": "Qwen2VLImageProcessor",
+    "qwen2.5-vl": "Qwen2VLImageProcessor",
+    "qwen3-vl": "Qwen2VLImageProcessor",
+    "glm4v": "Glm4vImageProcessor",
+}
+"""By the name of the tower in `tiny_towers.TOWERS`."""
+
+
+def save(folder: Path, name: str) -> Any:
+    """Save model, tokenizer and processor; returns the transformers model."""
+    model = tiny_tower(name, folder)
+    token = tiny_llava.save_tokenizer(folder)
+    model.config.image_token_id = model.model.config.image_token_id = token
+    model.generation_config.eos_token_id = None
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"image_token_id": token}))
+    settings = {
+        "image_processor_type": PROCESSORS[name],
+        **{"patch_size": 4, "temporal_patch_size": 2, "merge_size": 2, "min_pixels": 64},
+        **{"max_pixels": 1024, "size": {"shortest_edge": 64, "longest_edge": 1024}},
+    }
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    return model
+
+
+def continued(
+    model: Any, folder: Path, name: str, text: str, images: Sequence[Any], count: int
+) -> tuple[list[int], list[float]]:
+    """What transformers writes greedily after a rendered conversation: ids and log-probabilities.
+
+    Args:
+        text: the conversation with one image token per image.
+    """
+    import torch
+    import transformers
+    from tokenizers import Tokenizer
+
+    processor = getattr(transformers, f"{PROCESSORS[name]}Pil").from_pretrained(folder)
+    seen = processor(list(images), return_tensors="pt")
+    for grid in seen["image_grid_thw"].tolist():
+        tokens = grid[0] * grid[1] * grid[2] // 4
+        text = text.replace(tiny_llava.IMAGE_TOKEN, "<IMAGE>" * tokens, 1)
+    text = text.replace("<IMAGE>", tiny_llava.IMAGE_TOKEN)
+    ids = torch.tensor([Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids])
+    out = model.generate(
+        input_ids=ids,
+        attention_mask=torch.ones_like(ids),
+        mm_token_type_ids=(ids == model.config.image_token_id).int(),
+        pixel_values=seen["pixel_values"],
+        image_grid_thw=seen["image_grid_thw"],
+        max_new_tokens=count,
+        do_sample=False,
+        output_logits=True,
+        return_dict_in_generate=True,
+    )
+    tokens = out.sequences[0, ids.shape[1] :].tolist()
+    scores = [row[0].log_softmax(-1) for row in out.logits]
+    return tokens, [score[token].item() for score, token in zip(scores, tokens, strict=True)]
