@@ -101,7 +101,7 @@ def bench(run_dir: Path) -> Iterator[Bench]:
 class Waiting:
     """In place of processes: threads that look when they are told to, and what they then see."""
 
-    def __init__(self, setup: Setup, processes: int, seconds: float) -> None:
+    def __init__(self, setup: Setup, processes: int, seconds: float, max_requests: int) -> None:
         self._threads = ThreadPoolExecutor(4)
         self.go, self.setup = threading.Event(), setup
 
@@ -111,7 +111,7 @@ class Waiting:
     def submit(self, work: Callable[[], Any]) -> Future[Any]:
         return self._threads.submit(work)
 
-    def prepare(self, url: str) -> Outcome:
+    def prepare(self, url: str, tenant: str, until: float) -> Outcome:
         if url == "bug":
             raise KeyError("secret")
         if url.startswith("slow"):

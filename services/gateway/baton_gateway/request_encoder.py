@@ -91,7 +91,9 @@ class RequestEncoder:
     async def _prepared(
         self, items: Sequence[MediaItem], request: GenerationRequest, facts: ModelInfo
     ) -> tuple[PreparedMedia, ...]:
-        return await self._preprocessors.prepare(items, facts.model, request.identity.trace)
+        return await self._preprocessors.prepare(
+            items, facts.model, request.identity.trace, request.identity.tenant
+        )
 
     async def thinking(
         self, request: GenerationRequest, prompts: list[EncodedPrompt], facts: ModelInfo

@@ -23,7 +23,9 @@ class Config(Settings, prefix="mm-preprocess"):
     max_image_pixels: int = setting(50_000_000, "limits", ge=1)
     """Most pixels of an image, before it is made smaller."""
     media_seconds: float = setting(10.0, "limits", advanced=True, gt=0)
-    """Wall time for one media part."""
+    """Wall time for one media part. What takes more than 2 s begins anew behind the others."""
+    media_wait_seconds: float = setting(30.0, "limits", advanced=True, gt=0)
+    """How long a media part waits for a process before its request is refused with 503."""
     media_memory: int = setting(384 * 1024 * 1024, "limits", advanced=True, ge=64 * 1024 * 1024)
     """Bytes of address space that one part may take in its process, beside what its libraries
     take."""

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
+from functools import partial
 
 from baton import __version__
 from baton.checkpoint.hub import resolve, served_name
@@ -49,10 +51,13 @@ class Preprocessor:
 
     def __init__(self, model: Model, config: Config) -> None:
         self._model, self._max_items = model, config.max_items
+        self._wait = config.media_wait_seconds
         self._children: DecodePool | None = None
         if model.images is not None:
             setup = setup_of(model.images, config)
-            self._children = DecodePool(setup, config.decode_processes, config.media_seconds)
+            self._children = DecodePool(
+                setup, config.decode_processes, config.media_seconds, config.max_queued_requests
+            )
             self._children.start()
 
     @property
@@ -74,7 +79,9 @@ class Preprocessor:
         children = self._children
         if children is None or not request.items:
             return Prepared(request.id, ())
-        return Deferred(lambda: self._traced(received, request, children), children.submit)
+        until = time.monotonic() + self._wait
+        look = partial(children.prepare, tenant=request.tenant, until=until)
+        return Deferred(lambda: self._traced(received, request, look), children.submit)
 
     def forget(self, peer: bytes) -> None:
         """There is nothing to forget."""
@@ -93,9 +100,11 @@ class Preprocessor:
                 param=request.items[most].param,
             )
 
-    def _traced(self, received: Received, request: Prepare, children: DecodePool) -> Prepared:
+    def _traced(
+        self, received: Received, request: Prepare, look: Callable[[str], Outcome]
+    ) -> Prepared:
         with span("prepare", received.envelope.trace):
-            return prepare(self._model, request, children.prepare)
+            return prepare(self._model, request, look)
 
 
 def setup_of(images: Images, config: Config) -> Setup:

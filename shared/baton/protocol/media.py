@@ -62,6 +62,8 @@ class Prepare(RpcRequest, tag="prepare", frozen=True):
     """Convert the media of one request to tensors. gateway -> mm-preprocess."""
 
     items: tuple[MediaItem, ...]
+    tenant: str = ""
+    """Whose they are; tenants take turns."""
 
 
 class Prepared(RpcReply, tag="prepared", frozen=True):

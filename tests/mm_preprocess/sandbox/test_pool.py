@@ -69,7 +69,8 @@ def scripted(children: DecodePool, acts: list[str], monkeypatch: pytest.MonkeyPa
 @pytest.mark.parametrize(
     ("acts", "code"),
     [
-        (["late"], "image_too_large"),
+        (["late", "late"], "image_too_large"),
+        (["late", ""], "x"),
         (["gone", ""], "x"),
         (["gone", "gone"], "image_parse_error"),
     ],

@@ -17,11 +17,11 @@ class MediaClient(RpcClient[Prepared]):
         super().__init__(pool, patience, "media preprocessor")
 
     async def prepare(
-        self, items: Sequence[MediaItem], model: str, trace: str = ""
+        self, items: Sequence[MediaItem], model: str, trace: str = "", tenant: str = ""
     ) -> tuple[PreparedMedia, ...]:
         """Convert media items for a model. Raises `BatonError`, for example for an unreadable
         file."""
-        answer = await self.call(lambda number: Prepare(number, tuple(items)), trace, model)
+        answer = await self.call(lambda number: Prepare(number, tuple(items), tenant), trace, model)
         if len(answer.items) != len(items):
             raise ServerFault("The media preprocessor has not answered what it was asked.")
         return answer.items

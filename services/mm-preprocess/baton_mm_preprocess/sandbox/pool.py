@@ -2,19 +2,24 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
-from concurrent.futures import Future
+from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
 import msgspec
 
 from baton.logs import logger
 from baton.process.child_pool import ChildDied, ChildPool, ChildTimeout
+from baton_mm_preprocess.sandbox.fair_turns import FairTurns
 from baton_mm_preprocess.sandbox.process import Outcome, Problem, Setup
 
 _MODULE = "baton_mm_preprocess.sandbox.process"
 _TRIES = 2
 """Attempts per file, since a child may have died for another reason."""
+
+FIRST_SECONDS = 2.0
+"""Time of a first try. What takes longer begins anew behind the others, with all its time."""
 
 log = logger(__name__)
 T = TypeVar("T")
@@ -25,8 +30,13 @@ class DecodePool:
     """Decodes in at most `processes` children. Life cycle: `start`, then `submit` and `prepare`,
     `close`."""
 
-    def __init__(self, setup: Setup, processes: int, seconds: float) -> None:
+    def __init__(
+        self, setup: Setup, processes: int, seconds: float, max_requests: int = 256
+    ) -> None:
+        """`max_requests`: requests that are submitted at one time; others wait behind them."""
         self._seconds = seconds
+        self._turns = FairTurns(processes)
+        self._threads = ThreadPoolExecutor(max_requests, thread_name_prefix="media")
         data = msgspec.msgpack.encode(setup)
         self._children = ChildPool(_MODULE, data, processes, "Media preprocessing")
 
@@ -36,22 +46,31 @@ class DecodePool:
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """Run work in a thread that may call `prepare`."""
-        return self._children.submit(work)
+        return self._threads.submit(work)
 
-    def prepare(self, url: str) -> Outcome:
+    def prepare(self, url: str, tenant: str = "", until: float = math.inf) -> Outcome:
         """The tensor of an image, or the problem with it. Call it only from submitted work.
 
+        Args:
+            tenant: whose turn it is by the time that its files took so far.
+            until: time by `time.monotonic` at which it waits no longer.
+
         Raises:
-            Unavailable: no child process can be started.
+            Unavailable: no child process can be started, or none was free until then.
         """
-        request = msgspec.msgpack.encode(url)
-        for _ in range(_TRIES):
-            try:
-                return _outcome.decode(self._children.exchange(request, self._seconds))
-            except ChildTimeout:
-                return self._slow()
-            except ChildDied:
-                log.warning("a process that decodes media has ended")
+        request, deaths, slow = msgspec.msgpack.encode(url), 0, False
+        while deaths < _TRIES:
+            seconds = self._seconds if slow else min(FIRST_SECONDS, self._seconds)
+            with self._turns.turn(tenant, len(url), until, slow=slow):
+                try:
+                    return _outcome.decode(self._children.exchange(request, seconds))
+                except ChildTimeout:
+                    if seconds == self._seconds:
+                        return self._slow()
+                    slow = True
+                except ChildDied:
+                    deaths += 1
+                    log.warning("a process that decodes media has ended")
         return Problem(
             "image_parse_error",
             "The image cannot be read: the process that tries to does not survive it.",
@@ -66,4 +85,6 @@ class DecodePool:
 
     def close(self) -> None:
         """Kill the children; pending work is dropped."""
+        self._turns.close()
         self._children.close()
+        self._threads.shutdown(cancel_futures=True)
