@@ -20,6 +20,11 @@ from baton_worker.spec.config_limits import check_sizes
         ({"hidden_size": "64"}, "hidden_size must be an integer, not '64'"),
         ({"num_attention_heads": True}, "must be an integer"),
         ({"num_key_value_heads": [4, 4, 10**7]}, "num_key_value_heads is 10000000"),
+        (
+            {"n_routed_experts": 8, "n_group": 4, "topk_group": 2, "num_experts_per_tok": 6},
+            "6 of 8 experts cannot be chosen in 2 of 4 groups",
+        ),
+        ({"num_experts": 8, "n_group": 3}, "in 1 of 3 groups"),
         ({"text_config": SimpleNamespace(num_experts=2**40)}, "config.json, text_config: num_exp"),
     ],
 )

@@ -38,7 +38,8 @@ def check_sizes(config: SimpleNamespace, where: str = "config.json") -> None:
     """Check the sizes of a configuration and of those inside it.
 
     Raises:
-        ModelError: one of them is no integer, negative, or larger than any model's.
+        ModelError: one of them is no integer, negative, or larger than any model's, or experts are
+            asked for that their groups do not have.
     """
     for name, value in vars(config).items():
         if isinstance(value, SimpleNamespace):
@@ -46,6 +47,23 @@ def check_sizes(config: SimpleNamespace, where: str = "config.json") -> None:
         elif name in BOUNDS and value is not None:
             for one in value if isinstance(value, list) else [value]:
                 _check(name, one, where)
+    _check_groups(config, where)
+
+
+def _check_groups(config: SimpleNamespace, where: str) -> None:
+    """Check that the groups of experts that take part have as many as a token is sent to."""
+    experts = getattr(config, "n_routed_experts", None) or getattr(config, "num_experts", None)
+    names = ("n_group", "topk_group", "num_experts_per_tok")
+    sizes = [experts or 1, *(getattr(config, name, None) or 1 for name in names)]
+    grouped = sizes[1] != 1 and getattr(config, "topk_method", "") != "greedy"
+    if experts is None or not grouped or not all(isinstance(size, int) for size in sizes):
+        return
+    experts, groups, best, top = sizes
+    if experts % groups or top > best * (experts // groups):
+        raise ModelError(
+            f"{where}: {top} of {experts} experts cannot be chosen in {best} of {groups} groups "
+            "(num_experts_per_tok, n_routed_experts, topk_group, n_group)."
+        )
 
 
 def _check(name: str, value: Any, where: str) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
+from baton.errors import ModelError
 from baton_worker.models.families.common import (
     Config,
     architecture,
@@ -39,10 +40,12 @@ TANH = "gelu_pytorch_tanh"
 
 def body(c: Config, mixers: Attention | list[Mixer], **changes: Any) -> Decoder:
     """The body of all three generations; their configs say "gelu" for its tanh form."""
+    named = getattr(c, "hidden_act", "gelu")
+    tanh = TANH if named == "gelu" else named
     return decoder(
         c,
         mixers,
-        glu(c, activation=getattr(c, "hidden_activation", None) or TANH),
+        glu(c, activation=getattr(c, "hidden_activation", None) or tanh),
         tied=True,
         norm=rms(c, offset=1.0),
         embedding=Embedding(scale=math.sqrt(c.hidden_size)),
@@ -84,6 +87,8 @@ def gemma2(c: Config) -> Decoder:
 def gemma3(c: Config) -> Decoder:
     """Global layers have a rope of their own with a larger base; older configs use
     `rope_local_base_freq`."""
+    if getattr(c, "use_bidirectional_attention", False):
+        raise ModelError("Baton cannot serve Gemma 3 with use_bidirectional_attention.")
     given, dim = getattr(c, "rope_parameters", None) or SimpleNamespace(), heads(c).head_dim
     base = getattr(c, "rope_local_base_freq", 10_000.0)
     ropes = {

@@ -32,6 +32,14 @@ H = "transformer.h.{layer}"
 LAYER = "model.layers.{layer}"
 
 
+def _gpt2_scales(c: Config) -> list[float]:
+    """The scale of each layer's scores."""
+    whole = getattr(c, "scale_attn_weights", True)
+    scale = (c.hidden_size / c.num_attention_heads) ** -0.5 if whole else 1.0
+    inverse = getattr(c, "scale_attn_by_inverse_layer_idx", False)
+    return [scale / (layer + 1) if inverse else scale for layer in range(c.num_hidden_layers)]
+
+
 @architecture("GPT2LMHeadModel")
 def gpt2(c: Config) -> Decoder:
     """Weights are stored as [in, out], as in GPT-2's `Conv1D`."""
@@ -57,7 +65,7 @@ def gpt2(c: Config) -> Decoder:
     stored["mlp.c_proj"] = ("down",)
     return decoder(
         c,
-        gqa(c, rope=None, bias=True, output_bias=True),
+        [gqa(c, rope=None, bias=True, output_bias=True, scale=scale) for scale in _gpt2_scales(c)],
         Mlp(
             getattr(c, "n_inner", None) or 4 * c.hidden_size,
             getattr(c, "activation_function", "gelu_new"),
