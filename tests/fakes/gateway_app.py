@@ -24,7 +24,9 @@ class Site:
 
     def __init__(self, **settings: Any) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="baton-")
-        self.config = Config(**{"store_path": Path(self._folder.name) / "store"} | settings)
+        folder = Path(self._folder.name)
+        paths = {"store_path": folder / "store", "batch_path": folder / "batches"}
+        self.config = Config(**paths | settings)
         self.engine = FakeEngine(self.config)
         self.app = create_app(self.config, self.engine)
         self._runner = asyncio.Runner()

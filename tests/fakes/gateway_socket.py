@@ -25,7 +25,8 @@ class Site:
 
     def __init__(self, **settings: Any) -> None:
         self._folder = tempfile.TemporaryDirectory(prefix="baton-")
-        paths = {"store_path": Path(self._folder.name) / "store"}
+        folder = Path(self._folder.name)
+        paths = {"store_path": folder / "store", "batch_path": folder / "batches"}
         config = Config(service_wait_seconds=0.2, **paths | settings)
         self.engine = FakeEngine(config)
         app = create_app(config, self.engine)

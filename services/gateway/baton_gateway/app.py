@@ -21,7 +21,12 @@ from baton_gateway.access.rate_limits import RateLimiter
 from baton_gateway.api import ROUTERS
 from baton_gateway.api.documentation import docs
 from baton_gateway.api.responses.background import BackgroundResponses
+from baton_gateway.batches.line_runner import LineRunner
+from baton_gateway.batches.runner import BatchRunner
 from baton_gateway.config import Config
+from baton_gateway.durable.batch_file import open_batch_file
+from baton_gateway.durable.batch_store import BatchStore
+from baton_gateway.durable.file_store import FileStore
 from baton_gateway.durable.journal import open_journal
 from baton_gateway.durable.object_store import open_store, prune_forever
 from baton_gateway.durable.streams import DurableStreams
@@ -50,16 +55,23 @@ def create_app(config: Config, engine: Engine) -> FastAPI:
     bodies, objects = BodyReader(config), open_store(config)
     limiter = RateLimiter(_redis(config.redis_url) if config.redis_url else None)
 
+    database = open_batch_file(config)
+    batches, files = BatchStore(database), FileStore(database, config.max_stored_file_bytes)
+
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         await engine.start()
         await streams.start()
         pruning = asyncio.create_task(prune_forever(objects))
         await background.start()
+        runner = BatchRunner(config, batches, files, LineRunner(app), keys)
         await engine.settle()
+        runner.start()
         try:
             yield
         finally:
+            await runner.close()
+            await database.close()
             await cancel_tasks(pruning)
             await background.close()
             await streams.close()
@@ -80,6 +92,7 @@ def create_app(config: Config, engine: Engine) -> FastAPI:
     app.state.bodies, app.state.objects = bodies, objects
     background = BackgroundResponses(app, engine, streams, objects, keys, limiter)
     app.state.background = background
+    app.state.files, app.state.batches = files, batches
     for router in ROUTERS:
         app.include_router(router)
     if not config.disable_fastapi_docs:

@@ -120,6 +120,17 @@ class Config(Settings, prefix="gateway"):
     """Serve neither /openapi.json nor /docs."""
     logits_processors: Annotated[str, AfterValidator(check_setting)] = setting("", "model")
     """Logits processors that clients may name in `processors`, separated by commas."""
+    batch_path: Path | None = setting(None, "reliability")
+    """SQLite file of uploaded files and batches; by default in the run directory, which `baton
+    serve` removes at its end."""
+    max_batch_requests: int = setting(16, "limits", ge=1, le=1024)
+    """Lines of batches that this gateway runs at a time, behind all other requests."""
+    max_batch_lines: int = setting(50_000, "limits", ge=1)
+    """Most lines of one batch."""
+    max_file_bytes: int = setting(200 * 1024 * 1024, "limits", ge=1024)
+    """Largest file that may be uploaded."""
+    max_stored_file_bytes: int = setting(10 * 1024**3, "limits", advanced=True, ge=1024)
+    """Most bytes of all stored files together; more are refused with 413."""
     strict_fields: bool = setting(False, "model")
     """Refuse unknown request fields instead of ignoring them."""
     max_pooling_inputs: int = setting(2048, "limits", ge=1, le=65536)

@@ -37,6 +37,7 @@ from baton.protocol.control import (
     WorkerStats,
 )
 from baton.protocol.engine import (
+    BACKGROUND,
     Abort,
     CacheReset,
     Failed,
@@ -85,6 +86,7 @@ from baton.protocol.transfer import (
 )
 
 __all__ = [
+    "BACKGROUND",
     "PROTOCOL",
     "Abort",
     "Action",

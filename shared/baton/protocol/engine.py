@@ -75,6 +75,11 @@ class QueueEstimate(msgspec.Struct, frozen=True, array_like=True):
     """Index of the first prompt token that was not cached; set only if `Submit.explain`."""
 
 
+BACKGROUND = 2**31 - 1
+"""Priority of work that nobody waits for: under every policy it is behind all other work, which may
+preempt it."""
+
+
 class Submit(Message, tag="submit", frozen=True):
     """Run one sequence. gateway -> scheduler, on arrival of a request: once per choice."""
 
@@ -88,6 +93,7 @@ class Submit(Message, tag="submit", frozen=True):
     log: bytes = b""
     """int32: output tokens already produced; the sequence continues after them."""
     priority: int = 0
+    """Lower values first, under the priority policy. `BACKGROUND` is behind all others, always."""
     tenant: str = ""
     """Account that the sequence is charged to; fair queueing is between tenants."""
     salt: bytes = b""

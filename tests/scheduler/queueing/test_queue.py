@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from baton.errors import SettingsError
-from baton.protocol import Sampling, Submit
+from baton.protocol import BACKGROUND, Sampling, Submit
 from baton.protocol.token_columns import pack
 from baton_scheduler.queueing.policies import ORDERS
 from baton_scheduler.queueing.queue import Queue
@@ -40,6 +40,26 @@ def test_lower_priority_values_come_first() -> None:
     for number, value in ((1, 5), (2, 0), (3, 5), (4, -1)):
         queue.push(arrive(number, "priority", value))
     assert [s.arrival for s in queue] == [4, 2, 1, 3]
+
+
+@pytest.mark.parametrize("order", ORDERS.names())
+def test_the_background_is_behind_everything_under_every_policy(order: str) -> None:
+    queue = ORDERS.load(order)()
+    waiting = [arrive(n, order, BACKGROUND if n in (1, 3) else 0) for n in (1, 2, 3, 4)]
+    for one in waiting:
+        queue.push(one)
+    ran = []
+    while (head := queue.head) is not None:
+        queue.remove(head)
+        queue.started(head)
+        ran.append(head)
+    assert [one.arrival for one in ran] == [2, 4, 1, 3]
+    assert queue.outranks(waiting[3], waiting[0]) and not queue.outranks(waiting[2], waiting[0])
+    # One that was preempted stays behind what comes later.
+    queue.push(waiting[0])
+    queue.push(arrive(5, order))
+    assert queue.head is not None and queue.head.arrival == 5
+    assert queue.ahead(waiting[2])[0] == 2
 
 
 def test_tokens_that_wait_are_counted() -> None:

@@ -168,6 +168,13 @@ class ApiKeys:
         self._look()
         return next((key for _, key in self._known if key.name == name), self.anyone)
 
+    def current(self, name: str) -> ApiKey | None:
+        """Return the key of a name as it is now; `anyone` if none is needed, None if it is gone."""
+        if not self.needed:
+            return self.anyone
+        self._look()
+        return next((opened for _, opened in self._known if opened.name == name), None)
+
     @property
     def needed(self) -> bool:
         """Whether clients need a key."""

@@ -21,6 +21,7 @@ from baton_gateway.api import (
 )
 from baton_gateway.api.anthropic import messages
 from baton_gateway.api.operator import adapters, pause
+from baton_gateway.api.batches import batches, files
 from baton_gateway.api.prompts import quote, render, tokenize
 from baton_gateway.api.responses import conversations, responses
 
@@ -35,6 +36,8 @@ ROUTERS: tuple[APIRouter, ...] = (
     rerank.router,
     classify.router,
     pooling.router,
+    files.router,
+    batches.router,
     models.router,
     tokenize.router,
     render.router,

@@ -10,7 +10,7 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from baton.errors import BatonError, ServerFault
 from baton.logs import logger, request_id
-from baton_gateway.access.api_keys import ApiKeys
+from baton_gateway.access.api_keys import ApiKey, ApiKeys
 from baton_gateway.access.rate_limits import RateLimiter, RequestQuota
 from baton_gateway.http.allowed_hosts import AllowedHosts
 from baton_gateway.http.browser_guard import check_same_origin
@@ -26,6 +26,8 @@ from baton_gateway.observability.timeline_store import TimelineStore
 _GONE = "499"
 """nginx's status for a request that the client closed."""
 _LONGEST_PATH = 100
+TRUSTED_KEY = "baton.trusted_key"
+"""Entry of the scope with the `ApiKey` of a request that the gateway itself makes, for a batch."""
 
 log = logger(__name__)
 
@@ -64,13 +66,7 @@ class RequestMiddleware:
 
     async def _serve(self, scope: Scope, receive: Receive, visit: ResponseTracker) -> None:
         try:
-            headers = Headers(scope=scope)
-            self._hosts.check(headers)
-            key = self._keys.check(scope["path"], headers)
-            if not self._keys.needed:
-                check_same_origin(scope["method"], headers, self._cors)
-            check_operator(scope, headers, key, keys_in_use=self._keys.needed)
-            budget = self._limiter.quota(key)
+            budget = self._limiter.quota(scope.get(TRUSTED_KEY) or self._checked_key(scope))
             scope["state"]["budget"], visit.headers = budget, budget.headers
             scope["state"]["account"] = visit.account
             if scope["method"] == "POST":
@@ -85,6 +81,16 @@ class RequestMiddleware:
         except Exception:
             log.exception("unhandled error")
             await visit.refuse(scope, receive, ServerFault(FAULT, code="internal_error"))
+
+    def _checked_key(self, scope: Scope) -> ApiKey:
+        """Return the key of a request from outside. Raises `InvalidRequest`."""
+        headers = Headers(scope=scope)
+        self._hosts.check(headers)
+        key = self._keys.check(scope["path"], headers)
+        if not self._keys.needed:
+            check_same_origin(scope["method"], headers, self._cors)
+        check_operator(scope, headers, key, keys_in_use=self._keys.needed)
+        return key
 
 
 class ResponseTracker:

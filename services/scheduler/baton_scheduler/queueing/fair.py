@@ -19,7 +19,7 @@ from itertools import count, islice
 
 import numpy as np
 
-from baton_scheduler.queueing.queue import Queue
+from baton_scheduler.queueing.queue import Queue, is_background
 from baton_scheduler.sequence import Key, Sequence
 from baton_scheduler.slot_table import Ints
 
@@ -47,7 +47,7 @@ class TenantAccount:
 
 
 class Fair(Queue):
-    """Started sequences in order of their start, then tenants by counter."""
+    """Started sequences in order of their start, then tenants by counter, then the background."""
 
     def __init__(
         self, weights: Mapping[str, float] | None = None, numbers: Iterator[int] | None = None
@@ -73,21 +73,22 @@ class Fair(Queue):
 
     @property
     def head(self) -> Sequence | None:
-        """The first started sequence, else the first one of the tenant with the lowest counter."""
-        begun = super().head
-        if begun is not None:
-            return begun
+        """The first started sequence, else the first of the tenant with the lowest counter, else
+        the first of the background."""
+        first = super().head
+        if first is not None and not is_background(first):
+            return first
         firsts = ((a, a.first) for a in self._waiting.values())
         able = [(a.counter, a.number, first) for a, first in firsts if first is not None]
-        return min(able)[2] if able else None
+        return min(able)[2] if able else first
 
     def key(self, sequence: Sequence) -> Key:
-        """Behind all started sequences."""
-        return (1, sequence.arrival)
+        """Behind all started sequences; of the background, behind all others too."""
+        return (2 if is_background(sequence) else 1, sequence.arrival)
 
     def push(self, sequence: Sequence) -> None:
         """Add a waiting sequence, under its tenant if it has never run."""
-        if sequence.key[0] == 0:
+        if sequence.key[0] != 1:
             super().push(sequence)
             return
         account = self._account(sequence.submit.tenant)
@@ -101,7 +102,7 @@ class Fair(Queue):
 
     def remove(self, sequence: Sequence) -> None:
         """Remove a waiting sequence."""
-        if sequence.key[0] == 0:
+        if sequence.key[0] != 1:
             super().remove(sequence)
             return
         account = self._waiting[sequence.billed_tenant]
@@ -112,7 +113,9 @@ class Fair(Queue):
         self._count(sequence, -1)
 
     def started(self, sequence: Sequence) -> None:
-        """Assign its permanent position among started sequences."""
+        """Assign its permanent position among started sequences, unless it is of the background."""
+        if is_background(sequence):
+            return
         self._started += 1
         sequence.key = (0, self._started)
 
@@ -128,7 +131,8 @@ class Fair(Queue):
 
     def ahead(self, sequence: Sequence) -> tuple[int, int]:
         """All started sequences, and of every tenant about as many as of its own."""
-        number, tokens = len(self._items), sum(other.num_tokens for other in self._items)
+        items = [other for other in self._items if other.key < sequence.key]
+        number, tokens = len(items), sum(other.num_tokens for other in items)
         own = self._accounts.get(sequence.submit.tenant)
         turns = 1 + (len(own.waiting) if own is not None else 0)
         for account in self._waiting.values():

@@ -6,6 +6,7 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
 
+from baton.protocol import BACKGROUND
 from baton_scheduler.sequence import Key, Sequence
 from baton_scheduler.slot_table import Ints
 
@@ -13,8 +14,13 @@ _key = attrgetter("key")
 
 
 def fcfs(sequence: Sequence) -> Key:
-    """First come, first served."""
-    return (0, sequence.arrival)
+    """First come, first served; what nobody waits for behind everything else."""
+    return (int(is_background(sequence)), sequence.arrival)
+
+
+def is_background(sequence: Sequence) -> bool:
+    """Whether it is behind all other sequences under every policy."""
+    return sequence.submit.priority >= BACKGROUND
 
 
 def priority(sequence: Sequence) -> Key:
@@ -51,7 +57,7 @@ class Queue:
 
     def outranks(self, waiting: Sequence, running: Sequence) -> bool:
         """True if a waiting sequence may preempt a running one."""
-        return False
+        return is_background(running) and not is_background(waiting)
 
     def started(self, sequence: Sequence) -> None:
         """The head of the queue is about to run for the first time."""

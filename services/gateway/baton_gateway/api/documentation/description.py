@@ -24,6 +24,8 @@ class Description:
     """JSON of one event, for an endpoint that streams."""
     media_type: str = ""
     """Media type of an answer that is not JSON."""
+    form: type[BaseModel] | None = None
+    """Fields of a request that is a multipart form, beside its file."""
 
 
 def describe(
@@ -32,11 +34,12 @@ def describe(
     *,
     events: Any = None,
     media_type: str = "",
+    form: type[BaseModel] | None = None,
 ) -> Callable[[F], F]:
     """Return a decorator that gives an endpoint its description."""
 
     def attach(endpoint: F) -> F:
-        setattr(endpoint, _ATTRIBUTE, Description(body, answer, events, media_type))
+        setattr(endpoint, _ATTRIBUTE, Description(body, answer, events, media_type, form))
         return endpoint
 
     return attach

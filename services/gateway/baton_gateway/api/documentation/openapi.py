@@ -14,6 +14,7 @@ from typing import Any, TypeAlias
 import msgspec
 from fastapi.openapi.utils import get_openapi
 from fastapi.routing import APIRoute
+from pydantic import BaseModel
 from pydantic.json_schema import models_json_schema
 from starlette.routing import BaseRoute
 
@@ -56,11 +57,21 @@ def _complete(
     operation["summary"] = operation.pop("description", route.path).split("\n")[0]
     if described.body is not None:
         operation["requestBody"] = {"content": _json(bodies[described.body]), "required": True}
+    if described.form is not None:
+        content = {"multipart/form-data": {"schema": _form(described.form)}}
+        operation["requestBody"] = {"content": content, "required": True}
     error = AnthropicError if is_messages(route.path) else ErrorResponse
     operation["responses"] = {
         "200": {"description": "The answer.", "content": _content(described, answers)},
         "default": {"description": "An error.", "content": _json(answers[error])},
     }
+
+
+def _form(fields: type[BaseModel]) -> dict[str, Any]:
+    """Schema of a form: its fields, and its file."""
+    schema = fields.model_json_schema()
+    schema["properties"]["file"] = {"type": "string", "format": "binary"}
+    return schema | {"required": [*schema.get("required", ()), "file"]}
 
 
 def _content(described: Description, answers: Schemas) -> dict[str, Any]:

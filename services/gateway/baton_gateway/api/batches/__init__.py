@@ -1,0 +1,1 @@
+"""Routes of files, uploads and batches."""

@@ -1,0 +1,1 @@
+"""Batches: the requests of a file, run as ordinary requests behind all others."""

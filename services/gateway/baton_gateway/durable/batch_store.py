@@ -1,0 +1,231 @@
+"""Batches and the results of their lines.
+
+A line's result is written once: whoever writes it second changes nothing. A batch is run by the
+gateway that holds it; where that gateway is gone, its hold ends and another one goes on with the
+lines that have no result.
+"""
+
+from __future__ import annotations
+
+import secrets
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Sequence
+from typing import Any, NamedTuple
+
+import msgspec
+
+from baton.errors import NotFound
+from baton_gateway.durable.batch_record import Batch, RequestCounts
+from baton_gateway.durable.file_store import write_chunks
+from baton_gateway.durable.sqlite_file import SqliteFile
+
+OPEN = ("validating", "in_progress", "finalizing", "cancelling")
+"""Statuses of batches that are not over."""
+_OPEN = ", ".join(f"'{status}'" for status in OPEN)
+
+
+class StoredBatch(msgspec.Struct, frozen=True):
+    """A batch, and on whose account it runs."""
+
+    batch: Batch
+    owner: str
+    key: str
+    """Name of the API key that made it; empty when no key is needed."""
+
+
+class Line(NamedTuple):
+    """One request of a batch."""
+
+    number: int
+    """0-based, in the order of the input file."""
+    custom_id: str
+    body: bytes
+    """JSON object."""
+
+
+class BatchStore:
+    """Every method raises `Unavailable` when the store is unavailable."""
+
+    def __init__(self, file: SqliteFile) -> None:
+        self._file = file
+
+    @property
+    def is_used(self) -> bool:
+        """Whether any file or batch was ever stored. Others are not looked for."""
+        return self._file.exists
+
+    async def add(self, new: StoredBatch) -> None:
+        """Store a batch that nobody runs yet."""
+        await self._file.run(
+            lambda db: db.execute(
+                "INSERT INTO batches VALUES (?, ?, ?, ?, ?, '', 0)",
+                (new.batch.id, new.owner, time.time(), new.batch.status, _encoded(new)),
+            )
+        )
+
+    async def get(self, name: str, owner: str) -> Batch:
+        """Return a batch with its counts. Raises `NotFound`."""
+        found = await self._file.run(lambda db: _of_owner(db, name, owner))
+        if found is None:
+            raise _missing(name)
+        return found
+
+    async def change(self, name: str, changed: Callable[[Batch], Batch]) -> Batch:
+        """Replace a batch by a function of it. Returns the new one."""
+        return await self._file.run(lambda db: _change(db, name, changed))
+
+    async def take(self, holder: str, seconds: float) -> StoredBatch | None:
+        """Return a batch that is not over and that nobody holds, and hold it for `seconds`."""
+        return await self._file.run(lambda db: _take(db, holder, seconds))
+
+    async def hold(self, name: str, holder: str, seconds: float) -> bool:
+        """Hold a batch for longer. Returns whether `holder` still holds it."""
+        changed = await self._file.run(
+            lambda db: db.execute(
+                "UPDATE batches SET held_until = ? WHERE id = ? AND holder = ?",
+                (time.time() + seconds, name, holder),
+            )
+        )
+        return changed.rowcount == 1
+
+    async def add_lines(self, name: str, lines: Sequence[Line]) -> None:
+        """Store lines of a batch; those that are there already stay."""
+        rows = [(name, *line) for line in lines]
+        await self._file.run(
+            lambda db: db.executemany(
+                "INSERT OR IGNORE INTO lines (batch, n, custom_id, body) VALUES (?, ?, ?, ?)", rows
+            )
+        )
+
+    async def pending(self, name: str, after: int, most: int) -> list[Line]:
+        """Return up to `most` lines without a result behind line `after`."""
+        rows = await self._file.run(
+            lambda db: db.execute(
+                "SELECT n, custom_id, body FROM lines WHERE batch = ? AND n > ? AND result IS NULL "
+                "ORDER BY n LIMIT ?",
+                (name, after, most),
+            ).fetchall()
+        )
+        return [Line(*row) for row in rows]
+
+    async def answer(self, name: str, number: int, result: bytes, *, ok: bool) -> None:
+        """Store the result of a line, a JSON object, unless it has one."""
+        await self._file.run(
+            lambda db: db.execute(
+                "UPDATE lines SET result = ?, ok = ? WHERE batch = ? AND n = ? AND result IS NULL",
+                (result, ok, name, number),
+            )
+        )
+
+    async def write_results(
+        self, name: str, status: str, expires: float | None
+    ) -> tuple[str | None, str | None]:
+        """Write the output file and the error file of a batch and end it with a status, all at
+        once. Returns their ids, None for a file without lines."""
+        return await self._file.run(lambda db: _write_results(db, name, status, expires))
+
+    async def list(self, owner: str) -> list[Batch]:
+        """Return the batches of an owner in the order of time."""
+        return await self._file.run(lambda db: _listed(db, owner))
+
+
+def _encoded(batch: StoredBatch) -> bytes:
+    return msgspec.json.encode(batch)
+
+
+def _decoded(data: bytes) -> StoredBatch:
+    return msgspec.json.decode(data, type=StoredBatch)
+
+
+def _of_owner(db: sqlite3.Connection, name: str, owner: str) -> Batch | None:
+    row = db.execute(
+        "SELECT data FROM batches WHERE id = ? AND owner = ?", (name, owner)
+    ).fetchone()
+    return None if row is None else _counted(db, _decoded(row[0]).batch)
+
+
+def _listed(db: sqlite3.Connection, owner: str) -> list[Batch]:
+    rows = db.execute("SELECT data FROM batches WHERE owner = ? ORDER BY created, id", (owner,))
+    return [_counted(db, _decoded(data).batch) for (data,) in rows.fetchall()]
+
+
+def _counted(db: sqlite3.Connection, batch: Batch) -> Batch:
+    """The batch with the counts of its lines."""
+    total, done, good = db.execute(
+        "SELECT COUNT(*), COUNT(result), COALESCE(SUM(ok), 0) FROM lines WHERE batch = ?",
+        (batch.id,),
+    ).fetchone()
+    if not total:
+        return batch
+    counts = RequestCounts(total=total, completed=good, failed=done - good)
+    return msgspec.structs.replace(batch, request_counts=counts)
+
+
+def _change(db: sqlite3.Connection, name: str, changed: Callable[[Batch], Batch]) -> Batch:
+    (data,) = db.execute("SELECT data FROM batches WHERE id = ?", (name,)).fetchone()
+    stored = _decoded(data)
+    new = msgspec.structs.replace(stored, batch=changed(stored.batch))
+    db.execute(
+        "UPDATE batches SET data = ?, status = ? WHERE id = ?",
+        (_encoded(new), new.batch.status, name),
+    )
+    return _counted(db, new.batch)
+
+
+def _take(db: sqlite3.Connection, holder: str, seconds: float) -> StoredBatch | None:
+    now = time.time()
+    row = db.execute(
+        f"UPDATE batches SET holder = ?, held_until = ? WHERE id = (SELECT id FROM batches WHERE "
+        f"status IN ({_OPEN}) AND held_until <= ? ORDER BY created LIMIT 1) RETURNING data",
+        (holder, now + seconds, now),
+    ).fetchone()
+    return None if row is None else _decoded(row[0])
+
+
+def _write_results(
+    db: sqlite3.Connection, name: str, status: str, expires: float | None
+) -> tuple[str | None, str | None]:
+    (data,) = db.execute("SELECT data FROM batches WHERE id = ?", (name,)).fetchone()
+    stored = _decoded(data)
+    output, errors = (_result_file(db, stored, ok, expires) for ok in (True, False))
+
+    def ended(batch: Batch) -> Batch:
+        counted = _counted(db, batch)
+        times: dict[str, Any] = {f"{status}_at": int(time.time())}
+        return msgspec.structs.replace(
+            counted, status=status, output_file_id=output, error_file_id=errors, **times
+        )
+
+    _change(db, name, ended)
+    db.execute("DELETE FROM lines WHERE batch = ?", (name,))
+    return output, errors
+
+
+def _result_file(
+    db: sqlite3.Connection, stored: StoredBatch, ok: bool, expires: float | None
+) -> str | None:
+    """Write the results of the lines that went well, or of the others."""
+    rows = db.execute(
+        "SELECT result FROM lines WHERE batch = ? AND result IS NOT NULL AND ok = ? ORDER BY n",
+        (stored.batch.id, ok),
+    )
+    first = rows.fetchone()
+    if first is None:
+        return None
+    name = f"file-{secrets.token_hex(16)}"
+    filename = f"{stored.batch.id}_{'output' if ok else 'error'}.jsonl"
+    row = (name, stored.owner, filename, "batch_output", 0, time.time(), expires, 1)
+    db.execute("INSERT INTO files VALUES (?, ?, ?, ?, ?, ?, ?, ?)", row)
+    write_chunks(db, name, _json_lines(first, rows))
+    return name
+
+
+def _json_lines(first: tuple[bytes], rest: sqlite3.Cursor) -> Iterator[bytes]:
+    yield first[0] + b"\n"
+    for (result,) in rest:
+        yield result + b"\n"
+
+
+def _missing(name: str) -> NotFound:
+    return NotFound(f"No such Batch object: {name[:80]}", code="batch_not_found", param="id")

@@ -1,0 +1,1 @@
+"""Requests and answers of files, uploads and batches."""
