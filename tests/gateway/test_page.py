@@ -106,6 +106,8 @@ class Gateway:
     async def chat(self, request: Request) -> JSONResponse | StreamingResponse:
         body = await request.json()
         self.asked.append(body)
+        if body.get("tools"):
+            return StreamingResponse(_called(body["messages"]), media_type="text/event-stream")
         self.keys.append(request.headers.get("authorization"))
         text = body["messages"][-1]["content"]
         if text == "refuse":
@@ -137,6 +139,29 @@ class Gateway:
             self.tick += 1
             yield _event(self.fleet(self.tick))
             await asyncio.sleep(0.02)
+
+
+async def _called(messages: list[dict[str, Any]]) -> AsyncIterator[str]:
+    """Thinks, calls both tools, and says what it was told."""
+    told = [m["content"] for m in messages if m["role"] == "tool"]
+    deltas: list[dict[str, Any]] = [{"content": f"It is {'; '.join(told)}."}]
+    if not told:
+        clock, sum_ = {"name": "clock", "arguments": ""}, {"name": "calculator", "arguments": ""}
+        deltas = [
+            {"reasoning_content": "The user wants "},
+            {"reasoning_content": "<b>two</b> things."},
+            {"content": "Let me look. "},
+            {"tool_calls": [{"index": 0, "id": "c1", "type": "function", "function": clock}]},
+            {"tool_calls": [{"index": 0, "function": {"arguments": '{"time_zone": "UTC"}'}}]},
+            {"tool_calls": [{"index": 1, "id": "c2", "type": "function", "function": sum_}]},
+            {"tool_calls": [{"index": 1, "function": {"arguments": '{"expression": '}}]},
+            {"tool_calls": [{"index": 1, "function": {"arguments": '"-2^2 + 3*(4-1.5)"}'}}]},
+        ]
+    for delta in deltas:
+        yield _event({"choices": [{"delta": delta}]})
+        await asyncio.sleep(0.01)
+    yield _event({"choices": [{"delta": {}, "finish_reason": "stop" if told else "tool_calls"}]})
+    yield "data: [DONE]\n\n"
 
 
 async def _not_found(request: Request, error: Exception) -> JSONResponse:
@@ -285,6 +310,50 @@ def test_markup_from_a_model_stays_text(tab: Any) -> None:
     assert tab.locator(".log img").count() == 0
 
 
+def test_thinking_is_folded_and_calls_are_answered_by_the_page(tab: Any, site: Site) -> None:
+    tab.click("#options")
+    tab.check("#tools")
+    ask(tab, "What time is it, and what is -2^2 + 3*(4-1.5)?")
+    said = answered(tab)
+    assert said.startswith("It is ") and said.endswith("; 3.5.") and "UTC" in said
+    assert tab.inner_text(".thought summary").startswith("Thought for ")
+    assert not tab.is_visible(".thinking")
+    tab.click(".thought summary")
+    assert tab.inner_text(".thinking") == "The user wants <b>two</b> things."
+    assert tab.locator(".call").count() == 2
+    assert tab.inner_text(".call:last-of-type .result") == "3.5"
+    assert tab.inner_text(".said").strip() == "Let me look."
+    first, second = site.gateway.asked
+    assert [tool["function"]["name"] for tool in first["tools"]] == ["clock", "calculator"]
+    roles = [m["role"] for m in second["messages"]]
+    assert roles == ["user", "assistant", "tool", "tool"]
+    calls = second["messages"][1]["tool_calls"]
+    assert [c["id"] for c in calls] == [m["tool_call_id"] for m in second["messages"][2:]]
+    ask(tab, "And again?")
+    answered(tab, 2)
+    assert [m["role"] for m in site.gateway.asked[2]["messages"]] == [*roles, "assistant", "user"]
+
+
+def test_the_calculator_runs_no_code(tab: Any) -> None:
+    """Values, and what it tells the model of an expression that has none."""
+    run = "async ([name, args]) => (await import('./static/tools.js')).run(name, args)"
+    for expression, value in (
+        ("1 + 2 * 3", "7"),
+        ("2^3^2", "512"),
+        ("(1+2)*-3 % 2", "-1"),
+        ("1.5e2/3", "50"),
+        ("alert(1)", "Error: 'a' is no number"),
+        ("(1", "Error: a parenthesis is not closed"),
+        ("1 2", "Error: '2' is not expected"),
+        ("", "Error: 'the end' is no number"),
+    ):
+        args = json.dumps({"expression": expression})
+        assert tab.evaluate(run, ["calculator", args]) == value, expression
+    assert tab.evaluate(run, ["clock", '{"time_zone": "Nowhere"}']).startswith("Error: ")
+    assert tab.evaluate(run, ["other", "{}"]) == "There is no tool 'other'."
+    assert tab.evaluate(run, ["clock", "no json"]).startswith("Error: ")
+
+
 def test_the_fleet_is_shown_and_changes(tab: Any, site: Site) -> None:
     assert tab.locator("#services > li").count() == 6
     assert tab.locator(".worker").count() == 2
@@ -340,7 +409,7 @@ def test_both_schemes_and_sizes(
 
 def test_every_field_has_a_label(tab: Any) -> None:
     fields = "[...document.querySelectorAll('input, textarea')]"
-    assert tab.evaluate(f"{fields}.length") == 6
+    assert tab.evaluate(f"{fields}.length") == 7
     assert tab.evaluate(f"{fields}.filter(f => !f.labels.length).length") == 0
 
 
@@ -356,7 +425,7 @@ def test_the_policy_allows_this_host_alone(client: TestClient) -> None:
     assert "http://" not in answer.text and "https://" not in answer.text
 
 
-@pytest.mark.parametrize("name", ["page.css", "page.js", "mark.svg"])
+@pytest.mark.parametrize("name", ["page.css", "page.js", "tools.js", "mark.svg"])
 def test_files_are_sent_once(client: TestClient, name: str) -> None:
     first = client.get(f"/static/{name}")
     assert first.status_code == 200 and first.content

@@ -1,5 +1,7 @@
 // The playground and the fleet view. What a model or a server says is only ever set as textContent.
 
+import { TOOLS, run } from "./tools.js";
+
 const $ = (id) => document.getElementById(id);
 const number = new Intl.NumberFormat("en");
 const short = new Intl.NumberFormat("en", { notation: "compact", maximumFractionDigits: 1 });
@@ -41,7 +43,8 @@ function describe(error) {
 
 // Chat
 
-/** Turns that were answered; each goes along with the next question. */
+const ROUNDS = 8;
+/** Messages of answered turns, calls and their results included; they go with the next question. */
 let history = [];
 let running = null;
 let model = "";
@@ -57,11 +60,69 @@ function addTurn(role, text) {
   return turn;
 }
 
-function say(turn, text) {
+/** Change a turn and keep its end in sight, unless the reader has scrolled away. */
+function following(change) {
   const log = $("log");
-  const following = log.scrollHeight - log.scrollTop - log.clientHeight < 80;
-  turn.querySelector(".text").append(text);
-  if (following) log.scrollTop = log.scrollHeight;
+  const atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 80;
+  change();
+  if (atEnd) log.scrollTop = log.scrollHeight;
+}
+
+function step(turn, template) {
+  const node = $(template).content.firstElementChild.cloneNode(true);
+  turn.querySelector(".steps").append(node);
+  return node;
+}
+
+function think(turn, seen, text) {
+  seen.thought ??= step(turn, "thought");
+  seen.thought.querySelector(".thinking").append(text);
+}
+
+/** The thinking is over: say how long it took. */
+function thought(seen) {
+  if (!seen.thought || seen.thought.dataset.done) return;
+  seen.thought.dataset.done = "yes";
+  const seconds = (performance.now() - seen.first) / 1000;
+  seen.thought.querySelector("summary").textContent = `Thought for ${seconds.toFixed(1)} s`;
+}
+
+/** Take a part of a call: its name and id come first, its arguments as they are written. */
+function call(turn, seen, delta) {
+  const known = (seen.calls[delta.index] ??= { id: "", name: "", arguments: "", card: step(turn, "call") });
+  known.id ||= delta.id ?? "";
+  known.name ||= delta.function?.name ?? "";
+  known.arguments += delta.function?.arguments ?? "";
+  known.card.dataset.state = "starting";
+  put(known.card, { name: known.name, arguments: known.arguments, state: "calling" });
+}
+
+/** Answer the calls of a round. Returns the messages that the model goes on from. */
+function answerCalls(turn, seen) {
+  const results = seen.calls.map((one) => {
+    const result = run(one.name, one.arguments);
+    one.card.dataset.state = "ready";
+    put(one.card, { state: "answered by this page", result });
+    one.card.querySelector(".result").hidden = false;
+    return { role: "tool", tool_call_id: one.id, content: result };
+  });
+  const calls = seen.calls.map(({ id, name, arguments: args }) => {
+    return { id, type: "function", function: { name, arguments: args } };
+  });
+  settle(turn, seen);
+  return [{ role: "assistant", content: seen.text || null, tool_calls: calls }, ...results];
+}
+
+/** What was said before a call stays above it. */
+function settle(turn, seen) {
+  const text = turn.querySelector(".text");
+  if (text.textContent) {
+    const said = document.createElement("div");
+    said.className = "said";
+    said.textContent = text.textContent;
+    seen.calls[0].card.before(said);
+  }
+  text.textContent = "";
 }
 
 function settings() {
@@ -69,6 +130,7 @@ function settings() {
   for (const name of ["temperature", "max_tokens", "seed"]) {
     if ($(name).value !== "") body[name] = Number($(name).value);
   }
+  if ($("tools").checked) body.tools = TOOLS;
   return body;
 }
 
@@ -89,9 +151,12 @@ async function answer(messages, turn, signal) {
     signal,
   });
   if (!response.ok) throw new Error(await problem(response));
-  const seen = { text: "", pieces: 0, tokens: 0, first: 0, last: 0, begun, reason: null };
+  const seen = { text: "", calls: [], pieces: 0, tokens: 0, first: 0, last: 0, begun, reason: null };
   for await (const data of events(response)) {
-    if (data === "[DONE]") return seen;
+    if (data === "[DONE]") {
+      thought(seen);
+      return seen;
+    }
     take(JSON.parse(data), seen, turn);
   }
   throw new Error("The connection ended before the answer did.");
@@ -102,13 +167,19 @@ function take(chunk, seen, turn) {
   if (chunk.usage) seen.tokens = chunk.usage.completion_tokens;
   const choice = chunk.choices?.[0];
   if (choice?.finish_reason) seen.reason = choice.finish_reason;
-  const text = choice?.delta?.content;
-  if (!text) return;
+  const { content, reasoning_content: reasoning, tool_calls: calls } = choice?.delta ?? {};
+  if (!content && !reasoning && !calls) return;
   seen.last = performance.now();
   seen.first ||= seen.last;
   seen.pieces += 1;
-  seen.text += text;
-  say(turn, text);
+  following(() => {
+    if (reasoning) think(turn, seen, reasoning);
+    else thought(seen);
+    for (const delta of calls ?? []) call(turn, seen, delta);
+    if (!content) return;
+    seen.text += content;
+    turn.querySelector(".text").append(content);
+  });
 }
 
 function figures({ tokens, pieces, first, last, begun, reason }) {
@@ -126,18 +197,23 @@ async function send(text) {
   addTurn("user", text);
   const system = $("system").value.trim();
   const asked = { role: "user", content: text };
-  const messages = [...(system ? [{ role: "system", content: system }] : []), ...history, asked];
+  const before = [...(system ? [{ role: "system", content: system }] : []), ...history, asked];
+  const made = [];
   const turn = addTurn("assistant", "");
   turn.classList.add("running");
   running = new AbortController();
   busy(true);
   try {
-    const seen = await answer(messages, turn, running.signal);
+    let seen = await answer(before, turn, running.signal);
+    for (let round = 1; seen.calls.length && round < ROUNDS; round += 1) {
+      following(() => made.push(...answerCalls(turn, seen)));
+      seen = await answer([...before, ...made], turn, running.signal);
+    }
     turn.querySelector(".meta").textContent = figures(seen);
     $("figures").textContent = "";
-    remember(asked, turn);
+    remember(asked, made, turn);
   } catch (error) {
-    fail(turn, error, asked);
+    fail(turn, error, asked, made);
   } finally {
     turn.classList.remove("running");
     running = null;
@@ -145,16 +221,16 @@ async function send(text) {
   }
 }
 
-function remember(asked, turn) {
+function remember(asked, made, turn) {
   const content = turn.querySelector(".text").textContent;
-  if (content) history.push(asked, { role: "assistant", content });
+  if (content) history.push(asked, ...made, { role: "assistant", content });
 }
 
-function fail(turn, error, asked) {
+function fail(turn, error, asked, made) {
   const meta = turn.querySelector(".meta");
   if (error.name === "AbortError") {
     meta.textContent = "stopped";
-    remember(asked, turn);
+    remember(asked, made, turn);
     return;
   }
   turn.classList.add("failed");
