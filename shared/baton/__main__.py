@@ -18,6 +18,7 @@ _TOOLS = {
     "(bench engine), or write docs/performance.md (bench page)",
     "peers": "measure Baton, vLLM and llama.cpp in turn, on the same weights",
     "smoke": "ask a server some questions and judge the streams",
+    "run-batch": "answer a file of requests, with a server that runs or one of its own",
     "parse": "read a model's output into reasoning, content and tool calls",
     "replay": "reproduce a recorded scheduler run, decision by decision",
     "fleet": "show the workers, change their roles (fleet role) or numbers (fleet scale)",
@@ -41,6 +42,7 @@ _ELSEWHERE = {
     "serve": "baton_ops.supervisor.serve",
     "bench": "baton_ops.bench.serve",
     "peers": "baton_ops.bench.peers",
+    "run-batch": "baton_ops.commands.run_batch",
     "matrix": "baton_ops.support_matrix.write",
 }
 """Verbs whose module is not `baton_ops.commands.<verb>`."""

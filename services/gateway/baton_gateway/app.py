@@ -30,6 +30,7 @@ from baton_gateway.durable.file_store import FileStore
 from baton_gateway.durable.journal import open_journal
 from baton_gateway.durable.object_store import open_store, prune_forever
 from baton_gateway.durable.streams import DurableStreams
+from baton_gateway.durable.upload_store import UploadStore
 from baton_gateway.engine import Engine
 from baton_gateway.http.allowed_hosts import AllowedHosts
 from baton_gateway.http.body_reader import BodyReader
@@ -93,6 +94,7 @@ def create_app(config: Config, engine: Engine) -> FastAPI:
     background = BackgroundResponses(app, engine, streams, objects, keys, limiter)
     app.state.background = background
     app.state.files, app.state.batches = files, batches
+    app.state.uploads = UploadStore(database, files)
     for router in ROUTERS:
         app.include_router(router)
     if not config.disable_fastapi_docs:

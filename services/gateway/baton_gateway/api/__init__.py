@@ -22,6 +22,7 @@ from baton_gateway.api import (
 from baton_gateway.api.anthropic import messages
 from baton_gateway.api.operator import adapters, pause
 from baton_gateway.api.batches import batches, files
+from baton_gateway.api.batches import batches, files, uploads
 from baton_gateway.api.prompts import quote, render, tokenize
 from baton_gateway.api.responses import conversations, responses
 
@@ -37,6 +38,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     classify.router,
     pooling.router,
     files.router,
+    uploads.router,
     batches.router,
     models.router,
     tokenize.router,

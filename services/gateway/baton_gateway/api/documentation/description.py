@@ -26,6 +26,8 @@ class Description:
     """Media type of an answer that is not JSON."""
     form: type[BaseModel] | None = None
     """Fields of a request that is a multipart form, beside its file."""
+    file: str = "file"
+    """Field of the file."""
 
 
 def describe(
@@ -35,11 +37,12 @@ def describe(
     events: Any = None,
     media_type: str = "",
     form: type[BaseModel] | None = None,
+    file: str = "file",
 ) -> Callable[[F], F]:
     """Return a decorator that gives an endpoint its description."""
 
     def attach(endpoint: F) -> F:
-        setattr(endpoint, _ATTRIBUTE, Description(body, answer, events, media_type, form))
+        setattr(endpoint, _ATTRIBUTE, Description(body, answer, events, media_type, form, file))
         return endpoint
 
     return attach

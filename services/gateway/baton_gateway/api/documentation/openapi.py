@@ -58,7 +58,7 @@ def _complete(
     if described.body is not None:
         operation["requestBody"] = {"content": _json(bodies[described.body]), "required": True}
     if described.form is not None:
-        content = {"multipart/form-data": {"schema": _form(described.form)}}
+        content = {"multipart/form-data": {"schema": _form(described.form, described.file)}}
         operation["requestBody"] = {"content": content, "required": True}
     error = AnthropicError if is_messages(route.path) else ErrorResponse
     operation["responses"] = {
@@ -67,11 +67,11 @@ def _complete(
     }
 
 
-def _form(fields: type[BaseModel]) -> dict[str, Any]:
+def _form(fields: type[BaseModel], file: str) -> dict[str, Any]:
     """Schema of a form: its fields, and its file."""
     schema = fields.model_json_schema()
-    schema["properties"]["file"] = {"type": "string", "format": "binary"}
-    return schema | {"required": [*schema.get("required", ()), "file"]}
+    properties = schema.get("properties", {}) | {file: {"type": "string", "format": "binary"}}
+    return schema | {"properties": properties, "required": [*schema.get("required", ()), file]}
 
 
 def _content(described: Description, answers: Schemas) -> dict[str, Any]:

@@ -1,0 +1,208 @@
+"""`baton run-batch -i IN -o OUT`: answers a file of requests, in OpenAI's batch format.
+
+baton run-batch -i in.jsonl -o out.jsonl --model org/name     starts a server of its own
+baton run-batch -i in.jsonl -o out.jsonl --url http://...     asks a server that runs
+
+An answer is written as it comes, so a run that was stopped goes on where it was: lines that OUT
+has an answer for are not asked again.
+"""
+
+import asyncio
+import json
+import shlex
+import sys
+import uuid
+from collections.abc import AsyncIterator, Iterator
+from contextlib import AbstractContextManager, nullcontext
+from pathlib import Path
+from typing import Any, NamedTuple, TextIO
+
+import httpx
+from pydantic import AliasChoices, BaseModel, Field
+from pydantic_settings import CliApp
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
+
+from baton.errors import BatonError, SettingsError
+from baton_ops.bench.server import served
+
+_AGAIN = frozenset({429, 503})
+_LONGEST_WAIT = 60.0
+_PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
+
+
+class RunBatch(BaseModel, use_attribute_docstrings=True):
+    """Answer a file of requests, one JSON object a line, in OpenAI's batch format."""
+
+    input_file: Path = Field(validation_alias=AliasChoices("i", "input-file"))
+    """File of requests."""
+    output_file: Path = Field(validation_alias=AliasChoices("o", "output-file"))
+    """File of answers; what it has already is kept."""
+    url: str = ""
+    """A server that runs; empty starts one for `model`."""
+    key: str = ""
+    """API key, if the server wants one."""
+    model: str = ""
+    """Model to serve, as in `baton serve MODEL`; its log is beside the output file."""
+    serve_arguments: str = Field("", validation_alias=AliasChoices("serve-arguments"))
+    """Further flags of `baton serve`."""
+    start_seconds: float = Field(600.0, gt=0, validation_alias=AliasChoices("start-seconds"))
+    """How long that server may take to start."""
+    concurrency: int = Field(64, ge=1)
+    """Requests in flight."""
+
+    def cli_cmd(self) -> None:
+        """Run. Exits with 1 when a line was refused, with 2 when nothing could be run."""
+        try:
+            if bool(self.url) == bool(self.model):
+                raise SettingsError("Give either --url or --model.")
+            with self._server() as url:
+                failed = asyncio.run(self._run(url))
+        except BatonError as error:
+            print(f"baton run-batch: {error.message}", file=sys.stderr)
+            sys.exit(2)
+        sys.exit(1 if failed else 0)
+
+    def _server(self) -> AbstractContextManager[str]:
+        if self.url:
+            return nullcontext(self.url)
+        log = self.output_file.with_suffix(".serve.log")
+        return served(self.model, shlex.split(self.serve_arguments), log, self.start_seconds)
+
+    async def _run(self, url: str) -> int:
+        lines = read_lines(self.input_file)
+        done = answered(self.output_file)
+        left = [line for line in lines if line.custom_id not in done]
+        headers = {"authorization": f"Bearer {self.key}"} if self.key else {}
+        async with httpx.AsyncClient(base_url=url, headers=headers, timeout=None) as client:
+            with self.output_file.open("a") as output:
+                return await run(client, left, output, self.concurrency, len(lines))
+
+
+class Line(NamedTuple):
+    """One request."""
+
+    custom_id: str
+    url: str
+    body: dict[str, Any]
+
+
+def read_lines(path: Path) -> list[Line]:
+    """Return the requests of a file. Raises `SettingsError` naming the first line that is none."""
+    lines: list[Line] = []
+    seen: set[str] = set()
+    try:
+        text = path.read_text()
+    except OSError as error:
+        raise SettingsError(f"Cannot read {path}: {error.strerror}.") from error
+    for number, row in enumerate(text.splitlines(), start=1):
+        if not row.strip():
+            continue
+        line = _line(row, f"{path}:{number}")
+        if line.custom_id in seen:
+            raise SettingsError(f"{path}:{number}: the custom_id '{line.custom_id}' appears twice.")
+        seen.add(line.custom_id)
+        lines.append(line)
+    return lines
+
+
+def _line(row: str, place: str) -> Line:
+    try:
+        found = json.loads(row)
+        line = Line(str(found["custom_id"]), found["url"], dict(found["body"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise SettingsError(f"{place}: this is no request with custom_id, url and body.") from error
+    if line.url not in _PATHS:
+        raise SettingsError(f"{place}: the url '{line.url}' is none of {', '.join(_PATHS)}.")
+    return line
+
+
+def answered(path: Path) -> set[str]:
+    """Return the lines that a file has an answer for. What a stopped run wrote by half is cut."""
+    if not path.exists():
+        return set()
+    content = path.read_bytes()
+    whole = content[: content.rfind(b"\n") + 1]
+    if len(whole) < len(content):
+        path.write_bytes(whole)
+    return {json.loads(row)["custom_id"] for row in whole.splitlines()}
+
+
+async def run(
+    client: httpx.AsyncClient, lines: list[Line], output: TextIO, concurrency: int, total: int
+) -> int:
+    """Answer lines, and write each answer as it comes. Returns how many were refused.
+
+    Args:
+        total: lines of the whole file, of which the others are done.
+    """
+    failed = 0
+    with _progress() as progress:
+        task = progress.add_task("requests", total=total, completed=total - len(lines), errors="")
+        async for result in _results(client, lines, concurrency):
+            response = result["response"]
+            failed += response is None or response["status_code"] >= 400
+            output.write(json.dumps(result, ensure_ascii=False) + "\n")
+            output.flush()
+            errors = f"[red]{failed} failed[/]" if failed else ""
+            progress.update(task, advance=1, errors=errors)
+    return failed
+
+
+async def _results(
+    client: httpx.AsyncClient, lines: list[Line], concurrency: int
+) -> AsyncIterator[dict[str, Any]]:
+    """Yield results as they come, with at most `concurrency` requests in flight."""
+    waiting: Iterator[Line] = iter(lines)
+    running: set[asyncio.Task[dict[str, Any]]] = set()
+    try:
+        while True:
+            for line in waiting:
+                running.add(asyncio.create_task(_answer(client, line)))
+                if len(running) >= concurrency:
+                    break
+            if not running:
+                return
+            done, running = await asyncio.wait(running, return_when=asyncio.FIRST_COMPLETED)
+            for task in done:
+                yield task.result()
+    finally:
+        for task in running:
+            task.cancel()
+
+
+async def _answer(client: httpx.AsyncClient, line: Line) -> dict[str, Any]:
+    """Ask one line until there is an answer that another attempt would not change."""
+    name = f"batch_req_{uuid.uuid4().hex}"
+    result: dict[str, Any] = {"id": name, "custom_id": line.custom_id, "response": None}
+    while True:
+        try:
+            answer = await client.post(line.url, json=line.body)
+        except httpx.HTTPError as error:
+            message = f"The server cannot be reached: {error}"
+            return result | {"error": {"code": "connection_error", "message": message}}
+        final = answer.headers.get("x-should-retry") == "false"
+        if answer.status_code not in _AGAIN or final:
+            break
+        await asyncio.sleep(min(_LONGEST_WAIT, float(answer.headers.get("retry-after", "1"))))
+    response = {
+        "status_code": answer.status_code,
+        "request_id": answer.headers.get("x-request-id", ""),
+        "body": answer.json(),
+    }
+    return result | {"response": response, "error": None}
+
+
+def _progress() -> Progress:
+    return Progress(
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+        TextColumn("{task.fields[errors]}"),
+        console=Console(stderr=True),
+    )
+
+
+if __name__ == "__main__":
+    CliApp.run(RunBatch)
