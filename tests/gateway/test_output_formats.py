@@ -44,6 +44,24 @@ def test_an_answer_is_read_in_any_cut(size: int) -> None:
     assert (parser.reason("stop"), parser.reason("length")) == ("tool_calls", "length")
 
 
+@pytest.mark.parametrize("size", [1, 1000])
+def test_an_answer_that_may_call_once_has_its_first_call_alone(size: int) -> None:
+    one = '<tool_call>\n{"name": "add", "arguments": {}}\n</tool_call>'
+    broken = one[:-20]
+    for text in (one + one + broken, one):
+        pieces = tuple[()]()
+        parser = formats(tool_call_parser="hermes").parser(
+            ToolOptions((TOOL,), "auto", parallel=False), "content", "x"
+        )
+        assert parser is not None
+        for at in range(0, len(text), size):
+            last = at + size >= len(text)
+            pieces = merge(pieces, parser.feed(text[at : at + size], last=last))
+        calls = [p for p in pieces if not isinstance(p, Content)]
+        assert [type(p).__name__ for p in calls] == ["CallStart", "Arguments", "CallEnd"]
+        assert parser.reason("stop") == "tool_calls"
+
+
 def test_a_constrained_answer_thinks_first_where_thinking_is_between_tags() -> None:
     options = ToolOptions(constrained=True)
     tagged = formats(reasoning_parser="qwen3")

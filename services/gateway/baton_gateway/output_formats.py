@@ -15,6 +15,7 @@ from baton.output_parsing import (
     CallStart,
     Content,
     OutputParser,
+    Piece,
     Reasoning,
     Start,
     reasoning_format,
@@ -99,6 +100,7 @@ class OutputFormats:
             ),
             thinking=start == "thinking",
             named=options.choice not in ("none", "auto", _DEMANDED),
+            parallel=options.parallel,
         )
 
     def caller(self, options: ToolOptions) -> ToolReader:
@@ -138,9 +140,15 @@ class OutputFormats:
 class AnswerParser:
     """Reads one answer as it comes. Its state is a function of the text that was fed."""
 
-    def __init__(self, parser: OutputParser, *, thinking: bool, named: bool) -> None:
-        """`named`: the client demanded one function by name."""
-        self._parser, self._named = parser, named
+    def __init__(
+        self, parser: OutputParser, *, thinking: bool, named: bool, parallel: bool = True
+    ) -> None:
+        """
+        Args:
+            named: the client demanded one function by name.
+            parallel: an answer may call several times; else all calls but the first are left out.
+        """
+        self._parser, self._named, self._parallel = parser, named, parallel
         self.thinking = thinking
         """Whether the text read so far ends within the model's thinking."""
         self._calls = 0
@@ -150,6 +158,8 @@ class AnswerParser:
         pieces = self._parser.feed(text)
         if last:
             pieces += self._parser.finish()
+        if not self._parallel:
+            pieces = [piece for piece in pieces if not _is_further_call(piece)]
         for piece in pieces:
             if isinstance(piece, Reasoning):
                 self.thinking = True
@@ -163,6 +173,11 @@ class AnswerParser:
         """Return the finish reason of the API: "tool_calls" for an answer that ended with calls
         which the model chose."""
         return "tool_calls" if reason == "stop" and self._calls and not self._named else reason
+
+
+def _is_further_call(piece: Piece) -> bool:
+    """Whether a piece belongs to another call than the first."""
+    return not isinstance(piece, Content | Reasoning) and piece.index > 0
 
 
 def output_formats(info: TokenizerInfo) -> OutputFormats:

@@ -20,9 +20,8 @@ from baton_gateway.api import (
     streams,
 )
 from baton_gateway.api.anthropic import messages
-from baton_gateway.api.operator import adapters, pause
-from baton_gateway.api.batches import batches, files
 from baton_gateway.api.batches import batches, files, uploads
+from baton_gateway.api.operator import adapters, pause
 from baton_gateway.api.prompts import quote, render, tokenize
 from baton_gateway.api.responses import conversations, responses
 
