@@ -48,6 +48,7 @@ UNMIRRORED = {
     "mm_preprocess/processors/fitted_patches.py",
     "mm_preprocess/processors/fixed_size.py",
     "mm_preprocess/processors/image_splits.py",
+    "mm_preprocess/processors/padded_tiles.py",
     "mm_preprocess/processors/pan_and_scan.py",
     "mm_preprocess/processors/patch_sequence.py",
     "mm_preprocess/processors/processed_image.py",

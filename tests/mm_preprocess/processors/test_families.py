@@ -194,6 +194,29 @@ def test_ovis_has_image_tokens_in_the_place_of_marks() -> None:
         assert count == text.count("<"), "every token of it"
 
 
+def test_llama4_pads_its_tiles() -> None:
+    """Its processor of transformers needs torchvision."""
+    family = FAMILIES["Llama4ForConditionalGeneration"]
+    config = {"vision_config": {"patch_size": 7}}
+    settings = {"size": {"height": 28, "width": 28}, "max_patches": 4}
+    processor = processor_of(Files(config, settings), family.kind)
+    image = picture(50, 20)
+    found = processor(image)
+    assert found.grid == (1, 1, 2) and found.pixels.shape == (3, 3, 28, 28)
+    plane = np.concatenate([found.pixels[0], found.pixels[1]], axis=2)
+    expected = np.full((3, 28, 56), -1.0)
+    expected[:, :20, :50] = np.asarray(image).transpose(2, 0, 1) / 127.5 - 1
+    assert np.abs(plane - expected).max() < 1e-5, "no image is enlarged beyond a tile"
+    assert found.num_tokens == 3 * 4
+    text = "".join(
+        piece if isinstance(piece, str) else "*" * piece
+        for piece in family.placeholder(processor, found.grid, found.num_tokens)
+    )
+    assert text == (
+        "<|image_start|>****<|tile_x_separator|>****<|tile_y_separator|><|image|>****<|image_end|>"
+    )
+
+
 def test_tokens_of_families() -> None:
     spell = {"<IMG_CONTEXT>": [7], "<image>": [8]}.get
     chat = FAMILIES["InternVLChatModel"]

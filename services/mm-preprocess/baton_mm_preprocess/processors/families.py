@@ -87,6 +87,9 @@ FAMILIES: dict[str, Family] = {
     "Cohere2VisionForConditionalGeneration": Family(
         "Cohere2VisionImageProcessor", "<|IMG_PATCH|>", placeholders.cohere2
     ),
+    "Llama4ForConditionalGeneration": Family(
+        "Llama4ImageProcessor", 200_092, placeholders.llama4, "<|image|>"
+    ),
     "Ovis2ForConditionalGeneration": Family(
         "Ovis2ImageProcessor", "<IMG_ATOM>", placeholders.ovis2, "<image>"
     ),

@@ -95,6 +95,21 @@ def cohere2(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
     yield "<|END_OF_IMG|>"
 
 
+def llama4(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
+    """Tiles with marks between columns and after rows, then the whole image."""
+    _, rows, columns = grid
+    count = processor.tokens_per_tile
+    yield "<|image_start|>"
+    for _ in range(rows if rows * columns > 1 else 0):
+        for column in range(columns):
+            yield "<|tile_x_separator|>" if column else ""
+            yield count
+        yield "<|tile_y_separator|>"
+    yield "<|image|>"
+    yield count
+    yield "<|image_end|>"
+
+
 def aya(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
     """Numbered tiles, then the whole image."""
     count = processor.tokens_per_tile

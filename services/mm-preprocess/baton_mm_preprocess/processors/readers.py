@@ -14,6 +14,7 @@ from baton_mm_preprocess.processors.dynamic_tiles import DynamicTiles
 from baton_mm_preprocess.processors.fitted_patches import FittedPatches
 from baton_mm_preprocess.processors.fixed_size import FixedSize
 from baton_mm_preprocess.processors.image_splits import ImageSplits
+from baton_mm_preprocess.processors.padded_tiles import PaddedTiles
 from baton_mm_preprocess.processors.pan_and_scan import PanAndScan
 from baton_mm_preprocess.processors.patch_sequence import PatchSequence
 
@@ -25,6 +26,7 @@ Processor: TypeAlias = (
     | AnyResolution
     | ImageSplits
     | DynamicTiles
+    | PaddedTiles
 )
 
 
@@ -167,6 +169,21 @@ def dynamic_tiles(files: Files, fields: dict[str, Any]) -> Processor:
     )
 
 
+def padded_tiles(files: Files, fields: dict[str, Any]) -> Processor:
+    """Llama 4."""
+    if fields.get("resize_to_max_canvas"):
+        raise ModelError("its image processor asks for resize_to_max_canvas")
+    tile, vision = both(fields["size"])[0], files.vision
+    ratio = vision.get("pixel_shuffle_ratio", 0.5)
+    return PaddedTiles(
+        read_colors(fields),
+        tile,
+        fields["resample"],
+        round((tile // vision.get("patch_size", 14)) ** 2 * ratio**2),
+        fields["max_patches"],
+    )
+
+
 def internvl_chat(files: Files, fields: dict[str, Any]) -> Processor:
     """InternVL's own code, whose settings are in config.json."""
     config, side = files.config, files.config.get("force_image_size") or files.vision["image_size"]
@@ -249,6 +266,10 @@ READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
         _TILES | {"size": {"height": 512, "width": 512}, "rule": "least_upscaled"},
     ),
     "Ovis2ImageProcessor": (dynamic_tiles, _TILES | {"rule": "covering", "whole_first": True}),
+    "Llama4ImageProcessor": (
+        padded_tiles,
+        {"size": {"height": 336, "width": 336}, "resample": _LINEAR, "max_patches": 16, **HALF},
+    ),
     "InternVLChat": (internvl_chat, {}),
 }
 """How the settings of an image processor are read, and the defaults of transformers for them."""

@@ -105,6 +105,28 @@ def tile_grid(size: Size, tile: Size, least: int, most: int) -> Size:
     return best
 
 
+def floored_inside(size: Size, frame: Size) -> Size:
+    """The largest size with this aspect ratio that `frame` holds, rounded down to at least
+    one pixel a side."""
+    (height, width), (tall, wide) = size, frame
+    scale_w, scale_h = wide / width, tall / height
+    if scale_w < scale_h:
+        return max(1, min(math.floor(height * scale_w), tall)), wide
+    return tall, max(1, min(math.floor(width * scale_h), wide))
+
+
+def canvas_grid(size: Size, tile: int, most: int) -> Size:
+    """Llama 4: rows and columns of the canvas that enlarges the image least, or else shrinks it
+    least; of equal ones the smallest."""
+    scales = {
+        (rows, columns): min(columns * tile / size[1], rows * tile / size[0])
+        for columns, rows in tile_grids(1, most)
+    }
+    large = [scale for scale in scales.values() if scale >= 1]
+    best = min(large) if large else max(scales.values())
+    return min((g for g in scales if scales[g] == best), key=lambda g: g[0] * g[1])
+
+
 def least_upscaled_grid(size: Size, tile: Size, most: int) -> Size:
     """Command A Vision: rows and columns that enlarge the image least; where none is large enough,
     those that shrink it least."""

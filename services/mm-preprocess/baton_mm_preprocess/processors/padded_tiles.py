@@ -1,0 +1,47 @@
+"""Llama 4: tiles of a canvas that holds the image, padded right and below, and the whole image."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+from PIL import Image
+
+from baton_mm_preprocess.processors.colors import Colors
+from baton_mm_preprocess.processors.processed_image import ProcessedImage
+from baton_mm_preprocess.processors.sizes import (
+    canvas_grid,
+    floored_inside,
+    pixels_of,
+    resized,
+    size_of,
+)
+from baton_mm_preprocess.processors.tiles import colored, cut
+
+
+class PaddedTiles(msgspec.Struct, frozen=True, tag=True):
+    """Pixels [tiles, 3, tile, tile], the whole image last if there are several; the grid counts
+    tiles without it."""
+
+    colors: Colors
+    tile: int
+    resample: int
+    tokens_per_tile: int
+    most: int = 16
+
+    def __call__(self, image: Image.Image) -> ProcessedImage:
+        """Process an image in RGB."""
+        size = size_of(image)
+        rows, columns = canvas_grid(size, self.tile, self.most)
+        canvas = rows * self.tile, columns * self.tile
+        # A small image is enlarged to one tile at most.
+        frame = [min(max(side, self.tile), most) for side, most in zip(size, canvas, strict=True)]
+        pixels = pixels_of(
+            resized(image, floored_inside(size, (frame[0], frame[1])), self.resample)
+        )
+        missing = [most - side for most, side in zip(canvas, pixels.shape, strict=False)]
+        padded = np.pad(pixels, [(0, missing[0]), (0, missing[1]), (0, 0)])
+        tiles = cut(padded, (self.tile, self.tile))
+        if len(tiles) > 1:
+            tiles.append(pixels_of(resized(image, (self.tile, self.tile), self.resample)))
+        made = colored(tiles, self.colors)
+        return ProcessedImage(made, (1, rows, columns), len(made) * self.tokens_per_tile)
