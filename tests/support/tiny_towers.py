@@ -35,6 +35,17 @@ _PIXTRAL = _CLIP | {"model_type": "pixtral", "image_size": 64, "patch_size": 4, 
 _LLAMA = {"text_config": {"model_type": "llama", **_TEXT}, "image_token_index": 319}
 _MISTRAL = {"text_config": {"model_type": "mistral", **_TEXT}, "image_token_index": 319}
 _QWEN2 = {"text_config": {"model_type": "qwen2", **_TEXT}, "image_token_index": 319}
+_MLA = _SIZES | {
+    "vocab_size": 320,
+    "max_position_embeddings": 256,
+    "num_key_value_heads": 4,
+    "q_lora_rank": None,
+    "kv_lora_rank": 16,
+    "qk_rope_head_dim": 8,
+    "qk_nope_head_dim": 8,
+    "v_head_dim": 8,
+    "first_k_dense_replace": 2,
+}
 _MROPE = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 2, 2]}
 _QWEN = {"text_config": {**_TEXT, "rope_parameters": _MROPE}, "image_token_id": 319}
 _OFFERED = [[30, 60], [60, 30], [60, 60], [90, 30], [30, 90]]
@@ -105,6 +116,17 @@ TOWERS: dict[str, tuple[str, dict[str, Any]]] = {
             "vision_config": _CLIP
             | {"model_type": "ovis2_vision", "image_size": 24, "vocab_size": 50}
             | {"hidden_stride": 2, "qkv_bias": True, "num_visual_indicator_tokens": 5}
+        },
+    ),
+    "kimi-k2.5": (
+        "Kimi_K25",
+        {
+            "text_config": {"model_type": "deepseek_v3", **_MLA},
+            "vision_config": _CLIP
+            | {"pos_emb_height": 6, "pos_emb_width": 6, "model_type": "kimi_k25_vision"},
+            "image_token_id": 319,
+            "projection_hidden_size": 32,
+            "tie_word_embeddings": False,
         },
     ),
     "internvl-6b": (
@@ -180,6 +202,8 @@ SPELLINGS = {
     "SkyworkR1VChatModel": "internvl-chat",
     "LightOnOCRForConditionalGeneration": "lighton-ocr",
     "OpenCUAForConditionalGeneration": "opencua",
+    "KimiK25ForConditionalGeneration": "kimi-k2.5",
+    "KimiVLForConditionalGeneration": "kimi-k2.5",
 }
 """Architectures that transformers does not have, and the tower that has their shape."""
 OTHERS = {"Llava", "Qwen2VL", "Qwen2_5_VL", "Qwen3VL"}
@@ -215,7 +239,25 @@ def tiny_tower(name: str, folder: Path) -> Any:
             shift = 1.0 if parameter.ndim == 1 and bool((parameter == 1).all()) else 0.0
             parameter.normal_(shift, 0.15)
     model.save_pretrained(folder)
+    if name == "kimi-k2.5":
+        _as_published(model, folder)
     return model
+
+
+def _as_published(model: Any, folder: Path) -> None:
+    """The names of Kimi K2.5, of which transformers writes some that it does not read."""
+    from safetensors.torch import load_file, save_file
+
+    tensors = dict[str, Any]()
+    for name, tensor in load_file(folder / "model.safetensors").items():
+        name = name.replace("encoder.patch_embed", "patch_embed").removeprefix("model.")
+        if not name.startswith("language_model."):
+            tensors[name] = tensor
+    for name, tensor in model.state_dict().items():
+        if "language_model." in name or name.startswith("lm_head."):
+            name = name.replace("model.language_model.", "model.")
+            tensors[f"language_model.{name}"] = tensor.clone()
+    save_file(tensors, folder / "model.safetensors", {"format": "pt"})
 
 
 _CHAT = (

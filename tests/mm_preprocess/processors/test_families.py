@@ -217,6 +217,23 @@ def test_llama4_pads_its_tiles() -> None:
     )
 
 
+def test_kimi_pads_what_it_does_not_shrink() -> None:
+    """By the published description: transformers has no processor of Kimi-VL."""
+    family = FAMILIES["KimiVLForConditionalGeneration"]
+    settings = {"patch_size": 7, "in_token_limit": 24, "pad_input": True}
+    processor = processor_of(Files({}, settings), family.kind)
+    image = picture(30, 20)  # 4 x 2 patches of 7 pixels.
+    found = processor(image)
+    plane = np.full((3, 28, 42), -1.0)
+    plane[:, :20, :30] = np.asarray(image).transpose(2, 0, 1) / 127.5 - 1
+    assert found.grid == (1, 4, 6) and found.num_tokens == 6
+    assert np.abs(found.pixels - patchify(plane.astype(np.float32), 7, 2)).max() < 1e-5
+    small = processor(picture(140, 70))  # 20 x 10 patches become at most 24.
+    assert small.grid == (1, 4, 8), "48 x 24 pixels, padded"
+    with pytest.raises(ModelError, match="pad_input"):
+        processor_of(Files({}, {}), family.kind)
+
+
 def test_tokens_of_families() -> None:
     spell = {"<IMG_CONTEXT>": [7], "<image>": [8]}.get
     chat = FAMILIES["InternVLChatModel"]

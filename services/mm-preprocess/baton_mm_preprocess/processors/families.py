@@ -95,6 +95,9 @@ FAMILIES: dict[str, Family] = {
     ),
     "LightOnOCRForConditionalGeneration": _LIGHTON,
     "LightOnOcrForConditionalGeneration": _LIGHTON,
+    "KimiVLForConditionalGeneration": Family(
+        "KimiVLImageProcessor", 163_605, names=("media_placeholder_token_id", "image_token_id")
+    ),
     "OpenCUAForConditionalGeneration": Family(
         "Qwen2VLImageProcessor", "<|media_placeholder|>", names=("media_placeholder_token_id",)
     ),

@@ -14,6 +14,7 @@ from baton_mm_preprocess.processors.dynamic_tiles import DynamicTiles
 from baton_mm_preprocess.processors.fitted_patches import FittedPatches
 from baton_mm_preprocess.processors.fixed_size import FixedSize
 from baton_mm_preprocess.processors.image_splits import ImageSplits
+from baton_mm_preprocess.processors.limited_patches import LimitedPatches
 from baton_mm_preprocess.processors.padded_tiles import PaddedTiles
 from baton_mm_preprocess.processors.pan_and_scan import PanAndScan
 from baton_mm_preprocess.processors.patch_sequence import PatchSequence
@@ -27,6 +28,7 @@ Processor: TypeAlias = (
     | ImageSplits
     | DynamicTiles
     | PaddedTiles
+    | LimitedPatches
 )
 
 
@@ -184,6 +186,16 @@ def padded_tiles(files: Files, fields: dict[str, Any]) -> Processor:
     )
 
 
+def limited_patches(files: Files, fields: dict[str, Any]) -> Processor:
+    """Kimi-VL."""
+    if not fields.get("pad_input", False):
+        raise ModelError("its image processor cuts images where this one pads them (pad_input)")
+    merge = fields.get("merge_kernel_size", [2, 2])[0]
+    return LimitedPatches(
+        read_colors(fields), fields["in_token_limit"], fields["patch_size"], merge
+    )
+
+
 def internvl_chat(files: Files, fields: dict[str, Any]) -> Processor:
     """InternVL's own code, whose settings are in config.json."""
     config, side = files.config, files.config.get("force_image_size") or files.vision["image_size"]
@@ -269,6 +281,10 @@ READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
     "Llama4ImageProcessor": (
         padded_tiles,
         {"size": {"height": 336, "width": 336}, "resample": _LINEAR, "max_patches": 16, **HALF},
+    ),
+    "KimiVLImageProcessor": (
+        limited_patches,
+        {"patch_size": 14, "in_token_limit": 4096, **HALF},
     ),
     "InternVLChat": (internvl_chat, {}),
 }

@@ -54,8 +54,9 @@ class Patches:
     `layers.vision.grid_positions.KINDS`; with "none" there are none. Projected patches are normed
     by `norm` before their positions are added.
 
-    In a checkpoint with `batched`, the class token and the positions have axes for a batch, as timm
-    has them; with `flat`, the projection is a matrix and no convolution.
+    In a checkpoint with `stored` "batched", the class token and the positions have axes for a
+    batch, as timm has them; with "grid", the positions have axes for rows and columns. With `flat`,
+    the projection is a matrix and no convolution.
     """
 
     image: int
@@ -64,7 +65,7 @@ class Patches:
     class_token: bool = False
     positions: str = "exact"
     frames: int = 1
-    batched: bool = False
+    stored: str = "rows"
     flat: bool = False
     class_row: int = 0
     norm: Norm | None = None

@@ -106,6 +106,16 @@ def tiles(model: Any, make: Callable[..., Tensor]) -> Look:
     return [(images[0], (1, 1, 2)), (images[1], (1, 0, 0))], expected, whole
 
 
+def patches(model: Any, make: Callable[..., Tensor]) -> Look:
+    """Patches row by row for transformers, in windows for the tower."""
+    sizes, side = [(1, 6, 4), (1, 2, 8), (1, 6, 6)], model.config.vision_config.patch_size
+    images = [make(3, rows * side, columns * side) for _, rows, columns in sizes]
+    plain = torch.cat([patchify(image[None], side, 1)[0] for image in images])
+    found = model.get_image_features(plain.view(-1, 3, side, side), torch.tensor(sizes))
+    own = [patchify(image[None], side, 2)[0] for image in images]
+    return list(zip(own, sizes, strict=True)), list(found.pooler_output), None
+
+
 def marked(model: Any, make: Callable[..., Tensor]) -> Look:
     """A whole image with its tiles, and one without."""
     images, marks = [make(5, 3, 24, 24), make(1, 3, 24, 24)], None
@@ -143,6 +153,7 @@ LOOKS: dict[str, Callable[..., Look]] = {
     "qwen3-vl": grids,
     "glm4v": grids,
     "ovis2": marked,
+    "kimi-k2.5": patches,
     "lighton-ocr": any_size,
     "llava-next": any_resolution,
     "llava-onevision": any_resolution,
@@ -150,7 +161,24 @@ LOOKS: dict[str, Callable[..., Look]] = {
 
 
 CPU = BuildContext(torch.device("cpu"), torch.float32)
-ROWS = ("V03", "V04", "V06", "V08", "V09", "V10", "V11", "V13", "V15", "V16", "V26", "V42", "V46")
+ROWS = (
+    "V03",
+    "V04",
+    "V06",
+    "V08",
+    "V09",
+    "V10",
+    "V11",
+    "V13",
+    "V15",
+    "V16",
+    "V26",
+    "V42",
+    "V46",
+    "V22",
+    "V23",
+    "F01.09",
+)
 
 
 @pytest.mark.row("F01.01", "F01.02", "F01.03", "F01.15", "F01.16", "F01.20", "V61", *ROWS)

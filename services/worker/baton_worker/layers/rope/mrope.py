@@ -48,6 +48,11 @@ def backwards(sizes: Sequence[int]) -> list[int]:
     return [len(sizes) - 1 - axis for axis in runs(sizes[::-1])]
 
 
+def crossed(sizes: Sequence[int]) -> list[int]:
+    """The second and the first axis in turn (MoonViT: columns and rows)."""
+    return [1, 0] * sizes[0]
+
+
 def cycled(sizes: Sequence[int]) -> list[int]:
     """Axes in turn while they have pairs left; then the first axis (Qwen3-VL, arXiv:2511.21631)."""
     turns = ((pair, pair % len(sizes)) for pair in range(sum(sizes)))
@@ -73,6 +78,7 @@ def doubled(sizes: Sequence[int]) -> list[int]:
 LAYOUTS: dict[str, Callable[[Sequence[int]], list[int]]] = {
     "runs": runs,
     "reversed": backwards,
+    "crossed": crossed,
     "cycled": cycled,
     "grid": grid,
     "doubled": doubled,

@@ -266,6 +266,11 @@ def axial_alternating(settings: spec.Rope) -> Frequencies:
     return torch.cat((powers[::2], powers[1::2])), 1.0
 
 
+def axial_paired(settings: spec.Rope) -> Frequencies:
+    """Two axes with all wavelengths each, wavelength by wavelength (MoonViT, arXiv:2504.07491)."""
+    return _inverse_powers(settings.base, settings.dim // 2).repeat_interleave(2), 1.0
+
+
 FREQUENCIES: dict[str, Callable[[spec.Rope], Frequencies]] = {
     "default": default,
     "linear": linear,
@@ -278,6 +283,7 @@ FREQUENCIES: dict[str, Callable[[spec.Rope], Frequencies]] = {
     "factors": factors,
     "axial": axial,
     "axial_alternating": axial_alternating,
+    "axial_paired": axial_paired,
 }
 
 

@@ -30,7 +30,7 @@ class PatchEmbedding(nn.Module):
         if settings.norm is not None:
             self.norm = norm(settings.norm, hidden, "patch_norm", site)
         if settings.class_token:
-            shape = (1, 1, hidden) if settings.batched else (hidden,)
+            shape = (1, 1, hidden) if settings.stored == "batched" else (hidden,)
             self.class_token = Learned(shape, "class_token", site)
         if settings.positions != "none":
             self._place = _kind(settings.positions)
@@ -68,16 +68,17 @@ def _kind(name: str) -> Positions:
 
 
 def _table(settings: spec.Patches, hidden: int, site: BuildContext) -> Table | Learned:
-    if settings.batched:
-        return Learned((1, settings.count, hidden), "positions", site)
+    side = settings.image // settings.size
+    shapes = {"batched": (1, settings.count, hidden), "grid": (side, side, hidden)}
+    if settings.stored in shapes:
+        return Learned(shapes[settings.stored], "positions", site)
     return Table(settings.count, hidden, "positions", site)
 
 
 def _rows(table: Table | Learned) -> Tensor:
     """[positions, hidden]."""
     if isinstance(table, Learned):
-        rows: Tensor = table()[0]
-        return rows
+        return table().flatten(0, 1)
     assert table.weight is not None
     return table.weight
 

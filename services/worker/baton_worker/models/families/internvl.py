@@ -149,7 +149,7 @@ def _stack(c: Config) -> Vision:
         style="scaled",
         head=Head(tied=True),
         patches=Patches(
-            _side(v.image_size), _side(v.patch_size), bias=True, class_token=True, batched=True
+            _side(v.image_size), _side(v.patch_size), bias=True, class_token=True, stored="batched"
         ),
         tensors=TensorLayout(
             names=tuple(names.items()), fused=(Fused(f"{_LAYER}.attention.qkv", QKV),)

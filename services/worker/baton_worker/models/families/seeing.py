@@ -12,8 +12,8 @@ from baton_worker.models.families.common import DECLARED, Config
 from baton_worker.spec import Decoder, Dense, Step, VisionTower
 
 _PARTS = (
-    *("vision_tower", "vision_model", "multi_modal_projector", "connector", "image_newline"),
-    *("language_model", "text_model"),
+    *("vision_tower", "vision_model", "multi_modal_projector", "mm_projector", "connector"),
+    *("language_model", "text_model", "image_newline"),
 )
 RENAMES = (
     (rf"^model\.({'|'.join(_PARTS)})", r"\1"),
@@ -25,6 +25,7 @@ RENAMES = (
 
 TEXTS = {
     "cohere2": "Cohere2ForCausalLM",
+    "deepseek_v3": "DeepseekV3ForCausalLM",
     "gemma3_text": "Gemma3ForCausalLM",
     "glm4": "Glm4ForCausalLM",
     "gpt_oss": "GptOssForCausalLM",
