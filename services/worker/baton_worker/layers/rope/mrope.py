@@ -77,10 +77,10 @@ def doubled(sizes: Sequence[int]) -> list[int]:
 
 LAYOUTS: dict[str, Callable[[Sequence[int]], list[int]]] = {
     "runs": runs,
-    "reversed": backwards,
-    "crossed": crossed,
     "cycled": cycled,
     "grid": grid,
     "doubled": doubled,
+    "reversed": backwards,
+    "crossed": crossed,
 }
 """Functions from sizes to the axis of each pair of channels, or of each channel."""
