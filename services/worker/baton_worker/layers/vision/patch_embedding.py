@@ -78,7 +78,8 @@ def _table(settings: spec.Patches, hidden: int, site: BuildContext) -> Table | L
 def _rows(table: Table | Learned) -> Tensor:
     """[positions, hidden]."""
     if isinstance(table, Learned):
-        return table().flatten(0, 1)
+        rows: Tensor = table().flatten(0, 1)
+        return rows
     assert table.weight is not None
     return table.weight
 
