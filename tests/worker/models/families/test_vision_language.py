@@ -23,7 +23,7 @@ def rope_of(spec: Any) -> Rope:
     return mixer.rope
 
 
-def test_qwen2_vl_is_flat(spec_of: Any, caplog: pytest.LogCaptureFixture) -> None:
+def test_qwen2_vl_is_flat(spec_of: Any) -> None:
     spec = spec_of(
         "Qwen2VLForConditionalGeneration",
         hidden_size=1024,
@@ -35,9 +35,19 @@ def test_qwen2_vl_is_flat(spec_of: Any, caplog: pytest.LogCaptureFixture) -> Non
     rope = rope_of(spec)
     assert rope.sections == Sections((16, 24, 24)) and rope.kind == "default"
     assert (rope.base, rope.parameters, spec.head.tied) == (1_000_000.0, (), True)
-    assert {"visual.", "model.visual."} <= set(
-        spec.tensors.unused
-    ) and spec.tensors.unused == ENCODERS
+    assert spec.tower is not None and len(spec.tower.stack.layers) == 32
+    assert not spec.tensors.unused
+
+
+def test_an_encoder_without_a_tower_stays_unread(
+    spec_of: Any, caplog: pytest.LogCaptureFixture
+) -> None:
+    scaling = {"alpha": 1000.0, "factor": 1.0, "type": "xdrope", "xdrope_section": [16] * 4}
+    spec = spec_of(
+        "HunYuanVLForConditionalGeneration", attention_head_dim=128, rope_scaling=scaling
+    )
+    assert spec.tower is None and spec.tensors.unused == ENCODERS
+    assert {"visual.", "model.visual."} <= set(ENCODERS)
     assert "images are refused" in caplog.text
 
 
