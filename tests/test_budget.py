@@ -10,7 +10,7 @@ import pytest
 
 ROOT = Path(__file__).parent
 BUDGET = {
-    "gateway": 1920,
+    "gateway": 2300,
     "mm_preprocess": 260,
     "ops": 520,
     "scheduler": 620,
