@@ -75,7 +75,9 @@ class PeerSystems:
         return target
 
     def _baton(self, name: str, weights: Path) -> PeerSystem:
-        flags = ("--no-scheduler.enable-prefix-caching", "--worker.max-model-len", str(_CONTEXT))
+        # The others have no spare that loads beside the first requests.
+        alone = ("--no-spare-worker", "--no-scheduler.enable-prefix-caching")
+        flags = (*alone, "--worker.max-model-len", str(_CONTEXT))
         command = (sys.executable, "-m", "baton", "serve", str(weights), "--port", "{port}")
         return PeerSystem(name, (*command, *flags), "/health/ready")
 

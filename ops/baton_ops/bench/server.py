@@ -26,6 +26,10 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
+_NO_SPARE = "--no-spare-worker"
+"""A spare would load beside the first requests, and its cores be missed in the figures."""
+
+
 @contextmanager
 def served(model: str, arguments: Sequence[str], log: Path, start_seconds: float) -> Iterator[str]:
     """Run `baton serve MODEL` and yield its URL once it is ready. Its output goes to `log`.
@@ -34,7 +38,8 @@ def served(model: str, arguments: Sequence[str], log: Path, start_seconds: float
     """
 
     def command(port: int) -> list[str]:
-        return [sys.executable, "-m", "baton", "serve", model, "--port", str(port), *arguments]
+        serve = [sys.executable, "-m", "baton", "serve", model, "--port", str(port)]
+        return [*serve, _NO_SPARE, *arguments]
 
     with running(command, "/health/ready", {}, log, start_seconds) as url:
         yield url

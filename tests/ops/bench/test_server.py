@@ -43,7 +43,9 @@ def test_serves_for_as_long_as_it_is_wanted(tmp_path: Path) -> None:
     with pytest.raises(httpx.ConnectError):
         httpx.get(url)
     assert log.read_text().startswith("arguments: -m baton serve a-model --port ")
-    assert log.read_text().rstrip().partition("\n")[0].endswith("--worker.threads 1")
+    assert (
+        log.read_text().rstrip().partition("\n")[0].endswith("--no-spare-worker --worker.threads 1")
+    )
 
 
 def test_a_server_that_stops_is_reported_with_its_last_words(tmp_path: Path) -> None:
