@@ -35,13 +35,24 @@ def test_drafts_are_made_as_long_as_they_pay() -> None:
 
 def test_acceptance_is_that_of_the_slot_and_is_forgotten() -> None:
     acceptance, slots = Acceptance(3), np.array([0, 1])
-    first = acceptance.rates(slots)[0]
     for _ in range(20):
         acceptance.observe(slots, np.array([4, 4]), np.array([4, 0]))
     good, bad = acceptance.rates(slots)
-    assert good > 0.95 and bad < 0.2 and acceptance.rates(np.array([2]))[0] == first
+    other = acceptance.rates(np.array([2]))[0]
+    assert good > 0.95 and bad < 0.2 and 0.55 < other < 0.8, "it is believed to be like all"
     for _ in range(200):
         acceptance.rest(slots[1:])
-    assert acceptance.rates(slots)[1] > 0.6, "it is tried again"
+    assert acceptance.rates(slots)[1] > 0.45, "it is tried again"
     acceptance.enter(0)
-    assert acceptance.rates(slots)[0] == first
+    assert acceptance.rates(slots)[0] < other
+
+
+def test_texts_that_are_hard_to_guess_are_tried_again_after_a_while() -> None:
+    acceptance, slots = Acceptance(1), np.array([0])
+    for _ in range(300):
+        acceptance.observe(slots, np.array([3]), np.array([0]))
+    acceptance.enter(0)
+    assert acceptance.rates(slots)[0] < 0.1
+    for _ in range(2000):
+        acceptance.rest(slots)
+    assert acceptance.rates(slots)[0] > 0.4

@@ -13,8 +13,12 @@ import numpy.typing as npt
 from baton_worker.speculative.step_costs import StepCosts
 
 Column = npt.NDArray[np.int64]
-_PRIOR, _WEIGHT = 0.7, 2.0
-"""What is believed of a row that nothing is known of, as if so many drafts had shown it."""
+_PRIOR, _WEIGHT = 0.5, 2.0
+"""What is believed of rows before any draft was verified, and that a row without drafts of its own
+is believed to be like all, as if so many of its drafts had shown it."""
+_STEADY, _HOPE = 0.99, 0.002
+"""Share of what is believed of all rows that one more draft leaves, and how far a step without
+drafts takes it back to the beginning."""
 _KEPT = 0.9
 """Share of earlier drafts that counts when a step has verified some."""
 _FORGOTTEN = 0.98
@@ -28,6 +32,8 @@ class Acceptance:
 
     def __init__(self, slots: int) -> None:
         self._right, self._tried = np.zeros(slots), np.zeros(slots)
+        self._all = _PRIOR
+        """How often drafts of any row are accepted."""
 
     def enter(self, slot: int) -> None:
         """Another sequence is in the slot."""
@@ -36,19 +42,25 @@ class Acceptance:
     def rates(self, slots: Column) -> npt.NDArray[np.float64]:
         """Of these slots, float64 in (0, 1)."""
         right, tried = self._right[slots], self._tried[slots]
-        rates: npt.NDArray[np.float64] = (right + _PRIOR * _WEIGHT) / (tried + _WEIGHT)
+        rates: npt.NDArray[np.float64] = (right + self._all * _WEIGHT) / (tried + _WEIGHT)
         return rates
 
     def rest(self, slots: Column) -> None:
         """A step has drafted nothing for these slots."""
         self._right[slots] *= _FORGOTTEN
         self._tried[slots] *= _FORGOTTEN
+        if len(slots):
+            self._all += _HOPE * (_PRIOR - self._all)
 
     def observe(self, slots: Column, drafted: Column, accepted: Column) -> None:
         """A step has verified drafts of these slots: of those that were not accepted only the
         first was tried."""
+        tried = accepted + (accepted < drafted)
         self._right[slots] = _KEPT * self._right[slots] + accepted
-        self._tried[slots] = _KEPT * self._tried[slots] + accepted + (accepted < drafted)
+        self._tried[slots] = _KEPT * self._tried[slots] + tried
+        if total := int(tried.sum()):
+            share = int(accepted.sum()) / total
+            self._all += (1 - _STEADY**total) * (share - self._all)
 
 
 def draft_lengths(
