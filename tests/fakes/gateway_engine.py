@@ -50,6 +50,7 @@ from baton.protocol import (
     RequestError,
     ResetCache,
     Resume,
+    Sleep,
     Stats,
     Submit,
     TokenizerInfo,
@@ -57,6 +58,7 @@ from baton.protocol import (
     UnloadAdapter,
     Vocabulary,
     VocabularyBytes,
+    WakeUp,
     WorkerStats,
 )
 from baton.protocol.token_columns import pack, unpack
@@ -282,6 +284,7 @@ class FakeScheduler(FakeServer):
     """What operators have asked of the workers."""
     adapters: dict[str, AdapterInfo] = field(default_factory=dict)
     paused: bool = False
+    asleep: bool = False
     refusal: str = ""
     """Why workers do nothing of that."""
     report: bool = True
@@ -309,7 +312,13 @@ class FakeScheduler(FakeServer):
     def model(self) -> ModelStats:
         adapters = tuple(self.adapters.values())
         return ModelStats(
-            MODEL, self.max_length, VOCAB, (EOS,), adapters=adapters, paused=self.paused
+            MODEL,
+            self.max_length,
+            VOCAB,
+            (EOS,),
+            adapters=adapters,
+            paused=self.paused,
+            asleep=self.asleep,
         )
 
     def administer(self, command: AdminCommand) -> AdminReply:
@@ -321,6 +330,9 @@ class FakeScheduler(FakeServer):
             info = AdapterInfo(command.action.name, command.action.path.encode()[:16])
             self.adapters[info.name] = info
             return AdminReply(command.id, digest=info.digest)
+        if isinstance(command.action, Sleep | WakeUp):
+            self.asleep = isinstance(command.action, Sleep)
+            return AdminReply(command.id)
         if isinstance(command.action, Pause | Resume):
             self.paused = isinstance(command.action, Pause)
             return AdminReply(command.id)

@@ -111,7 +111,7 @@ REFUSED = (
     Refusal("use --num-gpu-blocks-override", (), _names("--kv-cache-memory-bytes")),
     Refusal(
         "weights do not move to the host",
-        _names("--enable-sleep-mode"),
+        (),
         _names("--cpu-offload-gb --offload-backend"),
     ),
     Refusal("use --host-cache-bytes", (), _names("--kv-offloading-backend")),

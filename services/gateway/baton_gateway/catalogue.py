@@ -36,6 +36,8 @@ class ModelInfo:
     """Name of the model that an adapter is applied to; None for a model itself."""
     paused: bool = False
     """No request runs until an operator resumes the model."""
+    asleep: bool = False
+    """All its workers sleep; the next request wakes them."""
     formats: OutputFormats = field(default_factory=OutputFormats)
     """How the model writes tool calls and thinking."""
     tokenizer: str = ""
@@ -107,6 +109,7 @@ def _entry(info: TokenizerInfo, stats: ModelStats | None) -> ModelInfo:
         special_ids=frozenset(info.special_ids),
         pooling=stats.pooling if stats else None,
         paused=stats is not None and stats.paused,
+        asleep=stats is not None and stats.asleep,
         model=info.model,
         formats=output_formats(info),
         tokenizer=info.model,

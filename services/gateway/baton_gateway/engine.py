@@ -24,7 +24,7 @@ from baton.net.discovery import Directory
 from baton.net.handshake import BEAT_SECONDS, incarnation
 from baton.net.topology import FRONTEND, MEDIA, TOKENIZE
 from baton.process.lifecycle import default_name
-from baton.protocol import Hello, LoadAdapter, Pause, Resume, UnloadAdapter
+from baton.protocol import Hello, LoadAdapter, Pause, Resume, Sleep, UnloadAdapter, WakeUp
 from baton.telemetry import start, traceparent
 from baton_gateway.beam_runner import BeamRunner
 from baton_gateway.catalogue import ModelInfo
@@ -222,14 +222,16 @@ class Engine:
             return text
         return text + vllm_text(self.metrics.registry, self.models.catalogue.names)
 
-    async def administer(self, model: str, action: Pause | Resume) -> None:
-        """Pause or resume a model; returns once that is done, and known here. Raises
-        `Unavailable`."""
+    async def administer(self, model: str, action: Pause | Resume | Sleep | WakeUp) -> None:
+        """Pause a model, let it sleep, or end that; returns once that is done, and known here.
+        Raises `InvalidRequest` or `Unavailable`."""
         await self._scheduler.administer(model, action, self.config.request_timeout_seconds)
+        what = "paused" if isinstance(action, Pause | Resume) else "asleep"
+        wanted = isinstance(action, Pause | Sleep)
 
         def known() -> bool:
             facts = self.models.catalogue.get(model)
-            return facts is not None and facts.paused == isinstance(action, Pause)
+            return facts is not None and getattr(facts, what) == wanted
 
         await wait_until(known, self.config.service_wait_seconds)
 

@@ -37,7 +37,9 @@ from baton.protocol import (
     Pulled,
     Revoke,
     SetRole,
+    Sleep,
     TruncatePlan,
+    WakeUp,
     WorkerCommand,
     WorkerInfo,
     WorkerReply,
@@ -47,6 +49,7 @@ from baton_worker.engine.batch.plan_columns import PlanError
 from baton_worker.engine.engine import Engine
 from baton_worker.engine.memory import has_room
 from baton_worker.engine.plan_queue import PlanQueue
+from baton_worker.engine.sleeping_engine import NoTransfers, SleepingEngine
 from baton_worker.executor.kv_transfer import LeaderKVTransfer
 from baton_worker.kv_cache.kept_cache import KeptCache
 from baton_worker.kv_transfer.manager import KVTransferManager
@@ -84,10 +87,13 @@ class Service:
         kept: HashStore | None = None,
     ) -> None:
         """`kept` has the hashes of the engine's pages."""
-        self._engine, self._where, self._life = engine, where, life
+        self._engine: Engine | SleepingEngine = engine
+        self._where, self._life, self._config = where, life, config
+        self._kept = kept
         self._name = config.name or default_name("worker")
-        self._relay = engine.relay(config, self._name)
-        self._info = worker_info(engine, served_name(config), config.role, self._relay)
+        self._relay: KVTransferManager | LeaderKVTransfer | NoTransfers
+        self._relay = relay = engine.relay(config, self._name)
+        self._info = worker_info(engine, served_name(config), config.role, relay)
         self._keys = own_keys(config)
         self._client = Client(FLEET, where.first(FLEET), unique_identity(self._name), self._keys)
         self._plans = PlanQueue()
@@ -97,6 +103,8 @@ class Service:
         self._held = PageHashTable(kept)
         self._loader = AdapterLoader(engine.adapters)
         self._replies: deque[WorkerReply] = deque()
+        self._naps: deque[WorkerCommand] = deque()
+        """Commands to sleep and to wake up, for when nothing runs."""
         self._drained = self._forgotten = self._lending = False
         self._heart: Heartbeat | None = None
         self._greeting = self._new_greeting()
@@ -120,6 +128,7 @@ class Service:
                         self._execute()
                     else:
                         self._lending = self._engine.lend()
+                        self._nap()
                 self._engine.leave()
             finally:
                 self._stop_heart()
@@ -172,8 +181,65 @@ class Service:
         self._greeting.hello = msgspec.structs.replace(self._greeting.hello, worker=self._info)
 
     def _command(self, command: WorkerCommand) -> None:
-        if command.epoch == self._greeting.hello.incarnation:
+        if command.epoch != self._greeting.hello.incarnation:
+            return
+        if isinstance(command.action, Sleep | WakeUp):
+            self._naps.append(command)
+        else:
             self._loader.submit(command)
+
+    def _nap(self) -> None:
+        """Sleep or wake up if that was asked for and nothing runs; then join again as what this
+        worker has become: of its pages nothing is left."""
+        if not self._naps or not self._idle:
+            return
+        command = self._naps.popleft()
+        reason, before = "", self._engine
+        if isinstance(command.action, Sleep):
+            reason = self._fall_asleep(command.action.level)
+        else:
+            self._wake_up()
+        changed = self._engine is not before
+        del before
+        if isinstance(self._engine, SleepingEngine):
+            self._engine.free()
+        adapters = self._info.adapters
+        self._send(WorkerReply(command.epoch, command.id, reason, adapters=adapters))
+        if changed:
+            self._held = PageHashTable(self._kept)
+            self._join_again()
+
+    def _fall_asleep(self, level: int) -> str:
+        """Returns why it cannot, or nothing."""
+        engine = self._engine
+        if isinstance(engine, SleepingEngine):
+            return ""
+        if engine.sleep_blocker is not None:
+            return engine.sleep_blocker
+        log.info("going to sleep, level %d", level)
+        self._relay.close()
+        self._loader.close()
+        self._relay = NoTransfers()
+        if isinstance(self._kept, KeptCache):
+            self._kept.give_back(engine.cache)
+        self._kept = None
+        self._engine = SleepingEngine(engine.sleep(level, self._config), engine.progress)
+        self._loader = AdapterLoader(None)
+        self._say(asleep=level)
+        return ""
+
+    def _wake_up(self) -> None:
+        if isinstance(self._engine, Engine):
+            return
+        begin = time.monotonic()
+        with pulse.beating():
+            self._engine = engine = self._engine.wake()
+        self._kept = kept_cache(engine, self._config)
+        self._relay = relay = engine.relay(self._config, self._name)
+        relay.start()
+        self._loader = AdapterLoader(engine.adapters)
+        self._info = worker_info(engine, self._info.model, self._info.role, relay)
+        log.info("woke up in %.1f s", time.monotonic() - begin)
 
     def _take(self, plan: Plan) -> None:
         if plan.epoch != self._greeting.hello.incarnation:
@@ -240,6 +306,10 @@ class Service:
         """The scheduler does not know this worker, or messages may be lost: forget all sequences
         and send Hello again, with the contents of the pages."""
         log.warning("lost touch with the scheduler: dropping all sequences, joining again")
+        self._join_again()
+
+    def _join_again(self) -> None:
+        """Begin a new epoch with no sequence."""
         self._stop_heart()
         self._plans.clear()
         self._relay.reset()
@@ -247,6 +317,7 @@ class Service:
         self._pulled.clear()
         self._loader.reset()
         self._replies.clear()
+        self._naps.clear()
         self._engine.reset()
         self._drained = self._forgotten = False
         self._greeting = self._new_greeting()

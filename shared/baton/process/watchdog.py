@@ -13,7 +13,9 @@ from __future__ import annotations
 
 import contextlib
 import socket
+import threading
 import time
+from collections.abc import Iterator
 
 BEAT_SECONDS = 0.25
 """Interval of the signal. Idle loops must iterate at least as often."""
@@ -43,6 +45,23 @@ class Watchdog:
             # A stopped supervisor has unread signals; a dead one closes the control socket.
             with contextlib.suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
                 self._line.send(b".", socket.MSG_DONTWAIT)
+
+    @contextlib.contextmanager
+    def beating(self) -> Iterator[None]:
+        """Signal from a thread meanwhile: for what takes long and is no loop, such as loading."""
+        over = threading.Event()
+
+        def beat() -> None:
+            while not over.wait(BEAT_SECONDS):
+                self.beat()
+
+        thread = threading.Thread(target=beat, daemon=True)
+        thread.start()
+        try:
+            yield
+        finally:
+            over.set()
+            thread.join()
 
 
 pulse = Watchdog()

@@ -52,7 +52,18 @@ class Resume(_Action, frozen=True, tag="resume"):
     """Go on after `Pause`."""
 
 
-Action: TypeAlias = LoadAdapter | UnloadAdapter | DropAdapter | Pause | Resume
+class Sleep(_Action, frozen=True, tag="sleep"):
+    """Free the memory of an idle model; the next request wakes it."""
+
+    level: int = 1
+    """1 frees keys and values, 2 the weights too."""
+
+
+class WakeUp(_Action, frozen=True, tag="wake_up"):
+    """Take back what `Sleep` has freed."""
+
+
+Action: TypeAlias = LoadAdapter | UnloadAdapter | DropAdapter | Pause | Resume | Sleep | WakeUp
 
 
 class AdminCommand(Message, tag="admin_command", frozen=True):

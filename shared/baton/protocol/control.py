@@ -73,6 +73,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
     """Host and process id."""
     supervised: bool = False
     """A supervisor tells the scheduler how the process ends."""
+    asleep: int = 0
+    """Level of its sleep, see `Sleep`; 0 while it is awake."""
 
 
 class TokenizerInfo(msgspec.Struct, frozen=True, array_like=True):
@@ -247,6 +249,8 @@ class ModelStats(msgspec.Struct, frozen=True, array_like=True):
     """Adapters that are served for the model, by name."""
     paused: bool = False
     """No sequence runs until an operator resumes the model."""
+    asleep: bool = False
+    """All its workers sleep; the next sequence wakes them."""
 
 
 class RoleStats(msgspec.Struct, frozen=True, array_like=True):

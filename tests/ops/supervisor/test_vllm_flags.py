@@ -61,7 +61,7 @@ def test_what_has_no_meaning_is_refused_by_name() -> None:
 
 
 def test_the_negation_of_what_is_refused_says_nothing() -> None:
-    assert variables(load("--no-fully-sharded-loras", "--no-enable-sleep-mode")) == {}
+    assert variables(load("--no-fully-sharded-loras", "--no-enable-lora-bias")) == {}
     assert load("-asc", "2").gateways == 2
 
 

@@ -6,13 +6,16 @@ import pytest
 from msgspec import structs
 
 from baton.protocol import (
+    Action,
     AdapterInfo,
     AdminCommand,
     AdminReply,
     DropAdapter,
     LoadAdapter,
     Sampling,
+    Sleep,
     UnloadAdapter,
+    WakeUp,
     WorkerReply,
 )
 from baton_scheduler.events import AdminRequested, WorkerReplied
@@ -32,7 +35,7 @@ class Fleet(World):
         for name in names:
             self.join(name, INFO)
 
-    def ask(self, action: LoadAdapter | UnloadAdapter, number: int = 1) -> AdminReply | None:
+    def ask(self, action: Action, number: int = 1) -> AdminReply | None:
         """An operator asks; returns what is said at once."""
         before = len(self.admin)
         self.apply(AdminRequested("g", AdminCommand(number, "fake", action)))
@@ -119,3 +122,31 @@ def test_what_is_unloaded_is_dropped_after_its_last_sequence() -> None:
     here.finish()
     here.tick()
     assert request.end == "length" and here.actions("one") == [DropAdapter(b"1")]
+
+
+@pytest.mark.row("F19.05", "F19.06")
+def test_the_next_sequence_wakes_a_model_that_sleeps() -> None:
+    here = Fleet("one", "two")
+    request = here.submit([1] * 20, Sampling(4), model="fake")
+    busy = here.ask(Sleep(2))
+    assert busy is not None and busy.status == 409 and "1 requests" in busy.reason
+    here.finish()
+    assert request.end == "length" and here.ask(Sleep(2), 2) is None
+    for name in ("one", "two"):
+        assert here.actions(name) == [Sleep(2)]
+        here.answer(name)
+        here.join(name, structs.replace(INFO, asleep=2))
+    assert here.admin[-1] == AdminReply(2) and here.ask(Sleep(1), 3) == AdminReply(3)
+    refused = here.ask(LoadAdapter("b", "/b"), 4)
+    assert refused is not None and refused.status == 409
+    here.tick()
+    assert here.actions("one") == here.actions("two") == []
+    request = here.submit([2] * 20, Sampling(4), model="fake")
+    for _ in range(3):
+        here.tick()
+    assert here.actions("one") == here.actions("two") == [WakeUp()], "once, and not every tick"
+    assert request.end is None and not here.state.num_running
+    here.answer("two")
+    here.join("two", INFO)
+    here.finish()
+    assert request.end == "length" and here.admin[-1].id == 4

@@ -64,3 +64,12 @@ def test_it_never_waits_for_one_that_does_not_read_or_is_gone(
     theirs.close()
     clock.now += BEAT_SECONDS
     pulse.beat()
+
+
+def test_what_takes_long_beats_from_a_thread(ends: tuple[socket.socket, socket.socket]) -> None:
+    ours, theirs = ends
+    pulse = Watchdog()
+    pulse.attach(ours)
+    theirs.settimeout(20)
+    with pulse.beating():
+        assert theirs.recv(1) == theirs.recv(1) == b"."

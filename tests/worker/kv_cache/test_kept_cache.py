@@ -99,3 +99,18 @@ def test_a_cache_that_cannot_be_kept_stays_private(
         assert KeptCache.lease(Segments(Path("/nowhere")), "w", "s", some) is None
     assert bool((some.planes[0] == 7).all())
     assert caplog.messages[0].startswith("KV pages do not outlive this worker: [Errno 2]")
+
+
+@pytest.mark.row("F19.05")
+def test_memory_that_is_given_back_is_zeros_without_hashes(
+    kept: Segments, cache: Callable[..., KVCache]
+) -> None:
+    first, second = cache(), cache()
+    mine = lease(kept, first)
+    mine.put({3: A})
+    for plane in first.planes:
+        plane.fill_(7)
+    mine.give_back(first)
+    assert mine.hashes() == {} and not any(bool(plane.any()) for plane in first.planes)
+    assert lease(kept, second).hashes() == {}
+    assert not any(bool(plane.any()) for plane in second.planes)

@@ -33,6 +33,8 @@ OPERATOR_CHANGES = frozenset(
         "/v1/unload_lora_adapter",
         "/pause",
         "/resume",
+        "/sleep",
+        "/wake_up",
     }
 )
 OPERATOR_PATHS = OPERATOR_READS | OPERATOR_CHANGES

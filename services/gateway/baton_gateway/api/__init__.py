@@ -21,7 +21,7 @@ from baton_gateway.api import (
 )
 from baton_gateway.api.anthropic import messages
 from baton_gateway.api.batches import batches, files, uploads
-from baton_gateway.api.operator import adapters, pause
+from baton_gateway.api.operator import adapters, pause, sleep
 from baton_gateway.api.prompts import quote, render, tokenize
 from baton_gateway.api.responses import conversations, responses
 
@@ -49,5 +49,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     fleet.router,
     adapters.router,
     pause.router,
+    sleep.router,
     admin.router,
 )

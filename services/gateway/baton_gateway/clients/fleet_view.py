@@ -66,10 +66,11 @@ class FleetView:
         ]
 
     def has_ready_worker(self, now: float, model: str = "") -> bool:
-        """Return whether a worker, of `model` if given, accepts new sequences."""
+        """Return whether a worker, of `model` if given, accepts new sequences; one that sleeps is
+        woken by them."""
         hung = self.hung(now)
         workers = self.stats.workers if self.stats else ()
-        able = (w for w in workers if w.state == "ready" and model in ("", w.model))
+        able = (w for w in workers if w.state in ("ready", "asleep") and model in ("", w.model))
         return any(w.name not in hung for w in able)
 
     def unhealthy_reasons(self, now: float) -> list[str]:

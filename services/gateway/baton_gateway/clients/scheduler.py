@@ -302,7 +302,7 @@ def _accepted(reply: AdminReply) -> AdminReply:
     if reply.status == 404:
         raise NotFound(reply.reason)
     if reply.status != 200:
-        raise InvalidRequest(reply.reason)
+        raise InvalidRequest(reply.reason, status=reply.status)
     return reply
 
 

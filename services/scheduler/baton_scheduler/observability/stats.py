@@ -65,6 +65,7 @@ def _model(name: str, state: State) -> ModelStats:
         pooling=info.pooling,
         adapters=state.adapters.listed(name),
         paused=name in state.paused,
+        asleep=all(worker.info.asleep for worker in fleet),
     )
 
 
@@ -74,7 +75,7 @@ def _present(worker: Worker, state: State) -> WorkerStats:
     return WorkerStats(
         name=worker.name,
         role=info.role,
-        state="draining" if worker.draining else "ready",
+        state="draining" if worker.draining else "asleep" if info.asleep else "ready",
         device=info.device,
         dtype=info.dtype,
         running=len(worker.batch),

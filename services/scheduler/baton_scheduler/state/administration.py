@@ -1,4 +1,4 @@
-"""What an operator changes on all workers of a model: adapters come and go, it pauses.
+"""What an operator changes on all workers of a model: adapters come and go, it pauses, sleeps.
 
 command --> told to every worker --> each has answered, or is lost --> reply
 """
@@ -15,7 +15,9 @@ from baton.protocol import (
     LoadAdapter,
     Pause,
     Resume,
+    Sleep,
     UnloadAdapter,
+    WakeUp,
     WorkerCommand,
 )
 from baton_scheduler.events import AdminRequested, Decision, Reply, Tell, WorkerReplied
@@ -23,6 +25,8 @@ from baton_scheduler.state import pause
 from baton_scheduler.state.base import StateBase
 from baton_scheduler.state.pending_command import PendingCommand
 from baton_scheduler.workers.worker import Worker
+
+_NOBODY = "No worker of the model is here. Try again later."
 
 
 def requested(state: StateBase, event: AdminRequested) -> list[Decision]:
@@ -35,6 +39,8 @@ def requested(state: StateBase, event: AdminRequested) -> list[Decision]:
             if state.adapters.remove(command.model, name) is None:
                 return _answer(gateway, command, 404, f"There is no adapter '{name}'.")
             return _answer(gateway, command)
+        case Sleep() | WakeUp():
+            return _rest(state, gateway, command)
         case Pause():
             return pause.pause(state, gateway, command, command.action)
         case Resume():
@@ -51,8 +57,37 @@ def _load(
         return _answer(gateway, command, 400, why)
     workers = list(state.fleet.serving(command.model))
     if not workers:
-        return _answer(gateway, command, 503, "No worker of the model is here. Try again later.")
+        return _answer(gateway, command, 503, _NOBODY)
+    if any(worker.info.asleep for worker in workers):
+        return _answer(gateway, command, 409, "The model sleeps: wake it up first (/wake_up).")
     return _begin(state, gateway, command, workers)
+
+
+def _rest(state: StateBase, gateway: str, command: AdminCommand) -> list[Decision]:
+    """Let the workers of a model sleep, or wake them up."""
+    workers, sleeps = list(state.fleet.serving(command.model)), isinstance(command.action, Sleep)
+    if not workers:
+        return _answer(gateway, command, 503, _NOBODY)
+    number = sum(live.model == command.model for live in state.live.values())
+    if sleeps and number:
+        why = f"{number} requests of the model run or wait: let them end, or pause with mode=abort."
+        return _answer(gateway, command, 409, why)
+    able = [worker for worker in workers if bool(worker.info.asleep) != sleeps]
+    if not able:
+        return _answer(gateway, command)
+    return _begin(state, gateway, command, able)
+
+
+def wake(state: StateBase, model: str) -> list[Decision]:
+    """Wake the workers of a model that has work, if none of them is awake."""
+    fleet = state.fleet.serving(model)
+    if any(not (worker.info.asleep or worker.draining) for worker in fleet):
+        return []
+    asleep = [worker for worker in fleet if worker.info.asleep and not worker.waking]
+    for worker in asleep:
+        worker.waking = True
+    command = AdminCommand(0, model, WakeUp())
+    return _begin(state, "", command, asleep) if asleep else []
 
 
 def _begin(
@@ -104,7 +139,11 @@ def joined(state: StateBase, worker: Worker) -> list[Decision]:
 
 def coming(state: StateBase, model: str) -> bool:
     """Whether some worker of a model that has joined is still loading adapters."""
-    own = (p.command.model for p in state.commands.values() if not p.gateway)
+    own = (
+        pending.command.model
+        for pending in state.commands.values()
+        if not pending.gateway and isinstance(pending.command.action, LoadAdapter)
+    )
     return any(model in ("", other) for other in own)
 
 
@@ -129,8 +168,11 @@ def _settle(state: StateBase, number: int, pending: PendingCommand) -> list[Deci
         return []
     del state.commands[number]
     action, command = pending.command.action, pending.command
-    if not pending.gateway or not isinstance(action, LoadAdapter):
+    if not pending.gateway:
         return []
+    if not isinstance(action, LoadAdapter):
+        why = next(iter(pending.failed.values()), "")
+        return _answer(pending.gateway, command, 400 if why else 200, why)
     digests = set(pending.loaded.values())
     if pending.failed or len(digests) != 1:
         undo = [_undo(state, command.model, name, d) for name, d in pending.loaded.items()]

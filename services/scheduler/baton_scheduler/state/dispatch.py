@@ -52,6 +52,8 @@ def place(state: StateBase) -> list[Decision]:
     for model, queue in state.queue.items():
         if model in state.paused:
             continue
+        if queue.head is not None:
+            decisions += administration.wake(state, model)
         decisions += _place_from(state, queue, state.fleet.serving(model))
     return decisions
 

@@ -68,6 +68,8 @@ class Worker:
         self.loans = TransferPages(self.keys)
         self.flights = InFlightSteps()
         self.draining = False
+        self.waking = False
+        """It sleeps, and was told to wake up."""
         self.trial: Cell | None = None
         """Suspects that have this worker for themselves."""
         self.settled = 0.0
@@ -131,7 +133,7 @@ class Worker:
         """
         reserve = len(self.batch) * len(self.groups)
         return (
-            not self.draining
+            not (self.draining or self.info.asleep)
             and self.trial is sequence.cell
             and len(self.batch) < self.max_running
             and self.batch.pending_prefill_tokens < self.budget
@@ -155,7 +157,9 @@ class Worker:
         """The fewest slots, last in the order of service first, whose preemption would make room
         for the sequence, which outranks them; empty if that is not enough."""
         batch, slots = self.batch, self.batch.occupied()
-        if self.draining or self.trial is not sequence.cell or not self.fits(sequence):
+        if self.draining or self.info.asleep or self.trial is not sequence.cell:
+            return []
+        if not self.fits(sequence):
             return []
         known = set(flat(self.keys.known(sequence)))
         free, backlog = self.pool.num_free, batch.pending_prefill_tokens

@@ -6,6 +6,7 @@ import gc
 import time
 from collections.abc import Callable
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -86,7 +87,7 @@ class Engine:
         are those that sequences may have, if any are served."""
         self.adapters = adapters
         self.resolved = resolved
-        self._model, self._team = loaded.model, team or Executor()
+        self._loaded, self._model, self._team = loaded, loaded.model, team or Executor()
         self._cache = self._team.cache(**page_settings(loaded, resolved))
         self._graphed = self._graphs(resolved, recorder)
         self._host = self._team.host(self._cache, resolved.host_pages)
@@ -130,16 +131,43 @@ class Engine:
         constraints = _constraints(config, path, loaded.vocab_size) if loaded.generates else None
         adapters = open_store(config, loaded)
         engine = cls(loaded, resolved, constraints, team, adapters=adapters)
-        engine.warm_up()
-        log.info("running on %s", engine.resolved)
+        engine._begin(config)
+        return engine
+
+    def _begin(self, config: Config) -> None:
+        """Warm up, and count what is to be counted."""
+        self.warm_up()
+        log.info("running on %s", self.resolved)
+        build = self.resolved.build
         if config.expert_stats_window:
-            engine.experts = watch(engine._model, config.expert_stats_window)
+            self.experts = watch(self._model, config.expert_stats_window)
         if config.runtime_stats:
             interval = config.runtime_stats_interval
-            engine.stats = RuntimeStats(interval, context.device, context.attention.counts)
+            self.stats = RuntimeStats(interval, build.device, build.attention.counts)
         # What exists now lives for ever: the collector need not look at it between two steps.
         gc.freeze()
-        return engine
+
+    @property
+    def sleep_blocker(self) -> str | None:
+        """Why it cannot sleep, in one sentence; None if it can."""
+        if self.resolved.ranks > 1 or self.in_lockstep:
+            return "A worker of several processes, or of a group, does not sleep."
+        return None
+
+    def sleep(self, level: int, config: Config) -> Callable[[], Engine]:
+        """Returns what builds this engine again. Whoever drops this one then frees its pages and
+        captured steps, and from level 2 on its weights."""
+        if level > 1:
+            return partial(Engine.build, config)
+        parts = (self._loaded, self.resolved, self._constraints, self._team)
+        adapters = self.adapters
+
+        def wake() -> Engine:
+            engine = Engine(*parts, adapters=adapters)
+            engine._begin(config)
+            return engine
+
+        return wake
 
     @property
     def cache(self) -> KVCache:

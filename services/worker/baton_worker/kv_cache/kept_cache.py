@@ -22,7 +22,7 @@ from torch import Tensor
 from baton.logs import logger
 from baton.process.segments import Segments, digest
 from baton_worker.kernels.cpu.huge_pages import LEAST
-from baton_worker.kernels.cpu.shared_pages import map_fixed
+from baton_worker.kernels.cpu.shared_pages import map_fixed, remove
 from baton_worker.kv_cache.cache import KVCache
 
 _HASH = 16
@@ -98,6 +98,12 @@ class KeptCache:
     def clear(self) -> None:
         """No page has a hash."""
         self._rows[:] = 0
+
+    def give_back(self, cache: KVCache) -> None:
+        """Give the memory of all pages back to the system; they are zeros for whoever comes."""
+        self.clear()
+        for plane in cache.planes:
+            remove(plane.data_ptr(), _whole(plane))
 
 
 def _places(planes: list[Tensor]) -> tuple[list[int] | None, int]:

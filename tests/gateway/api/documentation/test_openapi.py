@@ -18,7 +18,14 @@ from tests.fakes.gateway_engine import MODEL
 
 USER = {"role": "user", "content": "hi"}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
-BODILESS = {"/reset_prefix_cache", "/v1/responses/compact", "/pause", "/resume"}
+BODILESS = {
+    "/reset_prefix_cache",
+    "/v1/responses/compact",
+    "/pause",
+    "/resume",
+    "/sleep",
+    "/wake_up",
+}
 """POST routes that read no body, beside those that cancel something."""
 ENDLESS = frozenset({"/fleet/stream"})
 """Streams that end with the gateway."""

@@ -170,3 +170,9 @@ def map_fixed(
     found = _C.mmap(address, size, protection, flags, descriptor, offset)
     if found != address:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
+def remove(address: int, size: int) -> None:
+    """Give shared memory back to the system; whoever reads it finds zeros. Raises `OSError`."""
+    if _C.madvise(address, size, mmap.MADV_REMOVE):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

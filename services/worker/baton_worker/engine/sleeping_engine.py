@@ -1,0 +1,70 @@
+"""What stands for an engine that sleeps: it holds nothing and runs nothing."""
+
+from __future__ import annotations
+
+import gc
+from collections.abc import Callable
+
+from baton.protocol import Grant, Plan, Pull, Pulled, Result, Revoke
+from baton_worker.engine.batch.plan_columns import PlanError
+from baton_worker.engine.engine import Engine
+from baton_worker.platform.malloc import release_freed_memory
+
+
+class SleepingEngine:
+    """In the place of an engine that nobody else refers to any more; `wake` builds that again."""
+
+    idle = True
+    in_lockstep = False
+    adapters = None
+    encoder = None
+
+    def __init__(self, wake: Callable[[], Engine], progress: int) -> None:
+        """`progress` is that of the engine when it fell asleep."""
+        self.wake, self.progress = wake, progress
+
+    def free(self) -> None:
+        """Give the engine's memory back to the system, once nothing refers to it."""
+        # It refers to itself, and the collector was told to leave it alone.
+        gc.unfreeze()
+        gc.collect()
+        release_freed_memory()
+
+    def step(self, plan: Plan, turn: int = 0) -> Result:
+        """Raises `PlanError`: the scheduler knows that it sleeps."""
+        raise PlanError("A plan has come for a worker that sleeps.")
+
+    def reset(self) -> None:
+        """There is nothing to forget."""
+
+    def lend(self) -> bool:
+        """Nobody waits for it."""
+        return False
+
+    def leave(self) -> None:
+        """Nobody waits for it."""
+
+    def close(self) -> None:
+        """Nothing runs beside it."""
+
+
+class NoTransfers:
+    """KV transfer of an engine that sleeps: it has no pages."""
+
+    busy = False
+
+    def take(self, message: Grant | Revoke | Pull) -> None:
+        """Ignored: the scheduler takes what the worker was as lost, and its transfers too."""
+
+    def finished(self) -> list[Pulled]:
+        """None ends."""
+        return []
+
+    def start(self) -> None:
+        """There is nothing to serve."""
+
+    def reset(self) -> None:
+        """There is nothing to forget."""
+
+    def close(self) -> None:
+        """There is nothing to close."""

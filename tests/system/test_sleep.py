@@ -1,0 +1,51 @@
+"""A model that sleeps: the next request wakes it, waits, and is answered as ever."""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from pathlib import Path
+
+import httpx
+import pytest
+
+from tests.support.served_system import Served, until
+from tests.support.system.running_system import complete
+from tests.support.system.streams import stream, text_of
+
+pytestmark = [pytest.mark.slow, pytest.mark.row("F19.05", "F19.06")]
+FLAGS = ("--worker.dtype", "float32", "--worker.threads", "1", "--worker.max-kv-bytes", "67108864")
+
+
+def test_requests_wake_what_sleeps(stories: Path, tmp_path: Path) -> None:
+    served = Served(tmp_path, stories, *FLAGS)
+    try:
+        url = served.ready().url
+
+        def post(path: str) -> httpx.Response:
+            return httpx.post(f"{url}/{path}", timeout=60)
+
+        def asleep() -> bool:
+            found: bool = httpx.get(f"{url}/is_sleeping").json()["is_sleeping"]
+            return found
+
+        wanted = complete(url).json()["choices"]
+        with ThreadPoolExecutor() as pool:
+            fields = {"prompt": "It was", "max_tokens": 400}
+            running = pool.submit(lambda: text_of(list(stream(url, **fields))))
+            until(lambda: served.fleet()["running"] > 0, "it runs")
+            assert post("sleep").status_code == 409
+            running.result()
+            until(lambda: served.fleet()["running"] == 0, "it has ended")
+            for level in (1, 2):
+                assert post(f"sleep?level={level}").json() == {"is_sleeping": True} and asleep()
+                assert httpx.get(f"{url}/health").status_code == 200
+                answers = [pool.submit(complete, url) for _ in range(3)]
+                assert [a.result().json()["choices"] for a in answers] == [wanted] * 3
+                assert not asleep()
+                until(lambda: served.fleet()["running"] == 0, "it has ended")
+        assert post("sleep?level=2").status_code == 200
+        assert post("wake_up").json() == {"is_sleeping": False}
+        until(lambda: not asleep(), "it is awake")
+        assert complete(url).json()["choices"] == wanted
+    finally:
+        served.close()
