@@ -25,14 +25,12 @@ def test_tiles_lie_side_by_side_with_a_vector_after_each_row() -> None:
     assert layer().num_tokens((30, 60)) == len(found)
 
 
-def test_padding_is_left_out() -> None:
+def test_padding_is_left_out_and_too_many_are_made_fewer() -> None:
     x = torch.arange(20.0)[:, None]
     found = layer()(x, (60, 31))[:, 0].tolist()
     assert layer().grid((60, 31)) == (4, 4) and layer().kept((60, 31)) == (4, 2)
     assert found[4:7] == [5, 8, -1] and len(found) == layer().num_tokens((60, 31)) == 16
 
-
-def test_too_many_are_made_fewer() -> None:
     assert layer(1).kept((60, 60)) == (2, 2) and layer(4).kept((60, 60)) == (4, 4)
     found = layer(1)(torch.ones(20, 1), (60, 60))[:, 0].tolist()
     assert found == [1, 1, 1, 1, 1, 1, -1, 1, 1, -1]

@@ -28,13 +28,10 @@ def test_a_convolution_is_that_of_torch() -> None:
     assert torch.allclose(layer(x)[0], expected, atol=1e-5)
 
 
-def test_the_second_half_is_the_gate() -> None:
+def test_the_second_half_is_the_gate_and_steps_run_in_order() -> None:
     found = Activated(spec.Activated("relu", gated=True), CPU)(
         torch.tensor([[2.0, 3.0, -1.0, 4.0]])
     )
     assert found.tolist() == [[0, 12]]
-
-
-def test_steps_run_in_order() -> None:
     steps = projector([spec.Merge(2, "mean"), spec.Activated("relu")], CPU)
     assert steps(torch.tensor([[-1.0], [-3.0], [-1.0], [-3.0]])).tolist() == [[0]]
