@@ -19,7 +19,7 @@ def _names(text: str) -> tuple[str, ...]:
     return tuple(text.split())
 
 
-_MEDIA = "Baton does not serve pictures or sound yet"
+_MEDIA = "images are prepared as the checkpoint says, and cached by --encoder-cache-bytes"
 
 REFUSED = (
     Refusal(
@@ -94,7 +94,7 @@ REFUSED = (
         ),
         _names(
             "--media-io-kwargs --mm-processor-kwargs --mm-processor-cache-gb --mm-encoder-tp-mode "
-            "--allowed-local-media-path --allowed-media-domains --video-pruning-rate "
+            "--allowed-local-media-path --video-pruning-rate "
             "--default-mm-loras"
         ),
     ),

@@ -16,6 +16,10 @@ class Config(Settings, prefix="mm-preprocess"):
     """Media that are decoded at one time, each in a process of its own."""
     max_queued_requests: int = setting(256, "limits", ge=1)
     """Requests that wait for one of these; more are refused with 503 and Retry-After."""
+    allowed_media_domains: str = setting("", "security")
+    """Web servers whose images requests may name by URL, separated by commas or as a JSON list:
+    example.org, *.example.org, example.org:8443, or * for all of the internet; empty means none.
+    Addresses that are not public are never fetched from."""
     max_items: int = setting(16, "limits", ge=1)
     """Media parts of one request."""
     max_media_bytes: int = setting(20 * 1024 * 1024, "limits", ge=1024, le=32 * 1024 * 1024)

@@ -1,4 +1,4 @@
-"""Reads media files from `data:` URLs; other schemes are refused.
+"""Reads media files from `data:` URLs, and from the web servers that the operator has allowed.
 
 https://www.rfc-editor.org/rfc/rfc2397
 """
@@ -7,21 +7,29 @@ from __future__ import annotations
 
 import base64
 import binascii
+from collections.abc import Sequence
 
 from baton.errors import InvalidRequest
+from baton_mm_preprocess.remote import download
 
 _HEAD = 256
 """Number of characters searched for the comma of a `data:` URL."""
 
 
-def fetch(url: str, most: int) -> bytes:
+def fetch(url: str, most: int, allowed: Sequence[str] = ()) -> bytes:
     """The file in a URL, of at most `most` bytes.
 
+    Args:
+        allowed: hosts that files may be fetched from, see `remote.download`.
+
     Raises:
-        InvalidRequest: it is no base64 `data:` URL, is empty, or is too large.
+        InvalidRequest: it is no base64 `data:` URL and leads to none of these, is empty, or is too
+            large.
     """
     scheme = url[:_HEAD].partition(":")[0].lower()
     if scheme in ("http", "https"):
+        if allowed:
+            return download(url, most, allowed)
         raise InvalidRequest(
             "This server does not fetch media from other servers. Send the file itself, as "
             "data:image/png;base64,...",

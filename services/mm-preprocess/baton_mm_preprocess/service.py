@@ -18,6 +18,7 @@ from baton.process.lifecycle import Lifecycle, default_name
 from baton.process.rpc_server import Deferred
 from baton.protocol import Hello, MediaInfo, Message, Prepare, Prepared, PreparedMedia
 from baton.protocol.token_columns import pack
+from baton.setting_lists import listed
 from baton.telemetry import span
 from baton_mm_preprocess.config import Config
 from baton_mm_preprocess.model_info import Images, Model, read_model
@@ -115,6 +116,7 @@ def setup_of(images: Images, config: Config) -> Setup:
         config.max_image_pixels,
         config.media_memory,
         images.identity,
+        listed(config.allowed_media_domains),
     )
 
 

@@ -12,6 +12,7 @@ import msgspec
 from starlette.datastructures import Headers
 
 from baton.errors import SettingsError
+from baton.setting_lists import listed
 from baton_gateway.config import Config
 
 _ALL = "*"
@@ -43,15 +44,15 @@ class CorsPolicy(msgspec.Struct, frozen=True):
     @classmethod
     def of(cls, config: Config) -> Self:
         """Return the policy of the settings. Raises `SettingsError` for what is no origin."""
-        origins = tuple(_origin(one) for one in _listed(config.allowed_origins))
+        origins = tuple(_origin(one) for one in listed(config.allowed_origins))
         if config.allow_credentials and _ALL in origins:
             raise SettingsError(
                 "--allow-credentials needs --allowed-origins by name: browsers refuse '*' there."
             )
         return cls(
             origins,
-            _listed(config.allowed_methods),
-            _listed(config.allowed_headers),
+            listed(config.allowed_methods),
+            listed(config.allowed_headers),
             config.allow_credentials,
         )
 
@@ -69,16 +70,6 @@ class CorsPolicy(msgspec.Struct, frozen=True):
             "allow_credentials": self.credentials,
             "expose_headers": _EXPOSED,
         }
-
-
-def _listed(setting: str) -> tuple[str, ...]:
-    """Names separated by commas or, as vLLM writes them, a JSON list."""
-    if setting.lstrip().startswith("["):
-        try:
-            return msgspec.json.decode(setting, type=tuple[str, ...])
-        except msgspec.DecodeError as error:
-            raise SettingsError(f"Cannot read the list {setting}: {error}.") from error
-    return tuple(one.strip() for one in setting.split(",") if one.strip())
 
 
 def _origin(text: str) -> str:

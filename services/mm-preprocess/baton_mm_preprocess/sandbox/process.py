@@ -29,6 +29,8 @@ class Setup(msgspec.Struct, frozen=True):
     memory: int
     identity: bytes = b""
     """What decides how files are seen, for their digests."""
+    allowed_domains: tuple[str, ...] = ()
+    """Servers that files may be fetched from."""
 
 
 class Problem(msgspec.Struct, frozen=True, tag="problem"):
@@ -53,7 +55,7 @@ Outcome = Ready | Problem
 def prepare(url: str, setup: Setup) -> Outcome:
     """Decode and preprocess one image."""
     try:
-        data = fetch(url, setup.max_bytes)
+        data = fetch(url, setup.max_bytes, setup.allowed_domains)
         image = setup.processor(decode(data, setup.max_pixels))
     except InvalidRequest as error:
         return Problem(error.code, error.message)

@@ -1,0 +1,145 @@
+"""Reads media files from the web servers that the operator has allowed; it fails closed.
+
+Names are resolved here, and the connection goes to the address that was checked, so that a name
+which changes its address in between reaches nothing. Each redirect is checked like a URL.
+"""
+
+from __future__ import annotations
+
+import http.client
+import ipaddress
+import socket
+import ssl
+from collections.abc import Iterable, Sequence
+from urllib.parse import SplitResult, urljoin, urlsplit
+
+from baton.errors import InvalidRequest
+
+MAX_REDIRECTS = 3
+_PORTS = {"http": 80, "https": 443}
+_REDIRECTS = (301, 302, 303, 307, 308)
+_SECONDS = 5.0
+"""Time limit of each step on the network; that of the whole is the process's."""
+_TRANSLATED = (ipaddress.ip_network("64:ff9b::/96"), ipaddress.ip_network("64:ff9b:1::/48"))
+"""IPv6 addresses that stand for IPv4 ones, private ones too."""
+_CHUNK = 65_536
+
+Address = ipaddress.IPv4Address | ipaddress.IPv6Address
+
+
+def download(url: str, most: int, allowed: Sequence[str]) -> bytes:
+    """The file at an http or https URL, of at most `most` bytes.
+
+    Args:
+        allowed: hosts, such as "example.org", "*.example.org", "example.org:8443" or "*" for all
+            public ones.
+
+    Raises:
+        InvalidRequest: the URL or a redirect leads where nothing is allowed, or there is no file.
+    """
+    for _ in range(MAX_REDIRECTS + 1):
+        parts = _checked(url, allowed)
+        found = _get(parts, most)
+        if isinstance(found, bytes):
+            return found
+        url = urljoin(url, found)
+    raise _unreachable(f"it redirects more than {MAX_REDIRECTS} times")
+
+
+def is_public(address: Address) -> bool:
+    """Whether an address belongs to the internet, and to no network of ours."""
+    if isinstance(address, ipaddress.IPv6Address):
+        if address.ipv4_mapped is not None:
+            return is_public(address.ipv4_mapped)
+        hidden = address.sixtofour is not None or address.teredo is not None
+        if hidden or any(address in network for network in _TRANSLATED):
+            return False
+    return address.is_global and not address.is_multicast
+
+
+def _checked(url: str, allowed: Sequence[str]) -> SplitResult:
+    """The parts of a URL whose host is allowed."""
+    try:
+        parts = urlsplit(url)
+        host, port = (parts.hostname or "").rstrip("."), parts.port
+    except ValueError as error:
+        raise _refused("it is not a URL") from error
+    if parts.scheme not in _PORTS or not host:
+        raise _refused("it is not an http or https URL")
+    if parts.username is not None or parts.password is not None:
+        raise _refused("it holds a user name")
+    usual = port in (None, *_PORTS.values())
+    names = (host,) if usual else ()
+    if not any(_matches(name, allowed) for name in (*names, f"{host}:{port}")):
+        raise _refused(f"the server {host[:100]} is not one of those that the operator has allowed")
+    return parts
+
+
+def _matches(name: str, allowed: Iterable[str]) -> bool:
+    return any(
+        entry in (name, "*") or (entry.startswith("*.") and name.endswith(entry[1:]))
+        for entry in (one.lower() for one in allowed)
+        if entry != "*" or ":" not in name
+    )
+
+
+def _get(parts: SplitResult, most: int) -> bytes | str:
+    """The file, or where a redirect leads."""
+    host = parts.hostname or ""
+    port = parts.port or _PORTS[parts.scheme]
+    connection = http.client.HTTPConnection(host, port, timeout=_SECONDS)
+    try:
+        connection.sock = _connected(host, port, secure=parts.scheme == "https")
+        path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
+        headers = {"Accept": "image/*", "Accept-Encoding": "identity", "User-Agent": "baton"}
+        connection.request("GET", path, headers=headers)
+        with connection.getresponse() as answer:
+            return _body(answer, most)
+    except (OSError, http.client.HTTPException, ValueError) as error:
+        raise _unreachable(type(error).__name__) from error
+    finally:
+        connection.close()
+
+
+def _connected(host: str, port: int, *, secure: bool) -> socket.socket:
+    """A connection to an address of the host that is public, if all of them are."""
+    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = [str(entry[4][0]).partition("%")[0] for entry in found]
+    if not addresses or not all(is_public(ipaddress.ip_address(each)) for each in addresses):
+        raise _refused(f"the server {host[:100]} has an address that is not public")
+    plain = socket.create_connection((addresses[0], port), _SECONDS)
+    if not secure:
+        return plain
+    return ssl.create_default_context().wrap_socket(plain, server_hostname=host)
+
+
+def _body(answer: http.client.HTTPResponse, most: int) -> bytes | str:
+    if answer.status in _REDIRECTS and (place := answer.getheader("Location")):
+        return place
+    if answer.status != 200:
+        raise _unreachable(f"its server answered {answer.status}")
+    data = bytearray()
+    while chunk := answer.read(min(_CHUNK, most + 1 - len(data))):
+        data += chunk
+        if len(data) > most:
+            raise InvalidRequest(
+                f"The image is larger than the {most} bytes that this server takes. Send a smaller "
+                "one.",
+                code="image_too_large",
+            )
+    if not data:
+        raise InvalidRequest("The image file is empty.", code="empty_image_file")
+    return bytes(data)
+
+
+def _refused(why: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"This URL is not fetched: {why}. Send the file itself, as data:image/png;base64,...",
+        code="media_not_allowed",
+    )
+
+
+def _unreachable(why: str) -> InvalidRequest:
+    return InvalidRequest(
+        f"The image cannot be fetched from its URL: {why}.", code="image_fetch_failed"
+    )
