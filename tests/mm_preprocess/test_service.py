@@ -161,6 +161,18 @@ def test_an_image_becomes_a_tensor(seeing: Bench) -> None:
     assert seeing.loop.idle
 
 
+def test_images_that_no_message_can_carry_are_refused(
+    seeing: Bench, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Those that fit are counted; the one too many is named."""
+    monkeypatch.setattr(service, "MAX_PIXEL_BYTES", 2 * 4 * 3 * 30 * 30)
+    parts = tuple(seen(GOOD, number) for number in range(3))
+    assert isinstance(seeing.ask(Prepare(1, parts[:2]))[0], Prepared)
+    [answer] = seeing.ask(Prepare(2, parts))
+    assert isinstance(answer, RequestError) and answer.code == "image_too_large"
+    assert answer.status == 400 and answer.param == "messages[0].content[2]"
+
+
 def test_an_image_that_cannot_be_read_is_named(seeing: Bench) -> None:
     [answer] = seeing.ask(Prepare(5, (seen(GOOD), seen("data:image/png;base64,aGk=", 1))))
     assert isinstance(answer, RequestError) and answer.id == 5

@@ -106,3 +106,11 @@ def test_choices_wait_for_the_first_only_if_they_see_the_same() -> None:
     other.follow(first)
     assert same.leader is first and other.leader is None
     assert first.entry().media[0].digest not in (b"a" * 32, other.entry().media[0].digest)
+
+
+def test_pixels_go_along_until_their_tokens_are_computed() -> None:
+    media = tuple(Media(b"d" * 32, start, 2, Blob("float32", (1,), bytes(4))) for start in (0, 2))
+    one = made(Submit(1, "r", pack([1, 2, 3, 4, 5]), Sampling(9), media=media))
+    assert one.media_bytes == 8
+    for computed, sizes in ((0, [4, 4]), (1, [4, 4]), (2, [0, 4]), (4, [0, 0])):
+        assert [len(item.pixels.data) for item in one.entry(computed).media] == sizes

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 
 from baton import __version__
@@ -16,7 +16,16 @@ from baton.net.topology import MEDIA
 from baton.process import rpc_server, standby
 from baton.process.lifecycle import Lifecycle, default_name
 from baton.process.rpc_server import Deferred
-from baton.protocol import Hello, MediaInfo, Message, Prepare, Prepared, PreparedMedia
+from baton.protocol import (
+    Hello,
+    MediaInfo,
+    MediaItem,
+    Message,
+    Prepare,
+    Prepared,
+    PreparedMedia,
+)
+from baton.protocol.media import MAX_PIXEL_BYTES
 from baton.protocol.token_columns import pack
 from baton.setting_lists import listed
 from baton.telemetry import span
@@ -39,7 +48,19 @@ def prepare(model: Model, request: Prepare, look: Callable[[str], Outcome]) -> P
             raise InvalidRequest(outcome.message, code=outcome.code, param=item.param)
         assert model.images is not None, "the model has been checked"
         found.append(_prepared(model.images, outcome))
+        _check_size(found, item)
     return Prepared(request.id, tuple(found))
+
+
+def _check_size(found: Sequence[PreparedMedia], last: MediaItem) -> None:
+    """Raise `InvalidRequest` if the tensors, which travel in one message, are too large for it."""
+    if sum(item.pixels.num_bytes for item in found) > MAX_PIXEL_BYTES:
+        raise InvalidRequest(
+            f"The images up to this one have more than {MAX_PIXEL_BYTES >> 20} MiB of pixels as "
+            "the model takes them. Send fewer or smaller ones.",
+            code="image_too_large",
+            param=last.param,
+        )
 
 
 def _prepared(images: Images, ready: Ready) -> PreparedMedia:

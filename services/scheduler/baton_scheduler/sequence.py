@@ -210,19 +210,27 @@ class Sequence:
             trace=self.trace,
             num_computed=computed,
             pooling=self.pooling,
-            media=self._media(),
+            media=self._media(computed),
             cache_root=salt(self.submit),
             prediction=self.submit.prediction,
             adapter=self.submit.adapter,
         )
 
-    def _media(self) -> tuple[Media, ...]:
-        """Its media under the names that they have in the worker's cache."""
-        submit = self.submit
-        return tuple(
-            msgspec.structs.replace(item, digest=media_key(submit, item.digest))
-            for item in submit.media
-        )
+    @property
+    def media_bytes(self) -> int:
+        """Bytes of the pixels of all its media."""
+        return sum(item.pixels.num_bytes for item in self.submit.media)
+
+    def _media(self, computed: int) -> tuple[Media, ...]:
+        """Its media under the names that they have in the worker's cache, without the pixels of
+        those whose tokens are computed."""
+        return tuple(self._named(item, computed) for item in self.submit.media)
+
+    def _named(self, item: Media, computed: int) -> Media:
+        key = media_key(self.submit, item.digest)
+        seen = item.start + item.length <= computed
+        pixels = msgspec.structs.replace(item.pixels, data=b"") if seen else item.pixels
+        return msgspec.structs.replace(item, digest=key, pixels=pixels)
 
 
 @dataclass(slots=True, eq=False)

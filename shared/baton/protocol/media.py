@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Literal, TypeAlias
 
 import msgspec
@@ -12,12 +13,22 @@ Grid: TypeAlias = tuple[int, int, int]
 """Frames, rows and columns of patches; (1, 1, 1) where the shape of the tensor says all."""
 
 
+MAX_PIXEL_BYTES = 48 * 1024 * 1024
+"""Most bytes of all tensors in a message: the rest of its frame has what is left of
+`baton.net.codec.MAX_FRAME`."""
+
+
 class Blob(msgspec.Struct, frozen=True, array_like=True):
     """A tensor in row-major order, little-endian."""
 
     dtype: Literal["float32"]
     shape: tuple[int, ...]
     data: bytes
+
+    @property
+    def num_bytes(self) -> int:
+        """Bytes of a tensor of this shape."""
+        return 4 * math.prod(self.shape)
 
 
 class MediaItem(msgspec.Struct, frozen=True, array_like=True):

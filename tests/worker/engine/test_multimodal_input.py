@@ -63,3 +63,12 @@ def test_media_in_a_prompt_that_cannot_be_seen(
     tokens = np.array([IMAGE_TOKEN, IMAGE_TOKEN, 8, 9], np.int32)
     found = prompt_media([media], tokens, tower and tower.tower)
     assert isinstance(found, str) and words in found
+
+
+def test_pixels_of_what_is_computed_are_not_needed() -> None:
+    tokens = np.array([IMAGE_TOKEN, IMAGE_TOKEN, 8, 9, 10], np.int32)
+    found = prompt_media([seen(data=b"")], tokens, FakeTower(2).tower, computed=4)
+    assert not isinstance(found, str) and found[0].positions.tolist() == [0, 1]
+    assert prompt_media([seen(data=b"")], tokens, FakeTower(2).tower, computed=3) == (
+        "the pixels of an image are cut off"
+    )

@@ -11,6 +11,7 @@ import numpy as np
 
 from baton.kv.page_groups import PageGroups
 from baton.protocol import PageHashes, Result, Role, WorkerInfo
+from baton.protocol.media import MAX_PIXEL_BYTES
 from baton_scheduler.block_table import flat
 from baton_scheduler.kv.allocator import Allocator
 from baton_scheduler.kv.hash_sync import PageHashSync
@@ -138,8 +139,17 @@ class Worker:
             and len(self.batch) < self.max_running
             and self.batch.pending_prefill_tokens < self.budget
             and self._mixes(sequence)
+            and self._carries(sequence)
             and self._missing_pages(sequence) + reserve <= self.pool.num_free
         )
+
+    def _carries(self, sequence: Sequence) -> bool:
+        """True if the next plan can carry its media beside those of others that enter."""
+        if not sequence.media_bytes:
+            return True
+        batch = self.batch
+        entering = [batch.at(slot) for slot in batch.occupied() if not batch.sent[slot]]
+        return sum(s.media_bytes for s in (*entering, sequence)) <= MAX_PIXEL_BYTES
 
     def _missing_pages(self, sequence: Sequence) -> int:
         """Upper bound on the number of free pages that a sequence needs."""
@@ -160,6 +170,8 @@ class Worker:
         if self.draining or self.info.asleep or self.trial is not sequence.cell:
             return []
         if not self.fits(sequence):
+            return []
+        if not self._carries(sequence):
             return []
         known = set(flat(self.keys.known(sequence)))
         free, backlog = self.pool.num_free, batch.pending_prefill_tokens

@@ -57,13 +57,17 @@ def pixels_of(media: Sequence[Media], shape: tuple[int, ...] | None) -> Pixels |
 
 
 def prompt_media(
-    media: Sequence[Media], tokens: npt.NDArray[np.int32], tower: VisionTower | None
+    media: Sequence[Media],
+    tokens: npt.NDArray[np.int32],
+    tower: VisionTower | None,
+    computed: int = 0,
 ) -> list[SequenceMedia] | str:
     """The media of a prompt, or why they cannot be seen.
 
     Args:
         tokens: int32 [n], the sequence.
         tower: the encoder of the model; None if it sees nothing.
+        computed: number of tokens whose KV is there; media before them need no pixels.
     """
     if tower is None:
         return "this model takes no media"
@@ -71,13 +75,15 @@ def prompt_media(
     for item in media:
         blob, end = item.pixels, item.start + item.length
         positions = item.start + np.flatnonzero(tokens[item.start : end] == tower.image_token)
-        if len(blob.data) != 4 * math.prod(blob.shape):
+        bare = not blob.data and end <= computed
+        if not bare and len(blob.data) != blob.num_bytes:
             return "the pixels of an image are cut off"
         if why := tower.refusal(blob.shape, item.grid):
             return why
         if len(positions) != (expected := tower.num_tokens(blob.shape, item.grid)):
             return f"an image has {len(positions)} placeholders in the place of {expected}"
-        found.append(SequenceMedia(item.digest, positions, _array(blob), item.grid))
+        pixels = np.zeros(0, np.float32) if bare else _array(blob)
+        found.append(SequenceMedia(item.digest, positions, pixels, item.grid))
     return found
 
 

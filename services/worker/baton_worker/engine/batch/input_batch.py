@@ -182,7 +182,7 @@ class InputBatch:
 
     def _set_media(self, new: NewSequence, tokens: npt.NDArray[np.int32]) -> str:
         if not new.media or self._image_shape is None:
-            return self._media.enter(new.slot, new.media, tokens)
+            return self._media.enter(new.slot, new.media, tokens, new.num_computed)
         image = pixels_of(new.media, self._image_shape)
         if isinstance(image, str):
             return image

@@ -27,11 +27,21 @@ class MediaSlots:
         self._tower, self._held = tower, dict[int, list[SequenceMedia]]()
         self._axes, self._placed = axes, dict[int, AxisPositions]()
 
-    def enter(self, slot: int, media: Sequence[Media], tokens: npt.NDArray[np.int32]) -> str:
-        """Take in the media of a sequence. Returns why they cannot be seen, or nothing."""
+    def enter(
+        self,
+        slot: int,
+        media: Sequence[Media],
+        tokens: npt.NDArray[np.int32],
+        computed: int = 0,
+    ) -> str:
+        """Take in the media of a sequence. Returns why they cannot be seen, or nothing.
+
+        Args:
+            computed: number of its tokens whose KV is there.
+        """
         if not media:
             return ""
-        found = prompt_media(media, tokens, self._tower)
+        found = prompt_media(media, tokens, self._tower, computed)
         if isinstance(found, str):
             return found
         self._held[slot] = found
