@@ -18,7 +18,7 @@ import msgspec
 from baton.net.discovery import StaticDirectory
 from baton.net.handshake import incarnation
 from baton.net.sockets import Received
-from baton.net.topology import FRONTEND, TOKENIZE, Link
+from baton.net.topology import FRONTEND, MEDIA, TOKENIZE, Link
 from baton.protocol import (
     Abort,
     Action,
@@ -41,10 +41,12 @@ from baton.protocol import (
     HelloRequest,
     LoadAdapter,
     Logprobs,
+    MediaInfo,
     Message,
     ModelStats,
     Pause,
     PhaseTimes,
+    Prepare,
     PromptLogprobs,
     QueueEstimate,
     RequestError,
@@ -244,6 +246,23 @@ def _final(opening: DecodeOpen, log: list[int], *, last: bool) -> tuple[str, str
 
 def _overlap(text: str, stop: str) -> int:
     return next((n for n in range(len(stop) - 1, 0, -1) if text.endswith(stop[:n])), 0)
+
+
+class FakePreprocessor(FakeServer):
+    """The media preprocessor of a text-only model."""
+
+    service = "mm-preprocess"
+
+    def hello(self) -> Hello:
+        return Hello(
+            self.service, f"{self.service}-1", self.incarnation, "0", media=MediaInfo(MODEL)
+        )
+
+    def serve(self, message: Message) -> None:
+        assert isinstance(message, Prepare)
+        item = message.items[0]
+        said = f"The model {MODEL} does not take {item.modality} input. It takes text only."
+        self.push(RequestError(message.id, "unsupported_value", said, item.param))
 
 
 @dataclass
@@ -487,10 +506,15 @@ class FakeEngine(Engine):
     def __init__(self, config: Config) -> None:
         self.tokenizer = FakeTokenizer()
         self.scheduler = FakeScheduler()
+        self.preprocessor = FakePreprocessor()
         super().__init__(config, StaticDirectory(config), self._connect)
 
     def _connect(self, link: Link, address: str, identity: bytes) -> FakeChannel:
-        servers: dict[Link, FakeServer] = {TOKENIZE: self.tokenizer, FRONTEND: self.scheduler}
+        servers: dict[Link, FakeServer] = {
+            TOKENIZE: self.tokenizer,
+            FRONTEND: self.scheduler,
+            MEDIA: self.preprocessor,
+        }
         return FakeChannel(servers.get(link))
 
 
