@@ -73,9 +73,9 @@ log = logger(__name__)
 class Service:
     """One engine, one scheduler.
 
-    Each registration is an epoch of its own: when the scheduler does not know this worker any
-    more (it restarted, or took it for lost), the batch is forgotten and a new incarnation says
-    Hello. Plans of an older epoch that are still under way are dropped.
+    Each registration is an epoch of its own: when the scheduler no longer knows this worker (it
+    restarted, or declared the worker lost), the batch is dropped and a new incarnation sends Hello.
+    Plans of older epochs are dropped.
     """
 
     def __init__(
@@ -113,7 +113,7 @@ class Service:
         """Serve until the process should end. Returns its exit code.
 
         Raises:
-            PlanError: the scheduler and this worker disagree; a restart settles it.
+            PlanError: the scheduler and this worker are out of step; a restart is needed.
         """
         self._relay.start()
         with self._client:

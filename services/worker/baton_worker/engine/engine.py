@@ -83,8 +83,8 @@ class Engine:
         recorder: Recorder | None = None,
         adapters: AdapterStore | None = None,
     ) -> None:
-        """`recorder` captures steps where `resolved` says so; None: as the device can. `adapters`
-        are those that sequences may have, if any are served."""
+        """`recorder` captures steps if `resolved` says so; None: the device's default. `adapters`
+        are the LoRA adapters, if any are served."""
         self.adapters = adapters
         self.resolved = resolved
         self._loaded, self._model, self._team = loaded, loaded.model, team or Executor()
@@ -135,7 +135,7 @@ class Engine:
         return engine
 
     def _begin(self, config: Config) -> None:
-        """Warm up, and count what is to be counted."""
+        """Warm up, and set up statistics."""
         self.warm_up()
         log.info("running on %s", self.resolved)
         build = self.resolved.build
@@ -144,7 +144,7 @@ class Engine:
         if config.runtime_stats:
             interval = config.runtime_stats_interval
             self.stats = RuntimeStats(interval, build.device, build.attention.counts)
-        # What exists now lives for ever: the collector need not look at it between two steps.
+        # Objects that exist now live as long as the process, so the garbage collector skips them.
         gc.freeze()
 
     @property
@@ -155,8 +155,8 @@ class Engine:
         return None
 
     def sleep(self, level: int, config: Config) -> Callable[[], Engine]:
-        """Returns what builds this engine again. Whoever drops this one then frees its pages and
-        captured steps, and from level 2 on its weights."""
+        """Returns a function that builds this engine again. Dropping this engine then frees its
+        pages and captured steps, and from level 2 on its weights."""
         if level > 1:
             return partial(Engine.build, config)
         parts = (self._loaded, self.resolved, self._constraints, self._team)
@@ -171,7 +171,7 @@ class Engine:
 
     @property
     def cache(self) -> KVCache:
-        """The pages."""
+        """The KV cache."""
         return self._cache
 
     def relay(self, config: Config, name: str) -> KVTransferManager | LeaderKVTransfer:
@@ -180,7 +180,7 @@ class Engine:
 
     @property
     def idle(self) -> bool:
-        """No sequence is held."""
+        """True if it holds no sequence."""
         return len(self._runner.batch) == 0
 
     @property
@@ -213,21 +213,21 @@ class Engine:
             log.info("%s", report)
 
     def reset(self) -> None:
-        """Forget every sequence. Their pages are free, for what the engine knows."""
+        """Forget every sequence and its pages."""
         self._runner = self._new_runner()
 
     @property
     def in_lockstep(self) -> bool:
-        """Whether other workers wait for this one before each step."""
+        """True if other workers wait for this one before each step."""
         return self._team.lockstep is not None
 
     @property
     def team(self) -> str:
-        """Name shared by the workers that end with this one, for their lifetime."""
+        """Lifetime name of the group of workers that end together."""
         return self._team.name
 
     def lend(self) -> bool:
-        """Without a plan: join a step of other workers. Returns whether they run one."""
+        """Without a plan: join a step of other workers. Returns True if they run one."""
         return self._team.lend()
 
     def leave(self) -> None:
@@ -235,11 +235,11 @@ class Engine:
         self._team.leave()
 
     def close(self) -> None:
-        """End what runs beside this process."""
+        """End child processes."""
         self._team.close()
 
     def warm_up(self) -> None:
-        """Meet the common shapes once, then capture steps.
+        """Run the common shapes once, then capture steps.
 
         Raises:
             ModelError: a step of the model fails.
@@ -254,7 +254,7 @@ class Engine:
         self.reset()
 
     def _measure_steps(self) -> None:
-        """Find out what steps cost, so that drafts are made where they pay."""
+        """Measure step costs, which decide how many drafts pay."""
         self._runner = self._new_runner(
             {"proposer": step_timing.Repeating(), "num_speculative_tokens": step_timing.DRAFTS}
         )
@@ -264,7 +264,7 @@ class Engine:
             log.info("steps take, by new tokens: %s", self._step_costs)
 
     def _capture(self, graphed: GraphedModel) -> None:
-        """Capture steps, or remember why they run kernel by kernel."""
+        """Capture steps, or record why they run eagerly."""
         begin = time.perf_counter()
         reason = _uncaptured(graphed)
         if reason is None:
@@ -273,7 +273,7 @@ class Engine:
         self._graphed, self.resolved = None, replace(self.resolved, graphs=None, eager=reason)
 
     def _graphs(self, resolved: EngineConfig, recorder: Recorder | None) -> GraphedModel | None:
-        """What replays steps, once it has captured them."""
+        """Create the model that captures and replays steps."""
         if resolved.graphs is None:
             return None
         assert isinstance(self._model, Model), "others are not captured"
@@ -283,7 +283,7 @@ class Engine:
         return GraphedModel(self._model, self._cache, resolved.graphs, recorder, device)
 
     def _drafting(self) -> dict[str, Any]:
-        """What a batch drafts with."""
+        """Proposer and options of speculation for a batch."""
         if (config := self.resolved.speculative) is None:
             return {}
         return {
@@ -321,7 +321,7 @@ class Engine:
 
     @property
     def max_loras(self) -> int:
-        """Adapters that the sequences of a batch may have; 0 where none are served."""
+        """Maximum adapters in a batch; 0 if none are served."""
         column = self.resolved.build.adapters
         return 0 if self.adapters is None or column is None else column.max_loras
 
@@ -348,20 +348,20 @@ class Engine:
 
 
 def _recorder(resolved: EngineConfig) -> Recorder:
-    """What captures as the device can."""
+    """The recorder for the device."""
     device = resolved.build.device
     return CudaRecorder(device) if device.type == "cuda" else TapeRecorder()
 
 
 def _uncaptured(graphed: GraphedModel) -> str | None:
-    """Capture; why what was captured cannot be used, as half a sentence."""
+    """Capture; returns why the captures cannot be used, as half a sentence."""
     try:
         graphed.capture()
     except Uncaptured as error:
         if not isinstance(error, Untaped):
             log.warning("decode steps run kernel by kernel: %s", error.message)
         return error.message
-    # Of a GPU's kernels nobody promises that a padded step has the same bits.
+    # GPU kernels do not promise the same bits for a padded step.
     if not isinstance(graphed.recorder, TapeRecorder) or graphed.holds():
         return None
     log.warning("replayed decode steps had other answers, and are not used")
@@ -369,7 +369,7 @@ def _uncaptured(graphed: GraphedModel) -> str | None:
 
 
 def _constraints(config: Config, path: Path, vocab_size: int) -> StructuredOutputManager | None:
-    """What follows grammars, or None for a checkpoint without a vocabulary to do that with."""
+    """Matchers of grammars; None for a checkpoint without a usable vocabulary."""
     try:
         vocabulary = Vocabulary.read(path, vocab_size)
     except ModelError as error:
@@ -382,7 +382,7 @@ def _constraints(config: Config, path: Path, vocab_size: int) -> StructuredOutpu
 
 
 def _spelling(path: Path, vocabulary: Vocabulary) -> Spelling | None:
-    """How forced text is spelled, or None where every spelling of it will have to do."""
+    """Spelling of forced text by the tokenizer; None if any spelling is accepted."""
     try:
         return Spelling(vocabulary, encoder(path, vocabulary))
     except ModelError as error:

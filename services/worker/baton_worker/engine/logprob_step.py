@@ -1,4 +1,4 @@
-"""Log-probabilities of tokens that are known before they are sampled: prompts, and what grammars
+"""Log-probabilities of tokens that are not sampled: prompt tokens, and tokens that grammars
 force."""
 
 from __future__ import annotations
@@ -19,13 +19,13 @@ _PROMPT_LOGITS = 16 * 1024 * 1024
 
 
 class LogprobStep:
-    """Describes tokens from the hidden states before them."""
+    """Computes log-probabilities of tokens from the hidden states before them."""
 
     def __init__(self, forward: ForwardPass, vocab_size: int) -> None:
         self._forward, self._size = forward, max(1, _PROMPT_LOGITS // vocab_size)
 
     def prompts(self, inputs: StepInputs, hidden: Tensor) -> list[PromptLogprobs]:
-        """Those of the prompt tokens of a step of which they are wanted; hidden is [T, hidden]."""
+        """Log-probabilities of requested prompt tokens of a step; hidden is [T, hidden]."""
         return [self._prompt(span, hidden) for span in inputs.prompt_spans]
 
     def _prompt(self, span: PromptSpan, hidden: Tensor) -> PromptLogprobs:
@@ -36,10 +36,9 @@ class LogprobStep:
     def forced(
         self, inputs: StepInputs, rows: LogitsRows, hidden: Tensor, wanted: npt.NDArray[np.int32]
     ) -> list[Logprobs]:
-        """Those of the tokens that were forced before these rows sample, `wanted` of each.
-
-        Tokens are numbered as the step's: those of a row, and behind them the one it samples. No
-        row has both what is forced and what is drafted.
+        """Log-probabilities of tokens that were forced before these rows sample, `wanted` of each.
+        Tokens are numbered within the step: those of a row, then the one it samples. No row has
+        both forced and drafted tokens.
         """
         counts = inputs.forced[rows.slots]
         if not counts.any():

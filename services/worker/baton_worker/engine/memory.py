@@ -1,4 +1,4 @@
-"""How many KV pages the memory holds, and how long a sequence can be with them."""
+"""Sizes the KV cache: number of pages, and the maximum sequence length."""
 
 from __future__ import annotations
 
@@ -25,12 +25,12 @@ class PageBudget:
 
 
 def free_bytes(device: torch.device) -> int:
-    """Memory that is free for pages on a device, now that the weights are on it."""
+    """Free memory of a device for pages, after loading the weights."""
     if device.type == "cuda":
-        # What loading has freed is torch's still, and the driver calls it taken.
+        # Memory freed by loading is still reserved by torch, and counts as used for the driver.
         torch.cuda.empty_cache()
         return int(torch.cuda.mem_get_info(device)[0])
-    # A standby will have what the worker that it replaces has now.
+    # A standby will get the memory of the worker that it replaces.
     return machine.available_bytes() + standby.inherited_bytes()
 
 

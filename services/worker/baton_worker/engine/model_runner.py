@@ -30,7 +30,7 @@ class ModelRunner:
     """Runs plans on one model, one cache and one batch.
 
     Args:
-        forward: the model; it keeps its KV in `cache`.
+        forward: the model, whose KV is in `cache`.
         cache: the pages.
         batch: the sequences; it holds none yet.
         pooler: what makes vectors; None: only tokens are made.
@@ -87,14 +87,14 @@ class ModelRunner:
         return outputs.result(plan, turn, committed, end - begin, gap if len(inputs) else 0.0)
 
     def _begin(self, plan: Plan, outputs: StepOutputs) -> None:
-        """What a plan asks for before its first step."""
+        """Page moves and resets before the first step of a plan."""
         outputs.swap_seconds = self._moves.apply(plan)
         self._spans.end(unpack(plan.release, "I"))
         self._spans.enter(plan.new_sequences)
         self._pooling.enter(plan)
 
     def _run(self, inputs: StepInputs, outputs: StepOutputs) -> None:
-        """The model, then tokens and vectors from its hidden states."""
+        """Run the model, then sample tokens and pool vectors."""
         self._quarantine.clear(inputs.rows)
         if self._encoder is not None:
             inputs = self._encoder(inputs, self.batch.needed_media)
@@ -103,7 +103,7 @@ class ModelRunner:
         self._pooling.step(inputs, hidden, outputs)
 
     def _end(self, inputs: StepInputs, outputs: StepOutputs, committed: Committed) -> None:
-        """What is remembered of a step beside the batch."""
+        """Update state outside the batch after a step."""
         self.ran = inputs.rows
         for slot in outputs.broken:
             self._quarantine.add(slot)

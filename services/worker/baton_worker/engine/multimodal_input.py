@@ -1,4 +1,4 @@
-"""Media as they come over the wire, checked against what the model can take."""
+"""Media from the wire, checked against the model's capabilities."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class SequenceMedia:
 
 
 class MediaRows(NamedTuple):
-    """Those embeddings of one media item that a step needs."""
+    """Embeddings of one media item that a step needs."""
 
     item: SequenceMedia
     first: int
@@ -42,9 +42,8 @@ class MediaRows(NamedTuple):
 
 
 def pixels_of(media: Sequence[Media], shape: tuple[int, ...] | None) -> Pixels | str:
-    """The one image of a sequence, of the shape that the model has; else why it cannot be seen.
-
-    `shape` is None for a model that sees nothing.
+    """The single image of a sequence in the model's shape, or why it cannot be used. `shape` is
+    None for a text model.
     """
     if shape is None:
         return "this model takes no media"
@@ -62,12 +61,12 @@ def prompt_media(
     tower: VisionTower | None,
     computed: int = 0,
 ) -> list[SequenceMedia] | str:
-    """The media of a prompt, or why they cannot be seen.
+    """The media of a prompt, or why they cannot be used.
 
     Args:
         tokens: int32 [n], the sequence.
-        tower: the encoder of the model; None if it sees nothing.
-        computed: number of tokens whose KV is there; media before them need no pixels.
+        tower: the image encoder of the model; None for a text model.
+        computed: number of tokens with computed KV; media before them need no pixels.
     """
     if tower is None:
         return "this model takes no media"

@@ -8,11 +8,11 @@ from baton_worker.kv_cache import KVCache
 
 
 class NanQuarantine:
-    """Keeps one sequence's broken numbers from the next owner of its pages.
+    """Keeps NaN and infinity of a failed sequence from the next owner of its pages.
 
-    Attention reads whole pages and masks what a sequence has not written, but a masked NaN is a
-    NaN still. So a suspect page is cleared when someone is about to write it from its start; a
-    suspect page that is shared as a prefix is not touched, and whoever reads it fails loudly.
+    Attention reads whole pages and masks what a sequence has not written, but a masked NaN still
+    spreads. So a suspect page is cleared before it is written from its start; a suspect page shared
+    as a prefix is left alone, and its readers fail loudly.
     """
 
     def __init__(self, cache: KVCache, tables: BlockTables) -> None:
@@ -24,16 +24,16 @@ class NanQuarantine:
         self._suspect.update(self._tables.pages(slot))
 
     def erase(self, slot: int, start: int, end: int) -> None:
-        """Clear what a slot has written at these positions, and is going to write again: tokens
-        before them read those pages meanwhile."""
+        """Clear what a slot has written at these positions and will write again, since earlier
+        tokens read those pages until then."""
         size = self._tables.page_size
         for block in range(start // size, -(-end // size)):
             for group, page in enumerate(self._tables.tables[:, slot, block].tolist()):
                 self._cache.clear(page, max(0, start - block * size), group)
 
     def copied(self, slot: int, computed: int) -> None:
-        """A sequence has entered whose first page to write is a copy up to where it starts: what
-        lies behind that may be of a failed one."""
+        """Suspect the first page of a sequence that is a partial copy: its remainder may come from
+        a failed sequence."""
         if self._suspect:
             block, offset = divmod(computed, self._tables.page_size)
             for group, page in enumerate(self._tables.tables[:, slot, block].tolist()):

@@ -1,4 +1,4 @@
-"""What a plan does to pages before its first step: to host memory and back, copies."""
+"""Page moves before the first step of a plan: swaps to and from host memory, copies."""
 
 from __future__ import annotations
 
@@ -16,9 +16,8 @@ class PageMoves:
     """Swaps and copies of pages.
 
     Args:
-        cache: whose pages they are.
-        host: where pages are swapped out to; None where there is no such memory.
-        quarantine: what must know of copies.
+        cache: cache of the pages.
+        host: pages in host memory; None without a host cache. quarantine: is told of copies.
         page_size: tokens per page.
     """
 
@@ -29,17 +28,17 @@ class PageMoves:
         self._page_size = page_size
 
     def apply(self, plan: Plan) -> float:
-        """Swap and copy as a plan says. Returns the seconds that swaps have taken.
+        """Swap and copy as a plan says. Returns the seconds spent on swaps.
 
         Raises:
-            PlanError: it names pages that are not there.
+            PlanError: it names pages that do not exist.
         """
         seconds = self._swap(plan) if plan.swap_out or plan.swap_in else 0.0
         self._copy(plan)
         return seconds
 
     def _swap(self, plan: Plan) -> float:
-        """Pages to host memory, then pages from there."""
+        """Swap pages out, then in."""
         begin = time.perf_counter()
         out, back = unpack(plan.swap_out, "I").tolist(), unpack(plan.swap_in, "I").tolist()
         host = self._host

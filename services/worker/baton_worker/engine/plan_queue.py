@@ -1,11 +1,11 @@
-"""The plans that wait, and how far the first of them has come.
+"""Queue of received plans, step by step.
 
     plan 7: steps 7 8 9 10     plan 11: step 11
                     ^ the next one to begin
 
-A plan of several steps can be cut while it runs: it then ends with the next of its steps that
-begins, the first one included, and the result that is sent next says so. What the scheduler had
-planned for later steps of it never happens; its next plan begins right behind.
+A plan of several steps can be truncated while it runs: it then ends after the next of its steps
+that starts, and the next result says so. Its later steps are dropped; the scheduler's next plan
+starts right after it.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from baton.protocol import Plan, Result
 
 
 class PlanStep(NamedTuple):
-    """One step of a plan: `turn` counts from 0."""
+    """Step `turn` of a plan, counted from 0."""
 
     plan: Plan
     turn: int
 
 
 class PlanQueue:
-    """First in, first out, step by step."""
+    """FIFO of plans, consumed by steps."""
 
     def __init__(self) -> None:
         self._plans: deque[Plan] = deque()
@@ -39,18 +39,18 @@ class PlanQueue:
         return len(self._plans)
 
     def add(self, plan: Plan) -> None:
-        """Let a plan wait."""
+        """Append a plan."""
         self._plans.append(plan)
 
     def clear(self) -> None:
-        """Forget everything."""
+        """Drop all plans."""
         self.ended += len(self._plans)
         self._plans.clear()
         self._turn = self._until = 0
 
     def cut(self, step: int) -> None:
-        """End the plan that begins at `step` with the next of its steps that begins. One that is
-        not here, or comes to its end by then anyway, is left alone."""
+        """Truncate the plan that starts at `step` after its next step. No effect if it is not
+        queued or would end by then anyway."""
         for number, plan in enumerate(self._plans):
             turns = 1 + (self._turn if number == 0 else 0)
             if plan.step == step and turns < plan.num_steps:
@@ -63,7 +63,7 @@ class PlanQueue:
         return PlanStep(self._plans[0], self._turn)
 
     def advance(self) -> None:
-        """The first step is over."""
+        """Move on to the next step."""
         self._turn += 1
         if self._turn >= self._plans[0].num_steps:
             self._plans.popleft()
@@ -71,7 +71,7 @@ class PlanQueue:
             self.ended += 1
 
     def tell(self, result: Result) -> Result:
-        """The result as it is to be sent: with the end of a plan that was cut since the last."""
+        """The result to send, with the end of a plan that was truncated since the last one."""
         if self._until:
             result = msgspec.structs.replace(result, truncated_at=self._until)
             self._until = 0

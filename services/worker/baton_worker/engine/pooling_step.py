@@ -1,4 +1,4 @@
-"""The vectors of one step: which texts have run to their end, and what they come to."""
+"""Pooling of one step: vectors of the texts that are complete."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ Vector = npt.NDArray[np.float32]
 
 
 class PoolingStep:
-    """Gathers states chunk by chunk and hands complete texts to the pooler, if there is one."""
+    """Collects hidden states chunk by chunk and passes complete texts to the pooler, if any."""
 
     def __init__(self, pooler: Pooler | None) -> None:
         self._pooler = pooler
         self._gathering = None if pooler is None else PoolingAccumulator(pooler.recipe)
 
     def enter(self, plan: Plan) -> None:
-        """Sequences enter and leave.
+        """Enter and release sequences.
 
         Raises:
-            PlanError: one of them wants a vector, and this worker makes none.
+            PlanError: a sequence wants a vector, but the worker has no pooler.
         """
         if self._gathering is None:
             if any(new.pooling is not None for new in plan.new_sequences):
@@ -39,7 +39,7 @@ class PoolingStep:
         self._gathering.begin(new.slot for new in plan.new_sequences)
 
     def step(self, inputs: StepInputs, hidden: torch.Tensor, outputs: StepOutputs) -> None:
-        """Finish the texts whose last token has run; set those apart that are not finite. Hidden is
+        """Pool the texts whose last token has run; fail those that are not finite. Hidden is
         [T, hidden], or one row per text of a model that does its own pooling."""
         if not inputs.pooling:
             return
@@ -50,7 +50,7 @@ class PoolingStep:
     def _complete(
         self, inputs: StepInputs, hidden: torch.Tensor, outputs: StepOutputs
     ) -> dict[int, torch.Tensor]:
-        """Slot to the states of each text that has come to its end."""
+        """Hidden states of each completed text, by slot."""
         assert self._pooler is not None and self._gathering is not None
         complete: dict[int, torch.Tensor] = {}
         rows, lengths = inputs.rows, inputs.rows.counts.tolist()
@@ -60,7 +60,7 @@ class PoolingStep:
             if slot not in inputs.pooling or slot in outputs.failed:
                 continue
             start, tokens = int(rows.starts[row]), texts[row]
-            # A mark is looked for in texts that are run whole: their only chunk begins at 0.
+            # Step tags are searched in texts that run whole: their only chunk starts at 0.
             skipped = self._pooler.recipe.skipped(tokens.tolist()) if not start else 0
             self._gathering.add(slot, chunks[row][skipped:], tokens[skipped:])
             if (end := start + len(tokens)) == inputs.lengths[row]:
@@ -68,7 +68,7 @@ class PoolingStep:
         return complete
 
     def _vectors(self, inputs: StepInputs, complete: dict[int, torch.Tensor]) -> dict[int, Vector]:
-        """Slot to the numbers of each."""
+        """Vectors by slot."""
         assert self._pooler is not None
         if not complete:
             return {}

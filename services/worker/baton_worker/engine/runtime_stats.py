@@ -1,4 +1,4 @@
-"""What steps are made of and where their time goes, in a few lines of the log."""
+"""Runtime statistics in the log: composition of steps, and time per kind of layer."""
 
 from __future__ import annotations
 
@@ -20,10 +20,8 @@ _SHOWN = 8
 
 
 class LayerTimes:
-    """Seconds in each kind of layer, without those in the layers that it calls.
-
-    A GPU is waited for before and after each layer, so what is found there says how much a layer
-    costs, not how long a step takes.
+    """Seconds per kind of layer, without nested layers. A GPU is synchronized before and after each
+    layer, so times show the cost of layers, not of steps.
     """
 
     def __init__(self, device: torch.device) -> None:
@@ -35,10 +33,8 @@ class LayerTimes:
 
     @contextmanager
     def watching(self) -> Iterator[None]:
-        """Time every layer of this process that is called meanwhile.
-
-        Layers have no hooks, which would cost every step; their common call is replaced for the
-        step that is looked at.
+        """Time every layer call of this process within the block. Layers have no hooks, which would
+        slow every step; their common call is replaced for the measured step.
         """
         plain = Bare.__call__
         setattr(Bare, "__call__", lambda layer, *args: self._call(plain, layer, args))  # noqa: B010
@@ -71,7 +67,7 @@ class RuntimeStats:
     Args:
         every: steps of one report.
         device: where the model runs.
-        counts: where the backends of attention count, if they do.
+        counts: counters of attention backends, if any.
     """
 
     def __init__(self, every: int, device: torch.device, counts: CallStats | None = None) -> None:
@@ -123,7 +119,7 @@ class RuntimeStats:
 
 
 def _layers(times: LayerTimes, rows: int, seconds: float) -> str:
-    """The last step, kind by kind; what no layer has taken is sampling, tables and bookkeeping."""
+    """The last step by kind of layer; the rest is sampling, tables and bookkeeping."""
     ranked = sorted(times.seconds.items(), key=lambda item: -item[1])
     shown = [f"{kind} {s * 1e3:.2f} x{times.calls[kind]}" for kind, s in ranked[:_SHOWN]]
     if more := ranked[_SHOWN:]:

@@ -1,4 +1,4 @@
-"""The tokens of one step: hidden states to logits, to what is possible, to one token per row."""
+"""Sampling of one step: hidden states to logits, adjustments, one token per row."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from baton_worker.sampling import Sampler, concatenate, describe
 
 
 class _Step(NamedTuple):
-    """What the parts of a step have in common."""
+    """Shared state of the parts of a step."""
 
     inputs: StepInputs
     hidden: Tensor
@@ -28,9 +28,8 @@ class _Step(NamedTuple):
 
 
 class SamplingStep:
-    """Samples where the plan says so; sets rows apart whose numbers are not finite.
-
-    Trouble of one row costs no other row.
+    """Samples where the plan says so; rows with non-finite numbers fail. A failing row does not
+    affect others.
     """
 
     def __init__(self, forward: ForwardPass, sampling: SamplingState, sampler: Sampler) -> None:
@@ -72,8 +71,8 @@ class SamplingStep:
     def _possible(
         self, rows: LogitsRows, logits: Tensor, outputs: StepOutputs
     ) -> npt.NDArray[np.bool_]:
-        """Which rows have a token left that may be sampled. A slot fails if its first row has none:
-        behind a draft it is not known yet that the sequence gets there."""
+        """Rows that have a token left to sample. A slot fails if its first row has none; rows after
+        a draft may never be reached."""
         possible = np.ones(len(rows), np.bool_)
         restricted = self._sampling.parameters["restricted"][rows.slots]
         if restricted.any():
@@ -91,7 +90,7 @@ class SamplingStep:
     def _describe(
         self, step: _Step, rows: LogitsRows, tokens: npt.NDArray[np.int32], raw: Tensor | None
     ) -> None:
-        """Log-probabilities of what these rows have sampled, and of what was forced before."""
+        """Log-probabilities of sampled tokens of these rows, and of forced tokens before them."""
         counts = self._sampling.parameters["logprobs"][rows.slots]
         described = np.flatnonzero(counts >= 0)
         if raw is None or not len(described):
@@ -105,8 +104,8 @@ class SamplingStep:
 def _set_apart(
     rows: LogitsRows, good: npt.NDArray[np.bool_], outputs: StepOutputs
 ) -> npt.NDArray[np.bool_]:
-    """Rows of slots all of whose logits are finite. The others fail, but for those with drafts:
-    attention may have spread the numbers of a draft, so they run again without any."""
+    """Rows of slots with finite logits only. Other slots fail, except those with drafts: attention
+    may have spread a draft's numbers, so these run again without drafts."""
     bad = np.unique(rows.slots[~good])
     drafted = np.isin(bad, rows.slots[rows.drafts >= 0])
     outputs.withdrawn += bad[drafted].tolist()
@@ -121,7 +120,7 @@ def _keep(
     tokens: npt.NDArray[np.int32],
     stays: npt.NDArray[np.bool_],
 ) -> None:
-    """The tokens that stay are those of the step, behind what was forced."""
+    """Accepted tokens of the step, after forced ones."""
     outputs, kept = step.outputs, rows.take(stays)
     first = np.flatnonzero(kept.first)
     sampled = np.diff(first, append=len(kept))
@@ -157,11 +156,11 @@ def _with_forced(
 
 
 def _indices(chosen: npt.NDArray[np.bool_], like: Tensor) -> Tensor:
-    """Where it holds, int64 [any], on the device of another tensor."""
+    """Indices of true values, int64 [any], on the device of `like`."""
     return torch.from_numpy(np.flatnonzero(chosen)).to(like.device)
 
 
 def _finite(values: Tensor) -> npt.NDArray[np.bool_]:
-    """Which rows [R, N] hold neither NaN nor +inf, and something else than -inf: bool [R]."""
+    """Rows [R, N] without NaN and +inf, and not all -inf: bool [R]."""
     finite: npt.NDArray[np.bool_] = values.amax(1).isfinite().cpu().numpy()
     return finite

@@ -1,4 +1,4 @@
-"""What stands for an engine that sleeps: it holds nothing and runs nothing."""
+"""Stand-in for an engine that sleeps: it holds nothing and runs nothing."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from baton_worker.platform.malloc import release_freed_memory
 
 
 class SleepingEngine:
-    """In the place of an engine that nobody else refers to any more; `wake` builds that again."""
+    """Replaces an engine without other references; `wake` builds it again."""
 
     idle = True
     in_lockstep = False
@@ -20,12 +20,12 @@ class SleepingEngine:
     encoder = None
 
     def __init__(self, wake: Callable[[], Engine], progress: int) -> None:
-        """`progress` is that of the engine when it fell asleep."""
+        """`progress` is the engine's counter when it fell asleep."""
         self.wake, self.progress = wake, progress
 
     def free(self) -> None:
         """Give the engine's memory back to the system, once nothing refers to it."""
-        # It refers to itself, and the collector was told to leave it alone.
+        # The engine is a reference cycle that was frozen for the garbage collector.
         gc.unfreeze()
         gc.collect()
         release_freed_memory()
@@ -38,11 +38,11 @@ class SleepingEngine:
         """There is nothing to forget."""
 
     def lend(self) -> bool:
-        """Nobody waits for it."""
+        """No other worker waits for it."""
         return False
 
     def leave(self) -> None:
-        """Nobody waits for it."""
+        """No other worker waits for it."""
 
     def close(self) -> None:
         """Nothing runs beside it."""

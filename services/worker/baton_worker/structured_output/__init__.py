@@ -1,4 +1,4 @@
-"""Output that must match a grammar: token masks from the log alone, for the rows that want them."""
+"""Structured output: token masks of rows with a grammar, computed from the token log."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which tokens constrained rows may sample, applied to the logits of a batch."""
+"""Bitmasks of allowed tokens, applied to the logits of a batch."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ _ROWS = 64
 
 
 def _table() -> Tensor:
-    """What eight bits add to eight logits: 0 where a bit is set, else -inf. float32 [256, 8]."""
+    """Addends of eight logits by the byte of their bits: 0 where a bit is set, else -inf. float32
+    [256, 8]."""
     bits = torch.arange(256)[:, None] >> torch.arange(8) & 1
     return torch.where(bits > 0, 0.0, -torch.inf)
 
@@ -25,7 +26,7 @@ _TABLE = _table()
 
 @dataclass(frozen=True, slots=True)
 class Mask:
-    """Which tokens the rows of a batch that follow a grammar may sample."""
+    """Allowed tokens of the rows of a batch that have a grammar."""
 
     rows: npt.NDArray[np.int64]
     """[N]: which rows of the batch."""
@@ -33,7 +34,7 @@ class Mask:
     """[N, at least V / 8]: one bit per token that is allowed, the least significant first."""
 
     def apply(self, logits: Tensor) -> None:
-        """Forbid everything else, in place in float32 [R, V], of which nothing is +inf."""
+        """Set forbidden logits to -inf, in place in float32 [R, V] without +inf."""
         # Bits travel to the device, an eighth of a byte per token, and an addition is several
         # times as fast as a masked fill.
         table = _TABLE.to(logits.device)

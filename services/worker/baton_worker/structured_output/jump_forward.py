@@ -34,7 +34,7 @@ class Encoder(Protocol):
     """A tokenizer."""
 
     def __call__(self, text: str) -> list[int]:
-        """Ids of a text, without any that are added to it."""
+        """Token ids of a text, without special tokens."""
 
 
 def encoder(path: Path, vocabulary: Vocabulary) -> Encoder:
@@ -69,7 +69,7 @@ class Spelling:
         self._known: OrderedDict[str, int] = OrderedDict()
 
     def first(self, text: bytes, allowed: npt.NDArray[np.uint8]) -> int:
-        """The first token of a text, or -1 where that depends on what follows it.
+        """The first token of a text, or -1 if it depends on the text after it.
 
         Args:
             text: forced bytes; the last character may be cut off.

@@ -41,33 +41,33 @@ class Guidance:
 
 
 class GuidanceMatcher:
-    """Where one output stands in its grammar."""
+    """State of one output in its grammar."""
 
     def __init__(self, matcher: LLMatcher) -> None:
         self._matcher = matcher
 
     def copy(self) -> GuidanceMatcher:
-        """One that goes on from here on its own."""
+        """An independent copy."""
         return GuidanceMatcher(self._matcher.deep_copy())
 
     @property
     def error(self) -> str:
-        """Why nothing can follow, the first line of it; empty while all is well."""
+        """Why no token can follow (first line); empty if one can."""
         message: str = self._matcher.get_error() if self._matcher.is_error() else ""
         return message.partition("\n")[0]
 
     @property
     def may_end(self) -> bool:
-        """The output so far is complete."""
+        """True if the output so far is complete."""
         return bool(self._matcher.is_accepting())
 
     @property
     def over(self) -> bool:
-        """The output is complete, and nothing can follow."""
+        """True if the output is complete and no token can follow."""
         return bool(self._matcher.is_stopped()) and not self._matcher.is_error()
 
     def accept(self, tokens: Sequence[int]) -> bool:
-        """Go on after these. False when the grammar does not allow them."""
+        """Advance by these tokens. False if the grammar does not allow them."""
         return bool(self._matcher.consume_tokens(list(tokens)))
 
     def back(self) -> None:
@@ -75,7 +75,7 @@ class GuidanceMatcher:
         self._matcher.rollback(1)
 
     def forced(self) -> bytes:
-        """The bytes that must come next, as far as they are known; empty where it may end."""
+        """The known part of the bytes that must follow; empty if the output may end."""
         return b"" if self.may_end else bytes(self._matcher.compute_ff_bytes())
 
     def allowed(self) -> npt.NDArray[np.uint8]:

@@ -36,7 +36,7 @@ Bits = npt.NDArray[np.uint8]
 
 @dataclass(frozen=True, slots=True)
 class _Look:
-    """What may come next in one output."""
+    """Allowed next tokens of one output."""
 
     allowed: Bits
     may_end: bool
@@ -46,7 +46,7 @@ class _Look:
 
 @dataclass(frozen=True, slots=True)
 class _Place:
-    """A sequence that follows a grammar."""
+    """A sequence with a grammar."""
 
     matcher: Matcher
     spelling: Spelling | None
@@ -114,9 +114,8 @@ class StructuredOutputManager:
         return len(self._places)
 
     def prefetch_masks(self, slots: Sequence[int]) -> None:
-        """Begin to find out what these slots may sample, beside what the caller does next.
-
-        Needed for nothing: what has not been foreseen is computed by `mask`.
+        """Start computing the masks of these slots in the background. Optional: `mask` computes
+        what is missing.
         """
         self._take()
         wanted = {(slot, 0): self._places[slot] for slot in slots if slot in self._places}

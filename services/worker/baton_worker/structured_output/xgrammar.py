@@ -45,32 +45,32 @@ class XGrammar:
 
 
 class XGrammarMatcher:
-    """Where one output stands in its grammar."""
+    """State of one output in its grammar."""
 
     def __init__(self, matcher: xgr.GrammarMatcher, end: int, error: str = "") -> None:
         self._matcher, self._end, self._error = matcher, end, error
 
     def copy(self) -> XGrammarMatcher:
-        """One that goes on from here on its own."""
+        """An independent copy."""
         return XGrammarMatcher(self._matcher.fork(), self._end, self._error)
 
     @property
     def error(self) -> str:
-        """Why nothing can follow; empty while all is well."""
+        """Why no token can follow; empty if one can."""
         return self._error
 
     @property
     def may_end(self) -> bool:
-        """The output so far is complete."""
+        """True if the output so far is complete."""
         return not self._error and bool(self._matcher.is_completed())
 
     @property
     def over(self) -> bool:
-        """The output is complete, and nothing can follow."""
+        """True if the output is complete and no token can follow."""
         return self.may_end and not self.allowed().any()
 
     def accept(self, tokens: Sequence[int]) -> bool:
-        """Go on after these. False when the grammar does not allow them."""
+        """Advance by these tokens. False if the grammar does not allow them."""
         for token in tokens:
             if self._error or not self._matcher.accept_token(token):
                 self._error = self._error or f"token {token} cannot follow"
@@ -82,7 +82,7 @@ class XGrammarMatcher:
         self._matcher.rollback(1)
 
     def forced(self) -> bytes:
-        """The bytes that must come next, as far as they are known; empty where it may end."""
+        """The known part of the bytes that must follow; empty if the output may end."""
         if self._error or self.may_end:
             return b""
         try:

@@ -144,7 +144,7 @@ def test_thinking_is_signed_and_goes_back_unchanged() -> None:
         ({"max_tokens": ...}, "max_tokens"),
         ({"messages": []}, "messages"),
         ({"temperature": 1.5}, "temperature"),
-        ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "image"),
+        ({"messages": [{"role": "user", "content": [{"type": "image"}]}]}, "content[0].source"),
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "web_search_20250305"),
         ({"tool_choice": {"type": "some"}}, "tool_choice.type"),
         ({"mcp_servers": [{"name": "x"}]}, "mcp_servers"),

@@ -1,1 +1,2 @@
-"""The sequences that a worker holds between steps, and what a plan makes of them."""
+"""Input batch: the sequences that a worker holds between steps, and the inputs and outputs of a
+step."""

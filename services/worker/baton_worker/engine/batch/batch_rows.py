@@ -1,4 +1,4 @@
-"""What one step runs: a row per sequence, with its new tokens."""
+"""The rows of one step: a sequence each, with its new tokens."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from baton_worker.engine.batch.plan_columns import Column, PlanError, check_leng
 
 @dataclass(frozen=True, slots=True)
 class BatchRows:
-    """What one plan runs, in parallel columns [B] in the order of the plan."""
+    """Rows of a plan as parallel columns [B], in the order of the plan."""
 
     slots: Column
     starts: Column
@@ -22,7 +22,7 @@ class BatchRows:
 
     @classmethod
     def of(cls, plan: Plan, turn: int = 0) -> BatchRows:
-        """The rows that a plan names, in its step `turn`, counted from 0.
+        """The rows of step `turn` of a plan, counted from 0.
 
         Raises:
             PlanError: its columns disagree, or a slot runs twice.
@@ -48,23 +48,24 @@ class BatchRows:
 
     @property
     def last(self) -> Column:
-        """Where the last token of each row is on the flat token axis: int64 [B]."""
+        """Index of each row's last token on the flat token axis: int64 [B]."""
         last: Column = np.cumsum(self.counts) - 1
         return last
 
     def flat(self) -> tuple[Column, Column]:
-        """Row and position in its sequence of every new token: int64 [T] each."""
+        """(row, position in its sequence) of every new token: int64 [T] each."""
         rows, ends = np.arange(len(self)), np.cumsum(self.counts)
-        if not len(self) or ends[-1] == len(self):  # One each.
+        if not len(self) or ends[-1] == len(self):  # One token per row.
             return rows, self.starts
         rows = np.repeat(rows, self.counts)
         return rows, np.arange(len(rows)) - (ends - self.counts - self.starts)[rows]
 
     def going_on(self, plan: Plan, turn: int) -> BatchRows:
-        """Those of the rows of a plan that have a step of this number.
+        """The rows of a plan that take part in this step.
 
         Raises:
-            PlanError: the plan does not say so of each, or repeats one that does not decode.
+            PlanError: the plan's step counts are incomplete, or it repeats a row that does not
+                decode.
         """
         turns = column(plan.steps_per_row, "<u4")
         if len(turns) != len(self) or turns.max(initial=0) < plan.num_steps:

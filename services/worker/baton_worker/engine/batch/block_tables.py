@@ -1,4 +1,4 @@
-"""The pages of each slot, per group of layers."""
+"""Block tables: the pages of each slot, per page group."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ class BlockTables:
 
     Args:
         max_num_seqs: slots.
-        max_model_len: most tokens of a sequence.
+        max_model_len: maximum tokens of a sequence.
         page_size: tokens per page.
         num_pages: pages of the cache.
-        windows: how far back the layers of each group see; 0: as far as there is anything.
+        windows: attention window of each group in tokens; 0: unlimited.
     """
 
     def __init__(
@@ -41,12 +41,12 @@ class BlockTables:
         """Blocks for which every group has a page, or had one."""
 
     def room(self, slots: Column) -> Column:
-        """Tokens that the pages of these slots hold."""
+        """Token capacity of the pages of these slots."""
         room: Column = self.num_pages[slots] * self.page_size
         return room
 
     def room_of(self, slot: int) -> int:
-        """Tokens that the pages of a slot hold."""
+        """Token capacity of a slot's pages."""
         return int(self.num_pages[slot]) * self.page_size
 
     def pages(self, slot: int) -> list[int]:
@@ -55,18 +55,18 @@ class BlockTables:
         return pages
 
     def enter(self, slot: int) -> None:
-        """A sequence has entered; it has no page yet."""
+        """Reset the slot for a new sequence without pages."""
         self._blocks[:, slot] = self.num_pages[slot] = 0
 
     def apply(self, plan: Plan, sequences: SequenceStates) -> None:
-        """Append and drop the pages of these sequences as a plan says.
+        """Append and drop pages as a plan says.
 
         Raises:
-            PlanError: it is not possible.
+            PlanError: the plan contradicts the tables.
         """
         drops = self._drops(plan, sequences)
         for slot, group, count in drops:
-            if not self._blocks[group, slot]:  # It has entered without what nobody sees.
+            if not self._blocks[group, slot]:  # It entered without the blocks before its window.
                 self._blocks[group, slot] = count
         self._append(plan, sequences)
         for slot, group, count in drops:
@@ -92,14 +92,14 @@ class BlockTables:
         self.num_pages[slots] = self._blocks[:, slots].min(0)
 
     def _of_groups(self, groups: bytes, slots: Column) -> Column:
-        """The group of each row of some columns about pages."""
+        """Page group of each entry of page columns."""
         of = np.frombuffer(groups, np.uint8).astype(np.int64) if groups else np.zeros_like(slots)
         if len(of) != len(slots) or of.max(initial=0) >= len(self._groups):
             raise PlanError(f"A plan names groups of pages that are not {len(self._groups)}.")
         return of
 
     def _drops(self, plan: Plan, sequences: SequenceStates) -> list[tuple[int, int, int]]:
-        """(slot, group, count): how many blocks at its beginning a sequence has no pages for."""
+        """(slot, group, number of leading blocks without pages)."""
         slots, counts = column(plan.drop_rows, "<u4"), column(plan.drop_counts, "<u4")
         sequences.check_held(slots, "drop pages")
         check_lengths("drop", slots, counts)

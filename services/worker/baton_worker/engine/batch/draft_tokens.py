@@ -1,4 +1,5 @@
-"""Tokens that are guessed and put behind logs, until sampling has said which of them stay."""
+"""Draft tokens of speculative decoding: appended to token logs until sampling accepts or rejects
+them."""
 
 from __future__ import annotations
 
@@ -19,12 +20,12 @@ from baton_worker.speculative.step_costs import StepCosts
 
 
 class DraftTokens:
-    """Which sequences are guessed for, and how many tokens each has been given in this step.
+    """The sequences that speculate, and the number of drafts of each in this step.
 
     Args:
-        proposer: what guesses; None: nothing does.
-        most: drafts of a sequence in one step.
-        costs: of steps, by which drafts are made where they pay; None: as many as there may be.
+        proposer: the proposer; None: no speculation.
+        most: maximum drafts of a sequence in one step.
+        costs: step costs, which limit drafts to those that pay; None: no limit by cost.
     """
 
     def __init__(
@@ -49,7 +50,7 @@ class DraftTokens:
         """How many tokens stand behind each log in this step, to be verified."""
 
     def enter(self, new: NewSequence) -> None:
-        """A sequence has entered."""
+        """Start speculation for a new sequence."""
         asked = new.sampling.num_speculative_tokens
         self.limits[new.slot] = self._most if asked < 0 else min(asked, self._most)
         self._groups[new.slot] = new.cache_root
@@ -66,12 +67,12 @@ class DraftTokens:
                 self._proposer.release(slot)
 
     def stop(self, slots: Column) -> None:
-        """These sequences go on token by token."""
+        """Stop speculation for these sequences."""
         self.limits[slots] = 0
 
     def propose(self, rows: BatchRows, budget: int) -> BatchRows:
-        """Put drafts behind the logs of rows that decode, as far as their pages and their limits
-        go, and no more tokens than `budget` in all."""
+        """Append drafts to the logs of decode rows, within their pages and limits, and at most
+        `budget` tokens in total."""
         self.counts[:] = 0
         if self._proposer is None or not (requests := self._requests(rows, budget)):
             return rows
@@ -84,19 +85,19 @@ class DraftTokens:
         return replace(rows, counts=rows.counts + self.counts[rows.slots])
 
     def observe(self, slots: Column, drafted: Column, accepted: Column) -> None:
-        """A step has verified drafts of these slots."""
+        """Record the accepted drafts of these slots."""
         some = drafted > 0
         self._acceptance.observe(slots[some], drafted[some], accepted[some])
 
     def timed(self, rows: BatchRows, seconds: float) -> None:
-        """A step has run these rows in so long."""
+        """Record the time of a step with these rows."""
         if self._costs is None or not len(rows):
             return
         if (rows.counts == 1 + self.counts[rows.slots]).all():  # No prompts.
             self._costs.observe(int(rows.counts.sum()), seconds)
 
     def _requests(self, rows: BatchRows, budget: int) -> list[DraftRequest]:
-        # Of a row with more tokens than one a prompt is run, or what its grammar forces.
+        # A row with more than one token is a prefill, or has tokens that its grammar forces.
         decoding = rows.slots[rows.samples & (rows.counts == 1) & (self.limits[rows.slots] > 0)]
         sequences, requests = self._sequences, list[DraftRequest]()
         lengths = sequences.lengths[decoding]
@@ -112,7 +113,7 @@ class DraftTokens:
         return requests
 
     def _worth(self, slots: Column, most: Column, rows: BatchRows) -> Column:
-        """So many drafts of these slots pay, of `most` that there is room for."""
+        """Number of drafts per slot that pay, at most `most`."""
         if self._costs is None or not len(slots):
             return most
         rates, num_tokens = self._acceptance.rates(slots), int(rows.counts.sum())
@@ -121,15 +122,15 @@ class DraftTokens:
         return lengths
 
     def _prediction(self, request: DraftRequest) -> Tokens:
-        """What is expected behind the log of a sequence."""
+        """Rest of the request's `prediction` after the log."""
         predicted, slot = self._predicted[request.slot], request.slot
         log = self._sequences.log(slot, len(request.tokens))
         predicted.feed(log[predicted.num_fed :].tolist())
         return np.array(predicted.next(request.most), np.int32)
 
     def _put(self, request: DraftRequest, drafts: Tokens) -> None:
-        """Put those behind a log that may follow it: a draft that is no token or cannot be sampled
-        is none, and neither is one that ends the sequence."""
+        """Append the drafts that may follow a log, up to the first that is no token, cannot be
+        sampled or ends the sequence."""
         slot, length = request.slot, len(request.tokens)
         strange = np.flatnonzero((drafts < 0) | (drafts >= self._sampling.vocab_size))
         drafts = drafts[: strange[0]] if len(strange) else drafts

@@ -17,7 +17,7 @@ _MOST_FORCED = 200
 
 
 class ForcedTokens:
-    """Which sequences may run ahead, and how many tokens each has been given in this step."""
+    """The sequences that may run ahead, and the number of forced tokens of each in this step."""
 
     def __init__(
         self, sequences: SequenceStates, tables: BlockTables, sampling: SamplingState
@@ -36,8 +36,7 @@ class ForcedTokens:
         """Length of each sequence when it entered: it decodes once those are computed."""
 
     def enter(self, slot: int, *, drafts: bool = False) -> None:
-        """A sequence has entered, and follows its grammar if it has one; tokens may be drafted for
-        it."""
+        """Start tracking a new sequence, which may have a grammar or speculate."""
         self._entered[slot] = self._sequences.lengths[slot]
         self._jumps[slot] = self._sampling.grammars.jumps(slot)
         self.ahead[slot] = self._jumps[slot] or drafts
@@ -48,12 +47,12 @@ class ForcedTokens:
 
     @property
     def _any(self) -> bool:
-        """Some sequence may run ahead."""
+        """True if some sequence may run ahead."""
         return bool(np.count_nonzero(self.ahead))
 
     def in_place(self, rows: BatchRows) -> tuple[BatchRows, Column]:
-        """The rows where they are, and not where the scheduler takes those for that run ahead; and
-        the slots of those that are not among them, for they have no page to go on in."""
+        """(the rows at their actual positions, since the scheduler does not know how far sequences
+        ran ahead; slots left out because their pages are full)."""
         if not self._any:
             return rows, rows.slots[:0]
         slots, computed = rows.slots, self._sequences.computed[rows.slots]
@@ -65,8 +64,8 @@ class ForcedTokens:
         return replace(rows, starts=starts).take(~full), slots[full]
 
     def jump_forward(self, rows: BatchRows, budget: int) -> BatchRows:
-        """Let the rows that sample take in what their grammars force, as far as their pages and
-        their limits go, and no more tokens than `budget` in all."""
+        """Append the tokens that grammars force to the logs of sampling rows, within their pages
+        and limits, and at most `budget` tokens in total."""
         self.counts[:] = 0
         if not np.count_nonzero(self._jumps):
             return rows
@@ -75,7 +74,7 @@ class ForcedTokens:
         return replace(rows, counts=rows.counts + self.counts[rows.slots])
 
     def _force(self, slot: int, budget: int) -> int:
-        """Put what is forced behind a log; returns how many tokens that are."""
+        """Append forced tokens to a log; returns their number."""
         sequences, length = self._sequences, int(self._sequences.lengths[slot])
         room = min(self._tables.room_of(slot), int(sequences.ends[slot]) - 1)
         most = min(room - length, budget, _MOST_FORCED)
@@ -85,7 +84,7 @@ class ForcedTokens:
         return len(tokens)
 
     def over(self, slots: Column) -> Column:
-        """Those of these slots that have run ahead to the end of what they may produce."""
+        """Slots that have reached their maximum output by running ahead."""
         if not self._any:
             return slots[:0]
         ends = self._sequences.lengths[slots] >= self._sequences.ends[slots]

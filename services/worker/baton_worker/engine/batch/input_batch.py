@@ -2,8 +2,8 @@
 
     inputs = batch.prepare(plan)  ->  model, sampler, pooler  ->  batch.commit(outputs)
 
-The scheduler owns slots and pages; a plan that contradicts what is here means that the two have
-lost each other, and is refused as a whole.
+The scheduler owns slots and pages; a plan that contradicts the batch means that the two are out of
+step, and is refused as a whole.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ class InputBatch:
         page_size: tokens per page.
         num_pages: pages of the cache.
         vocab_size: of the model.
-        windows: how far back each group of layers sees.
-        constraints: what follows grammars; None: sequences with one are refused.
+        windows: attention window of each page group.
+        constraints: matchers of grammars; None: sequences with a grammar are refused.
         image_shape: of the image that is a sequence, for a model that embeds images.
-        tower: the encoder of images in prompts, if the model has one.
-        axes: positions of each token.
+        tower: the image encoder of the model, if it has one.
+        axes: position axes of each token.
         max_num_batched_tokens: most new tokens in one step, forced and drafted ones included.
-        proposer: what drafts tokens; None: nothing does.
+        proposer: proposer of draft tokens; None: no speculation.
         num_speculative_tokens: most drafts of a sequence in one step.
         step_costs: by which drafts are made where they pay; None: as many as there may be.
         adapters: where adapters are; None: sequences with one are refused.
@@ -90,22 +90,21 @@ class InputBatch:
         self._step: int | None = None
 
     def __len__(self) -> int:
-        """Sequences held, those that are done included."""
+        """Number of sequences, finished ones included."""
         return len(self.sequences)
 
     @property
     def going(self) -> bool:
-        """Some sequence is not done, as far as is known here."""
+        """True if some sequence is not known to have finished."""
         return self.sequences.going
 
     def prepare(self, plan: Plan, turn: int = 0) -> StepInputs:
-        """Apply a plan, or go on with one that was applied: its step `turn`, counted from 0.
-
-        What is prepared must be committed before the next step is. Masks of grammars begin to be
-        computed beside what the caller does next.
+        """Apply a plan, or continue an applied one, and build the inputs of its step `turn`,
+        counted from 0. Each prepared step must be committed before the next. Grammar masks are
+        computed in the background from here on.
 
         Raises:
-            PlanError: the plan does not fit what is held. The batch is not usable after that.
+            PlanError: the plan contradicts the batch, which is unusable afterwards.
         """
         self._follow(plan.step + turn)
         failed = {} if turn else self._apply(plan)
@@ -122,10 +121,9 @@ class InputBatch:
         return self._media.needed(self.sequences.computed)
 
     def commit(self, outputs: StepOutputs) -> Committed:
-        """Take over what a prepared step has made: 0 to n tokens for each slot. Of the tokens that
-        were put behind a log and are not among those, neither the log nor the pages know any more.
-
-        Slots that have ended, have failed or have their vector are done after that.
+        """Apply the outputs of a prepared step: 0 to n tokens per slot. Forced and drafted tokens
+        that are not among them leave the log and the pages. Slots that ended, failed or have their
+        vector are finished.
         """
         sequences, slots = self.sequences, outputs.slots
         first = sequences.first_index(slots)
@@ -149,7 +147,8 @@ class InputBatch:
         self._step = step
 
     def _apply(self, plan: Plan) -> dict[int, str]:
-        """Release, enter, append and drop pages; returns what was refused, by slot."""
+        """Release and enter sequences, append and drop pages; returns reasons of refusal by
+        slot."""
         self._release(column(plan.release, "<u4"))
         refused = {new.slot: why for new in plan.new_sequences if (why := self._enter(new))}
         self.tables.apply(plan, self.sequences)
@@ -168,7 +167,7 @@ class InputBatch:
         self.drafts.release(slots)
 
     def _enter(self, new: NewSequence) -> str:
-        """Take a sequence in. Returns why it cannot run, or nothing."""
+        """Enter a sequence. Returns why it cannot run, or an empty string."""
         slot, tokens = new.slot, self.sequences.enter(new)
         self.tables.enter(slot)
         if new.pooling is not None:
@@ -195,8 +194,7 @@ class InputBatch:
         return self._adapters.enter(new.slot, new.adapter)
 
     def _rows(self, plan: Plan, turn: int) -> tuple[BatchRows, Column]:
-        """The plan's rows in one of its steps, less those of sequences that are done; and the slots
-        that wait in it."""
+        """(rows of one step of the plan without finished sequences; slots that wait in it)."""
         rows, sequences = BatchRows.of(plan, turn), self.sequences
         sequences.check_held(rows.slots, "run")
         if len(rows) > 1 and np.bincount(rows.slots).max() > 1:
@@ -228,7 +226,8 @@ class InputBatch:
         )
 
     def _logits(self, rows: BatchRows) -> LogitsRows:
-        """The last token of each row that samples, or the last that is known and all drafts."""
+        """Logits rows: the last token of each sampling row, or its last known token and all
+        drafts."""
         lengths, indices, slots = rows.starts + rows.counts, rows.last, rows.slots
         drafted = self.drafts.counts[slots]
         drafts = np.full(len(rows), -1)

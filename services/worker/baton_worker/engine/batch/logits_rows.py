@@ -1,4 +1,4 @@
-"""The rows of logits that a step needs."""
+"""Rows of logits that a step computes."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from baton_worker.engine.batch.plan_columns import Column
 
 @dataclass(frozen=True, slots=True)
 class LogitsRows:
-    """The rows of logits of a step, in parallel columns [L]. Each samples a token; a slot whose
-    tokens are to be verified has several, in the order of its tokens."""
+    """Rows of logits of a step, as parallel columns [L]. Each samples a token; a slot with drafts
+    has several rows, in the order of its tokens."""
 
     indices: Column
     """Where on the flat token axis its hidden state is: vLLM's `logits_indices`."""

@@ -16,11 +16,11 @@ from baton_worker.models.vision.tower import VisionTower
 
 
 class MediaSlots:
-    """Which placeholders of a step take which embeddings.
+    """Assigns media embeddings to the placeholders of a step.
 
     Args:
-        tower: the encoder of the model; None if it sees nothing.
-        axes: positions of each token; 1, or `mrope.AXES`.
+        tower: the image encoder of the model; None for a text model.
+        axes: position axes of each token; 1, or `mrope.AXES`.
     """
 
     def __init__(self, tower: VisionTower | None, axes: int = 1) -> None:
@@ -34,10 +34,10 @@ class MediaSlots:
         tokens: npt.NDArray[np.int32],
         computed: int = 0,
     ) -> str:
-        """Take in the media of a sequence. Returns why they cannot be seen, or nothing.
+        """Enter the media of a sequence. Returns why they cannot be used, or an empty string.
 
         Args:
-            computed: number of its tokens whose KV is there.
+            computed: number of its tokens with computed KV.
         """
         if not media:
             return ""
@@ -48,7 +48,8 @@ class MediaSlots:
         return self._place(slot)
 
     def _place(self, slot: int) -> str:
-        """Positions on several axes, if the model has them. Returns why it cannot be."""
+        """Compute positions on several axes, if the model has them. Returns the reason of a
+        failure."""
         if self._axes == 1:
             return ""
         if self._axes != AXES:
@@ -66,7 +67,7 @@ class MediaSlots:
             self._placed.pop(slot, None)
 
     def rows(self, rows: BatchRows) -> tuple[MediaRows, ...]:
-        """What the tokens of these rows need of the encoder."""
+        """Encoder outputs that the tokens of these rows need."""
         if not self._held:
             return ()
         offsets = np.cumsum(rows.counts) - rows.counts

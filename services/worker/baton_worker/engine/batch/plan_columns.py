@@ -1,4 +1,4 @@
-"""The columns of a plan, as arrays; a plan that cannot be right is refused as a whole."""
+"""Decodes the columns of a plan; an inconsistent plan is refused as a whole."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ Column = npt.NDArray[np.int64]
 
 
 class PlanError(BatonError):
-    """A plan contradicts what the worker holds; only a restart brings the two together again."""
+    """A plan contradicts the worker's batch; a restart is needed to resynchronize."""
 
     code = "bad_plan"
 
 
 def column(data: bytes, kind: str) -> Column:
-    """The numbers of a column, int64; `kind` is their type on the wire, such as "<u4".
+    """Decode a column to int64; `kind` is its type on the wire, such as "<u4".
 
     Raises:
-        PlanError: the last number is cut off.
+        PlanError: its length is not a multiple of the item size.
     """
     try:
         return np.frombuffer(data, kind).astype(np.int64)
@@ -29,7 +29,7 @@ def column(data: bytes, kind: str) -> Column:
 
 
 def check_lengths(what: str, *columns: Column | npt.NDArray[np.bool_]) -> None:
-    """Parallel columns have one length.
+    """Check that parallel columns have equal lengths.
 
     Raises:
         PlanError: they do not.

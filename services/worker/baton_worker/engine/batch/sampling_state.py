@@ -1,4 +1,4 @@
-"""How each slot samples: parameters, stop ids, biases, rules, and the grammar that it follows."""
+"""Sampling state of each slot: parameters, stop ids, biases, token rules, grammar."""
 
 from __future__ import annotations
 
@@ -31,9 +31,9 @@ class SamplingState:
     """Sampling state by slot.
 
     Args:
-        sequences: whose logs penalties, rules and grammars look at.
-        vocab_size: ids of it and above are refused.
-        grammars: what follows grammars; it holds no sequence yet.
+        sequences: token logs for penalties, rules and grammars.
+        vocab_size: ids from here on are refused.
+        grammars: matchers of grammars; empty.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class SamplingState:
             self.grammars.release(slot)
 
     def enter(self, new: NewSequence, tokens: npt.NDArray[np.int32]) -> str:
-        """A sequence has entered with these tokens. Returns why it cannot run, or nothing."""
+        """Enter a sequence with these tokens. Returns why it cannot run, or an empty string."""
         slot, sampling = new.slot, new.sampling
         ids = np.fromiter((*sampling.stop_ids, *sampling.logit_bias), np.int64)
         said = np.fromiter((*sampling.allowed_ids, *chain(*sampling.bad_words)), np.int64)
@@ -64,7 +64,7 @@ class SamplingState:
                 return f"a token id is outside the vocabulary of {self.vocab_size}"
         fill(self.parameters[slot], sampling)
         if new.num_prompt < len(tokens):
-            # A continued sequence has had the log-probabilities of its prompt reported.
+            # The prompt log-probabilities of a continued sequence have been reported already.
             self.parameters[slot]["prompt_logprobs"] = -1
         self._set_stops(slot, sampling.stop_ids)
         if sampling.logit_bias:
@@ -85,7 +85,7 @@ class SamplingState:
         slot, sampling = new.slot, new.sampling
         if sampling.grammar is None:
             return ""
-        # Who has a say in which tokens there are may have forbidden the one spelling.
+        # A request that restricts tokens may have forbidden the only spelling.
         spelled = not sampling.logit_bias and slot not in self._rules
         log = self._sequences.log(slot, length).tolist()
         return self.grammars.enter(slot, sampling.grammar, log, spelled=spelled)
@@ -98,8 +98,8 @@ class SamplingState:
         self.stops[slot, : len(ids)] = ids
 
     def accept(self, slots: Column, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:
-        """Go on after one more token each. Returns which have ended: by a stop id, or because their
-        grammar is complete and allows nothing more."""
+        """Advance by one token per slot. Returns the slots that have ended: by a stop id, or by a
+        complete grammar that allows nothing more."""
         ended: npt.NDArray[np.bool_] = (self.stops[slots] == tokens[:, None]).any(1)
         if self.grammars:
             over = self.grammars.accept(slots[~ended].tolist(), tokens[~ended].tolist())
@@ -107,8 +107,8 @@ class SamplingState:
         return ended
 
     def draft(self, slot: int, drafts: npt.NDArray[np.int32]) -> int:
-        """How many of these tokens may be put behind a log to be verified: those before the first
-        that ends the sequence or that its grammar forbids."""
+        """Number of these drafts that may be verified: those before the first that ends the
+        sequence or is forbidden by its grammar."""
         ends = np.flatnonzero(np.isin(drafts, self.stops[slot]))
         drafts = drafts[: ends[0]] if len(ends) else drafts
         if not self.grammars:
@@ -116,22 +116,22 @@ class SamplingState:
         return self.grammars.draft(slot, drafts.tolist())
 
     def follow(self, slots: Column, tokens: npt.NDArray[np.int32]) -> None:
-        """These drafts are accepted: a slot for each, in the order of its log."""
+        """Advance by accepted drafts: a slot for each, in the order of its log."""
         if self.grammars:
             self.grammars.accept(slots.tolist(), tokens.tolist())
 
     def prefetch_masks(self, slots: Column) -> None:
-        """Begin to compute what grammars allow in these slots, beside what the caller does next."""
+        """Start computing the grammar masks of these slots in the background."""
         if self.grammars:
             self.grammars.prefetch_masks(slots.tolist())
 
     def dead_end(self, slot: int) -> str:
-        """Why a slot has no token left to sample."""
+        """Why a slot has no token left to sample, as an error message."""
         error = self.grammars.error(slot) if self.grammars else ""
         return f"its grammar cannot be followed any further: {error}" if error else _NO_TOKEN
 
     def adjustments(self, rows: LogitsRows) -> Adjustments:
-        """What must be done to these rows of logits before a choice."""
+        """Adjustments of these rows of logits before sampling."""
         slots, parameters = rows.slots, self.parameters[rows.slots]
         forbidden = rows.index < parameters["min_tokens"]
         return Adjustments(

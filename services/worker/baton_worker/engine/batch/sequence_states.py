@@ -1,4 +1,4 @@
-"""The sequence of each slot: its token log, and how far it has come.
+"""Token log and progress of the sequence in each slot.
 
 A slot's life: entered -> computed grows as its rows run, length as they sample -> done (a stop id,
 or it failed; rows of plans already in flight are skipped) -> released.
@@ -32,19 +32,19 @@ class SequenceStates:
         """Most tokens of each sequence."""
 
     def __len__(self) -> int:
-        """Sequences held, those that are done included."""
+        """Number of sequences, finished ones included."""
         return int(self.held.sum())
 
     @property
     def going(self) -> bool:
-        """Some sequence is not done, as far as is known here."""
+        """True if some sequence is not known to have finished."""
         return bool((self.held & ~self.done).any())
 
     def enter(self, new: NewSequence) -> npt.NDArray[np.int32]:
-        """Take a sequence in; returns its tokens, a view.
+        """Enter a sequence; returns a view of its tokens.
 
         Raises:
-            PlanError: it does not fit.
+            PlanError: it exceeds the maximum length, or the slot is taken.
         """
         slot, tokens, room = new.slot, column(new.tokens, "<i4"), self.tokens.shape[1]
         if not 0 <= slot < len(self.held) or self.held[slot]:
@@ -64,11 +64,7 @@ class SequenceStates:
         return self.tokens[slot, : len(tokens)]
 
     def release(self, slots: Column) -> None:
-        """Their sequences have gone.
-
-        Raises:
-            PlanError: a slot holds none.
-        """
+        """Free these slots. Raises: PlanError: a slot holds none."""
         self.check_held(slots, "release")
         self.held[slots] = False
 
@@ -78,8 +74,8 @@ class SequenceStates:
             raise PlanError(f"A plan names slots to {what} that hold no sequence.")
 
     def check_rows(self, rows: BatchRows, room: Column) -> None:
-        """Raise `PlanError` unless these rows go on where their sequences are; `room` is how many
-        tokens the pages of each hold."""
+        """Raise `PlanError` unless these rows continue at the positions of their sequences; `room`
+        is the token capacity of each row's pages."""
         slots, ends = rows.slots, rows.starts + rows.counts
         lengths, computed = self.lengths[slots], self.computed[slots]
         problems = {
@@ -100,7 +96,7 @@ class SequenceStates:
         return index
 
     def log(self, slot: int, length: int) -> npt.NDArray[np.int32]:
-        """The tokens that a slot has produced when its sequence had this length, a view."""
+        """Output tokens of a slot up to this sequence length, a view."""
         return self.tokens[slot, self.num_prompt[slot] : length]
 
     def advance(self, rows: BatchRows) -> None:
@@ -108,8 +104,8 @@ class SequenceStates:
         self.computed[rows.slots] = rows.starts + rows.counts
 
     def append(self, slots: Column, counts: Column, tokens: npt.NDArray[np.int32]) -> None:
-        """Append to the log of each slot as many of the tokens as `counts` says, slot after slot.
-        The KV of what has run beyond those, and of the last of them, is not computed."""
+        """Append `counts` of the tokens to the logs, slot after slot. KV beyond them, and that of
+        the last one, counts as not computed."""
         lengths = self.lengths[slots]
         if len(tokens) == len(slots) == np.count_nonzero(counts):  # One each.
             self.tokens[slots, lengths] = tokens

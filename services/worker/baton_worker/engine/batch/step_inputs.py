@@ -1,4 +1,4 @@
-"""What a plan has become: the tokens of one step, and what is wanted of them."""
+"""Inputs of one step: its tokens, and the outputs that are wanted."""
 
 from __future__ import annotations
 
@@ -32,8 +32,8 @@ class PromptSpan(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class StepInputs:
-    """One ragged step of B rows and T tokens, on the host. The batch that has made it does not
-    change until the outputs are committed."""
+    """One ragged step of B rows and T tokens, on the host. The batch does not change until the
+    outputs are committed."""
 
     rows: BatchRows
     tokens: Column
@@ -69,8 +69,7 @@ class StepInputs:
         return len(self.rows)
 
     def take(self, chosen: npt.NDArray[np.bool_]) -> StepInputs:
-        """The rows where `chosen` holds, for a forward pass of their own: with nothing that is
-        wanted of their logits."""
+        """The rows where `chosen` holds, as inputs of a separate forward pass without logits."""
         tokens = np.repeat(chosen, self.rows.counts)
         return replace(
             self,

@@ -1,4 +1,4 @@
-"""What a step has made of its inputs so far: tokens, vectors, failures."""
+"""Outputs of a step: tokens, vectors, failures."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from baton_worker.engine.batch.step_inputs import StepInputs
 
 
 class Committed(NamedTuple):
-    """What the batch knows of the outputs that it has taken over."""
+    """State of the batch after the outputs were committed."""
 
     first: Column
     """int64 [S]: position in its log of the first token of each of their slots."""
@@ -24,7 +24,7 @@ class Committed(NamedTuple):
 
 
 class StepOutputs:
-    """Grows while a step runs; then the batch commits it, and the scheduler is told."""
+    """Filled while a step runs; then committed to the batch and sent to the scheduler."""
 
     def __init__(self, inputs: StepInputs) -> None:
         self.rows = inputs.rows
@@ -54,14 +54,14 @@ class StepOutputs:
 
     @property
     def grown(self) -> Column:
-        """int64: the slots that have tokens."""
+        """int64: slots with new tokens."""
         if np.count_nonzero(self.counts) == len(self.slots):
             return self.slots
         return self.slots[self.counts > 0]
 
     @property
     def last_tokens(self) -> npt.NDArray[np.int32]:
-        """int32: the last token of each of those."""
+        """int32: last new token of each of those slots."""
         tokens = self.tokens
         if len(tokens) == np.count_nonzero(self.counts):
             return tokens
@@ -77,17 +77,16 @@ class StepOutputs:
         return self.slots[row], self.tokens[(last - self.accepted)[row] + offset]
 
     def fail(self, slots: Column, why: str) -> None:
-        """These slots cannot go on."""
+        """Mark these slots as failed."""
         self.failed |= dict.fromkeys(slots.tolist(), why)
 
     def break_down(self, slots: Column, what: str) -> None:
-        """These slots cannot go on, because numbers of theirs are not finite."""
+        """Mark these slots as failed because of non-finite numbers."""
         self.broken += slots.tolist()
         self.fail(slots, f"the model's {what} are not finite for this sequence")
 
     def wait(self, stalled: Column) -> None:
-        """These have not run, and others had to withdraw: rows without a token, behind the
-        others."""
+        """Mark slots that did not run: rows without a token, after the others."""
         slots = np.concatenate((stalled, np.array(self.withdrawn, np.int64)))
         if len(slots):
             self.slots = np.concatenate((self.slots, slots))
@@ -101,7 +100,7 @@ class StepOutputs:
     def result(
         self, plan: Plan, turn: int, committed: Committed, duration: float, gap: float
     ) -> Result:
-        """The message that tells the scheduler. Times are in seconds."""
+        """The result message for the scheduler. Times are in seconds."""
         return Result(
             epoch=plan.epoch,
             step=plan.step + turn,

@@ -1,4 +1,4 @@
-"""Steps of a decoder: every token sees those before it, most of them in pages."""
+"""Forward pass of a causal decoder over paged KV."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from baton_worker.layers.media_embeddings import MediaEmbeddings
 
 
 class CausalModel(Protocol):
-    """What is needed of `baton_worker.models.Model`, or of what repeats or replays its steps."""
+    """Interface of `baton_worker.models.Model`, also of its replayed and multi-rank forms."""
 
     def forward(
         self,
@@ -46,7 +46,7 @@ class CausalForward:
         device: torch.device,
         adapters: TokenAdapters | None = None,
     ) -> None:
-        """`adapters` is what the layers of the model read, where adapters are served."""
+        """`adapters` is the adapter state that the layers read, if adapters are served."""
         self.model, self._cache, self.device = model, cache, device
         self._adapters, self._of_tokens = adapters, np.zeros(0, np.int64)
         self.buffers = Buffers(device)
@@ -67,7 +67,7 @@ class CausalForward:
         return tokens.to(self.device), positions.to(self.device)
 
     def _attention(self, inputs: StepInputs) -> AttentionBatch:
-        """What attention needs of these rows, until those of the next inputs are asked for."""
+        """Attention batch of these rows, valid until the next one is built."""
         return AttentionBatch.build_all(
             inputs.rows.counts,
             inputs.rows.starts,
@@ -80,7 +80,7 @@ class CausalForward:
 
     def logits(self, hidden: Tensor, indices: Column | None = None) -> Tensor:
         """See `ForwardPass`."""
-        # All of them: a replayed step has logits of just these states, not of a copy.
+        # All rows: a replayed step has logits for these very states, not for a copy.
         if indices is not None and len(indices) != len(hidden):
             hidden = hidden.index_select(0, torch.from_numpy(indices).to(self.device))
         if self._adapters is not None:

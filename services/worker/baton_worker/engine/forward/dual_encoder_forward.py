@@ -1,4 +1,4 @@
-"""Steps of two encoders side by side: texts and images, each kind in its own tower."""
+"""Forward pass of a dual encoder: texts and images, each in its own tower."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Steps of an encoder: whole texts, all of whose tokens see each other."""
+"""Forward pass of a bidirectional encoder over whole texts."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from baton_worker.models.encoder import EncoderModel
 
 
 class EncoderForward:
-    """See `ForwardPass`. Pages are numbers without memory behind them."""
+    """See `ForwardPass`. Pages have numbers only, no memory."""
 
     def __init__(self, model: EncoderModel, device: torch.device) -> None:
         self._encoder, self._device = model, device
 
     def __call__(self, inputs: StepInputs) -> Tensor:
-        """Final hidden states [T, hidden] of texts that all run from begin to end."""
+        """Final hidden states [T, hidden] of whole texts."""
         check_whole(inputs)
         counts = inputs.rows.counts
         types = (inputs.positions >= np.repeat(_seconds(inputs), counts)).astype(np.int64)
@@ -38,14 +38,14 @@ class EncoderForward:
 
 
 def check_whole(inputs: StepInputs) -> None:
-    """Raise `PlanError` unless every row is a text from begin to end."""
+    """Raise `PlanError` unless every row is a whole text."""
     assert not inputs.media, "no encoder of texts takes media among its tokens"
     if inputs.rows.starts.any() or (inputs.rows.counts != inputs.lengths).any():
         raise PlanError("A plan runs a part of a text, but every token of it sees all others.")
 
 
 def _seconds(inputs: StepInputs) -> Column:
-    """By row, where the second text of a pair begins; behind the end of a text that is alone."""
+    """Start of the second text of a pair per row; the length of the row for a single text."""
     seconds = inputs.lengths.copy()
     for row, slot in enumerate(inputs.rows.slots.tolist()):
         if (pooling := inputs.pooling.get(slot)) is not None and pooling.second:

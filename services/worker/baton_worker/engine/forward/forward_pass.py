@@ -1,4 +1,4 @@
-"""What a runner needs of any model: inputs to hidden states, and some of those to logits."""
+"""Contract of a model for the runner: inputs to hidden states, and hidden states to logits."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from baton_worker.engine.batch.step_inputs import StepInputs
 
 
 class ForwardPass(Protocol):
-    """A model, with what it keeps between steps."""
+    """A model and its state between steps."""
 
     def __call__(self, inputs: StepInputs) -> Tensor:
         """Run one step of at least one row.
@@ -27,5 +27,5 @@ class ForwardPass(Protocol):
         """Logits of hidden states [T, hidden], or of those at `indices` [L]: float32 [L, vocab].
 
         Raises:
-            PlanError: the model makes none.
+            PlanError: the model has no logits.
         """

@@ -1,4 +1,4 @@
-"""Outputs of the encoder by digest: an item that was encoded before costs nothing."""
+"""Cache of encoder outputs by media digest."""
 
 from __future__ import annotations
 
@@ -8,12 +8,11 @@ from torch import Tensor
 
 
 class EncoderCache:
-    """Embeddings [n, hidden] of media items; those used least recently go first.
-
-    What a running sequence still needs is pinned by `trim`, and may exceed the bound.
+    """Embeddings [n, hidden] of media items; LRU eviction. Items that running sequences need are
+    pinned by `trim`, and may exceed the bound.
 
     Args:
-        max_bytes: bound of what nobody needs.
+        max_bytes: bound of unpinned items.
     """
 
     def __init__(self, max_bytes: int) -> None:
@@ -40,7 +39,7 @@ class EncoderCache:
         self._held[digest] = embeddings
 
     def trim(self, pinned: Container[bytes]) -> None:
-        """Drop items beyond the bound, but none of `pinned`."""
+        """Evict items beyond the bound, except `pinned` ones."""
         excess = self.num_bytes - self._max_bytes
         for digest in list(self._held):
             if excess <= 0:

@@ -1,4 +1,4 @@
-"""Before the model runs: embeddings for the placeholders of a step."""
+"""Encoder step: embeddings for the placeholders of a step, before the model runs."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from baton_worker.models.vision.tower import VisionTower
 
 
 class EncoderStep:
-    """Encodes the media that a step needs and the cache lacks, all together."""
+    """Encodes the media that a step needs and the cache lacks, in one batch."""
 
     def __init__(self, tower: VisionTower, cache: EncoderCache, device: torch.device) -> None:
         self._tower, self._cache, self._device = tower, cache, device
