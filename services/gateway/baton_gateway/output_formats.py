@@ -51,6 +51,8 @@ class ToolOptions:
     """A grammar of the client constrains the output, behind the thinking if that has tags."""
     thinking_budget: int | None = None
     """Most tokens of thinking; None: any number."""
+    budget_is_target: bool = False
+    """Thinking that has no tags is left unbounded, instead of refusing its budget."""
     starts: tuple[Start, ...] = ()
     """Per prompt, where its output begins; empty if the prompts are still to be rendered."""
 

@@ -21,9 +21,10 @@ def check_budget(request: GenerationRequest, facts: ModelInfo) -> None:
 
     A model that does not think keeps any.
     """
-    budget = request.tools.thinking_budget if request.tools else None
-    formats = facts.formats
-    if budget is None or formats.reasoning is None or formats.thinking_tags is not None:
+    options, formats = request.tools, facts.formats
+    if options is None or options.thinking_budget is None or options.budget_is_target:
+        return
+    if formats.reasoning is None or formats.thinking_tags is not None:
         return
     raise invalid(
         "thinking_token_budget",

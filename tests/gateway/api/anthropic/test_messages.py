@@ -8,7 +8,7 @@ from typing import Any
 import httpx
 import pytest
 
-from baton.protocol import EncodeChat, Failed, Submit
+from baton.protocol import EncodeChat, Failed, Submit, Thinking
 from tests.fakes import gateway_socket
 from tests.fakes.gateway_app import Site, site, speaking
 from tests.fakes.gateway_engine import MODEL
@@ -56,6 +56,12 @@ def error_of(response: httpx.Response) -> tuple[int, str, str]:
 def rendered(here: Site) -> EncodeChat:
     """The newest conversation that the tokenizer was given."""
     return [m for m in here.engine.tokenizer.seen if isinstance(m, EncodeChat)][-1]
+
+
+def thinking_of(here: Site) -> Thinking | None:
+    """How the newest request bounds its thinking."""
+    [*_, submit] = [m for m in here.engine.scheduler.seen if isinstance(m, Submit)]
+    return submit.sampling.grammar.thinking if submit.sampling.grammar else None
 
 
 def test_a_text_ends_by_itself_at_a_stop_sequence_or_at_the_limit(shared_site: Site) -> None:
@@ -136,6 +142,35 @@ def test_thinking_is_signed_and_goes_back_unchanged() -> None:
         assert json.loads(rendered(here).messages)[1]["reasoning_content"] == "hmm"
         thinking["thinking"] = "hum"
         assert "not the signature" in error_of(ask(here, messages=turns))[2]
+
+
+def test_a_budget_of_thinking_is_that_of_chats() -> None:
+    enabled = {"type": "enabled", "budget_tokens": 7}
+    rows = (
+        (enabled, 7, True),
+        ({"type": "adaptive"}, None, True),
+        ({"type": "disabled"}, 0, False),
+    )
+    with site() as here:
+        speaking(here, "hmm</think>4", reasoning_parser="qwen3", tail="user: hi<think>\n")
+        for thinking, budget, on in rows:
+            assert ask(here, thinking=thinking).status_code == 200
+            assert json.loads(rendered(here).kwargs) == {"enable_thinking": on}
+            assert thinking_of(here) == (
+                None if budget is None else Thinking("<think>", "</think>", True, budget=budget)
+            ), thinking
+        both(here, thinking=enabled)
+        assert ask(here, f"{PATH}/count_tokens", max_tokens=..., thinking=enabled).is_success
+        for budget, status in ((399, 200), (400, 400)):
+            sent = {"type": "enabled", "budget_tokens": budget}
+            assert ask(here, thinking=sent).status_code == status
+            assert ask(here, thinking=sent | {"type": "adaptive"}).status_code == 200
+    for parser in ({}, {"reasoning_parser": "gpt_oss"}):
+        with site() as here:
+            speaking(here, "ok", **parser)
+            for thinking, _, _ in rows:
+                assert ask(here, thinking=thinking).status_code == 200, (parser, thinking)
+                assert thinking_of(here) is None
 
 
 @pytest.mark.parametrize(

@@ -17,6 +17,7 @@ from baton_gateway.api.documentation.description import describe
 from baton_gateway.api.model_access import permitted
 from baton_gateway.api.prompts.tokenize import encoded
 from baton_gateway.engine import Engine
+from baton_gateway.generation.request import GenerationRequest
 from baton_gateway.http.body_reader import read
 from baton_gateway.http.json_response import json_response
 from baton_gateway.schemas.anthropic.request import CountTokensRequest, MessagesRequest
@@ -49,6 +50,13 @@ async def _writer(engine: Engine, body: ChatRequest, head: Head) -> MessageWrite
     return MessageWriter(head)
 
 
+def _generation(request: Request, body: ChatRequest, head: Head) -> GenerationRequest:
+    """As a chat's, but Anthropic's budget of thinking is a target where it cannot be kept."""
+    work = chat.ROUTE.generation(request, body, head)
+    assert work.tools is not None
+    return replace(work, tools=replace(work.tools, budget_is_target=True))
+
+
 def _chat(body: MessagesRequest) -> ChatRequest:
     return body.chat
 
@@ -59,6 +67,7 @@ ROUTE = replace(
     id_prefix="msg_",
     schema=MessagesRequest,
     convert=_chat,
+    generation=_generation,
     writer=_writer,
     named_events=True,
 )

@@ -40,9 +40,19 @@ class Thinking(BaseModel):
 
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
 
-    type: Literal["enabled", "disabled"]
+    type: Literal["enabled", "adaptive", "disabled"]
+    """"adaptive" leaves it to the model how much it thinks."""
     budget_tokens: int | None = Field(default=None, ge=1, le=INT32)
-    """Only checked: thinking is bounded by `max_tokens`, as the rest of the answer."""
+
+    @property
+    def budget(self) -> int | None:
+        """Most tokens of thinking; None: as many as `max_tokens` allows.
+
+        "disabled" is 0 of them: some templates begin to think whatever they are told.
+        """
+        if self.type == "disabled":
+            return 0
+        return self.budget_tokens if self.type == "enabled" else None
 
 
 class CountTokensRequest(Request):
@@ -86,8 +96,9 @@ class CountTokensRequest(Request):
         if self.tool_choice is not None:
             fields |= chat_choice(self.tool_choice)
         if self.thinking is not None:
-            enabled = self.thinking.type == "enabled"
+            enabled = self.thinking.type != "disabled"
             fields["chat_template_kwargs"] = {"enable_thinking": enabled}
+            fields["thinking_token_budget"] = self.thinking.budget
         return fields
 
 
@@ -103,7 +114,7 @@ class MessagesRequest(CountTokensRequest):
     metadata: Metadata = Metadata()
 
     def _fields(self) -> dict[str, Any]:
-        budget = self.thinking.budget_tokens if self.thinking else None
+        budget = self.thinking.budget if self.thinking else None
         if budget is not None and budget >= self.max_tokens:
             raise invalid(
                 "thinking.budget_tokens",
