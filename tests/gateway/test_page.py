@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import io
 import json
 import math
 import shutil
@@ -18,6 +20,7 @@ import uvicorn
 from fastapi import FastAPI, Request
 from fastapi.responses import JSONResponse, StreamingResponse
 from fastapi.testclient import TestClient
+from PIL import Image
 
 from baton.errors import NotFound
 from baton_gateway import page
@@ -38,6 +41,8 @@ ANSWER = (
     "prompt once and leaves its keys and values in pages, and decode takes them over without "
     "reading the prompt again."
 )
+
+BLIND = "The model SmolLM2 does not take image input. It takes text only."
 
 
 def worker(name: str, used: int, phase: float, role: str = "both") -> dict[str, Any]:
@@ -92,6 +97,7 @@ class Gateway:
 
     def __init__(self) -> None:
         self.tick = 0
+        self.sees = True
         self.pause = 0.01
         self.fleet: Callable[[int], dict[str, Any]] = fleet
         self.asked: list[dict[str, Any]] = []
@@ -113,6 +119,8 @@ class Gateway:
         if text == "refuse":
             error = {"message": "<b>Too</b> long.", "type": "x", "param": None, "code": "too_long"}
             return JSONResponse({"error": error}, status_code=400)
+        if not self.sees and not isinstance(text, str):
+            return JSONResponse({"error": {"message": BLIND, "code": None}}, status_code=400)
         return StreamingResponse(self._answer(text), media_type="text/event-stream")
 
     async def _answer(self, text: str) -> AsyncIterator[str]:
@@ -334,6 +342,118 @@ def test_thinking_is_folded_and_calls_are_answered_by_the_page(tab: Any, site: S
     assert [m["role"] for m in site.gateway.asked[2]["messages"]] == [*roles, "assistant", "user"]
 
 
+def picture(kind: str, width: int, height: int, name: str = "") -> dict[str, Any]:
+    """A file for a browser: a landscape of two colours under a sun."""
+    image = Image.new("RGB", (width, height), (120, 178, 214))
+    image.paste((226, 152, 84), (0, height // 2, width, height))
+    image.paste((250, 236, 190), (width // 2, height // 4, width * 5 // 8, height // 2))
+    file = io.BytesIO()
+    image.save(file, kind)
+    mime = f"image/{kind.lower()}"
+    return {"name": name or f"sun.{kind.lower()}", "mimeType": mime, "buffer": file.getvalue()}
+
+
+def sent(message: dict[str, Any]) -> list[tuple[str, bytes]]:
+    """Media types and files of the pictures of a message, which come before its text."""
+    urls = [p["image_url"]["url"] for p in message["content"] if p["type"] == "image_url"]
+    split = [url.removeprefix("data:").split(";base64,") for url in urls]
+    assert [p["type"] for p in message["content"]][: len(urls)] == ["image_url"] * len(urls)
+    return [(mime, base64.b64decode(data)) for mime, data in split]
+
+
+def attached(tab: Any) -> list[str]:
+    """Names of the pictures in the composer."""
+    names = "nodes => nodes.map(node => node.getAttribute('aria-label'))"
+    found: list[str] = tab.eval_on_selector_all("#tray canvas", names)
+    return found
+
+
+def test_pictures_go_with_a_question_and_stay_in_its_history(tab: Any, site: Site) -> None:
+    small, gif = picture("PNG", 40, 30), picture("GIF", 2000, 10)
+    photo, extra = picture("JPEG", 1200, 3000), picture("WEBP", 1568, 20)
+    tab.set_input_files("#file", [small, extra, photo])
+    tab.wait_for_selector("#tray li:nth-child(3)")
+    tab.set_input_files("#file", [gif])
+    tab.wait_for_selector("#tray li:nth-child(4)")
+    assert attached(tab) == ["sun.png", "sun.webp", "sun.jpeg", "sun.gif"]
+    tab.click("[aria-label='Remove sun.webp']")
+    ask(tab, "What is this?")
+    answered(tab)
+    assert attached(tab) == [] and tab.locator(".turn.user .pictures canvas").count() == 3
+    [asked] = site.gateway.asked[0]["messages"]
+    assert asked["content"][-1] == {"type": "text", "text": "What is this?"}
+    first, second, third = sent(asked)
+    assert first == ("image/png", small["buffer"])
+    for (mime, file), kind, size in ((second, "jpeg", (627, 1568)), (third, "png", (1568, 8))):
+        image = Image.open(io.BytesIO(file))
+        assert (mime, image.size, image.format) == (f"image/{kind}", size, kind.upper())
+        # The colours are those of the file, above and below.
+        for y, colour in ((0, (120, 178, 214)), (size[1] - 1, (226, 152, 84))):
+            pixel = image.convert("RGB").getpixel((0, y))
+            assert isinstance(pixel, tuple)
+            assert max(abs(a - b) for a, b in zip(pixel, colour, strict=True)) < 6
+    ask(tab, "And now?")
+    answered(tab, 2)
+    again, _, last = site.gateway.asked[1]["messages"]
+    assert again == asked and last == {"role": "user", "content": "And now?"}
+    tab.set_input_files("#file", [small])  # a picture may be all of a question
+    tab.wait_for_selector("#tray li")
+    tab.press("#prompt", "Enter")
+    answered(tab, 3)
+    alone = site.gateway.asked[2]["messages"][-1]
+    assert sent(alone) == [first] and len(alone["content"]) == 1
+
+
+def test_pictures_are_pasted_and_dropped_and_other_files_are_named(tab: Any) -> None:
+    hand = """([target, kind, file]) => {
+        const data = new DataTransfer();
+        const bytes = Uint8Array.from(atob(file.bytes), (char) => char.charCodeAt());
+        data.items.add(new File([bytes], file.name, { type: file.mime }));
+        const how = { bubbles: true, cancelable: true, clipboardData: data, dataTransfer: data };
+        const event = kind === "paste" ? new ClipboardEvent(kind, how) : new DragEvent(kind, how);
+        return document.querySelector(target).dispatchEvent(event);
+    }"""
+
+    def give(target: str, kind: str, file: dict[str, Any]) -> bool:
+        """Whether the browser would still do what it does by itself, such as to leave the page."""
+        bytes_ = base64.b64encode(file["buffer"]).decode()
+        sent = {"name": file["name"], "mime": file["mimeType"], "bytes": bytes_}
+        return bool(tab.evaluate(hand, [target, kind, sent]))
+
+    file = picture("PNG", 40, 30, "pasted.png")
+    assert not give("#prompt", "paste", file)
+    tab.wait_for_selector("#tray li")
+    assert not give(".fleet", "dragover", file)
+    assert "dropping" in tab.get_attribute("#composer", "class")
+    assert not give(".fleet", "drop", {**file, "name": "dropped.png"})
+    tab.wait_for_selector("#tray li:nth-child(2)")
+    assert attached(tab) == ["pasted.png", "dropped.png"]
+    assert "dropping" not in tab.get_attribute("#composer", "class")
+    for name, mime, why in (
+        ("notes.txt", "text/plain", "notes.txt is no PNG, JPEG, WebP or GIF."),
+        ("torn.png", "image/png", "torn.png cannot be read as a picture."),
+    ):
+        tab.set_input_files("#file", [{"name": name, "mimeType": mime, "buffer": b"no picture"}])
+        tab.wait_for_function(
+            "why => document.querySelector('#figures').textContent === why", arg=why
+        )
+    assert attached(tab) == ["pasted.png", "dropped.png"]
+
+
+def test_a_model_that_takes_text_only_says_so(tab: Any, site: Site) -> None:
+    site.gateway.sees = False
+    tab.set_input_files("#file", [picture("PNG", 40, 30)])
+    tab.wait_for_selector("#tray li")
+    ask(tab, "What is this?")
+    answered(tab)
+    assert tab.inner_text(".turn.failed [role=alert]") == BLIND
+    assert tab.input_value("#prompt") == "What is this?" and attached(tab) == ["sun.png"]
+    tab.click(".remove")
+    tab.press("#prompt", "Enter")
+    answered(tab, 2)
+    assert site.gateway.asked[1]["messages"] == [{"role": "user", "content": "What is this?"}]
+
+
 def test_the_calculator_runs_no_code(tab: Any) -> None:
     """Values, and what it tells the model of an expression that has none."""
     run = "async ([name, args]) => (await import('./static/tools.js')).run(name, args)"
@@ -397,8 +517,12 @@ def test_both_schemes_and_sizes(
     tab.on("request", lambda r: complaints.append(r.url) if not r.url.startswith(site.url) else 0)
     tab.goto(site.url)
     tab.wait_for_selector("#link[data-state=ready]")
+    tab.set_input_files("#file", [picture("PNG", 900, 600), picture("JPEG", 300, 800)])
+    tab.wait_for_selector("#tray li:nth-child(2)")
     ask(tab, "Write a haiku about a relay race, and say what it has to do with serving a model.")
     answered(tab)
+    tab.set_input_files("#file", [picture("PNG", 900, 600)])
+    tab.wait_for_selector("#tray li")
     tab.screenshot(path=tmp_path / f"page-{scheme}-{width}.png")
     paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, paper[4:-1].split(","))) > 384) is (scheme == "light")
@@ -409,7 +533,7 @@ def test_both_schemes_and_sizes(
 
 def test_every_field_has_a_label(tab: Any) -> None:
     fields = "[...document.querySelectorAll('input, textarea')]"
-    assert tab.evaluate(f"{fields}.length") == 7
+    assert tab.evaluate(f"{fields}.length") == 8
     assert tab.evaluate(f"{fields}.filter(f => !f.labels.length).length") == 0
 
 
@@ -425,7 +549,7 @@ def test_the_policy_allows_this_host_alone(client: TestClient) -> None:
     assert "http://" not in answer.text and "https://" not in answer.text
 
 
-@pytest.mark.parametrize("name", ["page.css", "page.js", "tools.js", "mark.svg"])
+@pytest.mark.parametrize("name", ["page.css", "page.js", "pictures.js", "tools.js", "mark.svg"])
 def test_files_are_sent_once(client: TestClient, name: str) -> None:
     first = client.get(f"/static/{name}")
     assert first.status_code == 200 and first.content

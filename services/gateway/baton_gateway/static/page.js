@@ -1,5 +1,6 @@
 // The playground and the fleet view. What a model or a server says is only ever set as textContent.
 
+import { content, read, thumbnail } from "./pictures.js";
 import { TOOLS, run } from "./tools.js";
 
 const $ = (id) => document.getElementById(id);
@@ -47,6 +48,9 @@ const ROUNDS = 8;
 /** Messages of answered turns, calls and their results included; they go with the next question. */
 let history = [];
 let running = null;
+/** Pictures that go with the next question. */
+let pictures = [];
+let reading = 0;
 let model = "";
 
 function addTurn(role, text) {
@@ -194,9 +198,14 @@ function figures({ tokens, pieces, first, last, begun, reason }) {
 }
 
 async function send(text) {
-  addTurn("user", text);
+  const draft = { text, pictures };
+  const asked = { role: "user", content: content(text, pictures) };
+  const shown = addTurn("user", text);
+  following(() => {
+    shown.querySelector(".pictures").append(...pictures.map((one) => thumbnail(one, SHOWN)));
+  });
+  setPictures([]);
   const system = $("system").value.trim();
-  const asked = { role: "user", content: text };
   const before = [...(system ? [{ role: "system", content: system }] : []), ...history, asked];
   const made = [];
   const turn = addTurn("assistant", "");
@@ -213,7 +222,7 @@ async function send(text) {
     $("figures").textContent = "";
     remember(asked, made, turn);
   } catch (error) {
-    fail(turn, error, asked, made);
+    fail(turn, error, asked, made, draft);
   } finally {
     turn.classList.remove("running");
     running = null;
@@ -226,7 +235,7 @@ function remember(asked, made, turn) {
   if (content) history.push(asked, ...made, { role: "assistant", content });
 }
 
-function fail(turn, error, asked, made) {
+function fail(turn, error, asked, made, draft) {
   const meta = turn.querySelector(".meta");
   if (error.name === "AbortError") {
     meta.textContent = "stopped";
@@ -236,7 +245,9 @@ function fail(turn, error, asked, made) {
   turn.classList.add("failed");
   meta.setAttribute("role", "alert");
   meta.textContent = error instanceof TypeError ? "The server cannot be reached." : error.message;
-  if (!$("prompt").value) $("prompt").value = asked.content;
+  if ($("prompt").value || pictures.length) return;
+  $("prompt").value = draft.text;
+  setPictures(draft.pictures);
 }
 
 function busy(state) {
@@ -250,7 +261,7 @@ function busy(state) {
 $("composer").addEventListener("submit", (event) => {
   event.preventDefault();
   const text = $("prompt").value.trim();
-  if (!text || running) return;
+  if ((!text && !pictures.length) || running || reading) return;
   $("prompt").value = "";
   send(text);
 });
@@ -278,6 +289,70 @@ $("options").addEventListener("click", () => {
 
 $("ideas").addEventListener("click", (event) => {
   if (event.target instanceof HTMLButtonElement) send(event.target.textContent);
+});
+
+// Pictures of the next question
+
+const SHOWN = 640; // pixels of a longer side in the chat
+const SMALL = 256; // and in the composer
+
+function setPictures(list) {
+  pictures = list;
+  following(() => $("tray").replaceChildren(...list.map(attached))); // the composer grows
+}
+
+function attached(picture) {
+  const item = $("attached").content.firstElementChild.cloneNode(true);
+  item.prepend(thumbnail(picture, SMALL));
+  const remove = item.querySelector(".remove");
+  remove.setAttribute("aria-label", `Remove ${picture.name}`);
+  remove.addEventListener("click", () => {
+    setPictures(pictures.filter((one) => one !== picture));
+    $("prompt").focus();
+  });
+  return item;
+}
+
+/** Take files as pictures, in their order. What is none is said and left out. */
+async function attach(files) {
+  reading += 1;
+  const taken = await Promise.allSettled([...files].map(read));
+  reading -= 1;
+  setPictures([...pictures, ...taken.filter((one) => one.value).map((one) => one.value)]);
+  const failed = taken.find((one) => one.reason);
+  $("figures").textContent = failed ? failed.reason.message : running ? "answering" : "";
+  $("prompt").focus();
+}
+
+$("file").addEventListener("change", () => {
+  attach($("file").files);
+  $("file").value = ""; // the same file may be picked again
+});
+
+$("prompt").addEventListener("paste", (event) => {
+  const { files, types } = event.clipboardData;
+  if (!files.length || types.includes("text/plain")) return;
+  event.preventDefault();
+  attach(files);
+});
+
+function draggingFiles(event) {
+  const files = event.dataTransfer.types.includes("Files");
+  if (files) event.preventDefault();
+  return files;
+}
+
+document.addEventListener("dragover", (event) => {
+  $("composer").classList.toggle("dropping", draggingFiles(event));
+});
+
+document.addEventListener("dragleave", (event) => {
+  if (!event.relatedTarget) $("composer").classList.remove("dropping");
+});
+
+document.addEventListener("drop", (event) => {
+  $("composer").classList.remove("dropping");
+  if (draggingFiles(event)) attach(event.dataTransfer.files);
 });
 
 // Fleet
