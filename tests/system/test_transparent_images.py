@@ -1,0 +1,128 @@
+"""Pictures of texts, for a model with real weights that sees their very tokens: every answer is
+the one to the text."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import httpx
+import pytest
+from tokenizers import Tokenizer
+
+from tests.fakes.whole_system import Whole, whole
+from tests.support import transparent_llava
+from tests.support.served_system import PATIENCE, Served
+from tests.support.tiny_dual_encoders import data_url
+
+pytestmark = pytest.mark.slow
+FRANCE = "So, what is the capital of France?"
+GERMANY = " And what is the capital city of Germany?"
+COUNT = 24
+
+
+@dataclass(frozen=True)
+class Glass:
+    """A saved transparent model."""
+
+    folder: Path
+    embeddings: Any
+
+    def seen(self, text: str) -> dict[str, Any]:
+        """A picture of a text as a content part."""
+        file = str(self.folder / "tokenizer.json")
+        ids = Tokenizer.from_file(file).encode(text, add_special_tokens=False).ids
+        url = data_url(transparent_llava.picture(self.embeddings, ids))
+        return {"type": "image_url", "image_url": {"url": url}}
+
+
+@pytest.fixture(scope="module")
+def glass(tmp_path_factory: pytest.TempPathFactory, smollm2: Path) -> Glass:
+    folder = tmp_path_factory.mktemp("glass") / "glass"
+    return Glass(folder, transparent_llava.save(folder, smollm2))
+
+
+def said(text: str) -> dict[str, Any]:
+    return {"type": "text", "text": text}
+
+
+def body(*parts: dict[str, Any], **fields: Any) -> dict[str, Any]:
+    messages = [{"role": "user", "content": list(parts)}]
+    asked = {"model": "glass", "messages": messages, "temperature": 0, "max_tokens": COUNT}
+    return asked | {"return_token_ids": True, "logprobs": True} | fields
+
+
+class Answer(NamedTuple):
+    tokens: list[int]
+    logprobs: list[float]
+    text: str
+    cached: int
+    """Tokens of the prompt."""
+
+    def equals(self, other: Answer) -> bool:
+        return (self.tokens, self.logprobs) == (other.tokens, other.logprobs)
+
+
+def ask(here: Whole, *parts: dict[str, Any]) -> Answer:
+    answer = here.post("/v1/chat/completions", body(*parts))
+    assert answer.status_code == 200, answer.text
+    [choice] = answer.json()["choices"]
+    logprobs = [entry["logprob"] for entry in choice["logprobs"]["content"]]
+    cached = answer.json()["usage"]["prompt_tokens_details"]["cached_tokens"]
+    return Answer(choice["token_ids"], logprobs, choice["message"]["content"], cached)
+
+
+@pytest.mark.row("F01.01")
+def test_a_picture_of_a_text_is_answered_as_the_text(glass: Glass) -> None:
+    """One, and two in a message, whose order counts, cut by steps of 16 tokens; again, without the
+    encoder and from the prefix cache."""
+    france, germany = glass.seen(FRANCE), glass.seen(GERMANY)
+    settings = {"block_size": 4, "max_num_batched_tokens": 16, "max_num_seqs": 2}
+    with whole(glass.folder, worker=settings) as here:
+        encoder = here.worker.encoder
+        assert encoder is not None
+        read, seen = ask(here, said(FRANCE)), ask(here, france)
+        assert "Paris" in read.text
+        assert seen.equals(read) and encoder.num_encoded == 1
+        again = ask(here, france)
+        assert again.equals(read) and encoder.num_encoded == 1 and again.cached > seen.cached
+        both = ask(here, said(FRANCE + GERMANY))
+        assert "Paris" in both.text and "Berlin" in both.text
+        assert ask(here, france, germany).equals(both) and encoder.num_encoded == 2
+        swapped = ask(here, said(GERMANY + FRANCE))
+        assert ask(here, germany, france).equals(swapped) and not swapped.equals(both)
+        assert encoder.num_encoded == 2
+
+
+def stream(served: Served, *parts: dict[str, Any]) -> Iterator[list[int]]:
+    """The tokens of an answer as they come."""
+    url = f"{served.url}/v1/chat/completions"
+    asked = body(*parts, stream=True, ignore_eos=True, max_tokens=64)
+    with httpx.stream("POST", url, json=asked, timeout=PATIENCE) as answer:
+        assert answer.status_code == 200, answer.read()
+        for line in answer.iter_lines():
+            if line.startswith("data: {"):
+                event = json.loads(line.removeprefix("data: "))
+                assert "error" not in event, event
+                for choice in event["choices"]:
+                    yield choice.get("token_ids") or []
+
+
+def test_an_answer_to_pictures_outlives_its_worker(glass: Glass, run_dir: Path) -> None:
+    """Its tokens are those of the answer to the text, through five real processes."""
+    served = Served(run_dir, glass.folder, "--worker.dtype", "float32")
+    try:
+        served.ready()
+        read = [token for part in stream(served, said(FRANCE + GERMANY)) for token in part]
+        events = stream(served, glass.seen(FRANCE), glass.seen(GERMANY))
+        seen = [token for _ in range(5) for token in next(events)]
+        os.kill(served.pids()["worker"], signal.SIGKILL)
+        seen += [token for part in events for token in part]
+        assert len(seen) == 64 and seen == read
+    finally:
+        served.close()
