@@ -36,6 +36,7 @@ class RedisConnection:
             lost: returns the error when Redis cannot be used.
         """
         self._redis, self._name, self._lost = redis, name, lost
+        self._trouble = ""
 
     async def close(self) -> None:
         """Close the connection."""
@@ -53,13 +54,21 @@ class RedisConnection:
                 async with self._redis.pipeline(transaction=True) as pipe:
                     try:
                         await pipe.watch(key)
-                        return await work(pipe)
+                        done = await work(pipe)
+                        self._trouble = ""
+                        return done
                     except WatchError:
                         continue
         except RedisError as error:
-            log.error("%s cannot be used: %s", self._name, error)
+            self._say(str(error))
             raise self._lost() from error
         raise self._lost()
+
+    def _say(self, trouble: str) -> None:
+        """Log a trouble once, not at every request that meets it."""
+        if trouble != self._trouble:
+            log.error("%s cannot be used: %s", self._name, trouble)
+        self._trouble = trouble
 
 
 async def at_once(answer: Any) -> Any:

@@ -147,14 +147,18 @@ class BackgroundResponses:
         return await self._streams.find(name, owner, lambda ticket, past: _nothing())
 
     async def _sweep(self) -> None:
+        said = ""
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             try:
                 await self._renew()
                 for job in await self._jobs.take_due():
                     await self._take(job)
+                said = ""
             except BatonError as error:
-                log.warning("background responses wait: %s", error.message)
+                if error.message != said:
+                    log.warning("background responses wait: %s", error.message)
+                said = error.message
             except Exception:
                 log.exception("background responses cannot be looked after")
 
