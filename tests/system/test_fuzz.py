@@ -30,6 +30,7 @@ from baton.protocol import (
     Hello,
     MediaInfo,
     Plan,
+    ProcessDied,
     Result,
     Sampling,
     SetRole,
@@ -89,7 +90,7 @@ class Scheduler:
         self.service.state.check()
 
 
-OPEN = (Beat, DrainWorker, SetRole)
+OPEN = (Beat, DrainWorker, ProcessDied, SetRole)
 """What the scheduler hears from anybody, an operator for one, and answers or does."""
 FRAMES = st.lists(
     st.one_of(

@@ -187,6 +187,8 @@ class WorkerPeers:
 
     def _bury(self, death: ProcessDied) -> None:
         """A supervisor tells how a process has ended; its worker may be lost already."""
+        if not death.process:  # What workers have that do not say which process they are.
+            return
         cause: Cause = "inside" if death.inside else "outside"
         for worker in list(self._roster.peers.values()):
             if worker.hello.worker is not None and worker.hello.worker.process == death.process:

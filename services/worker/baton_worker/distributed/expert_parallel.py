@@ -13,6 +13,7 @@ from baton_worker.distributed.step_sync import StepSync
 from baton_worker.kv_cache import KVCache
 from baton_worker.layers.attention.whole_texts import Texts
 from baton_worker.layers.layer import Bare
+from baton_worker.layers.media_embeddings import MediaEmbeddings
 from baton_worker.layers.moe.moe import Experts, Moe
 from baton_worker.layers.moe.routers.base import Routing
 from baton_worker.models.decoder import Model
@@ -88,10 +89,11 @@ class LockstepModel:
         batch: AttentionBatch,
         cache: KVCache,
         texts: tuple[Texts, ...] = (),
+        media: MediaEmbeddings | None = None,
     ) -> Tensor:
         """See `models.decoder.Model.forward`."""
         self._lockstep.agree(len(tokens))
-        return self._model.forward(tokens, positions, batch, cache, texts)
+        return self._model.forward(tokens, positions, batch, cache, texts, media)
 
     __call__ = forward
 
