@@ -48,6 +48,7 @@ class Scheduler:
         self.server = Server(FLEET, socket_path(run_dir, FLEET))
         self.roster = Roster(Hello("scheduler", "scheduler", incarnation, "0"))
         self.worker: Hello | None = None
+        self.peer = b""
         self.beats: list[Beat] = []
         self.drains: list[Drain] = []
         self.results: list[Result] = []
@@ -66,7 +67,7 @@ class Scheduler:
     def _take(self, peer: bytes, message: Message) -> None:
         if isinstance(message, Hello):
             self.roster.greet(peer, message, time.monotonic())
-            self.worker = message
+            self.worker, self.peer = message, peer
             self.server.send(peer, self.roster.me)
         elif isinstance(message, Beat):
             self.beats.append(message)
@@ -83,8 +84,7 @@ class Scheduler:
         return self.worker
 
     def send(self, plan: Message) -> None:
-        assert self.worker is not None
-        assert self.server.send(self.worker.name.encode(), plan)
+        assert self.server.send(self.peer, plan)
 
     def step(self, plan: Plan) -> Result:
         self.send(plan)
