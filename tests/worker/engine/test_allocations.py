@@ -121,7 +121,9 @@ def test_decode_steps_read_block_tables_and_lengths_at_one_address(tmp_path: Pat
     model, buffers = runner._forward.model, runner._forward.buffers
     forward = model.forward
 
-    def watched(tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: KVCache) -> Tensor:
+    def watched(
+        tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: KVCache, media: None
+    ) -> Tensor:
         read = (batch.query_start_loc, batch.seq_lens, batch.block_table, batch.slot_mapping)
         steps.append((tuple(x.data_ptr() for x in read), buffers.allocations))
         return forward(tokens, positions, batch, cache)

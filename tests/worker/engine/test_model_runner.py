@@ -33,7 +33,9 @@ from baton_worker.engine.batch.plan_columns import PlanError
 from baton_worker.engine.forward.causal_forward import CausalForward, CausalModel
 from baton_worker.engine.model_runner import ModelRunner
 from baton_worker.kv_cache import KVCache
+from baton_worker.layers.attention.whole_texts import Texts
 from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.media_embeddings import MediaEmbeddings
 from tests.fakes.scheduler_planner import (
     Planner,
     Sequence,
@@ -254,9 +256,15 @@ class Poisoned:
         self._model, self._hidden, self._logits = model, hidden, logits
 
     def forward(
-        self, tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: KVCache
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        batch: AttentionBatch,
+        cache: KVCache,
+        texts: tuple[Texts, ...] = (),
+        media: MediaEmbeddings | None = None,
     ) -> Tensor:
-        hidden = self._model.forward(tokens, positions, batch, cache)
+        hidden = self._model.forward(tokens, positions, batch, cache, texts, media)
         hidden[tokens == self._hidden] = torch.nan
         hidden[tokens == self._logits] = 3e38
         return hidden

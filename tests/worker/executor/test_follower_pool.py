@@ -83,7 +83,7 @@ def test_followers_are_not_reached_by_ctrl_c(config: Config, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("code", "own"),
     [
-        (-9, EXIT_FAULT),
+        (-9, 128 + 9),
         (1, EXIT_FAULT),
         (0, EXIT_FAULT),
         (EXIT_SETTINGS, EXIT_SETTINGS),

@@ -6,12 +6,13 @@ from dataclasses import replace
 from typing import Any
 
 import numpy as np
-import pytest
 import torch
 from torch import Tensor
 
 from baton_worker.attention import AttentionBatch
 from baton_worker.engine.forward.causal_forward import CausalForward
+from baton_worker.layers.attention.whole_texts import Texts
+from baton_worker.layers.media_embeddings import MediaEmbeddings
 from tests.support.worker.plans import batch, entering, plan
 
 
@@ -22,11 +23,18 @@ class Echo:
         self.asked: list[Tensor] = []
         self.attention: AttentionBatch | None = None
         self.positions = torch.empty(0)
+        self.media: MediaEmbeddings | None = None
 
     def forward(
-        self, tokens: Tensor, positions: Tensor, batch: AttentionBatch, cache: Any
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        batch: AttentionBatch,
+        cache: Any,
+        texts: tuple[Texts, ...] = (),
+        media: MediaEmbeddings | None = None,
     ) -> Tensor:
-        self.attention, self.positions = batch, positions
+        self.attention, self.positions, self.media = batch, positions, media
         return tokens[:, None].float()
 
     def logits(self, hidden: Tensor) -> Tensor:
@@ -74,7 +82,8 @@ def test_states_are_not_copied_where_the_logits_of_all_are_wanted() -> None:
     assert echo.asked[0] is hidden and echo.asked[1] is hidden
 
 
-def test_embeddings_in_the_place_of_tokens_are_not_ignored() -> None:
-    _, forward, inputs = stepped()
-    with pytest.raises(AssertionError, match="embeddings"):
-        forward(replace(inputs, embeddings=torch.zeros(6, 4)))
+def test_embeddings_in_the_place_of_tokens_reach_the_model() -> None:
+    echo, forward, inputs = stepped()
+    media = MediaEmbeddings(torch.tensor([1, 2]), torch.zeros(2, 4))
+    forward(replace(inputs, embeddings=media))
+    assert echo.media is media

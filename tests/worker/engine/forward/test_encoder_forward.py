@@ -13,6 +13,7 @@ from baton.protocol import Pooling
 from baton.protocol.token_columns import pack
 from baton_worker.engine.batch.plan_columns import PlanError
 from baton_worker.engine.engine import Engine
+from baton_worker.layers.media_embeddings import MediaEmbeddings
 from tests.support import tiny_encoders
 from tests.support.worker.whole_texts import engine, picture, plan, text, vectors
 
@@ -87,5 +88,7 @@ def test_embeddings_in_the_place_of_tokens_are_not_ignored(encoder: Engine) -> N
     encoder.reset()
     inputs = encoder._runner.batch.prepare(plan(1, text(0, [0, 9, 2])))
     with pytest.raises(AssertionError, match="embeddings"):
-        encoder._runner._forward(replace(inputs, embeddings=torch.zeros(3, 4)))
+        encoder._runner._forward(
+            replace(inputs, embeddings=MediaEmbeddings(torch.tensor([1]), torch.zeros(1, 4)))
+        )
     encoder.reset()

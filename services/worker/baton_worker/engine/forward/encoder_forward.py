@@ -39,7 +39,8 @@ class EncoderForward:
 
 def check_whole(inputs: StepInputs) -> None:
     """Raise `PlanError` unless every row is a whole text."""
-    assert not inputs.media, "no encoder of texts takes media among its tokens"
+    has_media = bool(inputs.media) or inputs.embeddings is not None
+    assert not has_media, "no encoder of texts takes embeddings in the place of tokens"
     if inputs.rows.starts.any() or (inputs.rows.counts != inputs.lengths).any():
         raise PlanError("A plan runs a part of a text, but every token of it sees all others.")
 
