@@ -17,7 +17,7 @@ def test_snapshot(shared_site: Site) -> None:
     assert {s["service"]: s["state"] for s in body["services"]} == {
         "gateway": "ready",
         "tokenizer": "ready",
-        "mm-preprocess": "starting",
+        "mm-preprocess": "ready",
         "scheduler": "ready",
         "worker": "ready",
     }
