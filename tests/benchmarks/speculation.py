@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import os
 import statistics
 import tempfile
 import time
@@ -21,7 +22,8 @@ import httpx
 from tests.support.served_system import Served
 
 ROOT = Path(__file__).parents[2]
-QUESTIONS = Path("/work/shared/assets/prompts/spec_bench_question.jsonl")
+ASSETS = Path(os.environ.get("BATON_TEST_ASSETS", ROOT.parent / "shared" / "assets"))
+QUESTIONS = ASSETS / "prompts/spec_bench_question.jsonl"
 EDITED = sorted((ROOT / "shared/baton").rglob("*.py"))
 """Files whose beginnings are to be edited."""
 STREAMS = (1, 4, 16)
