@@ -5,7 +5,6 @@ from __future__ import annotations
 from baton_mm_preprocess.processors.sizes import (
     at_least,
     at_most,
-    best_resolution,
     canvas_grid,
     fitted,
     floored_inside,
@@ -29,8 +28,6 @@ ROWS = [
     (fitted((33, 17), 64, 16), (48, 32)),
     (inside((100, 50), (60, 60)), (60, 30)),
     (inside((50, 100), (60, 60)), (30, 60)),
-    (best_resolution((100, 50), [(30, 60), (60, 30), (60, 60)]), (60, 30)),
-    (best_resolution((10, 10), [(60, 60), (30, 30), (60, 30)]), (30, 30)),
     (longest_edge((100, 50), 30), (30, 16)),
     (longest_edge((50, 101), 30), (14, 30)),
     (at_most((100, 50), 30), (30, 15)),

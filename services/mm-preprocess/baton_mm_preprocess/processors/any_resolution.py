@@ -3,17 +3,14 @@ resolution that fits it best."""
 
 from __future__ import annotations
 
-import math
-
 import msgspec
 import numpy as np
 from PIL import Image
 
+from baton.anyres import Size, best_resolution, limited, unpadded
 from baton_mm_preprocess.image.processor import Processor
 from baton_mm_preprocess.processors.processed_image import ProcessedImage
 from baton_mm_preprocess.processors.sizes import (
-    Size,
-    best_resolution,
     inside,
     pixels_of,
     resized,
@@ -48,23 +45,5 @@ class AnyResolution(msgspec.Struct, frozen=True, tag=True):
     def num_tokens(self, size: Size, frame: Size) -> int:
         """Embeddings of the whole image, of the tiles without padding, and one per row of these."""
         grid = frame[0] // self.tile * self.patches, frame[1] // self.tile * self.patches
-        rows, columns = shrunk(unpadded(size, grid), self.patches, self.most_tiles)
+        rows, columns = limited(unpadded(size, grid), self.patches, self.most_tiles)
         return self.patches**2 + rows * columns + rows
-
-
-def unpadded(size: Size, grid: Size) -> Size:
-    """Rows and columns of a grid of embeddings that are no padding."""
-    (height, width), (rows, columns) = size, grid
-    if width / height > columns / rows:
-        kept = int(round(height * (columns / width), 7))
-        return rows - (rows - kept) // 2 * 2, columns
-    kept = int(round(width * (rows / height), 7))
-    return rows, columns - (columns - kept) // 2 * 2
-
-
-def shrunk(grid: Size, patches: int, most_tiles: int) -> Size:
-    """The grid, smaller if it is more than so many tiles."""
-    if not most_tiles:
-        return grid
-    ratio = math.sqrt(grid[0] * grid[1] / (most_tiles * patches**2))
-    return grid if ratio <= 1.1 else (int(grid[0] // ratio), int(grid[1] // ratio))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
 from functools import lru_cache
 from typing import TypeAlias
 
@@ -66,18 +65,6 @@ def inside(size: Size, frame: Size) -> Size:
     if wide / width < tall / height:
         return min(math.ceil(height * (wide / width)), tall), wide
     return tall, min(math.ceil(width * (tall / height)), wide)
-
-
-def best_resolution(size: Size, offered: Iterable[Size]) -> Size:
-    """LLaVA-NeXT: the resolution that keeps most of the image, and of these the smallest."""
-
-    def worth(frame: Size) -> tuple[int, int]:
-        scale = min(frame[1] / size[1], frame[0] / size[0])
-        kept = int(size[1] * scale) * int(size[0] * scale)
-        kept = min(kept, size[0] * size[1])
-        return kept, kept - frame[0] * frame[1]
-
-    return max(offered, key=worth)
 
 
 @lru_cache(maxsize=16)
