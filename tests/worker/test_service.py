@@ -336,13 +336,13 @@ def test_pages_that_the_last_worker_left_are_said_in_the_first_hello(
 ) -> None:
     engine.reset()
     config = Config(model="org/stories", run_dir=run_dir, threads=3)
-    assert service.kept_cache(engine, config) is None, "nobody keeps them"
+    assert service.persistent_cache(engine, config) is None, "nobody keeps them"
     with SegmentKeeper(run_dir):
         pages = {3: bytes(range(16)), 5: bytes(range(1, 17))}
-        first = service.kept_cache(engine, config)
+        first = service.persistent_cache(engine, config)
         assert first is not None and service.with_pages_of_others(config) is config
         first.put(pages)
-        again = service.kept_cache(engine, config)
+        again = service.persistent_cache(engine, config)
         life, where = Lifecycle(drain_seconds=1), StaticDirectory(config)
         made = Service(engine, config, where, life, again)
         held = made._greeting.hello.held
@@ -355,7 +355,7 @@ def test_pages_that_the_last_worker_left_are_said_in_the_first_hello(
         standby.call()
         assert same.num_gpu_blocks_override == engine.resolved.num_pages
         off = config.model_copy(update={"keep_kv_cache": False})
-        assert service.kept_cache(engine, off) is None
+        assert service.persistent_cache(engine, off) is None
 
 
 def test_a_standby_takes_the_name_and_role_of_the_worker_that_it_replaces() -> None:

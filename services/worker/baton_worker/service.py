@@ -51,7 +51,7 @@ from baton_worker.engine.memory import has_room
 from baton_worker.engine.plan_queue import PlanQueue
 from baton_worker.engine.sleeping_engine import NoTransfers, SleepingEngine
 from baton_worker.executor.kv_transfer import LeaderKVTransfer
-from baton_worker.kv_cache.kept_cache import KeptCache
+from baton_worker.kv_cache.persistent_cache import PersistentCache
 from baton_worker.kv_transfer.manager import KVTransferManager
 from baton_worker.kv_transfer.vllm_config import resolve
 from baton_worker.lora.loader import AdapterLoader
@@ -220,7 +220,7 @@ class Service:
         self._relay.close()
         self._loader.close()
         self._relay = NoTransfers()
-        if isinstance(self._kept, KeptCache):
+        if isinstance(self._kept, PersistentCache):
             self._kept.give_back(engine.cache)
         self._kept = None
         self._engine = SleepingEngine(engine.sleep(level, self._config), engine.progress)
@@ -234,7 +234,7 @@ class Service:
         begin = time.monotonic()
         with pulse.beating():
             self._engine = engine = self._engine.wake()
-        self._kept = kept_cache(engine, self._config)
+        self._kept = persistent_cache(engine, self._config)
         self._relay = relay = engine.relay(self._config, self._name)
         relay.start()
         self._loader = AdapterLoader(engine.adapters)
@@ -409,7 +409,7 @@ def with_pages_of_others(config: Config) -> Config:
     return config.model_copy(update={"num_gpu_blocks_override": pages}) if pages else config
 
 
-def kept_cache(engine: Engine, config: Config) -> KeptCache | None:
+def persistent_cache(engine: Engine, config: Config) -> PersistentCache | None:
     """The pages of this engine in memory that outlives it, with what the last worker of its name
     left there; None where they go with it: on a GPU, on several ranks, or without a supervisor."""
     segments, resolved = Segments(config.run_dir), engine.resolved
@@ -418,7 +418,7 @@ def kept_cache(engine: Engine, config: Config) -> KeptCache | None:
         return None
     of = (config.model, config.quantization, resolved.dtype_name, resolved.build.codes)
     shape = (resolved.build.layout, resolved.page_size, resolved.num_pages, resolved.groups)
-    return KeptCache.lease(segments, config.name or "worker", f"{of} {shape}", engine.cache)
+    return PersistentCache.lease(segments, config.name or "worker", f"{of} {shape}", engine.cache)
 
 
 def serve(config: Config, life: Lifecycle) -> int:
@@ -432,4 +432,4 @@ def serve(config: Config, life: Lifecycle) -> int:
         log.info("loaded; waiting to take the place of a worker that dies")
     config = in_place_of(standby.wait(), config)
     with contextlib.closing(engine), contextlib.closing(directory(config)) as where:
-        return Service(engine, config, where, life, kept_cache(engine, config)).run()
+        return Service(engine, config, where, life, persistent_cache(engine, config)).run()

@@ -18,8 +18,8 @@ from baton.errors import InvalidRequest
 from baton_gateway.api.collect_answer import opened, whole
 from baton_gateway.api.model_access import permitted
 from baton_gateway.api.options import check_choices
-from baton_gateway.api.recorded.continuation import continuation, head_of, started_of
-from baton_gateway.api.recorded.idempotency import (
+from baton_gateway.api.resumption.continuation import continuation, head_of, started_of
+from baton_gateway.api.resumption.idempotency import (
     check_same,
     idempotency_key,
     keyed_head,

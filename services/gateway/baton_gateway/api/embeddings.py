@@ -18,7 +18,7 @@ from baton_gateway.api.pooling_common import (
     check_dimensions,
     written,
 )
-from baton_gateway.api.recorded.idempotency import (
+from baton_gateway.api.resumption.idempotency import (
     check_same,
     idempotency_key,
     keyed_head,

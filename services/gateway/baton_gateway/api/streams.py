@@ -16,7 +16,7 @@ from starlette.responses import Response
 from baton.errors import InvalidRequest, NotFound
 from baton_gateway.api.answer import event_stream
 from baton_gateway.api.documentation.description import describe
-from baton_gateway.api.recorded.continuation import continuation, started_of, writer_of
+from baton_gateway.api.resumption.continuation import continuation, started_of, writer_of
 from baton_gateway.durable.streams import DurableStreams, ReplayCursor
 from baton_gateway.generation.admission import no_model
 from baton_gateway.http.middleware import quota_of, tenant_of

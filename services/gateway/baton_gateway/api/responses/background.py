@@ -26,7 +26,7 @@ from baton.errors import BatonError, InvalidRequest, NotFound, RateLimited, Serv
 from baton.logs import logger
 from baton_gateway.access.api_keys import ApiKeys
 from baton_gateway.access.rate_limits import RateLimiter
-from baton_gateway.api.recorded.continuation import continuation, started_of, writer_of
+from baton_gateway.api.resumption.continuation import continuation, started_of, writer_of
 from baton_gateway.durable.conversation_store import ConversationStore
 from baton_gateway.durable.job import Job, JobDetails, JobStore
 from baton_gateway.durable.journal import StreamFenced, StreamRecord

@@ -19,12 +19,12 @@ from baton.logs import logger
 from baton_gateway.api.answer import event_stream, is_durable
 from baton_gateway.api.collect_answer import begun, opened, whole
 from baton_gateway.api.model_access import permitted
-from baton_gateway.api.recorded.idempotency import idempotency_key, keyed_head, mark, reused
 from baton_gateway.api.responses.background import BackgroundResponses
 from baton_gateway.api.responses.conversation_state import ConversationState, state_of
-from baton_gateway.api.responses.followed_stream import follow, stream_again
 from baton_gateway.api.responses.route import ROUTE, response_writer
+from baton_gateway.api.responses.stream_follower import follow, stream_again
 from baton_gateway.api.responses.truncation import fitting_chat
+from baton_gateway.api.resumption.idempotency import idempotency_key, keyed_head, mark, reused
 from baton_gateway.durable.job import JobDetails
 from baton_gateway.durable.journal import StreamExists, StreamRecord
 from baton_gateway.durable.response_store import ResponseStore

@@ -13,7 +13,7 @@ from baton.errors import InvalidRequest, NotFound
 from baton_gateway.api.documentation.description import describe
 from baton_gateway.api.responses.background import BackgroundResponses
 from baton_gateway.api.responses.creation import answer_response
-from baton_gateway.api.responses.followed_stream import StreamQuery, stream_again
+from baton_gateway.api.responses.stream_follower import StreamQuery, stream_again
 from baton_gateway.durable.response_store import ResponseStore, StoredResponse
 from baton_gateway.http.body import build
 from baton_gateway.http.body_reader import read

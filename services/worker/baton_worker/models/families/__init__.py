@@ -34,9 +34,9 @@ from baton_worker.models.families import (
     phi,
     pixtral,
     qwen_vision,
-    seeing,
     siglip_towers,
     step,
+    vision_common,
     vision_language,
 )
 from baton_worker.models.families.common import DECLARED
@@ -74,8 +74,8 @@ __all__ = [
     "phi",
     "pixtral",
     "qwen_vision",
-    "seeing",
     "siglip_towers",
     "step",
+    "vision_common",
     "vision_language",
 ]

@@ -9,7 +9,12 @@ from typing import Any
 
 from baton_worker.models.families.clip import part_of
 from baton_worker.models.families.common import QKV, Config, architecture
-from baton_worker.models.families.seeing import image_token, seeing, text_model, two_layers
+from baton_worker.models.families.vision_common import (
+    image_token,
+    text_model,
+    two_layers,
+    with_tower,
+)
 from baton_worker.spec import (
     Attention,
     Decoder,
@@ -91,7 +96,7 @@ _CHAT = (
 def internvl(c: Config) -> Decoder:
     """The form of transformers."""
     decoder = text_model(c, "qwen2", tied=True)
-    return seeing(decoder, _tower(c, decoder.hidden, image_token(c, 151_667)))
+    return with_tower(decoder, _tower(c, decoder.hidden, image_token(c, 151_667)))
 
 
 @architecture("InternVLChatModel", "SkyworkR1VChatModel")
@@ -104,7 +109,7 @@ def internvl_chat(c: Config) -> Decoder:
     if layer != -1 or getattr(c, "ps_version", "v2") != "v2":
         raise AttributeError("select_layer other than -1 and ps_version other than v2")
     tower = _tower(c, decoder.hidden, image_token(c, decoder.vocab - 7))
-    return seeing(decoder, tower, _CHAT)
+    return with_tower(decoder, tower, _CHAT)
 
 
 def _tower(c: Config, hidden: int, token: int) -> VisionTower:

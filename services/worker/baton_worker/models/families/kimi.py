@@ -8,7 +8,7 @@ from typing import Any
 
 from baton_worker.models.families.clip import part_of
 from baton_worker.models.families.common import QKV, Config, architecture
-from baton_worker.models.families.seeing import RENAMES, image_token, seeing, text_model
+from baton_worker.models.families.vision_common import RENAMES, image_token, text_model, with_tower
 from baton_worker.spec import (
     Attention,
     Decoder,
@@ -79,7 +79,7 @@ def _kimi(c: Config, prefix: str, names: tuple[str, str]) -> Decoder:
         Dense(names[1], inner, decoder.hidden),
     )
     tower = VisionTower(stack=_stack(v), projector=steps, image_token=token, hidden=decoder.hidden)
-    return seeing(decoder, tower, RENAMES)
+    return with_tower(decoder, tower, RENAMES)
 
 
 def _vision(c: Config) -> SimpleNamespace:

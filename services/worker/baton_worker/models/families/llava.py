@@ -7,11 +7,11 @@ from dataclasses import replace
 from baton_worker.models.families.clip import clip_vision, siglip_vision
 from baton_worker.models.families.common import Config, architecture
 from baton_worker.models.families.pixtral import pixtral_vision
-from baton_worker.models.families.seeing import (
+from baton_worker.models.families.vision_common import (
     image_token,
-    seeing,
     text_model,
     two_layers,
+    with_tower,
 )
 from baton_worker.spec import Decoder, Dense, Merge, Newlines, Norm, Normed, Vision, VisionTower
 
@@ -33,7 +33,7 @@ _PINPOINTS = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]
 def llava(c: Config) -> Decoder:
     """The states of some layers through two projections."""
     decoder = text_model(c)
-    return seeing(decoder, tower(c, decoder.hidden), unused=unread(c))
+    return with_tower(decoder, tower(c, decoder.hidden), unused=unread(c))
 
 
 @architecture("LlavaNextForConditionalGeneration")
@@ -41,7 +41,7 @@ def llava_next(c: Config) -> Decoder:
     """Tiles of the offered resolution that fits best, as rows with a vector after each."""
     decoder = text_model(c)
     seen = tower(c, decoder.hidden)
-    return seeing(decoder, replace(seen, arrangement=newlines(c, seen.stack)), unused=unread(c))
+    return with_tower(decoder, replace(seen, arrangement=newlines(c, seen.stack)), unused=unread(c))
 
 
 @architecture("LlavaOnevisionForConditionalGeneration")
@@ -53,7 +53,7 @@ def llava_onevision(c: Config) -> Decoder:
     )
     most = int(getattr(c, "vision_aspect_ratio", "anyres_max_9").removeprefix("anyres_max_"))
     rows = replace(newlines(c, seen.stack), most_tiles=most)
-    return seeing(decoder, replace(seen, arrangement=rows), unused=unread(c))
+    return with_tower(decoder, replace(seen, arrangement=rows), unused=unread(c))
 
 
 @architecture("Mistral3ForConditionalGeneration")
@@ -83,7 +83,7 @@ def _merged(c: Config, decoder: Decoder, token: int) -> Decoder:
         Dense(f"{_PROJECTOR}.patch_merger.merging_layer", width * size**2, width, bias=False),
     )
     seen = replace(seen, projector=(*merger, *seen.projector))
-    return seeing(decoder, seen, unused=unread(c))
+    return with_tower(decoder, seen, unused=unread(c))
 
 
 def tower(

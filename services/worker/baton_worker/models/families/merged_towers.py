@@ -9,7 +9,7 @@ from typing import Any
 from baton_worker.models.families.clip import part_of, siglip_vision
 from baton_worker.models.families.common import Config, architecture
 from baton_worker.models.families.llava import taken, unread
-from baton_worker.models.families.seeing import RENAMES, image_token, seeing, text_model
+from baton_worker.models.families.vision_common import RENAMES, image_token, text_model, with_tower
 from baton_worker.spec import (
     Activated,
     Attention,
@@ -39,7 +39,7 @@ def cohere2_vision(c: Config) -> Decoder:
     """Command A Vision: the final states of SigLIP 2."""
     decoder, stack = _unscaled(c), siglip_vision(c, _TOWER)
     inner = getattr(c, "alignment_intermediate_size", 36_864)
-    return seeing(decoder, _gated(c, stack, decoder.hidden, inner), unused=_HEAD)
+    return with_tower(decoder, _gated(c, stack, decoder.hidden, inner), unused=_HEAD)
 
 
 @architecture("AyaVisionForConditionalGeneration")
@@ -54,7 +54,7 @@ def aya_vision(c: Config) -> Decoder:
     norm = Norm(getattr(c, "adapter_layer_norm_eps", 1e-6), "layer", bias=True)
     normed = Normed(norm, stack.hidden * tower.merge**2, f"{_PROJECTOR}.layernorm")
     tower = replace(tower, projector=(merge, normed, *rest))
-    return seeing(decoder, tower, unused=unread(c, -1))
+    return with_tower(decoder, tower, unused=unread(c, -1))
 
 
 def _unscaled(c: Config) -> Decoder:
@@ -128,7 +128,7 @@ def llama4_vision(c: Config) -> Decoder:
         hidden=decoder.hidden,
         drops_class_token=True,
     )
-    return seeing(decoder, tower, (*RENAMES, _POSITIONS))
+    return with_tower(decoder, tower, (*RENAMES, _POSITIONS))
 
 
 def _llama4_stack(v: Any) -> Vision:

@@ -7,7 +7,7 @@ from typing import Any
 
 from baton_worker.models.families.clip import part_of
 from baton_worker.models.families.common import Config, architecture
-from baton_worker.models.families.seeing import RENAMES, image_token, seeing, text_model
+from baton_worker.models.families.vision_common import RENAMES, image_token, text_model, with_tower
 from baton_worker.spec import (
     Attention,
     Codebook,
@@ -84,7 +84,7 @@ def ovis2(c: Config) -> Decoder:
         hidden=decoder.hidden,
         arrangement=Marks(),
     )
-    return seeing(decoder, tower, (*RENAMES, (rf"^model\.{_TABLE}", _TABLE)))
+    return with_tower(decoder, tower, (*RENAMES, (rf"^model\.{_TABLE}", _TABLE)))
 
 
 def _stack(v: Any) -> Vision:

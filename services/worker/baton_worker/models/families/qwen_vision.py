@@ -8,7 +8,7 @@ from typing import Any
 
 from baton_worker.models.families.clip import part_of
 from baton_worker.models.families.common import QKV, Config
-from baton_worker.models.families.seeing import image_token
+from baton_worker.models.families.vision_common import image_token
 from baton_worker.spec import (
     Attention,
     Dense,

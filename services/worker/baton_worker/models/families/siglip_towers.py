@@ -8,7 +8,7 @@ from typing import Any
 
 from baton_worker.models.families.clip import siglip_vision
 from baton_worker.models.families.common import Config, architecture
-from baton_worker.models.families.seeing import image_token, seeing, text_model
+from baton_worker.models.families.vision_common import image_token, text_model, with_tower
 from baton_worker.spec import (
     Decoder,
     Dense,
@@ -47,7 +47,7 @@ def gemma3(c: Config) -> Decoder:
     matrix = Fused(f"{_PROJECTOR}.mm_input_projection", ("projection",), transposed=True)
     stack = _stored(stack, (matrix,), projection=f"{_PROJECTOR}.projection")
     tower = replace(_tower(c, stack, steps, decoder.hidden, 262_144), bidirectional=True)
-    seen = seeing(decoder, tower, unused=_HEAD)
+    seen = with_tower(decoder, tower, unused=_HEAD)
     return replace(seen, tensors=replace(seen.tensors, renames=(*seen.tensors.renames, _MATRIX)))
 
 
@@ -60,7 +60,7 @@ def idefics3(c: Config) -> Decoder:
     size = getattr(c, "scale_factor", 2)
     name = "connector.modality_projection.proj"
     steps = (Merge(size), Dense(name, stack.hidden * size**2, decoder.hidden, bias=False))
-    return seeing(decoder, _tower(c, stack, steps, decoder.hidden, 128_257))
+    return with_tower(decoder, _tower(c, stack, steps, decoder.hidden, 128_257))
 
 
 _IDEFICS3: dict[str, Any] = {

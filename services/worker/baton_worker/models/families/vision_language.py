@@ -23,7 +23,7 @@ from baton_worker.models.families.qwen_vision import (
     qwen2_vl_vision,
     qwen3_vl_vision,
 )
-from baton_worker.models.families.seeing import seeing, text_model
+from baton_worker.models.families.vision_common import text_model, with_tower
 from baton_worker.spec import (
     Attention,
     Decoder,
@@ -84,11 +84,11 @@ def opencua(c: Config) -> Decoder:
     token = getattr(c, "media_placeholder_token_id", 151_664)
     seen = SimpleNamespace(**vars(c) | {"image_token_id": token})
     decoder = text_model(c, "qwen2")
-    return seeing(decoder, qwen2_5_vl_vision(seen, decoder.hidden), (_OPENCUA, *RENAMES))
+    return with_tower(decoder, qwen2_5_vl_vision(seen, decoder.hidden), (_OPENCUA, *RENAMES))
 
 
 def _seeing(decoder: Decoder, tower: VisionTower) -> Decoder:
-    return seeing(decoder, tower, RENAMES_OF_VISUAL)
+    return with_tower(decoder, tower, RENAMES_OF_VISUAL)
 
 
 @architecture("HunYuanVLForConditionalGeneration")

@@ -33,7 +33,7 @@ _WRITABLE = mmap.PROT_READ | mmap.PROT_WRITE
 log = logger(__name__)
 
 
-class KeptCache:
+class PersistentCache:
     """Life cycle: `lease` once, before anybody else has the address of a page."""
 
     def __init__(self, rows: NDArray[np.uint8]) -> None:
@@ -43,7 +43,7 @@ class KeptCache:
     @classmethod
     def lease(
         cls, segments: Segments, name: str, settings: str, cache: KVCache
-    ) -> KeptCache | None:
+    ) -> PersistentCache | None:
         """Put the pages of a cache into leased memory, at the addresses that they have; their
         contents become those that the last worker of this name left, or zeros. None where there is
         no such memory: the cache stays private.

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from baton_worker.models.families.seeing import image_token, text_config, text_model
+from baton_worker.models.families.vision_common import image_token, text_config, text_model
 
 
 def test_either_part_says_that_embeddings_are_tied() -> None:

@@ -96,7 +96,7 @@ def text_model(c: Config, kind: str = "llama", *, tied: bool = False) -> Decoder
     return found
 
 
-def seeing(
+def with_tower(
     decoder: Decoder,
     tower: VisionTower,
     renames: Sequence[tuple[str, str]] = RENAMES,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from baton.errors import InvalidRequest
-from baton_gateway.api.responses.followed_stream import StreamQuery
+from baton_gateway.api.responses.stream_follower import StreamQuery
 from baton_gateway.http.body import build
 
 

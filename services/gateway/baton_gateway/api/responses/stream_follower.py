@@ -10,8 +10,8 @@ from starlette.responses import Response
 
 from baton.errors import BatonError
 from baton_gateway.api.answer import event_stream
-from baton_gateway.api.recorded.continuation import started_of, writer_of
 from baton_gateway.api.responses.background import BackgroundResponses
+from baton_gateway.api.resumption.continuation import started_of, writer_of
 from baton_gateway.durable.response_store import ResponseStore
 from baton_gateway.durable.streams import DurableStream, ReplayCursor
 from baton_gateway.generation.output import Started

@@ -13,7 +13,7 @@ import torch
 
 from baton.process.segments import SegmentKeeper, Segments
 from baton_worker.kv_cache import KVCache
-from baton_worker.kv_cache.kept_cache import KeptCache
+from baton_worker.kv_cache.persistent_cache import PersistentCache
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="memfd")
 A, B, C = bytes(range(16)), bytes(range(16, 32)), bytes(range(32, 48)) + b"\x02"
@@ -36,8 +36,8 @@ def cache(kv_spec: Any) -> Callable[..., KVCache]:
     return made
 
 
-def lease(kept: Segments, some: KVCache, name: str = "w", settings: str = "s") -> KeptCache:
-    leased = KeptCache.lease(kept, name, settings, some)
+def lease(kept: Segments, some: KVCache, name: str = "w", settings: str = "s") -> PersistentCache:
+    leased = PersistentCache.lease(kept, name, settings, some)
     assert leased is not None
     return leased
 
@@ -92,11 +92,11 @@ def test_a_cache_that_cannot_be_kept_stays_private(
     kept: Segments, cache: Callable[..., KVCache], caplog: pytest.LogCaptureFixture
 ) -> None:
     small = cache(num_pages=2)
-    assert KeptCache.lease(kept, "w", "s", small) is None and kept.leased_pages() == 0
+    assert PersistentCache.lease(kept, "w", "s", small) is None and kept.leased_pages() == 0
     some = cache()
     some.planes[0].fill_(7)
     with caplog.at_level(logging.INFO):
-        assert KeptCache.lease(Segments(Path("/nowhere")), "w", "s", some) is None
+        assert PersistentCache.lease(Segments(Path("/nowhere")), "w", "s", some) is None
     assert bool((some.planes[0] == 7).all())
     assert caplog.messages[0].startswith("KV pages do not outlive this worker: [Errno 2]")
 
