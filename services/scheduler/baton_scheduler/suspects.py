@@ -20,55 +20,56 @@ from dataclasses import dataclass, field
 from baton_scheduler.sequence import Cell, Sequence
 
 _MANY_DEATHS = 8
-"""Deaths after which a suspect stays apart until it ends: what kills is not where it was seen."""
+"""Deaths after which a suspect stays apart until it ends, since the cause is not at its mark."""
 
 
 @dataclass(slots=True, eq=False)
-class Inquiry:
-    """One search: about the deaths of workers of one model and role."""
+class SuspectSearch:
+    """The search after deaths of workers of one model and role."""
 
     model: str
     role: str
     cells: list[Cell]
     """Groups of suspects that run apart. Only the first can be on trial."""
     epoch: int = 0
-    """The worker whose death is not explained yet; 0 if there is none."""
-    accused: list[Sequence] = field(default_factory=list)
-    """Who was in its steps."""
+    """Epoch of the worker whose cause of death is not known yet; 0 if there is none."""
+    in_flight: list[Sequence] = field(default_factory=list)
+    """The sequences in its steps in flight."""
     until: float = 0.0
-    """How long to wait for the explanation."""
+    """Time until which the cause is awaited."""
     patient_until: float = 0.0
-    """How long to wait for a worker with nothing to do."""
-    bench: str = ""
+    """Time until which an idle worker is awaited."""
+    last_worker: str = ""
     """The worker of the last trial."""
 
-    def acquit(self) -> None:
-        """The last death was nobody's doing. What was known before it still holds."""
+    def clear(self) -> None:
+        """The last death came from outside. What was known before it still holds."""
         if self.cells and self.cells[0].fresh:
-            self.dissolve()
-        self.epoch, self.accused = 0, []
+            self.free_all()
+        self.epoch, self.in_flight = 0, []
 
-    def convict(self) -> Sequence | None:
-        """One of the accused did it: halve them and free all others. Returns the one that was
-        alone."""
-        accused = [s for s in self.accused if not s.ended]
-        self.dissolve()
-        self.epoch, self.accused = 0, []
-        for sequence in accused:
+    def bisect(self) -> Sequence | None:
+        """One of the sequences in flight caused the death: split them into halves and free all
+        others. Returns the sequence if it ran alone."""
+        in_flight = [s for s in self.in_flight if not s.ended]
+        self.free_all()
+        self.epoch, self.in_flight = 0, []
+        for sequence in in_flight:
             sequence.deaths += 1
             if sequence.deaths > _MANY_DEATHS:
                 sequence.mark = sequence.num_prompt + sequence.sampling.max_tokens + 1
-        self.cells = split(accused)
-        return accused[0] if len(accused) == 1 else None
+        self.cells = split(in_flight)
+        return in_flight[0] if len(in_flight) == 1 else None
 
-    def dissolve(self) -> None:
+    def free_all(self) -> None:
         """Free all suspects."""
         for cell in self.cells:
             cell.free(cell.members)
         self.cells = []
 
     def narrow(self) -> None:
-        """Drop what is proven; halve the last cell that is not, since it must be there."""
+        """Free sequences that passed their mark; split the last cell that has not run, since it has
+        the cause."""
         for cell in self.cells:
             cell.free([s for s in cell.members if s.ended or (cell.worker and s.past_mark)])
         tried = len(self.cells)
@@ -79,9 +80,11 @@ class Inquiry:
     def layout(self) -> bytes:
         """Everything as bytes, for the state's digest."""
         cells = [(c.worker, c.fresh, [s.arrival for s in c.members]) for c in self.cells]
-        accused = [s.arrival for s in self.accused]
+        in_flight = [s.arrival for s in self.in_flight]
         times = (self.until, self.patient_until)
-        return repr((self.model, self.role, cells, self.epoch, accused, times, self.bench)).encode()
+        return repr(
+            (self.model, self.role, cells, self.epoch, in_flight, times, self.last_worker)
+        ).encode()
 
 
 def split(suspects: list[Sequence]) -> list[Cell]:

@@ -1,4 +1,5 @@
-"""Why a process has died, from its exit status: of what it did, or by somebody else's hand.
+"""Cause of a process's death from its exit status: inside (its own fault) or outside (a signal sent
+to it).
 
 A request is suspected only of a death from inside. Signals that a process brings on itself (a bad
 address, an abort) and exits with an error are from inside; other signals are sent by someone: an
@@ -29,7 +30,7 @@ _SHELL_BASE = 128
 
 
 def died_inside(code: int, *, short_of_memory: bool = False) -> bool:
-    """True if a process died of what it did.
+    """True if a process died by its own fault.
 
     `code`: as `subprocess` reports it. `short_of_memory`: the kernel has killed a process.
     """

@@ -11,7 +11,7 @@ from baton.protocol import Sampling
 from baton.protocol.token_columns import pack
 from baton_scheduler.events import Cause, DeathExplained, WorkerDraining
 from baton_scheduler.options import SchedulerOptions
-from baton_scheduler.state.quarantine import VERDICT_SECONDS
+from baton_scheduler.state.quarantine import EXIT_STATUS_SECONDS
 from tests.fakes.hash_worker import expected_tokens, worker_info
 from tests.support.scheduler_world import Request, World, failure
 
@@ -73,7 +73,7 @@ def test_a_planted_poison_is_found_within_a_logarithm_of_deaths(
         # All rows of these few were together at the first death; alone twice is once more.
         assert world.deaths <= log2(16) + 1 + 1, (rows, culprit, world.deaths)
         world.tick()
-        assert not world.state.inquiries
+        assert not world.state.searches
 
 
 def test_deaths_from_outside_never_count() -> None:
@@ -84,7 +84,7 @@ def test_deaths_from_outside_never_count() -> None:
         world.round()
         world.lose_worker("both0")
         world.join("both0")
-        assert not world.state.inquiries
+        assert not world.state.searches
     world.finish()
     assert all(innocent(r) for r in requests)
 
@@ -103,10 +103,10 @@ def test_suspects_wait_for_the_word_of_a_supervisor(verdict: Cause | None) -> No
     assert request.end is None and world.state.num_running == 0
     if verdict is not None:
         world.apply(DeathExplained(peer.epoch + 77, "outside"))
-        assert world.state.inquiries
+        assert world.state.searches
         world.apply(DeathExplained(peer.epoch, verdict))
     else:
-        world.tick(VERDICT_SECONDS)
+        world.tick(EXIT_STATUS_SECONDS)
     world.finish()
     assert (request.end == "failed") == (verdict != "outside")
 
@@ -133,7 +133,7 @@ def test_others_run_meanwhile_elsewhere_and_wait_for_no_longer_than_a_trial() ->
     late = world.submit([99], Sampling(5))
     for _ in range(12):
         world.round()
-    assert late.end == "length" and not world.state.inquiries
+    assert late.end == "length" and not world.state.searches
     world.finish()
     assert all(innocent(r) for r in old)
 

@@ -121,7 +121,7 @@ class WorkerPeers:
         elif isinstance(message, SetRole):
             self._assign(message)
         elif isinstance(message, ProcessDied):
-            self._bury(message)
+            self._process_died(message)
         elif isinstance(message, Hello):
             self._greet(peer, message)
         elif isinstance(message, Beat):
@@ -185,8 +185,8 @@ class WorkerPeers:
         same = old.hello.worker is not None and old.hello.worker.process == info.process != ""
         self._lose(old, "outside" if same else "unknown")
 
-    def _bury(self, death: ProcessDied) -> None:
-        """A supervisor tells how a process has ended; its worker may be lost already."""
+    def _process_died(self, death: ProcessDied) -> None:
+        """The supervisor reports how a process ended; its worker may be lost already."""
         if not death.process:  # What workers have that do not say which process they are.
             return
         cause: Cause = "inside" if death.inside else "outside"
@@ -196,7 +196,7 @@ class WorkerPeers:
         self._explain(death.process, cause)
 
     def _explain(self, process: str, cause: Cause) -> None:
-        """Say what has become of a worker that was lost for an unknown reason, if this is it."""
+        """Report the cause of death of a worker that was lost for an unknown reason."""
         epoch = self._unexplained.pop(process, None)
         if epoch is not None:
             self._hooks.apply(DeathExplained(epoch, cause))

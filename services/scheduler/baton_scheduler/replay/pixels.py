@@ -1,5 +1,5 @@
-"""Events and decisions without the pixels of media: nothing is decided by them, and a recording
-that held them would be a thousand times as large."""
+"""Removes the pixels of media from recorded events and decisions: no decision depends on them, and
+a recording would be a thousand times as large."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What an operator changes on all workers of a model: adapters come and go, it pauses, sleeps.
+"""Commands of operators that change all workers of a model: load and unload adapters, pause, sleep.
 
 command --> told to every worker --> each has answered, or is lost --> reply
 """
@@ -30,7 +30,7 @@ _NOBODY = "No worker of the model is here. Try again later."
 
 
 def requested(state: StateBase, event: AdminRequested) -> list[Decision]:
-    """Begin what an operator asks for, or refuse it."""
+    """Start an operator's command, or refuse it."""
     gateway, command = event.gateway, event.command
     match command.action:
         case LoadAdapter():
@@ -64,7 +64,7 @@ def _load(
 
 
 def _rest(state: StateBase, gateway: str, command: AdminCommand) -> list[Decision]:
-    """Let the workers of a model sleep, or wake them up."""
+    """Put the workers of a model to sleep, or wake them up."""
     workers, sleeps = list(state.fleet.serving(command.model)), isinstance(command.action, Sleep)
     if not workers:
         return _answer(gateway, command, 503, _NOBODY)
@@ -101,7 +101,7 @@ def _begin(
 
 
 def replied(state: StateBase, event: WorkerReplied) -> list[Decision]:
-    """A worker has done its part, or could not."""
+    """Record a worker's answer to a command."""
     reply, worker = event.reply, state.fleet.get(event.worker)
     if worker is None or worker.epoch != reply.epoch:
         return []
@@ -118,7 +118,7 @@ def replied(state: StateBase, event: WorkerReplied) -> list[Decision]:
 
 
 def left(state: StateBase, name: str) -> list[Decision]:
-    """A worker is gone: nobody waits for it."""
+    """A worker is lost: its answer is no longer awaited."""
     decisions: list[Decision] = []
     for number, pending in list(state.commands.items()):
         if name in pending.waiting:
@@ -128,7 +128,7 @@ def left(state: StateBase, name: str) -> list[Decision]:
 
 
 def joined(state: StateBase, worker: Worker) -> list[Decision]:
-    """A worker has joined: it loads the adapters that it lacks."""
+    """A worker has joined: tell it to load the adapters that it lacks."""
     model = worker.info.model
     decisions: list[Decision] = []
     for info in state.adapters.joined(model, worker.info.adapters):
@@ -138,7 +138,7 @@ def joined(state: StateBase, worker: Worker) -> list[Decision]:
 
 
 def coming(state: StateBase, model: str) -> bool:
-    """Whether some worker of a model that has joined is still loading adapters."""
+    """True if a worker of the model is still loading adapters."""
     own = (
         pending.command.model
         for pending in state.commands.values()
@@ -148,7 +148,7 @@ def coming(state: StateBase, model: str) -> bool:
 
 
 def drop_unused(state: StateBase) -> list[Decision]:
-    """Free the adapters that are retired and that no sequence has."""
+    """Free retired adapters that no sequence uses."""
     decisions: list[Decision] = []
     for model in state.adapters.waiting:
         used = {live.adapter for live in state.live.values()}
@@ -191,7 +191,7 @@ def _settle(state: StateBase, number: int, pending: PendingCommand) -> list[Deci
 
 
 def _undo(state: StateBase, model: str, name: str, digest: bytes) -> Decision | None:
-    """Drop what one worker has loaded and others could not."""
+    """Unload an adapter that some workers could not load from the others."""
     worker = state.fleet.get(name)
     kept = any(info.digest == digest for info in state.adapters.listed(model))
     return None if worker is None or kept else _drop(worker, digest)

@@ -18,7 +18,7 @@ from baton_scheduler.queueing.policies import parse_weights
 from baton_scheduler.sequence import Sequence
 from baton_scheduler.state.counters import Counters
 from baton_scheduler.state.pending_command import PendingCommand
-from baton_scheduler.suspects import Inquiry
+from baton_scheduler.suspects import SuspectSearch
 from baton_scheduler.workers.adapter_registry import AdapterRegistry
 from baton_scheduler.workers.fleet import Fleet
 from baton_scheduler.workers.meters import ModelRates, RateMeter
@@ -36,7 +36,7 @@ class StateBase:
         weights = parse_scores(limits.placement_weights)
         self.placement: Placement = PLACEMENTS.load(limits.placement_policy)(weights)
         self.handoffs = Handoffs(self.placement)
-        self.inquiries: list[Inquiry] = []
+        self.searches: list[SuspectSearch] = []
         """Searches for the sequence that brings workers down."""
         self.counters = Counters()
         self.sampled = RateMeter()

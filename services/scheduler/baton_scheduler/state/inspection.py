@@ -26,7 +26,7 @@ def _parts(state: StateBase) -> Iterator[bytes]:
     yield state.queue.layout()
     yield state.handoffs.layout()
     yield state.placement.layout()
-    yield from (inquiry.layout() for inquiry in state.inquiries)
+    yield from (search.layout() for search in state.searches)
     for s in state.live.values():
         place = (s.gateway, s.handle, s.key, len(s.log), s.losses, s.worker, s.slot)
         towards = (s.bound, s.ahead, s.mark, s.deaths, s.lone_deaths)
@@ -57,7 +57,7 @@ def check(state: StateBase) -> None:
     assert together == sorted(s.arrival for s in state.live.values())
     assert state.queue.num_tokens == sum(s.num_tokens for s in state.queue)
     assert not any(s.ended for s in state.live.values())
-    cells = [cell for inquiry in state.inquiries for cell in inquiry.cells]
+    cells = [cell for search in state.searches for cell in search.cells]
     assert all(s.cell is None or s.cell in cells for s in state.live.values())
     assert all(s.cell is cell for cell in cells for s in cell.members)
     assert all(w.trial is None or w.trial in cells for w in state.fleet)

@@ -1,4 +1,4 @@
-"""An operator pauses a model: its sequences wait, and go on where they were.
+"""Pause of a model by an operator: its sequences wait and continue from their logs.
 
 pause --keep--> running sequences go back to the queue, and on from their logs after `resume`
       --wait--> they finish first, then the operator is told
@@ -34,7 +34,7 @@ def resume(state: StateBase, gateway: str, command: AdminCommand) -> list[Decisi
 
 
 def settle(state: StateBase) -> list[Decision]:
-    """Tell operators of the models that nothing runs of any more."""
+    """Answer pause commands of models without running sequences."""
     decisions: list[Decision] = []
     for gateway, command in list(state.pausing):
         workers = list(state.fleet.serving(command.model))

@@ -1,4 +1,4 @@
-"""A command of an operator that is under way."""
+"""An operator's command in progress."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from baton.protocol import AdminCommand
 
 @dataclass(slots=True)
 class PendingCommand:
-    """A command that workers have not all answered."""
+    """A command that some workers have not answered yet."""
 
     gateway: str
     """Who gets the reply; empty for the scheduler's own commands."""

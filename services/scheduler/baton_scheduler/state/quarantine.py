@@ -1,8 +1,9 @@
-"""A worker has died: who was there is suspected, tried apart from others, and freed or refused.
+"""Quarantine of sequences that may have brought a worker down: they run apart, and are freed or
+refused.
 
-outside: nobody is suspected
-unknown: the suspects wait until a supervisor tells, or does not
-inside:  `Inquiry.convict`, then trials; see `baton_scheduler.suspects`
+outside: no sequence is suspected
+unknown: the suspects wait for the exit status, for a bounded time
+inside:  `SuspectSearch.bisect`, then trials; see `baton_scheduler.suspects`
 """
 
 from __future__ import annotations
@@ -11,11 +12,11 @@ from baton_scheduler import errors
 from baton_scheduler.events import Cause, DeathExplained, Decision
 from baton_scheduler.sequence import Cell, Sequence
 from baton_scheduler.state.base import StateBase
-from baton_scheduler.suspects import Inquiry
+from baton_scheduler.suspects import SuspectSearch
 from baton_scheduler.workers.worker import Worker
 
-VERDICT_SECONDS = 1.0
-"""How long to wait for a supervisor that sees the exit status."""
+EXIT_STATUS_SECONDS = 1.0
+"""How long to wait for the supervisor's report of the exit status."""
 _IDLE_SECONDS = 5.0
 """How long to wait for a worker without work before the work of one is set aside for a trial."""
 
@@ -37,71 +38,71 @@ def suspects(worker: Worker) -> list[Sequence]:
 def worker_died(
     state: StateBase, worker: Worker, there: list[Sequence], cause: Cause
 ) -> list[Decision]:
-    """Suspect those who were there, unless the death came from outside. All are queued again."""
+    """Suspect the sequences in flight, unless the death came from outside. All are queued again."""
     trial, worker.trial = worker.trial, None
     if trial is not None:
         trial.worker = ""
         there = [sequence for sequence in there if sequence.cell is trial]
     if cause == "outside" or not there:
         return []
-    inquiry = _inquiry(state, worker, trial, there)
-    inquiry.epoch, inquiry.accused = worker.epoch, there
-    inquiry.patient_until = state.now + _IDLE_SECONDS
+    search = _search_of(state, worker, trial, there)
+    search.epoch, search.in_flight = worker.epoch, there
+    search.patient_until = state.now + _IDLE_SECONDS
     told = cause == "inside" or not worker.info.supervised
-    inquiry.until = state.now if told else state.now + VERDICT_SECONDS
-    return _convict(state, inquiry) if told else []
+    search.until = state.now if told else state.now + EXIT_STATUS_SECONDS
+    return _bisect(state, search) if told else []
 
 
-def _inquiry(
+def _search_of(
     state: StateBase, worker: Worker, trial: Cell | None, there: list[Sequence]
-) -> Inquiry:
-    """The search that the trial belongs to, or a new one."""
-    for inquiry in state.inquiries:
-        if trial in inquiry.cells:
-            return inquiry
-    inquiry = Inquiry(worker.info.model, worker.info.role, [Cell.of(there, fresh=True)])
-    state.inquiries.append(inquiry)
-    return inquiry
+) -> SuspectSearch:
+    """The search of the trial, or a new one."""
+    for search in state.searches:
+        if trial in search.cells:
+            return search
+    search = SuspectSearch(worker.info.model, worker.info.role, [Cell.of(there, fresh=True)])
+    state.searches.append(search)
+    return search
 
 
 def explained(state: StateBase, event: DeathExplained) -> list[Decision]:
-    """A supervisor tells why a worker has died."""
-    for inquiry in [i for i in state.inquiries if i.epoch == event.epoch]:
+    """The supervisor has reported why a worker died."""
+    for search in [i for i in state.searches if i.epoch == event.epoch]:
         if event.cause == "outside":
-            inquiry.acquit()
+            search.clear()
         else:
-            return _convict(state, inquiry)
+            return _bisect(state, search)
     return []
 
 
-def _convict(state: StateBase, inquiry: Inquiry) -> list[Decision]:
-    alone = inquiry.convict()
+def _bisect(state: StateBase, search: SuspectSearch) -> list[Decision]:
+    alone = search.bisect()
     if alone is None:
         return []
     alone.lone_deaths += 1
     if alone.lone_deaths < state.options.max_worker_losses:
         return []
-    inquiry.dissolve()
+    search.free_all()
     return [state.fail(alone, errors.quarantined(alone.handle, alone.lone_deaths))]
 
 
 def proceed(state: StateBase) -> list[Decision]:
-    """Time passes: trials end, and the next ones begin."""
+    """End and start trials, as of the current time."""
     decisions: list[Decision] = []
-    for inquiry in list(state.inquiries):
-        if inquiry.epoch and state.now >= inquiry.until:
-            decisions += _convict(state, inquiry)
-        inquiry.narrow()
+    for search in list(state.searches):
+        if search.epoch and state.now >= search.until:
+            decisions += _bisect(state, search)
+        search.narrow()
         _close_trials(state)
-        if not inquiry.cells:
-            state.inquiries.remove(inquiry)
-        elif not inquiry.epoch and not inquiry.cells[0].worker:
-            _begin_trial(state, inquiry, inquiry.cells[0])
+        if not search.cells:
+            state.searches.remove(search)
+        elif not search.epoch and not search.cells[0].worker:
+            _begin_trial(state, search, search.cells[0])
     return decisions
 
 
 def _close_trials(state: StateBase) -> None:
-    """Open the workers whose suspects are all free."""
+    """Return workers whose suspects are all freed to normal use."""
     for worker in state.fleet:
         if worker.trial is not None and (not worker.trial.members or worker.draining):
             mine = [s for s in worker.trial.members if s.worker == worker.name]
@@ -110,21 +111,21 @@ def _close_trials(state: StateBase) -> None:
             worker.trial = None
 
 
-def _begin_trial(state: StateBase, inquiry: Inquiry, cell: Cell) -> None:
-    worker = _bench(state, inquiry)
+def _begin_trial(state: StateBase, search: SuspectSearch, cell: Cell) -> None:
+    worker = _trial_worker(state, search)
     if worker is None:
         return
     cell.free([sequence for sequence in cell.members if not worker.fits(sequence)])
     state.requeue([worker.withdraw(slot) for slot in worker.batch.occupied()])
-    worker.trial, cell.worker, inquiry.bench = cell, worker.name, worker.name
+    worker.trial, cell.worker, search.last_worker = cell, worker.name, worker.name
 
 
-def _bench(state: StateBase, inquiry: Inquiry) -> Worker | None:
-    """A worker for a trial: one that is idle; where the last trial was; at last, any."""
-    able = [w for w in state.fleet.serving(inquiry.model) if not w.draining and w.trial is None]
-    able = [w for w in able if w.info.role == inquiry.role] or able
+def _trial_worker(state: StateBase, search: SuspectSearch) -> Worker | None:
+    """A worker for a trial: an idle one, else that of the last trial, else any after some time."""
+    able = [w for w in state.fleet.serving(search.model) if not w.draining and w.trial is None]
+    able = [w for w in able if w.info.role == search.role] or able
     if not able:
         return None
-    best = min(able, key=lambda w: (bool(len(w.batch)), w.name != inquiry.bench, w.load))
-    waits = len(best.batch) and best.name != inquiry.bench and len(able) > 1
-    return None if waits and state.now < inquiry.patient_until else best
+    best = min(able, key=lambda w: (bool(len(w.batch)), w.name != search.last_worker, w.load))
+    waits = len(best.batch) and best.name != search.last_worker and len(able) > 1
+    return None if waits and state.now < search.patient_until else best

@@ -1,4 +1,4 @@
-"""Which adapter each name means, for every model.
+"""LoRA adapters by model and name.
 
 loaded --> named <--replace--> named: new sequences get this one
              |                   |
@@ -15,15 +15,15 @@ from baton.protocol import AdapterInfo
 
 
 class AdapterRegistry:
-    """Adapters by model and name. What workers say when they join is taken over where nothing is
-    known, so a restarted scheduler knows what the last one knew."""
+    """Adapters by model and name. Adapters that joining workers report are adopted if unknown, so a
+    restarted scheduler recovers them."""
 
     def __init__(self) -> None:
         self._named: dict[str, dict[str, AdapterInfo]] = {}
         self._retired: dict[str, set[bytes]] = {}
 
     def get(self, model: str, name: str) -> AdapterInfo | None:
-        """What a name means; None if it means nothing."""
+        """The adapter of a name; None if there is none."""
         return self._named.get(model, {}).get(name)
 
     def listed(self, model: str) -> tuple[AdapterInfo, ...]:
@@ -32,13 +32,13 @@ class AdapterRegistry:
         return tuple(named[name] for name in sorted(named))
 
     def add(self, model: str, info: AdapterInfo) -> None:
-        """Give a name its adapter; the one before is retired."""
+        """Assign an adapter to a name; the previous one is retired."""
         self.remove(model, info.name)
         self._named.setdefault(model, {})[info.name] = info
         self._retired.get(model, set()).discard(info.digest)
 
     def remove(self, model: str, name: str) -> AdapterInfo | None:
-        """Retire an adapter, unless another name means it too. Returns it."""
+        """Retire an adapter, unless it has another name. Returns it."""
         info = self._named.get(model, {}).pop(name, None)
         if info is not None and info.digest not in self._digests(model):
             self._retired.setdefault(model, set()).add(info.digest)

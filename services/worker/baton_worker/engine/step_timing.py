@@ -1,4 +1,4 @@
-"""Time steps by their number of new tokens, for the table by which drafts are made.
+"""Measures step costs by number of new tokens, for speculative decoding.
 
 The steps are those of speculation: rows with drafts behind them, every position sampled.
 """

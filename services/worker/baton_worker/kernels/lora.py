@@ -1,7 +1,7 @@
 """Low-rank adapters (LoRA, arXiv:2106.09685): the products that a layer adds for each token.
 
-A step mixes tokens of several adapters and of none. `TokenAdapters` says which token has which; the
-kernel of every layer reads it.
+A step mixes tokens with several adapters and with none; the kernels of all layers read
+`TokenAdapters`.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ MAX_RANK = 512
 
 
 class LoraPair(NamedTuple):
-    """What an adapter adds to one part of a layer: x to scale * (x A^T) B."""
+    """The product that an adapter adds to one part of a layer: x to scale * (x A^T) B."""
 
     a: Tensor
     """[rank, in_features]"""
@@ -29,7 +29,7 @@ class LoraPair(NamedTuple):
 
 
 class TokenAdapters:
-    """Which adapter each token of the step that runs now has. One for all layers of a model.
+    """Adapter of each token of the current step, shared by all layers of a model.
 
     Args:
         max_loras: adapters that a step can mix; they are numbered from 0.
@@ -46,7 +46,7 @@ class TokenAdapters:
         """The same on the host, of the tokens of this step."""
 
     def write(self, slots: npt.NDArray[np.int64]) -> None:
-        """Say which adapters the tokens have that run next; int64 [T]."""
+        """Set the adapters of the next step's tokens, int64 [T]; -1 for none."""
         self.host = slots
         self.slots[: len(slots)] = torch.from_numpy(slots)
 
@@ -55,8 +55,8 @@ class LoraKernel(Protocol):
     """The products of one layer, for every adapter that is on the device."""
 
     def put(self, slot: int, pairs: Sequence[LoraPair | None]) -> None:
-        """Adapter number `slot` is this one from now on: a pair for each part of the layer, in the
-        dtype of the layer's inputs, or None for a part that it leaves as it is."""
+        """Put an adapter into a slot: a pair for each part of the layer, in the dtype of the
+        layer's inputs, or None for a part without one."""
         ...
 
     def add(self, x: Tensor, out: Tensor) -> Tensor:

@@ -1,12 +1,12 @@
-"""KV pages, and their hashes, in memory that the next worker finds as this one left it.
+"""KV pages and their hashes in shared memory that outlives the worker.
 
     planes of the cache  |  one row per page: hash, group, 1
     each at a whole page of memory         0 bytes where a page has no hash
 
 The scheduler hashes a page once a result has confirmed all of its tokens, and takes the hash back
-before anything may write to the page again; `PageHashes` says so in the order of the plans. So the
-rows name whole pages only, whenever the worker is killed: what a step was writing then has no name.
-A row that is half written is a hash of nothing.
+before anything may write to the page again; `PageHashes` says so in the order of the plans. So rows
+have hashes of whole pages only, whenever the worker is killed: pages that a step was writing have
+none. A partly written row is a hash that nothing matches.
 """
 
 from __future__ import annotations
@@ -84,23 +84,23 @@ class PersistentCache:
         return {page: name for name, page in found.items() if name not in twice}
 
     def forget(self, pages: Iterable[int]) -> None:
-        """Take their hashes back, before anything writes to them."""
+        """Remove their hashes before anything writes to them."""
         for page in pages:
             self._rows[page] = 0
 
     def put(self, names: Mapping[int, bytes]) -> None:
-        """Give whole pages their hashes."""
+        """Set the hashes of whole pages."""
         for page, name in names.items():
             self._rows[page, _USED] = 0
             self._rows[page, :_USED] = np.frombuffer(name.ljust(_USED, b"\0"), np.uint8)
             self._rows[page, _USED] = 1
 
     def clear(self) -> None:
-        """No page has a hash."""
+        """Remove all hashes."""
         self._rows[:] = 0
 
     def give_back(self, cache: KVCache) -> None:
-        """Give the memory of all pages back to the system; they are zeros for whoever comes."""
+        """Return the memory of all pages to the system; they read as zeros afterwards."""
         self.clear()
         for plane in cache.planes:
             remove(plane.data_ptr(), _whole(plane))

@@ -1,1 +1,1 @@
-"""LoRA adapters: PEFT folders, and which of them a step has."""
+"""LoRA adapters: PEFT folders, adapters in memory, device slots."""

@@ -43,7 +43,7 @@ def read_adapter(folder: Path, targets: LoraTargets, max_rank: int) -> Adapter:
     """Read a PEFT folder.
 
     Raises:
-        ModelError: it is none, or does not fit the model; it says why.
+        ModelError: it is not a PEFT folder, or does not fit the model; the message says why.
     """
     config, path = PeftConfig.read(folder), folder / "adapter_model.safetensors"
     if not path.is_file():

@@ -1,4 +1,4 @@
-"""Adapters that are loaded while the model serves: read by a thread beside the steps."""
+"""Loads adapters while the model serves: a thread reads the files, between steps they are added."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class AdapterLoader:
     """Carries out the commands about adapters in order, and answers each.
 
     Args:
-        store: what adapters are taken into, between two steps; None where none are served.
+        store: store that adapters are added to, between two steps; None if none are served.
     """
 
     def __init__(self, store: AdapterStore | None) -> None:
@@ -29,7 +29,7 @@ class AdapterLoader:
         self._under_way: deque[tuple[WorkerCommand, Future[Adapter] | None]] = deque()
 
     def submit(self, command: WorkerCommand) -> None:
-        """Begin a command."""
+        """Start a command."""
         reading = None
         if isinstance(command.action, LoadAdapter) and self._store is not None:
             reading = self._thread.submit(self._store.read, command.action.path)
@@ -37,11 +37,11 @@ class AdapterLoader:
 
     @property
     def busy(self) -> bool:
-        """Whether a command is under way."""
+        """True if a command is in progress."""
         return bool(self._under_way)
 
     def finished(self) -> Iterator[WorkerReply]:
-        """Take in what has been read, and answer. Call it between two steps."""
+        """Add the adapters that have been read, and return answers. Call it between two steps."""
         while self._under_way:
             command, reading = self._under_way[0]
             if reading is not None and not reading.done():
@@ -71,9 +71,9 @@ class AdapterLoader:
         return WorkerReply(command.epoch, command.id, reason, digest, store.infos)
 
     def reset(self) -> None:
-        """Answer nothing of what is under way: who asked has forgotten it."""
+        """Drop commands in progress without answers, since the scheduler has forgotten them."""
         self._under_way.clear()
 
     def close(self) -> None:
-        """End the thread, after what it reads now."""
+        """End the thread after its current command."""
         self._thread.shutdown(wait=False, cancel_futures=True)

@@ -1,4 +1,5 @@
-"""The adapter_config.json of a PEFT folder: how strong each product is, what cannot be served."""
+"""The adapter_config.json of a PEFT folder: ranks and scales of products, and unsupported
+options."""
 
 from __future__ import annotations
 
@@ -87,7 +88,8 @@ class PeftConfig:
         """Read the file of a folder.
 
         Raises:
-            ModelError: there is none, or what it describes cannot be served; it says why.
+            ModelError: there is no such file, or its options are not supported; the message says
+                why.
         """
         path = folder / "adapter_config.json"
         if not path.is_file():
@@ -111,13 +113,13 @@ class PeftConfig:
         return self.rank_pattern.get(_key(self.rank_pattern, module), self.rank)
 
     def scale_of(self, module: str) -> float:
-        """What the products of a module are multiplied with."""
+        """Scale of the products of a module."""
         alpha = self.alpha_pattern.get(_key(self.alpha_pattern, module), self.alpha)
         rank = self.rank_of(module)
         return alpha / math.sqrt(rank) if self.rslora else alpha / rank
 
     def canonical(self) -> bytes:
-        """Equal for equal scales: a part of the adapter's identity."""
+        """Text that is equal for equal scales; part of the adapter's digest."""
         patterns = sorted(self.rank_pattern.items()), sorted(self.alpha_pattern.items())
         return json.dumps([self.rank, self.alpha, self.rslora, *patterns]).encode()
 
@@ -144,7 +146,7 @@ def refuses(data: Mapping[str, Any]) -> str | None:
 
 
 def _key(patterns: Mapping[str, Any], module: str) -> str:
-    """The first pattern that is the end of a module's name, as peft matches them."""
+    """The first pattern that matches the end of a module's name, as in peft."""
     try:
         return next((k for k in patterns if re.match(rf"(.*\.)?({k})$", module)), module)
     except re.error as error:

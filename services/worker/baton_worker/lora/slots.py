@@ -14,10 +14,8 @@ _NONE = -1
 
 
 class AdapterSlots:
-    """Which adapter each sequence of a batch has, and where that is.
-
-    A sequence keeps its adapter where it is until it is released; an adapter that nobody uses
-    makes room for another, the one that was used longest ago first.
+    """Device slots of the adapters of a batch's sequences. A slot is pinned while a sequence uses
+    its adapter; unpinned slots are reused in LRU order.
 
     Args:
         store: the adapters that are in memory.
@@ -37,8 +35,8 @@ class AdapterSlots:
         self._of = np.full(max_num_seqs, _NONE, np.int64)
 
     def enter(self, slot: int, digest: bytes) -> str:
-        """A sequence enters with an adapter, or b"" for none. Returns why it cannot run, or
-        nothing."""
+        """Enter a sequence with an adapter, or b"" for none. Returns why it cannot run, or an empty
+        string."""
         if not digest:
             return ""
         adapter = self._store.get(digest)
@@ -55,7 +53,7 @@ class AdapterSlots:
         return ""
 
     def _place(self, digest: bytes) -> int | None:
-        """Where an adapter is, or can be."""
+        """The slot of an adapter, or one that it can take."""
         if digest in self._held:
             return self._held.index(digest)
         free = np.setdiff1d(np.arange(len(self._held)), self._of)

@@ -41,7 +41,7 @@ def check(config: Config) -> None:
 
 
 def open_store(config: Config, loaded: LoadedModel) -> AdapterStore | None:
-    """The adapters that the settings name, loaded; None where none are served.
+    """Load the adapters that the settings name; None if none are served.
 
     Raises:
         ModelError: one is not an adapter of this model.
@@ -80,7 +80,7 @@ class AdapterStore:
 
     @property
     def infos(self) -> tuple[AdapterInfo, ...]:
-        """What this worker tells about its adapters, in the order in which they were loaded."""
+        """Reports of this worker's adapters, in loading order."""
         return tuple(self._infos.values())
 
     def load(self, modules: Sequence[LoraModule]) -> None:
@@ -95,7 +95,7 @@ class AdapterStore:
             log.info("adapter %s: %s", module.name, module.path)
 
     def read(self, path: str) -> Adapter:
-        """Read an adapter without taking it in; any thread may.
+        """Read an adapter without adding it; thread-safe.
 
         Raises:
             ModelError: it is not one of this model.
@@ -103,7 +103,7 @@ class AdapterStore:
         return read_adapter(Path(path), self.targets, self._max_rank)
 
     def add(self, module: LoraModule, adapter: Adapter) -> None:
-        """Take an adapter in under a name.
+        """Add an adapter under a name.
 
         Raises:
             SettingsError: there is no room for another one.

@@ -1,4 +1,4 @@
-"""Where the products of adapters go: the linear layers of a model, by module name."""
+"""Target layers of adapters: the linear layers of a model by module name."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ class LoraTargets:
         )
 
     def takes(self, module: str) -> bool:
-        """Whether a module of a checkpoint takes adapters."""
+        """True if a module of a checkpoint takes adapters."""
         parts = self._unfuse.parts(self._renamed(module))
         return all(name.removesuffix(".weight") in self.shapes for name in parts)
 

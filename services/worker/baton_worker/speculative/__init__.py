@@ -1,4 +1,4 @@
-"""Speculative decoding: tokens are guessed, and those stay that sampling would have given anyway.
+"""Speculative decoding: drafts are kept if sampling would have given the same tokens.
 
 A target token is a function of (request, token log): its noise is keyed by the seed and its index.
 So a draft is verified by sampling at its position and comparing (Daliri, Musco, Suresh 2024,
@@ -16,6 +16,6 @@ PROPOSERS = Registry(
         "suffix": "baton_worker.speculative.suffix:SuffixProposer",
     },
 )
-"""What guesses, by the method that `--speculative-config` names. A package adds one through the
+"""Proposers by the method that `--speculative-config` names. A package adds one through the
 entry-point group `baton.proposers`; the contract is
 `baton_worker.speculative.proposer.Proposer`."""

@@ -1,4 +1,4 @@
-"""How many tokens are worth drafting: as many as make the tokens of a second most.
+"""Number of drafts per row that maximizes expected tokens per second.
 
 A row whose drafts are accepted with probability a brings a + a^2 + ... + a^k tokens more with k
 drafts. The drafts of all rows of a step are taken in the order of what each brings, as long as the
@@ -28,7 +28,7 @@ _GAIN = 1.03
 
 
 class Acceptance:
-    """How often the drafts of each slot are accepted, one token given those before it."""
+    """Acceptance rate of the drafts of each slot, one token given those before it."""
 
     def __init__(self, slots: int) -> None:
         self._right, self._tried = np.zeros(slots), np.zeros(slots)
@@ -36,25 +36,25 @@ class Acceptance:
         """How often drafts of any row are accepted."""
 
     def enter(self, slot: int) -> None:
-        """Another sequence is in the slot."""
+        """Reset the slot for a new sequence."""
         self._right[slot] = self._tried[slot] = 0
 
     def rates(self, slots: Column) -> npt.NDArray[np.float64]:
-        """Of these slots, float64 in (0, 1)."""
+        """Acceptance rates of these slots, float64 in (0, 1)."""
         right, tried = self._right[slots], self._tried[slots]
         rates: npt.NDArray[np.float64] = (right + self._all * _WEIGHT) / (tried + _WEIGHT)
         return rates
 
     def rest(self, slots: Column) -> None:
-        """A step has drafted nothing for these slots."""
+        """Record a step without drafts for these slots."""
         self._right[slots] *= _FORGOTTEN
         self._tried[slots] *= _FORGOTTEN
         if len(slots):
             self._all += _HOPE * (_PRIOR - self._all)
 
     def observe(self, slots: Column, drafted: Column, accepted: Column) -> None:
-        """A step has verified drafts of these slots: of those that were not accepted only the
-        first was tried."""
+        """Record the verified drafts of these slots; of those not accepted only the first was
+        tried."""
         tried = accepted + (accepted < drafted)
         self._right[slots] = _KEPT * self._right[slots] + accepted
         self._tried[slots] = _KEPT * self._tried[slots] + tried
@@ -66,11 +66,11 @@ class Acceptance:
 def draft_lengths(
     rates: npt.NDArray[np.float64], most: Column, num_tokens: int, costs: StepCosts
 ) -> Column:
-    """Drafts for each of some rows of a step.
+    """Number of drafts for each of some rows of a step.
 
     Args:
-        rates: [R], how probably a draft of the row is accepted.
-        most: int64 [R], drafts that the row may have.
+        rates: [R], acceptance rates.
+        most: int64 [R], maximum drafts of each row.
         num_tokens: new tokens of the step without drafts.
         costs: of steps.
 

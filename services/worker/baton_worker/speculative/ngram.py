@@ -1,4 +1,5 @@
-"""Prompt lookup (Saxena 2023): what followed the last time that a text ended in these tokens."""
+"""Prompt lookup (Saxena 2023): drafts are the tokens after the last occurrence of the n-gram at the
+end of the sequence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What proposes draft tokens: the contract of all methods."""
+"""Contract of proposers of draft tokens."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ Tokens = npt.NDArray[np.int32]
 
 
 class DraftRequest(NamedTuple):
-    """A sequence that may be given drafts in this step."""
+    """A sequence that may get drafts in this step."""
 
     slot: int
     tokens: Tokens
@@ -20,13 +20,13 @@ class DraftRequest(NamedTuple):
     most: int
     """Most drafts that there is room for, at least 1."""
     group: bytes = b""
-    """Sequences that share cached prefixes. What is told to one group is no help for another: how
-    fast a text comes would tell it."""
+    """Sequences that share cached prefixes. Drafts for one group never come from texts of another,
+    which speed would reveal."""
 
 
 class Proposer(Protocol):
-    """Guesses what comes next. A bad guess costs time and never a token, so nothing here needs to
-    be exact; but a proposer may not fail, and may keep nothing that a request would miss."""
+    """Proposes the next tokens. A wrong draft costs time and never a token, so drafts need not be
+    exact; but a proposer must not fail, and must not keep state that a request depends on."""
 
     def propose(self, requests: Sequence[DraftRequest]) -> list[Tokens]:
         """Up to `most` tokens for each sequence, int32, in the order of the requests."""

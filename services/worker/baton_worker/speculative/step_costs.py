@@ -1,4 +1,4 @@
-"""How long a step takes by its number of new tokens: measured at warm-up, kept up to date."""
+"""Step costs by number of new tokens: measured at warm-up, updated by every decode step."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _EASE = 0.05
 
 
 class StepCosts:
-    """Seconds of steps, known at some numbers of tokens, and linear between those and beyond.
+    """Seconds of steps, measured at some numbers of tokens, linear between and beyond.
 
     Args:
         seconds: by number of new tokens, at least two.
@@ -21,7 +21,7 @@ class StepCosts:
     def __init__(self, seconds: Mapping[int, float]) -> None:
         tokens = sorted(seconds)
         self._tokens = np.array(tokens, np.float64)
-        # A larger step that was measured to be faster was disturbed less.
+        # Costs must not fall with size: a smaller step that was slower was disturbed.
         measured = np.array([seconds[count] for count in tokens])
         self._seconds = np.minimum.accumulate(measured[::-1])[::-1].copy()
 
@@ -38,8 +38,8 @@ class StepCosts:
         return known + beyond
 
     def observe(self, tokens: int, seconds: float) -> None:
-        """A step has taken so long. All of what is known moves with it, as a machine or a context
-        makes all steps slower, and what is near it moves twice."""
+        """Record the time of a step. All costs move with it, since a slow machine or a long context
+        slows all steps; neighbouring sizes move twice as far."""
         ratio = np.clip(seconds / float(self.seconds(np.array(tokens))), 0.5, 2.0)
         weights = np.full(len(self._tokens), _EASE)
         at = int(np.searchsorted(self._tokens, tokens))

@@ -1,5 +1,5 @@
-"""SuffixDecoding (Oliaro et al. 2024, arXiv:2411.04975): what followed the same tokens most often,
-in the sequence itself and in those that ran before."""
+"""SuffixDecoding (Oliaro et al. 2024, arXiv:2411.04975): drafts are the most frequent continuation
+of a matching suffix, in the sequence and in earlier ones."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ _MOST_GROUPS = 256
 
 
 class SuffixProposer:
-    """See `Proposer`. One index for each group of sequences: a group sees nothing of another, as in
-    the prefix cache, so how fast a text comes tells nobody what others have been told."""
+    """See `Proposer`. One index for each group of sequences: groups share nothing, as in the prefix
+    cache, so speed reveals nothing about texts of other groups."""
 
     def __init__(self, config: SpeculativeConfig) -> None:
         self._config = config
@@ -44,7 +44,7 @@ class SuffixProposer:
         )
 
     def _index_of(self, request: DraftRequest) -> SuffixIndex:
-        """The index of its group, which now knows all of its tokens."""
+        """The index of its group, extended by its new tokens."""
         if request.slot not in self._texts:
             index = self._index(request.group)
             self._texts[request.slot] = request.group, index.begin()

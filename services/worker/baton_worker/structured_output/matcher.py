@@ -1,4 +1,4 @@
-"""Contracts of grammar engines: what compiles a grammar, and where one output stands in it."""
+"""Contracts of grammar engines and of matchers, the state of one output in its grammar."""
 
 from __future__ import annotations
 
@@ -14,38 +14,38 @@ Bits = npt.NDArray[np.uint8]
 
 
 class Matcher(Protocol):
-    """Where one output stands in its grammar."""
+    """State of one output in its grammar."""
 
     @property
     def error(self) -> str:
-        """Why nothing can follow; empty while all is well."""
+        """Why no token can follow; empty if one can."""
 
     @property
     def may_end(self) -> bool:
-        """The output so far is complete."""
+        """True if the output so far is complete."""
 
     @property
     def over(self) -> bool:
-        """The output is complete, and nothing can follow."""
+        """True if the output is complete and no token can follow."""
 
     def copy(self) -> Matcher:
-        """One that goes on from here on its own."""
+        """An independent copy."""
 
     def accept(self, tokens: Sequence[int]) -> bool:
-        """Go on after these. False when the grammar does not allow them."""
+        """Advance by these tokens. False if the grammar does not allow them."""
 
     def back(self) -> None:
         """Take back the last token."""
 
     def forced(self) -> bytes:
-        """The bytes that must come next, as far as they are known; empty where it may end."""
+        """The known part of the bytes that must follow; empty if the output may end."""
 
     def allowed(self) -> Bits:
         """One bit per token or more, the least significant first."""
 
 
 class GrammarEngine(Protocol):
-    """What a name in `GRAMMARS` stands for; built with the vocabulary."""
+    """Contract of the entries of `GRAMMARS`; built with the vocabulary."""
 
     def compile(self, grammar: Grammar) -> Matcher:
         """A matcher at the beginning of the output. Raises `GrammarError`."""

@@ -1,4 +1,4 @@
-"""Which tokens of a vocabulary may come in and around thinking."""
+"""Tokens of a vocabulary that may occur in and around thinking."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ SPACE = b" \n"
 
 
 class ThinkingTokens:
-    """The vocabulary as the thinking of one request needs it. Masks are made once each."""
+    """Token masks for the thinking of one request, each computed once."""
 
     def __init__(self, pieces: tuple[bytes, ...], thinking: Thinking) -> None:
         """`pieces`: bytes of every token; empty for those that are no text."""

@@ -1,1 +1,1 @@
-"""Media in the prompts of decoders: encoded once, kept by digest, put in the place of tokens."""
+"""Multimodal inputs: encoding, encoder cache, positions, embeddings of placeholders."""

@@ -1,4 +1,4 @@
-"""Models that see through SigLIP: Gemma 3, Idefics3 and SmolVLM."""
+"""Models with SigLIP towers: Gemma 3, Idefics3 and SmolVLM."""
 
 from __future__ import annotations
 

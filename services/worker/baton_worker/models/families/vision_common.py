@@ -1,4 +1,4 @@
-"""Common parts of language models that see: the text model of a config, and its tower."""
+"""Common parts of vision-language models: the text model of a config, and its vision tower."""
 
 from __future__ import annotations
 
