@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 from PIL import Image
 
@@ -38,10 +40,13 @@ WRITTEN = (
 )
 
 
-def ask(here: Whole, messages: list[dict[str, Any]], **fields: Any) -> dict[str, Any]:
+def body_of(here: Whole, messages: list[dict[str, Any]], **fields: Any) -> dict[str, Any]:
     body = {"model": here.model, "messages": messages, "temperature": 0, "max_tokens": COUNT}
-    body |= {"logprobs": True, "ignore_eos": True, "return_token_ids": True} | fields
-    answer = here.post("/v1/chat/completions", body)
+    return body | {"logprobs": True, "ignore_eos": True, "return_token_ids": True} | fields
+
+
+def ask(here: Whole, messages: list[dict[str, Any]], **fields: Any) -> dict[str, Any]:
+    answer = here.post("/v1/chat/completions", body_of(here, messages, **fields))
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
@@ -97,6 +102,42 @@ def test_a_conversation_with_images(llava: tuple[Path, Any], here: Whole) -> Non
     choices = ask(here, TALK, n=2, temperature=1.0, seed=5)["choices"]
     alone = ask(here, TALK, n=1, temperature=1.0, seed=5)["choices"]
     assert choices[0]["token_ids"] == alone[0]["token_ids"] != choices[1]["token_ids"]
+
+
+@pytest.mark.row("F15.04")
+def test_drafts_grammars_and_preemption_beside_images_change_nothing(
+    llava: tuple[Path, Any], here: Whole, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Drafts are made whatever steps cost here. They come from the repeated answer; pages for one conversation at a time make the second
+    one wait or give way."""
+    monkeypatch.setattr("baton_worker.engine.step_timing.measure", lambda step, resolved: {})
+    constrained = {"structured_outputs": {"regex": "(ab|cd)(ef)?[a-f]{2,6}"}}
+    asked: list[dict[str, Any]] = [
+        {},
+        {"temperature": 0.9, "seed": 3},
+        constrained,
+        {"max_tokens": 40},
+    ]
+    expected = [tokens_of(ask(here, TALK, **fields)) for fields in asked]
+    settings = {
+        "block_size": 4,
+        "max_num_batched_tokens": 12,
+        "max_num_seqs": 2,
+        "num_gpu_blocks_override": 28,
+        "speculative_config": '{"num_speculative_tokens": 4, "prompt_lookup_min": 1}',
+    }
+    with whole(llava[0], worker=settings) as drafting:
+
+        async def together() -> list[httpx.Response]:
+            bodies = [body_of(drafting, TALK, **fields) for fields in asked]
+            posts = [drafting.client.post("/v1/chat/completions", json=body) for body in bodies]
+            return await asyncio.gather(*posts)
+
+        for _ in range(2):
+            answers = drafting.run(together)
+            assert [tokens_of(answer.json()) for answer in answers] == expected
+        counters = drafting.engine.scheduler.state.counters  # type: ignore[attr-defined]
+        assert counters.num_drafts > 0 and counters.preemptions > 0
 
 
 def test_images_differ_where_their_tokens_do_not(llava: tuple[Path, Any], here: Whole) -> None:
