@@ -108,8 +108,8 @@ def test_a_conversation_with_images(llava: tuple[Path, Any], here: Whole) -> Non
 def test_drafts_grammars_and_preemption_beside_images_change_nothing(
     llava: tuple[Path, Any], here: Whole, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Drafts are made whatever steps cost here. They come from the repeated answer; pages for one conversation at a time make the second
-    one wait or give way."""
+    """Drafts are made whatever steps cost here. There are pages for one long answer, so another
+    sequence is preempted."""
     monkeypatch.setattr("baton_worker.engine.step_timing.measure", lambda step, resolved: {})
     constrained = {"structured_outputs": {"regex": "(ab|cd)(ef)?[a-f]{2,6}"}}
     asked: list[dict[str, Any]] = [
