@@ -11,18 +11,18 @@ import pytest
 ROOT = Path(__file__).parent
 BUDGET = {
     "gateway": 2300,
-    "mm_preprocess": 260,
+    "mm_preprocess": 280,
     "ops": 520,
-    "scheduler": 620,
-    "shared": 640,
-    "system": 220,
+    "scheduler": 740,
+    "shared": 740,
+    "system": 260,
     "tokenizer": 460,
     "worker/attention": 900,
-    "worker/checkpoint": 490,
+    "worker/checkpoint": 560,
     "worker/kernels": 1250,
     "worker/layers": 900,
     "worker/models": 1750,
-    "worker": 1700,
+    "worker": 1950,
 }
 """Most cases of a folder; `worker` is what no other row of it counts."""
 

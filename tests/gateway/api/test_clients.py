@@ -6,6 +6,7 @@ the gateway understands what it sends back.
 
 from __future__ import annotations
 
+import asyncio
 import gc
 import logging
 from collections.abc import Iterator
@@ -48,8 +49,11 @@ def here() -> Iterator[Site]:
 
 @pytest.fixture(autouse=True)
 def cleaned() -> Iterator[None]:
-    """What frameworks leave unclosed is collected here, not in the middle of another test."""
-    yield
+    """What frameworks leave unclosed is closed or collected here, not in the middle of another
+    test: their functions without `async` make an event loop of the thread that stays open."""
+    with asyncio.Runner() as runner:
+        runner.get_loop()
+        yield
     gc.collect()
 
 

@@ -10,9 +10,11 @@ from baton.errors import SettingsError
 from baton_ops.supervisor.options import Serve, serve_config, variables
 from baton_ops.supervisor.vllm_flags import ROWS
 
+CONFIG = serve_config()
+
 
 def load(*argv: str) -> Serve:
-    return serve_config().load(argv)
+    return CONFIG.load(argv)
 
 
 @pytest.mark.parametrize(

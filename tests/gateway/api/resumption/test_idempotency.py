@@ -13,6 +13,7 @@ import httpx
 import pytest
 
 from baton.protocol import Submit
+from baton_gateway.durable import streams
 from tests.fakes.gateway_app import chat, completion
 from tests.fakes.gateway_engine import MODEL
 from tests.fakes.gateway_socket import Site, site
@@ -107,7 +108,8 @@ def test_a_whole_answer_survives_its_gateway(tmp_path: Path) -> None:
         assert ask(two, path, logprobs=1).json() == whole
 
 
-def test_keys_are_their_owners_and_expire(tmp_path: Path) -> None:
+def test_keys_are_their_owners_and_expire(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(streams, "_PRUNE_SECONDS", 0.5)
     keys = tmp_path / "keys"
     rows = (f'[[key]]\nname = "{n}"\nkey = "key-of-{n}"\ntenant = "{n}"' for n in "ab")
     keys.write_text("\n".join(rows))

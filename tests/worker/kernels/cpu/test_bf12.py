@@ -68,9 +68,9 @@ def compare(weight: Tensor, rows: int, **options: object) -> None:
 
 
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("rows", ROWS)
-def test_equals_plain(shape: tuple[int, int], rows: int) -> None:
-    compare(some(*shape), rows)
+def test_equals_plain(shape: tuple[int, int]) -> None:
+    for rows in ROWS:
+        compare(some(*shape), rows)
 
 
 @pytest.mark.parametrize("rows", ROWS)
