@@ -54,7 +54,9 @@ UNMIRRORED = {
     "mm_preprocess/processors/patch_sequence.py",
     "mm_preprocess/processors/processed_image.py",
     # Configs to specs of towers: the test of towers compares each with transformers.
+    "worker/models/families/dots.py",
     "worker/models/families/glm_vision.py",
+    "worker/models/families/keye.py",
     "worker/models/families/internvl.py",
     "worker/models/families/merged_towers.py",
     "worker/models/families/kimi.py",

@@ -199,7 +199,6 @@ SPELLINGS = {
     "PixtralForConditionalGeneration": "pixtral",
     "InternS1ForConditionalGeneration": "internvl",
     "InternVLChatModel": "internvl-chat",
-    "SkyworkR1VChatModel": "internvl-chat",
     "LightOnOCRForConditionalGeneration": "lighton-ocr",
     "OpenCUAForConditionalGeneration": "opencua",
     "KimiK25ForConditionalGeneration": "kimi-k2.5",

@@ -149,7 +149,7 @@ def _images(path: Path, name: str, config: Mapping[str, Any], architecture: str)
         processor_of(files, family.kind, whatever=family.whatever),
         family.marker_token(files, spell),
         family.image_token(files, spell),
-        family.placeholder,
+        family.placeholder_of(files),
         path,
         _identity(path),
     )

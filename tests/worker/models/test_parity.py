@@ -22,6 +22,7 @@ from tests.fakes.two_ranks import TwoRanks
 from tests.oracles import mixtures as _mixture_oracles  # noqa: F401 - fills MAKERS
 from tests.oracles import ropes
 from tests.oracles.checkpoints import MAKERS, Oracle, asked
+from tests.oracles.towers import sights
 from tests.support import (
     delta_net_models,
     moe_models,
@@ -98,7 +99,8 @@ class Case:
 
 
 def cases() -> Iterator[Any]:
-    for name in sorted({*ARCHITECTURES.names()} - tiny_towers.ARCHITECTURES.keys()):
+    seeing = tiny_towers.ARCHITECTURES.keys() | sights.makers().keys()
+    for name in sorted({*ARCHITECTURES.names()} - seeing):
         rows = [ROWS[name], *ODDITIES.get(name, ())] if name in ROWS else []
         marks = [pytest.mark.row(*rows)] if rows else []
         yield pytest.param(Case(name), id=name, marks=marks)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from baton.errors import ModelError
@@ -25,6 +26,8 @@ class Family:
     """Whether the image processor is of `kind` whatever the files say."""
     names: tuple[str, ...] = ("image_token_id", "image_token_index")
     """Fields of the config that may name the image token."""
+    written: Callable[[Files], Placeholder] | None = None
+    """The placeholder of a checkpoint, where it depends on what its files say."""
     lacking: str = ""
     """Why images of the family cannot be served yet, as half a sentence."""
 
@@ -34,6 +37,13 @@ class Family:
             if isinstance(value := files.config.get(name), int):
                 return value
         return self.token if isinstance(self.token, int) else single(self.token, encode)
+
+    def placeholder_of(self, files: Files) -> Placeholder:
+        """What stands for an image in prompts. Raises `ModelError`."""
+        try:
+            return self.placeholder if self.written is None else self.written(files)
+        except KeyError as error:
+            raise ModelError(f"its config.json says nothing of {error}") from error
 
     def marker_token(self, files: Files, encode: Encode) -> int:
         """Id of the marker. Raises `ModelError`."""
@@ -53,8 +63,22 @@ _QWEN = Family("Qwen2VLImageProcessor", "<|image_pad|>")
 _INTERNVL = Family("GotOcr2ImageProcessor", "<IMG_CONTEXT>", placeholders.internvl)
 _CHAT = Family("InternVLChat", "<IMG_CONTEXT>", placeholders.internvl, "<image>", whatever=True)
 _LIGHTON = Family("PixtralImageProcessor", "<|image_pad|>")
+_NORMED = Family("LlavaOnevisionImageProcessor", "<image>", whatever=True)
+_KEYE = Family("KeyeImageProcessor", "<|image_pad|>", whatever=True)
+
+
+def _tarsier(files: Files) -> Placeholder:
+    return placeholders.tarsier(files.config["image_newline_idx"], files.config["image_new_idx"])
+
+
 FAMILIES: dict[str, Family] = {
     "LlavaForConditionalGeneration": Family("CLIPImageProcessor", 32_000, placeholders.llava),
+    "TarsierForConditionalGeneration": Family("CLIPImageProcessor", 32_000, written=_tarsier),
+    "BeeForConditionalGeneration": _NORMED,
+    "RForConditionalGeneration": _NORMED,
+    "KeyeForConditionalGeneration": _KEYE,
+    "KeyeVL1_5ForConditionalGeneration": _KEYE,
+    "DotsOCRForCausalLM": Family("Qwen2VLImageProcessor", "<|imgpad|>"),
     "LlavaNextForConditionalGeneration": Family("LlavaNextImageProcessor", 32_000),
     "LlavaOnevisionForConditionalGeneration": Family("LlavaOnevisionImageProcessor", "<image>"),
     "Qwen2VLForConditionalGeneration": _QWEN,

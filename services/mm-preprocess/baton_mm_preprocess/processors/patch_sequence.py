@@ -8,7 +8,14 @@ from PIL import Image
 from baton_mm_preprocess.processors.colors import Colors
 from baton_mm_preprocess.processors.patches import patchify
 from baton_mm_preprocess.processors.processed_image import ProcessedImage
-from baton_mm_preprocess.processors.sizes import at_least, pixels_of, resized, size_of, smart
+from baton_mm_preprocess.processors.sizes import (
+    at_least,
+    pixels_of,
+    resized,
+    side_by_side,
+    size_of,
+    smart,
+)
 
 
 class PatchSequence(msgspec.Struct, frozen=True, tag=True):
@@ -24,6 +31,8 @@ class PatchSequence(msgspec.Struct, frozen=True, tag=True):
     frames: int = 2
     volume: bool = False
     """Whether the limits count the pixels of all frames, and short sides are enlarged (GLM-4V)."""
+    enlarged: bool = False
+    """Whether short sides are enlarged as Keye-VL does it."""
 
     def __call__(self, image: Image.Image) -> ProcessedImage:
         """Process an image in RGB."""
@@ -31,6 +40,8 @@ class PatchSequence(msgspec.Struct, frozen=True, tag=True):
         size, share = size_of(image), self.frames if self.volume else 1
         if self.volume:
             size = at_least(size, factor)
+        if self.enlarged:
+            size = side_by_side(size, factor)
         size = smart(size, factor, self.min_pixels / share, self.max_pixels / share)
         pixels = self.colors(pixels_of(resized(image, size, self.resample)))
         rows, columns = size[0] // self.patch, size[1] // self.patch

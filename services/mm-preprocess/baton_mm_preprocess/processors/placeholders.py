@@ -1,17 +1,26 @@
 """What stands for an image in a prompt, as transformers' processors write it.
 
-Pieces are text, and numbers that count image tokens.
+Pieces are text, numbers that count image tokens, and tokens by their ids.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Iterator
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from baton_mm_preprocess.processors.fitted_patches import FittedPatches
 from baton_mm_preprocess.processors.processed_image import Grid
 
-Piece: TypeAlias = str | int
+
+
+class Token(NamedTuple):
+    """A token that the config names by its id."""
+
+    id: int
+
+
+Piece: TypeAlias = str | int | Token
 Placeholder: TypeAlias = Callable[[Any, Grid, int], Iterable[Piece]]
 """A processor, and the grid and number of embeddings of the image that it made, to pieces."""
 Encode: TypeAlias = Callable[[str], list[int]]
@@ -26,7 +35,7 @@ def token_ids(pieces: Iterable[Piece], image_token: int, encode: Encode) -> list
             text += piece
             continue
         ids += encode(text) if text else []
-        ids += [image_token] * piece
+        ids += [piece.id] if isinstance(piece, Token) else [image_token] * piece
         text = ""
     return ids + (encode(text) if text else [])
 
@@ -126,3 +135,15 @@ def ovis2(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
     """Image tokens in the place of the marks, too, whose embeddings come from the tower."""
     tiles = grid[1] * grid[2] if grid[1] * grid[2] > 1 else 0
     return [num_tokens + 3 + max(0, tiles - 1)]
+
+
+def tarsier(newline: int, end: int) -> Placeholder:
+    """A token after every row of a square image, and one at the end."""
+
+    def pieces(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
+        side = math.isqrt(num_tokens)
+        for _ in range(side):
+            yield from (side, Token(newline))
+        yield Token(end)
+
+    return pieces

@@ -125,6 +125,7 @@ def patch_sequence(files: Files, fields: dict[str, Any]) -> Processor:
         merge=fields["merge_size"],
         frames=fields["temporal_patch_size"],
         volume=fields.get("volume", False),
+        enlarged=fields.get("enlarged", False),
     )
 
 
@@ -261,6 +262,12 @@ READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
         patch_sequence,
         _SEQUENCE
         | {"size": {"shortest_edge": 112 * 112, "longest_edge": 28 * 28 * 15_000}, "volume": True},
+    ),
+    "KeyeImageProcessor": (
+        patch_sequence,
+        _SEQUENCE
+        | {"size": {"shortest_edge": 28 * 28 * 4, "longest_edge": 28 * 28 * 1280}, **HALF}
+        | {"temporal_patch_size": 1, "enlarged": True},
     ),
     "PixtralImageProcessor": (
         fitted_patches,

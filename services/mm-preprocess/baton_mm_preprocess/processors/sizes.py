@@ -44,6 +44,17 @@ def smart(size: Size, factor: int, min_pixels: float, max_pixels: float) -> Size
     return tall, wide
 
 
+def side_by_side(size: Size, edge: int) -> Size:
+    """Keye-VL (arXiv:2507.01949): as `at_least`, for one side after the other, to the nearest
+    pixel."""
+    height, width = size
+    if height < edge:
+        height, width = edge, round(width * edge / height)
+    if width < edge:
+        height, width = round(height * edge / width), edge
+    return height, width
+
+
 def at_least(size: Size, edge: int) -> Size:
     """Larger with the same aspect ratio, so that no side is shorter than `edge`."""
     scale = max(edge / side for side in size)

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 from types import SimpleNamespace
 
+from baton.checkpoint.added_tokens import added_tokens
 from baton.errors import ModelError
 from baton_worker.spec.config_limits import check_sizes
 
@@ -19,7 +20,8 @@ _BESIDE = {
 
 def read_config(folder: Path) -> SimpleNamespace:
     """Read `config.json` into nested attribute objects. Quantisation settings in a separate file
-    become `quantization_config`.
+    become `quantization_config`; of a model that sees, the texts and ids of the tokens that its
+    tokenizer added become `added_tokens`.
 
     Raises:
         ModelError: there is no such file, it is not a JSON object, or a size is out of bounds.
@@ -30,6 +32,8 @@ def read_config(folder: Path) -> SimpleNamespace:
         if not hasattr(config, "quantization_config") and (folder / name).is_file():
             settings = vars(_read_json(folder / name))
             config.quantization_config = SimpleNamespace(**{"quant_method": method} | settings)
+    if hasattr(config, "vision_config"):
+        config.added_tokens = added_tokens(folder)
     return config
 
 

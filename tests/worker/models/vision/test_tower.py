@@ -239,6 +239,7 @@ def test_internvl_as_its_makers_save_it(tmp_path: Path) -> None:
     assert loaded.model.vision.image_token == loaded.vocab_size - 7
 
 
+@pytest.mark.row("V56")
 def test_opencua_counts_tokens_alone(tmp_path: Path, driver: Any) -> None:
     """On one axis, M-RoPE is the rope of Qwen2."""
     reference = opencua(tmp_path)

@@ -99,16 +99,19 @@ def internvl(c: Config) -> Decoder:
     return with_tower(decoder, _tower(c, decoder.hidden, image_token(c, 151_667)))
 
 
-@architecture("InternVLChatModel", "SkyworkR1VChatModel")
+@architecture("InternVLChatModel", "SkyworkR1VChatModel", "H2OVLChatModel")
 def internvl_chat(c: Config) -> Decoder:
-    """The form of OpenGVLab; the image token is the seventh from the end of the vocabulary."""
+    """The form of OpenGVLab, of Skywork R1V (arXiv:2504.05599) and of H2OVL-Mississippi
+    (arXiv:2410.13611). The image token is the one of the tokenizer, or the seventh from the end of
+    the vocabulary."""
     text = getattr(c, "llm_config", None) or c.text_config
     c = SimpleNamespace(**vars(c) | {"text_config": text, "projector_hidden_act": "gelu"})
     decoder = text_model(c, "qwen2")
     layer = getattr(c, "select_layer", -1)
     if layer != -1 or getattr(c, "ps_version", "v2") != "v2":
         raise AttributeError("select_layer other than -1 and ps_version other than v2")
-    tower = _tower(c, decoder.hidden, image_token(c, decoder.vocab - 7))
+    token = image_token(c, decoder.vocab - 7, "<IMG_CONTEXT>")
+    tower = _tower(c, decoder.hidden, token)
     return with_tower(decoder, tower, _CHAT)
 
 

@@ -29,9 +29,14 @@ _LIGHTON = (
 _PINPOINTS = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]
 
 
-@architecture("LlavaForConditionalGeneration", "PixtralForConditionalGeneration")
+@architecture(
+    "LlavaForConditionalGeneration",
+    "PixtralForConditionalGeneration",
+    "TarsierForConditionalGeneration",
+)
 def llava(c: Config) -> Decoder:
-    """The states of some layers through two projections."""
+    """The states of some layers through two projections. Tarsier (arXiv:2407.00634) differs in the
+    tokens between rows alone."""
     decoder = text_model(c)
     return with_tower(decoder, tower(c, decoder.hidden), unused=unread(c))
 
@@ -48,12 +53,39 @@ def llava_next(c: Config) -> Decoder:
 def llava_onevision(c: Config) -> Decoder:
     """At most so many tiles of embeddings (arXiv:2408.03326)."""
     decoder = text_model(c, "qwen2")
+    return with_tower(decoder, _most_tiles(c, decoder), unused=unread(c))
+
+
+@architecture("RForConditionalGeneration")
+def r_4b(c: Config) -> Decoder:
+    """R-4B (arXiv:2508.21113): LLaVA-OneVision's tiles beside Qwen3; states are normed before the
+    projections."""
+    return _normed(c, wide=1)
+
+
+@architecture("BeeForConditionalGeneration")
+def bee(c: Config) -> Decoder:
+    """Bee (arXiv:2510.13795): as R-4B, with a wider projection."""
+    return _normed(c, wide=4)
+
+
+def _normed(c: Config, wide: int) -> Decoder:
+    decoder = text_model(c, "qwen3")
+    seen, hidden = _most_tiles(c, decoder), decoder.hidden
+    steps = (
+        Normed(Norm(1e-6, "layer", bias=True), seen.stack.hidden, f"{_PROJECTOR}.pre_norm"),
+        Dense(f"{_PROJECTOR}.linear_1", seen.stack.hidden, wide * hidden, activation="gelu"),
+        Dense(f"{_PROJECTOR}.linear_2", wide * hidden, hidden),
+    )
+    return with_tower(decoder, replace(seen, projector=steps), unused=unread(c, -1))
+
+
+def _most_tiles(c: Config, decoder: Decoder) -> VisionTower:
     seen = tower(
         c, decoder.hidden, kind="siglip_vision_model", layer=-1, select="full", token=151_646
     )
     most = int(getattr(c, "vision_aspect_ratio", "anyres_max_9").removeprefix("anyres_max_"))
-    rows = replace(newlines(c, seen.stack), most_tiles=most)
-    return with_tower(decoder, replace(seen, arrangement=rows), unused=unread(c))
+    return replace(seen, arrangement=replace(newlines(c, seen.stack), most_tiles=most))
 
 
 @architecture("Mistral3ForConditionalGeneration")

@@ -123,10 +123,12 @@ def two_layers(
     )
 
 
-def image_token(c: Config, default: int) -> int:
-    """The token in whose place an embedding goes, under its new or its old name."""
+def image_token(c: Config, default: int, text: str = "") -> int:
+    """The token in whose place an embedding goes: what the config says under its new or its old
+    name, or else the added token of this `text`, or else the architecture's default."""
     for name in ("image_token_id", "image_token_index"):
         value = getattr(c, name, None)
         if value is not None:
             return int(value)
-    return default
+    found: int = getattr(c, "added_tokens", {}).get(text, default)
+    return found

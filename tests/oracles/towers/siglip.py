@@ -1,0 +1,157 @@
+"""Models with SigLIP: Bee, R-4B, Tarsier, Keye-VL."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from tests.oracles.towers.plain import (
+    Weights,
+    axial_angles,
+    in_windows,
+    patches_of,
+    resized,
+    siglip,
+    siglip_layers,
+    siglip_patches,
+    siglip_weights,
+)
+from tests.oracles.towers.sights import (
+    IMAGE_TOKEN,
+    Images,
+    Sight,
+    pixels,
+    save,
+    sight,
+    text_model,
+)
+
+VISION: dict[str, Any] = {
+    "model_type": "siglip_vision_model",
+    "hidden_size": 32,
+    "intermediate_size": 40,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "image_size": 30,
+    "patch_size": 5,
+}
+_OFFERED = [[30, 60], [60, 30], [60, 60], [90, 30], [30, 90]]
+
+
+def projected(w: Weights, x: Tensor) -> Tensor:
+    """LLaVA's two projections."""
+    name = "multi_modal_projector.linear_"
+    return w.run(f"{name}2", F.gelu(w.run(f"{name}1", x)))
+
+
+@sight("BeeForConditionalGeneration", "RForConditionalGeneration")
+def normed_projector(folder: Path, architecture: str) -> Sight:
+    """LLaVA-OneVision's tiles (arXiv:2408.03326) whose states are normed before the projections."""
+    model, config, text = text_model("Qwen3ForCausalLM")
+    w, wide = Weights(), 4 if architecture.startswith("Bee") else 1
+    siglip_weights(w, "vision_tower.vision_model", VISION)
+    w.norm("multi_modal_projector.pre_norm", 32)
+    w.linear("multi_modal_projector.linear_1", 32, wide * 48)
+    w.linear("multi_modal_projector.linear_2", wide * 48, 48)
+    newline = w.random("image_newline", 48)
+    fields = {
+        "text_config": config | {"model_type": "qwen3"},
+        "vision_config": VISION,
+        "image_token_index": IMAGE_TOKEN,
+        "image_grid_pinpoints": _OFFERED,
+        "vision_feature_layer": -1,
+        "vision_feature_select_strategy": "full",
+        "vision_aspect_ratio": "anyres_max_9",
+    }
+    save(
+        folder,
+        architecture,
+        fields,
+        w,
+        text,
+        ("model.", "language_model.model."),
+        ("lm_head.", "language_model.lm_head."),
+    )
+
+    def seen(tile: Tensor) -> Tensor:
+        states = siglip(w, "vision_tower.vision_model", VISION, tile)
+        return projected(w, w.layer_norm("multi_modal_projector.pre_norm", states))
+
+    # The frame of 30 x 60 pixels holds 30 x 45 in its middle: 9 of 12 columns of patches, and one
+    # of the 3 others is cut off at either side. An image of 60 x 60 fills its frame.
+    images: Images = [
+        (pixels(1, 3, 3, 30, 30), (1, 30, 45)),
+        (pixels(2, 5, 3, 30, 30), (1, 60, 60)),
+    ]
+    expected = []
+    shown = ((1, 2, slice(1, 11)), (2, 2, slice(0, 12)))
+    for (tiles, _), (tall, broad, kept) in zip(images, shown, strict=True):
+        whole, *parts = [seen(tile) for tile in tiles]
+        lines = [part.view(6, 6, -1) for part in parts]
+        bands = [torch.cat(lines[row * broad : (row + 1) * broad], 1) for row in range(tall)]
+        plane = torch.cat((torch.cat(bands)[:, kept], newline.expand(tall * 6, 1, -1)), dim=1)
+        expected.append(torch.cat((whole, plane.flatten(0, 1))))
+    return Sight(images, expected, model)
+
+
+@sight("TarsierForConditionalGeneration")
+def tarsier(folder: Path, architecture: str) -> Sight:
+    """LLaVA's tower (arXiv:2407.00634); the vectors between rows are those of tokens."""
+    model, config, text = text_model("LlamaForCausalLM")
+    w = Weights()
+    siglip_weights(w, "vision_tower.vision_model", VISION | {"num_hidden_layers": 3})
+    w.linear("multi_modal_projector.linear_1", 32, 48)
+    w.linear("multi_modal_projector.linear_2", 48, 48)
+    fields = {
+        "text_config": config | {"model_type": "llama"},
+        "vision_config": VISION | {"num_hidden_layers": 3},
+        "image_token_index": IMAGE_TOKEN,
+        "image_newline_idx": 317,
+        "image_new_idx": 318,
+        "vision_feature_layer": -2,
+        "vision_feature_select_strategy": "full",
+        "projector_hidden_act": "gelu",
+    }
+    own = (("model.", "language_model.model."), ("lm_head.", "language_model.lm_head."))
+    save(folder, architecture, fields, w, text, *own)
+    images: Images = [(pixels(seed, 3, 30, 30), (1, 1, 1)) for seed in (1, 2)]
+    states = [siglip(w, "vision_tower.vision_model", VISION, image) for image, _ in images]
+    return Sight(images, [projected(w, x) for x in states], model)
+
+
+@sight("KeyeForConditionalGeneration", "KeyeVL1_5ForConditionalGeneration")
+def keye(folder: Path, architecture: str) -> Sight:
+    """Positions are resized as an image and beside them rows and columns turn queries and keys;
+    2 x 2 patches are merged (arXiv:2507.01949), before they are normed in 1.5 (arXiv:2509.01563)."""
+    rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [4, 2, 2]}
+    model, config, text = text_model("Qwen3ForCausalLM", rope_parameters=rope)
+    w, prefix, merged = Weights(), "visual.vision_model", architecture.startswith("KeyeVL1_5")
+    siglip_weights(w, prefix, VISION)
+    w.random(f"{prefix}.embeddings.packing_position_embedding.weight", 64, 32)
+    w.norm("mlp_AR.pre_norm", 128 if merged else 32)
+    w.linear("mlp_AR.linear_1", 128, 128)
+    w.linear("mlp_AR.linear_2", 128, 48)
+    del config["rope_parameters"]
+    config |= {"rope_scaling": {"type": "default", "mrope_section": [4, 2, 2]}}
+    config |= {"rope_theta": 10_000.0, "vision_config": VISION | {"spatial_merge_size": 2}}
+    save(folder, architecture, config | {"image_token_id": IMAGE_TOKEN}, w, text)
+    images, expected = Images(), []
+    for seed, (rows, columns) in enumerate(((6, 4), (2, 8), (6, 6))):
+        image = pixels(seed, 3, rows * 5, columns * 5)
+        x = siglip_patches(w, prefix, image, 5)
+        table = w[f"{prefix}.embeddings.position_embedding.weight"]
+        x = x + resized(table, rows, columns, mode="bilinear", align_corners=False)
+        x = siglip_layers(w, prefix, VISION, x, axial_angles(rows, columns, 8))
+        x = w.layer_norm(f"{prefix}.post_layernorm", x)
+        if not merged:
+            x = w.layer_norm("mlp_AR.pre_norm", x, 1e-5)
+        x = in_windows(x, rows, columns).flatten(1)
+        if merged:
+            x = w.layer_norm("mlp_AR.pre_norm", x, 1e-5)
+        expected.append(w.run("mlp_AR.linear_2", F.gelu(w.run("mlp_AR.linear_1", x))))
+        images.append((patches_of(image, 5), (1, rows, columns)))
+    return Sight(images, expected, model)

@@ -1,0 +1,55 @@
+"""Models that transformers has no class for, in the layout of their makers, against an independent
+re-computation of their towers (`tests.oracles.towers`)."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from baton_worker.checkpoint.load import load_model
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.media_embeddings import MediaEmbeddings
+from baton_worker.models.decoder import Model
+from tests.oracles.towers.sights import Sight, makers
+
+CPU = BuildContext(torch.device("cpu"), torch.float32)
+ROWS = ("V33", "V34", "V39", "V44", "V45", "V54", "V55")
+
+
+@pytest.mark.row(*ROWS)
+def test_towers_equal_an_independent_re_computation(tmp_path: Path, driver: Any) -> None:
+    """Embeddings within 1e-3 in float32, and the logits of a text around them, where the language
+    model is one of transformers."""
+    for name, make in sorted(makers().items()):
+        folder = tmp_path / name
+        folder.mkdir()
+        with torch.no_grad():
+            seen = make(folder)
+        loaded = load_model(folder, CPU)
+        assert isinstance(loaded.model, Model)
+        tower = loaded.model.vision
+        assert tower is not None and tower.image_token == seen.image_token, name
+        found = tower.encode_images(*zip(*seen.images, strict=True))
+        for (image, grid), one, other in zip(seen.images, found, seen.expected, strict=True):
+            assert not tower.refusal(image.shape, grid), name
+            assert len(one) == len(other) == tower.num_tokens(image.shape, grid), name
+            torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3, msg=name)
+        if seen.text is not None:
+            step = driver(loaded, 1).step
+            ours, logits = spliced(step, seen)
+            torch.testing.assert_close(ours, logits, rtol=1e-3, atol=1e-3, msg=name)
+
+
+def spliced(step: Any, seen: Sight) -> tuple[torch.Tensor, torch.Tensor]:
+    """Logits of a text with the first image in its midst: ours, and those of transformers."""
+    embeddings, tokens = seen.expected[0], list(range(2, 30))
+    tokens[8:8] = [seen.image_token] * len(embeddings)
+    places = torch.arange(8, 8 + len(embeddings))
+    with torch.no_grad():
+        inputs = seen.text.get_input_embeddings()(torch.tensor(tokens))
+        inputs[places] = embeddings
+        logits = seen.text(inputs_embeds=inputs[None]).logits[0]
+    return step({0: tokens}, MediaEmbeddings(places, embeddings))[0], logits
