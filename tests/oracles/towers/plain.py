@@ -67,7 +67,7 @@ def attend(
 
 
 def turned(x: Tensor, angles: Tensor, num_heads: int) -> Tensor:
-    """[N, C] with channel i of each head turned with channel i + dim / 2, by angles [N, dim / 2]."""
+    """[N, C], channel i of each head turned with channel i + dim / 2, by angles [N, dim / 2]."""
     heads = x.unflatten(-1, (num_heads, -1))
     first, second = heads.chunk(2, dim=-1)
     cos, sin = angles.cos()[:, None], angles.sin()[:, None]
@@ -139,7 +139,7 @@ def siglip_patches(w: Weights, prefix: str, image: Tensor, patch: int) -> Tensor
 
 
 def siglip(w: Weights, prefix: str, v: dict[str, Any], image: Tensor) -> Tensor:
-    """The states behind the last layer, not normed, of an image of the size that it was made for."""
+    """The states behind the last layer, not normed, of an image of the size of its positions."""
     x = siglip_patches(w, prefix, image, v["patch_size"])
     x = x + w[f"{prefix}.embeddings.position_embedding.weight"]
     return siglip_layers(w, prefix, v, x)

@@ -126,7 +126,7 @@ def tarsier(folder: Path, architecture: str) -> Sight:
 @sight("KeyeForConditionalGeneration", "KeyeVL1_5ForConditionalGeneration")
 def keye(folder: Path, architecture: str) -> Sight:
     """Positions are resized as an image and beside them rows and columns turn queries and keys;
-    2 x 2 patches are merged (arXiv:2507.01949), before they are normed in 1.5 (arXiv:2509.01563)."""
+    2 x 2 patches are merged (arXiv:2507.01949), in 1.5 before they are normed (2509.01563)."""
     rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [4, 2, 2]}
     model, config, text = text_model("Qwen3ForCausalLM", rope_parameters=rope)
     w, prefix, merged = Weights(), "visual.vision_model", architecture.startswith("KeyeVL1_5")

@@ -13,7 +13,6 @@ from baton_mm_preprocess.processors.fitted_patches import FittedPatches
 from baton_mm_preprocess.processors.processed_image import Grid
 
 
-
 class Token(NamedTuple):
     """A token that the config names by its id."""
 

@@ -10,6 +10,7 @@ from baton_worker.models.families.llama import qwen3
 from baton_worker.models.families.vision_common import image_token, with_tower
 from baton_worker.models.families.vision_language import language_model
 from baton_worker.spec import (
+    Attention,
     Decoder,
     Dense,
     Merge,
@@ -71,6 +72,7 @@ def _stack(c: Config) -> Vision:
     """SigLIP with resized positions, beside which rows and columns turn queries and keys."""
     stack = siglip_vision(c, _TOWER, _DEFAULTS)
     attention, ffn = stack.layers[0]
+    assert isinstance(attention, Attention)
     dim = attention.head_dim
     rope = Rope(dim, 10_000.0, 0, "axial", sections=Sections((dim // 4, dim // 4)))
     layer = replace(attention, rope=rope), ffn
