@@ -21,7 +21,7 @@ from baton_worker.structured_output.vocabulary import Vocabulary
 from tests.fakes.worker_pairs import Team
 from tests.support import tiny_models
 from tests.support.worker.constrained_rows import PLAIN, Jumping, constraints, logs, samplings
-from tests.support.worker.proposers import HalfRight
+from tests.support.worker.proposers import HalfRight, context
 from tests.support.worker.scheduled_engine import DEVICE, STORY, House, busy, varied
 
 PROMPTS = [STORY[: 3 + i] for i in range(4)] + [STORY[i:] for i in range(4)]
@@ -92,7 +92,7 @@ def test_accepted_drafts_save_steps(loaded: LoadedModel) -> None:
 @pytest.mark.row("F08.02", "F08.03")
 def test_no_method_changes_a_token(loaded: LoadedModel, expected: list[list[int]]) -> None:
     config = SpeculativeConfig(5, prompt_lookup_min=1, suffix_decoding_max_spec_factor=4.0)
-    for proposer in (NgramProposer(config), SuffixProposer(config)):
+    for proposer in (NgramProposer(context(config)), SuffixProposer(context(config))):
         first, again = (House(loaded, proposer=proposer) for _ in range(2))
         for house in (first, again):
             assert busy(house) == expected

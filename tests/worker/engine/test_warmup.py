@@ -27,6 +27,7 @@ LARGE = EngineConfig(
     num_pages=1000,
     page_size=16,
     page_bytes=1,
+    draft_page_bytes=0,
     max_num_seqs=64,
     max_num_batched_tokens=2048,
     max_model_len=4096,

@@ -33,6 +33,21 @@ def test_drafts_are_made_as_long_as_they_pay() -> None:
     assert lengths([], [], 0, FREE) == [] and lengths([0.5], [0], 1, FREE) == [0]
 
 
+@pytest.mark.row("F08.01")
+def test_drafting_takes_time_too() -> None:
+    """A drafter runs once for all rows of a depth."""
+
+    def found(rates: list[float], drafting: StepCosts) -> list[int]:
+        most = np.full(len(rates), 4)
+        return draft_lengths(np.array(rates), most, len(rates), FREE, drafting).tolist()
+
+    fast, slow = (StepCosts({1: seconds, 2: seconds}) for seconds in (0.1, 0.95))
+    assert found([0.9], fast) == [4] and found([0.9], slow) == [0]
+    assert found([0.9] * 8, StepCosts({1: 0.3, 2: 0.3})) == [4] * 8
+    assert found([0.3], StepCosts({1: 0.3, 2: 0.3})) == [0], "alone it does not pay"
+    assert found([], fast) == []
+
+
 def test_acceptance_is_that_of_the_slot_and_is_forgotten() -> None:
     acceptance, slots = Acceptance(3), np.array([0, 1])
     for _ in range(20):

@@ -8,6 +8,7 @@ import pytest
 from baton_worker.speculative.config import SpeculativeConfig
 from baton_worker.speculative.ngram import NgramProposer
 from baton_worker.speculative.proposer import DraftRequest
+from tests.support.worker.proposers import MostProbable, context
 
 
 @pytest.mark.row("F08.02")
@@ -23,6 +24,7 @@ def test_the_longest_and_then_the_latest_match_goes_on() -> None:
         ([1, 2, 3], 3, []),
         ([1], 3, []),
     ):
-        proposer = NgramProposer(SpeculativeConfig(5, prompt_lookup_max=3, prompt_lookup_min=2))
-        [made] = proposer.propose([DraftRequest(0, np.array(tokens, np.int32), most)])
+        config = SpeculativeConfig(5, prompt_lookup_max=3, prompt_lookup_min=2)
+        request = DraftRequest(0, np.array(tokens, np.int32), most)
+        [made] = NgramProposer(context(config)).propose([request], MostProbable())
         assert made.tolist() == drafts, tokens

@@ -11,18 +11,19 @@ from baton_worker.speculative import suffix
 from baton_worker.speculative.config import SpeculativeConfig
 from baton_worker.speculative.proposer import DraftRequest
 from baton_worker.speculative.suffix import SuffixProposer
+from tests.support.worker.proposers import MostProbable, context
 
 
 def asked(
     proposer: SuffixProposer, slot: int, *tokens: int, most: int = 9, group: bytes = b""
 ) -> list[int]:
     request = DraftRequest(slot, np.array(tokens, np.int32), most, group)
-    [drafts] = proposer.propose([request])
+    [drafts] = proposer.propose([request], MostProbable())
     return drafts.tolist()
 
 
 def proposing(**fields: Any) -> SuffixProposer:
-    return SuffixProposer(SpeculativeConfig(9, method="suffix", **fields))
+    return SuffixProposer(context(SpeculativeConfig(9, method="suffix", **fields)))
 
 
 @pytest.mark.row("F08.03")

@@ -98,6 +98,20 @@ def test_masks_of_mixed_rows_and_where_they_end() -> None:
     assert constraints.mask([2], NO_STOPS[:1]) is None
 
 
+def test_drafts_grow_token_by_token() -> None:
+    constraints = StructuredOutputManager(Words(), VOCAB)
+    assert constraints.enter(2, digits("345"), []) == ""
+    assert constraints.draft(2, []) == 0
+    assert constraints.extend_draft(2, 3) and not constraints.extend_draft(2, 5)
+    assert constraints.extend_draft(1, 9), "it follows no grammar"
+    mask = constraints.mask([1, 2], NO_STOPS[:2], [1, 1])
+    assert mask is not None and mask.rows.tolist() == [1] and allowed(mask) == [[4]]
+    assert constraints.extend_draft(2, 4) and not constraints.extend_draft(2, 5), "it would end"
+    assert constraints.draft(2, [3, 9]) == 1
+    mask = constraints.mask([2, 2], NO_STOPS[:2])
+    assert mask is not None and allowed(mask) == [[3], [4]]
+
+
 class Slow(Word):
     """Says when it is looked at, and waits until it may answer."""
 

@@ -52,6 +52,7 @@ from baton_worker.spec import (
     ShortcutMoe,
 )
 from baton_worker.spec.hf_config import has_kv_scales
+from baton_worker.speculative.proposer import DraftWeights
 
 log = logger(__name__)
 
@@ -73,6 +74,8 @@ class LoadedModel:
     recipe: PoolingRecipe | None = None
     """The recipe of `model.pooler`; None if the model only generates."""
     generates: bool = True
+    drafter: DraftWeights | None = None
+    """What drafts for it, if that has weights of its own."""
 
 
 class Checkpoint(Protocol):

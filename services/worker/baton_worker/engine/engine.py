@@ -10,6 +10,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 
 from baton.checkpoint.hub import resolve as fetch
@@ -54,6 +55,7 @@ from baton_worker.models.decoder import Model
 from baton_worker.models.dual_encoder import DualEncoderModel
 from baton_worker.models.encoder import EncoderModel
 from baton_worker.speculative import PROPOSERS
+from baton_worker.speculative.proposer import Proposer, ProposerContext
 from baton_worker.speculative.step_costs import StepCosts
 from baton_worker.structured_output import GRAMMARS
 from baton_worker.structured_output.jump_forward import Spelling, encoder
@@ -99,7 +101,8 @@ class Engine:
         self.encoder = self._encoder_step(resolved)
         """What encodes images in prompts; None for a model that sees none."""
         self._step_costs: StepCosts | None = None
-        self._runner = self._new_runner()
+        self._proposer = self._build_proposer()
+        self._runner = self._new_runner({})
         self._steps = 0
         self.experts: ExpertLoad | None = None
         """How the experts of the model are used, if that is counted."""
@@ -214,6 +217,7 @@ class Engine:
 
     def reset(self) -> None:
         """Forget every sequence and its pages."""
+        self._runner.batch.drafts.release(np.flatnonzero(self._runner.batch.sequences.held))
         self._runner = self._new_runner()
 
     @property
@@ -282,12 +286,28 @@ class Engine:
             recorder = _recorder(resolved)
         return GraphedModel(self._model, self._cache, resolved.graphs, recorder, device)
 
+    def _build_proposer(self) -> Proposer | None:
+        resolved = self.resolved
+        if resolved.speculative is None:
+            return None
+        context = ProposerContext(
+            resolved.speculative,
+            self._loaded,
+            resolved.build,
+            max_num_seqs=resolved.max_num_seqs,
+            max_model_len=resolved.max_model_len,
+            page_size=resolved.page_size,
+            num_pages=resolved.num_pages,
+        )
+        proposer: Proposer = PROPOSERS.load(resolved.speculative.method)(context)
+        return proposer
+
     def _drafting(self) -> dict[str, Any]:
         """Proposer and options of speculation for a batch."""
         if (config := self.resolved.speculative) is None:
             return {}
         return {
-            "proposer": PROPOSERS.load(config.method)(config),
+            "proposer": self._proposer,
             "num_speculative_tokens": config.num_speculative_tokens,
             "step_costs": self._step_costs,
         }
@@ -307,6 +327,7 @@ class Engine:
             axes=self._position_axes,
             max_num_batched_tokens=resolved.max_num_batched_tokens,
             adapters=self._adapter_slots(),
+            sampler=resolved.build.sampler,
             **self._drafting() if drafting is None else drafting,
         )
         return ModelRunner(

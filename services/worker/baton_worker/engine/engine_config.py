@@ -44,6 +44,9 @@ class EngineConfig:
     num_pages: int
     page_size: int
     page_bytes: int
+    """Of a page of the target."""
+    draft_page_bytes: int
+    """Of a page of what drafts for it: there are as many."""
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
@@ -71,8 +74,8 @@ class EngineConfig:
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of all pages."""
-        return self.num_pages * self.page_bytes
+        """Bytes of all pages, those of drafts included."""
+        return self.num_pages * (self.page_bytes + self.draft_page_bytes)
 
     @property
     def spare_pages(self) -> int:
@@ -132,7 +135,8 @@ def resolve(
     free, on_cpu = free_for_all(device, ranks) - images, device.type == "cpu"
     max_num_batched_tokens = _batch_tokens(config, loaded, wanted, on_cpu)
     taken = PageGroups(groups.windows, config.block_size, max_num_batched_tokens)
-    budget = choose_pages(config, page_bytes, wanted, free, on_cpu, taken)
+    draft_page_bytes = _draft_page_bytes(loaded, ranks, device)
+    budget = choose_pages(config, page_bytes + draft_page_bytes, wanted, free, on_cpu, taken)
     eager = refuses(config, device, loaded, ranks.size)
     sizes = (budget.max_model_len, max_num_batched_tokens)
     graphs = None if eager else _graphs(config, device, *sizes)
@@ -148,6 +152,7 @@ def resolve(
         num_pages=budget.num_pages,
         page_size=config.block_size,
         page_bytes=page_bytes,
+        draft_page_bytes=draft_page_bytes,
         max_num_seqs=config.max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
         max_model_len=budget.max_model_len,
@@ -173,6 +178,13 @@ def _speculative(config: Config, loaded: LoadedModel) -> SpeculativeConfig | Non
     if speculative is not None and not loaded.generates:
         raise SettingsError("--speculative-config: this model makes no tokens. Leave it out.")
     return speculative
+
+
+def _draft_page_bytes(loaded: LoadedModel, ranks: Communicator, device: torch.device) -> int:
+    """Bytes for a page of drafts on all ranks together: the first has them, and of GPUs the one
+    with least memory counts."""
+    own = 0 if loaded.drafter is None else loaded.drafter.page_bytes
+    return max(numbers(ranks, own, device)) * (ranks.size if device.type == "cuda" else 1)
 
 
 def _batch_tokens(config: Config, loaded: LoadedModel, longest: int, on_cpu: bool) -> int:

@@ -83,7 +83,8 @@ class ModelRunner:
         self._end(inputs, outputs, committed)
         end = time.perf_counter()
         self._ended = end if self.batch.going else None
-        self.batch.drafts.timed(inputs.rows, end - begin - outputs.swap_seconds)
+        apart = outputs.swap_seconds + self.batch.drafts.seconds
+        self.batch.drafts.timed(inputs.rows, end - begin - apart)
         return outputs.result(plan, turn, committed, end - begin, gap if len(inputs) else 0.0)
 
     def _begin(self, plan: Plan, outputs: StepOutputs) -> None:
@@ -100,6 +101,7 @@ class ModelRunner:
             inputs = self._encoder(inputs, self.batch.needed_media)
         hidden = self._forward(inputs)
         self._sampling.step(inputs, hidden, outputs)
+        self.batch.drafts.observe_step(inputs, hidden)
         self._pooling.step(inputs, hidden, outputs)
 
     def _end(self, inputs: StepInputs, outputs: StepOutputs, committed: Committed) -> None:

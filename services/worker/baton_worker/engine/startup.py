@@ -20,6 +20,9 @@ from baton_worker.kernels.cpu.huge_pages import ARENA
 from baton_worker.kernels.cpu.shared_pages import SharedPages
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.platform.malloc import keep_freed_memory
+from baton_worker.speculative import DRAFT_WEIGHTS
+from baton_worker.speculative.config import parse
+from baton_worker.speculative.proposer import DraftWeights, WeightsContext
 
 log = logger(__name__)
 
@@ -80,12 +83,26 @@ def load(
         context_parallel=config.decode_context_parallel_size,
         dummy=config.load_format == "dummy",
     )
+    if not ranks.rank:
+        loaded = replace(loaded, drafter=_drafter(config, loaded, path, build))
     ARENA.close_all()
     if sharing is not None:
         ARENA.on_written(None)
         sharing.finish()
     build = replace(build, dtype=loaded.model.dtype)
     return loaded, resolve(config, build, loaded, ranks)
+
+
+def _drafter(
+    config: Config, target: LoadedModel, path: Path, build: BuildContext
+) -> DraftWeights | None:
+    """Weights of the method of speculation, which the first rank alone has."""
+    speculative = parse(config.speculative_config)
+    if speculative is None or speculative.method not in DRAFT_WEIGHTS:
+        return None
+    load = DRAFT_WEIGHTS.load(speculative.method)
+    weights: DraftWeights = load(WeightsContext(speculative, config, target, path, build))
+    return weights
 
 
 def shared_pages(config: Config, device: torch.device) -> SharedPages | None:

@@ -12,7 +12,7 @@ import numpy as np
 from baton.protocol import NewSequence, Plan, Result, Sampling
 from baton.protocol.token_columns import pack
 from baton_worker.engine.engine_config import EngineConfig
-from baton_worker.speculative.proposer import DraftRequest, Tokens
+from baton_worker.speculative.proposer import DraftRequest, DraftSampler, Proposer, Tokens
 
 DRAFTS = 7
 """Most drafts of a row that is timed."""
@@ -23,15 +23,12 @@ _TIMES = 4
 _PROMPT = 8
 
 
-class Repeating:
+class Repeating(Proposer):
     """A proposer of as many drafts as there may be."""
 
-    def propose(self, requests: Sequence[DraftRequest]) -> list[Tokens]:
+    def propose(self, requests: Sequence[DraftRequest], sampler: DraftSampler) -> list[Tokens]:
         """See `Proposer`."""
         return [np.zeros(request.most, np.int32) for request in requests]
-
-    def release(self, slot: int) -> None:
-        """See `Proposer`."""
 
 
 def measure(step: Callable[[Plan], Result], resolved: EngineConfig) -> dict[int, float]:

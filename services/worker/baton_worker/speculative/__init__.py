@@ -16,6 +16,13 @@ PROPOSERS = Registry(
         "suffix": "baton_worker.speculative.suffix:SuffixProposer",
     },
 )
-"""Proposers by the method that `--speculative-config` names. A package adds one through the
-entry-point group `baton.proposers`; the contract is
-`baton_worker.speculative.proposer.Proposer`."""
+"""Proposers by the method that `--speculative-config` names: called with a
+`baton_worker.speculative.proposer.ProposerContext`, they return a `Proposer`. A package adds one
+through the entry-point group `baton.proposers`."""
+
+DRAFT_WEIGHTS = Registry(
+    "draft_weights",
+    {"draft_model": "baton_worker.drafters.draft_model_weights:load_draft_model"},
+)
+"""Methods with weights of their own: what loads these before the pages are sized, called with a
+`baton_worker.speculative.proposer.WeightsContext`; it returns `DraftWeights`."""

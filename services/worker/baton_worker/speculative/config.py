@@ -7,19 +7,27 @@ meaning here are refused rather than ignored.
 from __future__ import annotations
 
 import difflib
-from typing import Annotated, Any, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 import msgspec
 from pydantic import AfterValidator
 
 from baton.errors import SettingsError
-from baton_worker.speculative import PROPOSERS
+from baton_worker.speculative import DRAFT_WEIGHTS, PROPOSERS
 
 _FLAG = "--speculative-config"
+Quantize: TypeAlias = Literal["none", "int8", "int4"]
+"""Values of the setting `quantization`."""
 MOST_DRAFTS = 64
 """Draft tokens of one row in one step: counts of tokens are bytes."""
 _NOTHING = {
     "draft_tensor_parallel_size": "drafts are made where the target samples",
+    "tensor_parallel_size": "drafts are made where the target samples",
+    "revision": "a revision is a part of the name, org/name@revision",
+    "code_revision": "no code of a checkpoint is run",
+    "draft_load_config": "the format of a checkpoint is found",
+    "draft_sample_method": "a draft has the random number of the token in its place",
+    "max_model_len": "drafts are made for sequences as long as their model was trained for",
     "disable_by_batch_size": "drafts are only made while they pay",
     "disable_padded_drafter_batch": "rows have as many drafts as they have",
     "rejection_sample_method": "a draft is accepted if the target samples it",
@@ -35,7 +43,11 @@ class SpeculativeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     num_speculative_tokens: int
     """Most draft tokens of a sequence in one step."""
     method: str = "ngram"
-    """A name in `PROPOSERS`."""
+    """A name in `PROPOSERS`; without one it is `draft_model` if there is a `model`."""
+    model: str = ""
+    """The model that drafts: a directory, a GGUF file, or a name of a hub."""
+    quantization: Quantize | None = None
+    """To what its weights are rounded at load; by default as those of the target."""
     prompt_lookup_max: int = 5
     """Longest n-gram that is looked for."""
     prompt_lookup_min: int = 2
@@ -51,6 +63,11 @@ class SpeculativeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     """Least share of the places of the match that go on with the draft."""
 
     def __post_init__(self) -> None:
+        if bool(self.model) != (self.method in DRAFT_WEIGHTS):
+            what = "needs" if self.method in DRAFT_WEIGHTS else "takes no"
+            raise ValueError(f"the method {self.method} {what} 'model', which drafts")
+        if self.quantization is not None and not self.model:
+            raise ValueError("quantization is of a 'model' that drafts, and there is none")
         if not 1 <= self.num_speculative_tokens <= MOST_DRAFTS:
             raise ValueError(f"num_speculative_tokens is 1 to {MOST_DRAFTS}")
         if not 1 <= self.prompt_lookup_min <= self.prompt_lookup_max:
@@ -74,6 +91,8 @@ def parse(text: str) -> SpeculativeConfig | None:
         raise SettingsError(f"{_FLAG} is not a JSON object: {error}.") from error
     for name in fields:
         _check_field(name)
+    if fields.get("model"):
+        fields.setdefault("method", "draft_model")
     if "method" in fields:
         PROPOSERS.check(str(fields["method"]))
     try:

@@ -64,7 +64,11 @@ class Acceptance:
 
 
 def draft_lengths(
-    rates: npt.NDArray[np.float64], most: Column, num_tokens: int, costs: StepCosts
+    rates: npt.NDArray[np.float64],
+    most: Column,
+    num_tokens: int,
+    costs: StepCosts,
+    drafting: StepCosts | None = None,
 ) -> Column:
     """Number of drafts for each of some rows of a step.
 
@@ -73,6 +77,7 @@ def draft_lengths(
         most: int64 [R], maximum drafts of each row.
         num_tokens: new tokens of the step without drafts.
         costs: of steps.
+        drafting: of drafting one token for each of so many rows; None: it takes no time.
 
     Returns:
         int64 [R]
@@ -82,9 +87,27 @@ def draft_lengths(
     order = np.argsort(-gains, axis=None, kind="stable")[: int(most.sum())]
     drafts = np.arange(len(order) + 1)
     gained = np.concatenate(([0.0], gains.flat[order].cumsum()))
-    speed = (num_tokens + gained) / costs.seconds(num_tokens + drafts)
+    seconds = costs.seconds(num_tokens + drafts)
+    if drafting is not None:
+        seconds = seconds + _drafting_seconds(order % len(depth), len(depth), drafting)
+    speed = (num_tokens + gained) / seconds
     best = int(speed.argmax())
     if speed[best] < _GAIN * speed[0]:
         best = 0
     rows: Column = order[:best] // len(depth) if len(depth) else order[:0]
     return np.bincount(rows, minlength=len(most)).astype(np.int64)
+
+
+def _drafting_seconds(depths: Column, deepest: int, drafting: StepCosts) -> npt.NDArray[np.float64]:
+    """Seconds of making the first n of some drafts, for each n from 0: float64 [N + 1].
+
+    Args:
+        depths: int64 [N], drafts before each in its row. Rows draft side by side, so a drafter runs
+            once for all drafts of a depth.
+        deepest: number of depths.
+    """
+    rows = np.zeros((len(depths) + 1, deepest), np.int64)
+    rows[np.arange(1, len(rows)), depths] = 1
+    rows = rows.cumsum(0)
+    seconds: npt.NDArray[np.float64] = np.where(rows > 0, drafting.seconds(rows), 0.0).sum(1)
+    return seconds

@@ -7,25 +7,28 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from baton_worker.speculative.config import SpeculativeConfig
-from baton_worker.speculative.proposer import DraftRequest, Tokens
+from baton_worker.speculative.proposer import (
+    DraftRequest,
+    DraftSampler,
+    Proposer,
+    ProposerContext,
+    Tokens,
+)
 
 _NOTHING: Tokens = np.zeros(0, np.int32)
 
 
-class NgramProposer:
+class NgramProposer(Proposer):
     """See `Proposer`. Looks in the sequence itself for the longest of its last n-grams that has
     occurred before, and there for the latest occurrence; it keeps nothing."""
 
-    def __init__(self, config: SpeculativeConfig) -> None:
+    def __init__(self, context: ProposerContext) -> None:
+        config = context.config
         self._longest, self._shortest = config.prompt_lookup_max, config.prompt_lookup_min
 
-    def propose(self, requests: Sequence[DraftRequest]) -> list[Tokens]:
+    def propose(self, requests: Sequence[DraftRequest], sampler: DraftSampler) -> list[Tokens]:
         """See `Proposer`."""
         return [self._continuation(request.tokens, request.most) for request in requests]
-
-    def release(self, slot: int) -> None:
-        """See `Proposer`."""
 
     def _continuation(self, tokens: Tokens, most: int) -> Tokens:
         # Ends of the n-grams that agree with the last one, in the tokens before it.

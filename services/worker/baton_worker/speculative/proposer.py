@@ -2,13 +2,64 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from typing import NamedTuple, Protocol
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, NamedTuple, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
+    from baton_worker.checkpoint.load import LoadedModel
+    from baton_worker.config import Config
+    from baton_worker.layers.build_context import BuildContext
+    from baton_worker.speculative.config import SpeculativeConfig
+    from baton_worker.speculative.step_costs import StepCosts
+
 Tokens = npt.NDArray[np.int32]
+Column = npt.NDArray[np.int64]
+NO_DRAFT = -1
+"""In the place of a draft that cannot be made."""
+
+
+@dataclass(frozen=True, slots=True)
+class DraftWeights:
+    """What a method has loaded for itself. Methods derive their own from it."""
+
+    page_bytes: int
+    """Bytes of one page of draft KV, of as many tokens as a page of the target; there are as many
+    of them as of the target's."""
+
+
+@dataclass(frozen=True, slots=True)
+class WeightsContext:
+    """What weights of a method are loaded for."""
+
+    config: SpeculativeConfig
+    settings: Config
+    """Those of the worker."""
+    target: LoadedModel
+    target_path: Path
+    build: BuildContext
+    """What the layers of the target were built from."""
+
+
+@dataclass(frozen=True, slots=True)
+class ProposerContext:
+    """What a proposer is built from. It lives as long as the engine."""
+
+    config: SpeculativeConfig
+    target: LoadedModel
+    """Its `drafter` is what the method's row in `DRAFT_WEIGHTS` has loaded."""
+    build: BuildContext
+    max_num_seqs: int
+    max_model_len: int
+    page_size: int
+    num_pages: int
 
 
 class DraftRequest(NamedTuple):
@@ -24,12 +75,53 @@ class DraftRequest(NamedTuple):
     which speed would reveal."""
 
 
-class Proposer(Protocol):
+class DraftSampler(Protocol):
+    """Draws drafts as the target draws tokens: with the request's parameters, its noise, and its
+    grammar."""
+
+    def sample(self, logits: Tensor, slots: Column) -> Tokens:
+        """The next draft of some slots, behind those that it has drawn for them in this step.
+
+        Args:
+            logits: float32 [R, V] of the drafter; overwritten. V may differ from the target's.
+            slots: int64 [R], each once; all of this step's requests.
+
+        Returns:
+            int32 [R]; `NO_DRAFT` where none may follow: the sequence ends here, or the logits are not
+            finite.
+        """
+
+
+class TargetStep(NamedTuple):
+    """A step that the target has run, drafts included, in B rows of T tokens."""
+
+    slots: Column
+    """int64 [B]"""
+    starts: Column
+    """int64 [B]: position of each row's first token."""
+    counts: Column
+    """int64 [B]: tokens of each row. How many of its drafts stay, its next `DraftRequest` shows."""
+    tokens: Column
+    """int64 [T], row after row."""
+    hidden: Tensor
+    """[T, hidden], of which the target makes its logits."""
+
+
+class Proposer(ABC):
     """Proposes the next tokens. A wrong draft costs time and never a token, so drafts need not be
     exact; but a proposer must not fail, and must not keep state that a request depends on."""
 
-    def propose(self, requests: Sequence[DraftRequest]) -> list[Tokens]:
+    costs: StepCosts | None = None
+    """Seconds of drafting one token for each of so many rows; None: drafting takes no time."""
+
+    @abstractmethod
+    def propose(self, requests: Sequence[DraftRequest], sampler: DraftSampler) -> list[Tokens]:
         """Up to `most` tokens for each sequence, int32, in the order of the requests."""
 
     def release(self, slot: int) -> None:
-        """The sequence of a slot has gone."""
+        """The sequence of a slot has gone. Also called for slots that were never proposed for."""
+        return
+
+    def observe(self, step: TargetStep) -> None:
+        """The target has run a step, of prompts or of decoding rows."""
+        return

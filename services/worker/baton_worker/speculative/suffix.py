@@ -8,24 +8,29 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from baton_worker.speculative.config import SpeculativeConfig
-from baton_worker.speculative.proposer import DraftRequest, Tokens
+from baton_worker.speculative.proposer import (
+    DraftRequest,
+    DraftSampler,
+    Proposer,
+    ProposerContext,
+    Tokens,
+)
 from baton_worker.speculative.suffix_index import SuffixIndex
 
 _MOST_GROUPS = 256
 """Groups whose texts are kept when none of them runs."""
 
 
-class SuffixProposer:
+class SuffixProposer(Proposer):
     """See `Proposer`. One index for each group of sequences: groups share nothing, as in the prefix
     cache, so speed reveals nothing about texts of other groups."""
 
-    def __init__(self, config: SpeculativeConfig) -> None:
-        self._config = config
+    def __init__(self, context: ProposerContext) -> None:
+        self._config = context.config
         self._indices: OrderedDict[bytes, SuffixIndex] = OrderedDict()
         self._texts: dict[int, tuple[bytes, int]] = {}
 
-    def propose(self, requests: Sequence[DraftRequest]) -> list[Tokens]:
+    def propose(self, requests: Sequence[DraftRequest], sampler: DraftSampler) -> list[Tokens]:
         """See `Proposer`."""
         return [self._drafts(request) for request in requests]
 

@@ -190,6 +190,18 @@ class StructuredOutputManager:
         self._drafts[slot] = places
         return len(places)
 
+    def extend_draft(self, slot: int, token: int) -> bool:
+        """Like `draft` for one token behind those that are drafted already."""
+        self._take()
+        if slot not in self._places:
+            return True
+        drafted = self._drafts.setdefault(slot, [])
+        place = drafted[-1] if drafted else self._places[slot]
+        following = place.after(token)
+        if following is not None:
+            drafted.append(following)
+        return following is not None
+
     def release(self, slot: int) -> None:
         """The sequence of a slot has gone."""
         self._take()
@@ -201,18 +213,26 @@ class StructuredOutputManager:
         self._take()
         return self._places[slot].matcher.error if slot in self._places else ""
 
-    def mask(self, slots: Sequence[int], stops: npt.NDArray[np.int64]) -> Mask | None:
+    def mask(
+        self,
+        slots: Sequence[int],
+        stops: npt.NDArray[np.int64],
+        drafts: Sequence[int] | None = None,
+    ) -> Mask | None:
         """What these slots may sample; None when none of them follows a grammar.
 
         Args:
-            slots: [R]; one that is drafted for comes once more for each draft, in order.
+            slots: [R]; one that is drafted for comes once more for each draft, in order, unless
+                `drafts` says behind how many drafts each row is.
             stops: the ids that end each of them, int64 [R, S], padded with -1: they are allowed
                 where the grammar may end, and nowhere else.
         """
         rows = [row for row, slot in enumerate(slots) if slot in self._places]
         if not rows:
             return None
-        looks = self._looks([slots[row] for row in rows])
+        if drafts is None:
+            drafts = _occurrences(slots)
+        looks = self._looks([(slots[row], drafts[row]) for row in rows])
         bits = np.stack([look.allowed[: self._bytes] for look in looks])
         for row, look in enumerate(looks):
             ends = stops[rows[row]]
@@ -222,12 +242,10 @@ class StructuredOutputManager:
             _mark(bits[row], ends[ends >= 0], look.may_end)
         return Mask(np.array(rows, np.int64), bits)
 
-    def _looks(self, slots: Sequence[int]) -> list[_Look]:
-        """What may come next in each slot, and behind each draft where one comes again."""
-        known, seen, looks = self._take(), Counter[int](), list[_Look]()
-        for slot in slots:
-            number = seen[slot]
-            seen[slot] += 1
+    def _looks(self, rows: Sequence[tuple[int, int]]) -> list[_Look]:
+        """What may come next in each (slot, number of drafts before)."""
+        known, looks = self._take(), list[_Look]()
+        for slot, number in rows:
             if (look := known.get((slot, number))) is None:
                 look = (self._drafts[slot][number - 1] if number else self._places[slot]).look()
             looks.append(look)
@@ -257,6 +275,15 @@ class StructuredOutputManager:
                 self._compiled.popitem(last=False)
         self._compiled.move_to_end(grammar)
         return self._compiled[grammar]
+
+
+def _occurrences(slots: Sequence[int]) -> list[int]:
+    """How often each slot has come before."""
+    seen, before = Counter[int](), list[int]()
+    for slot in slots:
+        before.append(seen[slot])
+        seen[slot] += 1
+    return before
 
 
 def _look_at_all(places: dict[tuple[int, int], _Place]) -> _Looks:

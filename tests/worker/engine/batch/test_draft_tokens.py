@@ -9,17 +9,17 @@ import numpy as np
 from baton.protocol import NewSequence, Sampling
 from baton.protocol.token_columns import pack
 from baton_worker.engine.batch.input_batch import InputBatch
-from baton_worker.speculative.proposer import DraftRequest, Tokens
+from baton_worker.speculative.proposer import DraftRequest, DraftSampler, Proposer, Tokens
 from tests.support.worker.plans import batch, commit, plan
 
 
-class Counting:
+class Counting(Proposer):
     """Drafts 40, 41, 42, ..."""
 
     def __init__(self) -> None:
         self.released = list[int]()
 
-    def propose(self, requests: Sequence[DraftRequest]) -> list[Tokens]:
+    def propose(self, requests: Sequence[DraftRequest], sampler: DraftSampler) -> list[Tokens]:
         return [np.arange(40, 40 + 9, dtype=np.int32) for _ in requests]
 
     def release(self, slot: int) -> None:

@@ -3,19 +3,24 @@ them."""
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 
 import numpy as np
+from torch import Tensor
 
 from baton.predicted_text import PredictedText
 from baton.protocol import NewSequence
 from baton_worker.engine.batch.batch_rows import BatchRows
 from baton_worker.engine.batch.block_tables import BlockTables
+from baton_worker.engine.batch.draft_sampler import DraftSampler
 from baton_worker.engine.batch.plan_columns import Column
 from baton_worker.engine.batch.sampling_state import SamplingState
 from baton_worker.engine.batch.sequence_states import SequenceStates
+from baton_worker.engine.batch.step_inputs import StepInputs
+from baton_worker.sampling import Sampler
 from baton_worker.speculative.draft_lengths import Acceptance, draft_lengths
-from baton_worker.speculative.proposer import DraftRequest, Proposer, Tokens
+from baton_worker.speculative.proposer import DraftRequest, Proposer, TargetStep, Tokens
 from baton_worker.speculative.step_costs import StepCosts
 
 
@@ -26,6 +31,7 @@ class DraftTokens:
         proposer: the proposer; None: no speculation.
         most: maximum drafts of a sequence in one step.
         costs: step costs, which limit drafts to those that pay; None: no limit by cost.
+        sampler: what draws tokens.
     """
 
     def __init__(
@@ -36,11 +42,15 @@ class DraftTokens:
         proposer: Proposer | None = None,
         most: int = 0,
         costs: StepCosts | None = None,
+        sampler: Sampler | None = None,
     ) -> None:
         self._sequences, self._tables, self._sampling = sequences, tables, sampling
         self._proposer, self._most = proposer, most if proposer is not None else 0
         self._costs, slots = costs, len(sequences.held)
         self._groups = [b""] * slots
+        self._sampler = DraftSampler(sequences, sampling, sampler)
+        self.seconds = 0.0
+        """What proposing took in this step."""
         self._predicted: dict[int, PredictedText] = {}
         """Sequences whose clients have said what they expect: that is drafted, and nothing else."""
         self._acceptance = Acceptance(slots)
@@ -73,24 +83,40 @@ class DraftTokens:
     def propose(self, rows: BatchRows, budget: int) -> BatchRows:
         """Append drafts to the logs of decode rows, within their pages and limits, and at most
         `budget` tokens in total."""
-        self.counts[:] = 0
+        self.counts[:], self.seconds = 0, 0.0
         if self._proposer is None or not (requests := self._requests(rows, budget)):
             return rows
+        begin = time.perf_counter()
+        self._propose(requests, self._proposer)
+        self.seconds = time.perf_counter() - begin
+        return replace(rows, counts=rows.counts + self.counts[rows.slots])
+
+    def _propose(self, requests: list[DraftRequest], proposer: Proposer) -> None:
         for request in requests:
             if request.slot in self._predicted:
                 self._put(request, self._prediction(request))
         others = [request for request in requests if request.slot not in self._predicted]
-        for request, drafts in zip(others, self._proposer.propose(others), strict=True):
-            self._put(request, drafts[: request.most])
-        return replace(rows, counts=rows.counts + self.counts[rows.slots])
+        if not others:
+            return
+        self._sampler.begin([request.slot for request in others])
+        drafts = proposer.propose(others, self._sampler)
+        for request, tokens in zip(others, drafts, strict=True):
+            self._put(request, tokens[: request.most])
 
     def observe(self, slots: Column, drafted: Column, accepted: Column) -> None:
         """Record the accepted drafts of these slots."""
         some = drafted > 0
         self._acceptance.observe(slots[some], drafted[some], accepted[some])
 
+    def observe_step(self, inputs: StepInputs, hidden: Tensor) -> None:
+        """Show a step of the target to the proposer; hidden is [T, hidden]."""
+        if self._proposer is not None:
+            rows = inputs.rows
+            step = TargetStep(rows.slots, rows.starts, rows.counts, inputs.tokens, hidden)
+            self._proposer.observe(step)
+
     def timed(self, rows: BatchRows, seconds: float) -> None:
-        """Record the time of a step with these rows."""
+        """Record the time of a step with these rows, without what proposing took."""
         if self._costs is None or not len(rows):
             return
         if (rows.counts == 1 + self.counts[rows.slots]).all():  # No prompts.
@@ -117,7 +143,8 @@ class DraftTokens:
         if self._costs is None or not len(slots):
             return most
         rates, num_tokens = self._acceptance.rates(slots), int(rows.counts.sum())
-        lengths = draft_lengths(rates, most, num_tokens, self._costs)
+        drafting = None if self._proposer is None else self._proposer.costs
+        lengths = draft_lengths(rates, most, num_tokens, self._costs, drafting)
         self._acceptance.rest(slots[lengths == 0])
         return lengths
 

@@ -26,6 +26,7 @@ from baton_worker.engine.batch.step_outputs import Committed, StepOutputs
 from baton_worker.engine.multimodal_input import Pixels, pixels_of
 from baton_worker.lora.slots import AdapterSlots
 from baton_worker.models.vision.tower import VisionTower
+from baton_worker.sampling import Sampler
 from baton_worker.speculative.proposer import Proposer
 from baton_worker.speculative.step_costs import StepCosts
 from baton_worker.structured_output.manager import StructuredOutputManager
@@ -52,6 +53,7 @@ class InputBatch:
         proposer: proposer of draft tokens; None: no speculation.
         num_speculative_tokens: most drafts of a sequence in one step.
         step_costs: by which drafts are made where they pay; None: as many as there may be.
+        sampler: what draws draft tokens.
         adapters: where adapters are; None: sequences with one are refused.
     """
 
@@ -73,6 +75,7 @@ class InputBatch:
         proposer: Proposer | None = None,
         num_speculative_tokens: int = 0,
         step_costs: StepCosts | None = None,
+        sampler: Sampler | None = None,
     ) -> None:
         if constraints is None:
             constraints = StructuredOutputManager(None, vocab_size)
@@ -81,7 +84,7 @@ class InputBatch:
         self.sampling = SamplingState(self.sequences, vocab_size, constraints)
         parts = self.sequences, self.tables, self.sampling
         self.forced = ForcedTokens(*parts)
-        self.drafts = DraftTokens(*parts, proposer, num_speculative_tokens, step_costs)
+        self.drafts = DraftTokens(*parts, proposer, num_speculative_tokens, step_costs, sampler)
         self._pooling: dict[int, Pooling] = {}
         self._images: dict[int, Pixels] = {}
         self._adapters = adapters

@@ -22,6 +22,7 @@ from baton_worker.sampling import (
     TokenRules,
     fill,
 )
+from baton_worker.structured_output.bitmask import Mask
 from baton_worker.structured_output.manager import StructuredOutputManager
 
 _NO_TOKEN = "its rules leave no token to sample"
@@ -115,6 +116,12 @@ class SamplingState:
             return len(drafts)
         return self.grammars.draft(slot, drafts.tolist())
 
+    def extend_draft(self, slot: int, token: int) -> bool:
+        """Like `draft` for one token behind those that are drafted already."""
+        if token in self.stops[slot]:
+            return False
+        return not self.grammars or self.grammars.extend_draft(slot, token)
+
     def follow(self, slots: Column, tokens: npt.NDArray[np.int32]) -> None:
         """Advance by accepted drafts: a slot for each, in the order of its log."""
         if self.grammars:
@@ -130,8 +137,12 @@ class SamplingState:
         error = self.grammars.error(slot) if self.grammars else ""
         return f"its grammar cannot be followed any further: {error}" if error else _NO_TOKEN
 
-    def adjustments(self, rows: LogitsRows) -> Adjustments:
-        """Adjustments of these rows of logits before sampling."""
+    def adjustments(self, rows: LogitsRows, drafts: Column | None = None) -> Adjustments:
+        """Adjustments of these rows of logits before sampling.
+
+        Args:
+            drafts: int64 [L], drafts before each row; None: as many as there are rows of its slot.
+        """
         slots, parameters = rows.slots, self.parameters[rows.slots]
         forbidden = rows.index < parameters["min_tokens"]
         return Adjustments(
@@ -139,8 +150,12 @@ class SamplingState:
             self._forbidden(slots, forbidden) if forbidden.any() else None,
             self._history(rows, parameters) if parameters["penalised"].any() else None,
             self._rules_of(rows) if self._rules else None,
-            self.grammars.mask(slots.tolist(), self.stops[slots]) if self.grammars else None,
+            self._mask(slots, drafts) if self.grammars else None,
         )
+
+    def _mask(self, slots: Column, drafts: Column | None) -> Mask | None:
+        before = None if drafts is None else drafts.tolist()
+        return self.grammars.mask(slots.tolist(), self.stops[slots], before)
 
     def _rules_of(self, rows: LogitsRows) -> TokenRules | None:
         places = zip(rows.slots.tolist(), rows.lengths.tolist(), strict=True)
