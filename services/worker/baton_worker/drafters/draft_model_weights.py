@@ -41,7 +41,7 @@ def load_draft_model(context: WeightsContext) -> DraftModelWeights:
     path = fetch(settings.model_copy(update={"model": config.model}))
     build = _build(context)
     undecided = settings.dtype == "auto" and build.dtype is torch.float32
-    loaded = load_model(path, build, narrow=torch.bfloat16 if undecided else None, task="generate")
+    loaded = load_model(path, build, narrow=torch.bfloat16 if undecided else None)
     _check(path, loaded, context)
     assert not isinstance(loaded.model, EncoderModel)
     build = replace(build, dtype=loaded.model.dtype)

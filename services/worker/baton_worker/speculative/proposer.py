@@ -87,8 +87,7 @@ class DraftSampler(Protocol):
             slots: int64 [R], each once; all of this step's requests.
 
         Returns:
-            int32 [R]; `NO_DRAFT` where none may follow: the sequence ends here, or the logits are not
-            finite.
+            int32 [R]; `NO_DRAFT` where the sequence ends here, or the logits are not finite.
         """
 
 
