@@ -69,7 +69,7 @@ def ask(
         raise Unavailable(f"The scheduler does not come so far within {seconds:g} s.")
     raise Unavailable(
         f"The scheduler does not answer within {seconds:g} s. `baton serve` keeps its sockets in a "
-        "directory that nobody else knows: give it and this command the same --run-dir."
+        "private directory: give it and this command the same --run-dir."
     )
 
 

@@ -220,7 +220,7 @@ def _rank(config: Serve, name: str) -> list[str]:
 
 def spares(config: Serve, run_dir: Path) -> dict[str, list[str]]:
     """How the spares are started. Each of several of one kind has its own: while one of them starts
-    from nothing, nobody could take over from the others."""
+    from nothing, none could take over from the others."""
     started = copies.flags(run_dir, counts(config)) if config.spares else {}
     return {
         name: [*CHILD_MAIN, "--spare", *own]

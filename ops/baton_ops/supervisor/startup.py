@@ -68,7 +68,7 @@ def listening(given: dict[str, str]) -> Address:
 
 
 def ask(address: Address, path: str) -> tuple[int, dict[str, Any]]:
-    """GET a JSON page of the gateway: status and body; status 0 when nobody answers."""
+    """GET a JSON page of the gateway: status and body; status 0 without an answer."""
     connection = http.client.HTTPConnection(address.local(), address.port, timeout=2.0)
     key = address.admin_key or address.key
     headers = {"Authorization": f"Bearer {key}"} if key else {}

@@ -202,7 +202,7 @@ class Child:
 
 
 def _ignore(pid: int, code: int) -> None:
-    """Tell nobody."""
+    """Discard the event."""
 
 
 class Supervisor:

@@ -105,7 +105,7 @@ class Config(Settings, prefix="gateway"):
     store_seconds: float = setting(2_592_000.0, "reliability", advanced=True, gt=0)
     """What is stored is kept for this long after its last change."""
     unread_stream_seconds: float = setting(30.0, "reliability", advanced=True, ge=0)
-    """A durable stream goes on for this long with nobody reading it, then it pauses."""
+    """A durable stream without a reader goes on for this long, then it pauses."""
     worker_hang_seconds: float = setting(5.0, "reliability", advanced=True, shared=True, gt=0)
     """A worker that is busy without progress for this long makes /health false."""
     explained_requests: int = setting(1000, "observability", advanced=True, ge=0, le=1_000_000)

@@ -42,22 +42,22 @@ class Config(Settings, prefix="scheduler"):
     plans_in_flight: int = setting(2, "batching", advanced=True, ge=1, le=4)
     """Plans in flight per worker: 2 means one runs while the next waits for it."""
     max_steps_per_plan: int = setting(8, "batching", advanced=True, ge=1, le=64)
-    """Most steps that one plan covers while a worker only decodes and nobody waits; 1 makes a plan
-    for every step. An arrival ends such a plan after the step that runs and the next one."""
+    """Most steps that one plan covers while a worker only decodes and no request waits; 1 makes a
+    plan for every step. An arrival ends such a plan after the step that runs and the next one."""
     scheduling_policy: Annotated[str, ORDERS] = setting("fair", "batching")
-    """Who runs first: fcfs by arrival; priority by the lower priority value, which also takes the
+    """Order of service: fcfs by arrival; priority by the lower priority value, which also takes the
     place of a running one with a higher value; fair by the tokens that a tenant was served."""
     tenant_weights: Annotated[str, AfterValidator(_check_weights)] = setting("", "batching")
-    """Shares of tenants under the fair order, as "a=1,b=2"; who is not named has 1."""
+    """Shares of tenants under the fair order, as "a=1,b=2"; a tenant that is not named has 1."""
     no_worker_seconds: float = setting(300.0, "reliability", advanced=True, gt=0)
     """How long sequences that were taken wait for a worker to come (back) before they are refused
     with 503: some take minutes to load. New requests are refused at once meanwhile."""
     enable_prefix_caching: bool = setting(True, "memory")
     """Keep the pages of what was computed, for sequences that begin in the same way."""
     placement_policy: Annotated[str, PLACEMENTS] = setting("cost", "parallelism")
-    """Who takes a sequence: cost by estimated seconds, of which what is cached there, its load, its
-    pages and the transfer of keys are part; round-robin in turn; least-loaded by free rows; modulo
-    by the request: it belongs to one worker, and waits for it."""
+    """Placement of a sequence: cost by estimated seconds, of which what is cached there, its load,
+    its pages and the transfer of keys are part; round-robin in turn; least-loaded by free rows;
+    modulo by the request: it belongs to one worker, and waits for it."""
     placement_weights: Annotated[str, AfterValidator(_check_scores)] = setting(
         "", "parallelism", advanced=True
     )

@@ -30,7 +30,7 @@ from baton.protocol import (
 
 Cause: TypeAlias = Literal["outside", "inside", "unknown"]
 """Why a worker is gone: by a signal, an operator or with its host; by what it was computing; or
-nobody has said yet."""
+is not known yet."""
 
 
 class _Event(msgspec.Struct, frozen=True, array_like=True, tag_field="type"):

@@ -45,13 +45,13 @@ class Sequence:
     losses: int = 0
     """Number of steps that did not give what they owed it."""
     cell: Cell | None = None
-    """Suspects of a worker's death that it must run with, apart from everybody else."""
+    """Suspects of a worker's death that it must run with, apart from all other sequences."""
     mark: int = 0
     """Length of its log at which it has got past the place of that death."""
     deaths: int = 0
     """Deaths of workers from inside that it was there at."""
     lone_deaths: int = 0
-    """Those at which nobody else was there."""
+    """Those at which it ran alone."""
     failures: int = 0
     """Number of failed KV transfers."""
     worker: str | None = None

@@ -4,7 +4,7 @@ A worker that dies from inside leaves suspects: the rows of its steps in flight.
 apart from one another, so that the next death says more than the one before:
 
     a death of many     -> two halves, which run one after the other, each alone on a worker
-    a half dies         -> everybody else is free, the half is halved
+    a half dies         -> all others are free, the half is halved
     all halves but one
     get past the place  -> the last one is halved without another death
     one alone dies      -> counted; at `max_worker_losses` it is refused
@@ -88,7 +88,7 @@ class SuspectSearch:
 
 
 def split(suspects: list[Sequence]) -> list[Cell]:
-    """Two cells of equal size; one of a single suspect, none of nobody."""
+    """Two cells of equal size; one of a single suspect, none without suspects."""
     middle = len(suspects) // 2
     halves = (suspects[:middle], suspects[middle:])
     return [Cell.of(half) for half in halves if half]

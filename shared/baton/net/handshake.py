@@ -180,7 +180,8 @@ class Roster:
         self, identity: bytes, hello: Hello, now: float, reach: Callable[[bytes, Message], bool]
     ) -> bool:
         """True if another process has this name and lives, so that this `Hello` is to be ignored:
-        it must not stall who has the name. A dead one has not been heard of, or cannot be reached.
+        it must not stall the process that has the name. A dead one has not been heard of, or cannot
+        be reached.
 
         `reach`: sends a message to an identity, and returns whether that exists.
         """

@@ -10,8 +10,8 @@ from baton.output_parsing.source import Reader, Source, Write, delimiters, gathe
 
 Start = Literal["thinking", "content", "unknown"]
 """Where the text begins. thinking: the prompt ends with the opener. content: it does not, so that
-the model opens its thinking itself, if at all. unknown: nobody has seen the prompt; like thinking,
-unless the text begins with a tool call."""
+the model opens its thinking itself, if at all. unknown: the prompt has not been seen; like
+thinking, unless the text begins with a tool call."""
 _NOTHING = delimiters()
 
 
@@ -27,7 +27,7 @@ class ReasoningReader(Protocol):
         """Other names of the same."""
 
     def default_start(self, thinking: bool | None) -> Start:
-        """Where the text begins, where nobody has seen the prompt.
+        """Where the text begins, where the prompt is not known.
 
         `thinking` says whether the template was asked to let the model think; None: its default.
         """

@@ -5,9 +5,9 @@
       | <- the segment with these contents -  |   or nothing: then it makes one
       | -- keep, digest, a segment -------->  |   and the next worker finds it
 
-A segment is a sealed `memfd`: nobody can write to it, shorten it or unseal it, and its name is the
-digest of its contents. So there are no partial segments, and none of another model. It has no file:
-the kernel frees it with the last process that has it, `kill -9` included.
+A segment is a sealed `memfd`: no process can write to it, shorten it or unseal it, and its name is
+the digest of its contents. So there are no partial segments, and none of another model. It has no
+file: the kernel frees it with the last process that has it, `kill -9` included.
 
 Memory that a worker writes is leased: one process has it at a time, and the next one with the same
 name finds it as it was left, if it has the same use for it (`key`) and the last one did not die
@@ -44,7 +44,7 @@ _TAKE, _KEEP, _COUNT, _LEASE, _PAGES = b"take", b"keep", b"size", b"room", b"pag
 _FRESH, _AS_LEFT = b"\x01", b"\x02"
 _LEASE_SIZES = struct.Struct("<QQ")
 _LEASE_SEALS = 0b0111
-"""Nobody changes the size of what another has mapped."""
+"""The size of a mapped segment cannot change."""
 _SECONDS = 5.0
 """Longest wait for the other side."""
 _SHARE = 0.5
@@ -74,7 +74,7 @@ def make(contents: memoryview) -> int:
 
 
 def is_sealed(descriptor: int, size: int) -> bool:
-    """Whether it is a segment of this size that nobody can change."""
+    """Whether it is a segment of this size that cannot change."""
     try:
         seals = fcntl.fcntl(descriptor, _GET_SEALS)
     except OSError:  # Another kind of file.
@@ -95,7 +95,7 @@ class _Lease:
     size: int
     num_pages: int
     holder: int
-    """Process id of who asked last."""
+    """Process id of the last client."""
     descriptor: int
 
 
@@ -152,7 +152,7 @@ class SegmentKeeper(threading.Thread):
                     self._end(name)
 
     def end_lease(self, name: str) -> None:
-        """Forget what the process of this name leased: nobody will ask for it again."""
+        """Forget what the process of this name leased: it is not asked for again."""
         with self._lock:
             self._end(_padded(name))
 

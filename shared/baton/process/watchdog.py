@@ -34,7 +34,7 @@ class Watchdog:
 
     @property
     def attached(self) -> bool:
-        """True if a supervisor listens, who also sees how this process ends."""
+        """True if a supervisor listens, which also sees how this process ends."""
         return self._line is not None
 
     def beat(self) -> None:

@@ -180,7 +180,7 @@ class ProcessDied(Message, tag="process_died", frozen=True):
     """Host and process id, as in `WorkerInfo`."""
     inside: bool
     """It died of what it did: an error, or a signal that only its own code causes. False for a
-    signal that somebody sent, and for an orderly exit."""
+    signal from outside, and for an orderly exit."""
 
 
 class Resize(Message, tag="resize", frozen=True):

@@ -76,7 +76,7 @@ class QueueEstimate(msgspec.Struct, frozen=True, array_like=True):
 
 
 BACKGROUND = 2**31 - 1
-"""Priority of work that nobody waits for: under every policy it is behind all other work, which may
+"""Priority of background work: under every policy it is behind all other work, which may
 preempt it."""
 
 

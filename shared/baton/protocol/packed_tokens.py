@@ -1,4 +1,4 @@
-"""Token ids that stay as the wire has them until somebody reads them."""
+"""Token ids that stay as the wire has them until they are read."""
 
 from __future__ import annotations
 

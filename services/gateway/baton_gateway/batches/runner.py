@@ -60,11 +60,11 @@ class BatchRunner:
         self._tasks = [asyncio.create_task(self._look()), asyncio.create_task(self._prune())]
 
     async def close(self) -> None:
-        """Stop. What has no result yet is run by whoever takes the batch next."""
+        """Stop. Lines without a result are run by the gateway that takes the batch next."""
         await cancel_tasks(*self._tasks, *self._running)
 
     async def _look(self) -> None:
-        """Take batches that nobody runs."""
+        """Take batches that no gateway runs."""
         while True:
             found = None
             if self._batches.is_used:

@@ -1,6 +1,6 @@
 """Batches and the results of their lines.
 
-A line's result is written once: whoever writes it second changes nothing. A batch is run by the
+A line's result is written once: a second write changes nothing. A batch is run by the
 gateway that holds it; where that gateway is gone, its hold ends and another one goes on with the
 lines that have no result.
 """
@@ -56,7 +56,7 @@ class BatchStore:
         return self._file.exists
 
     async def add(self, new: StoredBatch) -> None:
-        """Store a batch that nobody runs yet."""
+        """Store a batch that no gateway runs yet."""
         await self._file.run(
             lambda db: db.execute(
                 "INSERT INTO batches VALUES (?, ?, ?, ?, ?, '', 0)",
@@ -76,7 +76,7 @@ class BatchStore:
         return await self._file.run(lambda db: _change(db, name, changed))
 
     async def take(self, holder: str, seconds: float) -> StoredBatch | None:
-        """Return a batch that is not over and that nobody holds, and hold it for `seconds`."""
+        """Return a batch that has not ended and is not leased, and lease it for `seconds`."""
         return await self._file.run(lambda db: _take(db, holder, seconds))
 
     async def hold(self, name: str, holder: str, seconds: float) -> bool:

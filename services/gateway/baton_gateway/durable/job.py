@@ -61,12 +61,12 @@ class JobStore:
         return begun
 
     async def take_due(self) -> list[Job]:
-        """Return jobs that nobody looks after; they are this gateway's now."""
+        """Return jobs whose lease has expired; this gateway holds them then."""
         return [_job(one) for one in await self._objects.take_due(KIND, self._seconds)]
 
     async def take(self, response: str, owner: str) -> Job | None:
-        """Take the job of a response from whoever has it. None if there is none, or if another
-        gateway takes it at the same time."""
+        """Take the job of a response from the gateway that holds it. None if there is none, or if
+        another gateway takes it at the same time."""
         found = await self._objects.get(_name(response), owner)
         return None if found is None else await self._put(_job(found))
 

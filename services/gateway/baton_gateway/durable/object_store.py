@@ -1,6 +1,6 @@
 """Store of objects that clients made and may ask for later: responses, conversations.
 
-Several gateways may share a store. An object is changed by whoever knows its newest version, so
+Several gateways may share a store. An object is changed only with its newest version in hand, so
 none of two simultaneous changes is lost: the second one is refused and made again.
 """
 

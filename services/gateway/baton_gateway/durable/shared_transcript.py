@@ -59,7 +59,7 @@ class SharedTranscript:
 
 
 class Turns:
-    """Readers in a queue: few have a turn between two looks of the event loop at everybody else.
+    """Readers in a queue: few have a turn between two looks of the event loop at its other work.
 
     A turn holds nothing, so a reader that is slow delays no other one.
     """

@@ -124,7 +124,7 @@ class SqliteJournal:
 
     def _error_of(self, outcome: AppendOutcome) -> Exception | None:
         if outcome == "missing" and self.problem:
-            return lost()  # it was in the file that was set aside: nobody else has claimed it
+            return lost()  # it was in the file that was set aside: no other gateway has claimed it
         return None if outcome == "written" else StreamFenced()
 
     def _create(self, db: sqlite3.Connection, ticket: StreamRecord, data: bytes) -> CreateOutcome:

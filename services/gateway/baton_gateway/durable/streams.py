@@ -170,7 +170,7 @@ class DurableStream:
             self._alone = asyncio.get_running_loop().call_later(self._grace, self._pause)
 
     def _pause(self) -> None:
-        log.info("nobody reads the stream %s: it pauses", self.record.id)
+        log.info("the stream %s has no reader: it pauses", self.record.id)
         if self._task is not None:
             self._task.cancel()
 
@@ -292,7 +292,7 @@ class DurableStreams:
     ) -> tuple[DurableStream, bool]:
         """Return the stream of this name, and whether it was there before; else `begin` it.
 
-        Whoever comes while it is begun waits for it. Raises what `find` and `begin` do.
+        A caller that comes while it is begun waits for it. Raises what `find` and `begin` do.
         """
         async with self._beginning.setdefault(name, asyncio.Lock()):
             found = await self.find(name, owner, resume)

@@ -1,4 +1,5 @@
-"""Routes of the operator: the state of the whole system, and what changes it for everybody.
+"""Routes of the operator: the state of the whole system, and changes to it that concern all
+clients.
 
 Where keys are in use they need an operator's key, since they tell about all tenants. Without keys,
 reading is open, and changes are for programs of this machine, never for a page in a browser.

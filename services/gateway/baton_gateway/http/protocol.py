@@ -277,7 +277,7 @@ async def _closing(
     cycle: RequestResponseCycle, app: Any, scope: Any, receive: Any, send: Any
 ) -> None:
     """Run the application. An answer before the end of the body announces that the connection
-    closes: nobody reads the rest."""
+    closes: the rest is not read."""
 
     async def announce(message: Any) -> None:
         if message["type"] == "http.response.start" and cycle.more_body:

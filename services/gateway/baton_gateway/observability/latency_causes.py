@@ -1,4 +1,5 @@
-"""Causes of latency: which there are, who is responsible, and how the scheduler's phases split one.
+"""Causes of latency: the list of them, which party is responsible, and how the scheduler's phases
+split one.
 
 receive -> admission -> encode -> engine ----------------------> detokenise -> respond, client
                                     |

@@ -31,7 +31,7 @@ _TOTALS = (
     ("num_preemptions", "Sequences that had to make room and were run again."),
     ("finished", "Sequences that ended."),
     ("worker_losses", "Workers that went silent."),
-    ("dropped_frames", "Frames that the scheduler dropped: unreadable, or of nobody it knows."),
+    ("dropped_frames", "Frames that the scheduler dropped: unreadable, or of an unknown peer."),
     ("handoffs", "Running sequences that changed their worker, with their keys."),
     ("failed_transfers", "Keys that did not arrive and were computed again."),
     ("stale_results", "Results of an older incarnation, dropped."),

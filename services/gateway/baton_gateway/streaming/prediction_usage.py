@@ -1,4 +1,4 @@
-"""How much of an expected output has come: a function of the answer alone, whoever drafted it."""
+"""How much of an expected output has come: a function of the answer alone, not of the proposer."""
 
 from __future__ import annotations
 

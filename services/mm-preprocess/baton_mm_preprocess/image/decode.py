@@ -37,7 +37,7 @@ def decode(data: bytes, max_pixels: int) -> Image.Image:
         InvalidRequest: it is not one of `FORMATS`, is damaged, or exceeds a limit.
     """
     with warnings.catch_warnings():
-        # What Pillow warns of, a damaged note beside the pixels for one, harms nobody.
+        # What Pillow warns of, damaged metadata beside the pixels for one, does no harm.
         warnings.simplefilter("ignore")
         with _opened(data) as image:
             _check(image, max_pixels)

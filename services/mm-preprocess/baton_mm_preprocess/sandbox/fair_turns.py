@@ -1,8 +1,9 @@
-"""Who may use a process next: tenants in turn by the time that they were served, small files first.
+"""Order in which requests use a process: tenants in turn by the time that they were served, small
+files first.
 
     waits --turn--> first try, short --done--> answered
                           |
-                          +--too slow--> waits behind everybody who has not been slow, then long
+                          +--too slow--> waits behind all that have not been slow, then long
 
 Slow ones never have all places if there are several, so the next small file waits for no longer
 than a first try.

@@ -79,7 +79,7 @@ class WorkerPeers:
         self._roster, self._refusals = Roster(me), RefusalLog()
         self._hung: dict[str, _Hung] = {}
         self._unexplained: dict[str, int] = {}
-        """Process -> epoch of a worker that is gone, nobody has said why."""
+        """Process -> epoch of a worker that is gone for a reason not yet known."""
         self._apart = False
         """It was logged that some workers cannot transfer KV to each other."""
 

@@ -14,7 +14,7 @@ _key = attrgetter("key")
 
 
 def fcfs(sequence: Sequence) -> Key:
-    """First come, first served; what nobody waits for behind everything else."""
+    """First come, first served; background work behind everything else."""
     return (int(is_background(sequence)), sequence.arrival)
 
 

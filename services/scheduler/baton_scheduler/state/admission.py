@@ -62,7 +62,7 @@ def _refusal(state: StateBase, new: Sequence) -> Failed | None:
     queue = state.queue.of(new.model)
     number, tokens = queue.share(new.submit.tenant)
     most, most_tokens = limits.max_num_queued_reqs, limits.max_num_queued_tokens
-    # Who needs no key is no tenant, but everybody.
+    # Without keys there are no tenants.
     share = limits.max_tenant_share if new.submit.tenant else 1.0
     many = number + 1 > max(1, most * share)
     if share < 1 and (many or tokens + new.num_tokens > most_tokens * share):

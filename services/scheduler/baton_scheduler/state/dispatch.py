@@ -59,7 +59,7 @@ def place(state: StateBase) -> list[Decision]:
 
 
 def _place_suspects(state: StateBase) -> None:
-    """Start suspects where their trial is, whoever else waits: nobody else can start there."""
+    """Start suspects where their trial is, ahead of the queue: nothing else can start there."""
     for worker in state.fleet:
         for live in worker.trial.members if worker.trial is not None else ():
             if live.worker is None and worker.has_room(live):

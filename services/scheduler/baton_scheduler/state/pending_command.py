@@ -12,7 +12,7 @@ class PendingCommand:
     """A command that some workers have not answered yet."""
 
     gateway: str
-    """Who gets the reply; empty for the scheduler's own commands."""
+    """Peer that gets the reply; empty for the scheduler's own commands."""
     command: AdminCommand
     waiting: set[str]
     """Names of the workers that have not answered."""

@@ -90,11 +90,11 @@ class SingleRank:
 
     def send(self, tensor: Tensor, to: int) -> None:
         """See `Communicator`."""
-        raise AssertionError("there is nobody to send to")
+        raise AssertionError("a single rank has no peer to send to")
 
     def receive(self, tensor: Tensor, source: int) -> None:
         """See `Communicator`."""
-        raise AssertionError("there is nobody to receive from")
+        raise AssertionError("a single rank has no peer to receive from")
 
 
 def numbers(ranks: Communicator, mine: int, device: torch.device) -> list[int]:

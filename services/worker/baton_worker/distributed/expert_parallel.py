@@ -121,7 +121,7 @@ def exchange(model: Model, hidden: int, lockstep: StepSync) -> None:
 def _exchanged(moe: Moe, hidden: int, lockstep: StepSync) -> nn.Module:
     if moe.router.together:
         raise SettingsError(
-            "--router expert_choice: what a token gets would depend on who else is on its rank. "
+            "--router expert_choice: a token's experts would depend on its rank's others. "
             "Leave out --data-parallel-size or --enable-expert-parallel."
         )
     return ExchangedExperts(moe.experts, moe.router.settings.top_k, hidden, lockstep)

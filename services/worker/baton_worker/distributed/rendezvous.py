@@ -140,7 +140,7 @@ def _tell(connection: socket.socket, name: str) -> None:
     try:
         connection.sendall(f"{name}\n".encode())
     except ConnectionError:
-        log.warning("a rank ended while its group met")  # Its end is seen by who watches it.
+        log.warning("a rank ended while its group met")  # Its process is watched elsewhere.
 
 
 def _has_ended(connection: socket.socket) -> bool:

@@ -67,7 +67,7 @@ def load(
         SettingsError: it does not fit here, or cannot be cut for so many ranks.
     """
     sharing = shared_pages(config, build.device)
-    # Where it is bfloat16 already nobody need ask, and on a GPU no kernel for CPUs be built.
+    # No question where it is bfloat16 already, and no kernel for CPUs built on a GPU.
     undecided = config.dtype == "auto" and build.dtype is torch.float32
     loaded = load_model(
         path,

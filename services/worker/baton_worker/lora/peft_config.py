@@ -141,7 +141,7 @@ def refuses(data: Mapping[str, Any]) -> str | None:
         )
     strange = sorted(k for k, v in data.items() if v and k not in IGNORED | _READ | {*REFUSED})
     if strange:
-        return f"nobody here knows what its field {strange[0]} means; {_MERGE}"
+        return f"its field {strange[0]} is unknown; {_MERGE}"
     return None
 
 

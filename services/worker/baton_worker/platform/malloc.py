@@ -33,7 +33,7 @@ def keep_freed_memory() -> bool:
 
 def release_pages(address: int, size: int) -> None:
     """Hand the whole pages of some bytes back to the system, although they are still allocated:
-    nobody may read them again before they are written. Where the system does not listen, they
+    they may not be read again before they are written. Where the system does not listen, they
     stay."""
     first = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
     count = (address + size) // mmap.PAGESIZE * mmap.PAGESIZE - first

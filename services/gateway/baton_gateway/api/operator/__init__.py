@@ -1,1 +1,1 @@
-"""Routes that change a model for everybody."""
+"""Routes that change a model for all clients."""

@@ -4,7 +4,7 @@
                           ^                    |
                           |  killed, cut off   |  renews the job
                           +--------------------+
-    a job that nobody renews is due: the gateway that takes it continues the stream
+    a job whose lease is not renewed is due: the gateway that takes it continues the stream
 
 What two gateways write at the same time is decided by the journal, which fences off the older run,
 and by the store, which takes the first end of a response.
@@ -98,7 +98,7 @@ class BackgroundResponses:
                 await self._jobs.release(run.job)
 
     async def begin(self, owner: str, details: JobDetails, stream: DurableStream) -> None:
-        """Run a response that has been stored to its end, whoever reads its stream."""
+        """Run a response that has been stored to its end, with or without a reader."""
         self._run(await self._jobs.begin(owner, details), stream)
 
     async def stream(self, name: str, owner: str) -> DurableStream | None:

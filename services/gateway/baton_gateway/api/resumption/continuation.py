@@ -24,7 +24,7 @@ from baton_gateway.streaming.writer import Writer
 
 
 def continuation(request: Request) -> Continue:
-    """Return how the run of a record goes on, for whoever asks for it with `request`."""
+    """Return how the run of a record goes on, for the client that asks for it with `request`."""
 
     async def go_on(
         record: StreamRecord, past: tuple[PriorOutput, ...]

@@ -34,8 +34,8 @@ def idempotency_key(request: Request) -> str | None:
 
 
 def keyed_owner(request: Request, *, durable: bool = False) -> str:
-    """Return who may read a keyed run. Only a durable stream may also be read by its id, which
-    whoever guesses the key knows."""
+    """Return the owner of a keyed run. Only a durable stream may also be read by its id, which
+    every client that guesses the key knows."""
     tenant = tenant_of(request)
     return tenant if durable else f"{tenant}\0keyed"
 

@@ -1,7 +1,7 @@
 """Signatures of thinking: they come back with the thinking, and tell whether it was changed.
 
 A digest of the text, which every gateway can check without a shared secret. It finds changed or
-truncated thinking; it does not prove who wrote it.
+truncated thinking; it does not prove its author.
 """
 
 from __future__ import annotations

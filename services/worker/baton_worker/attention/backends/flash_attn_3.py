@@ -35,7 +35,7 @@ class FlashAttn3Backend:
     """`flash_attn_with_kvcache` for all rows of a step; new KV is already in the pages."""
 
     layouts = EVERY
-    capture_blocker = "nobody has tried yet whether FlashAttention-3 can be captured"
+    capture_blocker = "capturing FlashAttention-3 has not been tried"
 
     def refuses(self, call: AttentionSpec) -> str | None:
         """Refuses what the installation, the GPU or the kernels do not support."""

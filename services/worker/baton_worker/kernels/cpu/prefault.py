@@ -21,9 +21,9 @@ from baton.process import standby
 _POPULATE_WRITE = 23
 """MADV_POPULATE_WRITE of Linux 5.14, which Python does not name: changes nothing that is there."""
 _STEP = 4 << 20
-"""Bytes that are taken at a time: meanwhile who asks for other memory waits."""
+"""Bytes that are taken at a time: other allocations wait meanwhile."""
 _DELAY = 10.0
-"""Seconds in which a worker has started and served those who waited."""
+"""Seconds in which a worker has started and served the requests that waited."""
 
 log = logger(__name__)
 _C = ctypes.CDLL(None, use_errno=True)

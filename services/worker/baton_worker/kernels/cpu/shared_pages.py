@@ -28,7 +28,7 @@ _MADV_COLLAPSE = 25
 """Of Linux 6.1, which Python does not name: huge pages now, whatever the system's settings."""
 _MAP_FIXED = 0x10
 _DELAY = 10.0
-"""Seconds in which a worker has started and served those who waited."""
+"""Seconds in which a worker has started and served the requests that waited."""
 
 log = logger(__name__)
 _C = ctypes.CDLL(None, use_errno=True)
@@ -47,7 +47,7 @@ _C.memcmp.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_size_t)
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Weights that nobody writes any more.
+    """Weights that are not written any more.
 
     Attributes:
         memory: the mapping in which they lie.
@@ -64,7 +64,7 @@ class SharedPages:
     """Life cycle: `while_standby` as often as there are blocks, `finish` once all are there.
 
     A standby shares its weights while it packs them: they are never in memory twice. An active
-    worker does so later, from a thread: who waits for it goes first.
+    worker does so later, from a thread: requests that wait for it go first.
     """
 
     def __init__(
@@ -173,6 +173,6 @@ def map_fixed(
 
 
 def remove(address: int, size: int) -> None:
-    """Give shared memory back to the system; whoever reads it finds zeros. Raises `OSError`."""
+    """Give shared memory back to the system; later reads give zeros. Raises `OSError`."""
     if _C.madvise(address, size, mmap.MADV_REMOVE):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))

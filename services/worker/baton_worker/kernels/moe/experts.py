@@ -37,7 +37,7 @@ class Experts:
     quantised_as: str | None = None
     """The kind of `kernels.quantized.KINDS` that each expert's weights are to be rounded to."""
     disposable: bool = False
-    """Whether nobody else reads the weights: what a kernel has packed may go at once."""
+    """Whether no one else holds the weights: what a kernel has packed may go at once."""
     packed_gate_up: Sequence[PackedParts | None] = ()
     """By expert what stands in place of its rows of `gate_up`, which has none if all are packed."""
     packed_down: Sequence[PackedParts | None] = ()

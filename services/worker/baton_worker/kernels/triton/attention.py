@@ -218,7 +218,7 @@ def _attend(  # type: ignore[no-untyped-def]
     nearest = _first_partition(earliest, window, chunk, WINDOWED, CHUNKED, SPAN)
     partitions = tl.where(split, tl.cdiv(length, SPAN), 1)
     mine_from = tl.where(split, nearest, 0) + tl.program_id(2)
-    if mine_from >= partitions:  # There are no keys, and nobody merges it.
+    if mine_from >= partitions:  # There are no keys, and no merge reads it.
         return
 
     r, d, channel = tl.arange(0, ROWS), tl.arange(0, DIM), tl.arange(0, VALUES)

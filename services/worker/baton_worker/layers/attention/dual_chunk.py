@@ -46,7 +46,7 @@ class DualChunk(Attention):
         self.rope, self._is_common = None, False
 
     def _place(self, heads: Tensor, step: ForwardContext, pages: Tensor) -> None:
-        assert not step.texts, "a chunk is nothing to who sees both ways"
+        assert not step.texts, "chunks need a causal mask"
         first, last = self.call.num_heads, self.call.num_heads + self.call.num_kv_heads
         self._norm(heads)
         rotate_(heads[:, first:last], step.plans[self.call].keys)
@@ -186,7 +186,7 @@ def _tensor(numbers: Column, device: torch.device) -> Tensor:
 def _check(settings: spec.DualChunkAttention) -> None:
     strange = {
         "a window": settings.mask.window,
-        "chunks that nobody sees beyond": settings.mask.chunk,
+        "chunked attention": settings.mask.chunk,
         "sinks": settings.sinks,
         "norms after the rope": settings.qk_norm is not None and settings.qk_norm.after_rope,
         "a temperature of its own": settings.scores.temperature,
