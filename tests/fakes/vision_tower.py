@@ -18,6 +18,7 @@ class FakeTower:
     """Row r of an image of value v is v + r, everywhere."""
 
     image_token = IMAGE_TOKEN
+    bidirectional = False
 
     def __init__(self, rows: int) -> None:
         self._rows = rows

@@ -114,18 +114,11 @@ def test_a_family_frames_its_images(tmp_path: Path) -> None:
     assert images.tokens((1, 1, 1), 2) == [3, 9, 9, 4]
 
 
-@pytest.mark.parametrize(
-    ("architecture", "words"),
-    [
-        ("Gemma3ForConditionalGeneration", "see one another in both directions"),
-    ],
-)
-def test_what_a_decoder_cannot_do_yet_is_said(
-    tmp_path: Path, architecture: str, words: str
-) -> None:
-    (tmp_path / "config.json").write_text(json.dumps({"architectures": [architecture]}))
-    model = read_model(tmp_path, "m")
-    assert model.images is None and words in model.trouble
+def test_which_tokens_see_one_another() -> None:
+    """Each run of image tokens, in models with attention in both directions."""
+    images = Images(None, image_token=9, bidirectional=True)  # type: ignore[arg-type]
+    assert images.spans([9, 9, 1, 9, 2]) == ((0, 2), (3, 1)) and images.spans([1, 2]) == ()
+    assert replace(images, bidirectional=False).spans([9, 9]) == ()
 
 
 def save(folder: Path, architecture: str, **vision: Any) -> dict[str, Any]:

@@ -77,7 +77,8 @@ TOWERS: dict[str, tuple[str, dict[str, Any]]] = {
     "gemma3": (
         "Gemma3",
         {
-            "text_config": _TEXT,
+            "text_config": _TEXT
+            | {"sliding_window": 5, "layer_types": ["sliding_attention", "full_attention"]},
             "vision_config": _SIGLIP,
             "mm_tokens_per_image": 9,
             "image_token_index": 319,
@@ -215,22 +216,23 @@ ARCHITECTURES = {
 """Tower of each architecture whose text model is one that other tests cover."""
 
 
-def tiny_config(name: str) -> Any:
-    """A config of transformers."""
+def tiny_config(name: str, **changes: Any) -> Any:
+    """A config of transformers; `changes` are fields that it has in place of those of the table."""
     import transformers
 
     stem, fields = TOWERS[name]
-    config = getattr(transformers, f"{stem}Config")(**fields)
+    config = getattr(transformers, f"{stem}Config")(**fields | changes)
     config.architectures = [f"{stem}ForConditionalGeneration"]
     return config
 
 
-def tiny_tower(name: str, folder: Path) -> Any:
-    """The model of transformers, saved to the folder; every weight is random."""
+def tiny_tower(name: str, folder: Path, **changes: Any) -> Any:
+    """The model of transformers, saved to the folder; every weight is random. `changes` as of
+    `tiny_config`."""
     import torch
     import transformers
 
-    config = tiny_config(name)
+    config = tiny_config(name, **changes)
     torch.manual_seed(0)
     model = getattr(transformers, config.architectures[0])(config).eval()
     with torch.no_grad():

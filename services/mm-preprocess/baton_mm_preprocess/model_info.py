@@ -12,10 +12,11 @@ from typing import Any
 from baton.checkpoint.json_file import read_json
 from baton.errors import InvalidRequest, ModelError
 from baton.protocol import MediaItem
+from baton.protocol.media import Span
 from baton_mm_preprocess.image.processor import read_processor
 from baton_mm_preprocess.processors.families import FAMILIES
 from baton_mm_preprocess.processors.fixed_size import FixedSize
-from baton_mm_preprocess.processors.placeholders import Placeholder, plain, token_ids
+from baton_mm_preprocess.processors.placeholders import Placeholder, plain, runs, token_ids
 from baton_mm_preprocess.processors.processed_image import Grid
 from baton_mm_preprocess.processors.readers import Files, Processor, processor_of
 from baton_mm_preprocess.tokenizer import encode
@@ -66,11 +67,17 @@ class Images:
     """Where the tokenizer is."""
     identity: bytes = b""
     """Hash of the model's configuration, its revision and its processor."""
+    bidirectional: bool = False
+    """Whether the tokens of an image see one another in both directions."""
 
     def tokens(self, grid: Grid, num_tokens: int) -> list[int]:
         """What stands for an image in a prompt; not read of an image that stands alone."""
         pieces = self.placeholder(self.processor, grid, num_tokens)
         return token_ids(pieces, self.image_token, partial(encode, self.folder))
+
+    def spans(self, tokens: list[int]) -> tuple[Span, ...]:
+        """Which of these tokens see one another in both directions: each run of image tokens."""
+        return tuple(runs(tokens, self.image_token)) if self.bidirectional else ()
 
 
 @dataclass(frozen=True)
@@ -140,8 +147,6 @@ def _images(path: Path, name: str, config: Mapping[str, Any], architecture: str)
     if architecture in SQUARES:
         return _alone(path, name, config, SQUARES[architecture])
     family = FAMILIES[architecture]
-    if family.lacking:
-        raise ModelError(family.lacking)
     beside = path / _FILES[1]
     more = read_json(beside, name) if beside.is_file() else {}
     files, spell = Files(config, _processing(path, name), more), partial(encode, path)
@@ -152,6 +157,7 @@ def _images(path: Path, name: str, config: Mapping[str, Any], architecture: str)
         family.placeholder_of(files),
         path,
         _identity(path),
+        family.bidirectional,
     )
 
 

@@ -64,8 +64,9 @@ def _check_size(found: Sequence[PreparedMedia], last: MediaItem) -> None:
 
 
 def _prepared(images: Images, ready: Ready) -> PreparedMedia:
-    tokens = pack(images.tokens(ready.grid, ready.num_tokens))
-    return PreparedMedia(ready.digest, tokens, ready.tensor, images.marker, ready.grid)
+    tokens = images.tokens(ready.grid, ready.num_tokens)
+    marker, spans = images.marker, images.spans(tokens)
+    return PreparedMedia(ready.digest, pack(tokens), ready.tensor, marker, ready.grid, spans)
 
 
 class Preprocessor:

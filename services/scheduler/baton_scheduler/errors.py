@@ -68,6 +68,16 @@ def too_long(handle: int, num_tokens: int, max_model_len: int) -> Failed:
     return Failed(handle, "context_length_exceeded", message, 400)
 
 
+def span_too_long(handle: int, num_tokens: int, budget: int) -> Failed:
+    """Tokens of an image that must run in one step are more than a step of any worker has."""
+    message = (
+        f"An image of this prompt has {num_tokens} tokens that see one another in both directions "
+        f"and run in one step, but a step has at most {budget} tokens. Send a smaller image, or "
+        f"start the workers with --max-num-batched-tokens {num_tokens}."
+    )
+    return Failed(handle, "image_too_large", message, 400)
+
+
 def paused(handle: int) -> Failed:
     """An operator has paused its model, and does not want it to go on."""
     message = "The model was paused by its operator. Send the request again later."

@@ -19,6 +19,7 @@ from baton.protocol import Media, NewSequence, Pooling, QueueEstimate, Sampling,
 from baton.protocol.packed_tokens import num_tokens
 from baton.protocol.token_columns import pack, unpack
 from baton_scheduler.block_hashes import BlockHashes, media_key, salt
+from baton_scheduler.media_spans import MediaSpans
 from baton_scheduler.phase_times import PhaseTimer
 
 Key: TypeAlias = tuple[int, int]
@@ -75,6 +76,7 @@ class Sequence:
     begun: bool = False
     """The prompt's KV is in pages that other sequences can share."""
     _chain: BlockHashes | None = None
+    _spans: MediaSpans | None = None
 
     @property
     def handle(self) -> int:
@@ -217,6 +219,13 @@ class Sequence:
         )
 
     @property
+    def spans(self) -> MediaSpans:
+        """Where steps may end within its prompt."""
+        if self._spans is None:
+            self._spans = MediaSpans(self.submit.media)
+        return self._spans
+
+    @property
     def media_bytes(self) -> int:
         """Bytes of the pixels of all its media."""
         return sum(item.pixels.num_bytes for item in self.submit.media)
@@ -284,6 +293,19 @@ def _check_media(media: tuple[Media, ...], num_prompt: int) -> None:
     for item in media:
         if len(item.digest) != 32 or item.start < end or item.length < 1:
             raise ValueError("a media item has no name or no place")
+        _check_spans(item, num_prompt)
         end = item.start + item.length
     if end > num_prompt:
         raise ValueError("a media item stands behind the end of the prompt")
+
+
+def _check_spans(item: Media, num_prompt: int) -> None:
+    """Raise `ValueError` unless its spans are in order, with a token of the prompt behind them: the
+    last token of a prompt that is scored does not run."""
+    end = 0
+    for first, count in item.spans:
+        if first < end or count < 1:
+            raise ValueError("the spans of a media item are not in order")
+        end = first + count
+    if end > item.length or (end and item.start + end >= num_prompt):
+        raise ValueError("a span of a media item is behind its end, or ends the prompt")

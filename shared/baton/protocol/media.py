@@ -12,6 +12,8 @@ from baton.protocol.base import RpcReply, RpcRequest
 Grid: TypeAlias = tuple[int, int, int]
 """Frames, rows and columns of patches; (1, 1, 1) where the shape of the tensor says all."""
 
+Span: TypeAlias = tuple[int, int]
+"""Tokens that stand for a media item: index of the first among them, and their number."""
 
 MAX_PIXEL_BYTES = 48 * 1024 * 1024
 """Most bytes of all tensors in a message: the rest of its frame has what is left of
@@ -54,6 +56,8 @@ class Media(msgspec.Struct, frozen=True, array_like=True):
     pixels: Blob
     """What its encoder takes."""
     grid: Grid = (1, 1, 1)
+    spans: tuple[Span, ...] = ()
+    """As `PreparedMedia.spans`."""
 
 
 class PreparedMedia(msgspec.Struct, frozen=True, array_like=True):
@@ -67,6 +71,9 @@ class PreparedMedia(msgspec.Struct, frozen=True, array_like=True):
     marker: int = -1
     """Token by which the chat template says that there is an item; -1 if it stands alone."""
     grid: Grid = (1, 1, 1)
+    spans: tuple[Span, ...] = ()
+    """Which of its tokens see one another in both directions, so that a step runs all of a span;
+    empty in models with causal attention alone."""
 
 
 class Prepare(RpcRequest, tag="prepare", frozen=True):

@@ -15,7 +15,7 @@ MARK = 9
 
 
 def item(name: bytes, *tokens: int) -> PreparedMedia:
-    return PreparedMedia(name, pack(tokens), PIXELS, MARK, (1, 2, 3))
+    return PreparedMedia(name, pack(tokens), PIXELS, MARK, (1, 2, 3), ((0, 1),))
 
 
 def test_each_marker_becomes_the_tokens_of_its_item() -> None:
@@ -28,6 +28,7 @@ def test_each_marker_becomes_the_tokens_of_its_item() -> None:
         (b"b", 6, 1, (1, 2, 3)),
         (b"a", 7, 2, (1, 2, 3)),
     ]
+    assert {m.spans for m in media} == {((0, 1),)}
 
 
 @pytest.mark.parametrize("ids", [[1], [MARK, MARK]])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
 import torch
 
 from baton_worker.attention import AttentionBatch
@@ -46,15 +47,21 @@ class Driver:
         )
 
     def step(
-        self, new: dict[int, Sequence[int]], media: MediaEmbeddings | None = None
+        self,
+        new: dict[int, Sequence[int]],
+        media: MediaEmbeddings | None = None,
+        last_keys: Sequence[int] | None = None,
     ) -> dict[int, torch.Tensor]:
         """Feed each named row its new tokens, with `media` in the place of some; returns float32
-        logits [tokens, vocab] per row."""
-        logits = self.loaded.model.logits(self.hidden(new, media))
+        logits [tokens, vocab] per row. `last_keys` are as in `AttentionBatch`."""
+        logits = self.loaded.model.logits(self.hidden(new, media, last_keys))
         return dict(zip(new, logits.split([len(tokens) for tokens in new.values()]), strict=True))
 
     def hidden(
-        self, new: dict[int, Sequence[int]], media: MediaEmbeddings | None = None
+        self,
+        new: dict[int, Sequence[int]],
+        media: MediaEmbeddings | None = None,
+        last_keys: Sequence[int] | None = None,
     ) -> torch.Tensor:
         """Feed each named row its new tokens; returns hidden states [T, hidden], row after row."""
         rows = list(new)
@@ -63,6 +70,8 @@ class Driver:
         batch = AttentionBatch.build(
             counts, starts, [self.tables[row] for row in rows], self.page_size, CPU
         )
+        if last_keys is not None:
+            batch = batch.seeing(np.array(last_keys))
         tokens = torch.tensor([token for row in rows for token in new[row]])
         positions = torch.cat([torch.arange(s, s + c) for s, c in zip(starts, counts, strict=True)])
         more = {} if media is None else {"media": media}

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
@@ -199,3 +200,47 @@ def _attended(
     batch = AttentionBatch.build([len(query)], [start], [[0]], len(text), query.device)
     reference = ReferenceBackend()
     return reference.forward(reference.plan(batch, call), query, text[None], sinks)
+
+
+_SPANNED: tuple[dict[str, Any], ...] = (
+    {},
+    {"window": 20},
+    {"softcap": 3.0, "sinks": True},
+)
+
+
+def both_ways(backend: Any, problem: Any, dtype: torch.dtype) -> None:
+    """Check spans of new tokens that see one another, beside other rows, as a dense mask says."""
+    rows, spans = [(1, 30), (90, 5), (4, 9), (70, 300)], {1: (9, 75), 3: (310, 368)}
+    last = np.concatenate([np.arange(start, start + count) for count, start in rows])
+    for row, (first, end) in spans.items():
+        at = sum(count for count, _ in rows[:row]) - rows[row][1]
+        last[at + first : at + end] = end - 1
+    for features in _SPANNED:
+        given = problem(rows, heads=(6, 2), head_dim=16, page_size=16, dtype=dtype)
+        call = replace(given.call, spans=True, **features)
+        assert backend.refuses(call) is None
+        sinks, batch = sinks_for(given, call), given.batch.seeing(last)
+        ours = backend.forward(backend.plan(batch, call), given.query, given.pages, sinks)
+        tolerance = 1e-5 if dtype is torch.float32 else 0.02
+        expected = _dense(replace(given, call=call), last.tolist(), sinks)
+        torch.testing.assert_close(ours.float(), expected, rtol=0.0, atol=tolerance)
+
+
+def _dense(given: Problem, last: list[int], sinks: torch.Tensor | None) -> torch.Tensor:
+    """Attention token by token; `last` is the position of the last key that each sees."""
+    call, batch, out = given.call, given.batch, list[torch.Tensor]()
+    for row, (count, start) in enumerate(zip(batch.query_lens, batch.num_computed, strict=True)):
+        key, value = given.pages[batch.block_table[row]].flatten(0, 1).float().unbind(1)
+        for at in range(start, start + count):
+            token = len(out)
+            seen = slice(max(0, at + 1 - (call.window or at + 1)), last[token] + 1)
+            near, kept = (x[seen].repeat_interleave(call.group, 1) for x in (key, value))
+            scores = torch.einsum("hd,khd->hk", given.query[token].float(), near) * call.scale
+            if call.softcap is not None:
+                scores = call.softcap * torch.tanh(scores / call.softcap)
+            if sinks is not None:
+                scores = torch.cat((scores, sinks.float()[:, None]), 1)
+            weights = scores.softmax(1)[:, : len(near)]
+            out.append(torch.einsum("hk,khd->hd", weights, kept))
+    return torch.stack(out).flatten(1)

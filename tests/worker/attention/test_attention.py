@@ -17,7 +17,7 @@ from baton_worker.attention.backends.reference import ReferenceBackend
 from baton_worker.attention.selector import AttentionSelector
 from baton_worker.kernels.kv_codes import CODES
 from baton_worker.kernels.page_layout import Layout
-from tests.worker.attention.conftest import ON_A_CPU
+from tests.worker.attention.conftest import ON_A_CPU, both_ways
 
 
 @pytest.fixture
@@ -173,3 +173,10 @@ def test_values_of_another_width_than_keys(
         expected = expected.view(len(query), 6, -1)[..., :value_dim].flatten(1)
         tolerance = 1e-5 if dtype is torch.float32 else 0.02
         torch.testing.assert_close(ours, expected, rtol=0.0, atol=tolerance)
+
+
+@pytest.mark.row("V11")
+@pytest.mark.parametrize("name", [*ON_A_CPU, "flex"])
+def test_tokens_of_a_span_see_one_another_in_both_directions(problem: Any, name: str) -> None:
+    for dtype in (torch.float32, torch.bfloat16):
+        both_ways(BACKENDS.load(name)(), problem, dtype)

@@ -14,7 +14,7 @@ from baton.protocol.token_columns import unpack
 def alone(item: PreparedMedia) -> tuple[PackedTokens, Media]:
     """The sequence that consists of one item."""
     tokens = PackedTokens(item.tokens)
-    return tokens, Media(item.digest, 0, len(tokens), item.pixels, item.grid)
+    return tokens, _placed(item, 0, len(tokens))
 
 
 def expand(
@@ -38,8 +38,12 @@ def expand(
     for (place, _), item in zip(written, items, strict=True):
         grown.extend(ids[last:place])
         tokens = unpack(item.tokens)
-        media.append(Media(item.digest, len(grown), len(tokens), item.pixels, item.grid))
+        media.append(_placed(item, len(grown), len(tokens)))
         grown.extend(tokens)
         last = place + 1
     grown.extend(ids[last:])
     return PackedTokens.of(grown), tuple(media)
+
+
+def _placed(item: PreparedMedia, start: int, length: int) -> Media:
+    return Media(item.digest, start, length, item.pixels, item.grid, item.spans)

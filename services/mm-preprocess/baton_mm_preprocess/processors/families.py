@@ -28,8 +28,8 @@ class Family:
     """Fields of the config that may name the image token."""
     written: Callable[[Files], Placeholder] | None = None
     """The placeholder of a checkpoint, where it depends on what its files say."""
-    lacking: str = ""
-    """Why images of the family cannot be served yet, as half a sentence."""
+    bidirectional: bool = False
+    """Whether the tokens of an image see one another in both directions, run by run."""
 
     def image_token(self, files: Files, encode: Encode) -> int:
         """Id of the image token. Raises `ModelError`."""
@@ -58,7 +58,6 @@ def single(text: str, encode: Encode) -> int:
     return ids[0]
 
 
-_BOTH_WAYS = "its image tokens see one another in both directions, which is not here yet"
 _QWEN = Family("Qwen2VLImageProcessor", "<|image_pad|>")
 _INTERNVL = Family("GotOcr2ImageProcessor", "<IMG_CONTEXT>", placeholders.internvl)
 _CHAT = Family("InternVLChat", "<IMG_CONTEXT>", placeholders.internvl, "<image>", whatever=True)
@@ -90,7 +89,7 @@ FAMILIES: dict[str, Family] = {
         "<image_soft_token>",
         placeholders.gemma3,
         "<start_of_image>",
-        lacking=_BOTH_WAYS,
+        bidirectional=True,
     ),
     "Idefics3ForConditionalGeneration": Family(
         "Idefics3ImageProcessor", "<image>", placeholders.idefics3

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
 
 from baton_mm_preprocess.processors.fitted_patches import FittedPatches
@@ -37,6 +38,16 @@ def token_ids(pieces: Iterable[Piece], image_token: int, encode: Encode) -> list
         ids += [piece.id] if isinstance(piece, Token) else [image_token] * piece
         text = ""
     return ids + (encode(text) if text else [])
+
+
+def runs(ids: list[int], token: int) -> Iterator[tuple[int, int]]:
+    """Index of the first and number of the ids of each run of one token."""
+    first = 0
+    for id_, run in groupby(ids):
+        count = len(list(run))
+        if id_ == token:
+            yield first, count
+        first += count
 
 
 def plain(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:

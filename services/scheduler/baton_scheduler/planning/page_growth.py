@@ -46,12 +46,24 @@ def _grow(
             _extend(worker, slot, chunks.get(slot, 1), grown)
 
 
-def _chunks(worker: Worker, left: int) -> dict[int, int]:
-    """Slot -> number of prompt tokens in its next chunk, if there are enough pages; `left` is the
-    budget without the decode rows."""
-    batch, chunks, left = worker.batch, dict[int, int](), worker.budget - left
-    for slot in batch.prefilling():
-        chunk = min(left, int(batch.num_known[slot] - batch.num_scheduled[slot]))
+def rows_beside(worker: Worker, waiting: list[int], num_decode: int) -> int:
+    """How many of the decode rows run in the next step: all, but for those in whose place the first
+    of the `waiting` prompts has an image that one step runs whole."""
+    batch = worker.batch
+    if not waiting:
+        return num_decode
+    least = batch.at(waiting[0]).spans.least(int(batch.num_scheduled[waiting[0]]))
+    return num_decode if least == 1 else min(num_decode, worker.budget - least)
+
+
+def _chunks(worker: Worker, num_decode: int) -> dict[int, int]:
+    """Slot -> number of prompt tokens in its next chunk, if there are enough pages."""
+    batch, chunks, waiting = worker.batch, dict[int, int](), worker.batch.prefilling()
+    left = worker.budget - rows_beside(worker, waiting, num_decode)
+    for slot in waiting:
+        planned = int(batch.num_scheduled[slot])
+        chunk = min(left, int(batch.num_known[slot]) - planned)
+        chunk = batch.at(slot).spans.cut(planned, chunk)
         if chunk <= 0:
             break
         chunks[slot] = chunk
@@ -60,12 +72,12 @@ def _chunks(worker: Worker, left: int) -> dict[int, int]:
 
 
 def _yield_to(worker: Worker, slot: int, preempted: list[Sequence]) -> bool:
-    """Preempt others until there are pages for the next token of a sequence. Returns False if there
-    are still none: the sequence was preempted too, or waits for pages that its own in-flight steps
-    free."""
+    """Preempt others until there are pages up to the `_next_end` of a sequence. Returns False if
+    there are still none: the sequence was preempted too, or waits for pages that its own in-flight
+    steps free."""
     batch, pool, windowed = worker.batch, worker.pool, bool(worker.groups.windowed)
     keys = worker.keys
-    needed = sum(keys.lacking(slot, keys.num_blocks(int(batch.num_scheduled[slot]) + 1)))
+    needed = sum(keys.lacking(slot, keys.num_blocks(_next_end(worker, slot))))
     if windowed and needed > pool.num_free:
         worker.shed(slack=False)
     while batch.lease_id[slot] and needed > pool.num_free:
@@ -77,10 +89,10 @@ def _yield_to(worker: Worker, slot: int, preempted: list[Sequence]) -> bool:
 
 
 def _extend(worker: Worker, slot: int, count: int, grown: NewPages) -> None:
-    """Take pages for the next token of a sequence, and for `count` tokens if one page stays free
+    """Take pages up to the `_next_end` of a sequence, and for `count` tokens if one page stays free
     for every other sequence. Slots that the worker does not know yet get theirs as they enter."""
     batch, keys, planned = worker.batch, worker.keys, int(worker.batch.num_scheduled[slot])
-    least, blocks = keys.num_blocks(planned + 1), keys.num_blocks(planned + count)
+    least, blocks = keys.num_blocks(_next_end(worker, slot)), keys.num_blocks(planned + count)
     spare = worker.pool.num_free - (len(batch) - 1) * len(worker.groups)
     lacking = keys.lacking(slot, blocks)
     while blocks > least and sum(lacking) > spare:
@@ -89,6 +101,13 @@ def _extend(worker: Worker, slot: int, count: int, grown: NewPages) -> None:
     pages = keys.grow(slot, lacking)
     if batch.sent[slot]:
         grown.add(slot, pages)
+
+
+def _next_end(worker: Worker, slot: int) -> int:
+    """Tokens of a sequence after the shortest next step: one more, or as many as an image has that
+    one step runs whole."""
+    planned = int(worker.batch.num_scheduled[slot])
+    return planned + worker.batch.at(slot).spans.least(planned)
 
 
 def _spare(worker: Worker, decode: Ints, grown: NewPages) -> None:

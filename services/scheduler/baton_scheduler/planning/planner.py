@@ -12,7 +12,7 @@ import numpy as np
 
 from baton.protocol import NewSequence, Plan
 from baton_scheduler.planning.columns import NewPages, PageCopies, ScheduledRows
-from baton_scheduler.planning.page_growth import make_room
+from baton_scheduler.planning.page_growth import make_room, rows_beside
 from baton_scheduler.planning.plan_message import plan_message
 from baton_scheduler.sequence import Sequence
 from baton_scheduler.slot_table import Ints, SlotTable
@@ -46,29 +46,40 @@ def _choose(worker: Worker, decode: Ints) -> ScheduledRows:
     batch = worker.batch
     if worker.groups.windowed:  # Rows without pages skip this step.
         decode = decode[batch.num_scheduled[decode] < batch.capacity[decode]]
-    ones = np.ones(len(decode), np.int64)
     if not batch.pending_prefill_tokens:
-        return ScheduledRows(decode, ones, decode=True)
-    left = worker.budget - len(decode)
-    slots, counts = [], []
-    for slot in batch.prefilling():
-        if left <= 0:
-            break
-        rest = int(batch.num_known[slot] - batch.num_scheduled[slot])
-        if rest > left and batch.at(slot).whole:
-            break  # It comes first in the next step, which has room for it.
-        chunk = min(left, rest, int(batch.capacity[slot] - batch.num_scheduled[slot]))
-        if not chunk:
-            continue
-        slots.append(slot)
-        counts.append(chunk)
-        left -= chunk
+        return ScheduledRows(decode, np.ones(len(decode), np.int64), decode=True)
+    waiting = batch.prefilling()
+    decode = decode[: rows_beside(worker, waiting, len(decode))]
+    slots, counts = _chunks(worker, waiting, worker.budget - len(decode))
     batch.pending_prefill_tokens -= sum(counts)
+    ones = np.ones(len(decode), np.int64)
     return ScheduledRows(
         np.concatenate((decode, np.array(slots, np.int64))),
         np.concatenate((ones, np.array(counts, np.int64))),
         decode=not slots,
     )
+
+
+def _chunks(worker: Worker, waiting: list[int], left: int) -> tuple[list[int], list[int]]:
+    """Those of the waiting prompts that have a chunk in this step of `left` tokens, and the tokens
+    of each chunk."""
+    batch, slots, counts = worker.batch, list[int](), list[int]()
+    for slot in waiting:
+        if left <= 0:
+            break
+        sequence, planned = batch.at(slot), int(batch.num_scheduled[slot])
+        rest = int(batch.num_known[slot]) - planned
+        least = rest if sequence.whole else sequence.spans.least(planned)
+        if least > left:
+            break  # It comes first in the next step, which has room for it.
+        most = min(left, rest, int(batch.capacity[slot]) - planned)
+        chunk = sequence.spans.cut(planned, most)
+        if not chunk:
+            continue
+        slots.append(slot)
+        counts.append(chunk)
+        left -= chunk
+    return slots, counts
 
 
 def _fresh(batch: SlotTable, rows: ScheduledRows) -> list[int]:

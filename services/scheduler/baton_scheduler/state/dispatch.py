@@ -94,6 +94,8 @@ def _misfit(head: Sequence, fleet: Fleet) -> Failed:
     """Why no worker can ever run a sequence."""
     if not fleet.has_adapter(head):
         return errors.no_adapter(head.handle)
+    if head.spans.longest > fleet.budget:
+        return errors.span_too_long(head.handle, head.spans.longest, fleet.budget)
     return errors.too_long(head.handle, head.num_tokens, fleet.max_model_len)
 
 

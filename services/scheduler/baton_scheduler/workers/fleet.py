@@ -92,6 +92,11 @@ class Fleet:
         return any(worker.has_adapter(sequence) for worker in self if not worker.draining)
 
     @property
+    def budget(self) -> int:
+        """Most tokens in one step of any worker; 0 without workers."""
+        return max((worker.budget for worker in self), default=0)
+
+    @property
     def max_model_len(self) -> int:
         """Maximum sequence length that every worker supports; 0 without workers."""
         return min((worker.max_model_len for worker in self), default=0)

@@ -110,6 +110,8 @@ class Worker:
             return False
         if sequence.whole and sequence.num_tokens > self.budget:
             return False
+        if sequence.spans.longest > self.budget:
+            return False
         return sequence.num_tokens + (not sequence.scores_only) <= self.max_model_len
 
     def has_adapter(self, sequence: Sequence) -> bool:

@@ -45,6 +45,9 @@ class AttentionBatch:
     `partial` calls."""
     trees: TreeMask | None = None
     """Tree mask among the new tokens; None: causal. Supported only by calls with `tree`."""
+    last_keys: Tensor | None = None
+    """int32 [T]: position of the last key that each new token sees, at least its own and at most
+    that of the last new token of its row; None: its own. Supported only by calls with `spans`."""
 
     def of(self, group: int) -> AttentionBatch:
         """The batch with the block tables of one page group."""
@@ -58,6 +61,12 @@ class AttentionBatch:
         )
         rows = np.repeat(np.arange(len(count)), count)
         return rows, np.arange(len(rows)) - (np.cumsum(count) - count - start)[rows]
+
+    def seeing(self, last_keys: npt.NDArray[np.int64]) -> AttentionBatch:
+        """The batch with `last_keys`, int64 [T], in all page groups."""
+        ends = torch.from_numpy(last_keys.astype(np.int32)).to(self.slot_mapping.device)
+        others = tuple(replace(other, last_keys=ends) for other in self.others)
+        return replace(self, last_keys=ends, others=others)
 
     @property
     def begun(self) -> Tensor:
@@ -81,6 +90,7 @@ class AttentionBatch:
         *,
         slots: npt.NDArray[np.int64] | None = None,
         buffers: Buffers | None = None,
+        last_keys: npt.NDArray[np.int64] | None = None,
     ) -> AttentionBatch:
         """`build` for the block tables of all page groups.
 
@@ -89,10 +99,12 @@ class AttentionBatch:
             slots: int64 [B], index of each row in the second axis; None: rows are in order.
             buffers: the returned tensors are views of them until the next step is built; None:
                 allocate.
+            last_keys: int64 [T], see the field.
         """
         rows = _Indices(counts, starts, page_size, Buffers(device) if buffers is None else buffers)
         order = np.arange(len(counts)) if slots is None else slots
-        return rows.batch([rows.select(group, t, order) for group, t in enumerate(tables)])
+        batch = rows.batch([rows.select(group, t, order) for group, t in enumerate(tables)])
+        return batch if last_keys is None else batch.seeing(last_keys)
 
     @classmethod
     def build(

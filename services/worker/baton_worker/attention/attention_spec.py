@@ -44,6 +44,8 @@ class AttentionSpec:
     may see a range of keys only."""
     tree: bool = False
     """The new tokens of a row may be a tree."""
+    spans: bool = False
+    """New tokens may see later ones of their row, see `AttentionBatch.last_keys`."""
     codes: KVCodes | None = None
     """What a page holds in place of numbers of `dtype`."""
     layout: Layout = Layout.NHD
@@ -79,6 +81,7 @@ class AttentionSpec:
         kind += ", in parts" if self.partial else ""
         kind += f", every {self.context[1]}th key" if self.context else ""
         kind += ", over trees" if self.tree else ""
+        kind += ", both ways within images" if self.spans else ""
         kept = f"{self.codes or ''} {self.layout if self.layout is not Layout.NHD else ''}".strip()
         kind += f", {kept} pages" if kept else ""
         seen += f" in chunks of {self.chunk}" if self.chunk else ""

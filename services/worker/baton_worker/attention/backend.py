@@ -66,4 +66,6 @@ class Backend(Protocol):
 
 def fits(batch: AttentionBatch, call: AttentionSpec) -> bool:
     """True if layers of this kind support the row features of a step."""
-    return (call.partial or batch.ranges is None) and (call.tree or batch.trees is None)
+    understood = (call.partial, call.tree, call.spans)
+    given = (batch.ranges, batch.trees, batch.last_keys)
+    return all(yes or value is None for yes, value in zip(understood, given, strict=True))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import NamedTuple
 
 import numpy as np
@@ -29,6 +29,8 @@ class SequenceMedia:
     """int64 [n]: the positions in the sequence that its n embeddings take, in order."""
     pixels: Pixels
     grid: Grid
+    spans: Column = field(default_factory=lambda: np.zeros((0, 2), np.int64))
+    """int64 [any, 2]: from which position to which, exclusive, tokens see one another."""
 
 
 class MediaRows(NamedTuple):
@@ -81,8 +83,11 @@ def prompt_media(
             return why
         if len(positions) != (expected := tower.num_tokens(blob.shape, item.grid)):
             return f"an image has {len(positions)} placeholders in the place of {expected}"
+        if bool(item.spans) != tower.bidirectional:
+            return "its attention within images is not as the media preprocessor says"
         pixels = np.zeros(0, np.float32) if bare else _array(blob)
-        found.append(SequenceMedia(item.digest, positions, pixels, item.grid))
+        spans = np.array(item.spans, np.int64).reshape(-1, 2).cumsum(1) + item.start
+        found.append(SequenceMedia(item.digest, positions, pixels, item.grid, spans))
     return found
 
 

@@ -143,7 +143,8 @@ class GraphedModel:
     def _size(self, batch: AttentionBatch) -> int | None:
         """The captured size for this step; None if it is no decode step or no size fits."""
         rows = len(batch.query_lens)
-        special = batch.ranges is not None or batch.trees is not None
+        masks = (batch.ranges, batch.trees, batch.last_keys)
+        special = any(mask is not None for mask in masks)
         if not self._recordings or special or max(batch.query_lens) > 1:
             return None
         return self._sizes.fitting(rows, max(batch.num_computed) + 1)

@@ -72,6 +72,7 @@ class RaggedSteps:
             and max(map(add, batch.num_computed, batch.query_lens)) <= self._length
             and batch.ranges is None
             and batch.trees is None
+            and batch.last_keys is None
         )
 
     def forward(self, tokens: Tensor, positions: Tensor, batch: AttentionBatch) -> Tensor:

@@ -42,6 +42,11 @@ class Attending(Mixer):
             self.backend = site.attention.select(call)
         else:
             assert site.peers is not None, "keys are divided among ranks, and there is one"
+            if call.spans:
+                raise ModelError(
+                    "The image tokens of this model see one another in both directions, which "
+                    "--decode-context-parallel-size does not support: leave it at 1."
+                )
             backend = site.attention.select(part(call))
             self.backend = ContextParallelBackend(backend, call.context, site.peers)
 

@@ -52,10 +52,12 @@ class QkNorm:
 @dataclass(frozen=True, slots=True)
 class Mask:
     """What a token sees of what came before: the last `window` tokens, itself included, and with a
-    `chunk` only those in its own chunk of that many positions; None means all."""
+    `chunk` only those in its own chunk of that many positions; None means all. With `spans`, the
+    tokens of one image also see those of it that come later."""
 
     window: int | None = None
     chunk: int | None = None
+    spans: bool = False
 
 
 @dataclass(frozen=True, slots=True)

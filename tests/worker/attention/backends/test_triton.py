@@ -19,7 +19,13 @@ from baton_worker.kernels import triton as kernels
 from baton_worker.kernels.kv_codes import CODES
 from baton_worker.kernels.page_layout import Layout
 from tests.fakes.triton_interpreter import interpreter
-from tests.worker.attention.conftest import KERNELS, in_parts, make_problem, over_branches
+from tests.worker.attention.conftest import (
+    KERNELS,
+    both_ways,
+    in_parts,
+    make_problem,
+    over_branches,
+)
 
 pytest.importorskip("triton", reason="triton is not installed: its kernels cannot be tested")
 TOLERANCES = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 0.02}
@@ -333,3 +339,8 @@ def test_a_cpu_is_refused_unless_the_interpreter_is_on(
     assert "bfloat16" in str(TritonBackend().refuses(replace(call, dtype=torch.bfloat16)))
     monkeypatch.delenv("TRITON_INTERPRET")
     assert "it needs a GPU" in str(TritonBackend().refuses(call))
+
+
+@pytest.mark.row("V11")
+def test_tokens_of_a_span_see_one_another_in_both_directions(problem: Any) -> None:
+    both_ways(TritonBackend(), problem, torch.float32)

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+import msgspec
 import numpy as np
+import pytest
 
 from baton.protocol import Blob, Media
 from baton_worker.engine.batch.batch_rows import BatchRows
 from baton_worker.engine.batch.media_slots import MediaSlots
+from baton_worker.engine.batch.plan_columns import PlanError
 from tests.fakes.vision_tower import IMAGE_TOKEN, FakeTower
 
 PIXELS = Blob("float32", (1, 1, 1), bytes(4))
@@ -75,6 +78,27 @@ def test_positions_on_several_axes_go_on_behind_an_image() -> None:
     assert positions((0, 3, 2)) == [3, 4]
     slots.release(np.array([2]))
     assert positions((2, 8, 1)) == [8]
+
+
+def test_what_tokens_of_a_span_see() -> None:
+    """The end of their span, wherever the step begins; a step that ends within one is refused."""
+    tower = FakeTower(3)
+    tower.bidirectional = True
+    slots = MediaSlots(tower.tower)
+    spanned = tuple(msgspec.structs.replace(item, spans=((0, 3),)) for item in MEDIA)
+    assert slots.enter(2, spanned, TOKENS) == ""
+
+    def last(*parts: tuple[int, int, int]) -> list[int] | None:
+        given = rows(*parts)
+        seen = slots.last_keys(given, given.flat()[1])
+        return None if seen is None else seen.tolist()
+
+    assert last((0, 4, 2), (2, 0, 5)) == [4, 5, 0, 3, 3, 3, 4]
+    assert last((2, 2, 6), (0, 4, 1)) == [3, 3, 4, 7, 7, 7, 4]
+    assert last((2, 4, 1)) is None and last((0, 0, 9)) is None
+    with pytest.raises(PlanError, match="ends at token 6, within an image"):
+        last((2, 4, 2))
+    assert "as the media preprocessor says" in slots.enter(1, MEDIA, TOKENS)
 
 
 def test_axes_and_grids_that_do_not_fit_are_said() -> None:

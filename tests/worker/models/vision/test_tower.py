@@ -141,8 +141,10 @@ def marked(model: Any, make: Callable[..., Tensor]) -> Look:
     return [(images[0], (1, 2, 2)), (images[1], (1, 1, 1))], expected, None
 
 
-NOT_SPLICED = ("gemma3", "llama4")
-"""Whose image tokens see one another in both directions, and whose class cannot run as a whole."""
+NOT_SPLICED = ("llama4",)
+"""Whose class cannot run as a whole."""
+BOTH_WAYS = ("gemma3",)
+"""Whose image tokens see one another in both directions."""
 LOOKS: dict[str, Callable[..., Look]] = {
     "pixtral": any_size,
     "mistral3": any_size,
@@ -208,13 +210,16 @@ def answers(
     of transformers."""
     # The forward of Llama 4 as a whole fails in transformers.
     reference = reference.language_model if name == "llama4" else reference
-    text, media = list(range(2, 40)), None
+    text, media, last = list(range(2, 40)), None, None
     if whole is not None:
         text[8:8] = [319] * len(seen)
         media = MediaEmbeddings(torch.arange(8, 8 + len(seen)), seen)
+    if name in BOTH_WAYS:
+        whole = {"token_type_ids": (torch.tensor([text]) == 319).int(), **(whole or {})}
+        last = [max(at, 7 + len(seen)) if text[at] == 319 else at for at in range(len(text))]
     with torch.no_grad():
         logits = reference(torch.tensor([text]), **whole or {}).logits[0]
-    return step({0: text}, media)[0], logits
+    return step({0: text}, media, last)[0], logits
 
 
 def compare(loaded: LoadedModel, images: Images, expected: list[Tensor], name: str) -> None:

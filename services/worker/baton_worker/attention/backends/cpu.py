@@ -25,7 +25,7 @@ from baton_worker.kernels.page_layout import EVERY, strides
 _DTYPES = (torch.bfloat16, torch.float32)
 _UNDERSTOOD = {
     *("softcap", "slopes", "chunk", "sinks", "token_sinks"),
-    *("codes", "value_dim", "partial", "tree", "latent", "most_keys"),
+    *("codes", "value_dim", "partial", "tree", "spans", "latent", "most_keys"),
 }
 """What its kernels compute, see `unknown`."""
 
@@ -61,6 +61,7 @@ class _Batch(ctypes.Structure):
         ("ranges", ctypes.c_void_p),
         ("ancestors", ctypes.c_void_p),
         ("depths", ctypes.c_void_p),
+        ("last_keys", ctypes.c_void_p),
     )
 
 
@@ -118,6 +119,7 @@ class CpuBackend:
             batch.block_table.data_ptr(),
             None if ranges is None else ranges.data_ptr(),
             *_pointers(batch.trees),
+            None if batch.last_keys is None else batch.last_keys.data_ptr(),
         )
         return _Plan(_call(call), step, call.width, _value_offset(call), (batch, ranges))
 

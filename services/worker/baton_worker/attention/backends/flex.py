@@ -203,7 +203,15 @@ def _masks(
     """Conditions that a key must meet; `q` and `k` index the two axes of the gathered attention."""
     row, position, owner, place = keys.row, keys.position, keys.owner, keys.place
     yield lambda b, h, q, k: row[q] == owner[k]
-    yield lambda b, h, q, k: own(row[q], h, position[q], place[k])
+    if (last := batch.last_keys) is None:
+        yield lambda b, h, q, k: own(row[q], h, position[q], place[k])
+    else:
+        yield (
+            lambda b, h, q, k: (
+                own(row[q], h, position[q], place[k])
+                | ((place[k] > position[q]) & (place[k] <= last[q]))
+            )
+        )
     if (window := call.window) is not None:
         yield lambda b, h, q, k: place[k] > position[q] - window
     if (chunk := call.chunk) is not None:

@@ -231,7 +231,11 @@ def _shared_rows(batch: AttentionBatch, call: AttentionSpec, rows: list[int]) ->
         call=call,
         tokens=None if whole else tokens.flatten(),
         pages=table[:, :num_pages].flatten().long(),
-        mask=_folded_mask(*_positions(batch, rows, tokens, num_pages * batch.page_size), call),
+        mask=_folded_mask(
+            *_positions(batch, rows, tokens, num_pages * batch.page_size),
+            call,
+            None if batch.last_keys is None else batch.last_keys[tokens],
+        ),
         num_rows=len(rows),
     )
 
@@ -257,11 +261,12 @@ def _positions(
     return at, keys
 
 
-def _mask(query: Tensor, key: Tensor, call: AttentionSpec) -> Tensor:
+def _mask(query: Tensor, key: Tensor, call: AttentionSpec, last: Tensor | None = None) -> Tensor:
     """Additive mask [..., n, length] for queries at positions [..., n] and keys at [..., n or 1,
-    length]: 0 where a key is visible, else -inf."""
+    length]: 0 where a key is visible, else -inf. `last` [..., n] is as `AttentionBatch.last_keys`.
+    """
     query = query[..., None]
-    hidden = key > query
+    hidden = key > (query if last is None else last[..., None])
     if call.window is not None:
         hidden |= key <= query - call.window
     if call.chunk is not None:
@@ -271,10 +276,10 @@ def _mask(query: Tensor, key: Tensor, call: AttentionSpec) -> Tensor:
     return mask.masked_fill_(hidden, float("-inf"))
 
 
-def _folded_mask(query: Tensor, key: Tensor, call: AttentionSpec) -> Tensor:
+def _folded_mask(query: Tensor, key: Tensor, call: AttentionSpec, last: Tensor | None) -> Tensor:
     """Additive mask [R, 1 or kv_heads, group * n, length] from positions int64 [R, n] and [R, n or
-    1, length]."""
-    mask = _mask(query, key, call)
+    1, length], and `last` keys [R, n]."""
+    mask = _mask(query, key, call, last)
     if call.slopes is None:
         return mask.repeat(1, call.group, 1)[:, None]
     mask = mask[:, None] + _alibi(query, key, call, mask.dtype).transpose(0, 1)
@@ -313,8 +318,10 @@ def _blocks(
         oldest = 0 if call.window is None else max(0, earliest - call.window + 1)
         if call.chunk is not None:
             oldest = max(oldest, earliest // call.chunk * call.chunk)
-        query, seen = at[0, begin:end], keys[0, begin:end, oldest : start + end]
-        mask = _mask(query, seen, call)
+        last = None if batch.last_keys is None else batch.last_keys[first + begin : first + end]
+        newest = start + end if last is None else int(last.max()) + 1
+        query, seen = at[0, begin:end], keys[0, begin:end, oldest:newest]
+        mask = _mask(query, seen, call, last)
         if call.slopes is not None:
             mask = mask + _alibi(query, seen, call, mask.dtype)
-        yield begin, end, oldest, start + end, mask
+        yield begin, end, oldest, newest, mask

@@ -86,7 +86,8 @@ def _scores(
     if call.slopes is not None:
         slopes = torch.tensor(call.slopes, device=query.device)[:, None, None]
         scores = scores + slopes * (places - at[:, None])
-    mask = visible(at, places, call)
+    last = at if batch.last_keys is None else batch.last_keys[_new_tokens(batch, row)]
+    mask = visible(at, places, call, last)
     if batch.ranges is not None:
         index = torch.arange(key.shape[0], device=query.device)
         mask = mask & (index >= batch.ranges[row][0]) & (index < batch.ranges[row][1])
@@ -109,11 +110,11 @@ def _positions(batch: AttentionBatch, row: int, device: torch.device) -> tuple[T
     return at, places
 
 
-def visible(query: Tensor, key: Tensor, call: AttentionSpec) -> Tensor:
+def visible(query: Tensor, key: Tensor, call: AttentionSpec, last: Tensor | None = None) -> Tensor:
     """Mask of the keys that queries may attend to, by positions [n] and [n, length]: bool [n,
-    length]."""
+    length]. `last` [n] is the position of the last such key, if not the query's."""
     at = query[:, None]
-    seen = key <= at
+    seen = key <= (at if last is None else last[:, None])
     if call.window is not None:
         seen = seen & (key > at - call.window)
     if call.chunk is not None:

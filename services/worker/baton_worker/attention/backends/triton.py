@@ -24,7 +24,7 @@ _MOST_CHANNELS = 256
 _MOST_LATENT_CHANNELS = 512
 _UNDERSTOOD = {
     *("softcap", "slopes", "chunk", "sinks", "token_sinks"),
-    *("codes", "value_dim", "partial", "tree", "latent", "most_keys"),
+    *("codes", "value_dim", "partial", "tree", "spans", "latent", "most_keys"),
 }
 """What its kernels compute, see `unknown`."""
 
@@ -119,6 +119,7 @@ class TritonBackend:
             ranges=plan.ranges,
             ancestors=None if batch.trees is None else batch.trees.ancestors,
             depths=None if batch.trees is None else batch.trees.depths,
+            last_keys=batch.last_keys,
             lse=lse,
         )
 

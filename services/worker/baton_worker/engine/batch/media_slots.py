@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 import numpy.typing as npt
 
 from baton.protocol import Media
 from baton_worker.engine.batch.batch_rows import BatchRows
-from baton_worker.engine.batch.plan_columns import Column
+from baton_worker.engine.batch.plan_columns import Column, PlanError
 from baton_worker.engine.multimodal.mrope import AXES, AxisPositions, axis_positions
 from baton_worker.engine.multimodal_input import MediaRows, SequenceMedia, prompt_media
 from baton_worker.models.vision.tower import VisionTower
@@ -81,6 +81,25 @@ class MediaSlots:
                     found.append(MediaRows(item, first, places))
         return tuple(found)
 
+    def last_keys(self, rows: BatchRows, indices: Column) -> Column | None:
+        """The last position that each of the tokens with these `indices` [T] sees: its own, or the
+        end of the span of an image that it is in; None if all see their own.
+
+        Raises:
+            PlanError: a step ends within a span.
+        """
+        if self._tower is None or not self._tower.bidirectional:
+            return None
+        last, offset, any_span = indices.copy(), 0, False
+        for slot, start, count in zip(*map(np.ndarray.tolist, _columns(rows)), strict=True):
+            for first, end in _spans(self._held.get(slot, ()), start, start + count):
+                if end > start + count:
+                    raise PlanError(f"A step ends at token {start + count}, within an image.")
+                at = offset - start
+                last[at + max(first, start) : at + end], any_span = end - 1, True
+            offset += count
+        return last if any_span else None
+
     def positions(self, rows: BatchRows, indices: Column) -> Column:
         """Positions of the tokens of these rows, whose `indices` in their sequences are int64 [T].
 
@@ -109,3 +128,15 @@ class MediaSlots:
             for item in items
             if item.positions[-1] >= computed[slot]
         }
+
+
+def _columns(rows: BatchRows) -> tuple[Column, Column, Column]:
+    return rows.slots, rows.starts, rows.counts
+
+
+def _spans(items: Sequence[SequenceMedia], start: int, stop: int) -> Iterator[tuple[int, int]]:
+    """The spans of these items that have tokens in [start, stop)."""
+    for item in items:
+        for first, end in item.spans.tolist():
+            if first < stop and end > start:
+                yield first, end

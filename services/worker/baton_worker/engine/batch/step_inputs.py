@@ -60,6 +60,8 @@ class StepInputs:
     """What the encoder has to give for placeholders among the tokens."""
     embeddings: MediaEmbeddings | None = None
     """What it has given; None: there are no placeholders."""
+    last_keys: Column | None = None
+    """int64 [T]: the last position that each token sees; None: its own."""
     failed: dict[int, str] = field(default_factory=dict)
     """By slot: why a sequence that was to enter cannot run."""
     stalled: Column = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -81,5 +83,6 @@ class StepInputs:
             prompt_spans=(),
             adapters=None if self.adapters is None else self.adapters[tokens],
             media=(),
+            last_keys=None if self.last_keys is None else self.last_keys[tokens],
             embeddings=None if self.embeddings is None else self.embeddings.take(tokens),
         )

@@ -76,6 +76,7 @@ class CausalForward:
             self.device,
             slots=inputs.rows.slots,
             buffers=self.buffers,
+            last_keys=inputs.last_keys,
         )
 
     def logits(self, hidden: Tensor, indices: Column | None = None) -> Tensor:

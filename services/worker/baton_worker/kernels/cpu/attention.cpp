@@ -72,6 +72,18 @@ struct Job {
     int last(int row, int slot) const {
         return batch.ranges ? std::min(slot, batch.ranges[2 * row + 1] - 1) : slot;
     }
+    // The last slot that the new token number `token` of a row may see.
+    int last_of(int row, int token) const {
+        const int own = start(row) + token;
+        return last(row, batch.last_keys ? batch.last_keys[batch.query_starts[row] + token] : own);
+    }
+    // The last slot that any of `count` new tokens of a row may see.
+    int newest(int row, int token, int count) const {
+        int found = last_of(row, token + count - 1);
+        if (batch.last_keys)
+            for (int i = 0; i < count; i++) found = std::max(found, last_of(row, token + i));
+        return found;
+    }
     // The first slot that tokens from the one at `slot` on may see. In a tree each of them may be
     // as near to the context as the first.
     int lowest(int row, int slot) const {
@@ -104,7 +116,8 @@ std::vector<Asker> askers_of(const Job<T, P>& job, const Task& task) {
         const int position = job.batch.depths ? start + job.batch.depths[token] : slot;
         const uint64_t ancestors = job.batch.ancestors ? job.batch.ancestors[token] : ~0ull;
         const float slope = job.call.slopes ? job.call.slopes[job.head(task, r)] : 0.0f;
-        const int oldest = job.oldest(position), last = job.last(task.row, slot);
+        const int oldest = job.oldest(position);
+        const int last = job.last_of(task.row, task.first + r / job.group);
         askers[r] = {position, oldest, first, last, ancestors, slope};
     }
     return askers;
@@ -281,7 +294,7 @@ class Work {
         for (int first = (tokens - 1) / most * most; first >= 0; first -= most) {
             const int some = std::min(most, tokens - first), start = job.start(row) + first;
             const int begin = job.lowest(row, start) / kPartition * kPartition;
-            const int end = std::max(begin, job.last(row, start + some - 1) + 1);
+            const int end = std::max(begin, job.newest(row, first, some) + 1);
             products += int64_t(end - begin) * job.width.keys * (some * job.group + 4);
             // A few tokens over many keys: only keys are left to divide among threads. Rows that
             // are short beside the others are not divided, which bounds the room for partials.

@@ -28,6 +28,7 @@ struct Batch {
     const int32_t* ranges;     // per row [from, to) of the keys that take part; may be null: all
     const uint64_t* ancestors;  // per token, see attention/tree_mask.py; may be null: no row is a tree
     const int32_t* depths;     // per token
+    const int32_t* last_keys;  // per token, the last slot that it sees; may be null: its own
 };
 
 int round_up(int x, int to) { return (x + to - 1) / to * to; }

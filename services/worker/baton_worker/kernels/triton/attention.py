@@ -154,6 +154,7 @@ def _attend(  # type: ignore[no-untyped-def]
     ranges,
     ancestors,
     depths,
+    last_keys,
     out,
     lse,
     sums,
@@ -189,6 +190,7 @@ def _attend(  # type: ignore[no-untyped-def]
     SINKS: tl.constexpr,
     RANGED: tl.constexpr,
     TREE: tl.constexpr,
+    SPANS: tl.constexpr,
     LSE: tl.constexpr,
     ROWS: tl.constexpr,
     KEYS: tl.constexpr,
@@ -234,6 +236,10 @@ def _attend(  # type: ignore[no-untyped-def]
         bits = tl.load(ancestors + begin + token, mask=real, other=0)
     else:
         earliest += first
+    last = position
+    if SPANS:
+        last = tl.load(last_keys + begin + token, mask=real, other=0)
+        newest = tl.maximum(newest, tl.max(last, 0) + 1)
     from_query = (begin + token).to(tl.int64) * query_stride + head * HEAD_DIM
     inside, kept = d < KEY_DIM, channel < VALUE_DIM
     q = _part(query, from_query[:, None] + d, real[:, None] & inside, 0, NUMBER)
@@ -294,7 +300,7 @@ def _attend(  # type: ignore[no-untyped-def]
                 at_key = where[None, :]
             if SLOPED:
                 score += slope[:, None] * (at_key - position[:, None]).to(tl.float32)
-            seen &= (at_key <= position[:, None]) & (at_key >= oldest[:, None])
+            seen &= (at_key <= last[:, None]) & (at_key >= oldest[:, None])
             most, total, fade, weight = _weigh(most, total, tl.where(seen, score, _HIDDEN))
             if CODES != 0:
                 weight *= kv_codes.scale(here + value_stride + at + VALUE_DIM, there)[None, :]
@@ -447,6 +453,7 @@ def attend(
     ranges: Tensor | None = None,
     ancestors: Tensor | None = None,
     depths: Tensor | None = None,
+    last_keys: Tensor | None = None,
     lse: Tensor | None = None,
 ) -> Tensor:
     """Attention of a ragged step; the twin is `attention.backends.reference`.
@@ -468,6 +475,7 @@ def attend(
         latent: the first `value_dim` channels of a key are its value. Then there are no codes.
         ranges: int32 [B, 2], see `AttentionBatch.ranges`.
         ancestors, depths: see `attention.trees.TreeMask`.
+        last_keys: int32 [T], see `AttentionBatch.last_keys`.
         lse: float32 [T, num_heads], filled; see `attention.Backend.forward`.
 
     Returns:
@@ -498,7 +506,7 @@ def attend(
     launch: Any = _attend[grid]
     launch(
         *(query, pages, sinks, slopes, page_table, lengths, query_starts, places),
-        *(ranges, ancestors, depths),
+        *(ranges, ancestors, depths, last_keys),
         *(out, lse, sums, states, num_rows, page_table.shape[1], partitions),
         *(query.stride(0), page, token, plane, head, sinks_stride),
         *(scale, softcap or 0.0, window or 0, chunk or 0),
@@ -520,6 +528,7 @@ def attend(
         SINKS=sinks is not None,
         RANGED=ranges is not None,
         TREE=ancestors is not None,
+        SPANS=last_keys is not None,
         LSE=lse is not None,
         ROWS=rows,
         KEYS=64 if narrow else 32 if widest <= 1024 else 16,

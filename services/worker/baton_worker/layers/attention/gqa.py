@@ -47,6 +47,7 @@ class Attention(Attending):
             token_sinks=settings.sink_keys > 0,
             value_dim=settings.kept_dim,
             partial=isinstance(settings, spec.DualChunkAttention),
+            spans=settings.mask.spans,
             codes=site.codes,
             layout=site.layout,
             context=settings.context,

@@ -8,7 +8,12 @@ from typing import Any
 
 from baton_worker.models.families.clip import siglip_vision
 from baton_worker.models.families.common import Config, architecture
-from baton_worker.models.families.vision_common import image_token, text_model, with_tower
+from baton_worker.models.families.vision_common import (
+    image_token,
+    text_model,
+    with_spans,
+    with_tower,
+)
 from baton_worker.spec import (
     Decoder,
     Dense,
@@ -34,7 +39,7 @@ _MATRIX = (
 def gemma3(c: Config) -> Decoder:
     """Patches are averaged to `mm_tokens_per_image` vectors, normed and projected
     (arXiv:2503.19786)."""
-    decoder = text_model(c, "gemma3_text", tied=True)
+    decoder = with_spans(text_model(c, "gemma3_text", tied=True))
     stack = siglip_vision(c, _TOWER)
     side = math.isqrt(getattr(c, "mm_tokens_per_image", 256))
     size = stack.patches.image // stack.patches.size // side

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 from typing import Any
 
 from baton_worker.models.families.common import DECLARED, Config
-from baton_worker.spec import Decoder, Dense, Step, VisionTower
+from baton_worker.spec import Attention, Decoder, Dense, Mixer, Step, VisionTower
 
 _PARTS = (
     *("vision_tower", "vision_model", "multi_modal_projector", "mm_projector", "connector"),
@@ -110,6 +110,18 @@ def with_tower(
         unused=(*decoder.tensors.unused, *unused),
     )
     return replace(decoder, tensors=tensors, tower=tower)
+
+
+def with_spans(decoder: Decoder) -> Decoder:
+    """A text model in which the tokens of an image see one another in both directions."""
+
+    def both_ways(mixer: Mixer | None) -> Mixer | None:
+        if not isinstance(mixer, Attention):
+            return mixer
+        return replace(mixer, mask=replace(mixer.mask, spans=True))
+
+    layers = tuple((both_ways(mixer), ffn) for mixer, ffn in decoder.layers)
+    return replace(decoder, layers=layers)
 
 
 def two_layers(

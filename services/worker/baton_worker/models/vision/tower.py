@@ -74,6 +74,11 @@ class VisionTower(nn.Module):
         return count if self._marks is None else self._marks.num_tokens(count, grid)
 
     @property
+    def bidirectional(self) -> bool:
+        """Whether the tokens of an image see one another in both directions."""
+        return self.settings.bidirectional
+
+    @property
     def progress(self) -> int:
         """Number of layers run since construction, for watchdogs."""
         return self.stack.progress
