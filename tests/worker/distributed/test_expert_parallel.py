@@ -181,7 +181,7 @@ def experts(model: Model) -> list[Experts]:
     ("architecture", "router", "why"),
     [
         ("LlamaForCausalLM", "top_k", "this model has no experts"),
-        ("Qwen3MoeForCausalLM", "expert_choice", "what a token gets would depend on who else"),
+        ("Qwen3MoeForCausalLM", "expert_choice", "experts would depend on its rank"),
     ],
 )
 def test_what_cannot_be_exchanged_is_refused(
