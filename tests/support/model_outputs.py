@@ -16,6 +16,16 @@ from baton.output_parsing.tool_format import ToolReader
 from baton.output_parsing.tool_formats import TOOL_FORMATS
 
 
+class ByteVocabulary:
+    """A vocabulary in which each byte is a token."""
+
+    tokens = (*(bytes([i]) for i in range(256)), b"<end>")
+    eos_token_id, bos_token_id, special_token_ids = 256, None, (256,)
+
+    def __call__(self, text: bytes) -> list[int]:
+        return list(text)
+
+
 def function(name: str, **properties: Any) -> dict[str, Any]:
     """A tool in OpenAI's form; a property is a JSON schema, or the name of a type."""
     schemas = {k: {"type": v} if isinstance(v, str) else v for k, v in properties.items()}

@@ -48,7 +48,6 @@ from baton_gateway.generation.admission import (
     check_task,
     check_total,
 )
-from baton_gateway.generation.demanded_calls import check_calls, demanding
 from baton_gateway.generation.output import Event, OutputDelta, Started
 from baton_gateway.generation.output_queue import OutputQueue, OutputSink
 from baton_gateway.generation.request import (
@@ -59,6 +58,7 @@ from baton_gateway.generation.request import (
 from baton_gateway.generation.sequence import Sequence
 from baton_gateway.generation.sequence_builder import build_sequences
 from baton_gateway.generation.thinking import check_budget
+from baton_gateway.generation.tool_call_grammar import check_calls, with_call_grammar
 from baton_gateway.http.disconnect import cancel_tasks
 from baton_gateway.http.write_batch import WriteBatch
 from baton_gateway.observability.metrics import Metrics, SystemCollector, Timing
@@ -290,7 +290,7 @@ class Engine:
         encoded = await self._encode(request, facts)
         total = sum(len(one.ids) for one in encoded)
         check_total(request, total, self.config.max_pooling_tokens)
-        request = demanding(request, encoded, facts)
+        request = with_call_grammar(request, encoded, facts, self.config.grammar_backend)
         await self._try_grammar(request)
         request = await self._encoder.thinking(request, encoded, facts)
         request = await self._encoder.bad_words(request, facts)

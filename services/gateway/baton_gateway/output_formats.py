@@ -18,10 +18,12 @@ from baton.output_parsing import (
     Piece,
     Reasoning,
     Start,
+    auto_grammar,
     reasoning_format,
     tool_format,
     tool_grammar,
 )
+from baton.output_parsing.grammars.tool_grammar import BLOCKS
 from baton.output_parsing.reasoning_format import ReasoningReader
 from baton.output_parsing.response_template import declared_reasoning, declared_tools
 from baton.output_parsing.selection import NONE
@@ -60,6 +62,11 @@ class ToolOptions:
     def demanded(self) -> bool:
         """Whether an answer must call."""
         return self.choice not in ("none", "auto")
+
+    @property
+    def strict(self) -> bool:
+        """Whether the calls of some function must be valid."""
+        return any(tool["function"].get("strict") for tool in self.tools)
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,9 +141,31 @@ class OutputFormats:
                 start=start,
             )
         except SchemaError as error:
-            raise InvalidRequest(
-                f"Invalid 'tools': {error}.", code="invalid_function_parameters", param="tools"
-            ) from error
+            raise _invalid_tools(error) from error
+
+    @property
+    def calls_have_grammar(self) -> bool:
+        """Whether there is a grammar of the model's own format of calls."""
+        return self.tools is not None and self.tools.name in BLOCKS
+
+    def auto_grammar(self, options: ToolOptions, otherwise: str = "") -> Grammar:
+        """Return the grammar of an answer that may call, without its thinking. `otherwise` is the
+        expression of an answer that does not; "" for any text. Raises `InvalidRequest`."""
+        try:
+            return auto_grammar(
+                self.caller(options),
+                options.tools,
+                parallel=options.parallel,
+                otherwise=otherwise,
+            )
+        except SchemaError as error:
+            raise _invalid_tools(error) from error
+
+
+def _invalid_tools(error: SchemaError) -> InvalidRequest:
+    return InvalidRequest(
+        f"Invalid 'tools': {error}.", code="invalid_function_parameters", param="tools"
+    )
 
 
 class AnswerParser:

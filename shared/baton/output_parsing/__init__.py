@@ -29,8 +29,11 @@ the grammar that makes the answer one, in the format's own syntax and with argum
 schema of the tool. It is validated and enforced like any other `Grammar`:
 
     tool_grammar(chosen.tool_format, tools, choice, parallel=..., reasoning_format=..., start=...)
+
+`auto_grammar` gives that of an answer which is free to call, and whose calls are as valid.
 """
 
+from baton.output_parsing.grammars.auto_grammar import auto_grammar
 from baton.output_parsing.grammars.tool_grammar import tool_grammar
 from baton.output_parsing.message import Message, ToolCall, delta
 from baton.output_parsing.parser import OutputParser
@@ -59,6 +62,7 @@ __all__ = [
     "Selection",
     "Start",
     "ToolCall",
+    "auto_grammar",
     "delta",
     "reasoning_format",
     "select",

@@ -27,9 +27,17 @@ class Grammar(msgspec.Struct, frozen=True, array_like=True):
     """Grammar that the output must match. The gateway has validated it by compiling it once."""
 
     kind: Literal[
-        "json_object", "json_schema", "regex", "choice", "grammar", "structural_tag", "text"
+        "json_object",
+        "json_schema",
+        "regex",
+        "choice",
+        "grammar",
+        "tool_calls",
+        "structural_tag",
+        "text",
     ]
-    """"text" is anything: only the thinking before it is constrained."""
+    """"tool_calls" is a grammar that the gateway made of a format and tools. "text" is anything:
+    only the thinking before it is constrained."""
     source: str
     """The schema, pattern or grammar as text; a JSON array for "choice"."""
     compact: bool = False

@@ -35,6 +35,7 @@ _MAX_FREE_ITEMS = 500
 ambiguity makes a step cubic in them."""
 _HEAD = '%llguidance {"no_forcing": true}\n'
 """Disables forced tokens, so that the mask allows every tokenization of forced text."""
+_EXPRESSIONS = ("json_object", "json_schema", "regex", "choice")
 _SPACE = {"whitespace_pattern": r"[ \n\r\t]{0,16}"}
 """Bounds the white space between JSON tokens, so that a model cannot generate it endlessly."""
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
@@ -111,10 +112,20 @@ def translate(grammar: Grammar) -> str:
             return _HEAD + "start: " + " | ".join(map(_json, choices))
         case "grammar":
             return _HEAD + _lark(grammar.source)
+        case "tool_calls":
+            return _HEAD + grammar.source
         case "structural_tag":
             return _HEAD + _tags(msgspec.json.decode(grammar.source), _style(grammar))
         case "text":
             raise GrammarError("any text is no grammar")
+
+
+def expression(grammar: Grammar) -> str | None:
+    """The grammar as one expression of Lark, to be an alternative in another; None for one that has
+    rules of its own. Raises `GrammarError`."""
+    if grammar.kind not in _EXPRESSIONS:
+        return None
+    return translate(grammar).removeprefix(_HEAD).removeprefix("start: ")
 
 
 def _json(value: Any) -> str:

@@ -81,6 +81,8 @@ def compiled(compiler: xgr.GrammarCompiler, grammar: Grammar) -> xgr.CompiledGra
                 return compiler.compile_grammar(_choice(msgspec.json.decode(grammar.source)))
             case "grammar":
                 return compiler.compile_grammar(_gbnf(grammar.source))
+            case "tool_calls":
+                raise GrammarError(f"xgrammar does not follow tool calls here: {_OTHER}")
             case "structural_tag":
                 raise GrammarError(f"xgrammar does not follow structural tags here: {_OTHER}")
             case "text":

@@ -94,7 +94,7 @@ def test_a_demanded_call_has_a_grammar_on_any_model() -> None:
             assert call["function"] == {"name": "add", "arguments": '{"a": 2}'}
             assert (answer["message"]["content"], answer["finish_reason"]) == (None, reason)
         submits = [m for m in own_site.engine.scheduler.seen if isinstance(m, Submit)]
-        assert all(m.sampling.grammar.kind == "grammar" for m in submits)
+        assert all(m.sampling.grammar.kind == "tool_calls" for m in submits)
 
 
 def test_ids_of_calls_differ_between_choices_and_requests() -> None:

@@ -20,6 +20,13 @@ def either(expressions: Iterable[str]) -> str:
     return f"({' | '.join(expressions)})"
 
 
+def excluding(texts: Sequence[str], pattern: str = "") -> str:
+    """An expression of any text that holds none of some texts and does not match a pattern."""
+    held = "|".join(map(_pattern, texts))
+    barred = [f"(?s:.*)({held})(?s:.*)"] * bool(held) + [pattern] * bool(pattern)
+    return " & ".join(["/(?s:.*)/", *(f"~/{one}/" for one in barred)])
+
+
 def listing(required: Sequence[str], optional: Sequence[str], separator: str) -> str:
     """All required items, then any of the optional ones, in this order."""
     between = literal(separator)
@@ -60,9 +67,14 @@ class Lark:
         text = f"/(?s:.{size}){_pattern(before)}/ & ~/(?s:.*{_pattern(closer)}.*)/"
         return f"{self._add(f'r[suffix={literal(closer)}]', text)} {literal(after)}"
 
-    def until(self, closer: str) -> str:
-        """Add any text up to a closer, which is part of it. Returns the name of its rule."""
-        return self._add(f"r[suffix={literal(closer)}]", r"/(?s:.*)/")
+    def until(self, closer: str, without: Sequence[str] = (), outside: str = "") -> str:
+        """Add any text up to a closer, which is part of it; see `excluding`. Returns the name of
+        its rule."""
+        return self._add(f"r[suffix={literal(closer)}]", excluding(without, outside))
+
+    def terminal(self, expression: str) -> str:
+        """Add a terminal. Returns its name."""
+        return self._add("T", expression)
 
     def pattern(self, pattern: str) -> str:
         """Add a regular expression. Returns the name of its terminal."""

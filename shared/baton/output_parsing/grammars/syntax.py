@@ -219,6 +219,10 @@ class EscapedCall:
             _check(schema, key, _NOTES | {"minLength", "maxLength"})
             text = lark.text(self.escape, schema.get("minLength", 0), schema.get("maxLength"))
             return f"{literal(self.escape)} {text}"
+        if kind is None:
+            _check(schema, key, _NOTES)
+            bare_value = lark.json({"type": sorted(_SCALARS - {"string"})})
+            return either((self._value(lark, key, {"type": "string"}), bare_value))
         kinds = frozenset(kind if isinstance(kind, list) else [kind])
         if kinds and kinds <= _SCALARS - {"string"}:
             return lark.json(rewrite(dict(schema)))

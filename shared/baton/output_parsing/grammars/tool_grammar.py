@@ -186,24 +186,35 @@ def tool_grammar(
     prompt has opened it, and may where the model opens it. Raises `SchemaError` where a schema asks
     for what the format cannot guarantee, and for a name that is not among the tools.
     """
-    block = BLOCKS.get(tool_format.name)
-    if block is None:
-        raise SchemaError(f"calls of the format '{tool_format.name}' cannot be demanded")
-    lark = Lark()
+    block, lark = block_of(tool_format), Lark()
     calls = [lark.rule(block.syntax.call(lark, f)) for f in _functions(tools, choice)]
     call = lark.rule(either(calls))
     more = f"({literal(block.between)} {call})*" if parallel and block.between is not None else ""
     begin = either(map(literal, block.begin)) if block.begin else ""
     thinking = _thinking(lark, tool_format, reasoning_format, start)
-    return Grammar("grammar", lark.source(f"{thinking} {begin} {call} {more} {literal(block.end)}"))
+    return Grammar(
+        "tool_calls", lark.source(f"{thinking} {begin} {call} {more} {literal(block.end)}")
+    )
+
+
+def block_of(tool_format: ToolReader) -> Block:
+    """How a format writes calls. Raises `SchemaError` for one whose calls have no grammar."""
+    block = BLOCKS.get(tool_format.name)
+    if block is None:
+        raise SchemaError(f"calls of the format '{tool_format.name}' have no grammar")
+    return block
+
+
+def described(tools: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Name, parameters and so on of OpenAI's tool objects."""
+    return [tool.get("function", tool) for tool in tools]
 
 
 def _functions(tools: Sequence[Mapping[str, Any]], choice: str) -> list[Function]:
     known = Tools(tools)
-    described = [tool.get("function", tool) for tool in tools]
     found = [
         Function(one["name"], one.get("parameters") or {}, known)
-        for one in described
+        for one in described(tools)
         if choice in ("required", one["name"])
     ]
     if not found:

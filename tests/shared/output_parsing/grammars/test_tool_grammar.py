@@ -16,7 +16,7 @@ from baton.output_parsing.tool_formats import TOOL_FORMATS
 from baton.protocol import Grammar
 from baton.structured_output.json_schema import SchemaError
 from baton.structured_output.llguidance import problem, translate
-from tests.support.model_outputs import function, read
+from tests.support.model_outputs import ByteVocabulary, function, read
 
 SHORT = {"type": "string", "maxLength": 6}
 TOOLS = (
@@ -37,17 +37,7 @@ for _tool, _required in zip(TOOLS, (["to", "seats"], [], []), strict=True):
 SCHEMAS = {tool["function"]["name"]: tool["function"]["parameters"] for tool in TOOLS}
 
 
-class Bytes:
-    """A vocabulary in which each byte is a token."""
-
-    tokens = (*(bytes([i]) for i in range(256)), b"<end>")
-    eos_token_id, bos_token_id, special_token_ids = 256, None, (256,)
-
-    def __call__(self, text: bytes) -> list[int]:
-        return list(text)
-
-
-TOKENIZER = LLTokenizer(TokenizerWrapper(Bytes()))
+TOKENIZER = LLTokenizer(TokenizerWrapper(ByteVocabulary()))
 
 
 def sample(grammar: Grammar, seed: int) -> str:

@@ -1,0 +1,93 @@
+"""The grammar of tool calls: an output that must call, and one that may."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from msgspec import structs
+
+from baton.protocol import Grammar
+from baton.structured_output.llguidance import expression
+from baton_gateway.catalogue import ModelInfo
+from baton_gateway.generation.request import EncodedPrompt, GenerationRequest
+from baton_gateway.generation.sequence_builder import starts
+from baton_gateway.http.errors import invalid
+from baton_gateway.output_formats import ToolOptions
+from baton_gateway.structured_output.request import Constraint
+
+_ENGINE = "llguidance"
+"""The engine whose grammars describe tool calls."""
+
+
+def check_calls(request: GenerationRequest, facts: ModelInfo) -> None:
+    """Raise `InvalidRequest` for tools that this model cannot call as the request wants."""
+    options, constraint = request.tools, request.sampling.constraint
+    if options is None or options.choice == "none":
+        return
+    facts.formats.caller(options)
+    if options.demanded:
+        _check_alone(constraint)
+        # Every start has a grammar or none has: what cannot be demanded is refused before encoding.
+        facts.formats.grammar(options, "content")
+    elif options.strict:
+        _check_strict(constraint)
+        facts.formats.auto_grammar(options)
+
+
+def _check_alone(constraint: Constraint | None) -> None:
+    if constraint is not None:
+        raise invalid(
+            constraint.param,
+            "A demanded tool call decides the whole output: send tool_choice 'auto' or 'none' "
+            "together with a constraint.",
+            "unsupported_value",
+        )
+
+
+def _check_strict(constraint: Constraint | None) -> None:
+    if constraint is not None and expression(constraint.grammar) is None:
+        raise invalid(
+            constraint.param,
+            f"Unsupported value: a constraint of the kind '{constraint.grammar.kind}' cannot stand "
+            "beside tools with 'strict': leave one of them out.",
+            "unsupported_value",
+        )
+
+
+def with_call_grammar(
+    request: GenerationRequest, prompts: list[EncodedPrompt], facts: ModelInfo, engine: str
+) -> GenerationRequest:
+    """Return the request with the grammar of the calls that it demands, or that it allows beside a
+    constraint or of tools with `strict`.
+
+    Args:
+        engine: that of the server. With another than llguidance, or a format of calls that has no
+            grammar, a constraint excludes calls.
+    """
+    options, constraint = request.tools, request.sampling.constraint
+    if options is None or options.choice == "none":
+        return request
+    if options.demanded:
+        grammar = facts.formats.grammar(options, starts(options, prompts, facts)[0])
+        return _with(request, Constraint(grammar, "tools"))
+    found = _auto(options, constraint, facts, engine)
+    return request if found is None else _with(request, found)
+
+
+def _auto(
+    options: ToolOptions, constraint: Constraint | None, facts: ModelInfo, engine: str
+) -> Constraint | None:
+    if options.strict and constraint is None:
+        return Constraint(facts.formats.auto_grammar(options), "tools")
+    otherwise = expression(constraint.grammar) if constraint is not None else None
+    able = options.strict or (engine == _ENGINE and facts.formats.calls_have_grammar)
+    if constraint is None or otherwise is None or not able:
+        return None
+    grammar: Grammar = facts.formats.auto_grammar(options, otherwise)
+    return replace(constraint, grammar=grammar)
+
+
+def _with(request: GenerationRequest, constraint: Constraint) -> GenerationRequest:
+    params = structs.replace(request.sampling.params, grammar=constraint.grammar)
+    sampling = replace(request.sampling, params=params, constraint=constraint)
+    return replace(request, sampling=sampling)
