@@ -97,3 +97,14 @@ def test_the_longest_sequence_that_fits_comes_to_its_end_alone() -> None:
     assert len(request.tokens) + 1 == worker.max_model_len == 22
     for other in others:
         assert other.tokens == expected_tokens(other.prompt, other.sampling)[0]
+
+
+@pytest.mark.row("F08.12", "F13.05")
+def test_where_no_page_is_left_for_drafts_of_steps_in_flight_a_plan_has_one_step() -> None:
+    info = worker_info(num_pages=12, page_size=2)
+    here = World(SchedulerOptions(plans_in_flight=4), max_steps=8)
+    here.join("w", msgspec.structs.replace(info, num_speculative_tokens=16))
+    asked = [here.submit([n], Sampling(12, seed=n)) for n in range(3)]
+    here.finish()
+    for request in asked:
+        assert request.tokens == expected_tokens(request.prompt, request.sampling)[0]

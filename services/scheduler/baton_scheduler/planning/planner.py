@@ -91,11 +91,12 @@ def _repeat(worker: Worker, rows: ScheduledRows, pages: NewPages, most: int) -> 
     """Number of steps that each row runs in: one, or as many as its limit and the free pages
     allow."""
     batch, slots = worker.batch, rows.slots
-    if most == 1 or batch.pending_prefill_tokens or not len(slots) or not rows.decode:
-        return np.ones(len(slots), np.int64)
+    one: Ints = np.ones(len(slots), np.int64)
+    if batch.pending_prefill_tokens or not len(slots) or not rows.decode:
+        return one
     left = batch.max_computed[slots] - batch.num_scheduled[slots]
     drafts = batch.lookahead[slots]
-    while True:
+    while most > 1:
         turns: Ints = np.minimum(left, most)
         # The steps in flight may accept drafts too, of which the estimated positions know nothing.
         ahead = np.minimum(turns + drafts * (turns + len(worker.flights)), left + 1)
@@ -104,6 +105,8 @@ def _repeat(worker: Worker, rows: ScheduledRows, pages: NewPages, most: int) -> 
         if needed.sum() * len(worker.groups) <= worker.pool.num_free:
             break
         most //= 2
+    else:
+        return one  # Rows have the page of one step already; those in flight may fill it, and wait.
     short = np.flatnonzero(needed)
     wanting, counts = slots[short].tolist(), needed[short].tolist()
     if worker.groups.plain and counts.count(1) == len(counts):
