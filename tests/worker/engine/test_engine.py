@@ -244,3 +244,24 @@ def test_a_models_windows_reach_the_scheduler_and_the_slots(
                 for turn in range(plan.num_steps):
                     state.apply(Settled("w", engine.step(plan, turn)))
     assert dropped >= (38 + 80 - 12) // info.page_size - 1 if any(windows) else not dropped
+
+
+@pytest.mark.row("F08.01")
+def test_a_drafter_takes_its_share_of_memory_and_changes_no_token(
+    stories: Path, engine: Engine
+) -> None:
+    """It lives through a reset and through sleep."""
+    drafting = {"model": str(stories), "num_speculative_tokens": 3, "quantization": "int4"}
+    given = config(stories).model_copy(update={"speculative_config": json.dumps(drafting)})
+    one = Engine.build(given)
+    assert one.resolved.draft_page_bytes == one.resolved.page_bytes
+    assert one.resolved.kv_bytes == 2 * 64 * one.resolved.page_bytes
+    logs = []
+    for other in (engine, one, one.sleep(1, given)()):
+        other._step_costs = None  # It drafts whether or not that pays.
+        for _ in range(2):
+            other.reset()
+            rows = [Sequence([1, 403, 407 + i], Sampling(20, seed=i)) for i in range(3)]
+            logs.append(run_all(Planner(other, num_pages=64), rows))
+    assert all(log == logs[0] for log in logs)
+    assert other._runner.batch.drafts._acceptance._tried.any()

@@ -14,6 +14,8 @@ from baton_worker.speculative.config import SpeculativeConfig, parse
 def test_fields_of_vllm() -> None:
     given = {"method": "ngram", "num_speculative_tokens": 4, "prompt_lookup_max": 3}
     assert parse(json.dumps(given)) == SpeculativeConfig(4, prompt_lookup_max=3)
+    model = '{"model": "a", "num_speculative_tokens": 3, "quantization": "int4"}'
+    assert parse(model) == SpeculativeConfig(3, "draft_model", "a", "int4")
     assert parse("") is None and Config().speculative_config == ""
 
 
@@ -28,6 +30,7 @@ def test_fields_of_vllm() -> None:
         ('{"num_speculative_tokens": 3, "disable_by_batch_size": 4}', "while they pay"),
         ('{"num_speculative_tokens": 3, "draft_tensor_parallel_size": 1}', "where the target"),
         ('{"num_speculative_tokens": 3, "method": "ngram", "model": "a"}', "takes no 'model'"),
+        ('{"num_speculative_tokens": 3, "method": "draft_model"}', "needs 'model'"),
         ('{"num_speculative_tokens": 3, "quantization": "int4"}', "there is none"),
         ('{"num_speculative_tokens": 3, "prompt_lookup_min": 9}', "does not hold"),
         ('{"num_speculative_tokens": 3, "suffix_decoding_max_tree_depth": 1}', "2 tokens or more"),

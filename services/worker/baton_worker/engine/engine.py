@@ -34,14 +34,8 @@ from baton_worker.engine.runtime_stats import RuntimeStats
 from baton_worker.engine.startup import load, page_settings, prepare
 from baton_worker.executor.executor import Executor, assemble, check
 from baton_worker.executor.kv_transfer import LeaderKVTransfer
-from baton_worker.graphs import (
-    CudaRecorder,
-    GraphedModel,
-    Recorder,
-    TapeRecorder,
-    Uncaptured,
-    Untaped,
-)
+from baton_worker.graphs import GraphedModel, Recorder
+from baton_worker.graphs.start import recorder_for, why_uncaptured
 from baton_worker.kernels.cpu.call_recorder import CallRecording
 from baton_worker.kv_cache import KVCache
 from baton_worker.kv_transfer.manager import KVTransferManager
@@ -270,7 +264,7 @@ class Engine:
     def _capture(self, graphed: GraphedModel) -> None:
         """Capture steps, or record why they run eagerly."""
         begin = time.perf_counter()
-        reason = _uncaptured(graphed)
+        reason = why_uncaptured(graphed)
         if reason is None:
             log.info("captured decode steps in %.1f s", time.perf_counter() - begin)
             return
@@ -283,7 +277,7 @@ class Engine:
         assert isinstance(self._model, Model), "others are not captured"
         device = resolved.build.device
         if recorder is None:
-            recorder = _recorder(resolved)
+            recorder = recorder_for(device)
         return GraphedModel(self._model, self._cache, resolved.graphs, recorder, device)
 
     def _build_proposer(self) -> Proposer | None:
@@ -298,6 +292,7 @@ class Engine:
             max_model_len=resolved.max_model_len,
             page_size=resolved.page_size,
             num_pages=resolved.num_pages,
+            graphs=resolved.graphs,
         )
         proposer: Proposer = PROPOSERS.load(resolved.speculative.method)(context)
         return proposer
@@ -366,27 +361,6 @@ class Engine:
         causal = BidirectionalForward if whole else CausalForward
         model, column = self._graphed or self._team.model(self._model), self.resolved.build.adapters
         return causal(model, self._cache, device, column)
-
-
-def _recorder(resolved: EngineConfig) -> Recorder:
-    """The recorder for the device."""
-    device = resolved.build.device
-    return CudaRecorder(device) if device.type == "cuda" else TapeRecorder()
-
-
-def _uncaptured(graphed: GraphedModel) -> str | None:
-    """Capture; returns why the captures cannot be used, as half a sentence."""
-    try:
-        graphed.capture()
-    except Uncaptured as error:
-        if not isinstance(error, Untaped):
-            log.warning("decode steps run kernel by kernel: %s", error.message)
-        return error.message
-    # GPU kernels do not promise the same bits for a padded step.
-    if not isinstance(graphed.recorder, TapeRecorder) or graphed.holds():
-        return None
-    log.warning("replayed decode steps had other answers, and are not used")
-    return "replayed ones had other answers"
 
 
 def _constraints(config: Config, path: Path, vocab_size: int) -> StructuredOutputManager | None:

@@ -12,6 +12,7 @@ padding, and replays steps of any shape (`ragged`).
     inputs.py         the memory that captured steps read
     capture.py        a function that runs again: on a GPU, and the twin in Python
     tape.py           a function that runs again on a CPU
+    start.py          whether what was captured can be used
     buffer_reuse.py   which memory its kernels can share
     ragged_steps.py   steps of any shape, up to their hidden states
     graphed_model.py  a model whose steps are replayed; a runner cannot tell it apart

@@ -13,6 +13,7 @@ PROPOSERS = Registry(
     "proposers",
     {
         "ngram": "baton_worker.speculative.ngram:NgramProposer",
+        "draft_model": "baton_worker.drafters.draft_model:DraftModelProposer",
         "suffix": "baton_worker.speculative.suffix:SuffixProposer",
     },
 )

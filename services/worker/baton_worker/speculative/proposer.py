@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
     from baton_worker.checkpoint.load import LoadedModel
     from baton_worker.config import Config
+    from baton_worker.graphs import Sizes
     from baton_worker.layers.build_context import BuildContext
     from baton_worker.speculative.config import SpeculativeConfig
     from baton_worker.speculative.step_costs import StepCosts
@@ -60,6 +61,8 @@ class ProposerContext:
     max_model_len: int
     page_size: int
     num_pages: int
+    graphs: Sizes | None = None
+    """Steps of the target that are captured and replayed."""
 
 
 class DraftRequest(NamedTuple):
