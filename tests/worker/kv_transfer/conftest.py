@@ -12,6 +12,7 @@ from baton_worker.kv_transfer.exporter import Exporter
 from baton_worker.kv_transfer.importer import Importer
 from baton_worker.kv_transfer.manager import host
 from baton_worker.kv_transfer.nixl import Nixl
+from baton_worker.kv_transfer.page_content import PageContent
 from baton_worker.kv_transfer.registry import TRANSPORTS
 from baton_worker.kv_transfer.transport import Transport, UnusableError
 from tests.fakes.page_caches import filled
@@ -49,7 +50,7 @@ def here(run_dir: Path) -> str:
 def source(run_dir: Path, carried_by: str, here: str) -> Iterator[Exporter]:
     """It has pages of 8 tokens and one transport."""
     own = transport(carried_by, run_dir, "source")
-    made = Exporter(filled(8), f"ipc://{run_dir}/pages.sock", {carried_by: own}, here)
+    made = Exporter(PageContent(filled(8)), f"ipc://{run_dir}/pages.sock", {carried_by: own}, here)
     made.start()
     yield made
     made.stop()
@@ -62,7 +63,7 @@ def importer(run_dir: Path, carried_by: str, here: str) -> Iterator[Callable[[KV
     own, made = transport(carried_by, run_dir, "target"), list[Importer]()
 
     def make(cache: KVCache) -> Importer:
-        made.append(Importer(cache, f"w{len(made)}", {carried_by: own}, here))
+        made.append(Importer(PageContent(cache), f"w{len(made)}", {carried_by: own}, here))
         return made[-1]
 
     yield make

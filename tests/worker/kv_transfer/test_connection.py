@@ -13,6 +13,7 @@ from baton.protocol import Block, Fetch, Missing, Opened, Pull
 from baton.protocol.token_columns import pack
 from baton_worker.config import Config
 from baton_worker.kv_transfer.connection import TransferConnection
+from baton_worker.kv_transfer.page_content import PageContent
 from baton_worker.kv_transfer.tcp import Tcp
 from baton_worker.kv_transfer.transport import TransferError
 from baton_worker.kv_transfer.wire_format import Extent
@@ -46,7 +47,9 @@ class Scripted:
 
 
 def lane(run_dir: Path) -> TransferConnection:
-    return TransferConnection(cache(8), "w", f"ipc://{run_dir}/p.sock", threading.Event())
+    return TransferConnection(
+        PageContent(cache(8)), "w", f"ipc://{run_dir}/p.sock", threading.Event()
+    )
 
 
 def opened(run_dir: Path, *messages: Any) -> tuple[TransferConnection, Scripted]:
@@ -122,7 +125,7 @@ def test_a_source_that_knows_no_such_grant_is_given_up_although_it_speaks(
 def test_the_end_of_the_worker_ends_the_pull(run_dir: Path) -> None:
     ended = threading.Event()
     ended.set()
-    made = TransferConnection(cache(8), "w", f"ipc://{run_dir}/p.sock", ended)
+    made = TransferConnection(PageContent(cache(8)), "w", f"ipc://{run_dir}/p.sock", ended)
     with pytest.raises(TransferError, match="has left"):
         made.open(PULL, {"tcp": Tcp(Config())}, "here")
     made.close()

@@ -17,6 +17,7 @@ from baton_worker.kv_cache import KVCache
 from baton_worker.kv_transfer import connection, exporter
 from baton_worker.kv_transfer.exporter import Exporter
 from baton_worker.kv_transfer.importer import Importer
+from baton_worker.kv_transfer.page_content import PageContent
 from baton_worker.kv_transfer.shm import Shm
 from baton_worker.kv_transfer.tcp import Tcp
 from baton_worker.kv_transfer.transport import Transport
@@ -81,7 +82,7 @@ def test_many_small_blocks_use_every_place_again(
     source: Exporter, importer: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     single = [Extent(layer, at, at + 1) for at in range(LENGTH) for layer in range(2)]
-    monkeypatch.setattr("baton_worker.kv_transfer.importer.extents", lambda *_: single)
+    monkeypatch.setattr("baton_worker.kv_transfer.page_content.extents", lambda *_: single)
     target = cache(4)
     pages = pages_of(target)
     source.grant(GRANT)
@@ -298,11 +299,11 @@ def test_a_transport_that_fails_is_not_used_again_there(
 ) -> None:
     config = Config(run_dir=run_dir)
     both: dict[str, Transport] = {"shm": Shm(config), "tcp": Tcp(config)}
-    source = Exporter(filled(8), f"ipc://{run_dir}/pages.sock", both, here)
+    source = Exporter(PageContent(filled(8)), f"ipc://{run_dir}/pages.sock", both, here)
     source.start()
     source.grant(GRANT)
     target = cache(8)
-    second = Importer(target, "w", both, here)
+    second = Importer(PageContent(target), "w", both, here)
     monkeypatch.setattr(connection, "xxh3_64_intdigest", lambda data: 1)
     second.start(pull(source, pages_of(target)))
     failed = ended(second)

@@ -27,6 +27,7 @@ from baton_worker.kv_cache.cache import KVCache
 from baton_worker.kv_transfer.exporter import Exporter
 from baton_worker.kv_transfer.importer import Importer
 from baton_worker.kv_transfer.manager import host, usable
+from baton_worker.kv_transfer.page_content import PageContent
 from baton_worker.spec import (
     Attention,
     Decoder,
@@ -57,7 +58,9 @@ def serve(run_dir: Path, tokens: int) -> None:
         layer.normal_()
     grant = Grant(1, 1, _TOKEN, pack(range(full.num_pages), "I"), tokens)
     for name, transport in usable(config).items():
-        exporter = Exporter(full, address(run_dir, name), {name: transport}, host(config))
+        exporter = Exporter(
+            PageContent(full), address(run_dir, name), {name: transport}, host(config)
+        )
         exporter.grant(grant)
         exporter.start()
         print(name, flush=True)
@@ -94,7 +97,7 @@ def measure(tokens: int, rounds: int) -> dict[str, list[float]]:
     with tempfile.TemporaryDirectory() as folder, source(Path(folder), tokens) as names:
         config = Config(run_dir=Path(folder))
         halves = {
-            name: Importer(empty, "bench", {name: transport}, host(config))
+            name: Importer(PageContent(empty), "bench", {name: transport}, host(config))
             for name, transport in usable(config).items()
             if name in names
         }

@@ -16,7 +16,7 @@ from baton.net.curve import CurveKeys
 from baton.net.sockets import Client, wait
 from baton.net.topology import PAGES
 from baton.protocol import Block, Close, Fetch, Message, Missing, Open, Opened, Pull
-from baton_worker.kv_cache.cache import KVCache
+from baton_worker.kv_transfer.content import Content
 from baton_worker.kv_transfer.transport import (
     Bytes,
     CarriageError,
@@ -26,13 +26,7 @@ from baton_worker.kv_transfer.transport import (
     Transport,
     offers,
 )
-from baton_worker.kv_transfer.wire_format import (
-    Extent,
-    block_bytes,
-    dtype_name,
-    layout,
-    place_bytes,
-)
+from baton_worker.kv_transfer.wire_format import Extent
 
 PATIENCE_SECONDS = 5.0
 """A pull fails if the source sends nothing, or only "unknown grant", for this many seconds."""
@@ -58,13 +52,18 @@ class TransferConnection:
     """
 
     def __init__(
-        self, cache: KVCache, name: str, address: str, stopped: Event, keys: CurveKeys | None = None
+        self,
+        content: Content,
+        name: str,
+        address: str,
+        stopped: Event,
+        keys: CurveKeys | None = None,
     ) -> None:
         identity = f"{name}/{next(_numbers)}".encode()
         self.address = address
         self.transport = ""
         self.used = time.monotonic()
-        self._cache, self._stopped = cache, stopped
+        self._content, self._stopped = content, stopped
         self._client = Client(PAGES, address, identity, keys)
         self._receiver: Receiver | None = None
         self._size = Size(0, 0)
@@ -73,12 +72,12 @@ class TransferConnection:
     def open(self, pull: Pull, transports: dict[str, Transport], host: str) -> None:
         """Negotiate a transport with the source, in order of preference. Raises `TransferError`."""
         mine = tuple(offers(transports).values())
-        wish = Open(pull.id, pull.source_epoch, pull.token, mine, host, layout(self._cache))
+        wish = Open(pull.id, pull.source_epoch, pull.token, mine, host, self._content.layout)
         opened = self._agree(wish)
         if opened.transport not in transports:
             raise TransferError(f"the source wants {opened.transport!r}, which was not offered")
         self._size = Size(opened.places, opened.place_bytes)
-        if not 0 < opened.places <= _MOST_PLACES or opened.place_bytes != place_bytes(self._cache):
+        if not 0 < opened.places <= _MOST_PLACES or opened.place_bytes != self._content.place_bytes:
             raise TransferError("the source offers a lane of the wrong size")
         self.transport = opened.transport
         self._receiver = transports[self.transport].receive(opened.terms, self._size)
@@ -164,9 +163,9 @@ class TransferConnection:
 
     def _take(self, block: Block, extent: Extent, place: int) -> Bytes:
         """The bytes of a block, verified against the checksum of the source."""
-        if block.dtype != dtype_name(self._cache, extent.layer):
+        if block.dtype != self._content.dtype_name(extent.layer):
             raise TransferError(f"the source stores {block.dtype}")
-        if block.size != block_bytes(self._cache, extent):
+        if block.size != self._content.block_bytes(extent):
             raise TransferError(f"a block has the wrong size: {block.size} bytes")
         assert self._receiver is not None
         taken = self._receiver.take(block, place)

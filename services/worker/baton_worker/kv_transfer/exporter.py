@@ -1,4 +1,4 @@
-"""The source side: serve the pages that the scheduler has granted."""
+"""The source side: serve what the scheduler has granted."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from baton.net.curve import CurveKeys
 from baton.net.sockets import Server, wait
 from baton.net.topology import PAGES
 from baton.protocol import Block, Fetch, Grant, Message, Missing, Offer, Open, Opened
-from baton_worker.kv_cache.cache import KVCache
+from baton_worker.kv_transfer.content import Content, Reader
 from baton_worker.kv_transfer.transport import (
     Sender,
     Size,
@@ -24,19 +24,7 @@ from baton_worker.kv_transfer.transport import (
     choose,
     offers,
 )
-from baton_worker.kv_transfer.wire_format import (
-    BLOCK_BYTES,
-    Extent,
-    Tables,
-    block_bytes,
-    dtype_name,
-    held,
-    layout,
-    num_rows,
-    place_bytes,
-    read,
-    tables,
-)
+from baton_worker.kv_transfer.wire_format import Extent
 
 PLACES = 8
 """Blocks of one connection that are requested or not read yet, so that several layers are in
@@ -68,7 +56,7 @@ class Exporter(threading.Thread):
 
     def __init__(
         self,
-        cache: KVCache,
+        content: Content,
         address: str,
         transports: dict[str, Transport],
         host: str,
@@ -77,11 +65,11 @@ class Exporter(threading.Thread):
         keys: CurveKeys | None = None,
     ) -> None:
         super().__init__(name="exporter", daemon=True)
-        self._cache, self._host, self._layout = cache, host, layout(cache)
+        self._content, self._host = content, host
         self._transports, self._offers = transports, offers(transports)
         self._server = Server(PAGES, address, trusted_network=trusted_network, keys=keys)
-        self._size = Size(PLACES, place_bytes(cache))
-        self._grants: dict[int, tuple[Grant, Tables]] = {}
+        self._size = Size(PLACES, content.place_bytes)
+        self._grants: dict[int, tuple[Grant, Reader]] = {}
         self._lanes: dict[bytes, _Lane] = {}
         """Connections by the target's identity on the socket."""
         self._stopped = threading.Event()
@@ -99,19 +87,17 @@ class Exporter(threading.Thread):
         return len(self._lanes)
 
     def grant(self, grant: Grant) -> None:
-        """Allow the holder of the token to read the granted tokens.
+        """Allow the holder of the token to read what is granted.
 
         Raises:
-            SettingsError: the grant does not fit this cache.
+            SettingsError: the grant does not fit what this worker holds.
         """
+        if len(grant.token) != _TOKEN_BYTES:
+            raise SettingsError(f"Grant {grant.id} has no token of {_TOKEN_BYTES} bytes.")
         try:
-            pages = tables(self._cache, grant.pages)
+            self._grants[grant.id] = (grant, self._content.reader(grant))
         except ValueError as error:
             raise SettingsError(f"Grant {grant.id} does not fit: {error}.") from error
-        room = pages.shape[1] * self._cache.page_size
-        if len(grant.token) != _TOKEN_BYTES or not 0 < grant.length <= room:
-            raise SettingsError(f"Grant {grant.id} of {grant.length} tokens in {room} slots.")
-        self._grants[grant.id] = (grant, pages)
 
     def revoke(self, ids: list[int]) -> None:
         """Revoke these grants."""
@@ -156,7 +142,7 @@ class Exporter(threading.Thread):
         reason = self._denies(wish)
         if reason:
             return Opened(wish.id, reason=reason)
-        if wish.layout != self._layout:
+        if wish.layout != self._content.layout:
             return Opened(wish.id, reason="its pages hold something else")
         self._close(peer)
         if len(self._lanes) >= _MOST_LANES:
@@ -184,7 +170,8 @@ class Exporter(threading.Thread):
         if not reason and (lane is None or not 0 <= fetch.place < PLACES):
             reason = "refused"
         found = self._grants.get(fetch.id)
-        if reason or found is None or not self._covers(fetch, *found):
+        extent = Extent(fetch.layer, fetch.start, fetch.end)
+        if reason or found is None or not found[1].covers(extent):
             return self._missing(fetch, reason or "refused")
         assert lane is not None
         block = self._put(lane, fetch, found[1])
@@ -192,16 +179,16 @@ class Exporter(threading.Thread):
             return self._missing(fetch, "unknown")
         return block
 
-    def _put(self, lane: _Lane, fetch: Fetch, pages: Tables) -> Block:
-        """Read pages into a slot of the transfer buffer."""
+    def _put(self, lane: _Lane, fetch: Fetch, reader: Reader) -> Block:
+        """Read an extent into a slot of the transfer buffer."""
         lane.used = time.monotonic()
         extent = Extent(fetch.layer, fetch.start, fetch.end)
-        size = block_bytes(self._cache, extent)
+        size = self._content.block_bytes(extent)
         room = lane.sender.room(fetch.place, size)
-        read(self._cache, pages, extent, room)
+        reader.read(extent, room)
         check = xxh3_64_intdigest(room.data)
         data = lane.sender.data(fetch.place, size)
-        dtype = dtype_name(self._cache, fetch.layer)
+        dtype = self._content.dtype_name(fetch.layer)
         return Block(fetch.id, fetch.layer, fetch.start, dtype, check, data, size)
 
     def _denies(self, message: Open | Fetch) -> str:
@@ -219,16 +206,6 @@ class Exporter(threading.Thread):
             self.refused += 1
             log.warning("refused to send keys of transfer %d: they are not granted", fetch.id)
         return Missing(fetch.id, fetch.layer, fetch.start, reason)  # type: ignore[arg-type]
-
-    def _covers(self, fetch: Fetch, grant: Grant, pages: Tables) -> bool:
-        if not 0 <= fetch.layer < len(self._cache.tracks):
-            return False
-        if not 0 <= fetch.start < fetch.end <= grant.length:
-            return False
-        extent = Extent(fetch.layer, fetch.start, fetch.end)
-        size = block_bytes(self._cache, extent)
-        fits = size <= BLOCK_BYTES or num_rows(self._cache, extent) == 1
-        return fits and held(self._cache, pages, extent)
 
     def _tend(self) -> None:
         oldest = time.monotonic() - _LANE_SECONDS

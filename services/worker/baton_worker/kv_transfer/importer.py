@@ -1,4 +1,4 @@
-"""The target side: pull KV into local pages while steps run."""
+"""The target side: pull what other workers hold while steps run."""
 
 from __future__ import annotations
 
@@ -6,23 +6,16 @@ import threading
 import time
 from collections import deque
 from concurrent.futures import ThreadPoolExecutor
-from functools import partial
 
 from baton.logs import logger
 from baton.net.curve import CurveKeys
 from baton.protocol import Pull, Pulled
-from baton_worker.kv_cache.cache import KVCache
 from baton_worker.kv_transfer.connection import TransferConnection
+from baton_worker.kv_transfer.content import Content, Writer
 from baton_worker.kv_transfer.transport import (
     CarriageError,
     TransferError,
     Transport,
-)
-from baton_worker.kv_transfer.wire_format import (
-    Tables,
-    extents,
-    tables,
-    write,
 )
 
 _MOST_PULLS = 4
@@ -38,13 +31,13 @@ class Importer:
 
     def __init__(
         self,
-        cache: KVCache,
+        content: Content,
         name: str,
         transports: dict[str, Transport],
         host: str,
         keys: CurveKeys | None = None,
     ) -> None:
-        self._cache, self._name, self._keys = cache, name, keys
+        self._content, self._name, self._keys = content, name, keys
         self._transports, self._host = transports, host
         self._spoiled: set[tuple[str, str]] = set()
         """(address, transport) pairs that have failed and are not offered to that source again."""
@@ -92,9 +85,9 @@ class Importer:
         begun, reason, size = time.monotonic(), "", 0
         lane: TransferConnection | None = None
         try:
-            pages = self._pages(pull)
+            writer = self._writer(pull)
             lane = self._lane(pull.address)
-            size = self._pull(lane, pull, pages)
+            size = self._pull(lane, pull, writer)
         except TransferError as error:
             reason = str(error)
         except Exception:
@@ -105,14 +98,11 @@ class Importer:
         self._leave(lane, reason)
         self._done.append(Pulled(pull.epoch, pull.id, reason, size, took, transport))
 
-    def _pages(self, pull: Pull) -> Tables:
+    def _writer(self, pull: Pull) -> Writer:
         try:
-            pages = tables(self._cache, pull.pages)
+            return self._content.writer(pull)
         except ValueError as error:
-            raise TransferError(f"its pages do not fit this worker: {error}") from error
-        if not 0 <= pull.start < pull.end <= pages.shape[1] * self._cache.page_size:
-            raise TransferError("its pages do not fit this worker")
-        return pages
+            raise TransferError(str(error)) from error
 
     def _lane(self, address: str) -> TransferConnection:
         """An idle connection to the source, or a new one that is not open yet."""
@@ -122,7 +112,7 @@ class Importer:
                 if lane.address == address:
                     self._idle.remove(lane)
                     return lane
-        return TransferConnection(self._cache, self._name, address, self._stopped, self._keys)
+        return TransferConnection(self._content, self._name, address, self._stopped, self._keys)
 
     def _expire(self) -> None:
         """Close connections that have been idle too long: either side may be gone."""
@@ -130,12 +120,11 @@ class Importer:
         while self._idle and self._idle[0].used < oldest:
             self._idle.popleft().close()
 
-    def _pull(self, lane: TransferConnection, pull: Pull, pages: Tables) -> int:
-        wanted = extents(self._cache, pull.start, pull.end, pages)
+    def _pull(self, lane: TransferConnection, pull: Pull, writer: Writer) -> int:
         try:
             if not lane.transport:
                 lane.open(pull, self._offered(pull.address), self._host)
-            return lane.carry(pull, wanted, partial(write, self._cache, pages))
+            return lane.carry(pull, writer.extents(), writer.write)
         except CarriageError as error:
             self._spoil(lane, str(error))
             raise

@@ -16,9 +16,9 @@ from baton_worker.config import Config
 from baton_worker.kv_cache.cache import KVCache
 from baton_worker.kv_transfer.exporter import Exporter
 from baton_worker.kv_transfer.importer import Importer
+from baton_worker.kv_transfer.page_content import PageContent
 from baton_worker.kv_transfer.registry import TRANSPORTS, split
 from baton_worker.kv_transfer.transport import Transport, UnusableError
-from baton_worker.kv_transfer.wire_format import layout
 
 _BOOT = Path("/proc/sys/kernel/random/boot_id")
 
@@ -35,18 +35,19 @@ class KVTransferManager:
         own = Link(f"{PAGES.name}-{os.getpid()}", PAGES.server, PAGES.client, (), ())
         address = bind_address(config, own, config.bind_kv)
         self._transports, here = usable(config), host(config)
+        content = PageContent(cache)
         self._exporter = Exporter(
-            cache,
+            content,
             address,
             self._transports,
             here,
             trusted_network=config.trusted_network,
             keys=keys,
         )
-        self._importer = Importer(cache, name, self._transports, here, keys)
+        self._importer = Importer(content, name, self._transports, here, keys)
         self.address = config.advertise_kv or reachable(self._exporter.address)
         """Address at which other workers reach this worker's pages."""
-        self.layout = layout(cache)
+        self.layout = content.layout
 
     @property
     def busy(self) -> bool:
