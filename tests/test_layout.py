@@ -80,6 +80,7 @@ UNMIRRORED = {
     "shared/protocol/engine.py",
     "shared/protocol/frontend.py",
     "shared/protocol/media.py",
+    "shared/protocol/media_encoding.py",
     "shared/protocol/pooling.py",
     "shared/protocol/sampling.py",
     "shared/protocol/transfer.py",
@@ -87,6 +88,7 @@ UNMIRRORED = {
     "worker/structured_output/matcher.py",
     "worker/engine/forward/forward_pass.py",
     "worker/speculative/proposer.py",
+    "worker/kv_transfer/content.py",
     # Data without behaviour: the tests of the store and of the API read every field.
     "gateway/durable/batch_record.py",
     # Data without behaviour: the tests of events read the counters.

@@ -66,6 +66,7 @@ def worker_info(
     host_pages: int = 0,
     window: int = 0,
     windows: tuple[int, ...] = (),
+    encoder_layout: str = "",
 ) -> WorkerInfo:
     """What a fake worker says of itself."""
     return WorkerInfo(
@@ -81,6 +82,7 @@ def worker_info(
         host_pages=host_pages,
         window=window,
         windows=windows,
+        encoder_layout=encoder_layout,
     )
 
 

@@ -19,6 +19,7 @@ class FakeTower:
 
     image_token = IMAGE_TOKEN
     bidirectional = False
+    width, dtype, progress = HIDDEN, torch.float32, 0
 
     def __init__(self, rows: int) -> None:
         self._rows = rows

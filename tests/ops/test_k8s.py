@@ -14,7 +14,8 @@ from baton.settings import SERVICES, Settings, config_classes, variables
 from tests.support.system.exported_metrics import exported
 
 FOLDER = Path(__file__).parents[2] / "ops" / "k8s"
-FILES = sorted(p for p in FOLDER.glob("*.yaml") if p.name != "kustomization.yaml")
+FOLDERS = (FOLDER, FOLDER / "encode")
+FILES = sorted(p for f in FOLDERS for p in f.glob("*.yaml") if p.name != "kustomization.yaml")
 
 
 def documents(path: Path) -> list[dict[str, Any]]:
@@ -31,15 +32,18 @@ ROLES = {
 }
 
 
-@pytest.mark.parametrize("path", FILES, ids=lambda path: path.stem)
+@pytest.mark.parametrize("path", FILES, ids=lambda path: f"{path.parent.stem}-{path.stem}")
 def test_a_manifest_fits_its_schema(path: Path) -> None:
     for document in documents(path):
         kubernetes_validate.validate(document, "1.31", strict=True)
 
 
 def test_the_list_is_complete() -> None:
+    for folder in FOLDERS:
+        listed = yaml.safe_load((folder / "kustomization.yaml").read_text())
+        own = {path.name for path in FILES if path.parent == folder}
+        assert set(listed["resources"]) - {".."} == own
     listed = yaml.safe_load((FOLDER / "kustomization.yaml").read_text())
-    assert set(listed["resources"]) == {path.name for path in FILES}
     assert {image["name"] for image in listed["images"]} == {f"baton-{s}" for s in SERVICES}
 
 
@@ -51,10 +55,10 @@ def test_every_setting_exists() -> None:
     assert set(re.findall(r"\bBATON_[A-Z_]+", text)) <= known
 
 
-def test_prefill_and_decode_are_apart_and_every_service_runs() -> None:
+def test_roles_are_apart_and_every_service_runs() -> None:
     run = {d["spec"]["template"]["spec"]["containers"][0]["args"][0] for d in DEPLOYMENTS.values()}
     assert run >= set(SERVICES)
-    assert ROLES == {"prefill": "prefill", "decode": "decode"}
+    assert ROLES == {"prefill": "prefill", "decode": "decode", "encode": "encode"}
 
 
 @pytest.mark.parametrize("name", DEPLOYMENTS)
@@ -86,7 +90,7 @@ def test_every_service_has_probes_keys_and_time_to_drain(name: str) -> None:
 
 def test_autoscalers_follow_metrics_that_exist() -> None:
     scalers = [d for d in ALL if d["kind"] == "HorizontalPodAutoscaler"]
-    assert {d["spec"]["scaleTargetRef"]["name"] for d in scalers} == {"prefill", "decode"}
+    assert {d["spec"]["scaleTargetRef"]["name"] for d in scalers} == set(ROLES)
     asked = {m["external"]["metric"]["name"] for d in scalers for m in d["spec"]["metrics"]}
     assert asked <= exported()
 

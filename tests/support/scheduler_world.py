@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import product
 from pathlib import Path
+from typing import Any
 
 import msgspec
 
@@ -14,9 +15,11 @@ from baton.kv.page_hashes import PageHashTable
 from baton.protocol import (
     AdminReply,
     CacheReset,
+    EncodeMedia,
     Failed,
     Grant,
     Media,
+    MediaEncoded,
     PageHashes,
     PhaseTimes,
     Plan,
@@ -46,6 +49,7 @@ from baton_scheduler.events import (
     Dispatch,
     Event,
     GatewayLost,
+    MediaSettled,
     Settled,
     Tell,
     Tick,
@@ -115,6 +119,16 @@ class Peer:
     """By pull, how many plans were sent before it: those run first."""
 
 
+@dataclass
+class EncodePeer:
+    """One encode worker: what it was told to encode, and what can be pulled from it."""
+
+    epoch: int
+    orders: deque[EncodeMedia] = field(default_factory=deque)
+    offered: dict[int, EncodeMedia] = field(default_factory=dict)
+    revoked: set[int] = field(default_factory=set)
+
+
 class World:
     """Drives a state by events and keeps the books of both sides."""
 
@@ -124,6 +138,11 @@ class World:
         )
         self.requests: dict[tuple[str, int], Request] = {}
         self.peers: dict[str, Peer] = {}
+        self.encoders: dict[str, EncodePeer] = {}
+        self.media_pulls: dict[str, deque[Pull]] = {}
+        """Pulls of embeddings that each worker was told to make."""
+        self.encoded: list[bytes] = []
+        """Keys of media, in the order in which encode workers have encoded them."""
         self.late: list[Settled] = []
         """Results that were delivered already, or whose worker has gone since."""
         self.plans: list[Plan] = []
@@ -145,7 +164,7 @@ class World:
             if isinstance(decision, Dispatch):
                 self._dispatch(decision)
             elif isinstance(decision, Tell):
-                self._tell(self.peers[decision.worker], decision.message)
+                self._tell_worker(decision.worker, decision.message)
             elif isinstance(decision.message, Tokens):
                 self._receive(decision.gateway, decision.message)
             elif isinstance(decision.message, CacheReset):
@@ -171,6 +190,21 @@ class World:
             waiting += len(peer.results)
         assert waiting <= self.state.options.plans_in_flight
         self.plans.append(plan)
+
+    def _tell_worker(self, name: str, message: Any) -> None:
+        encoder = self.encoders.get(name)
+        if isinstance(message, Pull) and message.digest:
+            self.media_pulls.setdefault(name, deque()).append(message)
+        elif encoder is None:
+            self._tell(self.peers[name], message)
+        elif isinstance(message, EncodeMedia):
+            assert message.epoch == encoder.epoch
+            encoder.orders.append(message)
+        else:
+            assert isinstance(message, Revoke)
+            for number in unpack(message.ids, "Q"):
+                encoder.offered.pop(number, None)
+                encoder.revoked.add(number)
 
     def _tell(
         self,
@@ -363,6 +397,55 @@ class World:
             if tell:
                 self.apply(WorkerLeft(name, cause))
 
+    def join_encoder(self, name: str = "e", layout: str = "f32") -> None:
+        """An encode worker joins."""
+        self._epochs += 1
+        self.encoders[name] = EncodePeer(self._epochs)
+        address = f"tcp://{name}"
+        info = WorkerInfo(
+            "fake", 0, 0, 0, 0, 0, 0, role="encode", kv_address=address, encoder_layout=layout
+        )
+        self.apply(WorkerJoined(name, self._epochs, info))
+
+    def lose_encoder(self, name: str = "e", cause: Cause = "outside") -> None:
+        """An encode worker is gone, with what it was told."""
+        del self.encoders[name]
+        self.apply(WorkerLeft(name, cause))
+
+    def encode(self, name: str = "e", refused: str = "", seconds: float = 0.1) -> bool:
+        """An encode worker answers its next order. False when it has none."""
+        peer = self.encoders[name]
+        if not peer.orders:
+            return False
+        order = peer.orders.popleft()
+        if order.id in peer.revoked:
+            self.apply(MediaSettled(name, MediaEncoded(order.epoch, order.id, "it was revoked")))
+            return True
+        self.encoded.append(order.item.digest)
+        done = MediaEncoded(order.epoch, order.id, refused)
+        if not refused:
+            peer.offered[order.id] = order
+            count = order.item.length
+            done = MediaEncoded(order.epoch, order.id, "", count, 8 * count, int(seconds * 1e6))
+        self.apply(MediaSettled(name, done))
+        return True
+
+    def pull_media(self, name: str = "w", reason: str = "") -> bool:
+        """A worker ends its next pull of embeddings. False when it has none."""
+        if not self.media_pulls.get(name):
+            return False
+        pull = self.media_pulls[name].popleft()
+        source = self.encoders.get(pull.address.removeprefix("tcp://"))
+        order = source.offered.get(pull.id) if source is not None else None
+        if source is None or order is None:
+            reason = reason or "the source is gone"
+        elif not reason:
+            assert (order.token, order.epoch) == (pull.token, pull.source_epoch)
+            assert (order.item.digest, order.item.length) == (pull.digest, pull.end)
+        pulled = Pulled(pull.epoch, pull.id, reason, 8 * pull.end, 1000, "shm", pull.digest)
+        self.apply(Transferred(name, pulled))
+        return True
+
     def tick(self, seconds: float = 0.01) -> None:
         """Time passes."""
         self.now += seconds
@@ -422,7 +505,10 @@ class World:
     def round(self) -> None:
         """Every worker does a step, and its result arrives."""
         self.tick()
+        for name in list(self.encoders):
+            self.encode(name)
         for name in list(self.peers):
+            self.pull_media(name)
             self.run(name)
             self.pull(name)
             self.deliver(name)

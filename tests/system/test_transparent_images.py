@@ -6,6 +6,7 @@ from __future__ import annotations
 import json
 import os
 import signal
+import threading
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,11 +18,12 @@ from tokenizers import Tokenizer
 
 from tests.fakes.whole_system import Whole, whole
 from tests.support import transparent_llava
-from tests.support.served_system import PATIENCE, Served
+from tests.support.served_system import PATIENCE, Served, until
 from tests.support.tiny_dual_encoders import data_url
 
 pytestmark = pytest.mark.slow
 FRANCE = "So, what is the capital of France?"
+ROME = "So, who were the kings of Rome?"
 GERMANY = " And what is the capital city of Germany?"
 COUNT = 24
 
@@ -126,3 +128,54 @@ def test_an_answer_to_pictures_outlives_its_worker(glass: Glass, run_dir: Path) 
         assert len(seen) == 64 and seen == read
     finally:
         served.close()
+
+
+@pytest.mark.row("F20.02")
+def test_an_encode_worker_is_never_missed(glass: Glass, run_dir: Path) -> None:
+    """Pictures are encoded apart, prefilled and decoded on three workers; the tokens are those of
+    the text. The encode worker is killed while a request waits for it: the answer is the same."""
+    flags = ("--encode", "1", "--prefill", "1", "--decode", "1", "--worker.dtype", "float32")
+    flags += ("--scheduler.local-prefill-max-tokens", "0")
+    served = Served(run_dir, glass.folder, *flags)
+    try:
+        served.ready()
+        until(lambda: "encode" in roles(served), "an encode worker joins")
+        read = tokens(served, said(FRANCE + GERMANY))
+        assert tokens(served, glass.seen(FRANCE), glass.seen(GERMANY)) == read
+        assert numbers(served, "encoded", "encoded_locally", "pulled") == [2, 0, 2]
+        until(lambda: served.fleet()["handoffs"] > 0, "a sequence is handed over")
+        assert tokens(served, glass.seen(GERMANY), glass.seen(FRANCE)) != read
+        assert numbers(served, "encoded", "encoded_locally") == [2, 0]
+        encoder = served.pids()["encode-1"]
+        os.kill(encoder, signal.SIGSTOP)
+        seen = list[int]()
+        asked = threading.Thread(target=lambda: seen.extend(tokens(served, glass.seen(ROME))))
+        asked.start()
+        until(lambda: has_an_image(served), "the encode worker is waited for")
+        os.kill(encoder, signal.SIGKILL)
+        asked.join()
+        assert seen == tokens(served, said(ROME))
+    finally:
+        served.close()
+
+
+def tokens(served: Served, *parts: dict[str, Any]) -> list[int]:
+    """All tokens of an answer."""
+    return [token for part in stream(served, *parts) for token in part]
+
+
+def roles(served: Served) -> dict[str, Any]:
+    """The workers by their roles."""
+    return {worker["role"]: worker for worker in served.fleet()["workers"]}
+
+
+def has_an_image(served: Served) -> bool:
+    """Whether the encode worker has one, or was given up with it: it is silent."""
+    encoder = roles(served).get("encode")
+    return encoder is None or encoder["running"] == 1
+
+
+def numbers(served: Served, *names: str) -> list[int]:
+    """Counters of the scheduler: media that were encoded, and how."""
+    fleet = served.fleet()
+    return [fleet[f"media_{name}"] for name in names]

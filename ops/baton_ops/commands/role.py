@@ -8,12 +8,13 @@ on this host is notified too, so that a restarted process keeps the role.
 from __future__ import annotations
 
 import sys
+from typing import Literal
 
 from pydantic import Field
 from pydantic_settings import CliPositionalArg
 
 from baton.errors import BatonError, NotFound, SettingsError, Unavailable
-from baton.protocol import Role, SetRole, Stats
+from baton.protocol import SetRole, Stats
 from baton.settings import Settings
 from baton_ops.commands.fleet import ask
 from baton_ops.supervisor.control_socket import order, supervised
@@ -24,7 +25,7 @@ class Options(Settings, prefix="fleet_role"):
 
     worker: CliPositionalArg[str]
     """Its name, as `baton fleet` shows it."""
-    role: CliPositionalArg[Role]
+    role: CliPositionalArg[Literal["prefill", "decode", "both"]]
     """prefill, decode or both."""
     seconds: float = Field(default=60.0, gt=0)
     """How long to wait until the scheduler shows it."""
@@ -35,9 +36,14 @@ def assign(options: Options) -> str:
 
     Raises `NotFound` for an unknown worker, `Unavailable` on a time-out.
     """
-    known = [w.name for w in ask(options, lambda stats: True).workers]
+    known = {w.name: w.role for w in ask(options, lambda stats: True).workers}
     if options.worker not in known:
         raise NotFound(f"There is no worker {options.worker}. Known: {', '.join(known) or 'none'}.")
+    if known[options.worker] == "encode":
+        raise SettingsError(
+            f"{options.worker} is an encode worker, which has no decoder: its role stays. Change "
+            "the number of them: baton fleet scale encode=N."
+        )
     message = SetRole(options.worker, options.role)
     ask(options, lambda stats: _shown(stats, message), message, seconds=options.seconds)
     if not supervised(options.run_dir):

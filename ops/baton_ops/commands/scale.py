@@ -22,7 +22,7 @@ class Options(Settings, prefix="fleet_scale"):
     """Change how many workers a supervisor runs."""
 
     counts: CliPositionalArg[list[str]]
-    """ROLE=NUMBER, once or more: prefill, decode or both."""
+    """ROLE=NUMBER, once or more: prefill, decode, encode or both."""
     seconds: float = Field(default=300.0, gt=0)
     """How long to wait until the scheduler shows them all as ready, and no others."""
 

@@ -13,6 +13,8 @@ from baton_ops.supervisor.vllm_flags import TABLE, holds_negated
 
 SEVERAL = {"--api-key": "gateway.api-key", "--lora-modules": "worker.lora-modules"}
 """Flags that take several words, and what they set; here they are separated by commas."""
+ROLES = ("prefill", "decode", "encode")
+"""`--encode 2` is short for `--encode-workers 2`."""
 _TRUE = ("1", "true", "yes", "on", "t", "y")
 
 
@@ -44,6 +46,8 @@ def table(own: Mapping[str, Any]) -> dict[str, Flag]:
     for name, field in own.items():
         kebab = name.replace("_", "-")
         flags[kebab] = Flag((kebab,), field.annotation is bool)
+    for role in ROLES:
+        flags[role] = flags[f"{role}-workers"]
     return flags
 
 

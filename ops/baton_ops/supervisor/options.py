@@ -32,6 +32,7 @@ from baton_ops.supervisor.liveness import HUNG_SECONDS
 from baton_ops.supervisor.process_state import STOPPED_SECONDS
 from baton_ops.supervisor.spare import SharedSpare
 from baton_ops.supervisor.supervisor import Patience
+from baton_ops.supervisor.worker_pool import NAMES
 
 CHILD_MAIN = (sys.executable, "-m", "baton_ops.supervisor.child_main")
 """How a service is run so that it ends with its supervisor."""
@@ -56,6 +57,8 @@ class Serve(Settings):
     """Workers that prefill and pass on what they have begun."""
     decode_workers: int = setting(0, "parallelism", ge=0)
     """Workers that decode what prefill workers pass on."""
+    encode_workers: int = setting(0, "parallelism", ge=0)
+    """Workers that only encode images, for those that prefill."""
     spares: bool = setting(True, "reliability")
     """Keep a second process of every gateway, tokenizer and scheduler loaded, to take over when it
     dies."""
@@ -170,7 +173,7 @@ def commands(config: Serve, run_dir: Path) -> dict[str, list[str]]:
     flags = copies.flags(run_dir, counts(config))
     started = {name: [*CHILD_MAIN, *own] for name, own in flags.items()}
     crew = workers(config)
-    if not crew:
+    if all(role == "encode" for role in crew.values()):
         raise SettingsError("Without a worker nothing is served: --workers 1.")
     for name, role in crew.items():
         started[name] = worker_command(config, name, role, len(crew))
@@ -186,9 +189,11 @@ def worker_command(config: Serve, name: str, role: str, count: int) -> list[str]
 
 
 def _place(config: Serve, name: str) -> int:
-    """Its number among all workers; decode workers come behind prefill workers."""
+    """Its number among all workers, those of one kind behind those of another."""
     kind, _, number = name.rpartition("-")
-    return int(number) - 1 + (config.prefill_workers if kind == "decode" else 0)
+    before = {"decode": config.prefill_workers}
+    before["encode"] = sum(role != "encode" for role in workers(config).values())
+    return int(number) - 1 + before.get(kind, 0)
 
 
 def group(config: Serve) -> int:
@@ -201,10 +206,10 @@ def group(config: Serve) -> int:
     size = config.data_parallel_size or 1
     if size == 1 or given.lower() not in _TRUE:
         return 1
-    if config.prefill_workers or config.decode_workers:
+    if config.prefill_workers or config.decode_workers or config.encode_workers:
         raise SettingsError(
             "--data-parallel-size with --enable-expert-parallel makes one group of all workers: "
-            "leave out --prefill-workers and --decode-workers."
+            "leave out --prefill-workers, --decode-workers and --encode-workers."
         )
     return size
 
@@ -238,7 +243,9 @@ def shared_spare(config: Serve) -> SharedSpare | None:
     if not device_shares.on_cpu(whole):
         return None
     shares = device_shares.flags(whole, len(crew), None)
-    return SharedSpare(tuple(crew), [*CHILD_MAIN, "--spare", "worker", *shares])
+    # What it has loaded is a whole model, of which an encode worker has a part.
+    names = tuple(name for name, role in crew.items() if role != "encode")
+    return SharedSpare(names, [*CHILD_MAIN, "--spare", "worker", *shares])
 
 
 def patience(config: Serve) -> dict[str, Patience]:
@@ -256,12 +263,16 @@ def workers(config: Serve) -> dict[str, str]:
     parted = bool(config.prefill_workers or config.decode_workers)
     replicas = _replicas(config)
     both = int(not parted) if replicas is None else replicas
-    if both == 1 and not parted:
+    if both == 1 and not (parted or config.encode_workers):
         return {"worker": "both"}
-    counts = {"both": both, "prefill": config.prefill_workers, "decode": config.decode_workers}
-    names = {"both": "worker", "prefill": "prefill", "decode": "decode"}
+    counts = {
+        "both": both,
+        "prefill": config.prefill_workers,
+        "decode": config.decode_workers,
+        "encode": config.encode_workers,
+    }
     return {
-        f"{names[role]}-{number}": role
+        f"{NAMES[role]}-{number}": role
         for role, count in counts.items()
         for number in range(1, count + 1)
     }

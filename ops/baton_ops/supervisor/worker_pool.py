@@ -12,7 +12,7 @@ from baton.errors import SettingsError
 from baton.logs import logger
 from baton_ops.supervisor.supervisor import Supervisor
 
-NAMES = {"both": "worker", "prefill": "prefill", "decode": "decode"}
+NAMES = {"both": "worker", "prefill": "prefill", "decode": "decode", "encode": "encode"}
 """Name prefixes of workers by role; a number follows."""
 MOST = 64
 """Most workers of one supervisor."""
@@ -58,6 +58,8 @@ class WorkerPool:
         whole = {role: len(self._of(role)) for role in NAMES} | dict(counts)
         if min(whole.values()) < 0 or not 1 <= sum(whole.values()) <= MOST:
             raise SettingsError(f"A crew has 1 to {MOST} workers.")
+        if sum(whole.values()) == whole["encode"]:
+            raise SettingsError("Encode workers run no sequence: leave another worker beside them.")
         for role in counts:  # start new workers first: removed ones hand their sequences over
             self._hire(role, whole[role] - len(self._of(role)), sum(whole.values()))
         for role in counts:
@@ -68,6 +70,8 @@ class WorkerPool:
 
         Raises `SettingsError` when no worker of this pool has that name.
         """
+        if "encode" in (role, self.workers.get(name)):
+            raise SettingsError("The role of an encode worker stays: it has no decoder.")
         child = self._supervisor.children.get(name)
         if name not in self.workers or child is None or "--role" not in child.command:
             raise SettingsError(f"{name} was not started by name here: a restart forgets its role.")

@@ -108,6 +108,12 @@ def quarantined(handle: int, times: int) -> Failed:
     return Failed(handle, "request_quarantined", message, 500)
 
 
+def bad_media(handle: int, reason: str) -> Failed:
+    """One of its media items cannot be encoded."""
+    message = f"An image of this request cannot be used: {reason}. Send another file."
+    return Failed(handle, "invalid_image", message, 400)
+
+
 def broken(handle: int, reason: str) -> Failed:
     """The worker could not compute this sequence."""
     return Failed(handle, "internal_error", f"The model could not go on: {reason}", 500)

@@ -10,9 +10,11 @@ from baton.protocol import (
     AdminCommand,
     AdminReply,
     CacheReset,
+    EncodeMedia,
     Failed,
     Grant,
     HeldPages,
+    MediaEncoded,
     PageHashes,
     Plan,
     Pull,
@@ -132,6 +134,13 @@ class Transferred(_Event, frozen=True, tag="transferred"):
     pulled: Pulled
 
 
+class MediaSettled(_Event, frozen=True, tag="media_settled"):
+    """An encode worker reports the result of an encoding."""
+
+    worker: str
+    encoded: MediaEncoded
+
+
 class Tick(_Event, frozen=True, tag="tick"):
     """Advance time to `now`, in monotonic seconds; place waiting sequences and make plans."""
 
@@ -166,6 +175,7 @@ Event: TypeAlias = (
     | WorkerReplied
     | Settled
     | Transferred
+    | MediaSettled
     | Tick
     | Clock
     | Draining
@@ -188,10 +198,11 @@ class Dispatch(NamedTuple):
 
 
 class Tell(NamedTuple):
-    """Other message to a worker: page hashes, transfers, truncation of a plan, commands."""
+    """Other message to a worker: page hashes, transfers, encodings, truncation of a plan,
+    commands."""
 
     worker: str
-    message: Grant | Revoke | Pull | TruncatePlan | PageHashes | WorkerCommand
+    message: Grant | Revoke | Pull | TruncatePlan | PageHashes | WorkerCommand | EncodeMedia
 
 
 Decision: TypeAlias = Reply | Dispatch | Tell

@@ -75,6 +75,12 @@ class Sequence:
     """Number of tokens that the target was ordered to pull."""
     begun: bool = False
     """The prompt's KV is in pages that other sequences can share."""
+    num_awaited: int = 0
+    """Encodings of its media, and transfers of their embeddings, that it waits for."""
+    media_worker: str = ""
+    """Worker to which its embeddings were sent last, to start there."""
+    num_pulls: int = 0
+    """Workers to which they were sent since it was queued."""
     _chain: BlockHashes | None = None
     _spans: MediaSpans | None = None
 
@@ -120,11 +126,11 @@ class Sequence:
 
     @property
     def waits(self) -> bool:
-        """It must not start in its turn: its leader is computing the prompt, or it is a suspect,
-        which its trial starts."""
+        """It must not start in its turn: its leader is computing the prompt, its media are being
+        encoded elsewhere, or it is a suspect, which its trial starts."""
         leader = self.leader
         behind = leader is not None and not (leader.begun or leader.ended)
-        return behind or self.cell is not None
+        return behind or self.num_awaited > 0 or self.cell is not None
 
     @property
     def fresh(self) -> bool:

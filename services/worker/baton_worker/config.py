@@ -46,7 +46,8 @@ class Config(Settings, prefix="worker"):
     name: str = setting("", "parallelism", advanced=True)
     """Name in logs and on the fleet page; empty means host name and process id."""
     role: Role = setting("both", "parallelism", advanced=True)
-    """Legs of the relay that it runs: prefill workers pass sequences on to decode workers."""
+    """What it runs: prefill workers pass sequences on to decode workers; encode workers have the
+    vision encoder only, and pass embeddings of images on to those that prefill."""
     bind_kv: str = setting("", "network", advanced=True)
     """Address that serves KV pages to other workers, one for each rank by commas; empty means a
     socket in the run directory."""

@@ -45,6 +45,7 @@ from baton.protocol import (
     WorkerReply,
 )
 from baton_worker.config import Config
+from baton_worker.encode_worker.service import serve as encode
 from baton_worker.engine.batch.plan_columns import PlanError
 from baton_worker.engine.engine import Engine
 from baton_worker.engine.memory import has_room
@@ -52,7 +53,8 @@ from baton_worker.engine.plan_queue import PlanQueue
 from baton_worker.engine.sleeping_engine import NoTransfers, SleepingEngine
 from baton_worker.executor.kv_transfer import LeaderKVTransfer
 from baton_worker.kv_cache.persistent_cache import PersistentCache
-from baton_worker.kv_transfer.manager import KVTransferManager
+from baton_worker.kv_transfer.embedding_puller import EmbeddingPuller
+from baton_worker.kv_transfer.manager import KVTransferManager, host
 from baton_worker.kv_transfer.vllm_config import resolve
 from baton_worker.lora.loader import AdapterLoader
 
@@ -93,7 +95,8 @@ class Service:
         self._name = config.name or default_name("worker")
         self._relay: KVTransferManager | LeaderKVTransfer | NoTransfers
         self._relay = relay = engine.relay(config, self._name)
-        self._info = worker_info(engine, served_name(config), config.role, relay)
+        self._embeddings = embedding_puller(engine, config, self._name, relay)
+        self._info = worker_info(engine, served_name(config), config.role, relay, self._embeddings)
         self._keys = own_keys(config)
         self._client = Client(FLEET, where.first(FLEET), unique_identity(self._name), self._keys)
         self._plans = PlanQueue()
@@ -132,14 +135,15 @@ class Service:
                 self._engine.leave()
             finally:
                 self._stop_heart()
-                self._relay.close()
+                self._close_transfers()
                 self._loader.close()
         return 0
 
     def _patience(self) -> float:
         if self._engine.in_lockstep:
             return 0 if self._lending else _LOCKSTEP_SECONDS
-        busy = self._relay.busy or self._loader.busy
+        media = self._embeddings is not None and self._embeddings.busy
+        busy = self._relay.busy or self._loader.busy or media
         return _TRANSFER_SECONDS if busy else _IDLE_SECONDS
 
     @property
@@ -217,9 +221,9 @@ class Service:
         if engine.sleep_blocker is not None:
             return engine.sleep_blocker
         log.info("going to sleep, level %d", level)
-        self._relay.close()
+        self._close_transfers()
         self._loader.close()
-        self._relay = NoTransfers()
+        self._relay, self._embeddings = NoTransfers(), None
         if isinstance(self._kept, PersistentCache):
             self._kept.give_back(engine.cache)
         self._kept = None
@@ -238,7 +242,8 @@ class Service:
         self._relay = relay = engine.relay(self._config, self._name)
         relay.start()
         self._loader = AdapterLoader(engine.adapters)
-        self._info = worker_info(engine, self._info.model, self._info.role, relay)
+        self._embeddings = embedding_puller(engine, self._config, self._name, relay)
+        self._info = worker_info(engine, self._info.model, self._info.role, relay, self._embeddings)
         log.info("woke up in %.1f s", time.monotonic() - begin)
 
     def _take(self, plan: Plan) -> None:
@@ -268,15 +273,37 @@ class Service:
         pull waits for those."""
         if message.epoch != self._greeting.hello.incarnation:
             return
-        if isinstance(message, Pull):
+        if isinstance(message, Pull) and message.digest:
+            self._pull_embeddings(message)
+        elif isinstance(message, Pull):
             self._pulls.append((self._plans.ended + len(self._plans), message))
         else:
             self._relay.take(message)
+
+    def _pull_embeddings(self, pull: Pull) -> None:
+        if self._embeddings is not None:
+            self._embeddings.take(pull)
+            return
+        reason = "this worker takes no embeddings"
+        self._pulled.append(Pulled(pull.epoch, pull.id, reason, digest=pull.digest))
+
+    def _adopt_embeddings(self) -> None:
+        """Embeddings that have arrived are in the cache before the scheduler hears of them."""
+        for pulled, embeddings in self._embeddings.finished() if self._embeddings else ():
+            if not pulled.reason and self._engine.encoder is not None:
+                self._engine.encoder.adopt(pulled.digest, embeddings)
+            self._pulled.append(pulled)
+
+    def _close_transfers(self) -> None:
+        if self._embeddings is not None:
+            self._embeddings.close()
+        self._relay.close()
 
     def _speak(self) -> None:
         while self._pulls and self._pulls[0][0] <= self._plans.ended:
             self._relay.take(self._pulls.popleft()[1])
         self._pulled.extend(self._relay.finished())
+        self._adopt_embeddings()
         while self._pulled and self._send(self._pulled[0]):
             self._pulled.popleft()
         for reply in self._loader.finished():
@@ -313,6 +340,8 @@ class Service:
         self._stop_heart()
         self._plans.clear()
         self._relay.reset()
+        if self._embeddings is not None:
+            self._embeddings.reset()
         self._pulls.clear()
         self._pulled.clear()
         self._loader.reset()
@@ -350,8 +379,22 @@ class Service:
             self._heart = None
 
 
+def embedding_puller(
+    engine: Engine, config: Config, name: str, relay: KVTransferManager | LeaderKVTransfer
+) -> EmbeddingPuller | None:
+    """What takes the embeddings of encode workers; None for a model that sees nothing."""
+    if engine.encoder is None:
+        return None
+    tower, here, keys = engine.encoder.tower, host(config), own_keys(config)
+    return EmbeddingPuller(tower.width, tower.dtype, name, relay.transports, here, keys)
+
+
 def worker_info(
-    engine: Engine, model: str, role: str, relay: KVTransferManager | LeaderKVTransfer
+    engine: Engine,
+    model: str,
+    role: str,
+    relay: KVTransferManager | LeaderKVTransfer,
+    embeddings: EmbeddingPuller | None = None,
 ) -> WorkerInfo:
     """What this worker tells about itself in its Hello."""
     resolved = engine.resolved
@@ -381,6 +424,7 @@ def worker_info(
         num_speculative_tokens=speculative.num_speculative_tokens if speculative else 0,
         process=process_id(os.getpid()),
         supervised=pulse.attached,
+        encoder_layout=embeddings.layout if embeddings is not None else "",
     )
 
 
@@ -425,6 +469,8 @@ def serve(config: Config, life: Lifecycle) -> int:
     """Build the engine, then serve with it. A standby builds it before it is called, where memory
     has room for a second one."""
     config = resolve(config)
+    if config.role == "encode":
+        return encode(config, life)
     await_room(config)
     config = with_pages_of_others(config)
     engine = Engine.build(config)

@@ -71,6 +71,7 @@ from baton.protocol.frontend import (
     VocabularyBytes,
 )
 from baton.protocol.media import Blob, Grid, Media, MediaItem, Prepare, Prepared, PreparedMedia
+from baton.protocol.media_encoding import EncodeMedia, MediaEncoded
 from baton.protocol.pooling import Pooled, PooledTask, Pooling, PoolingInfo, Reach
 from baton.protocol.sampling import FinishReason, Grammar, Sampling, Thinking
 from baton.protocol.transfer import (
@@ -109,6 +110,7 @@ __all__ = [
     "DrainWorker",
     "DropAdapter",
     "EncodeChat",
+    "EncodeMedia",
     "EncodeText",
     "Encoded",
     "Envelope",
@@ -124,6 +126,7 @@ __all__ = [
     "LoadAdapter",
     "Logprobs",
     "Media",
+    "MediaEncoded",
     "MediaInfo",
     "MediaItem",
     "Message",

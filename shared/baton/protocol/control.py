@@ -9,8 +9,8 @@ import msgspec
 from baton.protocol.base import PROTOCOL, Message
 from baton.protocol.pooling import PoolingInfo
 
-Role: TypeAlias = Literal["both", "prefill", "decode"]
-"""Phases that a worker runs: prefill, decode, or both."""
+Role: TypeAlias = Literal["both", "prefill", "decode", "encode"]
+"""What a worker runs: prefill, decode, both, or the encoder of media alone."""
 
 
 class AdapterInfo(msgspec.Struct, frozen=True, array_like=True):
@@ -75,6 +75,9 @@ class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
     """A supervisor tells the scheduler how the process ends."""
     asleep: int = 0
     """Level of its sleep, see `Sleep`; 0 while it is awake."""
+    encoder_layout: str = ""
+    """Fingerprint of the embeddings of media that it makes or takes from an encode worker, which
+    are only transferred between equal layouts; empty if it encodes no media in prompts."""
 
 
 class TokenizerInfo(msgspec.Struct, frozen=True, array_like=True):
@@ -322,3 +325,14 @@ class Stats(Message, tag="stats", frozen=True):
     num_draft_tokens: int = 0
     num_accepted_tokens_per_pos: tuple[int, ...] = ()
     """Accepted draft tokens, by their position in the draft."""
+    media_encoded: int = 0
+    """Media items that encode workers have encoded."""
+    media_encoded_locally: int = 0
+    """Media items that workers which prefill have encoded."""
+    media_shared: int = 0
+    """Media items that needed no encoding: another sequence's, or in an encoder cache."""
+    media_retried: int = 0
+    """Media items that were encoded again, since their encode worker was lost."""
+    media_pulled: int = 0
+    """Transfers of embeddings from encode workers."""
+    media_pulls_failed: int = 0

@@ -356,3 +356,9 @@ class Result(Message, tag="result", frozen=True):
     """uint8 per row: draft tokens that were verified; empty if there were none"""
     accepted: bytes = b""
     """uint8 per row: how many of them are among the row's tokens; empty alike"""
+    encoder_us: int = 0
+    """Part of `duration_us` spent on encoding media, in microseconds."""
+    num_encoded: int = 0
+    """Media items that were encoded in this step."""
+    num_encoded_tokens: int = 0
+    """Their embeddings."""

@@ -1,4 +1,4 @@
-"""KV transfer between workers.
+"""Transfer of KV and of the embeddings of media between workers.
 
 The scheduler grants read access to a sequence's pages on the source worker and orders the target
 worker to pull them. The two workers then transfer the KV without the scheduler.
@@ -66,6 +66,9 @@ class Pull(Message, tag="pull", frozen=True):
     the tokens it has pages for"""
     source_epoch: int = 0
     """The source's incarnation: that of the grant."""
+    digest: bytes = b""
+    """Key of a media item: its embeddings start .. end - 1 are pulled to the encoder cache, and
+    there are no pages. Empty for KV."""
 
 
 class Pulled(Message, tag="pulled", frozen=True):
@@ -80,6 +83,8 @@ class Pulled(Message, tag="pulled", frozen=True):
     """Microseconds."""
     transport: str = ""
     """Name of the transport; empty if the two workers did not agree on one."""
+    digest: bytes = b""
+    """`Pull.digest`."""
 
 
 class Offer(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=True):

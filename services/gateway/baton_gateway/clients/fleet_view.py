@@ -70,7 +70,8 @@ class FleetView:
         woken by them."""
         hung = self.hung(now)
         workers = self.stats.workers if self.stats else ()
-        able = (w for w in workers if w.state in ("ready", "asleep") and model in ("", w.model))
+        runs = (w for w in workers if w.role != "encode")
+        able = (w for w in runs if w.state in ("ready", "asleep") and model in ("", w.model))
         return any(w.name not in hung for w in able)
 
     def unhealthy_reasons(self, now: float) -> list[str]:

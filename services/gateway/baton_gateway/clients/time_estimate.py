@@ -36,7 +36,8 @@ def estimate(stats: Stats | None, model: str, prompt_tokens: int, max_tokens: in
     """
     if stats is None:
         return TimeEstimate(0)
-    able = [w for w in stats.workers if w.state == "ready" and w.model == model]
+    runs = [w for w in stats.workers if w.role != "encode"]
+    able = [w for w in runs if w.state == "ready" and w.model == model]
     known = [w for w in able if w.seconds_per_step or w.seconds_per_token]
     if not known:
         return TimeEstimate(stats.waiting)

@@ -36,6 +36,12 @@ _TOTALS = (
     ("failed_transfers", "Keys that did not arrive and were computed again."),
     ("stale_results", "Results of an older incarnation, dropped."),
     ("transferred_tokens", "Tokens whose KV were pulled from another worker."),
+    ("media_encoded", "Images that encode workers have encoded."),
+    ("media_encoded_locally", "Images that workers which prefill have encoded."),
+    ("media_shared", "Images that needed no encoding: encoded for another one, or in a cache."),
+    ("media_retried", "Images that were encoded again, since their encode worker was lost."),
+    ("media_pulled", "Transfers of embeddings from encode workers."),
+    ("media_pulls_failed", "Such transfers that failed; the images were encoded again."),
 )
 _SCALE = (
     ("desired_workers", "desired", "Workers of a role that would hold every target."),

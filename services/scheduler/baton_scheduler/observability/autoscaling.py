@@ -11,6 +11,9 @@ should grow or shrink. A value counts only where more workers would help:
     kv       share of held pages, against `FULL`
     compute  tokens per second, against `FULL` of the rate of full steps
 
+Encode workers run no sequences: `queue` is the time to encode what waits, `compute` the share of
+time that their encoders run.
+
 The scheduler itself does not scale; it uses the workers that are present.
 """
 
@@ -55,7 +58,19 @@ def roles(state: State, targets: Targets) -> tuple[RoleStats, ...]:
     for model in state.fleet.models:
         for role in {worker.info.role for worker in state.fleet.serving(model)}:
             found.setdefault(role, []).append(_role(role, model, state, targets))
+    encoders = state.fleet.encoders.values()
+    for model in sorted({worker.info.model for worker in encoders}):
+        found.setdefault("encode", []).append(_encode_role(model, state, targets))
     return tuple(_together(found[role]) for role in sorted(found))
+
+
+def _encode_role(model: str, state: State, targets: Targets) -> RoleStats:
+    """Pressure is the time to encode what waits, and the share of time that encoders run."""
+    workers, queue = state.encodings.serving(model), state.encodings.backlog(model)
+    busy = _mean((w.tokens.rate / w.pace.rate, 1) for w in workers if w.pace.rate)
+    pressure = {"queue": queue / targets.ttft, "compute": busy / FULL}
+    desired = wanted(len(workers), max(pressure.values()))
+    return RoleStats("encode", len(workers), desired, queue, 0.0, 0.0, pressure)
 
 
 def _together(rows: list[RoleStats]) -> RoleStats:

@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from baton.protocol import ModelStats, Stats, WorkerInfo, WorkerStats
 from baton_scheduler.observability.autoscaling import Targets, roles
 from baton_scheduler.state import State
+from baton_scheduler.workers.encode_worker import EncodeWorker
 from baton_scheduler.workers.worker import Worker
 
 
@@ -33,6 +34,7 @@ def stats(
         uptime=uptime,
         workers=(
             *(_present(w, state) for w in state.fleet),
+            *map(_encoder, state.fleet.encoders.values()),
             *(_hung(name, info) for name, info in hung),
         ),
         worker_losses=counters.lost_workers,
@@ -46,6 +48,12 @@ def stats(
         transferred_tokens=state.handoffs.moved_tokens,
         transfers=state.handoffs.carried.stats(),
         roles=roles(state, targets or Targets()),
+        media_encoded=state.encodings.counters.encoded,
+        media_encoded_locally=counters.media_encoded_locally,
+        media_shared=state.encodings.counters.shared,
+        media_retried=state.encodings.counters.retried,
+        media_pulled=state.encodings.counters.pulled,
+        media_pulls_failed=state.encodings.counters.failed_pulls,
         num_drafts=counters.num_drafts,
         num_draft_tokens=counters.num_draft_tokens,
         num_accepted_tokens_per_pos=tuple(counters.num_accepted_tokens_per_pos),
@@ -94,6 +102,29 @@ def _present(worker: Worker, state: State) -> WorkerStats:
         seconds_per_step=per_step,
         seconds_per_token=per_token,
         tokens_per_step=worker.budget,
+    )
+
+
+def _encoder(worker: EncodeWorker) -> WorkerStats:
+    info = worker.info
+    per_item, per_token = worker.pace.line
+    return WorkerStats(
+        name=worker.name,
+        role=info.role,
+        state="draining" if worker.draining else "ready",
+        device=info.device,
+        dtype=info.dtype,
+        running=len(worker.in_flight),
+        pages_total=0,
+        pages_free=0,
+        steps=worker.num_encoded,
+        step_ms=1000 * worker.step_seconds,
+        tokens_per_second=worker.tokens.rate,
+        weight_bytes=info.weight_bytes,
+        kv_bytes=0,
+        model=info.model,
+        seconds_per_step=per_item,
+        seconds_per_token=per_token,
     )
 
 

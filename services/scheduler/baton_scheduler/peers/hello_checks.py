@@ -47,6 +47,8 @@ def worker_objection(hello: Hello, fleet: Fleet) -> str:
     """Reason for refusing a worker."""
     if hello.worker is None:
         return "it does not say what it can do"
+    if hello.worker.role == "encode":
+        return _encoder_objection(hello.worker)
     if not _sensible(hello.worker):
         return "its sizes are not positive, or too large"
     if not _can_hold(hello.worker, hello.held):
@@ -56,6 +58,15 @@ def worker_objection(hello: Hello, fleet: Fleet) -> str:
     if not hello.worker.model:
         return "it does not name its model"
     return _disagreement(hello.name, hello.worker, fleet)
+
+
+def _encoder_objection(info: WorkerInfo) -> str:
+    """Reason for refusing an encode worker, which has no pages and runs no sequence."""
+    if not info.model:
+        return "it does not name its model"
+    if not info.kv_address or not info.encoder_layout:
+        return "it does not say where and what it encodes"
+    return ""
 
 
 def _sensible(info: WorkerInfo) -> bool:

@@ -15,6 +15,7 @@ from baton.protocol import (
     DrainWorker,
     Hello,
     HelloRequest,
+    MediaEncoded,
     ProcessDied,
     Pulled,
     Result,
@@ -28,6 +29,7 @@ from baton_scheduler.events import (
     DeathExplained,
     Dispatch,
     Event,
+    MediaSettled,
     Settled,
     Tell,
     Transferred,
@@ -62,6 +64,10 @@ class _Hung:
 
     info: WorkerInfo
     heard: float
+
+
+def _role(peer: Peer) -> str:
+    return peer.hello.worker.role if peer.hello.worker is not None else ""
 
 
 class WorkerPeers:
@@ -106,7 +112,8 @@ class WorkerPeers:
         self._probe()
         for worker in list(self._roster.peers.values()):
             if self._hangs(worker, now):
-                hung = self._fleet.get(worker.hello.name)
+                name = worker.hello.name
+                hung = self._fleet.get(name) or self._fleet.encoders.get(name)
                 assert hung is not None
                 self._hung[worker.hello.name] = _Hung(hung.info, now)
                 self._give_up(worker, "it owes a result and does not advance", "inside")
@@ -133,6 +140,8 @@ class WorkerPeers:
             self._hooks.apply(Settled(name, message))
         elif isinstance(message, Pulled):
             self._hooks.apply(Transferred(name, message))
+        elif isinstance(message, MediaEncoded):
+            self._hooks.apply(MediaSettled(name, message))
         elif isinstance(message, WorkerReply):
             self._hooks.apply(WorkerReplied(name, message))
             self._hooks.changed()
@@ -152,7 +161,9 @@ class WorkerPeers:
 
     def _assign(self, order: SetRole) -> None:
         worker = self._roster.peers.get(order.name)
-        if worker is not None:
+        if worker is not None and "encode" in (order.role, _role(worker)):
+            log.error("the role of %s stays: an encode worker has no decoder", order.name)
+        elif worker is not None:
             log.info("worker %s is given the role %s", order.name, order.role)
             self._server.send(worker.identity, order)
             self._hooks.apply(WorkerAssigned(order.name, order.role))
@@ -262,7 +273,8 @@ class WorkerPeers:
 
     def _hangs(self, peer: Peer, now: float) -> bool:
         """True if a worker owes a result and makes no progress, or does not know of the plan."""
-        worker = self._fleet.get(peer.hello.name)
+        name = peer.hello.name
+        worker = self._fleet.get(name) or self._fleet.encoders.get(name)
         since = worker.waiting_since if worker is not None else None
         if since is None or now - since <= self._hang_seconds:
             return False

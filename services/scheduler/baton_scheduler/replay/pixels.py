@@ -5,8 +5,8 @@ from __future__ import annotations
 
 from msgspec.structs import replace
 
-from baton.protocol import Media
-from baton_scheduler.events import Arrived, Decision, Dispatch, Event
+from baton.protocol import EncodeMedia, Media
+from baton_scheduler.events import Arrived, Decision, Dispatch, Event, Tell
 
 
 def event_without_pixels(event: Event) -> Event:
@@ -18,6 +18,9 @@ def event_without_pixels(event: Event) -> Event:
 
 def decision_without_pixels(decision: Decision) -> Decision:
     """The decision as it is compared."""
+    if isinstance(decision, Tell) and isinstance(decision.message, EncodeMedia):
+        [item] = _bare((decision.message.item,))
+        return decision._replace(message=replace(decision.message, item=item))
     if not isinstance(decision, Dispatch):
         return decision
     plan = decision.message

@@ -49,6 +49,7 @@ def _enqueue(state: StateBase, new: Sequence) -> None:
         new.follow(latest)
     state.latest[gateway] = new
     state.queue.push(new)
+    state.request_encodings(new)
     if not state.fleet.serving(new.model).open:
         state.alone_since.setdefault(new.model, state.now)
 

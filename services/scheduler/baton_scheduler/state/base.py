@@ -7,6 +7,7 @@ import msgspec
 from baton.protocol import AdminCommand, Failed
 from baton_scheduler import errors
 from baton_scheduler.deadlines import Deadlines
+from baton_scheduler.disaggregation.encodings import Encodings
 from baton_scheduler.disaggregation.handoff import Handoffs
 from baton_scheduler.events import Decision, Reply
 from baton_scheduler.options import SchedulerOptions
@@ -36,6 +37,7 @@ class StateBase:
         weights = parse_scores(limits.placement_weights)
         self.placement: Placement = PLACEMENTS.load(limits.placement_policy)(weights)
         self.handoffs = Handoffs(self.placement)
+        self.encodings = Encodings(self.placement.links, self.fleet.encoders)
         self.searches: list[SuspectSearch] = []
         """Searches for the sequence that brings workers down."""
         self.counters = Counters()
@@ -94,6 +96,7 @@ class StateBase:
     def forget(self, live: Sequence) -> None:
         """End a sequence that has left its queue or slot."""
         live.end()
+        self.encodings.release(live)
         del self.live[live.gateway, live.handle]
 
     def requeue(self, preempted: list[Sequence]) -> None:
@@ -102,6 +105,7 @@ class StateBase:
         for live in preempted:
             live.phase_timer.left(Phase.PREEMPTED, self.now)
             self.queue.push(live)
+            self.request_encodings(live)
 
     def rerun(self, lost: list[Sequence]) -> list[Decision]:
         """Return sequences that were not given what a step owed them to the queue; one to which
@@ -119,6 +123,11 @@ class StateBase:
         """Return a lost sequence to the queue, where its key puts it before all later ones."""
         live.phase_timer.left(Phase.LOST, self.now)
         self.queue.push(live)
+        self.request_encodings(live)
+
+    def request_encodings(self, live: Sequence) -> None:
+        """Have the media of a queued sequence encoded, where that is worth it."""
+        self.encodings.request(live, self.fleet.serving(live.model))
 
     def number(self, gateway: str) -> int:
         """Number of a gateway in slot table columns."""

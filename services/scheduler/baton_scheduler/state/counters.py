@@ -30,6 +30,8 @@ class Counters:
     """Commands to workers, of operators or on their behalf."""
     failed_transfers: int = 0
     """Failed KV transfers; they cost only time."""
+    media_encoded_locally: int = 0
+    """Media items that workers with pages have encoded themselves."""
     num_drafts: int = 0
     """Rows of steps that verified draft tokens."""
     num_draft_tokens: int = 0

@@ -6,6 +6,7 @@ import msgspec
 
 from baton.protocol import Failed, TruncatePlan
 from baton_scheduler import errors
+from baton_scheduler.block_hashes import media_key
 from baton_scheduler.events import Decision, Dispatch, Tell, Tick
 from baton_scheduler.placement.placement import prefill_candidates, with_room
 from baton_scheduler.planning.planner import plan
@@ -31,6 +32,7 @@ def tick(state: StateBase, event: Tick) -> list[Decision]:
         + administration.drop_unused(state)
         + pause.settle(state)
         + place(state)
+        + state.encodings.dispatch(state.now)
         + migration.begin_handoffs(state)
     )
     for worker in state.fleet:
@@ -78,16 +80,23 @@ def _place_from(state: StateBase, queue: Queue, fleet: Fleet) -> list[Decision]:
             decisions.append(state.fail(head, _misfit(head, fleet)))
             continue
         owners = _owners(state, head, fleet)
-        free = with_room(head, owners)
+        free = _near_its_media(head, with_room(head, owners))
         if free:
             worker: Worker | None = state.placement.start(head, free, fleet)
         else:
             worker = _make_way(state, head, owners, queue)
         if worker is None:
             break
+        if state.encodings.pull(head, worker):
+            continue  # It waits for its embeddings; others start meanwhile.
         queue.remove(head)
         _start(state, head, worker)
     return decisions
+
+
+def _near_its_media(head: Sequence, free: list[Worker]) -> list[Worker]:
+    """The worker that has the embeddings of its media, if it is among these."""
+    return [worker for worker in free if worker.name == head.media_worker] or free
 
 
 def _misfit(head: Sequence, fleet: Fleet) -> Failed:
@@ -124,6 +133,9 @@ def _make_way(
 
 def _start(state: StateBase, live: Sequence, worker: Worker) -> None:
     live.phase_timer.placed(state.now, worker.name)
+    state.encodings.release(live)
+    for item in live.submit.media:
+        worker.remember_media(media_key(live.submit, item.digest))
     if live.cached is not None:
         worker.place(live, state.number(live.gateway))
         return

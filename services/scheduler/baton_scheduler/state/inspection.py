@@ -25,13 +25,15 @@ def _parts(state: StateBase) -> Iterator[bytes]:
     yield repr((sorted(state.paused), state.pausing)).encode()
     yield state.queue.layout()
     yield state.handoffs.layout()
+    yield state.encodings.layout()
     yield state.placement.layout()
     yield from (search.layout() for search in state.searches)
     for s in state.live.values():
         place = (s.gateway, s.handle, s.key, len(s.log), s.losses, s.worker, s.slot)
         towards = (s.bound, s.ahead, s.mark, s.deaths, s.lone_deaths)
+        media = (s.num_awaited, s.media_worker, s.num_pulls)
         now = (s.cached, s.deadline, s.begun, s.waits, s.phase_timer.mark)
-        yield repr((*place, *towards, *now)).encode()
+        yield repr((*place, *towards, *media, *now)).encode()
     for worker in state.fleet:
         f = worker.flights
         ends = (f.first_step, f.next_step, f.truncated, f.wasteful)
@@ -46,6 +48,7 @@ def check(state: StateBase) -> None:
     for worker in state.fleet:
         worker.check()
     state.handoffs.check(state.fleet)
+    state.encodings.check()
     places = [worker.batch.at(slot) for worker in state.fleet for slot in worker.batch.occupied()]
     assert all(
         worker.batch.at(slot).model in ("", worker.info.model)

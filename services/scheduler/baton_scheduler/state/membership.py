@@ -9,13 +9,17 @@ from baton_scheduler.events import (
     WorkerJoined,
     WorkerLeft,
 )
-from baton_scheduler.state import administration, quarantine
+from baton_scheduler.state import administration, encoding, quarantine
 from baton_scheduler.state.base import StateBase
 
 
 def worker_joined(state: StateBase, event: WorkerJoined) -> list[Decision]:
     """Add a worker; one of the same name is lost."""
-    decisions = worker_left(state, WorkerLeft(event.name)) if event.name in state.fleet else []
+    known = event.name in state.fleet or event.name in state.encodings.workers
+    decisions = worker_left(state, WorkerLeft(event.name)) if known else []
+    if event.info.role == "encode":
+        state.encodings.join(event.name, event.epoch, event.info)
+        return decisions
     limits = state.options
     state.fleet.join(
         event.name,
@@ -32,7 +36,7 @@ def worker_joined(state: StateBase, event: WorkerJoined) -> list[Decision]:
 
 def worker_draining(state: StateBase, event: WorkerDraining) -> list[Decision]:
     """Give a worker no more sequences."""
-    worker = state.fleet.get(event.name)
+    worker = state.fleet.get(event.name) or state.encodings.workers.get(event.name)
     if worker is not None:
         worker.draining = True
     return []
@@ -47,10 +51,14 @@ def worker_assigned(state: StateBase, event: WorkerAssigned) -> list[Decision]:
 
 
 def worker_left(state: StateBase, event: WorkerLeft) -> list[Decision]:
-    """Remove a worker and rerun its sequences."""
+    """Remove a worker and rerun its sequences, or its encodings."""
+    if event.name in state.encodings.workers:
+        state.counters.lost_workers += not state.encodings.workers[event.name].draining
+        return encoding.refuse(state, state.encodings.leave(event.name, event.cause))
     worker = state.fleet.leave(event.name)
     if worker is None:
         return []
+    state.encodings.target_left(event.name)
     running = worker.batch.occupied()
     state.counters.lost_workers += bool(running) or not worker.draining
     there = quarantine.suspects(worker)

@@ -18,6 +18,10 @@ def begin_handoffs(state: StateBase) -> list[Decision]:
 
 def transferred(state: StateBase, event: Transferred) -> list[Decision]:
     """End a transfer; its sequence moves if that is all it waited for."""
+    if event.pulled.digest:
+        target = state.fleet.get(event.worker)
+        state.encodings.pulled(event.worker, event.pulled, target)
+        return []
     state.counters.failed_transfers += bool(event.pulled.reason)
     decisions, passed = state.handoffs.end(event.worker, event.pulled, state.fleet)
     if passed is not None:

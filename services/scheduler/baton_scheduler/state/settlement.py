@@ -49,6 +49,7 @@ def _count(
     state.sampled.add(num_sampled)
     state.queue.sampled(outcome.tenants)
     state.counters.tokens += num_sampled
+    state.counters.media_encoded_locally += result.num_encoded
     state.counters.verified(outcome.drafted, outcome.accepted)
     state.counters.finished += len(outcome.ended)
 

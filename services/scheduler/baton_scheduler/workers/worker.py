@@ -25,6 +25,8 @@ from baton_scheduler.workers.cost_model import LinearCostModel
 from baton_scheduler.workers.in_flight import InFlightStep, InFlightSteps
 from baton_scheduler.workers.meters import LatencyMeter, RateMeter, average
 
+_MOST_MEDIA = 256
+"""Media items of a worker that are remembered."""
 _WIDEST_PAGE = 256
 """Maximum page size of any worker in tokens."""
 _NOTHING: Mapping[int, bytes] = MappingProxyType({})
@@ -85,6 +87,10 @@ class Worker:
         """Cost model of steps, by tokens."""
         self.swaps = LinearCostModel()
         """Cost model of swaps, by pages."""
+        self.encoder = LinearCostModel()
+        """Cost model of encoding media here, by embeddings."""
+        self._media: dict[bytes, None] = {}
+        """Keys of media whose embeddings it should have, the latest last."""
 
     @property
     def max_running(self) -> int:
@@ -237,6 +243,18 @@ class Worker:
         self.flights.wasteful = True
         return self.evict(slot)
 
+    def has_media(self, key: bytes) -> bool:
+        """True if its encoder cache should have the embeddings of a media item. It may have evicted
+        them; then it encodes the item again."""
+        return key in self._media
+
+    def remember_media(self, key: bytes) -> None:
+        """The embeddings of a media item are made or taken here."""
+        self._media.pop(key, None)
+        self._media[key] = None
+        if len(self._media) > _MOST_MEDIA:
+            del self._media[next(iter(self._media))]
+
     def assign(self, role: Role) -> list[Sequence]:
         """Change the role. Returns the sequences that have left and must be placed again.
 
@@ -304,8 +322,11 @@ class Worker:
         self.pulse.computed.add(flight.num_tokens)
         if flight.num_tokens:
             self.step_ms = average(self.step_ms, result.duration_us / 1000)
-            self.pace.add(flight.num_tokens, (result.duration_us - result.swap_us) / 1e6)
+            others = result.swap_us + result.encoder_us
+            self.pace.add(flight.num_tokens, (result.duration_us - others) / 1e6)
             self.gap_ms = average(self.gap_ms, result.gap_us / 1000)
+        if result.num_encoded_tokens:
+            self.encoder.add(result.num_encoded_tokens, result.encoder_us / 1e6)
         if flight.num_swapped:
             self.swaps.add(flight.num_swapped, result.swap_us / 1e6)
 

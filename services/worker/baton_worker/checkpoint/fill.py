@@ -32,6 +32,7 @@ from baton_worker.layers.build_context import Quantize
 from baton_worker.layers.layer import Layer
 from baton_worker.models.decoder import Model
 from baton_worker.models.encoder import EncoderModel
+from baton_worker.models.vision.tower import TowerModel
 from baton_worker.platform.malloc import release_freed_memory
 from baton_worker.spec import Decoder
 from baton_worker.spec.names import Names, is_recomputed
@@ -89,14 +90,16 @@ class WeightFiller:
 
 
 def fill(
-    model: Model | EncoderModel,
+    model: Model | EncoderModel | TowerModel,
     tensors: Iterator[tuple[str, Stored]],
     spec: Decoder,
     quantize: Quantize = "none",
     parts: Parts | None = None,
+    *,
+    whole: bool = True,
 ) -> None:
     """Copy each tensor to its target and let every layer process its weights. With `parts` this
-    rank takes a slice of each.
+    rank takes a slice of each. Unless the model is `whole`, tensors of others are passed over.
 
     Raises:
         ModelError: a tensor is missing, unexpected or of the wrong shape.
@@ -111,7 +114,7 @@ def fill(
     )
     filling = WeightFiller(layers, wanted)
     leftover = _copy_all(filling, layers, tensors, spec)
-    if filling.missing or leftover:
+    if filling.missing or (leftover and whole):
         raise ModelError(
             "The checkpoint does not fit its architecture: "
             f"{_listed('missing', filling.missing)}; {_listed('not used', leftover)}."

@@ -134,7 +134,7 @@ def load_model(
     spec = what.spec
     dtype = narrow if narrow is not None and is_expanded(spec) else context.dtype
     scaled = has_kv_scales(config) and _has_scales(context.codes)
-    site = replace(context, dtype=dtype, scaled=scaled, peers=ranks, staging=_staging(config))
+    site = replace(context, dtype=dtype, scaled=scaled, peers=ranks, staging=staging(config))
     among, divide = (ranks, shard_spec) if lockstep is None else (lockstep.ranks, deal)
     parts, whole = None, what
     if among.size > 1:
@@ -162,7 +162,7 @@ def load_model(
     )
 
 
-def _staging(config: SimpleNamespace) -> torch.device | None:
+def staging(config: SimpleNamespace) -> torch.device | None:
     """The host where weights are quantised: a GPU may have no room for all of them as floats."""
     return None if method(config) is None else torch.device("cpu")
 

@@ -99,6 +99,8 @@ class ModelRunner:
         self._quarantine.clear(inputs.rows)
         if self._encoder is not None:
             inputs = self._encoder(inputs, self.batch.needed_media)
+            work = self._encoder.last
+            outputs.num_encoded, outputs.num_encoded_tokens, outputs.encoder_seconds = work
         hidden = self._forward(inputs)
         self._sampling.step(inputs, hidden, outputs)
         self.batch.drafts.observe_step(inputs, hidden)

@@ -91,5 +91,13 @@ def prompt_media(
     return found
 
 
+def encoder_input(item: Media, tower: VisionTower) -> Pixels | str:
+    """What the encoder takes of an item, or why it cannot be encoded."""
+    blob = item.pixels
+    if len(blob.data) != blob.num_bytes:
+        return "the pixels of an image are cut off"
+    return tower.refusal(blob.shape, item.grid) or _array(blob)
+
+
 def _array(blob: Blob) -> Pixels:
     return np.frombuffer(blob.data, "<f4").reshape(blob.shape)

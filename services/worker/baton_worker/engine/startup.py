@@ -67,12 +67,10 @@ def load(
         SettingsError: it does not fit here, or cannot be cut for so many ranks.
     """
     sharing = shared_pages(config, build.device)
-    # No question where it is bfloat16 already, and no kernel for CPUs built on a GPU.
-    undecided = config.dtype == "auto" and build.dtype is torch.float32
     loaded = load_model(
         path,
         build,
-        narrow=torch.bfloat16 if undecided else None,
+        narrow=narrow_dtype(config, build),
         served_length=config.max_model_len or None,
         task=config.task,
         pooling=config.pooling_type,
@@ -103,6 +101,13 @@ def _drafter(
     load = DRAFT_WEIGHTS.load(speculative.method)
     weights: DraftWeights = load(WeightsContext(speculative, config, target, path, build))
     return weights
+
+
+def narrow_dtype(config: Config, build: BuildContext) -> torch.dtype | None:
+    """The dtype of models whose products our kernels compute all; None if it is settled."""
+    # Where it is bfloat16 already nobody need ask, and on a GPU no kernel for CPUs be built.
+    undecided = config.dtype == "auto" and build.dtype is torch.float32
+    return torch.bfloat16 if undecided else None
 
 
 def shared_pages(config: Config, device: torch.device) -> SharedPages | None:

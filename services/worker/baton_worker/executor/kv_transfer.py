@@ -29,6 +29,7 @@ from baton_worker.executor.reports import (
     send,
 )
 from baton_worker.kv_transfer.manager import KVTransferManager
+from baton_worker.kv_transfer.transport import Transport
 
 _POLL_SECONDS = 0.002
 """Poll interval in seconds for the results of followers."""
@@ -78,6 +79,11 @@ class LeaderKVTransfer:
         """Results reported by followers."""
         self.address = ",".join([own.address, *map(_address, followers)])
         self.layout = f"{own.layout}/{self._size} ranks"
+
+    @property
+    def transports(self) -> dict[str, Transport]:
+        """Those of this rank."""
+        return self._own.transports
 
     @property
     def busy(self) -> bool:

@@ -31,20 +31,18 @@ class KVTransferManager:
 
     def __init__(self, cache: KVCache, config: Config, name: str) -> None:
         keys = own_keys(config)
-        # The process id in the name, since several workers may share a run directory.
-        own = Link(f"{PAGES.name}-{os.getpid()}", PAGES.server, PAGES.client, (), ())
-        address = bind_address(config, own, config.bind_kv)
-        self._transports, here = usable(config), host(config)
+        self.transports, here = usable(config), host(config)
+        """By name, in order of preference; closed with this manager."""
         content = PageContent(cache)
         self._exporter = Exporter(
             content,
-            address,
-            self._transports,
+            bound_address(config),
+            self.transports,
             here,
             trusted_network=config.trusted_network,
             keys=keys,
         )
-        self._importer = Importer(content, name, self._transports, here, keys)
+        self._importer = Importer(content, name, self.transports, here, keys)
         self.address = config.advertise_kv or reachable(self._exporter.address)
         """Address at which other workers reach this worker's pages."""
         self.layout = content.layout
@@ -62,7 +60,7 @@ class KVTransferManager:
         """Close both sides, their sockets and connections."""
         self._importer.close()
         self._exporter.stop()
-        for transport in self._transports.values():
+        for transport in self.transports.values():
             transport.close()
 
     def reset(self) -> None:
@@ -85,6 +83,13 @@ class KVTransferManager:
     def finished(self) -> list[Pulled]:
         """Pulls that have ended since the last call."""
         return self._importer.finished()
+
+
+def bound_address(config: Config) -> str:
+    """Where this process serves what other workers pull."""
+    # The process id in the name, since several workers may share a run directory.
+    own = Link(f"{PAGES.name}-{os.getpid()}", PAGES.server, PAGES.client, (), ())
+    return bind_address(config, own, config.bind_kv)
 
 
 def usable(config: Config) -> dict[str, Transport]:

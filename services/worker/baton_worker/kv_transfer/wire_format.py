@@ -123,7 +123,12 @@ def block_bytes(cache: KVCache, extent: Extent) -> int:
 def place_bytes(cache: KVCache) -> int:
     """Bytes of a buffer slot that fits any block of this cache, a multiple of a cache line."""
     widest = max((token_bytes(cache, number) for number in range(len(cache.tracks))), default=0)
-    return -(-max(BLOCK_BYTES, widest) // _LINE) * _LINE
+    return aligned(max(BLOCK_BYTES, widest))
+
+
+def aligned(size: int) -> int:
+    """The next multiple of a cache line, in bytes."""
+    return -(-size // _LINE) * _LINE
 
 
 def read(cache: KVCache, tables: Tables, extent: Extent, into: Bytes) -> None:

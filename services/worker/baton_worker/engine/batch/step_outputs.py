@@ -50,7 +50,9 @@ class StepOutputs:
         """By slot: the numbers of a text that has come to its end."""
         self.logprobs: Logprobs | None = None
         self.prompt_logprobs: list[PromptLogprobs] = []
-        self.swap_seconds = 0.0
+        self.swap_seconds = self.encoder_seconds = 0.0
+        self.num_encoded = self.num_encoded_tokens = 0
+        """Media items that were encoded, and their embeddings."""
 
     @property
     def grown(self) -> Column:
@@ -116,6 +118,9 @@ class StepOutputs:
             duration_us=round(duration * 1e6),
             gap_us=round(gap * 1e6),
             swap_us=round(self.swap_seconds * 1e6),
+            encoder_us=round(self.encoder_seconds * 1e6),
+            num_encoded=self.num_encoded,
+            num_encoded_tokens=self.num_encoded_tokens,
             drafted=self._bytes_of(self.drafted),
             accepted=self._bytes_of(self.accepted),
         )

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Container
 from dataclasses import replace
+from typing import NamedTuple
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from baton_worker.engine.batch.step_inputs import StepInputs
 from baton_worker.engine.multimodal.encoder_cache import EncoderCache
@@ -15,13 +18,24 @@ from baton_worker.layers.media_embeddings import MediaEmbeddings
 from baton_worker.models.vision.tower import VisionTower
 
 
+class EncoderWork(NamedTuple):
+    """What was encoded in one step."""
+
+    num_items: int = 0
+    num_tokens: int = 0
+    """Embeddings of all items."""
+    seconds: float = 0.0
+
+
 class EncoderStep:
     """Encodes the media that a step needs and the cache lacks, in one batch."""
 
     def __init__(self, tower: VisionTower, cache: EncoderCache, device: torch.device) -> None:
-        self._tower, self._cache, self._device = tower, cache, device
-        self.num_encoded = 0
-        """Number of items encoded so far."""
+        self.tower, self._cache, self._device = tower, cache, device
+        self.num_encoded = self.num_pulled = 0
+        """Numbers of items encoded here, and taken from encode workers."""
+        self.last = EncoderWork()
+        """What the last step has encoded."""
 
     def __call__(self, inputs: StepInputs, pinned: Container[bytes]) -> StepInputs:
         """The inputs with `embeddings`.
@@ -29,6 +43,7 @@ class EncoderStep:
         Args:
             pinned: digests that sequences need after this step.
         """
+        self.last = EncoderWork()
         if not inputs.media:
             return inputs
         self._encode({rows.item.digest: rows.item for rows in inputs.media})
@@ -41,13 +56,21 @@ class EncoderStep:
         self._cache.trim(pinned)
         return replace(inputs, embeddings=embeddings)
 
+    def adopt(self, digest: bytes, embeddings: Tensor) -> None:
+        """Take the embeddings [n, width] of an item that an encode worker has encoded."""
+        self._cache.put(digest, embeddings.to(self._device))
+        self.num_pulled += 1
+
     def _encode(self, items: dict[bytes, SequenceMedia]) -> None:
         missing = [item for digest, item in items.items() if digest not in self._cache]
         if not missing:
             return
+        begin = time.perf_counter()
         pixels = [torch.from_numpy(item.pixels.copy()) for item in missing]
-        found = self._tower.encode_images(pixels, [item.grid for item in missing])
+        found = self.tower.encode_images(pixels, [item.grid for item in missing])
         for item, embeddings in zip(missing, found, strict=True):
             # A copy: a view would keep the embeddings of all the others in memory.
             self._cache.put(item.digest, embeddings.clone())
         self.num_encoded += len(missing)
+        seconds, tokens = time.perf_counter() - begin, sum(map(len, found))
+        self.last = EncoderWork(len(missing), tokens, seconds)

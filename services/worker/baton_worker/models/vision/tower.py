@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from baton.protocol.media import Grid
 from baton_worker import spec
 from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.layer import Layer
 from baton_worker.layers.norm import norm
 from baton_worker.layers.patch_embedding import CHANNELS
 from baton_worker.layers.vision.grid import Size, patchify
@@ -79,6 +80,16 @@ class VisionTower(nn.Module):
         return self.settings.bidirectional
 
     @property
+    def width(self) -> int:
+        """Numbers of one embedding, those of `deepstack` included."""
+        return self.settings.hidden * (1 + len(self.settings.deepstack))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of embeddings."""
+        return self._dtype
+
+    @property
     def progress(self) -> int:
         """Number of layers run since construction, for watchdogs."""
         return self.stack.progress
@@ -142,3 +153,15 @@ class VisionTower(nn.Module):
         """Embeddings of a frame or tile before newlines."""
         kept = self._patch.class_token and not self.settings.drops_class_token
         return size[0] * size[1] // self.settings.merge**2 + kept
+
+
+class TowerModel(nn.Module):
+    """A tower without its decoder, which encode workers run."""
+
+    def __init__(self, tower: spec.VisionTower, site: BuildContext) -> None:
+        super().__init__()
+        self.vision = VisionTower(tower, site)
+
+    def layers(self) -> list[Layer]:
+        """Every layer that holds weights, in execution order."""
+        return [module for module in self.modules() if isinstance(module, Layer)]
