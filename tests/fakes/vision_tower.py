@@ -20,6 +20,8 @@ class FakeTower:
     image_token = IMAGE_TOKEN
     bidirectional = False
     width, dtype, progress = HIDDEN, torch.float32, 0
+    media_tokens = (IMAGE_TOKEN,)
+    tokens_per_second = 0.0
 
     def __init__(self, rows: int) -> None:
         self._rows = rows

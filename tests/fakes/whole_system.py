@@ -33,6 +33,7 @@ from baton.protocol import (
     Envelope,
     Hello,
     MediaInfo,
+    MediaItem,
     Message,
     Prepare,
     Stats,
@@ -119,9 +120,9 @@ class RealPreprocessor(FakeServer):
         assert isinstance(message, Prepare)
         self.push(attempt(self.service, message, lambda: prepare(self._model, message, self._look)))
 
-    def _look(self, url: str) -> Outcome:
-        assert self._model.images is not None
-        return process.prepare(url, setup_of(self._model.images, self._config))
+    def _look(self, item: MediaItem) -> Outcome:
+        source = process.Source(item.url, item.modality)
+        return process.prepare(source, setup_of(self._model, self._config))
 
 
 class RealScheduler(FakeServer):

@@ -37,7 +37,7 @@ from baton_mm_preprocess.image.processor import read_processor
 from baton_mm_preprocess.model_info import Images, Model
 from baton_mm_preprocess.processors.fixed_size import FixedSize
 from baton_mm_preprocess.sandbox import process
-from baton_mm_preprocess.sandbox.process import Outcome, Setup
+from baton_mm_preprocess.sandbox.process import Outcome, Setup, Source
 from baton_mm_preprocess.service import Preprocessor, serve
 from tests.support.tiny_dual_encoders import PROCESSORS, data_url, picture
 
@@ -111,12 +111,12 @@ class Waiting:
     def submit(self, work: Callable[[], Any]) -> Future[Any]:
         return self._threads.submit(work)
 
-    def prepare(self, url: str, tenant: str, until: float) -> Outcome:
+    def prepare(self, url: str, tenant: str, until: float, modality: str) -> Outcome:
         if url == "bug":
             raise KeyError("secret")
         if url.startswith("slow"):
             assert self.go.wait(60)
-        return process.prepare(url.removeprefix("slow "), self.setup)
+        return process.prepare(Source(url.removeprefix("slow "), modality), self.setup)
 
     def close(self) -> None:
         self.go.set()

@@ -17,15 +17,19 @@ class Config(Settings, prefix="mm-preprocess"):
     max_queued_requests: int = setting(256, "limits", ge=1)
     """Requests that wait for one of these; more are refused with 503 and Retry-After."""
     allowed_media_domains: str = setting("", "security")
-    """Web servers whose images requests may name by URL, separated by commas or as a JSON list:
-    example.org, *.example.org, example.org:8443, or * for all of the internet; empty means none.
-    Addresses that are not public are never fetched from."""
+    """Web servers whose images and videos requests may name by URL, separated by commas or as a
+    JSON list: example.org, *.example.org, example.org:8443, or * for all of the internet; empty
+    means none. Addresses that are not public are never fetched from."""
     max_items: int = setting(16, "limits", ge=1)
     """Media parts of one request."""
     max_media_bytes: int = setting(20 * 1024 * 1024, "limits", ge=1024, le=32 * 1024 * 1024)
     """Largest file of one media part."""
     max_image_pixels: int = setting(50_000_000, "limits", ge=1)
-    """Most pixels of an image, before it is made smaller."""
+    """Most pixels of an image or of a frame of a video, before it is made smaller."""
+    max_video_frames: int = setting(36_000, "limits", ge=1)
+    """Most frames in the file of a video, of which a model is shown some."""
+    max_video_seconds: float = setting(1200.0, "limits", gt=0)
+    """Longest video."""
     media_seconds: float = setting(10.0, "limits", advanced=True, gt=0)
     """Wall time for one media part. What takes more than 2 s begins anew behind the others."""
     media_wait_seconds: float = setting(30.0, "limits", advanced=True, gt=0)

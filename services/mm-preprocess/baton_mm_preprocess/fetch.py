@@ -10,17 +10,22 @@ import binascii
 from collections.abc import Sequence
 
 from baton.errors import InvalidRequest
+from baton_mm_preprocess.media_errors import EXAMPLES, empty, too_large
 from baton_mm_preprocess.remote import download
 
 _HEAD = 256
 """Number of characters searched for the comma of a `data:` URL."""
+_TYPES = {"image": ("image/",), "video": ("video/", "image/gif")}
+"""How the media type of each modality begins; a GIF is a clip too."""
+_WITH_ARTICLE = {"image": "an image", "video": "a video"}
 
 
-def fetch(url: str, most: int, allowed: Sequence[str] = ()) -> bytes:
+def fetch(url: str, most: int, allowed: Sequence[str] = (), kind: str = "image") -> bytes:
     """The file in a URL, of at most `most` bytes.
 
     Args:
         allowed: hosts that files may be fetched from, see `remote.download`.
+        kind: modality of the file, "image" or "video".
 
     Raises:
         InvalidRequest: it is no base64 `data:` URL and leads to none of these, is empty, or is too
@@ -29,45 +34,39 @@ def fetch(url: str, most: int, allowed: Sequence[str] = ()) -> bytes:
     scheme = url[:_HEAD].partition(":")[0].lower()
     if scheme in ("http", "https"):
         if allowed:
-            return download(url, most, allowed)
+            return download(url, most, allowed, kind)
         raise InvalidRequest(
             "This server does not fetch media from other servers. Send the file itself, as "
-            "data:image/png;base64,...",
+            f"{EXAMPLES[kind]}",
             code="media_not_allowed",
         )
     if scheme != "data":
         raise InvalidRequest(
-            "Invalid media URL: expected data:image/png;base64,...", code="invalid_image_url"
+            f"Invalid media URL: expected {EXAMPLES[kind]}", code=f"invalid_{kind}_url"
         )
     head, comma, body = url[len("data:") :].partition(",")
     if not comma or len(head) > _HEAD or not head.lower().endswith(";base64"):
-        raise _no_base64("its head is not like data:image/png;base64,")
-    if not head.lower().startswith("image/"):
-        raise _no_base64("its media type is not one of an image")
+        raise _no_base64(f"its head is not like {EXAMPLES[kind].removesuffix('...')}", kind)
+    if not head.lower().startswith(_TYPES[kind]):
+        raise _no_base64(f"its media type is not one of {_WITH_ARTICLE[kind]}", kind)
     if len(body) // 4 * 3 > most + 3:
-        raise too_large(most)
-    return _decoded(body, most)
+        raise too_large(most, kind)
+    return _decoded(body, most, kind)
 
 
-def _decoded(body: str, most: int) -> bytes:
+def _decoded(body: str, most: int, kind: str) -> bytes:
     try:
         data = base64.b64decode(body, validate=True)
     except (binascii.Error, ValueError) as error:
-        raise _no_base64("it is not base64") from error
+        raise _no_base64("it is not base64", kind) from error
     if not data:
-        raise InvalidRequest("The image file is empty.", code="empty_image_file")
+        raise empty(kind)
     if len(data) > most:
-        raise too_large(most)
+        raise too_large(most, kind)
     return data
 
 
-def too_large(most: int) -> InvalidRequest:
-    """The error of a file with more than so many bytes."""
+def _no_base64(why: str, kind: str) -> InvalidRequest:
     return InvalidRequest(
-        f"The image is larger than the {most} bytes that this server takes. Send a smaller one.",
-        code="image_too_large",
+        f"Invalid data URL of {_WITH_ARTICLE[kind]}: {why}.", code=f"invalid_base64_{kind}"
     )
-
-
-def _no_base64(why: str) -> InvalidRequest:
-    return InvalidRequest(f"Invalid data URL of an image: {why}.", code="invalid_base64_image")

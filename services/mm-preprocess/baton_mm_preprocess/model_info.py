@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -20,6 +20,10 @@ from baton_mm_preprocess.processors.placeholders import Placeholder, plain, runs
 from baton_mm_preprocess.processors.processed_image import Grid
 from baton_mm_preprocess.processors.readers import Files, Processor, processor_of
 from baton_mm_preprocess.tokenizer import encode
+from baton_mm_preprocess.video.families import VIDEO_FAMILIES, VideoFamily
+from baton_mm_preprocess.video.placeholders import ClipPlaceholder
+from baton_mm_preprocess.video.processed_clip import ClipTimes
+from baton_mm_preprocess.video.readers import VideoProcessor, video_processor_of
 
 MODALITIES = ("image", "video", "audio")
 _KEYS = {
@@ -32,6 +36,8 @@ _NESTED = ("thinker_config",)
 """Keys under which omni models nest the configuration of their encoders."""
 _FILES = ("preprocessor_config.json", "processor_config.json")
 """Files with image processor settings; the second holds other settings too."""
+_VIDEO_FILE = "video_preprocessor_config.json"
+"""File with video processor settings, where the second of these does not hold them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,7 +72,7 @@ class Images:
     folder: Path = Path()
     """Where the tokenizer is."""
     identity: bytes = b""
-    """Hash of the model's configuration, its revision and its processor."""
+    """Hash of the model's configuration, its revision and its processors."""
     bidirectional: bool = False
     """Whether the tokens of an image see one another in both directions."""
 
@@ -78,6 +84,25 @@ class Images:
     def spans(self, tokens: list[int]) -> tuple[Span, ...]:
         """Which of these tokens see one another in both directions: each run of image tokens."""
         return tuple(runs(tokens, self.image_token)) if self.bidirectional else ()
+
+
+@dataclass(frozen=True)
+class Videos:
+    """Clip preprocessing of a model that takes images too."""
+
+    processor: VideoProcessor
+    marker: int
+    """Token that stands for a clip in a prompt."""
+    video_token: int
+    """Token in whose place an embedding goes."""
+    placeholder: ClipPlaceholder
+    folder: Path
+    """Where the tokenizer is."""
+
+    def tokens(self, grid: Grid, num_tokens: int, times: ClipTimes) -> list[int]:
+        """What stands for a clip in a prompt."""
+        pieces = self.placeholder(self.processor, grid, num_tokens, times)
+        return token_ids(pieces, self.video_token, partial(encode, self.folder))
 
 
 @dataclass(frozen=True)
@@ -94,10 +119,16 @@ class Model:
     """Image preprocessing; None if images are not supported."""
     trouble: str = ""
     """Why images are not supported although the architecture takes them."""
+    videos: Videos | None = None
+    """Clip preprocessing; None if clips are not supported."""
+    video_trouble: str = ""
+    """Why clips are not supported although the architecture takes them."""
 
     def check(self, item: MediaItem) -> None:
         """Raise `InvalidRequest` if this media item cannot be served."""
-        if item.modality not in self.modalities:
+        if item.modality == "video" and self.images is not None and self.video_trouble:
+            message = f"The model {self.name} cannot take videos as it is: {self.video_trouble}."
+        elif item.modality not in self.modalities:
             takes = f"It takes text and {', '.join(self.modalities)}." if self.modalities else ""
             reason = takes or "It takes text only."
             message = f"The model {self.name} does not take {item.modality} input. {reason}"
@@ -129,7 +160,39 @@ def read_model(path: Path, name: str) -> Model:
         images = _images(path, name, config, architecture)
     except ModelError as error:
         return Model(name, architecture, ("image",), trouble=error.message)
-    return Model(name, architecture, ("image",), images)
+    return _with_videos(Model(name, architecture, ("image",), images), path, config)
+
+
+def _with_videos(model: Model, path: Path, config: Mapping[str, Any]) -> Model:
+    """The model with its clips, if its family takes them."""
+    family = VIDEO_FAMILIES.get(model.architecture)
+    if family is None:
+        return model
+    try:
+        videos = _videos(path, model.name, config, family)
+    except ModelError as error:
+        return replace(model, video_trouble=error.message)
+    return replace(model, modalities=("image", "video"), videos=videos)
+
+
+def _videos(path: Path, name: str, config: Mapping[str, Any], family: VideoFamily) -> Videos:
+    files, spell = _files(path, name, config), partial(encode, path)
+    given = files.processor.get("video_processor")
+    own = path / _VIDEO_FILE
+    if given is None:  # Older checkpoints have no file of its own; that of images says the sizes.
+        given = read_json(own, name) if own.is_file() else _without_kind(files.image)
+    return Videos(
+        video_processor_of(files, given, family.kind, {}),
+        family.marker_token(files, spell),
+        family.video_token(files, spell),
+        family.placeholder,
+        path,
+    )
+
+
+def _without_kind(image: Mapping[str, Any]) -> Mapping[str, Any]:
+    """The settings of an image processor that one of clips shares."""
+    return {key: value for key, value in image.items() if not key.endswith("_processor_type")}
 
 
 def modalities(config: Mapping[str, Any]) -> tuple[str, ...]:
@@ -147,9 +210,7 @@ def _images(path: Path, name: str, config: Mapping[str, Any], architecture: str)
     if architecture in SQUARES:
         return _alone(path, name, config, SQUARES[architecture])
     family = FAMILIES[architecture]
-    beside = path / _FILES[1]
-    more = read_json(beside, name) if beside.is_file() else {}
-    files, spell = Files(config, _processing(path, name), more), partial(encode, path)
+    files, spell = _files(path, name, config), partial(encode, path)
     return Images(
         processor_of(files, family.kind, whatever=family.whatever),
         family.marker_token(files, spell),
@@ -159,6 +220,12 @@ def _images(path: Path, name: str, config: Mapping[str, Any], architecture: str)
         _identity(path),
         family.bidirectional,
     )
+
+
+def _files(path: Path, name: str, config: Mapping[str, Any]) -> Files:
+    beside = path / _FILES[1]
+    more = read_json(beside, name) if beside.is_file() else {}
+    return Files(config, _processing(path, name), more)
 
 
 def _alone(path: Path, name: str, config: Mapping[str, Any], squares: VisionSizes) -> Images:
@@ -177,10 +244,10 @@ def _alone(path: Path, name: str, config: Mapping[str, Any], squares: VisionSize
 
 
 def _identity(path: Path) -> bytes:
-    """Hash of what decides how an image is seen, but for the image. The last part of the path is
+    """Hash of what decides how a file is seen, but for the file. The last part of the path is
     the revision of a model from a hub."""
     found = sha256(path.name.encode())
-    for name in ("config.json", *_FILES):
+    for name in ("config.json", *_FILES, _VIDEO_FILE):
         file = path / name
         content = file.read_bytes() if file.is_file() else b""
         found.update(b"%d:%b" % (len(content), content))

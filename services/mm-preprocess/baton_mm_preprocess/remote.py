@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from urllib.parse import SplitResult, urljoin, urlsplit
 
 from baton.errors import InvalidRequest
+from baton_mm_preprocess.media_errors import EXAMPLES, empty, too_large
 
 MAX_REDIRECTS = 3
 _PORTS = {"http": 80, "https": 443}
@@ -27,23 +28,24 @@ _CHUNK = 65_536
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
 
 
-def download(url: str, most: int, allowed: Sequence[str]) -> bytes:
+def download(url: str, most: int, allowed: Sequence[str], kind: str = "image") -> bytes:
     """The file at an http or https URL, of at most `most` bytes.
 
     Args:
         allowed: hosts, such as "example.org", "*.example.org", "example.org:8443" or "*" for all
             public ones.
+        kind: modality of the file, "image" or "video".
 
     Raises:
         InvalidRequest: the URL or a redirect leads where nothing is allowed, or there is no file.
     """
     for _ in range(MAX_REDIRECTS + 1):
-        parts = _checked(url, allowed)
-        found = _get(parts, most)
+        parts = _checked(url, allowed, kind)
+        found = _get(parts, most, kind)
         if isinstance(found, bytes):
             return found
         url = urljoin(url, found)
-    raise _unreachable(f"it redirects more than {MAX_REDIRECTS} times")
+    raise _unreachable(f"it redirects more than {MAX_REDIRECTS} times", kind)
 
 
 def is_public(address: Address) -> bool:
@@ -57,21 +59,23 @@ def is_public(address: Address) -> bool:
     return address.is_global and not address.is_multicast
 
 
-def _checked(url: str, allowed: Sequence[str]) -> SplitResult:
+def _checked(url: str, allowed: Sequence[str], kind: str) -> SplitResult:
     """The parts of a URL whose host is allowed."""
     try:
         parts = urlsplit(url)
         host, port = (parts.hostname or "").rstrip("."), parts.port
     except ValueError as error:
-        raise _refused("it is not a URL") from error
+        raise _refused("it is not a URL", kind) from error
     if parts.scheme not in _PORTS or not host:
-        raise _refused("it is not an http or https URL")
+        raise _refused("it is not an http or https URL", kind)
     if parts.username is not None or parts.password is not None:
-        raise _refused("it holds a user name")
+        raise _refused("it holds a user name", kind)
     usual = port in (None, *_PORTS.values())
     names = (host,) if usual else ()
     if not any(_matches(name, allowed) for name in (*names, f"{host}:{port}")):
-        raise _refused(f"the server {host[:100]} is not one of those that the operator has allowed")
+        raise _refused(
+            f"the server {host[:100]} is not one of those that the operator has allowed", kind
+        )
     return parts
 
 
@@ -83,63 +87,59 @@ def _matches(name: str, allowed: Iterable[str]) -> bool:
     )
 
 
-def _get(parts: SplitResult, most: int) -> bytes | str:
+def _get(parts: SplitResult, most: int, kind: str) -> bytes | str:
     """The file, or where a redirect leads."""
     host = parts.hostname or ""
     port = parts.port or _PORTS[parts.scheme]
     connection = http.client.HTTPConnection(host, port, timeout=_SECONDS)
     try:
-        connection.sock = _connected(host, port, secure=parts.scheme == "https")
+        connection.sock = _connected(host, port, kind, secure=parts.scheme == "https")
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
-        headers = {"Accept": "image/*", "Accept-Encoding": "identity", "User-Agent": "baton"}
+        headers = {"Accept": f"{kind}/*", "Accept-Encoding": "identity", "User-Agent": "baton"}
         connection.request("GET", path, headers=headers)
         with connection.getresponse() as answer:
-            return _body(answer, most)
+            return _body(answer, most, kind)
     except (OSError, http.client.HTTPException, ValueError) as error:
-        raise _unreachable(type(error).__name__) from error
+        raise _unreachable(type(error).__name__, kind) from error
     finally:
         connection.close()
 
 
-def _connected(host: str, port: int, *, secure: bool) -> socket.socket:
+def _connected(host: str, port: int, kind: str, *, secure: bool) -> socket.socket:
     """A connection to an address of the host that is public, if all of them are."""
     found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
     addresses = [str(entry[4][0]).partition("%")[0] for entry in found]
     if not addresses or not all(is_public(ipaddress.ip_address(each)) for each in addresses):
-        raise _refused(f"the server {host[:100]} has an address that is not public")
+        raise _refused(f"the server {host[:100]} has an address that is not public", kind)
     plain = socket.create_connection((addresses[0], port), _SECONDS)
     if not secure:
         return plain
     return ssl.create_default_context().wrap_socket(plain, server_hostname=host)
 
 
-def _body(answer: http.client.HTTPResponse, most: int) -> bytes | str:
+def _body(answer: http.client.HTTPResponse, most: int, kind: str) -> bytes | str:
     if answer.status in _REDIRECTS and (place := answer.getheader("Location")):
         return place
     if answer.status != 200:
-        raise _unreachable(f"its server answered {answer.status}")
+        raise _unreachable(f"its server answered {answer.status}", kind)
     data = bytearray()
     while chunk := answer.read(min(_CHUNK, most + 1 - len(data))):
         data += chunk
         if len(data) > most:
-            raise InvalidRequest(
-                f"The image is larger than the {most} bytes that this server takes. Send a smaller "
-                "one.",
-                code="image_too_large",
-            )
+            raise too_large(most, kind)
     if not data:
-        raise InvalidRequest("The image file is empty.", code="empty_image_file")
+        raise empty(kind)
     return bytes(data)
 
 
-def _refused(why: str) -> InvalidRequest:
+def _refused(why: str, kind: str) -> InvalidRequest:
     return InvalidRequest(
-        f"This URL is not fetched: {why}. Send the file itself, as data:image/png;base64,...",
+        f"This URL is not fetched: {why}. Send the file itself, as {EXAMPLES[kind]}",
         code="media_not_allowed",
     )
 
 
-def _unreachable(why: str) -> InvalidRequest:
+def _unreachable(why: str, kind: str) -> InvalidRequest:
     return InvalidRequest(
-        f"The image cannot be fetched from its URL: {why}.", code="image_fetch_failed"
+        f"The {kind} cannot be fetched from its URL: {why}.", code=f"{kind}_fetch_failed"
     )

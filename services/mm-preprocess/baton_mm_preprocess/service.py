@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Sequence
-from functools import partial
+from typing import TypeAlias
 
 from baton import __version__
 from baton.checkpoint.hub import resolve, served_name
@@ -30,24 +30,34 @@ from baton.protocol.token_columns import pack
 from baton.setting_lists import listed
 from baton.telemetry import span
 from baton_mm_preprocess.config import Config
-from baton_mm_preprocess.model_info import Images, Model, read_model
+from baton_mm_preprocess.model_info import Model, read_model
 from baton_mm_preprocess.sandbox.pool import DecodePool
-from baton_mm_preprocess.sandbox.process import Outcome, Problem, Ready, Setup
+from baton_mm_preprocess.sandbox.process import (
+    Outcome,
+    Problem,
+    Ready,
+    Setup,
+    VideoSetup,
+)
+from baton_mm_preprocess.video.decode import VideoLimits
 
 log = logger(__name__)
 
 
-def prepare(model: Model, request: Prepare, look: Callable[[str], Outcome]) -> Prepared:
-    """Tensors of a request; `look` converts a URL. Raises `InvalidRequest` for the first invalid
+Look: TypeAlias = Callable[[MediaItem], Outcome]
+"""Converts an item."""
+
+
+def prepare(model: Model, request: Prepare, look: Look) -> Prepared:
+    """Tensors of a request. Raises `InvalidRequest` for the first invalid
     part, and any error of `look`."""
     found = list[PreparedMedia]()
     for item in request.items:
         model.check(item)
-        outcome = look(item.url)
+        outcome = look(item)
         if isinstance(outcome, Problem):
             raise InvalidRequest(outcome.message, code=outcome.code, param=item.param)
-        assert model.images is not None, "the model has been checked"
-        found.append(_prepared(model.images, outcome))
+        found.append(_prepared(model, outcome))
         _check_size(found, item)
     return Prepared(request.id, tuple(found))
 
@@ -56,17 +66,29 @@ def _check_size(found: Sequence[PreparedMedia], last: MediaItem) -> None:
     """Raise `InvalidRequest` if the tensors, which travel in one message, are too large for it."""
     if sum(item.pixels.num_bytes for item in found) > MAX_PIXEL_BYTES:
         raise InvalidRequest(
-            f"The images up to this one have more than {MAX_PIXEL_BYTES >> 20} MiB of pixels as "
+            f"The media up to this one have more than {MAX_PIXEL_BYTES >> 20} MiB of pixels as "
             "the model takes them. Send fewer or smaller ones.",
-            code="image_too_large",
+            code=f"{last.modality}_too_large",
             param=last.param,
         )
 
 
-def _prepared(images: Images, ready: Ready) -> PreparedMedia:
-    tokens = images.tokens(ready.grid, ready.num_tokens)
-    marker, spans = images.marker, images.spans(tokens)
-    return PreparedMedia(ready.digest, pack(tokens), ready.tensor, marker, ready.grid, spans)
+def _prepared(model: Model, ready: Ready) -> PreparedMedia:
+    images, videos, times = model.images, model.videos, ready.times
+    if times is None:
+        assert images is not None, "the model has been checked"
+        tokens = images.tokens(ready.grid, ready.num_tokens)
+        marker, spans = images.marker, images.spans(tokens)
+        return PreparedMedia(ready.digest, pack(tokens), ready.tensor, marker, ready.grid, spans)
+    assert videos is not None, "the model has been checked"
+    return PreparedMedia(
+        digest=ready.digest,
+        tokens=pack(videos.tokens(ready.grid, ready.num_tokens, times)),
+        pixels=ready.tensor,
+        marker=videos.marker,
+        grid=ready.grid,
+        seconds_per_grid=times.seconds_per_grid,
+    )
 
 
 class Preprocessor:
@@ -77,7 +99,7 @@ class Preprocessor:
         self._wait = config.media_wait_seconds
         self._children: DecodePool | None = None
         if model.images is not None:
-            setup = setup_of(model.images, config)
+            setup = setup_of(model, config)
             self._children = DecodePool(
                 setup, config.decode_processes, config.media_seconds, config.max_queued_requests
             )
@@ -103,7 +125,10 @@ class Preprocessor:
         if children is None or not request.items:
             return Prepared(request.id, ())
         until = time.monotonic() + self._wait
-        look = partial(children.prepare, tenant=request.tenant, until=until)
+
+        def look(item: MediaItem) -> Outcome:
+            return children.prepare(item.url, request.tenant, until, item.modality)
+
         return Deferred(lambda: self._traced(received, request, look), children.submit)
 
     def forget(self, peer: bytes) -> None:
@@ -123,15 +148,16 @@ class Preprocessor:
                 param=request.items[most].param,
             )
 
-    def _traced(
-        self, received: Received, request: Prepare, look: Callable[[str], Outcome]
-    ) -> Prepared:
+    def _traced(self, received: Received, request: Prepare, look: Look) -> Prepared:
         with span("prepare", received.envelope.trace):
             return prepare(self._model, request, look)
 
 
-def setup_of(images: Images, config: Config) -> Setup:
-    """Configuration of the child processes."""
+def setup_of(model: Model, config: Config) -> Setup:
+    """Configuration of the child processes of a model that takes images."""
+    images, videos = model.images, model.videos
+    assert images is not None
+    limits = VideoLimits(config.max_image_pixels, config.max_video_frames, config.max_video_seconds)
     return Setup(
         images.processor,
         config.max_media_bytes,
@@ -139,6 +165,7 @@ def setup_of(images: Images, config: Config) -> Setup:
         config.media_memory,
         images.identity,
         listed(config.allowed_media_domains),
+        None if videos is None else VideoSetup(videos.processor, limits),
     )
 
 

@@ -176,16 +176,16 @@ class ChatTemplates:
         templates: Mapping[str, str],
         named: Mapping[str, str],
         literal: SpecialTokens,
-        image_token: str = "",
+        placeholders: Mapping[str, str] | None = None,
         compiler: Callable[[str, Mapping[str, str]], Template] = CompiledTemplate,
     ) -> None:
         """
         Args:
-            image_token: what stands for an image where a template does not know images; empty if
-                the model sees none.
+            placeholders: what stands for an item of a modality where a template does not know the
+                modality; empty for a text model.
             compiler: compiles a template with these variables.
         """
-        self._image_token = image_token
+        self._placeholders = placeholders or {}
         self._templates = {name: compiler(text, named) for name, text in templates.items()}
         self._reserved = _OWN | named.keys()
         self._literal = literal
@@ -198,10 +198,11 @@ class ChatTemplates:
         """
         messages, tools, extra = self._parse(request)
         template = self._choose(bool(tools))
-        mark, tag, image = nonce(), nonce(), nonce() if self._image_token else ""
+        mark, tag = nonce(), nonce()
+        places = {modality: nonce() for modality in self._placeholders}
         try:
             messages = [
-                _prepare(m, f"messages[{i}]", template, image) for i, m in enumerate(messages)
+                _prepare(m, f"messages[{i}]", template, places) for i, m in enumerate(messages)
             ]
             guard = _guard(self._literal, mark, longest)
             variables = _walk({**extra, "messages": messages, "tools": tools or None}, guard)
@@ -216,7 +217,9 @@ class ChatTemplates:
             raise InvalidRequest(message[:1000], code=error.code, param=error.param) from error
         if request.continue_final_message:
             text = _cut_at(text, tag)
-        return _collect(text.replace(image, self._image_token) if image else text, mark)
+        for modality, place in places.items():
+            text = text.replace(place, self._placeholders[modality])
+        return _collect(text, mark)
 
     def close(self) -> None:
         """End what renders them."""
@@ -281,15 +284,17 @@ def _walk(value: Any, guard: Guard) -> Any:
     return value
 
 
-def _prepare(message: Message, param: str, template: Template, image: str) -> Message:
-    """One message in the shape that this template reads; `image` stands for an image in a string,
-    and is empty if none can be shown."""
+def _prepare(
+    message: Message, param: str, template: Template, places: Mapping[str, str]
+) -> Message:
+    """One message in the shape that this template reads; `places` stand for an item of a modality
+    in a string."""
     prepared = dict(message)
     reasoning = next((message[key] for key in _REASONING if message.get(key) is not None), None)
     if reasoning is not None:
         prepared = {"thinking": reasoning, **prepared, "reasoning_content": reasoning}
     if "content" in message:
-        prepared["content"] = _shape(message["content"], template, image, f"{param}.content")
+        prepared["content"] = _shape(message["content"], template, places, f"{param}.content")
     if message.get("tool_calls"):
         calls = message["tool_calls"]
         prepared["tool_calls"] = [
@@ -298,10 +303,10 @@ def _prepare(message: Message, param: str, template: Template, image: str) -> Me
     return prepared
 
 
-def _shape(content: Any, template: Template, image: str, param: str) -> Any:
+def _shape(content: Any, template: Template, places: Mapping[str, str], param: str) -> Any:
     """Text parts as one string for templates that take strings, and the other way round."""
     if isinstance(content, list):
-        texts = [_text(part, image, f"{param}[{i}]") for i, part in enumerate(content)]
+        texts = [_text(part, places, f"{param}[{i}]") for i, part in enumerate(content)]
         return content if template.reads_parts else "\n".join(texts)
     if content is None and not template.reads_none:
         content = ""
@@ -310,10 +315,11 @@ def _shape(content: Any, template: Template, image: str, param: str) -> Any:
     return content
 
 
-def _text(part: Any, image: str, param: str) -> str:
-    if image and part == {"type": "image"}:
-        return image
-    if isinstance(part, dict) and part.get("type") == "text" and isinstance(part.get("text"), str):
+def _text(part: Any, places: Mapping[str, str], param: str) -> str:
+    kind = part.get("type") if isinstance(part, dict) else None
+    if isinstance(kind, str) and kind in places:
+        return places[kind]
+    if kind == "text" and isinstance(part.get("text"), str):
         return str(part["text"])
     raise InvalidRequest(
         "Only text parts can be rendered for this model.", code="unsupported_value", param=param

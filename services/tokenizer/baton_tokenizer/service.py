@@ -75,7 +75,7 @@ class RequestHandler:
         """
         self._vocab, self._model = vocab, model
         self._chat = ChatTemplates(
-            vocab.templates, vocab.named, vocab.literal, vocab.image_token, compiler
+            vocab.templates, vocab.named, vocab.literal, vocab.placeholders, compiler
         )
         self._encoder = Encoder(vocab, max_tokens)
         self._alphabet = Alphabet(vocab)

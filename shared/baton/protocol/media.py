@@ -10,7 +10,8 @@ import msgspec
 from baton.protocol.base import RpcReply, RpcRequest
 
 Grid: TypeAlias = tuple[int, int, int]
-"""Frames, rows and columns of patches; (1, 1, 1) where the shape of the tensor says all."""
+"""Frames, rows and columns of patches; (1, 1, 1) where the shape of the tensor says all, and
+(frames, 0, 0) for a video whose frames are one tile each."""
 
 Span: TypeAlias = tuple[int, int]
 """Tokens that stand for a media item: index of the first among them, and their number."""
@@ -39,7 +40,7 @@ class MediaItem(msgspec.Struct, frozen=True, array_like=True):
     modality: str
     """"image", "video" or "audio"."""
     url: str
-    """`data:` URL; other schemes are refused."""
+    """`data:` URL, or an http or https URL of a server that is allowed."""
     param: str
     """Dotted path of the part in the request, for errors."""
 
@@ -58,6 +59,8 @@ class Media(msgspec.Struct, frozen=True, array_like=True):
     grid: Grid = (1, 1, 1)
     spans: tuple[Span, ...] = ()
     """As `PreparedMedia.spans`."""
+    seconds_per_grid: float = 0.0
+    """Seconds between two frames of the grid of a video; 0 for an image."""
 
 
 class PreparedMedia(msgspec.Struct, frozen=True, array_like=True):
@@ -74,6 +77,8 @@ class PreparedMedia(msgspec.Struct, frozen=True, array_like=True):
     spans: tuple[Span, ...] = ()
     """Which of its tokens see one another in both directions, so that a step runs all of a span;
     empty in models with causal attention alone."""
+    seconds_per_grid: float = 0.0
+    """Seconds between two frames of the grid of a video; 0 for an image."""
 
 
 class Prepare(RpcRequest, tag="prepare", frozen=True):

@@ -70,5 +70,5 @@ def test_pixels_of_what_is_computed_are_not_needed() -> None:
     found = prompt_media([seen(data=b"")], tokens, FakeTower(2).tower, computed=4)
     assert not isinstance(found, str) and found[0].positions.tolist() == [0, 1]
     assert prompt_media([seen(data=b"")], tokens, FakeTower(2).tower, computed=3) == (
-        "the pixels of an image are cut off"
+        "the pixels of a media item are cut off"
     )

@@ -237,8 +237,8 @@ def check_uncut(request: GenerationRequest) -> None:
     """Raise `InvalidRequest` for a prompt with media that may be cut."""
     if request.limits.truncate_prompt_tokens is not None:
         raise InvalidRequest(
-            "Unsupported value: 'truncate_prompt_tokens' cannot be used with images: it could cut "
-            "them. Shorten the conversation.",
+            "Unsupported value: 'truncate_prompt_tokens' cannot be used with images or videos: it "
+            "could cut them. Shorten the conversation.",
             code="unsupported_value",
             param="truncate_prompt_tokens",
         )

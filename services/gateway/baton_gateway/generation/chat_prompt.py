@@ -1,4 +1,4 @@
-"""Conversations as prompts: their images beside them, and a mark in the place of each."""
+"""Conversations as prompts: their media beside them, and a mark in the place of each."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ import msgspec
 from baton.protocol import MediaItem
 from baton_gateway.generation.request import ChatPrompt
 
-_IMAGE = {"type": "image"}
-"""What chat templates look for."""
+_MODALITIES = {"image_url": "image", "video_url": "video"}
+"""Type of a part to its modality, which is the type that chat templates look for."""
 
 
 def chat_prompt(
@@ -36,15 +36,14 @@ def chat_prompt(
 
 
 def _shown(message: Mapping[str, Any], param: str, media: list[MediaItem]) -> Mapping[str, Any]:
-    """The message as a template sees it; its images are appended to `media`."""
+    """The message as a template sees it; its images and videos are appended to `media`."""
     content = message.get("content")
     if not isinstance(content, list):
         return message
     parts = []
     for i, part in enumerate(content):
-        if part["type"] == "image_url":
-            place = f"{param}.content[{i}].image_url"
-            media.append(MediaItem("image", part["image_url"]["url"], place))
-            part = _IMAGE
+        if modality := _MODALITIES.get(kind := part["type"]):
+            media.append(MediaItem(modality, part[kind]["url"], f"{param}.content[{i}].{kind}"))
+            part = {"type": modality}
         parts.append(part)
     return {**message, "content": parts}

@@ -29,7 +29,7 @@ def expand(
     if [token for _, token in written] != [item.marker for item in items]:
         raise InvalidRequest(
             f"The chat template of this model has written {len(written)} placeholders for the "
-            f"{len(items)} images of this conversation. Put the images into messages of the role "
+            f"{len(items)} media items of this conversation. Put them into messages of the role "
             "'user', or correct BATON_TOKENIZER_CHAT_TEMPLATE.",
             code="unsupported_value",
             param="messages",
@@ -46,4 +46,12 @@ def expand(
 
 
 def _placed(item: PreparedMedia, start: int, length: int) -> Media:
-    return Media(item.digest, start, length, item.pixels, item.grid, item.spans)
+    return Media(
+        digest=item.digest,
+        start=start,
+        length=length,
+        pixels=item.pixels,
+        grid=item.grid,
+        spans=item.spans,
+        seconds_per_grid=item.seconds_per_grid,
+    )

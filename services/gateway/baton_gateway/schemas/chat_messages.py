@@ -20,9 +20,11 @@ _MAX_ARGUMENTS = 256 * 1024
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _IMAGES = ("image_url", "input_image")
 _SEEING = ("user", "tool")
-"""Roles whose messages may hold images."""
+"""Roles whose messages may hold images and videos."""
 _DETAILS = ("auto", "low", "high", "original")
-_MEDIA = ("input_audio", "video_url", "file", "audio_url", "image", "video")
+_MEDIA = ("input_audio", "file", "audio_url", "image", "video")
+_SUPPORTED = "'text', 'image_url' and 'video_url'"
+_EXAMPLES = {"image": "data:image/png;base64,...", "video": "data:video/mp4;base64,..."}
 
 Message = dict[str, Any]
 
@@ -107,29 +109,26 @@ def _part(part: object, role: str, param: str) -> Message:
         return {"type": "text", "text": _text(part, kind, param)}
     if kind in _IMAGES:
         return _image(part, kind, role, param)
+    if kind == "video_url":
+        return _video(part, role, param)
     if kind in _MEDIA:
         _check_media(part, kind, param)
         raise invalid(
             "messages",
             f"Unsupported value: 'messages' does not support parts of type '{kind}' with this "
-            "model. Only the types 'text' and 'image_url' are supported.",
+            f"model. Only the types {_SUPPORTED} are supported.",
             "unsupported_value",
         )
     raise invalid(
         f"{param}.type",
-        f"Invalid value: {shorten(kind)}. Supported values are: 'text' and 'image_url'.",
+        f"Invalid value: {shorten(kind)}. Supported values are: {_SUPPORTED}.",
     )
 
 
 def _image(part: Message, kind: str, role: str, param: str) -> Message:
     """An image as chat has it, `{"image_url": {"url": ...}}`, or as the Responses API has it,
     `{"image_url": ...}`."""
-    if role not in _SEEING:
-        raise invalid(
-            f"{param}.type",
-            f"Invalid value: a message of the role '{role}' cannot hold images. Put them into "
-            "messages of the role 'user'.",
-        )
+    _check_seeing(role, "images", param)
     place, given = f"{param}.image_url", part.get("image_url")
     if kind == "input_image":
         given = {"url": given, "detail": part.get("detail")}
@@ -141,18 +140,37 @@ def _image(part: Message, kind: str, role: str, param: str) -> Message:
         supported = ", ".join(f"'{detail}'" for detail in _DETAILS)
         message = f"Invalid value: {shorten(given['detail'])}. Supported values are: {supported}."
         raise invalid(f"{place}.detail", message)
-    return {"type": "image_url", "image_url": {"url": _url(given, place)}}
+    return {"type": "image_url", "image_url": {"url": _url(given, place, "image")}}
 
 
-def _url(image: Message, place: str) -> str:
-    url = image.get("url")
+def _video(part: Message, role: str, param: str) -> Message:
+    _check_seeing(role, "videos", param)
+    place, given = f"{param}.video_url", part.get("video_url")
+    if given is None:
+        raise missing(place)
+    if not isinstance(given, dict):
+        raise wrong_type(place, "an object", given)
+    return {"type": "video_url", "video_url": {"url": _url(given, place, "video")}}
+
+
+def _check_seeing(role: str, what: str, param: str) -> None:
+    if role not in _SEEING:
+        raise invalid(
+            f"{param}.type",
+            f"Invalid value: a message of the role '{role}' cannot hold {what}. Put them into "
+            "messages of the role 'user'.",
+        )
+
+
+def _url(given: Message, place: str, kind: str) -> str:
+    url = given.get("url")
     if not isinstance(url, str) or not url:
         raise wrong_type(f"{place}.url", "a string", url)
     if not url.isascii():
         raise invalid(
             place,
-            f"Invalid '{place}.url': expected data:image/png;base64,...",
-            "invalid_image_url",
+            f"Invalid '{place}.url': expected {_EXAMPLES[kind]}",
+            f"invalid_{kind}_url",
         )
     return url
 

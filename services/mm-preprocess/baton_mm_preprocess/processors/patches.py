@@ -1,4 +1,4 @@
-"""Flattened patches of an image of any size."""
+"""Flattened patches of images and frames of any size."""
 
 from __future__ import annotations
 
@@ -9,15 +9,21 @@ import numpy.typing as npt
 def patchify(
     pixels: npt.NDArray[np.float32], patch: int, merge: int = 1, frames: int = 1
 ) -> npt.NDArray[np.float32]:
-    """[3, height, width] to [patches, 3 * frames * patch * patch].
+    """[3, height, width] to [patches, 3 * frames * patch * patch]: a still image is repeated for
+    each of `frames`. The order is that of `patchify_frames`."""
+    return patchify_frames(np.broadcast_to(pixels, (frames, *pixels.shape)), patch, merge)
 
-    The patches of a window of `merge` x `merge` follow one another, windows row by row. A still
-    image is repeated for each of `frames`.
+
+def patchify_frames(
+    pixels: npt.NDArray[np.float32], patch: int, merge: int = 1
+) -> npt.NDArray[np.float32]:
+    """[frames, 3, height, width] to [patches, 3 * frames * patch * patch].
+
+    The patches of a window of `merge` x `merge` follow one another, windows row by row.
     """
-    channels, height, width = pixels.shape
+    frames, channels, height, width = pixels.shape
     rows, columns = height // patch, width // patch
     cells = pixels.reshape(
-        channels, rows // merge, merge, patch, columns // merge, merge, patch
-    ).transpose(1, 4, 2, 5, 0, 3, 6)
-    still = np.broadcast_to(cells[:, :, :, :, :, None], (*cells.shape[:5], frames, patch, patch))
-    return still.reshape(rows * columns, channels * frames * patch * patch)
+        frames, channels, rows // merge, merge, patch, columns // merge, merge, patch
+    ).transpose(2, 5, 3, 6, 1, 0, 4, 7)
+    return cells.reshape(rows * columns, channels * frames * patch * patch)

@@ -19,6 +19,12 @@ def resized(image: Image.Image, size: Size, resample: int) -> Image.Image:
     return image.resize(size[::-1], Image.Resampling(resample))
 
 
+def resized_by_axis(image: Image.Image, size: Size, resample: int) -> Image.Image:
+    """The image at this size: first its width, then its height, as torch resizes frames. Pillow
+    chooses the order by cost, and values are cut off to bytes in between."""
+    return resized(resized(image, (image.height, size[1]), resample), size, resample)
+
+
 def size_of(image: Image.Image) -> Size:
     """Height and width of an image."""
     return image.height, image.width

@@ -12,7 +12,7 @@ import msgspec
 from baton.logs import logger
 from baton.process.child_pool import ChildDied, ChildPool, ChildTimeout
 from baton_mm_preprocess.sandbox.fair_turns import FairTurns
-from baton_mm_preprocess.sandbox.process import Outcome, Problem, Setup
+from baton_mm_preprocess.sandbox.process import Outcome, Problem, Setup, Source
 
 _MODULE = "baton_mm_preprocess.sandbox.process"
 _TRIES = 2
@@ -48,8 +48,10 @@ class DecodePool:
         """Run work in a thread that may call `prepare`."""
         return self._threads.submit(work)
 
-    def prepare(self, url: str, tenant: str = "", until: float = math.inf) -> Outcome:
-        """The tensor of an image, or the problem with it. Call it only from submitted work.
+    def prepare(
+        self, url: str, tenant: str = "", until: float = math.inf, modality: str = "image"
+    ) -> Outcome:
+        """The tensor of a file, or the problem with it. Call it only from submitted work.
 
         Args:
             tenant: whose turn it is by the time that its files took so far.
@@ -58,7 +60,8 @@ class DecodePool:
         Raises:
             Unavailable: no child process can be started, or none was free until then.
         """
-        request, deaths, slow = msgspec.msgpack.encode(url), 0, False
+        request = msgspec.msgpack.encode(Source(url, modality))
+        deaths, slow = 0, False
         while deaths < _TRIES:
             seconds = self._seconds if slow else min(FIRST_SECONDS, self._seconds)
             with self._turns.turn(tenant, len(url), until, slow=slow):
@@ -66,21 +69,21 @@ class DecodePool:
                     return _outcome.decode(self._children.exchange(request, seconds))
                 except ChildTimeout:
                     if seconds == self._seconds:
-                        return self._slow()
+                        return self._slow(modality)
                     slow = True
                 except ChildDied:
                     deaths += 1
                     log.warning("a process that decodes media has ended")
         return Problem(
-            "image_parse_error",
-            "The image cannot be read: the process that tries to does not survive it.",
+            f"{modality}_parse_error",
+            f"The {modality} cannot be read: the process that tries to does not survive it.",
         )
 
-    def _slow(self) -> Problem:
+    def _slow(self, modality: str) -> Problem:
         return Problem(
-            "image_too_large",
-            f"The image takes more than the {self._seconds:g} s that this server gives it. Send a "
-            "smaller one.",
+            f"{modality}_too_large",
+            f"The {modality} takes more than the {self._seconds:g} s that this server gives it. "
+            "Send a smaller one.",
         )
 
     def close(self) -> None:

@@ -1,6 +1,6 @@
 """Child process that decodes untrusted files; see `baton.process.sandbox`.
 
-A request is a URL, its answer an `Outcome`, both in MessagePack.
+A request is a `Source`, its answer an `Outcome`, both in MessagePack.
 """
 
 from __future__ import annotations
@@ -8,6 +8,8 @@ from __future__ import annotations
 from hashlib import sha256
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 
 from baton.errors import InvalidRequest
 from baton.process.sandbox import Handler, limit_memory, main
@@ -16,8 +18,18 @@ from baton_mm_preprocess.fetch import fetch
 from baton_mm_preprocess.image.decode import decode
 from baton_mm_preprocess.processors.processed_image import Grid
 from baton_mm_preprocess.processors.readers import Processor
+from baton_mm_preprocess.video.decode import VideoLimits, probe
+from baton_mm_preprocess.video.processed_clip import ClipTimes
+from baton_mm_preprocess.video.readers import VideoProcessor
 
 _encoder = msgspec.msgpack.Encoder()
+
+
+class VideoSetup(msgspec.Struct, frozen=True):
+    """How clips are processed."""
+
+    processor: VideoProcessor
+    limits: VideoLimits
 
 
 class Setup(msgspec.Struct, frozen=True):
@@ -31,6 +43,16 @@ class Setup(msgspec.Struct, frozen=True):
     """What decides how files are seen, for their digests."""
     allowed_domains: tuple[str, ...] = ()
     """Servers that files may be fetched from."""
+    video: VideoSetup | None = None
+    """How clips are processed; None if the model takes none."""
+
+
+class Source(msgspec.Struct, frozen=True):
+    """Request to a child."""
+
+    url: str
+    modality: str = "image"
+    """"image" or "video"."""
 
 
 class Problem(msgspec.Struct, frozen=True, tag="problem"):
@@ -41,45 +63,64 @@ class Problem(msgspec.Struct, frozen=True, tag="problem"):
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """What a model takes of an image, and the digest of what it was made from."""
+    """What a model takes of a file, and the digest of what it was made from."""
 
     tensor: Blob
     digest: bytes
     grid: Grid
     num_tokens: int
+    times: ClipTimes | None = None
+    """When the frames of a clip are seen; None for an image."""
 
 
 Outcome = Ready | Problem
 
 
-def prepare(url: str, setup: Setup) -> Outcome:
-    """Decode and preprocess one image."""
+def prepare(source: Source, setup: Setup) -> Outcome:
+    """Decode and preprocess one file."""
+    kind = source.modality
     try:
-        data = fetch(url, setup.max_bytes, setup.allowed_domains)
-        image = setup.processor(decode(data, setup.max_pixels))
+        data = fetch(source.url, setup.max_bytes, setup.allowed_domains, kind)
+        return _video(data, setup) if kind == "video" else _image(data, setup)
     except InvalidRequest as error:
         return Problem(error.code, error.message)
     except MemoryError:
         return Problem(
-            "image_too_large",
-            "The image needs more memory than this server gives it. Send a smaller one.",
+            f"{kind}_too_large",
+            f"The {kind} needs more memory than this server gives it. Send a smaller one.",
         )
-    blob = Blob("float32", image.pixels.shape, image.pixels.astype("<f4").tobytes())
-    return Ready(blob, digest(data, setup), image.grid, image.num_tokens)
 
 
-def digest(data: bytes, setup: Setup) -> bytes:
+def _image(data: bytes, setup: Setup) -> Ready:
+    image = setup.processor(decode(data, setup.max_pixels))
+    name = digest(data, (setup.processor, setup.identity))
+    return Ready(_blob(image.pixels), name, image.grid, image.num_tokens)
+
+
+def _video(data: bytes, setup: Setup) -> Ready:
+    video = setup.video
+    assert video is not None, "the model has been checked"
+    clip = video.processor(probe(data, video.limits))
+    name = digest(data, (video.processor, setup.identity))
+    return Ready(_blob(clip.pixels), name, clip.grid, clip.num_tokens, clip.times)
+
+
+def _blob(pixels: npt.NDArray[np.float32]) -> Blob:
+    return Blob("float32", pixels.shape, pixels.astype("<f4").tobytes())
+
+
+def digest(data: bytes, how: object) -> bytes:
     """32-byte hash of a file and of what is made of it: equal ones have equal tensors."""
-    how = _encoder.encode((setup.processor, setup.identity))
-    return sha256(b"%d:%b%b" % (len(how), how, data)).digest()
+    made = _encoder.encode(how)
+    return sha256(b"%d:%b%b" % (len(made), made, data)).digest()
 
 
 def build(data: bytes) -> Handler:
-    """Return the handler of URLs for one `Setup`."""
+    """Return the handler of sources for one `Setup`."""
     setup = msgspec.msgpack.decode(data, type=Setup)
     limit_memory(setup.memory)
     return lambda request: _encoder.encode(
-        prepare(msgspec.msgpack.decode(request, type=str), setup)
+        prepare(msgspec.msgpack.decode(request, type=Source), setup)
     )
 
 

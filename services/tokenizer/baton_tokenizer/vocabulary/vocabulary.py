@@ -41,8 +41,8 @@ class Source:
     eos_ids: tuple[int, ...] = ()
     media_ids: tuple[int, ...] = ()
     """Placeholder tokens named by the model's config."""
-    image_id: int | None = None
-    """The one of these that stands for an image."""
+    placeholder_ids: Mapping[str, int] = field(default_factory=dict)
+    """Those of them that stand for an item, by modality."""
     response_template: Mapping[str, Any] = field(default_factory=dict)
     """What the checkpoint declares about its outputs."""
 
@@ -66,8 +66,8 @@ class TokenizerVocabulary:
     eos_ids: tuple[int, ...]
     media_ids: tuple[int, ...]
     response_template: Mapping[str, Any]
-    image_token: str = ""
-    """Text of the token that stands for an image; empty if there is none."""
+    placeholders: Mapping[str, str] = field(default_factory=dict)
+    """Text of the token that stands for an item, by modality."""
 
     def info(self, model: str) -> TokenizerInfo:
         """Properties for the `Hello` to gateways."""
@@ -104,7 +104,11 @@ def build(source: Source) -> TokenizerVocabulary:
         eos_ids=source.eos_ids,
         media_ids=tuple(sorted(media)),
         response_template=source.response_template,
-        image_token="" if source.image_id is None else tokenizer.id_to_token(source.image_id) or "",
+        placeholders={
+            modality: text
+            for modality, token in source.placeholder_ids.items()
+            if (text := tokenizer.id_to_token(token))
+        },
     )
 
 

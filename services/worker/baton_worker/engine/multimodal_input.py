@@ -31,6 +31,8 @@ class SequenceMedia:
     grid: Grid
     spans: Column = field(default_factory=lambda: np.zeros((0, 2), np.int64))
     """int64 [any, 2]: from which position to which, exclusive, tokens see one another."""
+    seconds_per_grid: float = 0.0
+    """Seconds between two frames of the grid of a video; 0 for an image."""
 
 
 class MediaRows(NamedTuple):
@@ -67,7 +69,7 @@ def prompt_media(
 
     Args:
         tokens: int32 [n], the sequence.
-        tower: the image encoder of the model; None for a text model.
+        tower: the vision encoder of the model; None for a text model.
         computed: number of tokens with computed KV; media before them need no pixels.
     """
     if tower is None:
@@ -75,19 +77,21 @@ def prompt_media(
     found = []
     for item in media:
         blob, end = item.pixels, item.start + item.length
-        positions = item.start + np.flatnonzero(tokens[item.start : end] == tower.image_token)
+        within = np.isin(tokens[item.start : end], tower.media_tokens)
+        positions = item.start + np.flatnonzero(within)
         bare = not blob.data and end <= computed
         if not bare and len(blob.data) != blob.num_bytes:
-            return "the pixels of an image are cut off"
+            return "the pixels of a media item are cut off"
         if why := tower.refusal(blob.shape, item.grid):
             return why
         if len(positions) != (expected := tower.num_tokens(blob.shape, item.grid)):
-            return f"an image has {len(positions)} placeholders in the place of {expected}"
+            return f"a media item has {len(positions)} placeholders in the place of {expected}"
         if bool(item.spans) != tower.bidirectional:
             return "its attention within images is not as the media preprocessor says"
         pixels = np.zeros(0, np.float32) if bare else _array(blob)
         spans = np.array(item.spans, np.int64).reshape(-1, 2).cumsum(1) + item.start
-        found.append(SequenceMedia(item.digest, positions, pixels, item.grid, spans))
+        seconds = item.seconds_per_grid
+        found.append(SequenceMedia(item.digest, positions, pixels, item.grid, spans, seconds))
     return found
 
 

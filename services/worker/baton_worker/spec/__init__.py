@@ -57,6 +57,7 @@ from baton_worker.spec.vision import (
     Newlines,
     Normed,
     Step,
+    VideoPlaceholders,
     VisionTower,
 )
 
@@ -123,6 +124,7 @@ __all__ = [
     "Step",
     "TensorLayout",
     "Values",
+    "VideoPlaceholders",
     "Vision",
     "VisionTower",
 ]

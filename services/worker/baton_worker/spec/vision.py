@@ -81,7 +81,9 @@ class Newlines:
     vector after each row; those of the whole image are first (LLaVA-NeXT).
 
     The image had one of the sizes `offered`, in tiles of `tile` pixels and `patches` x `patches`
-    embeddings. More than `most_tiles` of these are interpolated to fewer; 0 is no limit.
+    embeddings. More than `most_tiles` of these are interpolated to fewer; 0 is no limit. The
+    frames of a video are interpolated to half of that a side, with one vector after the last
+    (LLaVA-OneVision, arXiv:2408.03326).
     """
 
     name: str
@@ -96,6 +98,17 @@ class Marks:
     """The embeddings of the whole image are first, then those of its tiles row by row; the five
     reserved vectors of the `Codebook` stand before the first, after the whole image, between the
     tiles of a row, between rows, and at the end (Ovis 2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class VideoPlaceholders:
+    """The placeholders of videos, where they are not those of images."""
+
+    token: int
+    """In whose place an embedding goes."""
+    tokens_per_second: float = 0.0
+    """Positions on the time axis per second of a video (Qwen2.5-VL, arXiv:2502.13923); 0 for one
+    per frame of its grid."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -123,6 +136,8 @@ class VisionTower:
     deepstack: tuple[tuple[int, tuple[Step, ...]], ...] = ()
     arrangement: Newlines | Marks | None = None
     """How the embeddings of tiles are put together; None: one after the other."""
+    video: VideoPlaceholders | None = None
+    """Placeholders of videos; None if they are `image_token` too, or there are none."""
     bidirectional: bool = False
     """Whether the tokens of an image see one another in both directions."""
 

@@ -44,6 +44,46 @@ def test_images_of_any_shape_in_any_turn() -> None:
     assert int(deltas) == shift
 
 
+@pytest.mark.row("F02.04")
+def test_videos_in_one_box_and_in_a_box_for_each_frame() -> None:
+    """Qwen2.5-VL by seconds, Qwen3-VL with text between frames, as transformers while the time
+    axis is not the longest side."""
+    from transformers import Qwen2_5_VLConfig, Qwen3VLConfig
+    from transformers.models.qwen2_5_vl.modeling_qwen2_5_vl import Qwen2_5_VLModel
+    from transformers.models.qwen3_vl.modeling_qwen3_vl import Qwen3VLModel
+
+    vision = {"tokens_per_second": 3}
+    with torch.device("meta"):
+        seconds = Qwen2_5_VLModel._from_config(Qwen2_5_VLConfig(vision_config=vision))
+        frames = Qwen3VLModel._from_config(Qwen3VLConfig())
+    grid = (3, 4, 12)
+    whole = [1, 2, *[IMAGE] * 36, 3, 4]
+    apart = [1, *[2, 3, *[IMAGE] * 12] * 3, 4]
+    for reference, ids, rate, gap in ((seconds, whole, 3.0, 0.7), (frames, apart, 0.0, 0.7)):
+        tokens = torch.tensor([ids])
+        wanted, deltas = reference.get_rope_index(
+            tokens,
+            mm_token_type_ids=(tokens == IMAGE).int() * 2,
+            video_grid_thw=torch.tensor([grid]),
+            second_per_grid_ts=torch.tensor([gap]),
+        )
+        places = np.flatnonzero(np.array(ids) == IMAGE)
+        clip = SequenceMedia(b"d" * 32, places, np.zeros((1, 1), np.float32), grid, gap)
+        table, shift = axis_positions([clip], rate)
+        assert table.tolist() == wanted[:, 0, : table.shape[1]].tolist()
+        assert int(deltas) == shift
+    # The published rule: text goes on behind the longest side, be it the time axis.
+    long = SequenceMedia(b"", np.arange(2, 2 + 8), np.zeros((1, 1), np.float32), (8, 2, 2), 0.5)
+    table, shift = axis_positions([long], 4.0)
+    assert table[0, 2:].tolist() == [2, 4, 6, 8, 10, 12, 14, 16] and shift == 17 - 10
+    with pytest.raises(ValueError, match="2 runs of embeddings are no 3 frames"):
+        axis_positions([item_at([1, 2, 4], (3, 2, 2))])
+
+
+def item_at(places: list[int], grid: tuple[int, int, int]) -> SequenceMedia:
+    return SequenceMedia(b"d" * 32, np.array(places), np.zeros((1, 1), np.float32), grid)
+
+
 def test_a_grid_that_is_not_that_of_the_tokens_is_refused() -> None:
     with pytest.raises(ValueError, match="no grid"):
         axis_positions([wrong()])

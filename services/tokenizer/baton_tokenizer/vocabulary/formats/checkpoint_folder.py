@@ -75,14 +75,9 @@ class Folder:
             named=roles,
             eos_ids=tuple(dict.fromkeys(self._eos_ids(spec, roles, config))),
             media_ids=tuple(v for key in _MEDIA_KEYS if isinstance(v := config.get(key), int)),
-            image_id=self._image_id(config),
+            placeholder_ids=_placeholder_ids(config),
             response_template=self._response_template(),
         )
-
-    def _image_id(self, config: Mapping[str, Any]) -> int | None:
-        """The token that stands for an image; None if the config names none."""
-        found = (config.get(key) for key in ("image_token_id", "image_token_index"))
-        return next((token for token in found if isinstance(token, int)), None)
 
     def _response_template(self) -> dict[str, Any]:
         """What the checkpoint declares about its outputs; empty if nothing."""
@@ -122,6 +117,17 @@ class Folder:
         known = added if not isinstance(vocab, dict) else vocab | added
         if eos in known:
             yield known[eos]
+
+
+def _placeholder_ids(config: Mapping[str, Any]) -> dict[str, int]:
+    """The token that stands for an image, and the one for a video, where the config names them."""
+    found = {}
+    for modality in ("image", "video"):
+        names = (f"{modality}_token_id", f"{modality}_token_index")
+        token = next((config[name] for name in names if isinstance(config.get(name), int)), None)
+        if token is not None:
+            found[modality] = token
+    return found
 
 
 def entry(number: int, content: str, *, special: bool = False, **flags: Any) -> dict[str, Any]:

@@ -55,7 +55,8 @@ class MediaSlots:
         if self._axes != AXES:
             return f"images in prompts have no positions on {self._axes} axes here"
         try:
-            self._placed[slot] = axis_positions(self._held[slot])
+            rate = self._tower.tokens_per_second if self._tower is not None else 0.0
+            self._placed[slot] = axis_positions(self._held[slot], rate)
         except ValueError as error:
             return str(error)
         return ""

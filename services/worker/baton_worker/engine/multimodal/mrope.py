@@ -6,7 +6,12 @@
     w  0   1  |  2 3 4 2 3 4            | 5
 
 Text behind an image begins one after the longest side of it (M-RoPE, Wang et al. 2024,
-arXiv:2409.12191).
+arXiv:2409.12191). A video is a box too, whose frames are apart by their seconds in Qwen2.5-VL;
+where text stands between its frames (Qwen3-VL, GLM-4.1V), each frame is a box of its own.
+
+The time axis is a side like the others. transformers from 5.3 on leaves it out for the prompt's
+text and takes it in for what is generated, so that a token that was generated has another position
+once it is part of the next prompt, and its cached KV could not be reused.
 """
 
 from __future__ import annotations
@@ -48,21 +53,38 @@ class AxisPositions(NamedTuple):
         return np.concatenate((self.table[:, indices[:within]], np.tile(later, (AXES, 1))), axis=1)
 
 
-def axis_positions(media: Sequence[SequenceMedia]) -> AxisPositions:
+def axis_positions(media: Sequence[SequenceMedia], tokens_per_second: float = 0.0) -> AxisPositions:
     """The positions in a sequence with these media, in order.
+
+    Args:
+        tokens_per_second: positions on the time axis per second of a video; 0 for one per frame of
+            its grid.
 
     Raises:
         ValueError: the tokens of an item are not those of its grid.
     """
     parts, index, position = list[Column](), 0, 0
     for item in media:
-        first, count = int(item.positions[0]), len(item.positions)
-        parts.append(np.tile(np.arange(position, position + first - index), (AXES, 1)))
-        position += first - index
-        cells = _cells(item.grid, count)
-        parts.append(position + np.indices(cells).reshape(AXES, -1))
-        index, position = first + count, position + max(cells)
+        step = tokens_per_second * item.seconds_per_grid or 1.0
+        for run, grid in _runs(item):
+            first = int(run[0])
+            parts.append(np.tile(np.arange(position, position + first - index), (AXES, 1)))
+            position += first - index
+            box = np.indices(_cells(grid, len(run))).reshape(AXES, -1)
+            box[0] = (box[0] * np.float32(step)).astype(np.int64)
+            parts.append(position + box)
+            index, position = first + len(run), position + int(box.max()) + 1
     return AxisPositions(np.concatenate(parts, axis=1), position - index)
+
+
+def _runs(item: SequenceMedia) -> list[tuple[Column, Grid]]:
+    """Tokens of an item that follow one another, and the part of its grid that they show."""
+    gaps = np.flatnonzero(np.diff(item.positions) > 1) + 1
+    runs = np.split(item.positions, gaps)
+    frames, rows, columns = item.grid
+    if frames % len(runs):
+        raise ValueError(f"{len(runs)} runs of embeddings are no {frames} frames")
+    return [(run, (frames // len(runs), rows, columns)) for run in runs]
 
 
 def _cells(grid: Grid, count: int) -> Grid:

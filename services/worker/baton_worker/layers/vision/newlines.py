@@ -7,9 +7,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from baton.anyres import Size, best_resolution, limited, unpadded, unpadded_range
+from baton.protocol.media import Grid
 from baton_worker import spec
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.embedding import Learned
+
+
+def is_video(grid: Grid) -> bool:
+    """Whether a grid is that of the frames of a video."""
+    return grid[1] == 0
 
 
 class Newlines(nn.Module):
@@ -30,14 +36,30 @@ class Newlines(nn.Module):
         """Rows and columns without padding, and shrunk if there is a limit."""
         return self._limited(unpadded(size, self.grid(size)))
 
-    def num_tokens(self, size: Size) -> int:
-        """Embeddings of an image of so many pixels."""
-        rows, columns = self.kept(size)
+    def num_tokens(self, grid: Grid) -> int:
+        """Embeddings of an image of (1, height, width) pixels, or of a video of (frames, 0, 0)."""
+        if is_video(grid):
+            return grid[0] * self._half**2 + 1
+        rows, columns = self.kept(grid[1:])
         return self.settings.patches**2 + rows * (columns + 1)
 
-    def forward(self, x: Tensor, size: Size) -> Tensor:
-        """[(1 + tiles) * patches^2, hidden] of an image of this many pixels to [num_tokens,
-        hidden]."""
+    @property
+    def _half(self) -> int:
+        return (self.settings.patches + 1) // 2
+
+    def forward(self, x: Tensor, grid: Grid) -> Tensor:
+        """[(1 + tiles) * patches^2, hidden] of an image, or [frames * patches^2, hidden] of a
+        video, to [num_tokens, hidden]."""
+        return self._pooled(x, grid[0]) if is_video(grid) else self._rows(x, grid[1:])
+
+    def _pooled(self, x: Tensor, frames: int) -> Tensor:
+        side, half = self.settings.patches, (self._half, self._half)
+        planes = x.view(frames, side, side, -1).permute(0, 3, 1, 2)
+        small = F.interpolate(planes, half, mode="bilinear").permute(0, 2, 3, 1)
+        end = self.newline().to(x.dtype).view(1, -1)
+        return torch.cat((small.flatten(0, 2), end))
+
+    def _rows(self, x: Tensor, size: Size) -> Tensor:
         side = self.settings.patches
         grid, (whole, tiles) = self.grid(size), torch.split(x, [side**2, len(x) - side**2])
         rows, columns = grid[0] // side, grid[1] // side

@@ -11,9 +11,20 @@ from baton_worker.models.families.vision_common import (
     image_token,
     text_model,
     two_layers,
+    video_token,
     with_tower,
 )
-from baton_worker.spec import Decoder, Dense, Merge, Newlines, Norm, Normed, Vision, VisionTower
+from baton_worker.spec import (
+    Decoder,
+    Dense,
+    Merge,
+    Newlines,
+    Norm,
+    Normed,
+    VideoPlaceholders,
+    Vision,
+    VisionTower,
+)
 
 _VISION = {
     "clip_vision_model": clip_vision,
@@ -53,7 +64,8 @@ def llava_next(c: Config) -> Decoder:
 def llava_onevision(c: Config) -> Decoder:
     """At most so many tiles of embeddings (arXiv:2408.03326)."""
     decoder = text_model(c, "qwen2")
-    return with_tower(decoder, _most_tiles(c, decoder), unused=unread(c))
+    seen = replace(_most_tiles(c, decoder), video=VideoPlaceholders(video_token(c, 151_647)))
+    return with_tower(decoder, seen, unused=unread(c))
 
 
 @architecture("RForConditionalGeneration")

@@ -8,7 +8,7 @@ from typing import Any
 
 from baton_worker.models.families.clip import part_of
 from baton_worker.models.families.common import QKV, Config
-from baton_worker.models.families.vision_common import image_token
+from baton_worker.models.families.vision_common import image_token, video_token
 from baton_worker.spec import (
     Attention,
     Dense,
@@ -25,6 +25,7 @@ from baton_worker.spec import (
     Sections,
     Step,
     TensorLayout,
+    VideoPlaceholders,
     Vision,
     VisionTower,
 )
@@ -60,15 +61,19 @@ def qwen2_vl_vision(c: Config, hidden: int) -> VisionTower:
     stack = stack_of(v, v.embed_dim, norm, ffn, up="mlp.fc1", down="mlp.fc2")
     steps = _merger(v, v.embed_dim, hidden, norm, "visual.merger", ("ln_q", "mlp.0", "mlp.2"))
     return VisionTower(
-        stack=stack, projector=steps, image_token=image_token(c, 151_655), hidden=hidden
+        stack=stack,
+        projector=steps,
+        image_token=image_token(c, 151_655),
+        hidden=hidden,
+        video=VideoPlaceholders(video_token(c, 151_656)),
     )
 
 
 def qwen2_5_vl_vision(c: Config, hidden: int) -> VisionTower:
     """RMS norms, a gated feed-forward, and attention within windows in most layers."""
     defaults = {"hidden_size": 3584, "hidden_act": "silu", "intermediate_size": 3420}
-    windows = {"window_size": 112, "fullatt_block_indexes": (7, 15, 23, 31)}
-    v = part_of(c, "vision", BASE | defaults | windows)
+    more = {"window_size": 112, "fullatt_block_indexes": (7, 15, 23, 31), "tokens_per_second": 4}
+    v = part_of(c, "vision", BASE | defaults | more)
     norm, ffn = Norm(1e-6), Glu(v.intermediate_size, v.hidden_act, bias=True)
     stack = stack_of(v, v.hidden_size, norm, ffn, up="mlp.up_proj", down="mlp.down_proj")
     steps = _merger(v, v.hidden_size, hidden, norm, "visual.merger", ("ln_q", "mlp.0", "mlp.2"))
@@ -77,6 +82,7 @@ def qwen2_5_vl_vision(c: Config, hidden: int) -> VisionTower:
         projector=steps,
         image_token=image_token(c, 151_655),
         hidden=hidden,
+        video=VideoPlaceholders(video_token(c, 151_656), v.tokens_per_second),
         window=v.window_size // v.patch_size,
         full_layers=tuple(v.fullatt_block_indexes),
     )
@@ -106,6 +112,7 @@ def qwen3_vl_vision(c: Config, hidden: int) -> VisionTower:
         projector=_merger(v, v.hidden_size, hidden, norm, "visual.merger", names),
         image_token=image_token(c, 151_655),
         hidden=hidden,
+        video=VideoPlaceholders(video_token(c, 151_656)),
         deepstack=tuple(
             (layer, _merger(v, v.hidden_size, hidden, norm, f"{merger}.{n}", names, last=True))
             for n, layer in enumerate(v.deepstack_visual_indexes)

@@ -138,9 +138,17 @@ def two_layers(
 def image_token(c: Config, default: int, text: str = "") -> int:
     """The token in whose place an embedding goes: what the config says under its new or its old
     name, or else the added token of this `text`, or else the architecture's default."""
-    for name in ("image_token_id", "image_token_index"):
+    return _token(c, "image", getattr(c, "added_tokens", {}).get(text, default))
+
+
+def video_token(c: Config, default: int) -> int:
+    """The token in whose place an embedding of a video goes, under its new or its old name."""
+    return _token(c, "video", default)
+
+
+def _token(c: Config, kind: str, default: int) -> int:
+    for name in (f"{kind}_token_id", f"{kind}_token_index"):
         value = getattr(c, name, None)
         if value is not None:
             return int(value)
-    found: int = getattr(c, "added_tokens", {}).get(text, default)
-    return found
+    return default

@@ -51,6 +51,9 @@ class VisionTower(nn.Module):
             assert isinstance(codebook, Codebook)
             self._marks = Marks(codebook)
         self.image_token = tower.image_token
+        self.media_tokens = (tower.image_token, *([tower.video.token] if tower.video else []))
+        """Tokens in whose place an embedding goes."""
+        self.tokens_per_second = tower.video.tokens_per_second if tower.video else 0.0
         self._dtype, self._device = site.dtype, site.device
 
     def refusal(self, shape: Sequence[int], grid: Grid) -> str:
@@ -64,13 +67,14 @@ class VisionTower(nn.Module):
             return "" if fits else f"patches of shape {list(shape)} are no grid {list(grid)}"
         tile = (CHANNELS, patch.image, patch.image)
         if tuple(shape[-3:]) == tile and len(shape) in (3, 4) and 0 not in shape:
-            return ""
+            whole = grid[1] > 0 or (len(shape) == 4 and shape[0] == grid[0])
+            return "" if whole else f"tiles of shape {list(shape)} are not {grid[0]} frames"
         return f"an image of shape {list(tile)} was expected, not {list(shape)}"
 
     def num_tokens(self, shape: Sequence[int], grid: Grid) -> int:
         """Number of embeddings of an image."""
         if self.newlines is not None:
-            return self.newlines.num_tokens(grid[1:])
+            return self.newlines.num_tokens(grid)
         count = sum(self._num_states(size) for size in self._sizes(shape, grid))
         return count if self._marks is None else self._marks.num_tokens(count, grid)
 
@@ -111,7 +115,7 @@ class VisionTower(nn.Module):
             return self._marks.forward(x, grid)
         if self.newlines is None:
             return x
-        out: Tensor = self.newlines(x, (grid[1], grid[2]))
+        out: Tensor = self.newlines(x, grid)
         return out
 
     def _embeddings(self, patches: Tensor, sizes: Sequence[Size]) -> Tensor:

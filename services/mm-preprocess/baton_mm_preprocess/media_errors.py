@@ -1,0 +1,21 @@
+"""Errors of files, which name their modality: "image" or "video"."""
+
+from __future__ import annotations
+
+from baton.errors import InvalidRequest
+
+EXAMPLES = {"image": "data:image/png;base64,...", "video": "data:video/mp4;base64,..."}
+"""What a `data:` URL looks like."""
+
+
+def too_large(most: int, kind: str) -> InvalidRequest:
+    """The error of a file with more than so many bytes."""
+    return InvalidRequest(
+        f"The {kind} is larger than the {most} bytes that this server takes. Send a smaller one.",
+        code=f"{kind}_too_large",
+    )
+
+
+def empty(kind: str) -> InvalidRequest:
+    """The error of a file without a byte."""
+    return InvalidRequest(f"The {kind} file is empty.", code=f"empty_{kind}_file")

@@ -1,0 +1,1 @@
+"""Clips: decoding, sampling of frames, and the video processors of models."""

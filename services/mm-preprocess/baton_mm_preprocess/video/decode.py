@@ -1,0 +1,199 @@
+"""Decodes untrusted video files to the frames that a model is shown.
+
+The container is detected from the bytes, and its demuxer named to FFmpeg: some demuxers (playlists,
+lists of files) would open other files. Limits are checked before any frame is decoded.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import av
+import msgspec
+import numpy as np
+from PIL import Image
+
+from baton.errors import InvalidRequest
+from baton_mm_preprocess.image.decode import MAX_ASPECT, MAX_SIDE
+from baton_mm_preprocess.processors.sizes import Size
+
+FORMATS = ("MP4", "MOV", "WebM", "Matroska", "AVI", "GIF")
+CODECS = frozenset(
+    ("av1", "ffv1", "gif", "h264", "hevc", "libdav1d", "mjpeg", "mpeg4", "vp8", "vp9")
+)
+"""FFmpeg's names of the decoders that files may ask for."""
+_OPTIONS = {"protocol_whitelist": "none", "codec_whitelist": ",".join(sorted(CODECS))}
+_MAX_FPS = 1000
+_ATOMS = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide")
+"""Types of the first box of an MP4 or QuickTime file."""
+
+
+class VideoLimits(msgspec.Struct, frozen=True):
+    """What a clip may have."""
+
+    max_pixels: int
+    """Of one frame."""
+    max_frames: int
+    """In the file."""
+    max_seconds: float
+
+
+@dataclass(frozen=True)
+class Clip:
+    """A file whose header and first frame were read; see `probe`."""
+
+    num_frames: int
+    fps: float
+    """Frames per second, on average."""
+    size: Size
+    """Height and width of a frame, upright."""
+    data: bytes
+    max_pixels: int
+
+    @property
+    def seconds(self) -> float:
+        """Duration."""
+        return self.num_frames / self.fps
+
+    def frames(self, indices: Sequence[int]) -> Iterator[Image.Image]:
+        """Decode these frames, upright and in RGB, in the order of their indices, which ascend.
+
+        Raises:
+            InvalidRequest: the file ends before, or is damaged.
+        """
+        wanted = iter(indices)
+        index = next(wanted, None)
+        with _opened(self.data) as container:
+            for number, frame in enumerate(container.decode(video=0)):
+                while index == number:
+                    yield _upright(frame, self.max_pixels)
+                    index = next(wanted, None)
+                if index is None:
+                    return
+        raise _damaged()
+
+
+def probe(data: bytes, limits: VideoLimits) -> Clip:
+    """Read what a file says of itself, and its first frame.
+
+    Raises:
+        InvalidRequest: it is not one of `FORMATS`, is damaged, or exceeds a limit.
+    """
+    with _opened(data) as container:
+        stream = _checked_stream(container, limits)
+        fps = float(stream.average_rate or stream.guessed_rate or 0)
+        if not 0 < fps <= _MAX_FPS:
+            raise _damaged()
+        _check_length(stream.frames or _duration_frames(stream, fps), fps, limits)
+        first, counted = _first_and_count(container, 0 if stream.frames else limits.max_frames)
+        count = stream.frames or counted
+        _check_length(count, fps, limits)
+        return Clip(count, fps, _upright_size(first), data, limits.max_pixels)
+
+
+@contextmanager
+def _opened(data: bytes) -> Iterator[Any]:
+    """FFmpeg's container. Its errors become those of this module, in the block too."""
+    demuxer = _demuxer(data)
+    try:
+        with av.open(io.BytesIO(data), format=demuxer, options=_OPTIONS) as container:
+            yield container
+    except MemoryError as error:
+        raise _large("needs more memory than this server gives it") from error
+    except av.FFmpegError as error:
+        raise _damaged() from error
+
+
+def _checked_stream(container: Any, limits: VideoLimits) -> Any:
+    """The first video of a container, whose decoder and frame size are allowed."""
+    if not container.streams.video:
+        raise InvalidRequest("The file holds no video.", code="invalid_video_format")
+    stream = container.streams.video[0]
+    context = stream.codec_context
+    if context is None or context.name not in CODECS:
+        raise InvalidRequest(
+            f"The video is encoded as {context.name if context else 'an unknown format'}, which "
+            "this server does not decode. Send it as H.264, H.265, AV1, VP8 or VP9.",
+            code="invalid_video_format",
+        )
+    stream.thread_type = "NONE"
+    _check_size(context.width, context.height, limits.max_pixels)
+    return stream
+
+
+def _duration_frames(stream: Any, fps: float) -> int:
+    """Number of frames by the duration in the header; 0 if it has none."""
+    return int(stream.duration * stream.time_base * fps) if stream.duration else 0
+
+
+def _first_and_count(container: Any, most: int) -> tuple[Any, int]:
+    """The first frame, and the number of frames, which is counted up to one more than `most`."""
+    first, count = None, 0
+    for frame in container.decode(video=0):
+        first = first or frame
+        count += 1
+        if count > most:
+            break
+    if first is None:
+        raise _damaged()
+    return first, count
+
+
+def _upright_size(frame: Any) -> Size:
+    sideways = frame.rotation % 180 == 90
+    return (frame.width, frame.height) if sideways else (frame.height, frame.width)
+
+
+def _upright(frame: Any, max_pixels: int) -> Image.Image:
+    """Turned as the file says. A file may change its size from frame to frame."""
+    _check_size(frame.width, frame.height, max_pixels)
+    pixels = frame.to_ndarray(format="rgb24")
+    turns = round(frame.rotation / 90) % 4
+    return Image.fromarray(np.ascontiguousarray(np.rot90(pixels, turns)) if turns else pixels)
+
+
+def _check_size(width: int, height: int, max_pixels: int) -> None:
+    if width < 1 or height < 1:
+        raise _damaged()
+    if max(width, height) > MAX_SIDE or width * height > max_pixels:
+        raise _large(f"has frames of {width} x {height} pixels, more than {max_pixels} in total")
+    if max(width, height) > MAX_ASPECT * min(width, height):
+        raise _large(f"is more than {MAX_ASPECT} times as long as it is wide")
+
+
+def _check_length(count: int, fps: float, limits: VideoLimits) -> None:
+    if count > limits.max_frames:
+        raise _large(f"has more than {limits.max_frames} frames")
+    if count / fps > limits.max_seconds:
+        raise _large(f"is longer than {limits.max_seconds:g} s")
+
+
+def _demuxer(data: bytes) -> str:
+    """FFmpeg's name of the container. Raises `InvalidRequest` for one that is not supported."""
+    if data[4:8] in _ATOMS:
+        return "mp4"
+    if data.startswith(b"\x1a\x45\xdf\xa3"):
+        return "matroska"
+    if data[:4] == b"RIFF" and data[8:12] == b"AVI ":
+        return "avi"
+    if data.startswith((b"GIF87a", b"GIF89a")):
+        return "gif"
+    raise InvalidRequest(
+        "You uploaded an unsupported video. Please make sure your video has one of the following "
+        f"formats: {', '.join(FORMATS)}.",
+        code="invalid_video_format",
+    )
+
+
+def _large(how: str) -> InvalidRequest:
+    return InvalidRequest(f"The video {how}. Send a smaller one.", code="video_too_large")
+
+
+def _damaged() -> InvalidRequest:
+    return InvalidRequest(
+        "The video cannot be read: the file is damaged or cut off.", code="video_parse_error"
+    )

@@ -1,0 +1,64 @@
+"""Vision-language models that take clips: video processor, token and placeholder, by
+architecture."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from baton_mm_preprocess.processors.families import single
+from baton_mm_preprocess.processors.placeholders import Encode
+from baton_mm_preprocess.processors.readers import Files
+from baton_mm_preprocess.video import placeholders
+from baton_mm_preprocess.video.placeholders import ClipPlaceholder
+
+
+@dataclass(frozen=True, slots=True)
+class VideoFamily:
+    """How a family takes clips."""
+
+    kind: str
+    """Video processor if the files name none, a key of `readers.READERS`."""
+    marker: str
+    """Token by which the chat template says that there is a clip."""
+    placeholder: ClipPlaceholder = placeholders.plain
+    token: str = ""
+    """Token in whose place an embedding goes; the one of `names` in the config, or else the
+    marker, if empty."""
+    names: tuple[str, ...] = ("video_token_id", "video_token_index")
+    """Fields of the config that may name the token."""
+
+    def video_token(self, files: Files, encode: Encode) -> int:
+        """Id of the token in whose place an embedding goes. Raises `ModelError`."""
+        if self.token:
+            return single(self.token, encode)
+        return self.marker_token(files, encode)
+
+    def marker_token(self, files: Files, encode: Encode) -> int:
+        """Id of the marker. Raises `ModelError`."""
+        for name in self.names:
+            if isinstance(value := files.config.get(name), int):
+                return value
+        return single(self.marker, encode)
+
+
+_QWEN2 = VideoFamily("Qwen2VLVideoProcessor", "<|video_pad|>")
+_INTERNVL = VideoFamily("InternVLVideoProcessor", "<video>", placeholders.internvl, "<IMG_CONTEXT>")
+VIDEO_FAMILIES: dict[str, VideoFamily] = {
+    "Qwen2VLForConditionalGeneration": _QWEN2,
+    "Qwen2_5_VLForConditionalGeneration": _QWEN2,
+    "Qwen3VLForConditionalGeneration": VideoFamily(
+        "Qwen3VLVideoProcessor", "<|video_pad|>", placeholders.qwen3
+    ),
+    "Glm4vForConditionalGeneration": VideoFamily(
+        "Glm4vVideoProcessor", "<|video|>", placeholders.glm4v, "<|image|>"
+    ),
+    "LlavaOnevisionForConditionalGeneration": VideoFamily(
+        "LlavaOnevisionVideoProcessor", "<video>"
+    ),
+    "InternVLForConditionalGeneration": _INTERNVL,
+    "InternS1ForConditionalGeneration": _INTERNVL,
+    "SmolVLMForConditionalGeneration": VideoFamily(
+        "SmolVLMVideoProcessor", "<video>", placeholders.smolvlm, "<image>"
+    ),
+}
+"""By the name of the architecture in config.json; the others take images only."""
