@@ -68,20 +68,20 @@ def test_videos_in_one_box_and_in_a_box_for_each_frame() -> None:
             second_per_grid_ts=torch.tensor([gap]),
         )
         places = np.flatnonzero(np.array(ids) == IMAGE)
-        clip = SequenceMedia(b"d" * 32, places, np.zeros((1, 1), np.float32), grid, gap)
+        clip = item_at(places.tolist(), grid, gap)
         table, shift = axis_positions([clip], rate)
         assert table.tolist() == wanted[:, 0, : table.shape[1]].tolist()
         assert int(deltas) == shift
     # The published rule: text goes on behind the longest side, be it the time axis.
-    long = SequenceMedia(b"", np.arange(2, 2 + 8), np.zeros((1, 1), np.float32), (8, 2, 2), 0.5)
-    table, shift = axis_positions([long], 4.0)
+    table, shift = axis_positions([item_at(list(range(2, 10)), (8, 2, 2), 0.5)], 4.0)
     assert table[0, 2:].tolist() == [2, 4, 6, 8, 10, 12, 14, 16] and shift == 17 - 10
     with pytest.raises(ValueError, match="2 runs of embeddings are no 3 frames"):
         axis_positions([item_at([1, 2, 4], (3, 2, 2))])
 
 
-def item_at(places: list[int], grid: tuple[int, int, int]) -> SequenceMedia:
-    return SequenceMedia(b"d" * 32, np.array(places), np.zeros((1, 1), np.float32), grid)
+def item_at(places: list[int], grid: tuple[int, int, int], gap: float = 0.0) -> SequenceMedia:
+    pixels = np.zeros((1, 1), np.float32)
+    return SequenceMedia(b"d" * 32, np.array(places), pixels, grid, seconds_per_grid=gap)
 
 
 def test_a_grid_that_is_not_that_of_the_tokens_is_refused() -> None:
