@@ -31,6 +31,9 @@ class Config(Settings, prefix="scheduler"):
     """Address for workers; empty means a socket in the run directory."""
     max_num_batched_tokens: int = setting(2048, "batching", shared=True, ge=1)
     """Most new tokens in one step of one worker."""
+    max_num_encoder_input_tokens: int = setting(0, "batching", ge=0)
+    """Most embeddings of images that one step of one worker encodes, since every stream in that
+    step waits for them; 0 means as many as tokens. One image is always encoded, of any size."""
     max_num_queued_reqs: int = setting(4096, "limits", ge=1)
     """Sequences of one model that may wait; more are refused with 503 and Retry-After."""
     max_num_queued_tokens: int = setting(8_000_000, "limits", ge=1)

@@ -24,6 +24,7 @@ class SchedulerOptions(msgspec.Struct, frozen=True):
     max_tenant_share: float = 0.5
     max_steps_per_plan: int = 8
     local_prefill_max_tokens: int = 512
+    max_num_encoder_input_tokens: int = 0
     placement_policy: str = "cost"
     placement_weights: str = ""
 

@@ -12,6 +12,7 @@ import numpy as np
 
 from baton.protocol import NewSequence, Plan
 from baton_scheduler.planning.columns import NewPages, PageCopies, ScheduledRows
+from baton_scheduler.planning.encoder_budget import EncoderBudget
 from baton_scheduler.planning.page_growth import make_room, rows_beside
 from baton_scheduler.planning.plan_message import plan_message
 from baton_scheduler.sequence import Sequence
@@ -19,17 +20,21 @@ from baton_scheduler.slot_table import Ints, SlotTable
 from baton_scheduler.workers.worker import Worker
 
 
-def plan(worker: Worker, now: float, most: int = 1) -> tuple[Plan | None, list[Sequence]]:
+def plan(
+    worker: Worker, now: float, most: int = 1, encoder_tokens: int = 0
+) -> tuple[Plan | None, list[Sequence]]:
     """Plan a worker's next step. Returns the plan and the sequences preempted for lack of pages.
 
     The plan is None if there is nothing to do. The worker's batch is advanced as if the step had
     run, and the step is recorded in `worker.flights`. A plan without rows lets an idle worker
     release slots. If every row decodes, the plan covers up to `most` steps, each with its own
     record.
+
+    A step encodes media of about `encoder_tokens` embeddings; 0 means the worker's token budget.
     """
     worker.shed()
     pages, preempted, decode = make_room(worker)
-    rows = _choose(worker, decode)
+    rows = _choose(worker, decode, EncoderBudget(worker, encoder_tokens or worker.budget))
     if not len(rows.slots) and (worker.flights or not worker.batch.pending_release):
         return None, preempted
     turns = _repeat(worker, rows, pages, most)
@@ -41,7 +46,7 @@ def plan(worker: Worker, now: float, most: int = 1) -> tuple[Plan | None, list[S
     return message, preempted
 
 
-def _choose(worker: Worker, decode: Ints) -> ScheduledRows:
+def _choose(worker: Worker, decode: Ints, encoder: EncoderBudget) -> ScheduledRows:
     """All decode rows, then prefill chunks in the order of service within the token budget."""
     batch = worker.batch
     if worker.groups.windowed:  # Rows without pages skip this step.
@@ -50,7 +55,7 @@ def _choose(worker: Worker, decode: Ints) -> ScheduledRows:
         return ScheduledRows(decode, np.ones(len(decode), np.int64), decode=True)
     waiting = batch.prefilling()
     decode = decode[: rows_beside(worker, waiting, len(decode))]
-    slots, counts = _chunks(worker, waiting, worker.budget - len(decode))
+    slots, counts = _chunks(worker, waiting, worker.budget - len(decode), encoder)
     batch.pending_prefill_tokens -= sum(counts)
     ones = np.ones(len(decode), np.int64)
     return ScheduledRows(
@@ -60,7 +65,9 @@ def _choose(worker: Worker, decode: Ints) -> ScheduledRows:
     )
 
 
-def _chunks(worker: Worker, waiting: list[int], left: int) -> tuple[list[int], list[int]]:
+def _chunks(
+    worker: Worker, waiting: list[int], left: int, encoder: EncoderBudget
+) -> tuple[list[int], list[int]]:
     """Those of the waiting prompts that have a chunk in this step of `left` tokens, and the tokens
     of each chunk."""
     batch, slots, counts = worker.batch, list[int](), list[int]()
@@ -74,6 +81,8 @@ def _chunks(worker: Worker, waiting: list[int], left: int) -> tuple[list[int], l
             break  # It comes first in the next step, which has room for it.
         most = min(left, rest, int(batch.capacity[slot]) - planned)
         chunk = sequence.spans.cut(planned, most)
+        if sequence.submit.media and not sequence.whole:
+            chunk = encoder.cut(sequence, planned, chunk)
         if not chunk:
             continue
         slots.append(slot)

@@ -6,7 +6,6 @@ import msgspec
 
 from baton.protocol import Failed, TruncatePlan
 from baton_scheduler import errors
-from baton_scheduler.block_hashes import media_key
 from baton_scheduler.events import Decision, Dispatch, Tell, Tick
 from baton_scheduler.placement.placement import prefill_candidates, with_room
 from baton_scheduler.planning.planner import plan
@@ -134,8 +133,6 @@ def _make_way(
 def _start(state: StateBase, live: Sequence, worker: Worker) -> None:
     live.phase_timer.placed(state.now, worker.name)
     state.encodings.release(live)
-    for item in live.submit.media:
-        worker.remember_media(media_key(live.submit, item.digest))
     if live.cached is not None:
         worker.place(live, state.number(live.gateway))
         return
@@ -167,7 +164,8 @@ def _plan_ahead(state: StateBase, worker: Worker) -> list[Decision]:
         decisions.append(Tell(worker.name, TruncatePlan(worker.epoch, flights.first_step)))
     while len(flights) < flights.patience(state.options.plans_in_flight):
         most = 1 if state.queue.num_waiting(model) else state.options.max_steps_per_plan
-        message, preempted = plan(worker, state.now, most)
+        encoder_tokens = state.options.max_num_encoder_input_tokens
+        message, preempted = plan(worker, state.now, most, encoder_tokens)
         state.requeue(preempted)
         if message is None:
             break

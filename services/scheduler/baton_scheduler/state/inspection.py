@@ -39,6 +39,7 @@ def _parts(state: StateBase) -> Iterator[bytes]:
         ends = (f.first_step, f.next_step, f.truncated, f.wasteful)
         flights = [(flight.step, flight.sent) for flight in f]
         yield repr((worker.name, worker.epoch, worker.info.role, *ends, flights)).encode()
+        yield worker.media_layout()
         yield worker.batch.layout()
         yield worker.pool.layout()
 

@@ -248,6 +248,10 @@ class Worker:
         them; then it encodes the item again."""
         return key in self._media
 
+    def media_layout(self) -> bytes:
+        """What it should have, for the state's digest."""
+        return b"".join(self._media)
+
     def remember_media(self, key: bytes) -> None:
         """The embeddings of a media item are made or taken here."""
         self._media.pop(key, None)
