@@ -362,3 +362,6 @@ class Result(Message, tag="result", frozen=True):
     """Media items that were encoded in this step."""
     num_encoded_tokens: int = 0
     """Their embeddings."""
+    invalid: bytes = b""
+    """uint32: slots among `failed` whose request itself is at fault, for example by an image whose
+    embeddings are not finite"""

@@ -21,3 +21,16 @@ def test_a_result_of_another_epoch_or_step_is_dropped_and_counted(epoch: int, st
     stale = Result(epoch, step, pack([0], "I"), pack([0], "I"), b"\x01", pack([1]))
     assert world.apply(Settled("w", stale)) == []
     assert world.state.counters.stale_results == 1
+
+
+def test_a_request_at_fault_is_told_so_and_nobody_else() -> None:
+    world = World()
+    world.join("w")
+    bad, other = (world.submit([number], Sampling(3, seed=1)) for number in (1, 2))
+    world.tick()
+    why = {0: "its embeddings are not finite"}
+    rows = (pack([1], "I"), pack([0], "I"), b"\x01", pack([other.expected[0][0]]))
+    epoch = world.peers["w"].epoch
+    world.apply(Settled("w", Result(epoch, 1, *rows, failed=why, invalid=pack([0], "I"))))
+    assert bad.failed is not None and bad.failed.status == 400
+    assert "not finite" in bad.failed.message and other.tokens == other.expected[0][:1]

@@ -9,6 +9,7 @@ from numpy.typing import NDArray
 
 from baton.errors import WireError
 from baton.protocol import Result
+from baton.protocol.token_columns import unpack
 from baton.protocol.vector_columns import split
 from baton_scheduler.logprobs import check
 from baton_scheduler.slot_table import Ints
@@ -99,3 +100,11 @@ def _slots(column: bytes, num_slots: int) -> Ints:
     if np.bincount(slots, minlength=1).max() > 1:
         raise WireError("a result names a slot twice")
     return slots
+
+
+def slots_at_fault(result: Result) -> set[int]:
+    """Slots whose requests themselves are at fault. Raises `WireError` if the column is broken."""
+    try:
+        return set(unpack(result.invalid, "I"))
+    except ValueError as error:
+        raise WireError("a column has a broken size") from error

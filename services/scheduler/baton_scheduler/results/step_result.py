@@ -15,7 +15,12 @@ from numpy.typing import NDArray
 
 from baton.errors import WireError
 from baton.protocol import Result, Tokens
-from baton_scheduler.results.result_columns import ResultColumns, columns, pooled_vectors
+from baton_scheduler.results.result_columns import (
+    ResultColumns,
+    columns,
+    pooled_vectors,
+    slots_at_fault,
+)
 from baton_scheduler.results.token_messages import token_messages
 from baton_scheduler.sequence import Sequence
 from baton_scheduler.slot_table import Ints, SlotTable
@@ -31,6 +36,8 @@ class StepOutcome:
     """(gateway, message)"""
     ended: list[Sequence] = field(default_factory=list)
     failed: list[tuple[Sequence, str]] = field(default_factory=list)
+    invalid: list[tuple[Sequence, str]] = field(default_factory=list)
+    """Sequences that failed because of their requests."""
     missing: list[Sequence] = field(default_factory=list)
     """Sequences whose token or vector is missing or came with a gap; they must run again."""
     tenants: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -51,6 +58,7 @@ def apply_result(
     vectors = pooled_vectors(result, batch.num_slots)
     current = (flight.owners != 0) & (flight.owners == batch.lease_id)
     failed = [slot for slot in result.failed if current[slot]]
+    invalid = slots_at_fault(result)
     for slot in failed:
         current[slot] = False
     drafted, accepted = _verified(batch, result, rows, current)
@@ -71,12 +79,18 @@ def apply_result(
         tenants=batch.tenant_number.take(rows.owners),
         tokens=token_messages(batch, result, rows, index, current, reasons, vectors, now),
         ended=[worker.evict(slot) for slot in reasons],
-        failed=[(worker.evict(slot, broken=True), result.failed[slot]) for slot in failed],
+        failed=_evicted(worker, result, [slot for slot in failed if slot not in invalid]),
+        invalid=_evicted(worker, result, [slot for slot in failed if slot in invalid]),
         missing=[
             *([] if whole else _missing(worker, flight, rows.slots)),
             *(worker.evict(slot) for slot in owed),
         ],
     )
+
+
+def _evicted(worker: Worker, result: Result, failed: list[int]) -> list[tuple[Sequence, str]]:
+    """Sequences that have failed, and why; their pages are in no cache."""
+    return [(worker.evict(slot, broken=True), result.failed[slot]) for slot in failed]
 
 
 def _verified(

@@ -63,4 +63,7 @@ def _tell(state: StateBase, outcome: StepOutcome) -> list[Decision]:
     for live, reason in outcome.failed:
         state.forget(live)
         decisions.append(state.failure(live, errors.broken(live.handle, reason)))
+    for live, reason in outcome.invalid:
+        state.forget(live)
+        decisions.append(state.failure(live, errors.bad_media(live.handle, reason)))
     return decisions + state.rerun(outcome.missing)

@@ -14,6 +14,7 @@ from baton.protocol import Media
 from baton_worker.checkpoint.load_tower import load_tower
 from baton_worker.config import Config
 from baton_worker.engine.multimodal.encoder_cache import EncoderCache
+from baton_worker.engine.multimodal.encoder_step import NOT_FINITE
 from baton_worker.engine.multimodal_input import encoder_input
 from baton_worker.engine.startup import narrow_dtype, prepare
 from baton_worker.kernels.cpu.huge_pages import ARENA
@@ -82,7 +83,7 @@ class MediaEncoder:
             raise MediaError(pixels)
         [embeddings] = self.tower.encode_images([torch.from_numpy(pixels.copy())], [item.grid])
         if not bool(torch.isfinite(embeddings).all()):
-            raise MediaError("the embeddings of an image are not finite")
+            raise MediaError(NOT_FINITE)
         self._cache.put(item.digest, embeddings)
         return embeddings
 

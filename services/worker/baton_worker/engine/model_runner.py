@@ -14,7 +14,7 @@ from baton_worker.engine.batch.input_batch import InputBatch
 from baton_worker.engine.batch.step_inputs import StepInputs
 from baton_worker.engine.batch.step_outputs import Committed, StepOutputs
 from baton_worker.engine.forward.forward_pass import ForwardPass
-from baton_worker.engine.multimodal.encoder_step import EncoderStep
+from baton_worker.engine.multimodal.encoder_step import NOT_FINITE, EncoderStep
 from baton_worker.engine.nan_quarantine import NanQuarantine
 from baton_worker.engine.page_moves import PageMoves
 from baton_worker.engine.pooling_step import PoolingStep
@@ -101,6 +101,7 @@ class ModelRunner:
             inputs = self._encoder(inputs, self.batch.needed_media)
             work = self._encoder.last
             outputs.num_encoded, outputs.num_encoded_tokens, outputs.encoder_seconds = work
+            outputs.refuse(self._encoder.broken_slots(inputs), NOT_FINITE)
         hidden = self._forward(inputs)
         self._sampling.step(inputs, hidden, outputs)
         self.batch.drafts.observe_step(inputs, hidden)

@@ -50,3 +50,17 @@ def test_what_is_cached_is_not_encoded_and_the_rest_together() -> None:
 def test_a_step_of_text_is_left_alone() -> None:
     step, given = EncoderStep(FakeTower(3).tower, EncoderCache(0), CPU), inputs()
     assert step(given, set()) is given
+
+
+def test_an_item_whose_embeddings_are_not_finite_fails_its_own_rows() -> None:
+    """Zeros stand for it, and nothing of it is kept."""
+    cache = EncoderCache(1 << 20)
+    step = EncoderStep(FakeTower(3).tower, cache, CPU)
+    bad = replace(item(10), digest=b"bad", pixels=np.full((1, 1, 1), np.nan, np.float32))
+    given = inputs(MediaRows(item(20), 0, np.array([0])), MediaRows(bad, 0, np.array([2])))
+    found = step(given, set()).embeddings
+    assert found is not None and found.values[:, 0].tolist() == [20.0, 0.0]
+    assert step.broken_slots(given) == [0] and b"bad" not in cache and b"20" in cache
+    fine = inputs(MediaRows(item(20), 0, np.array([0])))
+    step(fine, set())
+    assert step.broken_slots(fine) == []

@@ -46,6 +46,8 @@ class StepOutputs:
         self.broken: list[int] = []
         """The slots among those whose numbers are not finite; what is in their pages may not be
         either."""
+        self.invalid: list[int] = []
+        """The slots among those whose requests are at fault."""
         self.vectors: dict[int, npt.NDArray[np.float32]] = {}
         """By slot: the numbers of a text that has come to its end."""
         self.logprobs: Logprobs | None = None
@@ -81,6 +83,11 @@ class StepOutputs:
     def fail(self, slots: Column, why: str) -> None:
         """Mark these slots as failed."""
         self.failed |= dict.fromkeys(slots.tolist(), why)
+
+    def refuse(self, slots: list[int], why: str) -> None:
+        """Mark these slots as failed because of their requests."""
+        self.invalid += slots
+        self.failed |= dict.fromkeys(slots, why)
 
     def break_down(self, slots: Column, what: str) -> None:
         """Mark these slots as failed because of non-finite numbers."""
@@ -121,6 +128,7 @@ class StepOutputs:
             encoder_us=round(self.encoder_seconds * 1e6),
             num_encoded=self.num_encoded,
             num_encoded_tokens=self.num_encoded_tokens,
+            invalid=np.array(self.invalid, "<u4").tobytes(),
             drafted=self._bytes_of(self.drafted),
             accepted=self._bytes_of(self.accepted),
         )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Container
+from collections.abc import Container, Iterable
 
 from torch import Tensor
 
@@ -37,6 +37,11 @@ class EncoderCache:
     def put(self, digest: bytes, embeddings: Tensor) -> None:
         """Keep the embeddings of an item."""
         self._held[digest] = embeddings
+
+    def discard(self, digests: Iterable[bytes]) -> None:
+        """Remove these items, if they are there."""
+        for digest in digests:
+            self._held.pop(digest, None)
 
     def trim(self, pinned: Container[bytes]) -> None:
         """Evict items beyond the bound, except `pinned` ones."""

@@ -17,6 +17,9 @@ from baton_worker.engine.multimodal_input import SequenceMedia
 from baton_worker.layers.media_embeddings import MediaEmbeddings
 from baton_worker.models.vision.tower import VisionTower
 
+NOT_FINITE = "its embeddings are not finite"
+"""What is wrong with an item."""
+
 
 class EncoderWork(NamedTuple):
     """What was encoded in one step."""
@@ -36,6 +39,7 @@ class EncoderStep:
         """Numbers of items encoded here, and taken from encode workers."""
         self.last = EncoderWork()
         """What the last step has encoded."""
+        self._broken = set[bytes]()
 
     def __call__(self, inputs: StepInputs, pinned: Container[bytes]) -> StepInputs:
         """The inputs with `embeddings`.
@@ -43,7 +47,7 @@ class EncoderStep:
         Args:
             pinned: digests that sequences need after this step.
         """
-        self.last = EncoderWork()
+        self.last, self._broken = EncoderWork(), set()
         if not inputs.media:
             return inputs
         self._encode({rows.item.digest: rows.item for rows in inputs.media})
@@ -53,8 +57,17 @@ class EncoderStep:
         ]
         places = torch.from_numpy(np.concatenate([rows.places for rows in inputs.media]))
         embeddings = MediaEmbeddings(places.to(self._device), torch.cat(parts))
+        self._cache.discard(self._broken)
         self._cache.trim(pinned)
         return replace(inputs, embeddings=embeddings)
+
+    def broken_slots(self, inputs: StepInputs) -> list[int]:
+        """Slots of the step with an item whose embeddings are not finite; zeros stood for them, so
+        that no number of another row can depend on them."""
+        ends = np.cumsum(inputs.rows.counts)
+        broken = [rows.places[0] for rows in inputs.media if rows.item.digest in self._broken]
+        rows = np.searchsorted(ends, broken, side="right")
+        return [int(slot) for slot in inputs.rows.slots[rows]]
 
     def adopt(self, digest: bytes, embeddings: Tensor) -> None:
         """Take the embeddings [n, width] of an item that an encode worker has encoded."""
@@ -70,7 +83,11 @@ class EncoderStep:
         found = self.tower.encode_images(pixels, [item.grid for item in missing])
         for item, embeddings in zip(missing, found, strict=True):
             # A copy: a view would keep the embeddings of all the others in memory.
-            self._cache.put(item.digest, embeddings.clone())
+            kept = embeddings.clone()
+            if not bool(torch.isfinite(kept).all()):
+                self._broken.add(item.digest)
+                kept.zero_()
+            self._cache.put(item.digest, kept)
         self.num_encoded += len(missing)
         seconds, tokens = time.perf_counter() - begin, sum(map(len, found))
         self.last = EncoderWork(len(missing), tokens, seconds)
