@@ -19,6 +19,10 @@ PROCESSORS = {
     "qwen2.5-vl": "Qwen2VLImageProcessor",
     "qwen3-vl": "Qwen2VLImageProcessor",
     "glm4v": "Glm4vImageProcessor",
+    "glm4v-moe": "Glm4vImageProcessor",
+    "glm-ocr": "Glm46VImageProcessor",
+    "qwen3.5": "Qwen2VLImageProcessor",
+    "paddleocr-vl": "PaddleOCRVLImageProcessor",
 }
 """By the name of the tower in `tiny_towers.TOWERS`."""
 
@@ -33,7 +37,9 @@ def save(folder: Path, name: str) -> Any:
     (folder / "config.json").write_text(json.dumps(config | {"image_token_id": token}))
     settings = {
         "image_processor_type": PROCESSORS[name],
-        **{"patch_size": 4, "temporal_patch_size": 2, "merge_size": 2, "min_pixels": 64},
+        **{"patch_size": model.config.vision_config.patch_size, "min_pixels": 64},
+        **{"temporal_patch_size": getattr(model.config.vision_config, "temporal_patch_size", 1)},
+        **{"merge_size": 2},
         **{"max_pixels": 1024, "size": {"shortest_edge": 64, "longest_edge": 1024}},
     }
     (folder / "preprocessor_config.json").write_text(json.dumps(settings))

@@ -48,6 +48,8 @@ _MLA = _SIZES | {
 }
 _MROPE = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 2, 2]}
 _QWEN = {"text_config": {**_TEXT, "rope_parameters": _MROPE}, "image_token_id": 319}
+_GLM = {"depth": 2, "hidden_size": 32, "out_hidden_size": 48, "num_heads": 4, "patch_size": 4}
+_QWEN3_VISION = _GLM | {"intermediate_size": 40, "num_position_embeddings": 36}
 _OFFERED = [[30, 60], [60, 30], [60, 60], [90, 30], [30, 90]]
 TOWERS: dict[str, tuple[str, dict[str, Any]]] = {
     "llava-clip": ("Llava", _LLAMA | {"vision_config": _CLIP}),
@@ -183,6 +185,60 @@ TOWERS: dict[str, tuple[str, dict[str, Any]]] = {
             "image_token_id": 319,
         },
     ),
+    "paddleocr-vl": (
+        "PaddleOCRVL",
+        {
+            "text_config": _TEXT | {"rope_parameters": _MROPE},
+            "vision_config": _CLIP | {"model_type": "paddleocr_vl_vision", "image_size": 24},
+            "image_token_id": 319,
+        },
+    ),
+    "glm4v-moe": (
+        "Glm4vMoe",
+        {
+            "text_config": _TEXT
+            | {"rope_parameters": _MROPE | {"partial_rotary_factor": 1.0}, "n_routed_experts": 4}
+            | {"moe_intermediate_size": 24, "num_experts_per_tok": 2},
+            "vision_config": _GLM | {"intermediate_size": 40, "image_size": 24},
+            "image_token_id": 319,
+        },
+    ),
+    "glm-ocr": (
+        "GlmOcr",
+        {
+            "text_config": _TEXT | {"rope_parameters": _MROPE | {"partial_rotary_factor": 1.0}},
+            "vision_config": _GLM | {"intermediate_size": 56},
+            "image_token_id": 319,
+        },
+    ),
+    "qwen3.5": (
+        "Qwen3_5",
+        {
+            "text_config": _TEXT
+            | {"layer_types": ["linear_attention", "full_attention"], "linear_num_key_heads": 2}
+            | {"linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8}
+            | {"rope_parameters": _MROPE | {"partial_rotary_factor": 1.0}},
+            "vision_config": _QWEN3_VISION,
+            "image_token_id": 319,
+        },
+    ),
+    "qwen3.5-moe": (
+        "Qwen3_5Moe",
+        {
+            "text_config": _TEXT
+            | {"layer_types": ["linear_attention", "full_attention"], "linear_num_key_heads": 2}
+            | {"linear_num_value_heads": 4, "linear_key_head_dim": 8, "linear_value_head_dim": 8}
+            | {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+            | {"shared_expert_intermediate_size": 24}
+            | {"rope_parameters": _MROPE | {"partial_rotary_factor": 1.0}},
+            "vision_config": _QWEN3_VISION,
+            "image_token_id": 319,
+        },
+    ),
+    "llava-next-video": (
+        "LlavaNextVideo",
+        _LLAMA | {"vision_config": _CLIP, "image_grid_pinpoints": _OFFERED},
+    ),
     "qwen3-vl": (
         "Qwen3VL",
         _QWEN
@@ -206,7 +262,7 @@ SPELLINGS = {
     "KimiVLForConditionalGeneration": "kimi-k2.5",
 }
 """Architectures that transformers does not have, and the tower that has their shape."""
-OTHERS = {"Llava", "Qwen2VL", "Qwen2_5_VL", "Qwen3VL"}
+OTHERS = {"Llava", "Qwen2VL", "Qwen2_5_VL", "Qwen3VL", "Qwen3_5", "Qwen3_5Moe"}
 """Classes whose texts are tested as those of other models are, see `tests.support.tiny_models`."""
 ARCHITECTURES = {
     f"{stem}ForConditionalGeneration": name

@@ -56,6 +56,22 @@ ROWS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ),
     ("Glm4vForConditionalGeneration", {}, {}, {}),
     (
+        "GlmOcrForConditionalGeneration",
+        {},
+        {
+            "image_processor_type": "Glm46VImageProcessor",
+            "size": {"shortest_edge": 12_544} | {"longest_edge": 60_000},
+        },
+        {},
+    ),
+    (
+        "PaddleOCRVLForConditionalGeneration",
+        {},
+        {"size": {"shortest_edge": 900, "longest_edge": 50_000}},
+        {},
+    ),
+    ("LlavaNextVideoForConditionalGeneration", CLIP, _NEXT, _LLAVA | _PADS),
+    (
         "Gemma3ForConditionalGeneration",
         {},
         {"size": _SQUARE, "do_pan_and_scan": True, "pan_and_scan_min_crop_size": 40}
@@ -97,12 +113,14 @@ ROWS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
 ]
 """Architecture, config.json, preprocessor_config.json and processor_config.json."""
 _CLASSES = {
+    "GlmOcrForConditionalGeneration": "Glm46VProcessor",
     "Qwen2_5_VLForConditionalGeneration": "Qwen2_5_VLProcessor",
     "InternVLForConditionalGeneration": "InternVLProcessor",
 }
 _TOKENS = {
     "Qwen": {"image_token": "<|image_pad|>"},
-    "Glm4v": {"image_token": "<|image|>"},
+    "Paddle": {"image_token": "<|IMAGE_PLACEHOLDER|>"},
+    "Glm": {"image_token": "<|image|>"},
     "Idefics3": {"image_token": "<image>", "fake_image_token": "<fake_token_around_image>"}
     | {"global_image_tag": "<global-img>"},
     "SmolVLM": {"image_token": "<image>", "fake_image_token": "<fake_token_around_image>"}
@@ -145,11 +163,24 @@ def reference(kind: str, settings: dict[str, Any], image: Any) -> Any:
     return SimpleNamespace(processor=processor, features=processor(image, return_tensors="np"))
 
 
-def compared(pixels: npt.NDArray[np.float32], expected: Any, processor: Any) -> bool:
+def by_windows(
+    expected: npt.NDArray[np.float32], processor: Any, size: tuple[int, int]
+) -> npt.NDArray[np.float32]:
+    """Patches [n, 3, patch, patch] row by row, with those that are merged side by side."""
+    cells = expected.reshape(*size, *expected.shape[1:]).transpose(2, 0, 3, 1, 4)
+    plane = cells.reshape(3, size[0] * processor.patch, size[1] * processor.patch)
+    return patchify(plane, processor.patch, processor.merge)
+
+
+def compared(
+    pixels: npt.NDArray[np.float32], expected: Any, processor: Any, grid: tuple[int, int, int]
+) -> bool:
     """Whether pixels are equal, in the layout that the tower takes."""
     expected = np.asarray(expected)
     if expected.ndim == 5:
         expected = expected[0]
+    if type(processor).__name__ == "PatchSequence" and expected.ndim == 4:
+        expected = by_windows(expected, processor, grid[1:])
     if type(processor).__name__ == "FittedPatches":
         expected = patchify(expected[0], processor.patch, processor.merge)
     return np.array_equal(pixels, expected.reshape(pixels.shape))
@@ -166,7 +197,9 @@ def test_pixels_and_placeholders_equal_those_of_transformers() -> None:
             found = processor(picture(*size))
             where = f"{architecture} {size}"
             assert found.pixels.dtype == np.float32, where
-            assert compared(found.pixels, made.features["pixel_values"], processor), where
+            assert compared(found.pixels, made.features["pixel_values"], processor, found.grid), (
+                where
+            )
             text, token = written(architecture, made, config, extra)
             pieces = family.placeholder(processor, found.grid, found.num_tokens)
             assert "".join(p if isinstance(p, str) else token * p for p in pieces) == text, where

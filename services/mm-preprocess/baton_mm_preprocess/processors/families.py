@@ -58,6 +58,7 @@ def single(text: str, encode: Encode) -> int:
     return ids[0]
 
 
+_GLM = Family("Glm4vImageProcessor", "<|image|>")
 _QWEN = Family("Qwen2VLImageProcessor", "<|image_pad|>")
 _INTERNVL = Family("GotOcr2ImageProcessor", "<IMG_CONTEXT>", placeholders.internvl)
 _CHAT = Family("InternVLChat", "<IMG_CONTEXT>", placeholders.internvl, "<image>", whatever=True)
@@ -79,11 +80,19 @@ FAMILIES: dict[str, Family] = {
     "KeyeVL1_5ForConditionalGeneration": _KEYE,
     "DotsOCRForCausalLM": Family("Qwen2VLImageProcessor", "<|imgpad|>"),
     "LlavaNextForConditionalGeneration": Family("LlavaNextImageProcessor", 32_000),
+    "LlavaNextVideoForConditionalGeneration": Family("LlavaNextImageProcessor", 32_001),
     "LlavaOnevisionForConditionalGeneration": Family("LlavaOnevisionImageProcessor", "<image>"),
     "Qwen2VLForConditionalGeneration": _QWEN,
     "Qwen2_5_VLForConditionalGeneration": _QWEN,
     "Qwen3VLForConditionalGeneration": _QWEN,
-    "Glm4vForConditionalGeneration": Family("Glm4vImageProcessor", "<|image|>"),
+    "Qwen3_5ForConditionalGeneration": _QWEN,
+    "Qwen3_5MoeForConditionalGeneration": _QWEN,
+    "PaddleOCRVLForConditionalGeneration": Family(
+        "PaddleOCRVLImageProcessor", "<|IMAGE_PLACEHOLDER|>"
+    ),
+    "Glm4vForConditionalGeneration": _GLM,
+    "Glm4vMoeForConditionalGeneration": _GLM,
+    "GlmOcrForConditionalGeneration": _GLM,
     "Gemma3ForConditionalGeneration": Family(
         "Gemma3ImageProcessor",
         "<image_soft_token>",

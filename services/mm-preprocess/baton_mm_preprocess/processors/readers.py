@@ -252,21 +252,29 @@ _SPLITS = {
     "do_image_splitting": True,
     **HALF,
 }
+_GLM: tuple[Reader, dict[str, Any]] = (
+    patch_sequence,
+    _SEQUENCE
+    | {"size": {"shortest_edge": 112 * 112, "longest_edge": 28 * 28 * 15_000}, "volume": True},
+)
 READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
     "CLIPImageProcessor": (fixed_size, {}),
     "SiglipImageProcessor": (fixed_size, {}),
     "LlavaNextImageProcessor": (any_resolution, _NEXT),
     "LlavaOnevisionImageProcessor": (any_resolution, _ONEVISION),
     "Qwen2VLImageProcessor": (patch_sequence, _SEQUENCE),
-    "Glm4vImageProcessor": (
-        patch_sequence,
-        _SEQUENCE
-        | {"size": {"shortest_edge": 112 * 112, "longest_edge": 28 * 28 * 15_000}, "volume": True},
-    ),
+    "Glm4vImageProcessor": _GLM,
+    "Glm46VImageProcessor": _GLM,
     "KeyeImageProcessor": (
         patch_sequence,
         _SEQUENCE
         | {"size": {"shortest_edge": 28 * 28 * 4, "longest_edge": 28 * 28 * 1280}, **HALF}
+        | {"temporal_patch_size": 1, "enlarged": True},
+    ),
+    "PaddleOCRVLImageProcessor": (
+        patch_sequence,
+        _SEQUENCE
+        | {"size": {"shortest_edge": 384 * 384, "longest_edge": 1536 * 1536}}
         | {"temporal_patch_size": 1, "enlarged": True},
     ),
     "PixtralImageProcessor": (

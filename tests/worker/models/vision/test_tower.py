@@ -154,6 +154,12 @@ LOOKS: dict[str, Callable[..., Look]] = {
     "qwen2.5-vl": grids,
     "qwen3-vl": grids,
     "glm4v": grids,
+    "glm4v-moe": grids,
+    "paddleocr-vl": patches,
+    "glm-ocr": grids,
+    "qwen3.5": grids,
+    "qwen3.5-moe": grids,
+    "llava-next-video": any_resolution,
     "ovis2": marked,
     "kimi-k2.5": patches,
     "lighton-ocr": any_size,
@@ -164,6 +170,14 @@ LOOKS: dict[str, Callable[..., Look]] = {
 
 CPU = BuildContext(torch.device("cpu"), torch.float32)
 ROWS = (
+    "V01",
+    "V02",
+    "V05",
+    "V17",
+    "V25",
+    "V27",
+    "V41",
+    "V40",
     "V03",
     "V04",
     "V06",

@@ -31,6 +31,8 @@ from baton_worker.models.families.moe_common import (
     small,
     sparse_where,
 )
+from baton_worker.models.families.qwen_vision import RENAMES, qwen3_vl_vision
+from baton_worker.models.families.vision_common import with_tower
 from baton_worker.models.families.vision_language import language_model
 from baton_worker.spec import (
     Attention,
@@ -140,12 +142,20 @@ def qwen3_5_moe(c: Config) -> Decoder:
 
 @architecture("Qwen3_5ForConditionalGeneration")
 def qwen3_5_vl(c: Config) -> Decoder:
-    return language_model(c, qwen3_5, Sections((11, 11, 10), "cycled"))
+    decoder = language_model(c, qwen3_5, Sections((11, 11, 10), "cycled"), tower=True)
+    return _seeing(c, decoder)
 
 
 @architecture("Qwen3_5MoeForConditionalGeneration")
 def qwen3_5_vl_moe(c: Config) -> Decoder:
-    return language_model(c, qwen3_5_moe, Sections((11, 11, 10), "cycled"))
+    decoder = language_model(c, qwen3_5_moe, Sections((11, 11, 10), "cycled"), tower=True)
+    return _seeing(c, decoder)
+
+
+def _seeing(c: Config, decoder: Decoder) -> Decoder:
+    """With Qwen3-VL's encoder, of which the decoder takes the last states alone."""
+    tower = qwen3_vl_vision(c, decoder.hidden, deepstack=False)
+    return with_tower(decoder, tower, RENAMES)
 
 
 KIMI_NAMES = named(

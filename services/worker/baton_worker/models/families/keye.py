@@ -1,4 +1,5 @@
-"""Keye-VL (arXiv:2507.01949) and Keye-VL 1.5 (arXiv:2509.01563): SigLIP for images of any size."""
+"""Keye-VL (arXiv:2507.01949), Keye-VL 1.5 (arXiv:2509.01563) and PaddleOCR-VL (arXiv:2510.14528):
+SigLIP for images of any size."""
 
 from __future__ import annotations
 
@@ -6,7 +7,8 @@ from dataclasses import replace
 
 from baton_worker.models.families.clip import siglip_vision
 from baton_worker.models.families.common import Config, architecture
-from baton_worker.models.families.llama import qwen3
+from baton_worker.models.families.llama import ernie, qwen3
+from baton_worker.models.families.qwen_vision import RENAMES
 from baton_worker.models.families.vision_common import image_token, with_tower
 from baton_worker.models.families.vision_language import language_model
 from baton_worker.spec import (
@@ -14,6 +16,7 @@ from baton_worker.spec import (
     Decoder,
     Dense,
     Merge,
+    Mixer,
     Norm,
     Normed,
     Rope,
@@ -25,6 +28,7 @@ from baton_worker.spec import (
 
 _TOWER = "visual.vision_model"
 _UNUSED = (f"{_TOWER}.head.", f"{_TOWER}.embeddings.packing_position_embedding")
+_PADDLE = (*RENAMES, (r"^(model\.)?projector\.", "mlp_AR."))
 _DEFAULTS = {
     "hidden_size": 1152,
     "intermediate_size": 4304,
@@ -47,8 +51,34 @@ def keye_1_5(c: Config) -> Decoder:
     return _keye(c, merged_first=True)
 
 
+@architecture("PaddleOCRVLForConditionalGeneration")
+def paddleocr_vl(c: Config) -> Decoder:
+    """ERNIE 4.5 with rotated halves of heads."""
+    decoder = language_model(
+        c, _half_split_ernie, Sections((16, 24, 24)), base=500_000.0, tower=True
+    )
+    tower = _tower(c, decoder.hidden, merged_first=False, token=100_295)
+    return with_tower(decoder, tower, _PADDLE, _UNUSED)
+
+
+def _half_split_ernie(c: Config) -> Decoder:
+    decoder = ernie(c)
+    layers = tuple((_half_split(mixer), ffn) for mixer, ffn in decoder.layers)
+    return replace(decoder, layers=layers)
+
+
+def _half_split(mixer: Mixer | None) -> Mixer | None:
+    assert isinstance(mixer, Attention) and mixer.rope is not None
+    return replace(mixer, rope=replace(mixer.rope, interleaved=False))
+
+
 def _keye(c: Config, *, merged_first: bool) -> Decoder:
     decoder = language_model(c, qwen3, Sections((16, 24, 24)), base=1_000_000.0, tower=True)
+    tower = _tower(c, decoder.hidden, merged_first=merged_first, token=151_655)
+    return with_tower(decoder, tower, (), _UNUSED)
+
+
+def _tower(c: Config, hidden: int, *, merged_first: bool, token: int) -> VisionTower:
     stack, norm = _stack(c), Norm(1e-5, "layer", bias=True)
     size = getattr(c.vision_config, "spatial_merge_size", 2)
     inner = stack.hidden * size**2
@@ -57,15 +87,11 @@ def _keye(c: Config, *, merged_first: bool) -> Decoder:
     steps: tuple[Step, ...] = (
         *((merge, normed) if merged_first else (normed, merge)),
         Dense("mlp_AR.linear_1", inner, inner, activation="gelu"),
-        Dense("mlp_AR.linear_2", inner, decoder.hidden),
+        Dense("mlp_AR.linear_2", inner, hidden),
     )
-    tower = VisionTower(
-        stack=stack,
-        projector=steps,
-        image_token=image_token(c, 151_655),
-        hidden=decoder.hidden,
+    return VisionTower(
+        stack=stack, projector=steps, image_token=image_token(c, token), hidden=hidden
     )
-    return with_tower(decoder, tower, (), _UNUSED)
 
 
 def _stack(c: Config) -> Vision:

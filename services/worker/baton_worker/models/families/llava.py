@@ -52,7 +52,7 @@ def llava(c: Config) -> Decoder:
     return with_tower(decoder, tower(c, decoder.hidden), unused=unread(c))
 
 
-@architecture("LlavaNextForConditionalGeneration")
+@architecture("LlavaNextForConditionalGeneration", "LlavaNextVideoForConditionalGeneration")
 def llava_next(c: Config) -> Decoder:
     """Tiles of the offered resolution that fits best, as rows with a vector after each."""
     decoder = text_model(c)

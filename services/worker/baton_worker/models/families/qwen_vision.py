@@ -88,11 +88,13 @@ def qwen2_5_vl_vision(c: Config, hidden: int) -> VisionTower:
     )
 
 
-def qwen3_vl_vision(c: Config, hidden: int) -> VisionTower:
-    """Learned positions beside the rotation, and states of three layers for the decoder."""
+def qwen3_vl_vision(c: Config, hidden: int, *, deepstack: bool = True) -> VisionTower:
+    """Learned positions beside the rotation, and with `deepstack` states of three layers for the
+    decoder."""
     defaults = {"depth": 27, "hidden_size": 1152, "hidden_act": "gelu_pytorch_tanh"}
     more = {"patch_size": 16, "intermediate_size": 4304, "num_position_embeddings": 2304}
     v = part_of(c, "vision", BASE | defaults | more | {"deepstack_visual_indexes": (8, 16, 24)})
+    taken = v.deepstack_visual_indexes if deepstack else ()
     norm = Norm(1e-6, "layer", bias=True)
     ffn = Mlp(v.intermediate_size, v.hidden_act, bias=True)
     side = math.isqrt(v.num_position_embeddings)
@@ -115,7 +117,7 @@ def qwen3_vl_vision(c: Config, hidden: int) -> VisionTower:
         video=VideoPlaceholders(video_token(c, 151_656)),
         deepstack=tuple(
             (layer, _merger(v, v.hidden_size, hidden, norm, f"{merger}.{n}", names, last=True))
-            for n, layer in enumerate(v.deepstack_visual_indexes)
+            for n, layer in enumerate(taken)
         ),
     )
 

@@ -13,9 +13,9 @@ from typing import Any
 from baton.logs import logger
 from baton_worker.models.families.common import Config, Family, architecture, spelled
 from baton_worker.models.families.glm import glm4
-from baton_worker.models.families.glm_vision import glm4v_vision
+from baton_worker.models.families.glm_vision import glm4v_vision, glm_ocr_vision
 from baton_worker.models.families.llama import hunyuan, qwen2, qwen3
-from baton_worker.models.families.moe import ernie_moe, qwen3_moe
+from baton_worker.models.families.moe import ernie_moe, glm4_moe, qwen3_moe
 from baton_worker.models.families.moe_common import LAYER, of_layer
 from baton_worker.models.families.qwen_vision import RENAMES as RENAMES_OF_VISUAL
 from baton_worker.models.families.qwen_vision import (
@@ -78,6 +78,32 @@ def glm4v(c: Config) -> Decoder:
     return _seeing(decoder, glm4v_vision(c, decoder.hidden))
 
 
+@architecture("Glm4vMoeForConditionalGeneration")
+def glm4v_moe(c: Config) -> Decoder:
+    """GLM-4.5V and GLM-4.6V (arXiv:2507.01006): GLM-4.1V's encoder beside experts."""
+    decoder = language_model(c, _biased_glm4_moe, Sections((8, 12, 12)), tower=True)
+    return _seeing(decoder, glm4v_vision(c, decoder.hidden, token=151_363))
+
+
+def _biased_glm4_moe(c: Config) -> Decoder:
+    return glm4_moe(with_defaults(c, attention_bias=True))
+
+
+@architecture("GlmOcrForConditionalGeneration")
+def glm_ocr(c: Config) -> Decoder:
+    """GLM-OCR: queries and keys of the encoder are normed by head."""
+    decoder = language_model(c, _bare_glm4, Sections((8, 12, 12)), tower=True)
+    return _seeing(decoder, glm_ocr_vision(c, decoder.hidden))
+
+
+def _bare_glm4(c: Config) -> Decoder:
+    """No biases. The layer behind the last one drafts tokens."""
+    c = with_defaults(c, head_dim=c.hidden_size // c.num_attention_heads)
+    decoder = glm4(SimpleNamespace(**vars(c) | {"attention_bias": False}))
+    unused = (*decoder.tensors.unused, f"model.layers.{c.num_hidden_layers}.")
+    return replace(decoder, tensors=replace(decoder.tensors, unused=unused))
+
+
 @architecture("OpenCUAForConditionalGeneration")
 def opencua(c: Config) -> Decoder:
     """Qwen2.5-VL's encoder beside a language model that counts tokens alone (arXiv:2508.09123)."""
@@ -89,6 +115,12 @@ def opencua(c: Config) -> Decoder:
 
 def _seeing(decoder: Decoder, tower: VisionTower) -> Decoder:
     return with_tower(decoder, tower, RENAMES_OF_VISUAL)
+
+
+def with_defaults(c: Config, **fields: Any) -> Config:
+    """A config with the fields that it leaves out."""
+    given = {name: value for name, value in vars(c).items() if value is not None}
+    return SimpleNamespace(**vars(c) | fields | given)
 
 
 @architecture("HunYuanVLForConditionalGeneration")
