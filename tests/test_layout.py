@@ -89,6 +89,10 @@ UNMIRRORED = {
     "worker/engine/forward/forward_pass.py",
     "worker/speculative/proposer.py",
     "worker/kv_transfer/content.py",
+    # A base class and tables: the tests of each head read them.
+    "worker/models/draft/state_head.py",
+    "worker/models/families/draft_common.py",
+    "worker/models/families/medusa.py",
     # Data without behaviour: the tests of the store and of the API read every field.
     "gateway/durable/batch_record.py",
     # Data without behaviour: the tests of events read the counters.
@@ -98,6 +102,7 @@ UNMIRRORED = {
     # Data without behaviour: the tests of families and layers read every field.
     "worker/spec/attention.py",
     "worker/spec/checkpoint.py",
+    "worker/spec/draft_head.py",
     "worker/spec/embedding.py",
     "worker/spec/encoder.py",
     "worker/spec/ffn.py",

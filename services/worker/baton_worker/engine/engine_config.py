@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import msgspec
 import torch
 
 from baton.errors import SettingsError
@@ -177,7 +178,15 @@ def _speculative(config: Config, loaded: LoadedModel) -> SpeculativeConfig | Non
     speculative = parse(config.speculative_config)
     if speculative is not None and not loaded.generates:
         raise SettingsError("--speculative-config: this model makes no tokens. Leave it out.")
-    return speculative
+    if speculative is None or (drafter := loaded.drafter) is None:
+        return speculative
+    if drafter.most and speculative.num_speculative_tokens > drafter.most:
+        raise SettingsError(
+            f"--speculative-config: this head drafts {drafter.most} tokens, and "
+            f"num_speculative_tokens is {speculative.num_speculative_tokens}. Set it to "
+            f"{drafter.most} or less."
+        )
+    return msgspec.structs.replace(speculative, method=drafter.method or speculative.method)
 
 
 def _draft_page_bytes(loaded: LoadedModel, ranks: Communicator, device: torch.device) -> int:

@@ -6,6 +6,7 @@ import time
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from baton.protocol import Plan, Result
 from baton.protocol.token_columns import unpack
@@ -51,6 +52,7 @@ class ModelRunner:
         encoder: EncoderStep | None = None,
     ) -> None:
         self.batch, self._forward, self._encoder = batch, forward, encoder
+        self._cache = cache
         self._sampling = SamplingStep(forward, batch.sampling, sampler or Sampler())
         self._pooling = PoolingStep(pooler)
         self._quarantine = NanQuarantine(cache, batch.tables)
@@ -76,11 +78,12 @@ class ModelRunner:
         outputs = StepOutputs(inputs)
         if not turn:
             self._begin(plan, outputs)
-        if len(inputs):
-            self._run(inputs, outputs)
+        hidden = self._run(inputs, outputs) if len(inputs) else None
         outputs.wait(inputs.stalled)
         committed = self.batch.commit(outputs)
         self._end(inputs, outputs, committed)
+        if hidden is not None:
+            self.batch.drafts.observe_step(inputs, outputs, hidden, self._cache)
         end = time.perf_counter()
         self._ended = end if self.batch.going else None
         apart = outputs.swap_seconds + self.batch.drafts.seconds
@@ -94,8 +97,8 @@ class ModelRunner:
         self._spans.enter(plan.new_sequences)
         self._pooling.enter(plan)
 
-    def _run(self, inputs: StepInputs, outputs: StepOutputs) -> None:
-        """Run the model, then sample tokens and pool vectors."""
+    def _run(self, inputs: StepInputs, outputs: StepOutputs) -> Tensor:
+        """Run the model, then sample tokens and pool vectors. Returns the hidden states."""
         self._quarantine.clear(inputs.rows)
         if self._encoder is not None:
             inputs = self._encoder(inputs, self.batch.needed_media)
@@ -104,8 +107,8 @@ class ModelRunner:
             outputs.refuse(self._encoder.broken_slots(inputs), NOT_FINITE)
         hidden = self._forward(inputs)
         self._sampling.step(inputs, hidden, outputs)
-        self.batch.drafts.observe_step(inputs, hidden)
         self._pooling.step(inputs, hidden, outputs)
+        return hidden
 
     def _end(self, inputs: StepInputs, outputs: StepOutputs, committed: Committed) -> None:
         """Update state outside the batch after a step."""

@@ -14,11 +14,13 @@ from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.config import Config
 from baton_worker.distributed.communicator import Communicator
 from baton_worker.distributed.step_sync import StepSync
+from baton_worker.drafters.draft_head_weights import STATE_HEADS, method_of_head
 from baton_worker.engine.engine_config import EngineConfig, resolve
 from baton_worker.kernels import cpu
 from baton_worker.kernels.cpu.huge_pages import ARENA
 from baton_worker.kernels.cpu.shared_pages import SharedPages
 from baton_worker.layers.build_context import BuildContext
+from baton_worker.models.decoder import Model
 from baton_worker.platform.malloc import keep_freed_memory
 from baton_worker.speculative import DRAFT_WEIGHTS
 from baton_worker.speculative.config import parse
@@ -81,8 +83,7 @@ def load(
         context_parallel=config.decode_context_parallel_size,
         dummy=config.load_format == "dummy",
     )
-    if not ranks.rank:
-        loaded = replace(loaded, drafter=_drafter(config, loaded, path, build))
+    loaded = replace(loaded, drafter=_drafter(config, loaded, path, build, ranks))
     ARENA.close_all()
     if sharing is not None:
         ARENA.on_written(None)
@@ -92,13 +93,20 @@ def load(
 
 
 def _drafter(
-    config: Config, target: LoadedModel, path: Path, build: BuildContext
+    config: Config, target: LoadedModel, path: Path, build: BuildContext, ranks: Communicator
 ) -> DraftWeights | None:
     """Weights of the method of speculation, which the first rank alone has."""
     speculative = parse(config.speculative_config)
     if speculative is None or speculative.method not in DRAFT_WEIGHTS:
         return None
-    load = DRAFT_WEIGHTS.load(speculative.method)
+    method = speculative.method
+    if method == "draft_model" and (head := method_of_head(config, speculative.model)):
+        method = head
+    if ranks.rank:
+        if method in STATE_HEADS and isinstance(target.model, Model):
+            target.model.draft_inputs = ()  # As on the first rank, whose logits all compute.
+        return None
+    load = DRAFT_WEIGHTS.load(method)
     weights: DraftWeights = load(WeightsContext(speculative, config, target, path, build))
     return weights
 

@@ -16,7 +16,8 @@ from baton_worker.kernels.cpu.call_recorder import Extent
 from baton_worker.kv_cache import KVCache
 from baton_worker.layers.attention.whole_texts import Texts
 from baton_worker.layers.media_embeddings import MediaEmbeddings
-from baton_worker.models.decoder import Model, Plans
+from baton_worker.models.block_stack import Plans
+from baton_worker.models.decoder import Model
 
 
 class GraphedModel:

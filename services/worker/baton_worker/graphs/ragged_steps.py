@@ -13,7 +13,8 @@ from baton_worker.graphs.capture import Recorder, Recording
 from baton_worker.graphs.inputs import RaggedInputs
 from baton_worker.kernels.cpu.call_recorder import Extent
 from baton_worker.kv_cache import KVCache
-from baton_worker.models.decoder import Model, Plans
+from baton_worker.models.block_stack import Plans
+from baton_worker.models.decoder import Model
 
 
 class RaggedSteps:

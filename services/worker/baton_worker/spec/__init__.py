@@ -25,6 +25,11 @@ from baton_worker.spec.attention import (
 )
 from baton_worker.spec.checkpoint import Fused, Stacked, TensorLayout
 from baton_worker.spec.decoder import Blend, Decoder, Ffn, Mixer, Skip
+from baton_worker.spec.draft_head import (
+    DraftHead,
+    MedusaHeads,
+    MlpSpeculator,
+)
 from baton_worker.spec.embedding import Embedding, Head, Positions
 from baton_worker.spec.encoder import (
     AttentionPool,
@@ -73,6 +78,7 @@ __all__ = [
     "Decoder",
     "DeltaNet",
     "Dense",
+    "DraftHead",
     "DualChunkAttention",
     "DualEncoder",
     "Embedding",
@@ -93,10 +99,12 @@ __all__ = [
     "Mamba",
     "Marks",
     "Mask",
+    "MedusaHeads",
     "MegablocksExperts",
     "Merge",
     "Mixer",
     "Mlp",
+    "MlpSpeculator",
     "Moe",
     "Newlines",
     "Norm",

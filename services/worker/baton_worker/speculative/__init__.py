@@ -15,6 +15,8 @@ PROPOSERS = Registry(
         "ngram": "baton_worker.speculative.ngram:NgramProposer",
         "draft_model": "baton_worker.drafters.draft_model:DraftModelProposer",
         "suffix": "baton_worker.speculative.suffix:SuffixProposer",
+        "medusa": "baton_worker.drafters.state_head:StateHeadProposer",
+        "mlp_speculator": "baton_worker.drafters.state_head:StateHeadProposer",
     },
 )
 """Proposers by the method that `--speculative-config` names: called with a
@@ -23,7 +25,11 @@ through the entry-point group `baton.proposers`."""
 
 DRAFT_WEIGHTS = Registry(
     "draft_weights",
-    {"draft_model": "baton_worker.drafters.draft_model_weights:load_draft_model"},
+    {
+        "draft_model": "baton_worker.drafters.draft_model_weights:load_draft_model",
+        "medusa": "baton_worker.drafters.draft_head_weights:load_draft_head",
+        "mlp_speculator": "baton_worker.drafters.draft_head_weights:load_draft_head",
+    },
 )
 """Methods with weights of their own: what loads these before the pages are sized, called with a
 `baton_worker.speculative.proposer.WeightsContext`; it returns `DraftWeights`."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
 
@@ -16,7 +16,9 @@ if TYPE_CHECKING:
 
     from baton_worker.checkpoint.load import LoadedModel
     from baton_worker.config import Config
+    from baton_worker.engine.batch.block_tables import BlockTables
     from baton_worker.graphs import Sizes
+    from baton_worker.kv_cache import KVCache
     from baton_worker.layers.build_context import BuildContext
     from baton_worker.speculative.config import SpeculativeConfig
     from baton_worker.speculative.step_costs import StepCosts
@@ -34,6 +36,10 @@ class DraftWeights:
     page_bytes: int
     """Bytes of one page of draft KV, of as many tokens as a page of the target; there are as many
     of them as of the target's."""
+    method: str = field(default="", kw_only=True)
+    """The method, if the checkpoint decides it."""
+    most: int = field(default=0, kw_only=True)
+    """Most drafts of a sequence in one step; 0: any number."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,18 +101,37 @@ class DraftSampler(Protocol):
 
 
 class TargetStep(NamedTuple):
-    """A step that the target has run, drafts included, in B rows of T tokens."""
+    """What a step of the target has computed for B rows of T tokens, and what came of it. Each of
+    the tokens is followed by another one in the log of its sequence: rejected drafts are not among
+    them."""
 
     slots: Column
     """int64 [B]"""
     starts: Column
-    """int64 [B]: position of each row's first token."""
+    """int64 [B]: position of each row's first token in its sequence."""
     counts: Column
-    """int64 [B]: tokens of each row. How many of its drafts stay, its next `DraftRequest` shows."""
-    tokens: Column
-    """int64 [T], row after row."""
+    """int64 [B]: tokens of each row, at least 1."""
+    next_tokens: Column
+    """int64 [T]: the token behind each, row after row."""
+    positions: Column
+    """int64 [T] or [axes, T], see `StepInputs.positions`."""
     hidden: Tensor
-    """[T, hidden], of which the target makes its logits."""
+    """[T, any], see `models.decoder.Model.forward`."""
+    tables: BlockTables
+    """The pages of all slots, also in later steps."""
+    cache: KVCache
+    """Those pages."""
+
+    @property
+    def lengths(self) -> Column:
+        """int64 [B]: tokens of each row's sequence up to the last of `next_tokens`."""
+        return self.starts + self.counts + 1
+
+    @property
+    def last(self) -> Column:
+        """int64 [B]: index of each row's last token among the T."""
+        last: Column = np.cumsum(self.counts) - 1
+        return last
 
 
 class Proposer(ABC):
@@ -125,5 +150,8 @@ class Proposer(ABC):
         return
 
     def observe(self, step: TargetStep) -> None:
-        """The target has run a step, of prompts or of decoding rows."""
+        """The target has run a step, of prompts or decoding rows, and its tokens are in the logs.
+
+        What the prefix cache or another worker had of a sequence is not seen here.
+        """
         return

@@ -18,9 +18,12 @@ from baton_worker.engine.batch.plan_columns import Column
 from baton_worker.engine.batch.sampling_state import SamplingState
 from baton_worker.engine.batch.sequence_states import SequenceStates
 from baton_worker.engine.batch.step_inputs import StepInputs
+from baton_worker.engine.batch.step_outputs import StepOutputs
+from baton_worker.engine.batch.target_step import target_step
+from baton_worker.kv_cache import KVCache
 from baton_worker.sampling import Sampler
 from baton_worker.speculative.draft_lengths import Acceptance, draft_lengths
-from baton_worker.speculative.proposer import DraftRequest, Proposer, TargetStep, Tokens
+from baton_worker.speculative.proposer import DraftRequest, Proposer, Tokens
 from baton_worker.speculative.step_costs import StepCosts
 
 
@@ -108,11 +111,14 @@ class DraftTokens:
         some = drafted > 0
         self._acceptance.observe(slots[some], drafted[some], accepted[some])
 
-    def observe_step(self, inputs: StepInputs, hidden: Tensor) -> None:
-        """Show a step of the target to the proposer; hidden is [T, hidden]."""
-        if self._proposer is not None:
-            rows = inputs.rows
-            step = TargetStep(rows.slots, rows.starts, rows.counts, inputs.tokens, hidden)
+    def observe_step(
+        self, inputs: StepInputs, outputs: StepOutputs, hidden: Tensor, cache: KVCache
+    ) -> None:
+        """Show a committed step of the target to the proposer; hidden is [T, any]."""
+        if self._proposer is None:
+            return
+        step = target_step(inputs, outputs, hidden, self._sequences, cache)
+        if step is not None:
             self._proposer.observe(step)
 
     def timed(self, rows: BatchRows, seconds: float) -> None:

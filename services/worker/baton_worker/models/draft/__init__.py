@@ -1,0 +1,1 @@
+"""Trained draft heads: modules of a `spec.DraftHead`, beside the target whose states they read."""

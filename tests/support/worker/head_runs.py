@@ -1,0 +1,54 @@
+"""Runs with a draft head: its drafts are compared with a plain recomputation, and the tokens with
+those of a run without it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from pathlib import Path
+
+import torch
+from torch import Tensor
+from transformers import AutoModelForCausalLM
+
+from baton_scheduler.options import SchedulerOptions
+from baton_worker.checkpoint.load import LoadedModel
+from tests.support.worker.draft_heads import Shadow, proposer
+from tests.support.worker.scheduled_engine import STORY, House, busy
+
+PROMPTS = [STORY[: 3 + i] for i in range(4)] + [STORY[i:] for i in range(4)]
+"""Those of `busy`, in its order."""
+Expected = Callable[[list[int], Tensor], list[int]]
+"""Drafts behind tokens, from the hidden states [len(tokens) - 1, any] of all but the last."""
+
+
+def last_hidden(folder: Path) -> Callable[[list[int]], Tensor]:
+    """The target's last hidden states, after its final norm, by transformers."""
+    model = AutoModelForCausalLM.from_pretrained(folder, dtype=torch.float32).eval()
+
+    @torch.inference_mode()
+    def states(tokens: list[int]) -> Tensor:
+        out = model(torch.tensor([tokens]), output_hidden_states=True)
+        hidden: Tensor = out.hidden_states[-1][0]
+        return hidden
+
+    return states
+
+
+def check_drafts(loaded: LoadedModel, folder: Path, expected: Expected, most: int) -> None:
+    """Every draft is the expected one, in chunked prompts, behind accepted and rejected drafts, and
+    after preemption; and no token changes, neither beside the head nor because of its drafts."""
+    states = last_hidden(folder)
+    without = replace(loaded, drafter=None)
+    plain = busy(House(without, SchedulerOptions(plans_in_flight=1, max_steps_per_plan=1)))
+    texts = [prompt + log for prompt, log in zip(PROMPTS, plain, strict=True)]
+    shadow = Shadow(proposer(loaded), texts, most)
+    options = SchedulerOptions(max_steps_per_plan=1, max_num_batched_tokens=16)
+    house = House(loaded, options, proposer=shadow, num_pages=28, num_speculative_tokens=most)
+    assert busy(house) == plain and house.state.counters.preemptions
+    assert len(shadow.drafts) > 60
+    for tokens, drafts in shadow.drafts[::5]:
+        wanted = expected(tokens, states(tokens[:-1]))
+        assert drafts == wanted[: len(drafts)], len(tokens)
+    head = proposer(loaded)
+    assert busy(House(loaded, options, proposer=head, num_speculative_tokens=most)) == plain
