@@ -40,7 +40,15 @@ from baton_worker.spec.encoder import (
     Patches,
     Vision,
 )
-from baton_worker.spec.ffn import Glu, MegablocksExperts, Mlp, Moe, Router, ShortcutMoe
+from baton_worker.spec.ffn import (
+    Glu,
+    MegablocksExperts,
+    Mlp,
+    ModalityMoe,
+    Moe,
+    Router,
+    ShortcutMoe,
+)
 from baton_worker.spec.norm import GatedNorm, Norm
 from baton_worker.spec.rope import FourierRope, Parameter, Rope, Sections
 from baton_worker.spec.state_space import (
@@ -61,6 +69,7 @@ from baton_worker.spec.vision import (
     Merge,
     Newlines,
     Normed,
+    Repeated,
     Step,
     VideoPlaceholders,
     VisionTower,
@@ -105,6 +114,7 @@ __all__ = [
     "Mixer",
     "Mlp",
     "MlpSpeculator",
+    "ModalityMoe",
     "Moe",
     "Newlines",
     "Norm",
@@ -118,6 +128,7 @@ __all__ = [
     "QkNorm",
     "Recurrent",
     "RecurrentWithConv",
+    "Repeated",
     "Rope",
     "Router",
     "Scores",

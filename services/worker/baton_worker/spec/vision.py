@@ -71,7 +71,16 @@ class Codebook:
     reserved: int = 0
 
 
-Step: TypeAlias = Merge | Convolution | Normed | Activated | Dense | GatedDense | Codebook
+@dataclass(frozen=True, slots=True)
+class Repeated:
+    """The channels of a vector `times` times, as those of that many equal frames of a clip."""
+
+    times: int
+
+
+Step: TypeAlias = (
+    Merge | Convolution | Normed | Activated | Dense | GatedDense | Codebook | Repeated
+)
 """One step from the states of patches to embeddings."""
 
 
