@@ -84,6 +84,7 @@ UNMIRRORED = {
     "shared/protocol/pooling.py",
     "shared/protocol/sampling.py",
     "shared/protocol/transfer.py",
+    "shared/protocol/weights.py",
     # A protocol: each of its implementations has its own tests.
     "worker/structured_output/matcher.py",
     "worker/engine/forward/forward_pass.py",
@@ -99,6 +100,8 @@ UNMIRRORED = {
     "scheduler/state/counters.py",
     # Data without behaviour: the tests of administration read every field.
     "scheduler/state/pending_command.py",
+    # Data without behaviour: the tests of weight updates read every field.
+    "scheduler/state/weight_update.py",
     # Data without behaviour: the tests of families and layers read every field.
     "worker/spec/attention.py",
     "worker/spec/checkpoint.py",

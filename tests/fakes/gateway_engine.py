@@ -20,6 +20,7 @@ from baton.net.handshake import incarnation
 from baton.net.sockets import Received
 from baton.net.topology import FRONTEND, MEDIA, TOKENIZE, Link
 from baton.protocol import (
+    DEFAULT_VERSION,
     Abort,
     Action,
     AdapterInfo,
@@ -37,6 +38,7 @@ from baton.protocol import (
     EncodeText,
     Envelope,
     Failed,
+    FinishWeightUpdate,
     Hello,
     HelloRequest,
     LoadAdapter,
@@ -53,11 +55,13 @@ from baton.protocol import (
     ResetCache,
     Resume,
     Sleep,
+    StartWeightUpdate,
     Stats,
     Submit,
     TokenizerInfo,
     Tokens,
     UnloadAdapter,
+    UpdateWeights,
     Vocabulary,
     VocabularyBytes,
     WakeUp,
@@ -303,6 +307,7 @@ class FakeScheduler(FakeServer):
     """What operators have asked of the workers."""
     adapters: dict[str, AdapterInfo] = field(default_factory=dict)
     paused: bool = False
+    weight_version: str = DEFAULT_VERSION
     asleep: bool = False
     refusal: str = ""
     """Why workers do nothing of that."""
@@ -338,6 +343,7 @@ class FakeScheduler(FakeServer):
             adapters=adapters,
             paused=self.paused,
             asleep=self.asleep,
+            weight_version=self.weight_version,
         )
 
     def administer(self, command: AdminCommand) -> AdminReply:
@@ -354,6 +360,9 @@ class FakeScheduler(FakeServer):
             return AdminReply(command.id)
         if isinstance(command.action, Pause | Resume):
             self.paused = isinstance(command.action, Pause)
+            return AdminReply(command.id)
+        if isinstance(command.action, StartWeightUpdate | UpdateWeights | FinishWeightUpdate):
+            self.weight_version = getattr(command.action, "label", "") or self.weight_version
             return AdminReply(command.id)
         assert isinstance(command.action, UnloadAdapter)
         del self.adapters[command.action.name]

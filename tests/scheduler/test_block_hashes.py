@@ -76,7 +76,7 @@ def test_media_have_names_of_their_own_in_each_salt() -> None:
         Submit(1, "r", pack([1]), Sampling(9), tenant=tenant, salt=salt)
         for tenant, salt in (("", b""), ("a", b""), ("", b"a"))
     ]
-    names = {media_key(submit, digest) for submit in submits for digest in (b"r", b"b")}
+    names = {media_key(submit, digest, b"") for submit in submits for digest in (b"r", b"b")}
     assert len(names) == 6 and {len(name) for name in names} == {32}
 
 

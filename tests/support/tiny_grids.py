@@ -23,7 +23,6 @@ PROCESSORS = {
     "glm-ocr": "Glm46VImageProcessor",
     "qwen3.5": "Qwen2VLImageProcessor",
     "paddleocr-vl": "PaddleOCRVLImageProcessor",
-    "ernie-vl": "Ernie4_5_VLMoeImageProcessor",
 }
 """By the name of the tower in `tiny_towers.TOWERS`."""
 
@@ -66,13 +65,10 @@ def continued(
         text = text.replace(tiny_llava.IMAGE_TOKEN, "<IMAGE>" * tokens, 1)
     text = text.replace("<IMAGE>", tiny_llava.IMAGE_TOKEN)
     ids = torch.tensor([Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids])
-    kinds = (ids == model.config.image_token_id).int()
-    more = {"moe_mm_token_type_ids": kinds} if name == "ernie-vl" else {}
     out = model.generate(
         input_ids=ids,
         attention_mask=torch.ones_like(ids),
-        mm_token_type_ids=kinds,
-        **more,
+        mm_token_type_ids=(ids == model.config.image_token_id).int(),
         pixel_values=seen["pixel_values"],
         image_grid_thw=seen["image_grid_thw"],
         max_new_tokens=count,

@@ -193,19 +193,6 @@ TOWERS: dict[str, tuple[str, dict[str, Any]]] = {
             "image_token_id": 319,
         },
     ),
-    "ernie-vl": (
-        "Ernie4_5_VLMoe",
-        {
-            "text_config": _TEXT
-            | {"rope_parameters": _MROPE, "moe_num_experts": 6, "moe_k": 2, "use_bias": True}
-            | {"moe_intermediate_size": [24, 16], "moe_num_shared_experts": 2},
-            "vision_config": {"depth": 2, "hidden_size": 32, "num_heads": 4, "patch_size": 4}
-            | {"intermediate_size": 40},
-            **{"image_token_id": 319, "image_start_token_id": 317, "image_end_token_id": 318},
-            **{"video_token_id": 316, "video_start_token_id": 315, "video_end_token_id": 314},
-            "tie_word_embeddings": False,
-        },
-    ),
     "glm4v-moe": (
         "Glm4vMoe",
         {
@@ -275,7 +262,7 @@ SPELLINGS = {
     "KimiVLForConditionalGeneration": "kimi-k2.5",
 }
 """Architectures that transformers does not have, and the tower that has their shape."""
-OTHERS = {"Llava", "Qwen2VL", "Qwen2_5_VL", "Qwen3VL", "Qwen3_5", "Qwen3_5Moe", "Ernie4_5_VLMoe"}
+OTHERS = {"Llava", "Qwen2VL", "Qwen2_5_VL", "Qwen3VL", "Qwen3_5", "Qwen3_5Moe"}
 """Classes whose texts are tested as those of other models are, see `tests.support.tiny_models`."""
 ARCHITECTURES = {
     f"{stem}ForConditionalGeneration": name

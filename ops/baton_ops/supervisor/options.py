@@ -13,6 +13,7 @@ from pydantic import BaseModel, Field, create_model
 from pydantic_settings import CliPositionalArg
 
 from baton.errors import SettingsError
+from baton.protocol import RECEIVED_WEIGHTS
 from baton.settings import (
     DEFAULT_MODEL,
     SERVICES,
@@ -153,6 +154,8 @@ def run_directory(config: Serve) -> Iterator[Path]:
     """A private directory for the sockets: the given one, or a fresh one that is removed again."""
     if "run_dir" in config.model_fields_set:
         config.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        # Weights that a system before this one has received: this one starts with its model's.
+        shutil.rmtree(config.run_dir / RECEIVED_WEIGHTS, ignore_errors=True)
         yield config.run_dir
         return
     folder = tempfile.mkdtemp(prefix="baton-")

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field, replace
 
-from baton.protocol import AdapterInfo, ModelStats, PoolingInfo, TokenizerInfo
+from baton.protocol import DEFAULT_VERSION, AdapterInfo, ModelStats, PoolingInfo, TokenizerInfo
 from baton_gateway.output_formats import OutputFormats, output_formats
 
 
@@ -38,6 +38,8 @@ class ModelInfo:
     """No request runs until an operator resumes the model."""
     asleep: bool = False
     """All its workers sleep; the next request wakes them."""
+    weight_version: str = DEFAULT_VERSION
+    """Label of the weights that its requests run on."""
     formats: OutputFormats = field(default_factory=OutputFormats)
     """How the model writes tool calls and thinking."""
     tokenizer: str = ""
@@ -110,6 +112,7 @@ def _entry(info: TokenizerInfo, stats: ModelStats | None) -> ModelInfo:
         pooling=stats.pooling if stats else None,
         paused=stats is not None and stats.paused,
         asleep=stats is not None and stats.asleep,
+        weight_version=stats.weight_version if stats else DEFAULT_VERSION,
         model=info.model,
         formats=output_formats(info),
         tokenizer=info.model,

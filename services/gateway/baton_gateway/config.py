@@ -5,12 +5,46 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
+import msgspec
 from pydantic import AfterValidator
 
 from baton.settings import Settings, setting
 from baton.structured_output.engines import TRIALS
 from baton_gateway.durable import check_journal, check_store
 from baton_gateway.generation.processor_registry import check_setting
+
+WEIGHT_BACKENDS = ("files", "shared_memory")
+_NO_BACKENDS = {
+    "nccl": "it is a group of GPUs with the trainer",
+    "sparse_nccl": "it is a group of GPUs with the trainer",
+    "ipc": "it is memory of a GPU that the trainer shares",
+    "sharded_rdt": "it is memory of GPUs that a Ray cluster shares",
+}
+"""vLLM's backends without a counterpart, with the reason."""
+
+
+def weight_backend(text: str) -> str:
+    """The backend of `--weight-transfer-config`; empty if there is none. Raises `ValueError`."""
+    if not text:
+        return ""
+    try:
+        given = msgspec.json.decode(text, type=dict[str, str])
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"--weight-transfer-config is not a JSON object: {error}.") from error
+    if strange := sorted(given.keys() - {"backend"}):
+        raise ValueError(f"--weight-transfer-config has an unknown field '{strange[0]}'.")
+    backend, known = given.get("backend", ""), " or ".join(WEIGHT_BACKENDS)
+    if backend in _NO_BACKENDS:
+        why = _NO_BACKENDS[backend]
+        raise ValueError(f"The weight backend {backend} is not served here: {why}. Use {known}.")
+    if backend not in WEIGHT_BACKENDS:
+        raise ValueError(f"--weight-transfer-config wants a backend: {known}.")
+    return backend
+
+
+def _known_backend(text: str) -> str:
+    weight_backend(text)
+    return text
 
 
 class Config(Settings, prefix="gateway"):
@@ -46,6 +80,9 @@ class Config(Settings, prefix="gateway"):
     allow_runtime_lora_updating: bool = setting(False, "security")
     """Let operators load and unload adapters while the model serves: /v1/load_lora_adapter and
     /v1/unload_lora_adapter. Workers read the folders that these name."""
+    weight_transfer_config: Annotated[str, AfterValidator(_known_backend)] = setting("", "security")
+    """Let operators change the weights while the model serves, as vLLM takes it: '{"backend":
+    "files"}' or "shared_memory"; empty means no. Workers read what the requests name."""
     reasoning_key: str = setting("", "security", repr=False)
     """Secret, of 16 random characters or more, that encrypts the thinking which clients of the
     Responses API keep; the same for the gateways of several machines. Empty means one that is made

@@ -24,7 +24,18 @@ from baton.net.discovery import Directory
 from baton.net.handshake import BEAT_SECONDS, incarnation
 from baton.net.topology import FRONTEND, MEDIA, TOKENIZE
 from baton.process.lifecycle import default_name
-from baton.protocol import Hello, LoadAdapter, Pause, Resume, Sleep, UnloadAdapter, WakeUp
+from baton.protocol import (
+    FinishWeightUpdate,
+    Hello,
+    LoadAdapter,
+    Pause,
+    Resume,
+    Sleep,
+    StartWeightUpdate,
+    UnloadAdapter,
+    UpdateWeights,
+    WakeUp,
+)
 from baton.telemetry import start, traceparent
 from baton_gateway.beam_runner import BeamRunner
 from baton_gateway.catalogue import ModelInfo
@@ -232,6 +243,21 @@ class Engine:
         def known() -> bool:
             facts = self.models.catalogue.get(model)
             return facts is not None and getattr(facts, what) == wanted
+
+        await wait_until(known, self.config.service_wait_seconds)
+
+    async def change_weights(
+        self, model: str, action: StartWeightUpdate | UpdateWeights | FinishWeightUpdate
+    ) -> None:
+        """Take a step of a weight update; returns once every worker has, and its outcome is known
+        here. Raises `InvalidRequest` or `Unavailable`."""
+        await self._scheduler.administer(model, action, self.config.request_timeout_seconds)
+        if not isinstance(action, FinishWeightUpdate) or not action.label:
+            return
+
+        def known() -> bool:
+            facts = self.models.catalogue.get(model)
+            return facts is not None and facts.weight_version == action.label
 
         await wait_until(known, self.config.service_wait_seconds)
 

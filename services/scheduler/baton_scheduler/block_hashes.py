@@ -1,4 +1,4 @@
-"""Block hashes: chained over the tokens of a sequence, rooted in its adapter, tenant and
+"""Block hashes: chained over the tokens of a sequence, rooted in its weights, adapter, tenant and
 salt.
 
 The placeholders of two images are the same tokens. So the digests of all media that have a token in
@@ -16,23 +16,28 @@ from baton.protocol import Submit
 from baton.protocol.token_columns import block_hash, pack
 
 
-def salt(submit: Submit) -> bytes:
-    """Root of a sequence's hash chain: different adapters, tenants and salts never share a page.
+def salt(submit: Submit, weights: bytes = b"") -> bytes:
+    """Root of a sequence's hash chain: different weights, adapters, tenants and salts never share a
+    page.
 
-    An adapter counts by its content: one that is loaded again with other weights is another."""
+    An adapter counts by its content: one that is loaded again with other weights is another. So do
+    the `weights` of the model, by their digest, which is empty for those that workers start with.
+    """
     tenant = submit.tenant.encode()
     # KV of bidirectional attention cannot serve causal attention.
     whole = submit.pooling is not None and submit.pooling.reach == "whole"
     kind = b"whole:" if whole else b""
     if submit.adapter:
         kind += b"lora:%d:%b" % (len(submit.adapter), submit.adapter)
+    if weights:
+        kind += b"weights:%d:%b" % (len(weights), weights)
     return b"%b%d:%b%b" % (kind, len(tenant), tenant, submit.salt)
 
 
-def media_key(submit: Submit, digest: bytes) -> bytes:
-    """Name of a media item in a worker's cache: like pages, different tenants and salts never share
-    one."""
-    root = salt(submit)
+def media_key(submit: Submit, digest: bytes, weights: bytes) -> bytes:
+    """Name of a media item in a worker's cache: like pages, different weights, tenants and salts
+    never share one."""
+    root = salt(submit, weights)
     return sha256(b"%d:%b%b" % (len(root), root, digest)).digest()
 
 
@@ -45,15 +50,15 @@ class BlockHashes:
     """Block hashes of a sequence, each computed once, on first use.
 
     Without media equal to `baton.protocol.token_columns.block_hashes(prompt + log, size,
-    salt(submit))`, but extended incrementally as the log grows.
+    salt(submit, weights))`, but extended incrementally as the log grows.
     """
 
-    def __init__(self, submit: Submit, log: array[int], size: int) -> None:
+    def __init__(self, submit: Submit, log: array[int], size: int, weights: bytes = b"") -> None:
         self.size = size
         self._prompt, self._log = submit.tokens, log
         self._num_prompt = len(submit.tokens) // 4
         self._media = submit.media
-        self._hashes = [block_hash(b"", salt(submit))]
+        self._hashes = [block_hash(b"", salt(submit, weights))]
 
     def at(self, block: int) -> bytes:
         """Hash of a full block; the root for block -1."""

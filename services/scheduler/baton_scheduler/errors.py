@@ -84,6 +84,12 @@ def paused(handle: int) -> Failed:
     return Failed(handle, "model_paused", message, 503, _UNKNOWN_WAIT)
 
 
+def weights_changed(handle: int) -> Failed:
+    """Its model gets other weights, and the operator does not want it to go on."""
+    message = "The weights of the model are being changed by its operator. Send the request again."
+    return Failed(handle, "weights_changed", message, 503, _UNKNOWN_WAIT)
+
+
 def no_adapter(handle: int) -> Failed:
     """No worker has its adapter any more."""
     message = "The adapter of this request is not loaded any more. Load it again, then send this."

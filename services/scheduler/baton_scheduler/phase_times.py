@@ -42,6 +42,7 @@ class PhaseTimer:
         "leaves",
         "rows",
         "steps",
+        "weights",
         "worker",
     )
 
@@ -53,6 +54,8 @@ class PhaseTimer:
         """Per phase: how often the sequence entered it by leaving a worker."""
         self.worker = ""
         """Its last worker."""
+        self.weights: list[tuple[int, str]] = []
+        """Index of an output token, and the version of the weights from there on."""
         self.steps = self.rows = 0
         """Total numbers of steps and rows of its workers while it was on them."""
         self.drafted = self.accepted = 0
@@ -78,6 +81,11 @@ class PhaseTimer:
         self.worker = worker
         if not self._started:
             self._enter(Phase.PREFILL, now)
+
+    def computed_with(self, version: str, index: int) -> None:
+        """Output tokens from `index` on come from this version of the weights."""
+        if not self.weights or self.weights[-1][1] != version:
+            self.weights.append((index, version))
 
     def token(self, now: float) -> None:
         """The first token since placement has arrived."""
@@ -121,6 +129,7 @@ class PhaseTimer:
             worker=self.worker,
             draft_tokens=self.drafted + drafted,
             accepted_tokens=self.accepted + accepted,
+            weights=tuple(self.weights),
         )
 
     def _enter(self, phase: Phase, now: float) -> None:

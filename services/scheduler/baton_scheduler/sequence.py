@@ -81,6 +81,8 @@ class Sequence:
     """Worker to which its embeddings were sent last, to start there."""
     num_pulls: int = 0
     """Workers to which they were sent since it was queued."""
+    weights: bytes = b""
+    """Digest of the weights that it runs on; empty for those that workers start with."""
     _chain: BlockHashes | None = None
     _spans: MediaSpans | None = None
 
@@ -169,8 +171,13 @@ class Sequence:
     def chain(self, size: int) -> BlockHashes:
         """Block hashes for blocks of `size` tokens."""
         if self._chain is None or self._chain.size != size:
-            self._chain = BlockHashes(self.submit, self.log, size)
+            self._chain = BlockHashes(self.submit, self.log, size, self.weights)
         return self._chain
+
+    def use_weights(self, digest: bytes) -> None:
+        """Run on other weights from now on: what others have computed is of no use to it."""
+        if digest != self.weights:
+            self.weights, self._chain = digest, None
 
     def follow(self, other: Sequence) -> None:
         """Wait for `other` if it is a choice of the same request and can share its prompt."""
@@ -219,7 +226,7 @@ class Sequence:
             num_computed=computed,
             pooling=self.pooling,
             media=self._media(computed),
-            cache_root=salt(self.submit),
+            cache_root=salt(self.submit, self.weights),
             prediction=self.submit.prediction,
             adapter=self.submit.adapter,
         )
@@ -242,7 +249,7 @@ class Sequence:
         return tuple(self._named(item, computed) for item in self.submit.media)
 
     def _named(self, item: Media, computed: int) -> Media:
-        key = media_key(self.submit, item.digest)
+        key = media_key(self.submit, item.digest, self.weights)
         seen = item.start + item.length <= computed
         pixels = msgspec.structs.replace(item.pixels, data=b"") if seen else item.pixels
         return msgspec.structs.replace(item, digest=key, pixels=pixels)

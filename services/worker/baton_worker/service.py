@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
 import time
 from collections import deque
@@ -14,6 +15,7 @@ import msgspec
 from baton import __version__
 from baton.checkpoint.hub import resolve as fetch
 from baton.checkpoint.hub import served_name
+from baton.errors import BatonError
 from baton.kv.page_hashes import HashStore, PageHashTable
 from baton.logs import logger
 from baton.net.curve import own_keys
@@ -26,10 +28,13 @@ from baton.process.lifecycle import Heartbeat, Lifecycle, default_name, process_
 from baton.process.segments import Segments
 from baton.process.watchdog import pulse
 from baton.protocol import (
+    Action,
     Drain,
+    DropWeights,
     Envelope,
     Grant,
     Hello,
+    LoadWeights,
     Message,
     PageHashes,
     Plan,
@@ -38,7 +43,9 @@ from baton.protocol import (
     Revoke,
     SetRole,
     Sleep,
+    SwitchWeights,
     TruncatePlan,
+    UpdateWeights,
     WakeUp,
     WorkerCommand,
     WorkerInfo,
@@ -57,6 +64,9 @@ from baton_worker.kv_transfer.embedding_puller import EmbeddingPuller
 from baton_worker.kv_transfer.manager import KVTransferManager, host
 from baton_worker.kv_transfer.vllm_config import resolve
 from baton_worker.lora.loader import AdapterLoader
+from baton_worker.weight_transfer.contents import check
+from baton_worker.weight_transfer.spool import WeightSpool
+from baton_worker.weight_transfer.updater import WeightUpdater
 
 _IDLE_SECONDS = 0.05
 """Longest sleep without a message: how late a signal or a lost registration is noticed."""
@@ -105,9 +115,11 @@ class Service:
         self._pulled: deque[Pulled] = deque()
         self._held = PageHashTable(kept)
         self._loader = AdapterLoader(engine.adapters)
+        self._spool = WeightSpool(config.run_dir, self._info.model)
+        self._updater = self._new_updater(engine)
         self._replies: deque[WorkerReply] = deque()
         self._naps: deque[WorkerCommand] = deque()
-        """Commands to sleep and to wake up, for when nothing runs."""
+        """Commands to sleep, to wake up and to use other weights, for when nothing runs."""
         self._drained = self._forgotten = self._lending = False
         self._heart: Heartbeat | None = None
         self._greeting = self._new_greeting()
@@ -137,13 +149,14 @@ class Service:
                 self._stop_heart()
                 self._close_transfers()
                 self._loader.close()
+                self._updater.close()
         return 0
 
     def _patience(self) -> float:
         if self._engine.in_lockstep:
             return 0 if self._lending else _LOCKSTEP_SECONDS
         media = self._embeddings is not None and self._embeddings.busy
-        busy = self._relay.busy or self._loader.busy or media
+        busy = self._relay.busy or self._loader.busy or self._updater.busy or media
         return _TRANSFER_SECONDS if busy else _IDLE_SECONDS
 
     @property
@@ -187,31 +200,64 @@ class Service:
     def _command(self, command: WorkerCommand) -> None:
         if command.epoch != self._greeting.hello.incarnation:
             return
-        if isinstance(command.action, Sleep | WakeUp):
+        if isinstance(command.action, Sleep | WakeUp | SwitchWeights):
             self._naps.append(command)
+        elif isinstance(command.action, UpdateWeights | LoadWeights | DropWeights):
+            self._updater.submit(command)
         else:
             self._loader.submit(command)
 
     def _nap(self) -> None:
-        """Sleep or wake up if that was asked for and nothing runs; then join again as what this
-        worker has become: of its pages nothing is left."""
-        if not self._naps or not self._idle:
+        """Sleep, wake up or use other weights if that was asked for and nothing runs; then join
+        again as what this worker has become: of its pages nothing is left."""
+        if not self._naps:
             return
-        command = self._naps.popleft()
-        reason, before = "", self._engine
-        if isinstance(command.action, Sleep):
-            reason = self._fall_asleep(command.action.level)
-        else:
-            self._wake_up()
-        changed = self._engine is not before
+        switches = isinstance(self._naps[0].action, SwitchWeights)
+        if not (self._idle or (switches and not self._plans)):
+            return
+        command, before = self._naps.popleft(), (self._engine, self._info.weights)
+        reason = self._changed(command.action)
+        changed = (self._engine, self._info.weights) != before
         del before
         if isinstance(self._engine, SleepingEngine):
             self._engine.free()
-        adapters = self._info.adapters
-        self._send(WorkerReply(command.epoch, command.id, reason, adapters=adapters))
+        digest, adapters = self._info.weights.digest, self._info.adapters
+        self._send(WorkerReply(command.epoch, command.id, reason, digest, adapters))
         if changed:
             self._held = PageHashTable(self._kept)
             self._join_again()
+
+    def _changed(self, action: Action) -> str:
+        """Returns why it cannot, or nothing."""
+        if isinstance(action, Sleep):
+            return self._fall_asleep(action.level)
+        if isinstance(action, SwitchWeights):
+            return self._switch(action.digest)
+        self._wake_up()
+        return ""
+
+    def _switch(self, digest: bytes) -> str:
+        """Use the weights that were loaded. Returns why it cannot, or nothing."""
+        loaded = self._updater.take(digest)
+        if loaded is None or isinstance(self._engine, SleepingEngine):
+            return "These weights are not loaded here."
+        version, model = loaded
+        begin = time.monotonic()
+        if self._kept is not None:
+            self._kept.clear()
+        del loaded
+        with pulse.beating():
+            self._engine.switch_to(model, version, self._config)
+        self._loader.close()
+        self._loader = AdapterLoader(self._engine.adapters)
+        self._spool.use(version)
+        self._say(weights=version, eos_ids=self._engine.resolved.eos_ids)
+        log.info("weights are %s now, after %.2f s", version.label, time.monotonic() - begin)
+        return ""
+
+    def _new_updater(self, engine: Engine) -> WeightUpdater:
+        blocker = engine.update_blocker
+        return WeightUpdater(self._spool, engine.load_version, engine.try_out, blocker)
 
     def _fall_asleep(self, level: int) -> str:
         """Returns why it cannot, or nothing."""
@@ -223,12 +269,14 @@ class Service:
         log.info("going to sleep, level %d", level)
         self._close_transfers()
         self._loader.close()
+        self._updater.close()
         self._relay, self._embeddings = NoTransfers(), None
         if isinstance(self._kept, PersistentCache):
             self._kept.give_back(engine.cache)
         self._kept = None
         self._engine = SleepingEngine(engine.sleep(level, self._config), engine.progress)
         self._loader = AdapterLoader(None)
+        self._updater = WeightUpdater.without_engine(self._spool)
         self._say(asleep=level)
         return ""
 
@@ -242,6 +290,7 @@ class Service:
         self._relay = relay = engine.relay(self._config, self._name)
         relay.start()
         self._loader = AdapterLoader(engine.adapters)
+        self._updater = self._new_updater(engine)
         self._embeddings = embedding_puller(engine, self._config, self._name, relay)
         self._info = worker_info(engine, self._info.model, self._info.role, relay, self._embeddings)
         log.info("woke up in %.1f s", time.monotonic() - begin)
@@ -309,6 +358,8 @@ class Service:
         for reply in self._loader.finished():
             self._say(adapters=reply.adapters)
             self._replies.append(reply)
+        for reply in self._updater.finished():
+            self._replies.append(msgspec.structs.replace(reply, adapters=self._info.adapters))
         while self._replies and self._send(self._replies[0]):
             self._replies.popleft()
         stranger = self._heart is not None and self._heart.stranger.is_set()
@@ -345,6 +396,7 @@ class Service:
         self._pulls.clear()
         self._pulled.clear()
         self._loader.reset()
+        self._updater.reset()
         self._replies.clear()
         self._naps.clear()
         self._engine.reset()
@@ -425,6 +477,7 @@ def worker_info(
         process=process_id(os.getpid()),
         supervised=pulse.attached,
         encoder_layout=embeddings.layout if embeddings is not None else "",
+        weights=engine.version,
     )
 
 
@@ -473,9 +526,39 @@ def serve(config: Config, life: Lifecycle) -> int:
         return encode(config, life)
     await_room(config)
     config = with_pages_of_others(config)
-    engine = Engine.build(config)
+    engine = current_engine(config)
     if standby.held():
         log.info("loaded; waiting to take the place of a worker that dies")
+    engine = follow_versions(config, engine)
     config = in_place_of(standby.wait(), config)
     with contextlib.closing(engine), contextlib.closing(directory(config)) as where:
         return Service(engine, config, where, life, persistent_cache(engine, config)).run()
+
+
+def current_engine(config: Config) -> Engine:
+    """An engine with the weights that the workers of this host use."""
+    version = WeightSpool(config.run_dir, served_name(config)).version()
+    if version is not None:
+        try:
+            for source in version.sources:
+                check(source)
+            return Engine.build(config, version)
+        except BatonError as error:
+            log.error("weights %s are not loaded: %s", version.label, error.message)
+    return Engine.build(config)
+
+
+def follow_versions(config: Config, engine: Engine) -> Engine:
+    """In a standby: return what is called, with the weights that the workers use by then."""
+    spool = WeightSpool(config.run_dir, served_name(config))
+    tried = spool.version()
+    while standby.held():
+        standby.wait(_ROOM_SECONDS)
+        if standby.held() and (version := spool.version()) != tried:
+            tried = version
+            engine.close()
+            del engine
+            gc.unfreeze()
+            gc.collect()
+            engine = current_engine(config)
+    return engine

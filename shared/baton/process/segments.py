@@ -4,6 +4,7 @@
       | -- take, digest ------------------->  |
       | <- the segment with these contents -  |   or nothing: then it makes one
       | -- keep, digest, a segment -------->  |   and the next worker finds it
+      | -- drop, digest ------------------->  |   nobody will ask for it again
 
 A segment is a sealed `memfd`: no process can write to it, shorten it or unseal it, and its name is
 the digest of its contents. So there are no partial segments, and none of another model. It has no
@@ -40,7 +41,8 @@ SEALS = 0b1111
 _DIGEST_BYTES = 32
 _LONGEST = 128
 """Bytes of a request."""
-_TAKE, _KEEP, _COUNT, _LEASE, _PAGES = b"take", b"keep", b"size", b"room", b"page"
+_TAKE, _KEEP, _DROP = b"take", b"keep", b"drop"
+_COUNT, _LEASE, _PAGES = b"size", b"room", b"page"
 _FRESH, _AS_LEFT = b"\x01", b"\x02"
 _LEASE_SIZES = struct.Struct("<QQ")
 _LEASE_SEALS = 0b0111
@@ -194,6 +196,9 @@ class SegmentKeeper(threading.Thread):
                 answer, descriptor = self._leased(name, pid)
                 socket.send_fds(peer, [answer], [descriptor])
             return
+        elif verb == _DROP:
+            peer.send(b"\x01" if self._dropped(name) else b"\x00")
+            return
         elif verb == _KEEP and descriptors:
             peer.send(b"\x01" if self._kept(name, descriptors.pop()) else b"\x00")
             return
@@ -224,6 +229,15 @@ class SegmentKeeper(threading.Thread):
             return name in self._held
         self._held[name] = descriptor
         self._bytes += size
+        return True
+
+    def _dropped(self, name: bytes) -> bool:
+        """Whether it was there. Processes that have it mapped keep it."""
+        descriptor = self._held.pop(name, None)
+        if descriptor is None:
+            return False
+        self._bytes -= os.fstat(descriptor).st_size
+        os.close(descriptor)
         return True
 
 
@@ -272,6 +286,14 @@ class Segments:
         """Have a segment kept; it stays open here. False if the keeper has no room for it. Raises
         `OSError`."""
         return self._ask(_KEEP + name, (descriptor,))[0] == b"\x01"
+
+    def drop(self, name: bytes) -> bool:
+        """Have a segment kept no more; whoever has it mapped keeps it. False if there is none, or
+        no keeper."""
+        try:
+            return self._ask(_DROP + name)[0] == b"\x01"
+        except OSError:
+            return False
 
     def _ask(self, request: bytes, given: tuple[int, ...] = ()) -> tuple[bytes, list[int]]:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:

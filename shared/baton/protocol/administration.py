@@ -8,6 +8,7 @@ import msgspec
 
 from baton.protocol.base import Message
 from baton.protocol.control import AdapterInfo
+from baton.protocol.weights import UpdateMode, WeightSource, WeightTransfer, WeightVersion
 
 
 class _Action(msgspec.Struct, frozen=True, array_like=True, tag_field="action"):
@@ -63,7 +64,56 @@ class WakeUp(_Action, frozen=True, tag="wake_up"):
     """Take back what `Sleep` has freed."""
 
 
-Action: TypeAlias = LoadAdapter | UnloadAdapter | DropAdapter | Pause | Resume | Sleep | WakeUp
+class StartWeightUpdate(_Action, frozen=True, tag="start_weight_update"):
+    """Begin to collect new weights; one that was begun before is given up."""
+
+
+class UpdateWeights(_Action, frozen=True, tag="update_weights"):
+    """Receive some or all of the new weights. Workers keep them beside those that they use."""
+
+    transfer: WeightTransfer
+
+
+class FinishWeightUpdate(_Action, frozen=True, tag="finish_weight_update"):
+    """Use the collected weights: every worker loads them, tries them out, then all switch."""
+
+    label: str = ""
+    """Name of the new version; empty: its number."""
+    mode: UpdateMode = "keep"
+
+
+class LoadWeights(_Action, frozen=True, tag="load_weights"):
+    """Load a version beside the weights in use, and try it out. From the scheduler only."""
+
+    version: WeightVersion
+
+
+class SwitchWeights(_Action, frozen=True, tag="switch_weights"):
+    """Use the version that was loaded, after the steps that are planned, and join again with it.
+    From the scheduler only."""
+
+    digest: bytes
+
+
+class DropWeights(_Action, frozen=True, tag="drop_weights"):
+    """Forget what was received or loaded and is not in use. From the scheduler only."""
+
+
+Action: TypeAlias = (
+    LoadAdapter
+    | UnloadAdapter
+    | DropAdapter
+    | Pause
+    | Resume
+    | Sleep
+    | WakeUp
+    | StartWeightUpdate
+    | UpdateWeights
+    | FinishWeightUpdate
+    | LoadWeights
+    | SwitchWeights
+    | DropWeights
+)
 
 
 class AdminCommand(Message, tag="admin_command", frozen=True):
@@ -107,3 +157,5 @@ class WorkerReply(Message, tag="worker_reply", frozen=True):
     """Of the adapter that was loaded."""
     adapters: tuple[AdapterInfo, ...] = ()
     """All adapters that the worker has now; see `WorkerInfo.adapters`."""
+    source: WeightSource | None = None
+    """Weights that were received."""

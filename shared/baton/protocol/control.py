@@ -8,6 +8,7 @@ import msgspec
 
 from baton.protocol.base import PROTOCOL, Message
 from baton.protocol.pooling import PoolingInfo
+from baton.protocol.weights import DEFAULT_VERSION, WeightVersion
 
 Role: TypeAlias = Literal["both", "prefill", "decode", "encode"]
 """What a worker runs: prefill, decode, both, or the encoder of media alone."""
@@ -78,6 +79,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
     encoder_layout: str = ""
     """Fingerprint of the embeddings of media that it makes or takes from an encode worker, which
     are only transferred between equal layouts; empty if it encodes no media in prompts."""
+    weights: WeightVersion = WeightVersion()
+    """Weights that it uses."""
 
 
 class TokenizerInfo(msgspec.Struct, frozen=True, array_like=True):
@@ -254,6 +257,8 @@ class ModelStats(msgspec.Struct, frozen=True, array_like=True):
     """No sequence runs until an operator resumes the model."""
     asleep: bool = False
     """All its workers sleep; the next sequence wakes them."""
+    weight_version: str = DEFAULT_VERSION
+    """Label of the weights that its sequences run on."""
 
 
 class RoleStats(msgspec.Struct, frozen=True, array_like=True):

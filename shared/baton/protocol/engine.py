@@ -149,6 +149,9 @@ class PhaseTimes(msgspec.Struct, frozen=True, array_like=True):
     """Draft tokens that were verified for it."""
     accepted_tokens: int = 0
     """Draft tokens that were accepted: each has saved a step."""
+    weights: tuple[tuple[int, str], ...] = ()
+    """Index of an output token, and the version of the weights that it and those after it come
+    from; empty if it never ran."""
 
 
 class Tokens(Message, tag="tokens", frozen=True):

@@ -64,7 +64,6 @@ ROWS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
         },
         {},
     ),
-    ("Ernie4_5_VLMoeForConditionalGeneration", {}, {}, {}),
     (
         "PaddleOCRVLForConditionalGeneration",
         {},
@@ -120,7 +119,6 @@ _CLASSES = {
 }
 _TOKENS = {
     "Qwen": {"image_token": "<|image_pad|>"},
-    "Ernie": {"image_token": "<|IMAGE_PLACEHOLDER|>"},
     "Paddle": {"image_token": "<|IMAGE_PLACEHOLDER|>"},
     "Glm": {"image_token": "<|image|>"},
     "Idefics3": {"image_token": "<image>", "fake_image_token": "<fake_token_around_image>"}

@@ -57,6 +57,13 @@ def test_what_one_process_keeps_another_takes(kept: Segments) -> None:
     assert kept.take(segments.digest(OTHER)) is None
 
 
+def test_what_is_dropped_is_gone_for_the_next_one(kept: Segments) -> None:
+    name = segments.digest(SOME)
+    assert keep(kept, name, segments.make(SOME)) and kept.held_bytes() == len(SOME)
+    assert kept.drop(name) and kept.held_bytes() == 0 and kept.take(name) is None
+    assert not kept.drop(name)
+
+
 def test_nobody_can_change_a_segment() -> None:
     descriptor = segments.make(SOME)
     assert segments.is_sealed(descriptor, len(SOME))

@@ -34,7 +34,7 @@ def test_every_setting_of_the_pages_reaches_them(stories: Path) -> None:
     )
     context = prepare(config)
     assert torch.get_num_threads() == 1
-    loaded, resolved = load(config, stories, context, SingleRank())
+    loaded, resolved, _ = load(config, stories, context, SingleRank())
     cache = KVCache(**page_settings(loaded, resolved))
     assert (cache.num_pages, cache.page_size, cache.layout) == (7, 8, Layout.HND)
     assert cache.codes is context.codes and cache.groups == resolved.groups
@@ -69,7 +69,7 @@ def test_pages_have_the_dtype_of_the_model(
     config = Config(model=str(stories), device="cpu", dtype=dtype, num_gpu_blocks_override=7)
     context = prepare(config)
     assert context.dtype is torch.float32
-    loaded, resolved = load(config, stories, context, SingleRank())
+    loaded, resolved, _ = load(config, stories, context, SingleRank())
     wanted = torch.bfloat16 if dtype == "auto" and is_expanded(loaded.spec) else torch.float32
     assert loaded.model.dtype is wanted
     assert page_settings(loaded, resolved)["dtype"] is wanted

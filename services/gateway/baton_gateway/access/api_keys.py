@@ -35,6 +35,10 @@ OPERATOR_CHANGES = frozenset(
         "/resume",
         "/sleep",
         "/wake_up",
+        "/init_weight_transfer_engine",
+        "/start_weight_update",
+        "/update_weights",
+        "/finish_weight_update",
     }
 )
 OPERATOR_PATHS = OPERATOR_READS | OPERATOR_CHANGES

@@ -21,7 +21,7 @@ from baton_gateway.api import (
 )
 from baton_gateway.api.anthropic import messages
 from baton_gateway.api.batches import batches, files, uploads
-from baton_gateway.api.operator import adapters, pause, sleep
+from baton_gateway.api.operator import adapters, pause, sleep, weights
 from baton_gateway.api.prompts import quote, render, tokenize
 from baton_gateway.api.responses import conversations, responses
 
@@ -50,5 +50,6 @@ ROUTERS: tuple[APIRouter, ...] = (
     adapters.router,
     pause.router,
     sleep.router,
+    weights.router,
     admin.router,
 )

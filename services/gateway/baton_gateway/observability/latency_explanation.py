@@ -26,6 +26,14 @@ class TimelinePart(msgspec.Struct, frozen=True):
         return cls(cause, SERVICES[cause], milliseconds(seconds), share)
 
 
+class WeightSpan(msgspec.Struct, frozen=True):
+    """Output tokens that come from the same weights."""
+
+    first_token: int
+    """Index of the first one in the output."""
+    weight_version: str
+
+
 class ChoiceTimeline(msgspec.Struct, frozen=True):
     """Scheduler times of one choice, in milliseconds from its arrival to its end."""
 
@@ -47,6 +55,8 @@ class ChoiceTimeline(msgspec.Struct, frozen=True):
     """Tokens that were guessed and verified for it."""
     accepted_tokens: int
     """Guesses that stayed: each has saved a step."""
+    weight_versions: list[WeightSpan]
+    """Versions of the weights that its output comes from, in order."""
 
     @classmethod
     def of(cls, choice: int, times: PhaseTimes) -> Self:
@@ -63,6 +73,7 @@ class ChoiceTimeline(msgspec.Struct, frozen=True):
             worker=times.worker,
             draft_tokens=times.draft_tokens,
             accepted_tokens=times.accepted_tokens,
+            weight_versions=[WeightSpan(*span) for span in times.weights],
             **spent,
         )
 

@@ -59,7 +59,6 @@ def single(text: str, encode: Encode) -> int:
 
 
 _GLM = Family("Glm4vImageProcessor", "<|image|>")
-_ERNIE = Family("Ernie4_5_VLMoeImageProcessor", "<|IMAGE_PLACEHOLDER|>")
 _QWEN = Family("Qwen2VLImageProcessor", "<|image_pad|>")
 _INTERNVL = Family("GotOcr2ImageProcessor", "<IMG_CONTEXT>", placeholders.internvl)
 _CHAT = Family("InternVLChat", "<IMG_CONTEXT>", placeholders.internvl, "<image>", whatever=True)
@@ -88,9 +87,6 @@ FAMILIES: dict[str, Family] = {
     "Qwen3VLForConditionalGeneration": _QWEN,
     "Qwen3_5ForConditionalGeneration": _QWEN,
     "Qwen3_5MoeForConditionalGeneration": _QWEN,
-    "Ernie4_5_VLMoeForConditionalGeneration": _ERNIE,
-    "Ernie4_5_VL_MoeForConditionalGeneration": _ERNIE,
-    "Ernie4_5_VLForConditionalGeneration": _ERNIE,
     "PaddleOCRVLForConditionalGeneration": Family(
         "PaddleOCRVLImageProcessor", "<|IMAGE_PLACEHOLDER|>"
     ),

@@ -257,12 +257,6 @@ _GLM: tuple[Reader, dict[str, Any]] = (
     _SEQUENCE
     | {"size": {"shortest_edge": 112 * 112, "longest_edge": 28 * 28 * 15_000}, "volume": True},
 )
-_ERNIE: tuple[Reader, dict[str, Any]] = (
-    patch_sequence,
-    _SEQUENCE
-    | {"size": {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 6177}}
-    | {"temporal_patch_size": 1},
-)
 READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
     "CLIPImageProcessor": (fixed_size, {}),
     "SiglipImageProcessor": (fixed_size, {}),
@@ -277,8 +271,6 @@ READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
         | {"size": {"shortest_edge": 28 * 28 * 4, "longest_edge": 28 * 28 * 1280}, **HALF}
         | {"temporal_patch_size": 1, "enlarged": True},
     ),
-    "Ernie4_5_VLMoeImageProcessor": _ERNIE,
-    "Ernie4_5_VLImageProcessor": _ERNIE,
     "PaddleOCRVLImageProcessor": (
         patch_sequence,
         _SEQUENCE

@@ -195,7 +195,8 @@ class Encodings:
             return False
         known = worker.keys.known_tokens(sequence)
         media = sequence.submit.media
-        ends = {media_key(sequence.submit, i.digest): i.start + i.length for i in media}
+        weights = sequence.weights
+        ends = {media_key(sequence.submit, i.digest, weights): i.start + i.length for i in media}
         missing = [encoding for encoding in mine if ends[encoding.item.digest] > known]
         for encoding in missing:
             self._pull(encoding, sequence, worker)
@@ -293,7 +294,7 @@ class Encodings:
     def _request(
         self, sequence: Sequence, item: Media, encoders: list[EncodeWorker], local: list[Worker]
     ) -> None:
-        key = media_key(sequence.submit, item.digest)
+        key = media_key(sequence.submit, item.digest, sequence.weights)
         encoding = self._encodings.get((sequence.model, key))
         if encoding is not None:
             self.counters.shared += 1
@@ -327,9 +328,11 @@ class Encodings:
         return worth_encoding_apart(item.length, num_bytes, ahead, encoders, local, self._links)
 
     def _usable(self, model: str, local: Iterable[Worker]) -> list[EncodeWorker]:
-        """Encode workers whose embeddings some worker takes."""
-        layouts = {worker.info.encoder_layout for worker in local} - {""}
-        return [w for w in self.serving(model) if w.info.encoder_layout in layouts]
+        """Encode workers whose embeddings some worker takes: of one layout, from one version of
+        the weights."""
+        takes = {(w.info.encoder_layout, w.target.digest) for w in local if w.info.encoder_layout}
+        able = self.serving(model)
+        return [w for w in able if (w.info.encoder_layout, w.info.weights.digest) in takes]
 
     def _layout(self, encoding: Encoding) -> str:
         return self.workers[encoding.worker].info.encoder_layout

@@ -74,6 +74,7 @@ def _model(name: str, state: State) -> ModelStats:
         adapters=state.adapters.listed(name),
         paused=name in state.paused,
         asleep=all(worker.info.asleep for worker in fleet),
+        weight_version=state.weights.get(name, info.weights).label,
     )
 
 

@@ -241,6 +241,7 @@ def kv_compatible(source: Worker, target: Worker) -> bool:
     """True if KV can be transferred from source to target."""
     one, two = source.info, target.info
     same = (one.model, one.kv_layout) == (two.model, two.kv_layout)
+    same = same and one.weights.digest == two.weights.digest
     return source is not target and same and source.groups.windows == target.groups.windows
 
 

@@ -31,7 +31,7 @@ class EncoderBudget:
         for item in sequence.submit.media:
             if item.start >= start + count:
                 break
-            key = media_key(sequence.submit, item.digest)
+            key = media_key(sequence.submit, item.digest, sequence.weights)
             if item.start + item.length <= start or self._worker.has_media(key):
                 continue
             if not self._take(item.length):

@@ -1,4 +1,5 @@
-"""Commands of operators that change all workers of a model: load and unload adapters, pause, sleep.
+"""Commands of operators that change all workers of a model: load and unload adapters, change
+weights, pause, sleep.
 
 command --> told to every worker --> each has answered, or is lost --> reply
 """
@@ -10,23 +11,24 @@ import msgspec
 from baton.protocol import (
     AdapterInfo,
     AdminCommand,
-    AdminReply,
     DropAdapter,
+    FinishWeightUpdate,
     LoadAdapter,
     Pause,
     Resume,
     Sleep,
+    StartWeightUpdate,
     UnloadAdapter,
+    UpdateWeights,
     WakeUp,
     WorkerCommand,
 )
-from baton_scheduler.events import AdminRequested, Decision, Reply, Tell, WorkerReplied
-from baton_scheduler.state import pause
+from baton_scheduler.events import AdminRequested, Decision, Tell, WorkerReplied
+from baton_scheduler.state import pause, weight_updates
 from baton_scheduler.state.base import StateBase
 from baton_scheduler.state.pending_command import PendingCommand
+from baton_scheduler.state.worker_commands import ASLEEP, NOBODY, answer, begin
 from baton_scheduler.workers.worker import Worker
-
-_NOBODY = "No worker of the model is here. Try again later."
 
 
 def requested(state: StateBase, event: AdminRequested) -> list[Decision]:
@@ -37,16 +39,22 @@ def requested(state: StateBase, event: AdminRequested) -> list[Decision]:
             return _load(state, gateway, command, command.action)
         case UnloadAdapter(name):
             if state.adapters.remove(command.model, name) is None:
-                return _answer(gateway, command, 404, f"There is no adapter '{name}'.")
-            return _answer(gateway, command)
+                return answer(gateway, command, 404, f"There is no adapter '{name}'.")
+            return answer(gateway, command)
         case Sleep() | WakeUp():
             return _rest(state, gateway, command)
         case Pause():
             return pause.pause(state, gateway, command, command.action)
         case Resume():
             return pause.resume(state, gateway, command)
-        case DropAdapter():
-            return _answer(gateway, command, 400, "Only the scheduler drops adapters.")
+        case StartWeightUpdate():
+            return weight_updates.start(state, gateway, command)
+        case UpdateWeights():
+            return weight_updates.update(state, gateway, command)
+        case FinishWeightUpdate():
+            return weight_updates.finish(state, gateway, command, command.action)
+        case _:
+            return answer(gateway, command, 400, "Only the scheduler asks workers for that.")
 
 
 def _load(
@@ -54,28 +62,28 @@ def _load(
 ) -> list[Decision]:
     if not action.replace and state.adapters.get(command.model, action.name) is not None:
         why = f"There is an adapter '{action.name}' already: unload it, or load it in place."
-        return _answer(gateway, command, 400, why)
+        return answer(gateway, command, 400, why)
     workers = list(state.fleet.serving(command.model))
     if not workers:
-        return _answer(gateway, command, 503, _NOBODY)
+        return answer(gateway, command, 503, NOBODY)
     if any(worker.info.asleep for worker in workers):
-        return _answer(gateway, command, 409, "The model sleeps: wake it up first (/wake_up).")
-    return _begin(state, gateway, command, workers)
+        return answer(gateway, command, 409, ASLEEP)
+    return begin(state, gateway, command, workers)
 
 
 def _rest(state: StateBase, gateway: str, command: AdminCommand) -> list[Decision]:
     """Put the workers of a model to sleep, or wake them up."""
     workers, sleeps = list(state.fleet.serving(command.model)), isinstance(command.action, Sleep)
     if not workers:
-        return _answer(gateway, command, 503, _NOBODY)
+        return answer(gateway, command, 503, NOBODY)
     number = sum(live.model == command.model for live in state.live.values())
     if sleeps and number:
         why = f"{number} requests of the model run or wait: let them end, or pause with mode=abort."
-        return _answer(gateway, command, 409, why)
+        return answer(gateway, command, 409, why)
     able = [worker for worker in workers if bool(worker.info.asleep) != sleeps]
     if not able:
-        return _answer(gateway, command)
-    return _begin(state, gateway, command, able)
+        return answer(gateway, command)
+    return begin(state, gateway, command, able)
 
 
 def wake(state: StateBase, model: str) -> list[Decision]:
@@ -87,17 +95,7 @@ def wake(state: StateBase, model: str) -> list[Decision]:
     for worker in asleep:
         worker.waking = True
     command = AdminCommand(0, model, WakeUp())
-    return _begin(state, "", command, asleep) if asleep else []
-
-
-def _begin(
-    state: StateBase, gateway: str, command: AdminCommand, workers: list[Worker]
-) -> list[Decision]:
-    state.counters.commands += 1
-    number = state.counters.commands
-    names = {worker.name for worker in workers}
-    state.commands[number] = PendingCommand(gateway, command, names)
-    return [Tell(w.name, WorkerCommand(w.epoch, number, command.action)) for w in workers]
+    return begin(state, "", command, asleep) if asleep else []
 
 
 def replied(state: StateBase, event: WorkerReplied) -> list[Decision]:
@@ -113,6 +111,9 @@ def replied(state: StateBase, event: WorkerReplied) -> list[Decision]:
         pending.failed[worker.name] = reply.reason
     else:
         pending.loaded[worker.name] = reply.digest
+        if reply.source is not None:
+            pending.sources[worker.name] = reply.source
+    weight_updates.replied(worker, pending, reply)
     pending.waiting.discard(worker.name)
     return _settle(state, reply.id, pending)
 
@@ -133,8 +134,8 @@ def joined(state: StateBase, worker: Worker) -> list[Decision]:
     decisions: list[Decision] = []
     for info in state.adapters.joined(model, worker.info.adapters):
         action = LoadAdapter(info.name, info.path, replace=True)
-        decisions += _begin(state, "", AdminCommand(0, model, action), [worker])
-    return decisions
+        decisions += begin(state, "", AdminCommand(0, model, action), [worker])
+    return decisions + weight_updates.joined(state, worker)
 
 
 def coming(state: StateBase, model: str) -> bool:
@@ -170,9 +171,11 @@ def _settle(state: StateBase, number: int, pending: PendingCommand) -> list[Deci
     action, command = pending.command.action, pending.command
     if not pending.gateway:
         return []
+    if isinstance(action, StartWeightUpdate | UpdateWeights | FinishWeightUpdate):
+        return weight_updates.settled(state, pending)
     if not isinstance(action, LoadAdapter):
         why = next(iter(pending.failed.values()), "")
-        return _answer(pending.gateway, command, 400 if why else 200, why)
+        return answer(pending.gateway, command, 400 if why else 200, why)
     digests = set(pending.loaded.values())
     if pending.failed or len(digests) != 1:
         undo = [_undo(state, command.model, name, d) for name, d in pending.loaded.items()]
@@ -183,11 +186,11 @@ def _settle(state: StateBase, number: int, pending: PendingCommand) -> list[Deci
         why = why or "The workers were lost. Try again later."
         return [
             *(u for u in undo if u is not None),
-            *_answer(pending.gateway, command, status, why),
+            *answer(pending.gateway, command, status, why),
         ]
     digest = digests.pop()
     state.adapters.add(command.model, AdapterInfo(action.name, digest, action.path))
-    return _answer(pending.gateway, command, digest=digest)
+    return answer(pending.gateway, command, digest=digest)
 
 
 def _undo(state: StateBase, model: str, name: str, digest: bytes) -> Decision | None:
@@ -195,9 +198,3 @@ def _undo(state: StateBase, model: str, name: str, digest: bytes) -> Decision | 
     worker = state.fleet.get(name)
     kept = any(info.digest == digest for info in state.adapters.listed(model))
     return None if worker is None or kept else _drop(worker, digest)
-
-
-def _answer(
-    gateway: str, command: AdminCommand, status: int = 200, reason: str = "", digest: bytes = b""
-) -> list[Decision]:
-    return [Reply(gateway, AdminReply(command.id, status, reason, digest))]

@@ -48,8 +48,7 @@ def _enqueue(state: StateBase, new: Sequence) -> None:
     if state.options.enable_prefix_caching and latest is not None and not latest.ended:
         new.follow(latest)
     state.latest[gateway] = new
-    state.queue.push(new)
-    state.request_encodings(new)
+    state.enqueue(new)
     if not state.fleet.serving(new.model).open:
         state.alone_since.setdefault(new.model, state.now)
 

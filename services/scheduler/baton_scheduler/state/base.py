@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import msgspec
 
-from baton.protocol import AdminCommand, Failed
+from baton.protocol import AdminCommand, Failed, WeightVersion
 from baton_scheduler import errors
 from baton_scheduler.deadlines import Deadlines
 from baton_scheduler.disaggregation.encodings import Encodings
@@ -19,6 +19,7 @@ from baton_scheduler.queueing.policies import parse_weights
 from baton_scheduler.sequence import Sequence
 from baton_scheduler.state.counters import Counters
 from baton_scheduler.state.pending_command import PendingCommand
+from baton_scheduler.state.weight_update import WeightUpdate
 from baton_scheduler.suspects import SuspectSearch
 from baton_scheduler.workers.adapter_registry import AdapterRegistry
 from baton_scheduler.workers.fleet import Fleet
@@ -61,6 +62,10 @@ class StateBase:
         """Gateway and command of pauses of which the operator was not told yet."""
         self.commands: dict[int, PendingCommand] = {}
         """Commands of operators that workers have not all answered; see `administration`."""
+        self.weights: dict[str, WeightVersion] = {}
+        """Model -> weights that its workers agree on."""
+        self.updates: dict[str, WeightUpdate] = {}
+        """Model -> new weights for it; see `weight_updates`."""
         self.alone_since: dict[str, float] = {}
         """Model -> time since which no worker takes its sequences; absent while one does."""
 
@@ -104,8 +109,7 @@ class StateBase:
         self.counters.preemptions += len(preempted)
         for live in preempted:
             live.phase_timer.left(Phase.PREEMPTED, self.now)
-            self.queue.push(live)
-            self.request_encodings(live)
+            self.enqueue(live)
 
     def rerun(self, lost: list[Sequence]) -> list[Decision]:
         """Return sequences that were not given what a step owed them to the queue; one to which
@@ -122,6 +126,12 @@ class StateBase:
     def take_back(self, live: Sequence) -> None:
         """Return a lost sequence to the queue, where its key puts it before all later ones."""
         live.phase_timer.left(Phase.LOST, self.now)
+        self.enqueue(live)
+
+    def enqueue(self, live: Sequence) -> None:
+        """Put a sequence into its queue. It will start on the weights that its model has."""
+        if (version := self.weights.get(live.model)) is not None:
+            live.use_weights(version.digest)
         self.queue.push(live)
         self.request_encodings(live)
 

@@ -11,7 +11,14 @@ from baton_scheduler.placement.placement import prefill_candidates, with_room
 from baton_scheduler.planning.planner import plan
 from baton_scheduler.queueing.queue import Queue
 from baton_scheduler.sequence import Sequence
-from baton_scheduler.state import administration, cancellation, migration, pause, quarantine
+from baton_scheduler.state import (
+    administration,
+    cancellation,
+    migration,
+    pause,
+    quarantine,
+    weight_updates,
+)
 from baton_scheduler.state.base import StateBase
 from baton_scheduler.workers.cache_miss import explain
 from baton_scheduler.workers.fleet import Fleet
@@ -30,6 +37,7 @@ def tick(state: StateBase, event: Tick) -> list[Decision]:
         + quarantine.proceed(state)
         + administration.drop_unused(state)
         + pause.settle(state)
+        + weight_updates.proceed(state)
         + place(state)
         + state.encodings.dispatch(state.now)
         + migration.begin_handoffs(state)
@@ -132,6 +140,7 @@ def _make_way(
 
 def _start(state: StateBase, live: Sequence, worker: Worker) -> None:
     live.phase_timer.placed(state.now, worker.name)
+    live.phase_timer.computed_with(worker.info.weights.label, len(live.log))
     state.encodings.release(live)
     if live.cached is not None:
         worker.place(live, state.number(live.gateway))

@@ -23,6 +23,7 @@ def _parts(state: StateBase) -> Iterator[bytes]:
     yield repr(astuple(state.counters)).encode()
     yield state.adapters.layout() + repr(sorted(state.commands.items())).encode()
     yield repr((sorted(state.paused), state.pausing)).encode()
+    yield repr((sorted(state.weights.items()), sorted(state.updates.items()))).encode()
     yield state.queue.layout()
     yield state.handoffs.layout()
     yield state.encodings.layout()
@@ -32,13 +33,15 @@ def _parts(state: StateBase) -> Iterator[bytes]:
         place = (s.gateway, s.handle, s.key, len(s.log), s.losses, s.worker, s.slot)
         towards = (s.bound, s.ahead, s.mark, s.deaths, s.lone_deaths)
         media = (s.num_awaited, s.media_worker, s.num_pulls)
-        now = (s.cached, s.deadline, s.begun, s.waits, s.phase_timer.mark)
+        now = (s.cached, s.deadline, s.begun, s.waits, s.phase_timer.mark, s.weights)
         yield repr((*place, *towards, *media, *now)).encode()
     for worker in state.fleet:
         f = worker.flights
         ends = (f.first_step, f.next_step, f.truncated, f.wasteful)
         flights = [(flight.step, flight.sent) for flight in f]
-        yield repr((worker.name, worker.epoch, worker.info.role, *ends, flights)).encode()
+        weights = (worker.target.digest, worker.loaded, worker.switching)
+        told = (worker.name, worker.epoch, worker.info.role)
+        yield repr((*told, *weights, *ends, flights)).encode()
         yield worker.media_layout()
         yield worker.batch.layout()
         yield worker.pool.layout()

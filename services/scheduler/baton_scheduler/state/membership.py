@@ -60,7 +60,8 @@ def worker_left(state: StateBase, event: WorkerLeft) -> list[Decision]:
         return []
     state.encodings.target_left(event.name)
     running = worker.batch.occupied()
-    state.counters.lost_workers += bool(running) or not worker.draining
+    leaves = worker.draining or worker.switching
+    state.counters.lost_workers += bool(running) or not leaves
     there = quarantine.suspects(worker)
     for slot in running:
         state.take_back(worker.evict(slot))

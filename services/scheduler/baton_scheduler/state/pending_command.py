@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 
-from baton.protocol import AdminCommand
+from baton.protocol import AdminCommand, WeightSource
 
 
 @dataclass(slots=True)
@@ -18,5 +18,7 @@ class PendingCommand:
     """Names of the workers that have not answered."""
     loaded: dict[str, bytes] = field(default_factory=dict)
     """Worker -> digest of what it has loaded."""
+    sources: dict[str, WeightSource] = field(default_factory=dict)
+    """Worker -> weights that it has received."""
     failed: dict[str, str] = field(default_factory=dict)
     """Worker -> why it could not."""

@@ -53,5 +53,5 @@ def _unsalted(worker: Worker, sequence: Sequence) -> int:
     """Number of blocks of the same prompt that are cached without a salt."""
     size = worker.info.page_size
     submit = msgspec.structs.replace(sequence.submit, salt=b"")
-    plain = BlockHashes(submit, sequence.log, size)
+    plain = BlockHashes(submit, sequence.log, size, sequence.weights)
     return worker.pool.index.known(plain, sequence.reusable // size, worker.groups)[0].end

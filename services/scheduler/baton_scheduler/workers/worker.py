@@ -73,6 +73,12 @@ class Worker:
         self.draining = False
         self.waking = False
         """It sleeps, and was told to wake up."""
+        self.target = info.weights
+        """Weights that the workers of its model agree on."""
+        self.loaded = b""
+        """Digest of weights that it has beside those in use."""
+        self.switching = False
+        """It was told to use them, and joins again once it does."""
         self.trial: Cell | None = None
         """Suspects that have this worker for themselves."""
         self.settled = 0.0
@@ -110,6 +116,16 @@ class Worker:
 
     # What it can take.
 
+    @property
+    def outdated(self) -> bool:
+        """True if its weights are not those that its model has: no sequence starts here."""
+        return self.target.digest != self.info.weights.digest
+
+    @property
+    def open(self) -> bool:
+        """True if sequences may start here."""
+        return not (self.draining or self.info.asleep or self.outdated)
+
     def fits(self, sequence: Sequence) -> bool:
         """True if the worker serves its model, and it and one more token could ever run here."""
         if sequence.model not in ("", self.info.model) or not self.has_adapter(sequence):
@@ -142,7 +158,7 @@ class Worker:
         """
         reserve = len(self.batch) * len(self.groups)
         return (
-            not (self.draining or self.info.asleep)
+            self.open
             and self.trial is sequence.cell
             and len(self.batch) < self.max_running
             and self.batch.pending_prefill_tokens < self.budget
@@ -175,7 +191,7 @@ class Worker:
         """The fewest slots, last in the order of service first, whose preemption would make room
         for the sequence, which outranks them; empty if that is not enough."""
         batch, slots = self.batch, self.batch.occupied()
-        if self.draining or self.info.asleep or self.trial is not sequence.cell:
+        if not self.open or self.trial is not sequence.cell:
             return []
         if not self.fits(sequence):
             return []

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
 from pathlib import Path
@@ -16,6 +16,7 @@ from baton.logs import logger
 from baton_worker.checkpoint.bf16_expansion import is_expanded
 from baton_worker.checkpoint.dummy import random_weights
 from baton_worker.checkpoint.fill import fill
+from baton_worker.checkpoint.patched import PatchedCheckpoint
 from baton_worker.checkpoint.quantized_loading import kinds
 from baton_worker.checkpoint.rank_sharded import RankShardedFolder
 from baton_worker.checkpoint.safetensors import SafetensorsFolder
@@ -103,6 +104,7 @@ def load_model(
     lockstep: StepSync | None = None,
     context_parallel: int = 1,
     dummy: bool = False,
+    patches: Sequence[Path] = (),
 ) -> LoadedModel:
     """Load a checkpoint folder (config.json and safetensors) or a GGUF file.
 
@@ -113,7 +115,7 @@ def load_model(
     `experts`, a key of `spec.expert_map.PLACEMENTS`, each expert is whole on one rank, or on one of
     the data-parallel workers in `lockstep`. `context_parallel` neighbouring ranks with the same KV
     heads split the tokens of the cache. A `dummy` folder needs a config.json only: its weights are
-    random.
+    random. Tensors of `patches`, safetensors files, take the place of the checkpoint's.
 
     Raises:
         ModelError: the path holds neither, the architecture is unknown, or the tensors do
@@ -122,10 +124,14 @@ def load_model(
     """
     ranks = SingleRank() if ranks is None else ranks
     checkpoint = open_checkpoint(path)
+    if patches:
+        checkpoint = PatchedCheckpoint(checkpoint, patches)
     config = checkpoint.config
     if dummy:
         _check_dummy(path, config)
     if not is_listed(config):
+        if patches:
+            raise unsupported(config.architectures[0], "only a spec takes single tensors")
         if why := _needs_spec(task, context, ranks.size > 1 or lockstep is not None):
             raise unsupported(config.architectures[0], why)
         return _by_transformers(path, checkpoint, context)

@@ -14,7 +14,6 @@ from baton_worker.kernels.mxfp4 import stack
 from baton_worker.kernels.weight import ExpertStack, QuantizedWeight
 from baton_worker.spec import (
     Decoder,
-    ModalityMoe,
     Moe,
     ShortcutMoe,
     Stacked,
@@ -34,14 +33,7 @@ class Unstack:
         self._spec = spec
         self._renames = [(re.compile(pattern), to) for pattern, to in spec.tensors.renames]
         names, layers = Names(spec.tensors.names), range(len(spec.layers))
-        self._corrections = {
-            names.at(layer)("router_correction"): names.at(layer)("media_router_correction")
-            if isinstance(spec.layers[layer][1], ModalityMoe)
-            else None
-            for layer in layers
-        }
-        """Tensors that may have a row for the experts of texts and one for those of media, with the
-        name of the second one if it is wanted."""
+        self._corrections = {names.at(layer)("router_correction") for layer in layers}
         self._rules = dict[str, tuple[Stacked, int]]()
         self._scales = dict[str, str]()
         for rule in spec.tensors.stacked:
@@ -67,9 +59,8 @@ class Unstack:
         elif isinstance(stored, ExpertStack):
             yield name, stored.dequantise()
         elif name in self._corrections and isinstance(stored, Tensor):
+            # One row for texts; beside images, a second one for these.
             yield name, stored[0] if stored.ndim > 1 else stored
-            if (media := self._corrections[name]) is not None and stored.ndim > 1:
-                yield media, stored[1]
         else:
             yield name, stored
 
@@ -97,7 +88,6 @@ class Unstack:
         rule, layer = self._rules[source]
         ffn = self._spec.layers[layer][1]
         moe = ffn.branch if isinstance(ffn, ShortcutMoe) else ffn
-        moe = moe.text if isinstance(moe, ModalityMoe) else moe
         count = moe.router.num_experts if isinstance(moe, Moe) else 0
         zero = moe.router.zero_experts if isinstance(moe, Moe) else 0
         held = stored.shape[0]

@@ -105,8 +105,7 @@ def deal(whole: spec.Decoder, share: Shard) -> spec.Decoder:
 
 
 def _check_experts(whole: spec.Decoder) -> None:
-    kinds = spec.Moe | spec.ModalityMoe | spec.ShortcutMoe
-    if not any(isinstance(ffn, kinds) for _, ffn in whole.layers):
+    if not any(isinstance(ffn, spec.Moe | spec.ShortcutMoe) for _, ffn in whole.layers):
         raise SettingsError("--enable-expert-parallel: this model has no experts. Leave it out.")
 
 
@@ -222,9 +221,6 @@ def _dealt(whole: spec.Moe, share: Shard) -> spec.Moe:
 def _dealt_in(ffn: spec.Ffn | None, share: Shard) -> spec.Ffn | None:
     if isinstance(ffn, spec.Moe):
         return _dealt(ffn, share)
-    if isinstance(ffn, spec.ModalityMoe):
-        # Ranks take turns in the experts of texts and of media, and would wait for one another.
-        raise share.refusal("the ranks of an expert group do not share experts of images")
     if isinstance(ffn, spec.ShortcutMoe):
         return replace(ffn, branch=_dealt(ffn.branch, share))
     return ffn
@@ -232,12 +228,6 @@ def _dealt_in(ffn: spec.Ffn | None, share: Shard) -> spec.Ffn | None:
 
 def _forked(whole: spec.ShortcutMoe, share: Shard) -> spec.ShortcutMoe:
     return spec.ShortcutMoe(_dense(whole.dense, share), _moe(whole.branch, share))
-
-
-def _by_modality(whole: spec.ModalityMoe, share: Shard) -> spec.ModalityMoe:
-    shared = None if whole.shared is None else _dense(whole.shared, share)
-    text, media = _moe(whole.text, share), _moe(whole.media, share)
-    return replace(whole, text=text, media=media, shared=shared)
 
 
 _RULES: dict[type, Callable[..., Any]] = {
@@ -255,6 +245,5 @@ _RULES: dict[type, Callable[..., Any]] = {
     spec.Glu: _dense,
     spec.Mlp: _dense,
     spec.Moe: _moe,
-    spec.ModalityMoe: _by_modality,
     spec.ShortcutMoe: _forked,
 }

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
+from itertools import islice
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import torch
 from baton.checkpoint.hub import resolve as fetch
 from baton.errors import ModelError
 from baton.logs import logger
-from baton.protocol import Plan, Result
+from baton.protocol import Plan, Result, WeightVersion
 from baton_worker.checkpoint.load import LoadedModel
 from baton_worker.config import Config
 from baton_worker.engine import step_timing, warmup
@@ -31,12 +32,15 @@ from baton_worker.engine.model_runner import ModelRunner
 from baton_worker.engine.multimodal.encoder_cache import EncoderCache
 from baton_worker.engine.multimodal.encoder_step import EncoderStep
 from baton_worker.engine.runtime_stats import RuntimeStats
-from baton_worker.engine.startup import load, page_settings, prepare
+from baton_worker.engine.startup import load, page_settings, prepare, shared_pages
+from baton_worker.engine.weight_switch import files_of, load_beside, trial_config
 from baton_worker.executor.executor import Executor, assemble, check
 from baton_worker.executor.kv_transfer import LeaderKVTransfer
 from baton_worker.graphs import GraphedModel, Recorder
 from baton_worker.graphs.start import recorder_for, why_uncaptured
 from baton_worker.kernels.cpu.call_recorder import CallRecording
+from baton_worker.kernels.cpu.huge_pages import ARENA
+from baton_worker.kernels.cpu.shared_pages import SharedPages
 from baton_worker.kv_cache import KVCache
 from baton_worker.kv_transfer.manager import KVTransferManager
 from baton_worker.layers.build_context import BuildContext
@@ -48,6 +52,7 @@ from baton_worker.lora.store import check as check_lora
 from baton_worker.models.decoder import Model
 from baton_worker.models.dual_encoder import DualEncoderModel
 from baton_worker.models.encoder import EncoderModel
+from baton_worker.platform.malloc import release_freed_memory
 from baton_worker.speculative import PROPOSERS
 from baton_worker.speculative.proposer import Proposer, ProposerContext
 from baton_worker.speculative.step_costs import StepCosts
@@ -62,6 +67,9 @@ _ENCODERS: dict[type, Callable[[Any, torch.device], ForwardPass]] = {
     DualEncoderModel: DualEncoderForward,
 }
 """How models without pages run; all others are causal."""
+
+_TRIAL_STEPS = 3
+"""A prompt, a token after it, and their end."""
 
 log = logger(__name__)
 
@@ -78,10 +86,14 @@ class Engine:
         team: Executor | None = None,
         recorder: Recorder | None = None,
         adapters: AdapterStore | None = None,
+        version: WeightVersion | None = None,
     ) -> None:
         """`recorder` captures steps if `resolved` says so; None: the device's default. `adapters`
-        are the LoRA adapters, if any are served."""
+        are the LoRA adapters, if any are served. `version` names the weights."""
         self.adapters = adapters
+        self.version = version or WeightVersion()
+        self._sharing: SharedPages | None = None
+        self._load_version: Callable[[LoadedModel, WeightVersion], LoadedModel] | None = None
         self.resolved = resolved
         self._loaded, self._model, self._team = loaded, loaded.model, team or Executor()
         self._cache = self._team.cache(**page_settings(loaded, resolved))
@@ -104,8 +116,9 @@ class Engine:
         """Step statistics, if enabled."""
 
     @classmethod
-    def build(cls, config: Config) -> Engine:
-        """Find, load and warm up the model that the settings name.
+    def build(cls, config: Config, version: WeightVersion | None = None) -> Engine:
+        """Find, load and warm up the model that the settings name, with the weights of a version
+        if one is given.
 
         Raises:
             HubError: the model cannot be found.
@@ -117,17 +130,28 @@ class Engine:
         context, path = prepare(config), fetch(config)
         team = assemble(config, path, context.device)
         try:
-            return cls._built(config, path, context, team)
+            return cls._built(config, path, context, team, version)
         except BaseException:
             team.close()
             raise
 
     @classmethod
-    def _built(cls, config: Config, path: Path, context: BuildContext, team: Executor) -> Engine:
-        loaded, resolved = load(config, path, context, team.ranks, team.lockstep)
+    def _built(
+        cls,
+        config: Config,
+        path: Path,
+        context: BuildContext,
+        team: Executor,
+        version: WeightVersion | None,
+    ) -> Engine:
+        base, patches = files_of(path, version)
+        ranks = (team.ranks, team.lockstep)
+        loaded, resolved, sharing = load(config, base, context, *ranks, patches)
         constraints = _constraints(config, path, loaded.vocab_size) if loaded.generates else None
         adapters = open_store(config, loaded)
-        engine = cls(loaded, resolved, constraints, team, adapters=adapters)
+        engine = cls(loaded, resolved, constraints, team, adapters=adapters, version=version)
+        engine._sharing = sharing
+        engine._load_version = partial(load_beside, config, path, context)
         engine._begin(config)
         return engine
 
@@ -155,16 +179,80 @@ class Engine:
         """Returns a function that builds this engine again. Dropping this engine then frees its
         pages and captured steps, and from level 2 on its weights."""
         if level > 1:
-            return partial(Engine.build, config)
+            return partial(Engine.build, config, self.version)
         parts = (self._loaded, self.resolved, self._constraints, self._team)
-        adapters = self.adapters
+        adapters, version = self.adapters, self.version
+        sharing, load_version = self._sharing, self._load_version
 
         def wake() -> Engine:
-            engine = Engine(*parts, adapters=adapters)
+            engine = Engine(*parts, adapters=adapters, version=version)
+            engine._sharing, engine._load_version = sharing, load_version
             engine._begin(config)
             return engine
 
         return wake
+
+    @property
+    def update_blocker(self) -> str | None:
+        """Why its weights cannot change, in one sentence; None if they can."""
+        if self.resolved.ranks > 1 or self.in_lockstep:
+            return "The weights of a worker of several processes, or of a group, do not change."
+        if self._load_version is None:
+            return "The weights of this engine do not change."
+        return None
+
+    def load_version(self, version: WeightVersion) -> LoadedModel:
+        """The model with other weights, beside the one in use. Any thread may call it.
+
+        Raises:
+            ModelError: there is no room, or it is another model.
+        """
+        assert self._load_version is not None, "see `update_blocker`"
+        return self._load_version(self._loaded, version)
+
+    def try_out(self, loaded: LoadedModel) -> str:
+        """Run two steps of a model with other weights, on pages of their own. Returns why it cannot
+        be used, or an empty string."""
+        resolved = trial_config(self.resolved)
+        trial = Engine(loaded, resolved, adapters=self._adapters_for(loaded))
+        for plan in islice(warmup.plans(resolved), _TRIAL_STEPS):
+            if failed := trial.step(plan).failed:
+                return f"A step on the new weights failed: {next(iter(failed.values()))}"
+        return ""
+
+    def switch_to(self, loaded: LoadedModel, version: WeightVersion, config: Config) -> None:
+        """Use other weights of the same model from now on; all sequences are forgotten."""
+        build = self.resolved.build
+        self.adapters = self._adapters_for(loaded)
+        self._loaded, self._model, self.version = loaded, loaded.model, version
+        self._tower = loaded.model.vision if isinstance(loaded.model, Model) else None
+        self.resolved = replace(self.resolved, eos_ids=loaded.eos_token_ids)
+        self.encoder = self._encoder_step(self.resolved)
+        self._proposer = self._build_proposer()
+        self._graphed = self._graphs(self.resolved, None)
+        if self._graphed is not None:
+            self._capture(self._graphed)
+        if self.experts is not None:
+            self.experts = watch(self._model, config.expert_stats_window)
+        self.reset()
+        # The model before is a reference cycle that was frozen for the garbage collector.
+        gc.unfreeze()
+        gc.collect()
+        gc.freeze()
+        release_freed_memory()
+        if self._sharing is not None:
+            self._sharing.replaced()
+            self._sharing = shared_pages(config, build.device)
+        if self._sharing is not None:
+            ARENA.on_written(None)
+            self._sharing.finish()
+
+    def _adapters_for(self, loaded: LoadedModel) -> AdapterStore | None:
+        """The adapters, for the layers of a model with other weights."""
+        if self.adapters is None:
+            return None
+        assert isinstance(loaded.model, Model), "only these take adapters"
+        return self.adapters.for_model(loaded.model, loaded.spec)
 
     @property
     def cache(self) -> KVCache:

@@ -61,14 +61,38 @@ def load(
     build: BuildContext,
     ranks: Communicator,
     lockstep: StepSync | None = None,
-) -> tuple[LoadedModel, EngineConfig]:
-    """This rank's part of the model, and sizes that are the same on all ranks.
+    patches: tuple[Path, ...] = (),
+) -> tuple[LoadedModel, EngineConfig, SharedPages | None]:
+    """This rank's part of the model, sizes that are the same on all ranks, and what shares its
+    packed weights with other workers.
 
     Raises:
         ModelError: the model cannot be loaded.
         SettingsError: it does not fit here, or cannot be cut for so many ranks.
     """
     sharing = shared_pages(config, build.device)
+    loaded = load_weights(config, path, build, ranks, lockstep, patches)
+    if sharing is not None:
+        ARENA.on_written(None)
+        sharing.finish()
+    build = replace(build, dtype=loaded.model.dtype)
+    return loaded, resolve(config, build, loaded, ranks), sharing
+
+
+def load_weights(
+    config: Config,
+    path: Path,
+    build: BuildContext,
+    ranks: Communicator,
+    lockstep: StepSync | None = None,
+    patches: tuple[Path, ...] = (),
+) -> LoadedModel:
+    """This rank's part of the model; `patches` have tensors that replace some of the checkpoint's.
+
+    Raises:
+        ModelError: the model cannot be loaded.
+        SettingsError: it cannot be cut for so many ranks.
+    """
     loaded = load_model(
         path,
         build,
@@ -82,14 +106,11 @@ def load(
         lockstep=lockstep,
         context_parallel=config.decode_context_parallel_size,
         dummy=config.load_format == "dummy",
+        patches=patches,
     )
     loaded = replace(loaded, drafter=_drafter(config, loaded, path, build, ranks))
     ARENA.close_all()
-    if sharing is not None:
-        ARENA.on_written(None)
-        sharing.finish()
-    build = replace(build, dtype=loaded.model.dtype)
-    return loaded, resolve(config, build, loaded, ranks)
+    return loaded
 
 
 def _drafter(

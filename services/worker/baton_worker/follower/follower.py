@@ -121,7 +121,7 @@ def follow(begin: Begin, orders: Reader) -> None:
     context = prepare(config, begin.rank)
     orders.device = context.device
     ranks = join(Path(begin.meeting), begin.rank, begin.size, context.device)
-    loaded, resolved = load(config, Path(config.model), context, ranks)
+    loaded, resolved, _ = load(config, Path(config.model), context, ranks)
     assert isinstance(loaded.model, Model)
     cache = KVCache(**page_settings(loaded, resolved))
     host = HostPages(cache, resolved.host_pages) if resolved.host_pages else None

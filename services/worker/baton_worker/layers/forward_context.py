@@ -29,7 +29,5 @@ class ForwardContext:
     """Output of a `spec.ShortcutMoe`, added at the end of the next layer: [T, hidden]."""
     chosen: list[Tensor] = field(default_factory=list)
     """KV slots selected by the last indexer, see `layers.attention.sparse_plan.Plan`."""
-    tokens: Tensor | None = None
-    """int64 [T], the new tokens."""
     positions: Tensor | None = None
     """int64 [T], each token's position in its sequence, or [axes, T]."""

@@ -14,6 +14,7 @@ from baton_worker.lora.adapter import Adapter, read_adapter
 from baton_worker.lora.modules import LoraModule, lora_modules
 from baton_worker.lora.targets import LoraTargets
 from baton_worker.models.decoder import Model
+from baton_worker.spec import Decoder
 
 log = logger(__name__)
 
@@ -73,6 +74,12 @@ class AdapterStore:
         self.targets, self._max_rank, self._capacity = targets, max_rank, capacity
         self._adapters = dict[bytes, Adapter]()
         self._infos = dict[tuple[str, bytes], AdapterInfo]()
+
+    def for_model(self, model: Model, spec: Decoder) -> AdapterStore:
+        """The same adapters, for a model of the same spec with other weights."""
+        other = AdapterStore(LoraTargets(model, spec), self._max_rank, self._capacity)
+        other._adapters, other._infos = dict(self._adapters), dict(self._infos)
+        return other
 
     def get(self, digest: bytes) -> Adapter | None:
         """An adapter by its digest; None if it is not in memory."""

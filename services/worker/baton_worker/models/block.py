@@ -15,7 +15,6 @@ from baton_worker.layers.embedding import Learned
 from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.layer import Bare
 from baton_worker.layers.mixer import Carrying
-from baton_worker.layers.moe.modality import ModalityMoe
 from baton_worker.layers.moe.shortcut import ShortcutMoe
 from baton_worker.layers.norm import norm
 from baton_worker.layers.ssm.lightning_attention import LinearAttention
@@ -193,25 +192,6 @@ class Shortcut(nn.Module):
         return out if isinstance(self.ffn, ShortcutMoe) else out + step.pending.pop()
 
 
-class ByModality(Bare):
-    """A pre-norm layer whose experts may depend on the kind of a token."""
-
-    def __init__(
-        self, decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, site: BuildContext
-    ) -> None:
-        super().__init__()
-        self.mixer, self.ffn, self._apart = mixer, ffn, isinstance(ffn, ModalityMoe)
-        self.mixer_norm = norm(decoder.norm, decoder.hidden, "mixer_norm", site)
-        self.ffn_norm = norm(decoder.norm, decoder.hidden, "ffn_norm", site)
-
-    def forward(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
-        """[T, hidden] to [T, hidden]."""
-        x = self.mixer(self.mixer_norm(x), step, pages, x)
-        kinds = (step.tokens,) if self._apart else ()
-        out: Tensor = self.ffn(self.ffn_norm(x), *kinds, x)
-        return out
-
-
 class Beside(Bare):
     """Two parallel mixers after one norm (Falcon-H1, arXiv:2507.22448): the first is a layer of its
     own that hands its output to the next one, which adds both to the stream and has the ffn."""
@@ -275,7 +255,6 @@ STYLES: dict[str, Callable[..., nn.Module]] = {
     "normed": partial(Sequential, half=NormedStream),
     "by_mixer": by_mixer,
     "shortcut": Shortcut,
-    "by_modality": ByModality,
     "blended": Blended,
     "beside": Beside,
     "parallel": partial(Parallel, shared=True),

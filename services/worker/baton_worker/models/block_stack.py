@@ -73,14 +73,12 @@ class BlockStack(nn.Module):
         batch: AttentionBatch,
         plans: Plans,
         texts: tuple[Texts, ...] = (),
-        tokens: Tensor | None = None,
     ) -> list[ForwardContext]:
         """Forward contexts by layer group; they differ in slot mapping."""
         step = ForwardContext(
             slots=batch.slot_mapping,
             angles={rope: r.angles(positions, self.dtype) for rope, r in self._rotaries.items()},
             plans={},
-            tokens=tokens,
             positions=positions,
             texts=texts,
         )

@@ -16,7 +16,6 @@ from baton_worker.layers.attention.sparse_mla import SparseLatentAttention
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.mlp import Glu, Mlp
 from baton_worker.layers.moe.megablocks import MegablocksExperts
-from baton_worker.layers.moe.modality import ModalityMoe
 from baton_worker.layers.moe.moe import Moe
 from baton_worker.layers.moe.shortcut import ShortcutMoe
 from baton_worker.layers.ssm.delta_net import DeltaNet
@@ -43,7 +42,6 @@ LAYERS: dict[type, type[nn.Module]] = {
     spec.Glu: Glu,
     spec.Mlp: Mlp,
     spec.Moe: Moe,
-    spec.ModalityMoe: ModalityMoe,
     spec.ShortcutMoe: ShortcutMoe,
     spec.MegablocksExperts: MegablocksExperts,
 }

@@ -104,7 +104,7 @@ class Model(BlockStack):
     ) -> Tensor:
         """`forward` after `cache.begin` and `plan`: device work only, unless there is a
         `capture_blocker`."""
-        steps = self.contexts(positions, batch, plans, texts, tokens)
+        steps = self.contexts(positions, batch, plans, texts)
         x, inputs = self.embedding(tokens, positions), list[Tensor]()
         x = x if media is None else media.into(x)
         hidden = self._through(x, steps, cache, media, inputs)

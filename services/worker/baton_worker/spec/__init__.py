@@ -40,15 +40,7 @@ from baton_worker.spec.encoder import (
     Patches,
     Vision,
 )
-from baton_worker.spec.ffn import (
-    Glu,
-    MegablocksExperts,
-    Mlp,
-    ModalityMoe,
-    Moe,
-    Router,
-    ShortcutMoe,
-)
+from baton_worker.spec.ffn import Glu, MegablocksExperts, Mlp, Moe, Router, ShortcutMoe
 from baton_worker.spec.norm import GatedNorm, Norm
 from baton_worker.spec.rope import FourierRope, Parameter, Rope, Sections
 from baton_worker.spec.state_space import (
@@ -69,7 +61,6 @@ from baton_worker.spec.vision import (
     Merge,
     Newlines,
     Normed,
-    Repeated,
     Step,
     VideoPlaceholders,
     VisionTower,
@@ -114,7 +105,6 @@ __all__ = [
     "Mixer",
     "Mlp",
     "MlpSpeculator",
-    "ModalityMoe",
     "Moe",
     "Newlines",
     "Norm",
@@ -128,7 +118,6 @@ __all__ = [
     "QkNorm",
     "Recurrent",
     "RecurrentWithConv",
-    "Repeated",
     "Rope",
     "Router",
     "Scores",

@@ -11,7 +11,7 @@ from baton_worker.spec.attention import (
 )
 from baton_worker.spec.checkpoint import TensorLayout
 from baton_worker.spec.embedding import Embedding, Head
-from baton_worker.spec.ffn import Glu, MegablocksExperts, Mlp, ModalityMoe, Moe, ShortcutMoe
+from baton_worker.spec.ffn import Glu, MegablocksExperts, Mlp, Moe, ShortcutMoe
 from baton_worker.spec.norm import Norm
 from baton_worker.spec.state_space import (
     Recurrent,
@@ -42,7 +42,7 @@ class Blend:
 
 
 Mixer: TypeAlias = Attention | LatentAttention | Recurrent
-Ffn: TypeAlias = Glu | Mlp | Moe | ModalityMoe | MegablocksExperts | ShortcutMoe
+Ffn: TypeAlias = Glu | Mlp | Moe | MegablocksExperts | ShortcutMoe
 
 
 @dataclass(frozen=True, slots=True)

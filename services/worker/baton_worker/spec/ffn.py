@@ -108,15 +108,3 @@ class ShortcutMoe:
 
     dense: Glu
     branch: Moe
-
-
-@dataclass(frozen=True, slots=True)
-class ModalityMoe:
-    """The `tokens` with these ids, those of images and of what frames them, have a mixture of
-    experts of their own, `media`, beside that of texts; `shared` is a feed-forward for all (ERNIE
-    4.5 VL); for the style "by_modality"."""
-
-    text: Moe
-    media: Moe
-    shared: Glu | None
-    tokens: tuple[int, ...]

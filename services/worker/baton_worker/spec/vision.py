@@ -71,16 +71,7 @@ class Codebook:
     reserved: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Repeated:
-    """The channels of a vector `times` times, as those of that many equal frames of a clip."""
-
-    times: int
-
-
-Step: TypeAlias = (
-    Merge | Convolution | Normed | Activated | Dense | GatedDense | Codebook | Repeated
-)
+Step: TypeAlias = Merge | Convolution | Normed | Activated | Dense | GatedDense | Codebook
 """One step from the states of patches to embeddings."""
 
 

@@ -193,3 +193,19 @@ def wait_until(condition: Callable[[], bool]) -> None:
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
+
+
+def test_replaced_weights_are_kept_no_more_and_stay_as_they_are(kept: Segments) -> None:
+    arena = HugePageArena(4 * MIB)
+    tensors, wanted = filled(arena), [tensor.clone() for tensor in filled(HugePageArena())]
+    arena.close_all()
+    sharing = SharedPages(kept, arena.full_blocks)
+    sharing._share()
+    assert kept.held_bytes() and is_shared(tensors[0])
+    sharing.replaced()
+    assert kept.held_bytes() == 0
+    assert all(torch.equal(a, b) for a, b in zip(tensors, wanted, strict=True))
+    more = filled(arena, seed=2)
+    arena.close_all()
+    sharing._share()
+    assert kept.held_bytes() == 0 and len(more) == len(tensors)

@@ -83,10 +83,9 @@ def grids(model: Any, make: Callable[..., Tensor]) -> Look:
     """Patches of images and of a clip, in windows that are merged."""
     vision = model.config.vision_config
     sizes = [(1, 6, 10), (1, 12, 8), (2, 4, 6)]
-    # Positions of GLM are wrong for clips among images; ERNIE takes both apart.
-    if model.config.model_type.startswith(("glm", "ernie")):
+    if "glm" in model.config.model_type:  # Its positions are wrong for clips among images.
         sizes[-1] = (1, 4, 6)
-    wide = 3 * getattr(vision, "temporal_patch_size", 1) * vision.patch_size**2
+    wide = 3 * vision.temporal_patch_size * vision.patch_size**2
     images = [make(t * h * w, wide) for t, h, w in sizes]
     found = model.get_image_features(torch.cat(images), torch.tensor(sizes))
     parts = list(found.pooler_output)
@@ -156,7 +155,6 @@ LOOKS: dict[str, Callable[..., Look]] = {
     "qwen3-vl": grids,
     "glm4v": grids,
     "glm4v-moe": grids,
-    "ernie-vl": grids,
     "paddleocr-vl": patches,
     "glm-ocr": grids,
     "qwen3.5": grids,
@@ -176,7 +174,6 @@ ROWS = (
     "V02",
     "V05",
     "V17",
-    "V21",
     "V25",
     "V27",
     "V41",

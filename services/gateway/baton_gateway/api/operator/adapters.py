@@ -11,7 +11,7 @@ from baton.protocol import LoadAdapter, UnloadAdapter
 from baton_gateway.api.documentation.description import describe
 from baton_gateway.engine import Engine
 from baton_gateway.http.body_reader import read
-from baton_gateway.schemas.adapters import LoadAdapterRequest, UnloadAdapterRequest
+from baton_gateway.schemas.operator.adapters import LoadAdapterRequest, UnloadAdapterRequest
 
 router = APIRouter()
 

@@ -77,6 +77,9 @@ class SharedPages:
         self._kept, self._blocks, self._delay = kept, blocks, delay
         self._swapped = self._total = 0
         self._reason = ""
+        self._names: set[bytes] = set()
+        """Of the segments that are mapped here."""
+        self._replaced = False
 
     def while_standby(self) -> None:
         """Share what is there, in a standby that has not been called."""
@@ -91,6 +94,12 @@ class SharedPages:
         else:
             threading.Thread(target=self._run, name="share", daemon=True).start()
 
+    def replaced(self) -> None:
+        """Other weights are in use: the supervisor need not keep these for the next worker."""
+        self._replaced = True
+        for name in self._names:
+            self._kept.drop(name)
+
     def _run(self) -> None:
         time.sleep(self._delay)
         self._share(rests=True)
@@ -99,6 +108,8 @@ class SharedPages:
     def _share(self, rests: bool = False) -> None:
         """`rests`: takes at most half of a core."""
         for block in self._blocks():
+            if self._replaced:
+                return
             begun = time.thread_time()
             self._total += block.size
             self._try(block)
@@ -131,6 +142,7 @@ class SharedPages:
             if not found and not self._kept.keep(name, descriptor):
                 raise OSError("the supervisor holds as much as it may")
             map_fixed(block.address, block.size, descriptor)
+            self._names.add(name)
         finally:
             os.close(descriptor)
         # They are huge already; this maps them as such.

@@ -104,18 +104,6 @@ class Codebook(nn.Module):
         return shares @ self.table.weight[: self._used]
 
 
-class Repeated(nn.Module):
-    """See `spec.Repeated`."""
-
-    def __init__(self, settings: spec.Repeated, site: BuildContext) -> None:
-        super().__init__()
-        self._times = settings.times
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[T, C] to [T, times * C]."""
-        return x.repeat(1, self._times)
-
-
 STEPS: dict[type, Callable[[Any, BuildContext], nn.Module]] = {
     spec.Merge: Merge,
     spec.Convolution: Convolution,
@@ -124,7 +112,6 @@ STEPS: dict[type, Callable[[Any, BuildContext], nn.Module]] = {
     spec.Dense: Dense,
     spec.GatedDense: GatedDense,
     spec.Codebook: Codebook,
-    spec.Repeated: Repeated,
 }
 """Layer of each step."""
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from baton.errors import InvalidRequest
-from baton_gateway.schemas.adapters import LoadAdapterRequest, UnloadAdapterRequest
+from baton_gateway.schemas.operator.adapters import LoadAdapterRequest, UnloadAdapterRequest
 
 
 def test_a_path_is_a_field_of_operators_only() -> None:

@@ -1,0 +1,117 @@
+"""POST /start_weight_update, /update_weights and /finish_weight_update, GET /weight_version, in
+vLLM's shape"""
+
+from __future__ import annotations
+
+import msgspec
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from baton.errors import InvalidRequest, NotFound
+from baton.protocol import FinishWeightUpdate, StartWeightUpdate, UpdateWeights
+from baton_gateway.api.documentation.description import describe
+from baton_gateway.config import weight_backend
+from baton_gateway.engine import Engine
+from baton_gateway.http.body import build
+from baton_gateway.http.body_reader import read
+from baton_gateway.http.json_response import json_response
+from baton_gateway.schemas.operator.weight_updates import (
+    FileUpdate,
+    FinishWeightUpdateRequest,
+    InitWeightTransferRequest,
+    SharedMemoryUpdate,
+    UpdateWeightsRequest,
+)
+
+router = APIRouter()
+_UPDATES: dict[str, type[FileUpdate | SharedMemoryUpdate]] = {
+    "files": FileUpdate,
+    "shared_memory": SharedMemoryUpdate,
+}
+
+
+class WeightUpdateStatus(msgspec.Struct):
+    """Response of the three steps of an update."""
+
+    message: str
+
+
+class WeightVersionStatus(msgspec.Struct):
+    """Response of /weight_version."""
+
+    weight_version: str
+
+
+@router.post("/init_weight_transfer_engine")
+@describe(InitWeightTransferRequest, WeightUpdateStatus)
+async def init_weight_transfer_engine(request: Request) -> Response:
+    """Agree with a trainer on a channel. Files and shared memory need none."""
+    _engine(request)
+    await read(request, InitWeightTransferRequest)
+    return json_response(WeightUpdateStatus("Weight transfer initialized"))
+
+
+@router.post("/start_weight_update")
+@describe(answer=WeightUpdateStatus)
+async def start_weight_update(request: Request) -> Response:
+    """Begin to send new weights of a model; what an unfinished update has sent is forgotten."""
+    engine, model = _engine(request), await _model(request)
+    await engine.change_weights(model, StartWeightUpdate())
+    return json_response(WeightUpdateStatus("Weight update started"))
+
+
+@router.post("/update_weights")
+@describe(UpdateWeightsRequest, WeightUpdateStatus)
+async def update_weights(request: Request) -> Response:
+    """Send some or all of the new weights. Every worker has read them when the answer comes; none
+    uses them yet."""
+    engine = _engine(request)
+    body, model = await read(request, UpdateWeightsRequest), await _model(request)
+    kind = _UPDATES[weight_backend(engine.config.weight_transfer_config)]
+    update = build(body.update_info, kind, strict=True)
+    await engine.change_weights(model, UpdateWeights(update.transfer()))
+    return json_response(WeightUpdateStatus("Weights updated"))
+
+
+@router.post("/finish_weight_update")
+@describe(FinishWeightUpdateRequest, WeightUpdateStatus)
+async def finish_weight_update(request: Request) -> Response:
+    """Use the new weights: every worker loads them beside the old ones and tries them out, then all
+    switch between two steps. If one cannot, the old weights go on and the answer says why."""
+    engine = _engine(request)
+    body = await read(request, FinishWeightUpdateRequest) if await request.body() else None
+    body = body or FinishWeightUpdateRequest()
+    action = FinishWeightUpdate(body.weight_version or "", body.mode)
+    await engine.change_weights(await _model(request), action)
+    return json_response(WeightUpdateStatus("Weight update finished"))
+
+
+@router.get("/weight_version")
+@router.get("/weight_info")
+@describe(answer=WeightVersionStatus)
+async def weight_version(request: Request) -> Response:
+    """Return the version of the weights of a model."""
+    engine: Engine = request.app.state.engine
+    facts = await engine.models.get(request.query_params.get("model"))
+    return json_response(WeightVersionStatus(facts.weight_version))
+
+
+async def _model(request: Request) -> str:
+    """The model of ?model=, without it the only one."""
+    engine: Engine = request.app.state.engine
+    facts = await engine.models.get(request.query_params.get("model"))
+    if facts.parent is not None:
+        raise InvalidRequest(f"`{facts.name}` is an adapter: name the model.", param="model")
+    return facts.model
+
+
+def _engine(request: Request) -> Engine:
+    """Return the engine. Raises `NotFound` where weights do not change while the model serves."""
+    engine: Engine = request.app.state.engine
+    if not engine.config.weight_transfer_config:
+        raise NotFound(
+            "Weights do not change while the model serves here: the operator can set "
+            """--weight-transfer-config '{"backend": "files"}' or "shared_memory"."""
+        )
+    return engine

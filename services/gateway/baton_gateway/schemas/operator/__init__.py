@@ -1,0 +1,1 @@
+"""Requests of operators, who change a model for everybody."""

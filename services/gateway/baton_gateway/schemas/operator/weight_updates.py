@@ -1,0 +1,99 @@
+"""Requests that change the weights of a model while it serves, in vLLM's shape."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import Field, model_validator
+
+from baton.protocol import (
+    FileTransfer,
+    SharedMemoryTransfer,
+    TensorInfo,
+    UpdateMode,
+    WeightTransfer,
+)
+from baton_gateway.schemas.base import Request
+
+_Path = Annotated[str, Field(min_length=1, max_length=4096)]
+_Digits = Annotated[str, Field(pattern="^[0-9a-fA-F]{64}$")]
+_Name = Annotated[str, Field(min_length=1, max_length=512)]
+_MOST_TENSORS = 100_000
+
+
+class InitWeightTransferRequest(Request):
+    """POST /init_weight_transfer_engine (vLLM)."""
+
+    init_info: dict[str, Any]
+    """Nothing has to be agreed on for files and shared memory."""
+
+    @classmethod
+    def _special(cls) -> frozenset[str]:
+        return frozenset({"init_info"})
+
+
+class FileUpdate(Request):
+    """`update_info` of the backend `files`."""
+
+    path: _Path
+    """A checkpoint folder or GGUF file with all weights, or a safetensors file with some of them,
+    as the workers see it."""
+    sha256: dict[_Name, _Digits] = {}
+    """File name -> what its contents must have."""
+
+    def transfer(self) -> WeightTransfer:
+        """As a message."""
+        return FileTransfer(self.path, self.sha256)
+
+
+class SharedMemoryUpdate(Request):
+    """`update_info` of the backend `shared_memory`: tensors one after the other, without gaps."""
+
+    name: _Name
+    """Of the POSIX segment on the host of the workers."""
+    names: Annotated[list[_Name], Field(min_length=1, max_length=_MOST_TENSORS)]
+    """Of the tensors, as in the checkpoint."""
+    dtype_names: list[_Name]
+    """Like bfloat16, one for each."""
+    shapes: list[list[Annotated[int, Field(ge=1, le=2**40)]]]
+    sha256: _Digits | None = None
+    """What all bytes of the tensors must have."""
+
+    @model_validator(mode="after")
+    def _as_many(self) -> SharedMemoryUpdate:
+        if not len(self.names) == len(self.dtype_names) == len(self.shapes):
+            raise ValueError("names, dtype_names and shapes have one entry for each tensor")
+        if len(set(self.names)) < len(self.names):
+            raise ValueError("a tensor comes twice")
+        return self
+
+    def transfer(self) -> WeightTransfer:
+        """As a message."""
+        columns = zip(self.names, self.dtype_names, self.shapes, strict=True)
+        tensors = tuple(TensorInfo(name, dtype, tuple(shape)) for name, dtype, shape in columns)
+        return SharedMemoryTransfer(self.name, tensors, (self.sha256 or "").lower())
+
+
+class UpdateWeightsRequest(Request):
+    """POST /update_weights (vLLM)."""
+
+    update_info: dict[str, Any]
+    """Fields of the backend: of `FileUpdate` or `SharedMemoryUpdate`."""
+
+    @classmethod
+    def _special(cls) -> frozenset[str]:
+        return frozenset({"update_info"})
+
+
+class FinishWeightUpdateRequest(Request):
+    """POST /finish_weight_update (vLLM)."""
+
+    weight_version: Annotated[str, Field(min_length=1, max_length=128)] | None = None
+    """Name of the new version; null for its number."""
+    mode: UpdateMode = "keep"
+    """What becomes of requests that run: keep (they continue on the new weights), wait (they finish
+    on the old ones first) or abort."""
+
+    @classmethod
+    def _special(cls) -> frozenset[str]:
+        return frozenset({"weight_version", "mode"})

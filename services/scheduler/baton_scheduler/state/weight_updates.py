@@ -1,0 +1,219 @@
+"""Weights of a model change while it serves.
+
+start --> update, as often as needed --> finish: every worker loads them beside its own
+                                            | one cannot        | all can
+                                            v                   v
+                              all forget them, none      the version is agreed: each worker
+                              has changed                switches between two steps
+
+Once a version is agreed no sequence starts on other weights. Those that run continue on the new
+ones from their logs (keep), finish first (wait) or fail (abort). A worker that comes back with
+other weights gets the agreed ones before any sequence.
+"""
+
+from __future__ import annotations
+
+from hashlib import sha256
+
+from baton.protocol import (
+    AdminCommand,
+    DropWeights,
+    FinishWeightUpdate,
+    LoadWeights,
+    StartWeightUpdate,
+    SwitchWeights,
+    UpdateMode,
+    UpdateWeights,
+    WeightVersion,
+    WorkerCommand,
+    WorkerReply,
+)
+from baton_scheduler import errors
+from baton_scheduler.events import Decision, Tell
+from baton_scheduler.state.base import StateBase
+from baton_scheduler.state.pending_command import PendingCommand
+from baton_scheduler.state.weight_update import WeightUpdate
+from baton_scheduler.state.worker_commands import ASLEEP, NOBODY, answer, begin
+from baton_scheduler.workers.worker import Worker
+
+_BYTES = 16
+"""Length of a version's digest."""
+_NOT_STARTED = "No weight update of this model was started: POST /start_weight_update first."
+_BUSY = "A weight update of this model is being finished: wait for its answer."
+
+
+def start(state: StateBase, gateway: str, command: AdminCommand) -> list[Decision]:
+    """Begin an update; what an unfinished one has received is forgotten."""
+    model, workers = command.model, list(state.fleet.serving(command.model))
+    if not workers:
+        return answer(gateway, command, 503, NOBODY)
+    if any(worker.info.asleep for worker in workers):
+        return answer(gateway, command, 409, ASLEEP)
+    if _finishing(state, model):
+        return answer(gateway, command, 409, _BUSY)
+    state.updates[model] = WeightUpdate()
+    return begin(state, gateway, command, workers, DropWeights())
+
+
+def update(state: StateBase, gateway: str, command: AdminCommand) -> list[Decision]:
+    """Have every worker receive weights."""
+    workers = list(state.fleet.serving(command.model))
+    if command.model not in state.updates:
+        return answer(gateway, command, 409, _NOT_STARTED)
+    if _finishing(state, command.model):
+        return answer(gateway, command, 409, _BUSY)
+    if not workers:
+        return answer(gateway, command, 503, NOBODY)
+    return begin(state, gateway, command, workers)
+
+
+def finish(
+    state: StateBase, gateway: str, command: AdminCommand, action: FinishWeightUpdate
+) -> list[Decision]:
+    """Have every worker load what was received."""
+    model = command.model
+    found, workers = state.updates.get(model), list(state.fleet.serving(model))
+    if found is None:
+        return answer(gateway, command, 409, _NOT_STARTED)
+    if _finishing(state, model):
+        return answer(gateway, command, 409, _BUSY)
+    if not found.sources:
+        return answer(gateway, command, 409, "No weights were received: POST /update_weights.")
+    if not workers:
+        return answer(gateway, command, 503, NOBODY)
+    found.version = _version(state, model, found, action.label)
+    return begin(state, gateway, command, workers, LoadWeights(found.version))
+
+
+def _finishing(state: StateBase, model: str) -> bool:
+    found = state.updates.get(model)
+    return found is not None and found.version is not None
+
+
+def _version(state: StateBase, model: str, update: WeightUpdate, label: str) -> WeightVersion:
+    """What the current weights are with the received ones in place of theirs."""
+    current = state.weights.get(model, WeightVersion())
+    before = () if update.sources[0].whole else current.sources
+    sources, total = (*before, *update.sources), sha256()
+    for source in sources:
+        total.update(source.digest)
+    number = current.number + 1
+    return WeightVersion(number, label or str(number), total.digest()[:_BYTES], sources)
+
+
+def replied(worker: Worker, pending: PendingCommand, reply: WorkerReply) -> None:
+    """Record what a worker says about weights."""
+    if isinstance(pending.command.action, FinishWeightUpdate | LoadWeights | SwitchWeights):
+        worker.loaded = b"" if reply.reason else reply.digest
+    own = not pending.gateway and reply.reason
+    if own and isinstance(pending.command.action, LoadWeights | SwitchWeights):
+        # It says why in its log. Restarted, it is told again.
+        worker.draining = True
+
+
+def settled(state: StateBase, pending: PendingCommand) -> list[Decision]:
+    """Every worker has answered, or is lost."""
+    gateway, command = pending.gateway, pending.command
+    found = state.updates.get(command.model)
+    why = next(iter(pending.failed.values()), "")
+    if found is None:  # Another one was started meanwhile, and has failed.
+        return answer(gateway, command, 409, _NOT_STARTED)
+    if isinstance(command.action, StartWeightUpdate):
+        return answer(gateway, command, 400 if why else 200, why)
+    if isinstance(command.action, UpdateWeights):
+        return _received(found, pending, why)
+    if why or not pending.loaded:
+        return _given_up(state, pending, why or "The workers were lost. Start again later.")
+    assert isinstance(command.action, FinishWeightUpdate) and found.version is not None
+    found.finishing = gateway, command
+    return agree(state, command.model, found.version, command.action.mode)
+
+
+def _received(update: WeightUpdate, pending: PendingCommand, why: str) -> list[Decision]:
+    """Remember what all have received, or say why one has not."""
+    gateway, command = pending.gateway, pending.command
+    sources = set(pending.sources.values())
+    if not why and len(sources) > 1:
+        why = "The workers have received different weights from there."
+    if why or not sources:
+        why = why or "The workers were lost. Try again later."
+        return answer(gateway, command, 400 if sources or pending.failed else 503, why)
+    source = sources.pop()
+    update.add(source)
+    return answer(gateway, command, digest=source.digest)
+
+
+def _given_up(state: StateBase, pending: PendingCommand, why: str) -> list[Decision]:
+    """Nobody changes: those that could are told to forget the new weights."""
+    model = pending.command.model
+    del state.updates[model]
+    drops = [
+        Tell(worker.name, WorkerCommand(worker.epoch, 0, DropWeights()))
+        for worker in state.fleet.serving(model)
+        if not worker.outdated
+    ]
+    status = 400 if pending.failed else 503
+    return [*drops, *answer(pending.gateway, pending.command, status, why)]
+
+
+def agree(
+    state: StateBase, model: str, version: WeightVersion, mode: UpdateMode = "keep"
+) -> list[Decision]:
+    """From now on a model has these weights."""
+    state.weights[model] = version
+    decisions: list[Decision] = []
+    for worker in state.fleet.serving(model):
+        worker.target = version
+        if mode == "keep" and worker.outdated:
+            state.requeue([worker.withdraw(slot) for slot in worker.batch.occupied()])
+    for live in [s for s in state.sequences() if s.model == model]:
+        if mode == "abort":
+            decisions.append(state.fail(live, errors.weights_changed(live.handle)))
+        elif live.worker is None:
+            state.encodings.release(live)
+            live.use_weights(version.digest)
+            state.request_encodings(live)
+    return decisions
+
+
+def joined(state: StateBase, worker: Worker) -> list[Decision]:
+    """A worker has joined: it gets the agreed weights if it has others, and newer ones are agreed
+    on, which is how a restarted scheduler learns of them."""
+    model, has = worker.info.model, worker.info.weights
+    known = state.weights.setdefault(model, has)
+    if worker.info.asleep:
+        return []
+    if has.number > known.number:
+        decisions = agree(state, model, has)
+        others = [w for w in state.fleet.serving(model) if w.outdated and w is not worker]
+        return decisions + [one for other in others for one in _bring(state, other)]
+    worker.target = known
+    return _bring(state, worker) if worker.outdated else []
+
+
+def _bring(state: StateBase, worker: Worker) -> list[Decision]:
+    """Have an outdated worker load what the others use."""
+    command = AdminCommand(0, worker.info.model, LoadWeights(worker.target))
+    return begin(state, "", command, [worker])
+
+
+def proceed(state: StateBase) -> list[Decision]:
+    """Workers that run nothing any more switch; an update ends when all have."""
+    decisions: list[Decision] = []
+    for worker in state.fleet:
+        ready = worker.outdated and worker.loaded == worker.target.digest
+        if ready and not worker.switching and not len(worker.batch):
+            worker.switching = True
+            action = SwitchWeights(worker.target.digest)
+            decisions += begin(state, "", AdminCommand(0, worker.info.model, action), [worker])
+    for model, found in list(state.updates.items()):
+        if found.finishing is not None and _switched(state, model):
+            decisions += answer(*found.finishing)
+            del state.updates[model]
+    return decisions
+
+
+def _switched(state: StateBase, model: str) -> bool:
+    """True if a worker has the agreed weights, and no other one is still to get them."""
+    here = [worker for worker in state.fleet.serving(model) if not worker.draining]
+    return bool(here) and not any(worker.outdated for worker in here)

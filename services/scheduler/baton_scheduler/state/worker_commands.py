@@ -1,0 +1,37 @@
+"""A command for several workers: told to each, answered to the operator once all have answered."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from baton.protocol import Action, AdminCommand, AdminReply, WorkerCommand
+from baton_scheduler.events import Decision, Reply, Tell
+from baton_scheduler.state.base import StateBase
+from baton_scheduler.state.pending_command import PendingCommand
+from baton_scheduler.workers.worker import Worker
+
+NOBODY = "No worker of the model is here. Try again later."
+ASLEEP = "The model sleeps: wake it up first (/wake_up)."
+
+
+def begin(
+    state: StateBase,
+    gateway: str,
+    command: AdminCommand,
+    workers: Iterable[Worker],
+    action: Action | None = None,
+) -> list[Decision]:
+    """Tell workers to carry out a command; `action` is what they are told, if it differs. Without
+    a gateway it is the scheduler's own."""
+    state.counters.commands += 1
+    number, told = state.counters.commands, list(workers)
+    state.commands[number] = PendingCommand(gateway, command, {worker.name for worker in told})
+    action = command.action if action is None else action
+    return [Tell(w.name, WorkerCommand(w.epoch, number, action)) for w in told]
+
+
+def answer(
+    gateway: str, command: AdminCommand, status: int = 200, reason: str = "", digest: bytes = b""
+) -> list[Decision]:
+    """The reply to an operator."""
+    return [Reply(gateway, AdminReply(command.id, status, reason, digest))]

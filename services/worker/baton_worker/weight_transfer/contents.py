@@ -1,0 +1,72 @@
+"""Digests of weight files, by which all workers know that they have the same."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from hashlib import sha256
+from pathlib import Path
+
+from baton.errors import ModelError
+from baton.protocol import WeightSource
+
+_READ_BYTES = 1 << 20
+_CONFIGS = ("config.json", "generation_config.json")
+
+
+def file_digest(path: Path) -> bytes:
+    """SHA-256 of a file. Raises `ModelError`."""
+    total = sha256()
+    try:
+        with path.open("rb") as file:
+            while data := file.read(_READ_BYTES):
+                total.update(data)
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error.strerror}.") from error
+    return total.digest()
+
+
+def source_of(path: Path, expected: Mapping[str, str] | None = None) -> WeightSource:
+    """The weights at a path, with the digest of all that is read of them.
+
+    Args:
+        expected: file name -> SHA-256 in hexadecimal digits.
+
+    Raises:
+        ModelError: there are no weights, or contents are not the expected ones.
+    """
+    files, whole = _files(path)
+    found = {file.name: file_digest(file) for file in files}
+    for name, digits in (expected or {}).items():
+        if name not in found:
+            raise ModelError(f"There is no {name} among the weights of {path}.")
+        if found[name].hex() != digits.lower():
+            raise ModelError(f"{name} of {path} has SHA-256 {found[name].hex()}, not {digits}.")
+    if len(files) == 1 and files[0] == path:
+        return WeightSource(str(path), found[path.name], whole)
+    total = sha256()
+    for name, digest in sorted(found.items()):
+        total.update(name.encode() + b"\0" + digest)
+    return WeightSource(str(path), total.digest(), whole)
+
+
+def check(source: WeightSource) -> None:
+    """Raises `ModelError` unless the files of a source have the contents that it says."""
+    if source_of(Path(source.path)).digest != source.digest:
+        raise ModelError(f"{source.path} has changed since it was received. Send it again.")
+
+
+def _files(path: Path) -> tuple[list[Path], bool]:
+    """The files of weights at a path, and whether they are a whole checkpoint."""
+    if path.is_file() and path.suffix == ".gguf":
+        return [path], True
+    if path.is_file() and path.suffix == ".safetensors":
+        return [path], False
+    if not path.is_dir():
+        raise ModelError(
+            f"{path} is no checkpoint folder, .safetensors file or .gguf file that a worker sees."
+        )
+    files = sorted(path.glob("*.safetensors"))
+    if not files or not (path / _CONFIGS[0]).is_file():
+        raise ModelError(f"{path} has no config.json and .safetensors files.")
+    configs = [path / name for name in (*_CONFIGS, "model.safetensors.index.json")]
+    return [*files, *(file for file in configs if file.is_file())], True

@@ -1,0 +1,85 @@
+"""Receive weights: from files, or from shared memory."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from hashlib import sha256
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from baton.errors import ModelError
+from baton.protocol import (
+    FileTransfer,
+    SharedMemoryTransfer,
+    TensorInfo,
+    WeightSource,
+    WeightTransfer,
+)
+from baton_worker.weight_transfer.contents import source_of
+from baton_worker.weight_transfer.spool import WeightSpool
+
+_DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (torch.float32, torch.float16, torch.bfloat16, torch.float64)
+}
+
+_SEGMENTS = Path("/dev/shm")
+
+
+def receive(transfer: WeightTransfer, spool: WeightSpool) -> WeightSource:
+    """Returns files with the weights of a transfer.
+
+    Raises:
+        ModelError: there are none, or their contents are not the expected ones.
+    """
+    if isinstance(transfer, FileTransfer):
+        return source_of(Path(transfer.path).expanduser().absolute(), transfer.sha256)
+    return spool.store(dict(_from_shared_memory(transfer)))
+
+
+def _from_shared_memory(transfer: SharedMemoryTransfer) -> Iterator[tuple[str, Tensor]]:
+    """Copies of the tensors."""
+    data = _read(transfer.name, sum(map(_size, transfer.tensors)))
+    found = sha256(data).hexdigest()
+    if transfer.sha256 and found != transfer.sha256.lower():
+        raise ModelError(
+            f"Shared memory {transfer.name} has SHA-256 {found}, not {transfer.sha256}."
+        )
+    start = 0
+    for tensor in transfer.tensors:
+        size = _size(tensor)
+        flat = torch.frombuffer(data, dtype=torch.uint8, count=size, offset=start).clone()
+        yield tensor.name, flat.view(_DTYPES[tensor.dtype]).view(tensor.shape)
+        start += size
+
+
+def _size(tensor: TensorInfo) -> int:
+    """Bytes of a tensor. Raises `ModelError`."""
+    if tensor.dtype not in _DTYPES:
+        raise ModelError(f"{tensor.name} is {tensor.dtype}; weights are {', '.join(_DTYPES)}.")
+    if not tensor.shape or min(tensor.shape) < 1:
+        raise ModelError(f"{tensor.name} has the shape {list(tensor.shape)}: it holds no numbers.")
+    return math.prod(tensor.shape) * _DTYPES[tensor.dtype].itemsize
+
+
+def _read(name: str, size: int) -> bytearray:
+    """The first bytes of a segment. Raises `ModelError`.
+
+    Linux has segments as files; the classes of Python would remove the sender's at exit.
+    """
+    path = _SEGMENTS / name.removeprefix("/")
+    try:
+        if path.parent != _SEGMENTS:
+            raise FileNotFoundError("a name has no slashes")
+        with path.open("rb") as file:
+            data = bytearray(file.read(size))
+    except (OSError, ValueError) as error:
+        raise ModelError(f"There is no shared memory {name} on this host: {error}.") from error
+    if len(data) < size:
+        raise ModelError(
+            f"Shared memory {name} has {len(data)} bytes, and the tensors take {size}."
+        )
+    return data
