@@ -12,6 +12,7 @@ import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import AsyncExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -118,10 +119,12 @@ class RealPreprocessor(FakeServer):
 
     def serve(self, message: Message) -> None:
         assert isinstance(message, Prepare)
-        self.push(attempt(self.service, message, lambda: prepare(self._model, message, self._look)))
+        images = sum(item.modality == "image" for item in message.items)
+        look = partial(self._look, images)
+        self.push(attempt(self.service, message, lambda: prepare(self._model, message, look)))
 
-    def _look(self, item: MediaItem) -> Outcome:
-        source = process.Source(item.url, item.modality)
+    def _look(self, images: int, item: MediaItem) -> Outcome:
+        source = process.Source(item.url, item.modality, images)
         return process.prepare(source, setup_of(self._model, self._config))
 
 

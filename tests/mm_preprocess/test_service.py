@@ -111,12 +111,12 @@ class Waiting:
     def submit(self, work: Callable[[], Any]) -> Future[Any]:
         return self._threads.submit(work)
 
-    def prepare(self, url: str, tenant: str, until: float, modality: str) -> Outcome:
+    def prepare(self, url: str, tenant: str, until: float, modality: str, images: int) -> Outcome:
         if url == "bug":
             raise KeyError("secret")
         if url.startswith("slow"):
             assert self.go.wait(60)
-        return process.prepare(Source(url.removeprefix("slow "), modality), self.setup)
+        return process.prepare(Source(url.removeprefix("slow "), modality, images), self.setup)
 
     def close(self) -> None:
         self.go.set()

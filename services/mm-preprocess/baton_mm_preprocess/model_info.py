@@ -76,10 +76,11 @@ class Images:
     bidirectional: bool = False
     """Whether the tokens of an image see one another in both directions."""
 
-    def tokens(self, grid: Grid, num_tokens: int) -> list[int]:
-        """What stands for an image in a prompt; not read of an image that stands alone."""
+    def tokens(self, grid: Grid, num_tokens: int, number: int = 0) -> list[int]:
+        """What stands for an image in a prompt; not read of an image that stands alone. `number`
+        is that of the image in its conversation."""
         pieces = self.placeholder(self.processor, grid, num_tokens)
-        return token_ids(pieces, self.image_token, partial(encode, self.folder))
+        return token_ids(pieces, self.image_token, partial(encode, self.folder), number)
 
     def spans(self, tokens: list[int]) -> tuple[Span, ...]:
         """Which of these tokens see one another in both directions: each run of image tokens."""

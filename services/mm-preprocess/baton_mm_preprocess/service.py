@@ -57,9 +57,13 @@ def prepare(model: Model, request: Prepare, look: Look) -> Prepared:
         outcome = look(item)
         if isinstance(outcome, Problem):
             raise InvalidRequest(outcome.message, code=outcome.code, param=item.param)
-        found.append(_prepared(model, outcome))
+        found.append(_prepared(model, outcome, _num_images(request.items[: len(found)])))
         _check_size(found, item)
     return Prepared(request.id, tuple(found))
+
+
+def _num_images(items: Sequence[MediaItem]) -> int:
+    return sum(item.modality == "image" for item in items)
 
 
 def _check_size(found: Sequence[PreparedMedia], last: MediaItem) -> None:
@@ -73,11 +77,12 @@ def _check_size(found: Sequence[PreparedMedia], last: MediaItem) -> None:
         )
 
 
-def _prepared(model: Model, ready: Ready) -> PreparedMedia:
+def _prepared(model: Model, ready: Ready, number: int) -> PreparedMedia:
+    """As the model takes it; `number` counts the images before it."""
     images, videos, times = model.images, model.videos, ready.times
     if times is None:
         assert images is not None, "the model has been checked"
-        tokens = images.tokens(ready.grid, ready.num_tokens)
+        tokens = images.tokens(ready.grid, ready.num_tokens, number)
         marker, spans = images.marker, images.spans(tokens)
         return PreparedMedia(ready.digest, pack(tokens), ready.tensor, marker, ready.grid, spans)
     assert videos is not None, "the model has been checked"
@@ -124,10 +129,10 @@ class Preprocessor:
         children = self._children
         if children is None or not request.items:
             return Prepared(request.id, ())
-        until = time.monotonic() + self._wait
+        until, count = time.monotonic() + self._wait, _num_images(request.items)
 
         def look(item: MediaItem) -> Outcome:
-            return children.prepare(item.url, request.tenant, until, item.modality)
+            return children.prepare(item.url, request.tenant, until, item.modality, count)
 
         return Deferred(lambda: self._traced(received, request, look), children.submit)
 

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 import pytest
-from PIL import Image
+import transformers
+from PIL import Image, ImageOps
 
 from baton.errors import ModelError
 from baton_mm_preprocess.processors.families import FAMILIES
-from baton_mm_preprocess.processors.placeholders import token_ids
-from baton_mm_preprocess.processors.readers import Files, processor_of
+from baton_mm_preprocess.processors.placeholders import Number, token_ids
+from baton_mm_preprocess.processors.readers import Files, among, processor_of
 from tests.support.tiny_dual_encoders import picture
 
 SIZES = [(64, 48), (17, 90), (301, 200), (31, 29), (700, 130)]
@@ -80,3 +81,124 @@ def test_keye_and_dots_ocr_cut_patches_of_images_of_any_size() -> None:
             blocks = plane.reshape(3, tall // 14, 2, 7, wide // 14, 2, 7)
             expected = blocks.transpose(1, 4, 2, 5, 0, 3, 6).reshape(-1, 3 * 49)
             assert np.abs(found.pixels - expected).max() < 1e-5, (name, width, height)
+
+
+def tiles_of(image: Image.Image, columns: int, rows: int, side: int) -> list[Image.Image]:
+    """The image at the size of a grid of tiles, cut row by row."""
+    large = image.resize((columns * side, rows * side), Image.Resampling.BICUBIC)
+    corners = [(column * side, row * side) for row in range(rows) for column in range(columns)]
+    return [large.crop((x, y, x + side, y + side)) for x, y in corners]
+
+
+def closest(width: int, height: int, grids: list[tuple[int, int]], side: int) -> tuple[int, int]:
+    """Columns and rows of the grid with the closest aspect ratio."""
+    best, least = (1, 1), math.inf
+    for columns, rows in sorted(grids, key=math.prod):
+        error = abs(width / height - columns / rows)
+        half = width * height > 0.5 * side * side * columns * rows
+        if error < least or (error == least and half):
+            best, least = (columns, rows), error
+    return best
+
+
+def test_h2ovl_shows_a_single_image_on_two_scales() -> None:
+    config = {"vision_config": {"image_size": 28, "patch_size": 7}, "use_msac": True}
+    made = processor("H2OVLChatModel", config | {"max_dynamic_patch": 6}, {})
+    mean, std = [0.485, 0.456, 0.406], [0.229, 0.224, 0.225]
+    every = [(c, r) for c in range(1, 7) for r in range(1, 7) if c * r <= 6]
+    for width, height in SIZES:
+        image = picture(width, height)
+        first = closest(width, height, every, 28)
+        apart = [(c, r) for c, r in every if c * r >= 3 and first[0] % c and first[1] % r]
+        second = closest(width, height, apart, 28)
+        scales = []
+        for columns, rows in (second, first):
+            tiles = tiles_of(image, columns, rows, 28)
+            scales.append(tiles + tiles_of(image, 1, 1, 28) if len(tiles) > 1 else tiles)
+        tiles = [*scales[0][:-1], *scales[1][:-1], scales[0][-1]]
+        expected = np.stack([(np.asarray(tile) / 255 - mean) / std for tile in tiles]).transpose(
+            0, 3, 1, 2
+        )
+        found = made(image)
+        assert found.num_tokens == 4 * len(tiles)
+        assert np.abs(found.pixels - expected).max() < 1e-5, (width, height)
+    assert among(made, 1) is made
+    assert len(among(made, 2)(picture(30, 30)).pixels) == 1
+
+
+def test_deepseek_vl2_puts_images_in_the_middle_of_gray() -> None:
+    offered = [[28, 28], [28, 56], [56, 28], [84, 28]]
+    config = {"vision_config": {"image_size": 28}, "candidate_resolutions": offered}
+    made = processor("DeepseekVLV2ForCausalLM", config, {"patch_size": 7, "downsample_ratio": 2})
+    for width, height in SIZES:
+        image = picture(width, height)
+
+        def worth(frame: list[int], size: tuple[int, int] = (width, height)) -> tuple[int, int]:
+            scale = min(frame[0] / size[0], frame[1] / size[1])
+            kept = min(int(size[0] * scale) * int(size[1] * scale), math.prod(size))
+            return kept, -(math.prod(frame) - kept)
+
+        wide, tall = max(offered, key=worth)
+        tiles = [ImageOps.pad(image, (28, 28), color=(127, 127, 127))]
+        plane = ImageOps.pad(image, (wide, tall), color=(127, 127, 127))
+        tiles += [
+            plane.crop((x, y, x + 28, y + 28))
+            for y in range(0, tall, 28)
+            for x in range(0, wide, 28)
+        ]
+        found = made(image)
+        assert np.abs(found.pixels - np.stack([colored(tile) for tile in tiles])).max() < 1e-5
+        assert found.grid == (1, tall // 28, wide // 28)
+        assert found.num_tokens == 2 * 3 + 1 + tall // 28 * 2 * (wide // 28 * 2 + 1)
+        assert among(made, 3)(image).grid == (1, 1, 1) and among(made, 2) is made
+
+
+def test_minicpm_v_cuts_slices_as_its_successor_does() -> None:
+    """transformers has MiniCPM-V 4.6, whose sides are multiples of more patches: with patches of
+    half the size they are those of its predecessors."""
+    family, config = FAMILIES["MiniCPMV"], {"vision_config": {"patch_size": 7}}
+    with pytest.raises(ModelError, match="other ways than its config"):
+        processor("MiniCPMV", config, {})
+    settings = {"scale_resolution": 56, "max_slice_nums": 9, "patch_size": 14}
+    for nested in (False, True):
+        config = {"version": 2.5 if nested else 2.6, "query_num": 3}
+        config |= {"vision_config": {"patch_size": 14}}
+        own = processor("MiniCPMV", config, settings | {"use_image_id": not nested})
+        known = transformers.MiniCPMV4_6ImageProcessorPil(
+            scale_resolution=56, max_slice_nums=9, patch_size=7, downsample_mode="4x"
+        )
+        for size in SIZES:
+            found, made = own(picture(*size)), known(picture(*size), return_tensors="np")
+            tall, wide = made["grids"][0]
+            parts = tall * wide + 1
+            assert found.num_tokens == 3 * parts and found.grid == (1, *size[::-1])
+            sizes = [(rows * 7, columns * 7) for rows, columns in made["target_sizes"]]
+            expected, first = [], 0
+            for rows, columns in sizes:
+                count = rows * columns // 49
+                strip = made["pixel_values"][0, :, :, 7 * first : 7 * (first + count)]
+                first += count
+                grid = strip.reshape(3, 7, rows // 7, columns // 7, 7).transpose(0, 2, 1, 3, 4)
+                plane = grid.reshape(3, rows, columns)
+                blocks = plane.reshape(3, rows // 14, 14, columns // 14, 14)
+                expected.append(blocks.transpose(1, 3, 0, 2, 4).reshape(-1, 3 * 196))
+            assert np.abs(found.pixels - np.concatenate(expected)).max() < 1e-5, size
+            pieces = family.placeholder(own, found.grid, found.num_tokens)
+            name = "image" if nested else "slice"
+            row = f"<{name}>***</{name}>" * wide
+            rows_of = "\n".join([row] * tall)
+            rows_of = f"<slice>{rows_of}</slice>" if nested and tall else rows_of
+            text = f"<image>***</image>{rows_of}"
+            text = text if nested else f"<image_id>7</image_id>{text}"
+            assert "".join(map(written, pieces)) == text, size
+
+
+def written(piece: Any) -> str:
+    """A piece of the placeholder of image 7."""
+    return "7" if isinstance(piece, Number) else piece if isinstance(piece, str) else "*" * piece
+
+
+def test_the_number_of_an_image_is_part_of_the_text_around_it() -> None:
+    read: list[str] = []
+    token_ids(["<a>", Number(), "</a>", 2], 5, lambda text: read.append(text) or [1], 12)
+    assert read == ["<a>12</a>"]

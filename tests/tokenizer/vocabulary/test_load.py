@@ -44,7 +44,14 @@ def test_every_end_is_found_once(tmp_path: Path) -> None:
     )
     end = next(t["id"] for t in byte_spec()["added_tokens"] if t["content"] == "</s>")
     assert source.eos_ids == (7, 8, end)
-    assert source.media_ids == (42,)
+    assert source.media_ids == (42,) and source.placeholder_ids == {"image": 42}
+
+
+def test_an_image_token_that_the_config_does_not_name(tmp_path: Path) -> None:
+    listed = {"added_tokens_decoder": {"9": {"content": "<IMG_CONTEXT>", "special": True}}}
+    made = folder(tmp_path, tokenizer_config=listed, config={"vision_config": {}})
+    assert read(made).placeholder_ids == {"image": 9}
+    assert read(folder(tmp_path, tokenizer_config=listed, config={})).placeholder_ids == {}
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from baton.errors import ModelError
 from baton_mm_preprocess.processors import placeholders
@@ -24,6 +24,8 @@ class Family:
     """Token by which the chat template says that there is an image; the image token if empty."""
     whatever: bool = False
     """Whether the image processor is of `kind` whatever the files say."""
+    unmarked: bool = False
+    """Whether the image token is the marker of a vocabulary that lacks `marker`."""
     names: tuple[str, ...] = ("image_token_id", "image_token_index")
     """Fields of the config that may name the image token."""
     written: Callable[[Files], Placeholder] | None = None
@@ -47,7 +49,9 @@ class Family:
 
     def marker_token(self, files: Files, encode: Encode) -> int:
         """Id of the marker. Raises `ModelError`."""
-        return single(self.marker, encode) if self.marker else self.image_token(files, encode)
+        if not self.marker or (self.unmarked and len(encode(self.marker)) != 1):
+            return self.image_token(files, encode)
+        return single(self.marker, encode)
 
 
 def single(text: str, encode: Encode) -> int:
@@ -61,7 +65,15 @@ def single(text: str, encode: Encode) -> int:
 _GLM = Family("Glm4vImageProcessor", "<|image|>")
 _QWEN = Family("Qwen2VLImageProcessor", "<|image_pad|>")
 _INTERNVL = Family("GotOcr2ImageProcessor", "<IMG_CONTEXT>", placeholders.internvl)
-_CHAT = Family("InternVLChat", "<IMG_CONTEXT>", placeholders.internvl, "<image>", whatever=True)
+_CHAT = Family(
+    "InternVLChat",
+    "<IMG_CONTEXT>",
+    placeholders.internvl,
+    "<image>",
+    whatever=True,
+    unmarked=True,
+)
+_MINICPM = Family("MiniCPMVImageProcessor", "<unk>", placeholders.minicpm, "<image>")
 _LIGHTON = Family("PixtralImageProcessor", "<|image_pad|>")
 _NORMED = Family("LlavaOnevisionImageProcessor", "<image>", whatever=True)
 _KEYE = Family("KeyeImageProcessor", "<|image_pad|>", whatever=True)
@@ -116,6 +128,10 @@ FAMILIES: dict[str, Family] = {
     "InternS1ForConditionalGeneration": _INTERNVL,
     "InternVLChatModel": _CHAT,
     "SkyworkR1VChatModel": _CHAT,
+    "H2OVLChatModel": replace(_CHAT, kind="H2OVLChat"),
+    "MiniCPMV": _MINICPM,
+    "MiniCPMO": _MINICPM,
+    "DeepseekVLV2ForCausalLM": Family("DeepseekVLV2Processor", "<image>", whatever=True),
     "Cohere2VisionForConditionalGeneration": Family(
         "Cohere2VisionImageProcessor", "<|IMG_PATCH|>", placeholders.cohere2
     ),

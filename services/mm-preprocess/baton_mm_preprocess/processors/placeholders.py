@@ -20,19 +20,25 @@ class Token(NamedTuple):
     id: int
 
 
-Piece: TypeAlias = str | int | Token
+class Number(NamedTuple):
+    """The number of the image in its conversation, from 0."""
+
+
+Piece: TypeAlias = str | int | Token | Number
 Placeholder: TypeAlias = Callable[[Any, Grid, int], Iterable[Piece]]
 """A processor, and the grid and number of embeddings of the image that it made, to pieces."""
 Encode: TypeAlias = Callable[[str], list[int]]
 """Text to token ids, without those that begin or end a prompt."""
 
 
-def token_ids(pieces: Iterable[Piece], image_token: int, encode: Encode) -> list[int]:
-    """The ids of pieces; texts that follow one another are encoded as one."""
+def token_ids(
+    pieces: Iterable[Piece], image_token: int, encode: Encode, number: int = 0
+) -> list[int]:
+    """The ids of pieces of image `number`; texts that follow one another are encoded as one."""
     ids, text = list[int](), ""
     for piece in pieces:
-        if isinstance(piece, str):
-            text += piece
+        if isinstance(piece, str | Number):
+            text += piece if isinstance(piece, str) else str(number)
             continue
         ids += encode(text) if text else []
         ids += [piece.id] if isinstance(piece, Token) else [image_token] * piece
@@ -157,3 +163,19 @@ def tarsier(newline: int, end: int) -> Placeholder:
         yield Token(end)
 
     return pieces
+
+
+def minicpm(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
+    """The whole image, then rows of slices."""
+    count = processor.tokens_per_part
+    if processor.numbered:
+        yield from ("<image_id>", Number(), "</image_id>")
+    yield from ("<image>", count, "</image>")
+    rows, columns = processor.rules.grid((grid[1], grid[2])) or (0, 0)
+    name = "image" if processor.nested else "slice"
+    yield "<slice>" if processor.nested and rows else ""
+    for row in range(rows):
+        yield "\n" if row else ""
+        for _ in range(columns):
+            yield from (f"<{name}>", count, f"</{name}>")
+    yield "</slice>" if processor.nested and rows else ""

@@ -18,6 +18,9 @@ from baton_mm_preprocess.processors.limited_patches import LimitedPatches
 from baton_mm_preprocess.processors.padded_tiles import PaddedTiles
 from baton_mm_preprocess.processors.pan_and_scan import PanAndScan
 from baton_mm_preprocess.processors.patch_sequence import PatchSequence
+from baton_mm_preprocess.processors.tilings.image_slices import ImageSlices
+from baton_mm_preprocess.processors.tilings.multi_scale_tiles import MultiScaleTiles
+from baton_mm_preprocess.processors.tilings.tile_rows import TileRows
 
 Processor: TypeAlias = (
     FixedSize
@@ -29,6 +32,9 @@ Processor: TypeAlias = (
     | DynamicTiles
     | PaddedTiles
     | LimitedPatches
+    | ImageSlices
+    | TileRows
+    | MultiScaleTiles
 )
 
 
@@ -197,7 +203,7 @@ def limited_patches(files: Files, fields: dict[str, Any]) -> Processor:
     )
 
 
-def internvl_chat(files: Files, fields: dict[str, Any]) -> Processor:
+def internvl_chat(files: Files, fields: dict[str, Any]) -> DynamicTiles:
     """InternVL's own code, whose settings are in config.json."""
     config, side = files.config, files.config.get("force_image_size") or files.vision["image_size"]
     patches = int(side // files.vision["patch_size"] * config.get("downsample_ratio", 0.5))
@@ -211,6 +217,49 @@ def internvl_chat(files: Files, fields: dict[str, Any]) -> Processor:
         most,
         whole=config.get("use_thumbnail", True),
     )
+
+
+def h2ovl_chat(files: Files, fields: dict[str, Any]) -> Processor:
+    """H2OVL-Mississippi's own code."""
+    tiles = internvl_chat(files, fields)
+    return MultiScaleTiles(tiles) if files.config["use_msac"] else tiles
+
+
+def image_slices(files: Files, fields: dict[str, Any]) -> Processor:
+    """MiniCPM-V's own code, which normalises by `norm_mean` and `norm_std`; before 2.6 slices are
+    nested."""
+    encoder = {"patch_size": files.vision["patch_size"]} | (files.config.get("slice_config") or {})
+    if any(fields.get(name, value) != value for name, value in encoder.items()):
+        raise ModelError("its image processor cuts images in other ways than its config says")
+    mean, std = (fields.get(f"norm_{name}", [0.5] * 3) for name in ("mean", "std"))
+    return ImageSlices(
+        read_colors({"image_mean": mean, "image_std": std}),
+        fields["scale_resolution"],
+        fields["max_slice_nums"] if fields["slice_mode"] else 1,
+        fields["patch_size"],
+        fields.get("image_feature_size") or files.number("query_num", 64),
+        numbered=fields.get("use_image_id", False),
+        nested=float(files.config.get("version", 2.5)) < 2.6,
+    )
+
+
+def tile_rows(files: Files, fields: dict[str, Any]) -> Processor:
+    """DeepSeek-VL2's own code."""
+    tile, patch = files.vision.get("image_size", 384), fields["patch_size"]
+    offered = files.config.get("candidate_resolutions") or fields["candidate_resolutions"]
+    return TileRows(
+        read_colors(fields),
+        tile,
+        tuple((tall, wide) for wide, tall in offered),
+        -(-(tile // patch) // fields["downsample_ratio"]),
+    )
+
+
+def among(processor: Processor, images: int) -> Processor:
+    """What becomes of each of so many images of a request."""
+    if isinstance(processor, TileRows | MultiScaleTiles):
+        return processor.among(images)
+    return processor
 
 
 _PINPOINTS = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]
@@ -302,6 +351,15 @@ READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
         {"patch_size": 14, "in_token_limit": 4096, **HALF},
     ),
     "InternVLChat": (internvl_chat, {}),
+    "H2OVLChat": (h2ovl_chat, {}),
+    "MiniCPMVImageProcessor": (
+        image_slices,
+        {"scale_resolution": 448, "max_slice_nums": 9, "patch_size": 14, "slice_mode": True},
+    ),
+    "DeepseekVLV2Processor": (
+        tile_rows,
+        {"patch_size": 14, "downsample_ratio": 2, **HALF},
+    ),
 }
 """How the settings of an image processor are read, and the defaults of transformers for them."""
 

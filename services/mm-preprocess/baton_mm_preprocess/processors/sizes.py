@@ -96,12 +96,17 @@ def tile_grids(least: int, most: int) -> tuple[Size, ...]:
     return tuple(sorted(grids, key=lambda grid: grid[0] * grid[1]))
 
 
-def tile_grid(size: Size, tile: Size, least: int, most: int) -> Size:
+def tile_grid(
+    size: Size, tile: Size, least: int, most: int, apart_from: Size | None = None
+) -> Size:
     """InternVL (arXiv:2404.16821): rows and columns with the closest aspect ratio; of equal ones
-    more tiles, as long as the image fills half of them."""
+    more tiles, as long as the image fills half of them. `apart_from` excludes grids of which a side
+    divides that of this one (H2OVL, arXiv:2410.13611)."""
     aspect, area = size[1] / size[0], size[0] * size[1]
     best, nearest = (1, 1), math.inf
     for columns, rows in tile_grids(least, most):
+        if apart_from and not (apart_from[0] % rows and apart_from[1] % columns):
+            continue
         apart = abs(aspect - columns / rows)
         fills = area > 0.5 * tile[0] * tile[1] * columns * rows
         if apart < nearest or (apart == nearest and fills):

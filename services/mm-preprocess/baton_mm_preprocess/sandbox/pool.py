@@ -49,18 +49,24 @@ class DecodePool:
         return self._threads.submit(work)
 
     def prepare(
-        self, url: str, tenant: str = "", until: float = math.inf, modality: str = "image"
+        self,
+        url: str,
+        tenant: str = "",
+        until: float = math.inf,
+        modality: str = "image",
+        images: int = 1,
     ) -> Outcome:
         """The tensor of a file, or the problem with it. Call it only from submitted work.
 
         Args:
             tenant: whose turn it is by the time that its files took so far.
             until: time by `time.monotonic` at which it waits no longer.
+            images: number of images of its request.
 
         Raises:
             Unavailable: no child process can be started, or none was free until then.
         """
-        request = msgspec.msgpack.encode(Source(url, modality))
+        request = msgspec.msgpack.encode(Source(url, modality, images))
         deaths, slow = 0, False
         while deaths < _TRIES:
             seconds = self._seconds if slow else min(FIRST_SECONDS, self._seconds)

@@ -17,7 +17,7 @@ from baton.protocol import Blob
 from baton_mm_preprocess.fetch import fetch
 from baton_mm_preprocess.image.decode import decode
 from baton_mm_preprocess.processors.processed_image import Grid
-from baton_mm_preprocess.processors.readers import Processor
+from baton_mm_preprocess.processors.readers import Processor, among
 from baton_mm_preprocess.video.decode import VideoLimits, probe
 from baton_mm_preprocess.video.processed_clip import ClipTimes
 from baton_mm_preprocess.video.readers import VideoProcessor
@@ -53,6 +53,8 @@ class Source(msgspec.Struct, frozen=True):
     url: str
     modality: str = "image"
     """"image" or "video"."""
+    images: int = 1
+    """Number of images of the request that this one belongs to."""
 
 
 class Problem(msgspec.Struct, frozen=True, tag="problem"):
@@ -81,7 +83,7 @@ def prepare(source: Source, setup: Setup) -> Outcome:
     kind = source.modality
     try:
         data = fetch(source.url, setup.max_bytes, setup.allowed_domains, kind)
-        return _video(data, setup) if kind == "video" else _image(data, setup)
+        return _video(data, setup) if kind == "video" else _image(data, source, setup)
     except InvalidRequest as error:
         return Problem(error.code, error.message)
     except MemoryError:
@@ -91,9 +93,10 @@ def prepare(source: Source, setup: Setup) -> Outcome:
         )
 
 
-def _image(data: bytes, setup: Setup) -> Ready:
-    image = setup.processor(decode(data, setup.max_pixels))
-    name = digest(data, (setup.processor, setup.identity))
+def _image(data: bytes, source: Source, setup: Setup) -> Ready:
+    processor = among(setup.processor, source.images)
+    image = processor(decode(data, setup.max_pixels))
+    name = digest(data, (processor, setup.identity))
     return Ready(_blob(image.pixels), name, image.grid, image.num_tokens)
 
 

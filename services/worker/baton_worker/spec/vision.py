@@ -71,7 +71,31 @@ class Codebook:
     reserved: int = 0
 
 
-Step: TypeAlias = Merge | Convolution | Normed | Activated | Dense | GatedDense | Codebook
+@dataclass(frozen=True, slots=True)
+class Unfold:
+    """As `Merge` by "channels" of patches that lie row by row; zeros fill up the last row and the
+    last column of windows (DeepSeek-VL2, arXiv:2412.10302)."""
+
+    size: int
+
+
+@dataclass(frozen=True, slots=True)
+class Resampler:
+    """Each part of an image becomes `queries` vectors: learned queries attend to its states, whose
+    keys have sines of their rows and columns (MiniCPM-V, arXiv:2408.01800). The states have
+    `inputs` channels, the vectors `width`; `name` is the checkpoint's."""
+
+    name: str
+    queries: int
+    inputs: int
+    width: int
+    num_heads: int
+    norm: Norm
+
+
+Step: TypeAlias = (
+    Merge | Convolution | Normed | Activated | Dense | GatedDense | Codebook | Unfold | Resampler
+)
 """One step from the states of patches to embeddings."""
 
 
@@ -98,6 +122,27 @@ class Marks:
     """The embeddings of the whole image are first, then those of its tiles row by row; the five
     reserved vectors of the `Codebook` stand before the first, after the whole image, between the
     tiles of a row, between rows, and at the end (Ovis 2)."""
+
+
+@dataclass(frozen=True, slots=True)
+class TileRows:
+    """The embeddings of the whole image, then those of its tiles side by side as in the image, each
+    with the vector `newline` after every row, and the vector `separator` between the two
+    (DeepSeek-VL2). With `whole_last` the tiles are first."""
+
+    newline: str
+    separator: str
+    whole_last: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Slices:
+    """An image comes as the patches of the whole and of its slices, whose sizes follow from its own
+    by `baton.slices.SliceRules`."""
+
+    scale: int
+    most: int
+    patch: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -134,7 +179,7 @@ class VisionTower:
     window: int = 0
     full_layers: tuple[int, ...] = ()
     deepstack: tuple[tuple[int, tuple[Step, ...]], ...] = ()
-    arrangement: Newlines | Marks | None = None
+    arrangement: Newlines | Marks | TileRows | Slices | None = None
     """How the embeddings of tiles are put together; None: one after the other."""
     video: VideoPlaceholders | None = None
     """Placeholders of videos; None if they are `image_token` too, or there are none."""

@@ -2,12 +2,19 @@
 
 from __future__ import annotations
 
+import torch
+
+from baton_worker import spec
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.vision.marks import COLUMN, END, GRID, ROW, START, Marks, order
+from baton_worker.layers.vision.projector import Codebook
 
 
 def test_marks_between_columns_and_rows() -> None:
     assert order((1, 1, 1)) == [START, None, GRID, END]
     expected = [START, None, GRID, None, COLUMN, None, ROW, None, COLUMN, None, END]
     assert order((1, 2, 2)) == expected
-    assert Marks.num_tokens(5 * 9, (1, 2, 2)) == 45 + 6
-    assert Marks.num_tokens(9, (1, 1, 1)) == 9 + 3
+    site = BuildContext(torch.device("cpu"), torch.float32)
+    marks = Marks(Codebook(spec.Codebook("c", 9, 2, reserved=5), site))
+    assert marks.num_tokens(5 * 9, (1, 2, 2)) == 45 + 6
+    assert marks.num_tokens(9, (1, 1, 1)) == 9 + 3

@@ -6,7 +6,7 @@ import torch
 
 from baton_worker import spec
 from baton_worker.layers.build_context import BuildContext
-from baton_worker.layers.vision.projector import Activated, Convolution, Merge, projector
+from baton_worker.layers.vision.projector import Activated, Convolution, Merge, Projector
 
 CPU = BuildContext(torch.device("cpu"), torch.float32)
 
@@ -33,5 +33,6 @@ def test_the_second_half_is_the_gate_and_steps_run_in_order() -> None:
         torch.tensor([[2.0, 3.0, -1.0, 4.0]])
     )
     assert found.tolist() == [[0, 12]]
-    steps = projector([spec.Merge(2, "mean"), spec.Activated("relu")], CPU)
-    assert steps(torch.tensor([[-1.0], [-3.0], [-1.0], [-3.0]])).tolist() == [[0]]
+    steps = Projector([spec.Merge(2, "mean"), spec.Activated("relu")], CPU)
+    assert steps(torch.tensor([[-1.0], [-3.0], [-1.0], [-3.0]]), [(2, 2)]).tolist() == [[0]]
+    assert steps.after((4, 6)) == (2, 3)

@@ -7,6 +7,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from baton.checkpoint.added_tokens import added_tokens
 from baton.checkpoint.json_file import read_json
 from baton.errors import SettingsError
 from baton_tokenizer.vocabulary.vocabulary import Source
@@ -25,6 +26,8 @@ _MEDIA_KEYS = tuple(
     for kind in ("image", "video", "audio", "vision_start", "vision_end", "boi", "eoi")
     for suffix in ("token_id", "token_index")
 )
+_IMAGE_TEXTS = ("<image>", "<IMG_CONTEXT>")
+"""Image tokens by which models are trained whose configs do not name them."""
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 
 
@@ -75,9 +78,18 @@ class Folder:
             named=roles,
             eos_ids=tuple(dict.fromkeys(self._eos_ids(spec, roles, config))),
             media_ids=tuple(v for key in _MEDIA_KEYS if isinstance(v := config.get(key), int)),
-            placeholder_ids=_placeholder_ids(config),
+            placeholder_ids=self._placeholder_ids(config),
             response_template=self._response_template(),
         )
+
+    def _placeholder_ids(self, config: Mapping[str, Any]) -> dict[str, int]:
+        """The tokens that the config names, or else an added one that models of images have."""
+        named = _placeholder_ids(config)
+        if "image" in named or "vision_config" not in config:
+            return named
+        added = added_tokens(self.path)
+        found = [added[text] for text in _IMAGE_TEXTS if text in added]
+        return {**named, "image": found[0]} if found else named
 
     def _response_template(self) -> dict[str, Any]:
         """What the checkpoint declares about its outputs; empty if nothing."""

@@ -5,26 +5,26 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from baton_worker.layers.vision.arrangement import Arrangement, Grid
 from baton_worker.layers.vision.projector import Codebook
 
 START, GRID, COLUMN, ROW, END = range(5)
 """Rows of the table of marks."""
-Grid = tuple[int, int, int]
 
 
-class Marks:
+class Marks(Arrangement):
     """The whole image, then its tiles, with a mark after each part."""
 
     def __init__(self, codebook: Codebook) -> None:
+        super().__init__()
         self._codebook = codebook
 
-    @staticmethod
-    def num_tokens(num_states: int, grid: Grid) -> int:
-        """Embeddings of an image of so many before its marks."""
-        return num_states + len(order(grid)) - 1 - _tiles(grid)
+    def num_tokens(self, count: int, grid: Grid) -> int:
+        """With the marks."""
+        return count + len(order(grid)) - 1 - _tiles(grid)
 
     def forward(self, x: Tensor, grid: Grid) -> Tensor:
-        """[num_states, hidden] of the whole image and its tiles to [num_tokens, hidden]."""
+        """[count, hidden] of the whole image and its tiles to [num_tokens, hidden]."""
         tiles, marks = x.view(1 + _tiles(grid), -1, x.shape[-1]), self._codebook.reserved
         parts, tile = list[Tensor](), 0
         for mark in order(grid):

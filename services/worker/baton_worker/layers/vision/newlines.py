@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import torch
 import torch.nn.functional as F
-from torch import Tensor, nn
+from torch import Tensor
 
 from baton.anyres import Size, best_resolution, limited, unpadded, unpadded_range
 from baton.protocol.media import Grid
 from baton_worker import spec
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.embedding import Learned
+from baton_worker.layers.vision.arrangement import Arrangement
 
 
 def is_video(grid: Grid) -> bool:
@@ -18,7 +19,7 @@ def is_video(grid: Grid) -> bool:
     return grid[1] == 0
 
 
-class Newlines(nn.Module):
+class Newlines(Arrangement):
     """The embeddings of tiles, whole image first, as rows of the image."""
 
     def __init__(self, settings: spec.Newlines, hidden: int, site: BuildContext) -> None:
@@ -36,7 +37,7 @@ class Newlines(nn.Module):
         """Rows and columns without padding, and shrunk if there is a limit."""
         return self._limited(unpadded(size, self.grid(size)))
 
-    def num_tokens(self, grid: Grid) -> int:
+    def num_tokens(self, count: int, grid: Grid) -> int:
         """Embeddings of an image of (1, height, width) pixels, or of a video of (frames, 0, 0)."""
         if is_video(grid):
             return grid[0] * self._half**2 + 1

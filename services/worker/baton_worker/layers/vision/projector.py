@@ -17,6 +17,9 @@ from baton_worker.layers.linear import Linear
 from baton_worker.layers.mlp import Glu, activation
 from baton_worker.layers.norm import norm
 from baton_worker.layers.pooler_head import Dense
+from baton_worker.layers.vision.grid import Size
+from baton_worker.layers.vision.resampler import Resampler
+from baton_worker.layers.vision.sized import Sized, Unfold
 
 
 class Merge(nn.Module):
@@ -112,10 +115,39 @@ STEPS: dict[type, Callable[[Any, BuildContext], nn.Module]] = {
     spec.Dense: Dense,
     spec.GatedDense: GatedDense,
     spec.Codebook: Codebook,
+    spec.Unfold: Unfold,
+    spec.Resampler: Resampler,
 }
 """Layer of each step."""
 
 
-def projector(steps: Sequence[spec.Step], site: BuildContext) -> nn.Sequential:
-    """The steps one after the other: [T, C] to [T / merge^2, hidden]."""
-    return nn.Sequential(*(STEPS[type(step)](step, site) for step in steps))
+class Projector(nn.Module):
+    """Steps one after the other."""
+
+    def __init__(self, steps: Sequence[spec.Step], site: BuildContext) -> None:
+        super().__init__()
+        self.steps = nn.ModuleList(STEPS[type(step)](step, site) for step in steps)
+        self._merges = [
+            step.size if isinstance(step, spec.Merge | spec.Convolution) else 1 for step in steps
+        ]
+
+    def after(self, size: Size) -> Size:
+        """Rows and columns of the embeddings of a part with these of patches."""
+        for step, merge in zip(self.steps, self._merges, strict=True):
+            size = step.after(size) if isinstance(step, Sized) else _merged(size, merge)
+        return size
+
+    def forward(self, x: Tensor, sizes: Sequence[Size]) -> Tensor:
+        """[T, C] of parts with these rows and columns of patches to [embeddings, hidden]."""
+        for step, merge in zip(self.steps, self._merges, strict=True):
+            if isinstance(step, Sized):
+                x = step(x, sizes)
+                sizes = [step.after(size) for size in sizes]
+            else:
+                x = step(x)
+                sizes = [_merged(size, merge) for size in sizes]
+        return x
+
+
+def _merged(size: Size, merge: int) -> Size:
+    return size[0] // merge, size[1] // merge

@@ -14,11 +14,12 @@ from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.layer import Layer
 from baton_worker.layers.norm import norm
 from baton_worker.layers.patch_embedding import CHANNELS
+from baton_worker.layers.vision.arrangement import Arrangement, Slices, TileRows
 from baton_worker.layers.vision.grid import Size, patchify
 from baton_worker.layers.vision.marks import Marks
 from baton_worker.layers.vision.newlines import Newlines
 from baton_worker.layers.vision.patch_embedding import PatchEmbedding
-from baton_worker.layers.vision.projector import Codebook, projector
+from baton_worker.layers.vision.projector import Codebook, Projector
 from baton_worker.models.vision.stack import VisionStack
 from baton_worker.spec.names import Names
 
@@ -41,15 +42,9 @@ class VisionTower(nn.Module):
         if stack.embedding_norm is not None:
             self.embedding_norm = norm(stack.embedding_norm, stack.hidden, "embedding_norm", site)
         self.stack = VisionStack(tower, site)
-        self.projector = projector(tower.projector, site)
-        self.deepstack = nn.ModuleList(projector(steps, site) for _, steps in tower.deepstack)
-        self.newlines = self._marks = None
-        if isinstance(tower.arrangement, spec.Newlines):
-            self.newlines = Newlines(tower.arrangement, tower.hidden, replace(site, name=str))
-        elif tower.arrangement is not None:
-            codebook = self.projector[-1]
-            assert isinstance(codebook, Codebook)
-            self._marks = Marks(codebook)
+        self.projector = Projector(tower.projector, site)
+        self.deepstack = nn.ModuleList(Projector(steps, site) for _, steps in tower.deepstack)
+        self.arrangement = self._arrangement(tower, replace(site, name=str))
         self.image_token = tower.image_token
         self.media_tokens = (tower.image_token, *([tower.video.token] if tower.video else []))
         """Tokens in whose place an embedding goes."""
@@ -60,10 +55,11 @@ class VisionTower(nn.Module):
         """Why pixels of this shape cannot be encoded, or nothing."""
         patch = self._patch
         if len(shape) == 2:
-            frames, rows, columns = grid
-            wide = CHANNELS * patch.frames * patch.size**2
-            whole = not (rows % self.settings.merge or columns % self.settings.merge)
-            fits = whole and tuple(shape) == (frames * rows * columns, wide)
+            wide, merge = CHANNELS * patch.frames * patch.size**2, self.settings.merge
+            sizes = self.arrangement.parts(grid) if min(grid) > 0 else []
+            whole = not any(rows % merge or columns % merge for rows, columns in sizes)
+            count = sum(rows * columns for rows, columns in sizes)
+            fits = whole and tuple(shape) == (count, wide) and count > 0
             return "" if fits else f"patches of shape {list(shape)} are no grid {list(grid)}"
         tile = (CHANNELS, patch.image, patch.image)
         if tuple(shape[-3:]) == tile and len(shape) in (3, 4) and 0 not in shape:
@@ -73,10 +69,8 @@ class VisionTower(nn.Module):
 
     def num_tokens(self, shape: Sequence[int], grid: Grid) -> int:
         """Number of embeddings of an image."""
-        if self.newlines is not None:
-            return self.newlines.num_tokens(grid)
         count = sum(self._num_states(size) for size in self._sizes(shape, grid))
-        return count if self._marks is None else self._marks.num_tokens(count, grid)
+        return self.arrangement.num_tokens(count, grid)
 
     @property
     def bidirectional(self) -> bool:
@@ -107,16 +101,21 @@ class VisionTower(nn.Module):
         out = self._embeddings(patches, [size for sizes in shapes for size in sizes])
         counts = [sum(self._num_states(size) for size in sizes) for sizes in shapes]
         parts = torch.split(out, counts)
-        return [self._arranged(part, grid) for part, grid in zip(parts, grids, strict=True)]
+        return [self.arrangement(part, grid) for part, grid in zip(parts, grids, strict=True)]
 
-    def _arranged(self, x: Tensor, grid: Grid) -> Tensor:
-        """The embeddings of an image with what stands between its tiles."""
-        if self._marks is not None:
-            return self._marks.forward(x, grid)
-        if self.newlines is None:
-            return x
-        out: Tensor = self.newlines(x, grid)
-        return out
+    def _arrangement(self, tower: spec.VisionTower, site: BuildContext) -> Arrangement:
+        settings = tower.arrangement
+        if isinstance(settings, spec.Newlines):
+            return Newlines(settings, tower.hidden, site)
+        if isinstance(settings, spec.TileRows):
+            return TileRows(settings, tower.hidden, site)
+        if isinstance(settings, spec.Slices):
+            return Slices(settings)
+        if settings is None:
+            return Arrangement()
+        codebook = self.projector.steps[-1]
+        assert isinstance(codebook, Codebook)
+        return Marks(codebook)
 
     def _embeddings(self, patches: Tensor, sizes: Sequence[Size]) -> Tensor:
         """Patches of images of these sizes to embeddings."""
@@ -127,9 +126,9 @@ class VisionTower(nn.Module):
         taps = self.settings.taps
         if taps:
             final = torch.cat([kept[layer] for layer in taps], dim=-1)
-        outputs = [self.projector(self._without_class_token(final, sizes))]
+        outputs = [self.projector(self._without_class_token(final, sizes), sizes)]
         for (layer, _), steps in zip(self.settings.deepstack, self.deepstack, strict=True):
-            outputs.append(steps(kept[layer + 1]))
+            outputs.append(steps(kept[layer + 1], sizes))
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
 
     def _without_class_token(self, x: Tensor, sizes: Sequence[Size]) -> Tensor:
@@ -149,14 +148,15 @@ class VisionTower(nn.Module):
     def _sizes(self, shape: Sequence[int], grid: Grid) -> list[Size]:
         """Rows and columns of what attends to itself alone: each frame, or each tile."""
         if len(shape) == 2:
-            return [(grid[1], grid[2])] * grid[0]
+            return self.arrangement.parts(grid)
         tiles = shape[0] if len(shape) == 4 else 1
         return [(shape[-2] // self._patch.size, shape[-1] // self._patch.size)] * tiles
 
     def _num_states(self, size: Size) -> int:
         """Embeddings of a frame or tile before newlines."""
         kept = self._patch.class_token and not self.settings.drops_class_token
-        return size[0] * size[1] // self.settings.merge**2 + kept
+        rows, columns = self.projector.after(size)
+        return rows * columns + kept
 
 
 class TowerModel(nn.Module):

@@ -1,0 +1,1 @@
+"""Tiles and slices of models whose processors transformers does not have."""

@@ -1,0 +1,84 @@
+"""How the embeddings of the parts of an image become those of the image."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from baton.slices import SliceRules
+from baton_worker import spec
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.embedding import Learned
+from baton_worker.layers.vision.grid import Size
+
+Grid = tuple[int, int, int]
+
+
+class Arrangement(nn.Module):
+    """One after the other, as they are."""
+
+    def parts(self, grid: Grid) -> list[Size]:
+        """Rows and columns of patches of what attends to itself alone, in an image that comes as
+        patches: each frame."""
+        return [(grid[1], grid[2])] * grid[0]
+
+    def num_tokens(self, count: int, grid: Grid) -> int:
+        """Embeddings of an image whose parts have `count`."""
+        return count
+
+    def forward(self, x: Tensor, grid: Grid) -> Tensor:
+        """[count, hidden] of the parts to [num_tokens, hidden] of the image."""
+        return x
+
+
+class Slices(Arrangement):
+    """See `spec.Slices`."""
+
+    def __init__(self, settings: spec.Slices) -> None:
+        super().__init__()
+        self._rules = SliceRules(settings.scale, settings.most, settings.patch)
+
+    def parts(self, grid: Grid) -> list[Size]:
+        """Of the whole image and its slices; the grid is (1, height, width) of the image."""
+        return self._rules.parts((grid[1], grid[2]))
+
+
+class TileRows(Arrangement):
+    """See `spec.TileRows`; the grid is (1, rows, columns) of tiles."""
+
+    def __init__(self, settings: spec.TileRows, hidden: int, site: BuildContext) -> None:
+        super().__init__()
+        self._whole_last = settings.whole_last
+        self.newline = Learned((hidden,), settings.newline, site)
+        self.separator = Learned((hidden,), settings.separator, site)
+
+    def num_tokens(self, count: int, grid: Grid) -> int:
+        """With a vector after every row and one between whole and tiles."""
+        _, rows, columns = grid
+        side = _side(count, grid)
+        return side * (side + 1) + 1 + rows * side * (columns * side + 1)
+
+    def forward(self, x: Tensor, grid: Grid) -> Tensor:
+        """[(1 + rows * columns) * side^2, hidden], the whole image first."""
+        _, rows, columns = grid
+        side = _side(len(x), grid)
+        whole, tiles = torch.split(x, [side**2, len(x) - side**2])
+        plane = tiles.view(rows, columns, side, side, -1).transpose(1, 2)
+        parts = [
+            self._ended(whole.view(side, side, -1)),
+            self.separator()[None].to(x.dtype),
+            self._ended(plane.reshape(rows * side, columns * side, -1)),
+        ]
+        return torch.cat(parts[::-1] if self._whole_last else parts)
+
+    def _ended(self, plane: Tensor) -> Tensor:
+        """[rows, columns, hidden] to [rows * (columns + 1), hidden]."""
+        ends = self.newline().to(plane.dtype).expand(len(plane), 1, -1)
+        return torch.cat((plane, ends), dim=1).flatten(0, 1)
+
+
+def _side(count: int, grid: Grid) -> int:
+    """Embeddings in a row of a tile."""
+    return math.isqrt(count // (1 + grid[1] * grid[2]))

@@ -1,0 +1,123 @@
+"""Checkpoints in the layout of their makers, through every service: transformers has no class for
+them, so an independent re-computation says what they answer."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from tokenizers import Tokenizer
+from torch import Tensor
+
+from baton_mm_preprocess.model_info import read_model
+from baton_mm_preprocess.processors.readers import among
+from baton_worker.checkpoint.load import load_model
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.models.decoder import Model
+from tests.fakes.whole_system import Whole, whole
+from tests.oracles.towers.sights import makers
+from tests.support import tiny_models
+from tests.support.tiny_dual_encoders import data_url, picture
+
+COUNT = 8
+PICTURES = [picture(60, 40, 1), picture(30, 33, 2)]
+_SQUARE = {"height": 30, "width": 30}
+_OFFERED = [[30, 60], [60, 30], [60, 60], [90, 30], [30, 90]]
+CASES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "TarsierForConditionalGeneration": (
+        ("<image>",),
+        {"image_processor_type": "SiglipImageProcessor", "size": _SQUARE},
+    ),
+    "BeeForConditionalGeneration": (
+        ("<image>",),
+        {"size": _SQUARE, "image_grid_pinpoints": _OFFERED},
+    ),
+    "H2OVLChatModel": (("<IMG_CONTEXT>", "<img>", "</img>"), {}),
+    "DotsOCRForCausalLM": (
+        ("<|imgpad|>",),
+        {"patch_size": 4, "temporal_patch_size": 1, "min_pixels": 64, "max_pixels": 1024},
+    ),
+    "DeepseekVLV2ForCausalLM": (("<image>",), {"patch_size": 4, "downsample_ratio": 2}),
+    "MiniCPMV": (
+        ("<unk>", "<image>", "</image>"),
+        {"scale_resolution": 28, "patch_size": 7, "use_image_id": True},
+    ),
+}
+"""Tokens that the vocabulary has, the image token first, and the settings of the processor."""
+
+
+def save(folder: Path, tokens: tuple[str, ...], settings: dict[str, Any]) -> int:
+    """Put a tokenizer and a processor beside a checkpoint; returns the image token."""
+    for name in ("added_tokens.json", "tokenizer_config.json"):
+        (folder / name).unlink(missing_ok=True)
+    tiny_models.save_tokenizer(folder)
+    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+    tokenizer.add_special_tokens(list(tokens))
+    tokenizer.save(str(folder / "tokenizer.json"))
+    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    config, token = (
+        json.loads((folder / "config.json").read_text()),
+        tokenizer.token_to_id(tokens[0]),
+    )
+    named = {name: token for name in ("image_token_id", "image_token_index") if name in config}
+    (folder / "config.json").write_text(json.dumps(config | named))
+    return int(token)
+
+
+def ask(here: Whole, count: int) -> tuple[list[int], list[int]]:
+    """Prompt and answer of a conversation with so many pictures."""
+    parts: list[dict[str, Any]] = [{"type": "text", "text": "one"}]
+    for image in PICTURES[:count]:
+        parts.append({"type": "image_url", "image_url": {"url": data_url(image)}})
+    body = {
+        "model": here.model,
+        "messages": [{"role": "user", "content": [*parts, {"type": "text", "text": "two"}]}],
+        **{"temperature": 0, "max_tokens": COUNT, "ignore_eos": True, "return_token_ids": True},
+    }
+    answer = here.post("/v1/chat/completions", body)
+    assert answer.status_code == 200, answer.text
+    found = answer.json()
+    return found["prompt_token_ids"], found["choices"][0]["token_ids"]
+
+
+def embeddings(folder: Path, count: int) -> Tensor:
+    """What the tower makes of the pictures; other tests compare it with a re-computation."""
+    images = read_model(folder, "m").images
+    loaded = load_model(folder, BuildContext(torch.device("cpu"), torch.float32))
+    assert images is not None and isinstance(loaded.model, Model) and loaded.model.vision
+    made = [among(images.processor, count)(image) for image in PICTURES[:count]]
+    pixels, grids = [torch.from_numpy(one.pixels) for one in made], [one.grid for one in made]
+    return torch.cat(loaded.model.vision.encode_images(pixels, grids))
+
+
+@torch.no_grad()
+def continued(text: Any, prompt: list[int], image_token: int, seen: Tensor) -> list[int]:
+    """What the language model of transformers writes greedily."""
+    tokens = torch.tensor(prompt)
+    inputs = text.get_input_embeddings()(tokens)
+    inputs[tokens == image_token] = seen
+    found = list[int]()
+    for _ in range(COUNT):
+        found.append(int(text(inputs_embeds=inputs[None]).logits[0, -1].argmax()))
+        last = text.get_input_embeddings()(torch.tensor(found[-1:]))
+        inputs = torch.cat((inputs, last))
+    return found
+
+
+@pytest.mark.row("F01.01", "V36", "V39", "V43", "V45", "V53", "V55")
+def test_answers_to_pictures(tmp_path: Path) -> None:
+    """Steps of 12 tokens cut every image. Templates know no images here, and say where one is."""
+    for name, (tokens, settings) in CASES.items():
+        folder = tmp_path / name
+        folder.mkdir()
+        text = makers()[name](folder).text
+        image_token = save(folder, tokens, settings)
+        with whole(folder, worker={"block_size": 4, "max_num_batched_tokens": 12}) as here:
+            for count in (1, 2):
+                prompt, answer = ask(here, count)
+                seen = embeddings(folder, count)
+                assert prompt.count(image_token) == len(seen), name
+                assert answer == continued(text, prompt, image_token, seen), name
