@@ -52,6 +52,12 @@ def test_a_folder(tmp_path: Path) -> None:
     assert read_model(tmp_path, "m") == Model("m", "SeeingModel", ("image",))
 
 
+def test_a_folder_in_the_format_of_mistral_is_text(tmp_path: Path) -> None:
+    (tmp_path / "params.json").write_text("{}")
+    model = read_model(tmp_path, "m")
+    assert model.modalities == () and model.images is None
+
+
 def test_a_gguf_file_holds_no_encoder(tmp_path: Path) -> None:
     file = tmp_path / "m.gguf"
     file.write_bytes(b"GGUF")

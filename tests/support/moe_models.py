@@ -24,6 +24,7 @@ ROWS = {
     "GlmMoeDsaForCausalLM": "L05",
     "Glm4MoeLiteForCausalLM": "L06",
     "LongcatFlashForCausalLM": "L10",
+    "MistralLarge3ForCausalLM": "L11",
     "PanguUltraMoEForCausalLM": "L08",
     "OpenPanguForCausalLM": "L08",
     "MiniCPM3ForCausalLM": "L07",
@@ -42,6 +43,7 @@ SPELLINGS = {
     "Ernie4_5_MoEForCausalLM": "Ernie4_5_MoeForCausalLM",
     "Ernie45MoeForCausalLM": "Ernie4_5_MoeForCausalLM",
     "ExaoneMoEForCausalLM": "ExaoneMoeForCausalLM",
+    "MistralLarge3ForCausalLM": "Mistral4ForCausalLM",
 }
 
 VARIANTS: dict[str, list[dict[str, Any]]] = {
@@ -65,6 +67,9 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "ExaoneMoeForCausalLM": [{"norm_topk_prob": False}],
     "DeepseekV2ForCausalLM": [{"q_lora_rank": None, "topk_method": "greedy"}],
     "DeepseekV3ForCausalLM": [{"rope_interleave": False, "rope_parameters": None}],
+    "Mistral4ForCausalLM": [
+        {"rope_interleave": False, "q_lora_rank": None, "n_group": 1, "topk_group": 1}
+    ],
     "DeepseekV32ForCausalLM": [{"index_topk": 31, "rope_parameters": None}],
     "GlmMoeDsaForCausalLM": [{"indexer_types": None, "attention_bias": False}],
     "AfmoeForCausalLM": [{"num_shared_experts": 1, "mup_enabled": False}],
@@ -312,6 +317,17 @@ TRAITS: dict[str, dict[str, Any]] = {
         "first_k_dense_replace": 1,
         "rope_interleave": True,
         "rope_parameters": _YARN,
+        "tie_word_embeddings": False,
+    },
+    "Mistral4ForCausalLM": {
+        **_ROUTED,
+        **_LATENT,
+        **_GROUPS,
+        "n_shared_experts": 2,
+        "first_k_dense_replace": 1,
+        "rope_interleave": True,
+        "rope_parameters": _YARN
+        | {"original_max_position_embeddings": 16, "llama_4_scaling_beta": 0.3},
         "tie_word_embeddings": False,
     },
     "DeepseekV32ForCausalLM": {

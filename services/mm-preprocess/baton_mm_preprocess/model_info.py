@@ -9,6 +9,7 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+from baton.checkpoint.hub import CONFIGS
 from baton.checkpoint.json_file import read_json
 from baton.errors import InvalidRequest, ModelError
 from baton.protocol import MediaItem
@@ -153,7 +154,9 @@ def read_model(path: Path, name: str) -> Model:
     """
     if path.is_file():
         return Model(name, "GGUF")
-    config = read_json(path / "config.json", name)
+    if not (path / CONFIGS[0]).is_file() and (path / CONFIGS[1]).is_file():
+        return Model(name, "Mistral's format")  # Its images are not encoded.
+    config = read_json(path / CONFIGS[0], name)
     architecture = str((config.get("architectures") or ["unknown"])[0])
     if architecture not in SQUARES and architecture not in FAMILIES:
         return Model(name, architecture, modalities(config))

@@ -40,6 +40,9 @@ _LOCK_SECONDS = 3600
 _SUFFIXES = (".gguf", ".safetensors")
 _FILES = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model", "*.tiktoken", "*.txt")
 
+CONFIGS = ("config.json", "params.json")
+"""A model directory has one of them: the second in Mistral's own format."""
+
 log = logger(__name__)
 
 
@@ -96,7 +99,7 @@ def _is_hub(reference: str) -> bool:
 
 
 def _check_local(path: Path) -> Path:
-    if path.is_dir() and not (path / "config.json").is_file():
+    if path.is_dir() and not any((path / name).is_file() for name in CONFIGS):
         raise HubError(f"{path} has no config.json: it is not a model directory.")
     if path.is_file() and path.suffix != ".gguf":
         raise HubError(f"{path.name} is not a .gguf file: give the directory that holds it.")

@@ -125,8 +125,10 @@ def test_the_index_out_of_reach_is_one_sentence(
 def test_local_models(tmp_path: Path) -> None:
     with pytest.raises(HubError, match=r"config\.json"):
         resolve(settings(str(tmp_path), tmp_path))
-    (tmp_path / "config.json").write_text("{}")
-    assert resolve(settings(str(tmp_path), tmp_path)) == tmp_path.resolve()
+    for name in ("params.json", "config.json"):
+        (tmp_path / name).write_text("{}")
+        assert resolve(settings(str(tmp_path), tmp_path)) == tmp_path.resolve()
+        (tmp_path / name).unlink()
     gguf, other = tmp_path / "m.gguf", tmp_path / "m.bin"
     gguf.touch(), other.touch()
     assert resolve(settings(str(gguf), tmp_path)) == gguf.resolve()

@@ -16,6 +16,7 @@ from baton.logs import logger
 from baton_worker.checkpoint.bf16_expansion import is_expanded
 from baton_worker.checkpoint.dummy import random_weights
 from baton_worker.checkpoint.fill import fill
+from baton_worker.checkpoint.mistral import MistralFolder
 from baton_worker.checkpoint.patched import PatchedCheckpoint
 from baton_worker.checkpoint.quantized_loading import kinds
 from baton_worker.checkpoint.rank_sharded import RankShardedFolder
@@ -299,7 +300,8 @@ def _built(what: ServedTask, site: BuildContext) -> Model | EncoderModel:
 def open_checkpoint(path: Path) -> Checkpoint:
     """The reader of this path's format; no weight is read yet."""
     if path.is_dir():
-        return RankShardedFolder(path) if RankShardedFolder.fits(path) else SafetensorsFolder(path)
+        folders = (RankShardedFolder, MistralFolder)
+        return next((kind for kind in folders if kind.fits(path)), SafetensorsFolder)(path)
     if path.is_file() and path.suffix == ".gguf":
         from baton_worker.checkpoint.gguf.file import GgufFile
 

@@ -50,7 +50,7 @@ class SafetensorsFolder:
     def _shards(self) -> list[Path]:
         index = self._folder / "model.safetensors.index.json"
         if index.is_file():
-            return [self._folder / name for name in sorted(_names(index))]
+            return self._indexed(index)
         single = self._folder / "model.safetensors"
         if single.is_file():
             return [single]
@@ -58,6 +58,10 @@ class SafetensorsFolder:
             f"{self._folder} holds no model.safetensors and no model.safetensors.index.json. "
             "Baton reads safetensors and GGUF only; convert other weights first."
         )
+
+    def _indexed(self, index: Path) -> list[Path]:
+        """Files that an index names. Raises `ModelError`."""
+        return [self._folder / name for name in sorted(_names(index))]
 
 
 def _names(index: Path) -> set[str]:

@@ -163,6 +163,8 @@ class LatentAttention:
     bias: bool = False
     latent_scale: float = 1.0
     """Factor on the normed latents."""
+    temperature: tuple[float, float] | None = None
+    """(scale, floor) multiplies a query by 1 + scale * log(1 + position // floor)."""
     context: ContextShard | None = None
     """The tokens in this rank's cache; None: all."""
 

@@ -7,8 +7,10 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from baton.checkpoint.added_tokens import added_tokens
+from baton.checkpoint.json_file import read_json
 from baton.errors import ModelError
 from baton_worker.spec.config_limits import check_sizes
+from baton_worker.spec.mistral_params import config_of
 
 _BESIDE = {
     "quantize_config.json": "gptq",
@@ -19,14 +21,19 @@ _BESIDE = {
 
 
 def read_config(folder: Path) -> SimpleNamespace:
-    """Read `config.json` into nested attribute objects. Quantisation settings in a separate file
-    become `quantization_config`; of a model that sees, the texts and ids of the tokens that its
-    tokenizer added become `added_tokens`.
+    """Read `config.json`, or `params.json` of Mistral's format, into nested attribute objects.
+
+    Quantisation settings in a separate file become `quantization_config`; of a model that sees, the
+    texts and ids of the tokens that its tokenizer added become `added_tokens`.
 
     Raises:
         ModelError: there is no such file, it is not a JSON object, or a size is out of bounds.
     """
-    config = _read_json(folder / "config.json")
+    own = folder / "params.json"
+    if own.is_file() and not (folder / "config.json").is_file():
+        config = config_of(read_json(own))
+    else:
+        config = _read_json(folder / "config.json")
     check_sizes(config)
     for name, method in _BESIDE.items():
         if not hasattr(config, "quantization_config") and (folder / name).is_file():

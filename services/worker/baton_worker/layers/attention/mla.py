@@ -92,6 +92,11 @@ class LatentAttention(Attending):
         turned[:, -1] = down[:, settings.kv_rank :]
         if settings.rope is not None:
             rotate_(turned, step.angles[settings.rope])
+        if settings.temperature is not None:
+            assert step.positions is not None and step.positions.ndim == 1
+            scale, floor = settings.temperature
+            stretch = 1 + scale * torch.log1p(step.positions.div(floor).floor())
+            heads[:, :-1].mul_(stretch.to(heads.dtype)[:, None, None])
         return heads
 
     def _attend(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import fields, replace
+from types import SimpleNamespace
 
 from baton.errors import ModelError
 from baton_worker.models.families.common import (
@@ -108,6 +109,23 @@ def deepseek_v3(c: Config) -> Decoder:
     layers = [layer >= dense and layer % every == 0 for layer in range(c.num_hidden_layers)]
     ffns = sparse_where(layers, moe, glu(c))
     return decoder(c, heads, ffns, stacked=FUSED, unused=draft_layers(c))
+
+
+@architecture("Mistral4ForCausalLM", "MistralLarge3ForCausalLM")
+def mistral4(c: Config) -> Decoder:
+    """DeepSeek-V3's body with a softmax router, and queries that grow with their position."""
+    given = vars(getattr(c, "rope_parameters", None) or SimpleNamespace())
+    own = ("llama_4_scaling_beta", "partial_rotary_factor", "max_position_embeddings")
+    c = SimpleNamespace(**vars(c))
+    c.rope_parameters = SimpleNamespace(**{k: v for k, v in given.items() if k not in own})
+    heads = latent(c, interleaved=getattr(c, "rope_interleave", True))
+    if beta := given.get("llama_4_scaling_beta"):
+        floor = float(given["original_max_position_embeddings"])
+        heads = replace(heads, temperature=(float(beta), floor))
+    shared = small(c, c.moe_intermediate_size * c.n_shared_experts)
+    routing = no_auxiliary_loss(c, score="softmax", correction=False)
+    ffns = after_dense(c, Moe(routing, small(c), shared=shared))
+    return decoder(c, heads, ffns, stacked=FUSED)
 
 
 @architecture("Glm4MoeLiteForCausalLM")
