@@ -200,6 +200,14 @@ def test_too_many_parts_are_refused_before_any_is_looked_at(seeing: Bench) -> No
     assert answer.param == "messages[0].content[3]"
 
 
+def test_a_modality_has_a_limit_of_its_own(run_dir: Path) -> None:
+    bench = Bench(run_dir, EYES, limit_mm_per_prompt='{"image": 1}')
+    [answer] = bench.ask(Prepare(1, tuple(seen("bug", i) for i in range(3))))
+    bench.close()
+    assert isinstance(answer, RequestError) and answer.param == "messages[0].content[1]"
+    assert answer.message == "2 images are too many: this server takes 1."
+
+
 def test_a_bug_is_one_refusal_and_the_loop_goes_on(
     seeing: Bench, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -85,7 +85,6 @@ REFUSED = (
         _names("--skip-tokenizer-init"),
         _names("--tokenizer --tokenizer-revision"),
     ),
-    Refusal("use --mm-preprocess.max-items", (), _names("--limit-mm-per-prompt")),
     Refusal(
         _MEDIA,
         _names(
@@ -93,7 +92,7 @@ REFUSED = (
             "--skip-mm-profiling --disable-chunked-mm-input"
         ),
         _names(
-            "--media-io-kwargs --mm-processor-kwargs --mm-processor-cache-gb --mm-encoder-tp-mode "
+            "--mm-processor-cache-gb --mm-encoder-tp-mode "
             "--allowed-local-media-path --video-pruning-rate "
             "--default-mm-loras"
         ),

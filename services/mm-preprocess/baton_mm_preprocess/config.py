@@ -3,6 +3,15 @@
 from __future__ import annotations
 
 from baton.settings import Settings, setting
+from baton_mm_preprocess.media_settings import (
+    LimitJson,
+    MediaIoJson,
+    ProcessorJson,
+    ProcessorKwargs,
+    frames,
+    limits,
+    processor_kwargs,
+)
 
 
 class Config(Settings, prefix="mm-preprocess"):
@@ -22,6 +31,14 @@ class Config(Settings, prefix="mm-preprocess"):
     means none. Addresses that are not public are never fetched from."""
     max_items: int = setting(16, "limits", ge=1)
     """Media parts of one request."""
+    limit_mm_per_prompt: LimitJson = setting("", "limits")
+    """The same by modality, as vLLM takes it: '{"image": 8, "video": 1}'; empty for no other."""
+    media_io_kwargs: MediaIoJson = setting("", "model")
+    """Frames of every video, before the rule of the model's family: '{"video": {"num_frames": 16}}'
+    or '{"video": {"fps": 1}}'."""
+    mm_processor_kwargs: ProcessorJson = setting("", "model")
+    """Fields of the checkpoint's image and video processors that are set anew, as vLLM takes them:
+    '{"max_pixels": 602112}'; apart as '{"images_kwargs": {}, "videos_kwargs": {}}'."""
     max_media_bytes: int = setting(20 * 1024 * 1024, "limits", ge=1024, le=32 * 1024 * 1024)
     """Largest file of one media part."""
     max_image_pixels: int = setting(50_000_000, "limits", ge=1)
@@ -37,3 +54,14 @@ class Config(Settings, prefix="mm-preprocess"):
     media_memory: int = setting(384 * 1024 * 1024, "limits", advanced=True, ge=64 * 1024 * 1024)
     """Bytes of address space that one part may take in its process, beside what its libraries
     take."""
+
+    @property
+    def kwargs(self) -> ProcessorKwargs:
+        """What is set anew in the checkpoint's processors."""
+        image, video = processor_kwargs(self.mm_processor_kwargs)
+        return ProcessorKwargs(image, video, frames(self.media_io_kwargs))
+
+    @property
+    def limits(self) -> dict[str, int]:
+        """Most items of one request, by modality."""
+        return limits(self.limit_mm_per_prompt)

@@ -15,6 +15,7 @@ from baton.errors import InvalidRequest, ModelError
 from baton.protocol import MediaItem
 from baton.protocol.media import Span
 from baton_mm_preprocess.image.processor import read_processor
+from baton_mm_preprocess.media_settings import ProcessorKwargs
 from baton_mm_preprocess.processors.families import FAMILIES
 from baton_mm_preprocess.processors.fixed_size import FixedSize
 from baton_mm_preprocess.processors.placeholders import Placeholder, plain, runs, token_ids
@@ -37,6 +38,7 @@ _NESTED = ("thinker_config",)
 """Keys under which omni models nest the configuration of their encoders."""
 _FILES = ("preprocessor_config.json", "processor_config.json")
 """Files with image processor settings; the second holds other settings too."""
+_NONE = ProcessorKwargs()
 _VIDEO_FILE = "video_preprocessor_config.json"
 """File with video processor settings, where the second of these does not hold them."""
 
@@ -146,7 +148,7 @@ class Model:
         raise InvalidRequest(message, code="unsupported_value", param=item.param)
 
 
-def read_model(path: Path, name: str) -> Model:
+def read_model(path: Path, name: str, kwargs: ProcessorKwargs = _NONE) -> Model:
     """The model at `path`, a folder with config.json or a GGUF file. Raises `ModelError`.
 
     A GGUF file of a language model holds no encoder: llama.cpp keeps encoders in files of their
@@ -161,32 +163,40 @@ def read_model(path: Path, name: str) -> Model:
     if architecture not in SQUARES and architecture not in FAMILIES:
         return Model(name, architecture, modalities(config))
     try:
-        images = _images(path, name, config, architecture)
+        images = _images(path, name, config, architecture, kwargs)
     except ModelError as error:
         return Model(name, architecture, ("image",), trouble=error.message)
-    return _with_videos(Model(name, architecture, ("image",), images), path, config)
+    return _with_videos(Model(name, architecture, ("image",), images), path, config, kwargs)
 
 
-def _with_videos(model: Model, path: Path, config: Mapping[str, Any]) -> Model:
+def _with_videos(
+    model: Model, path: Path, config: Mapping[str, Any], kwargs: ProcessorKwargs
+) -> Model:
     """The model with its clips, if its family takes them."""
     family = VIDEO_FAMILIES.get(model.architecture)
     if family is None:
         return model
     try:
-        videos = _videos(path, model.name, config, family)
+        videos = _videos(path, model.name, config, family, kwargs)
     except ModelError as error:
         return replace(model, video_trouble=error.message)
     return replace(model, modalities=("image", "video"), videos=videos)
 
 
-def _videos(path: Path, name: str, config: Mapping[str, Any], family: VideoFamily) -> Videos:
+def _videos(
+    path: Path,
+    name: str,
+    config: Mapping[str, Any],
+    family: VideoFamily,
+    kwargs: ProcessorKwargs,
+) -> Videos:
     files, spell = _files(path, name, config), partial(encode, path)
     given = files.processor.get("video_processor")
     own = path / _VIDEO_FILE
     if given is None:  # Older checkpoints have no file of its own; that of images says the sizes.
         given = read_json(own, name) if own.is_file() else _without_kind(files.image)
     return Videos(
-        video_processor_of(files, given, family.kind, {}),
+        video_processor_of(files, {**given, **kwargs.video}, family.kind, kwargs.frames),
         family.marker_token(files, spell),
         family.video_token(files, spell),
         family.placeholder,
@@ -209,12 +219,14 @@ def modalities(config: Mapping[str, Any]) -> tuple[str, ...]:
     )
 
 
-def _images(path: Path, name: str, config: Mapping[str, Any], architecture: str) -> Images:
+def _images(
+    path: Path, name: str, config: Mapping[str, Any], architecture: str, kwargs: ProcessorKwargs
+) -> Images:
     """Raises `ModelError`, with half a sentence, where files are missing or contradict."""
     if architecture in SQUARES:
-        return _alone(path, name, config, SQUARES[architecture])
+        return _alone(path, name, config, SQUARES[architecture], kwargs)
     family = FAMILIES[architecture]
-    files, spell = _files(path, name, config), partial(encode, path)
+    files, spell = _files(path, name, config, kwargs), partial(encode, path)
     return Images(
         processor_of(files, family.kind, whatever=family.whatever),
         family.marker_token(files, spell),
@@ -226,15 +238,23 @@ def _images(path: Path, name: str, config: Mapping[str, Any], architecture: str)
     )
 
 
-def _files(path: Path, name: str, config: Mapping[str, Any]) -> Files:
+def _files(
+    path: Path, name: str, config: Mapping[str, Any], kwargs: ProcessorKwargs = _NONE
+) -> Files:
     beside = path / _FILES[1]
     more = read_json(beside, name) if beside.is_file() else {}
-    return Files(config, _processing(path, name), more)
+    return Files(config, {**_processing(path, name), **kwargs.image}, more)
 
 
-def _alone(path: Path, name: str, config: Mapping[str, Any], squares: VisionSizes) -> Images:
+def _alone(
+    path: Path,
+    name: str,
+    config: Mapping[str, Any],
+    squares: VisionSizes,
+    kwargs: ProcessorKwargs,
+) -> Images:
     """Images of a model of vectors."""
-    steps = read_processor(_processing(path, name), squares.kind)
+    steps = read_processor({**_processing(path, name), **kwargs.image}, squares.kind)
     said = (config.get("vision_config"), config.get("vision_config_dict"))
     vision = {key: value for part in said if part for key, value in part.items()}
     side, square = vision.get("image_size", 224), vision.get("patch_size", squares.size)

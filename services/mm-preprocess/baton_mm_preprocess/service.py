@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import time
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import TypeAlias
 
@@ -96,11 +97,19 @@ def _prepared(model: Model, ready: Ready, number: int) -> PreparedMedia:
     )
 
 
+def _too_many(what: str, most: int, item: MediaItem) -> InvalidRequest:
+    return InvalidRequest(
+        f"{what} are too many: this server takes {most}.",
+        code="array_above_max_length",
+        param=item.param,
+    )
+
+
 class Preprocessor:
     """What the service answers; children decode the files, so the loop never waits for them."""
 
     def __init__(self, model: Model, config: Config) -> None:
-        self._model, self._max_items = model, config.max_items
+        self._model, self._max_items, self._limits = model, config.max_items, config.limits
         self._wait = config.media_wait_seconds
         self._children: DecodePool | None = None
         if model.images is not None:
@@ -145,13 +154,15 @@ class Preprocessor:
             self._children.close()
 
     def _check_count(self, request: Prepare) -> None:
-        most = self._max_items
-        if len(request.items) > most:
-            raise InvalidRequest(
-                f"{len(request.items)} media parts are too many: this server takes {most}.",
-                code="array_above_max_length",
-                param=request.items[most].param,
-            )
+        """Raise `InvalidRequest` for the first item beyond the limit of all, or of its modality."""
+        counts = Counter[str]()
+        for number, item in enumerate(request.items, start=1):
+            counts[item.modality] += 1
+            if number > self._max_items:
+                raise _too_many(f"{len(request.items)} media parts", self._max_items, item)
+            most = self._limits.get(item.modality, self._max_items)
+            if counts[item.modality] > most:
+                raise _too_many(f"{counts[item.modality]} {item.modality}s", most, item)
 
     def _traced(self, received: Received, request: Prepare, look: Look) -> Prepared:
         with span("prepare", received.envelope.trace):
@@ -176,7 +187,7 @@ def setup_of(model: Model, config: Config) -> Setup:
 
 def serve(config: Config, life: Lifecycle) -> int:
     """Read the model's configuration and serve until the end. Returns the exit code."""
-    model = read_model(resolve(config), served_name(config))
+    model = read_model(resolve(config), served_name(config), config.kwargs)
     me = default_name("mm-preprocess")
     info = MediaInfo(model.name, model.modalities)
     hello = Hello("mm-preprocess", me, incarnation(), __version__, media=info)

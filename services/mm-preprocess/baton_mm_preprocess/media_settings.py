@@ -1,0 +1,97 @@
+"""Settings of media that vLLM takes as JSON objects."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Annotated, Any, TypeAlias
+
+import msgspec
+from pydantic import AfterValidator
+
+MODALITIES = ("image", "video")
+_CHOICES = ("num_frames", "fps")
+_PARTS = {"images_kwargs": "image", "videos_kwargs": "video"}
+_FIELDS = frozenset(
+    (
+        *("size", "min_pixels", "max_pixels", "resample", "crop_size", "do_center_crop"),
+        *("do_resize", "do_rescale", "rescale_factor", "do_normalize", "image_mean", "image_std"),
+        *("image_grid_pinpoints", "min_patches", "max_patches", "crop_to_patches"),
+        *("do_image_splitting", "max_image_size", "do_pan_and_scan", "in_token_limit"),
+        *("pan_and_scan_min_crop_size", "pan_and_scan_max_num_crops"),
+        *("pan_and_scan_min_ratio_to_activate", "num_frames", "fps", "min_frames", "max_frames"),
+        *("max_duration", "cap_pixels_per_frame", "max_video_tokens", "video_sampling"),
+    )
+)
+"""Fields of processors that may be set anew."""
+
+
+@dataclass(frozen=True)
+class ProcessorKwargs:
+    """What the operator sets anew in the processors of a checkpoint."""
+
+    image: Mapping[str, Any] = field(default_factory=dict)
+    video: Mapping[str, Any] = field(default_factory=dict)
+    frames: Mapping[str, Any] = field(default_factory=dict)
+    """`num_frames` or `fps` of every video."""
+
+
+def limits(setting: str) -> dict[str, int]:
+    """Most items of a modality in one request, from `limit_mm_per_prompt`: '{"image": 4}', or as
+    '{"image": {"count": 4}}'. Raises `ValueError`."""
+    found = {}
+    for modality, value in _object(setting).items():
+        count = value.get("count") if isinstance(value, dict) else value
+        if modality not in MODALITIES or type(count) is not int or count < 0:
+            raise ValueError(f"expected numbers of {' and '.join(MODALITIES)}, not {setting}")
+        found[modality] = count
+    return found
+
+
+def frames(setting: str) -> dict[str, Any]:
+    """`num_frames` or `fps` of `media_io_kwargs`: '{"video": {"num_frames": 16}}'. Raises
+    `ValueError`."""
+    given = _object(setting)
+    chosen = given.get("video", {})
+    fits = set(given) <= {"video"} and isinstance(chosen, dict) and set(chosen) <= {*_CHOICES}
+    numbers = isinstance(chosen, dict) and all(
+        type(value) in (int, float) and value > 0 for value in chosen.values()
+    )
+    if not fits or not numbers or len(chosen) > 1:
+        raise ValueError('expected {"video": {"num_frames": N}} or {"video": {"fps": N}}')
+    return dict(chosen)
+
+
+def processor_kwargs(setting: str) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Fields of the image and of the video processor, of `mm_processor_kwargs`: for both, or in
+    "images_kwargs" and "videos_kwargs". Raises `ValueError`."""
+    given = _object(setting)
+    parts = {kind: given.pop(name, {}) for name, kind in _PARTS.items()}
+    for part in (given, *parts.values()):
+        if not isinstance(part, dict):
+            raise ValueError(f"expected objects in {', '.join(_PARTS)}")
+        if unknown := sorted(set(part) - _FIELDS):
+            raise ValueError(f"{', '.join(unknown)} cannot be set; known: {sorted(_FIELDS)}")
+    return given | parts["image"], given | parts["video"]
+
+
+def _object(setting: str) -> dict[str, Any]:
+    if not setting:
+        return {}
+    try:
+        return msgspec.json.decode(setting, type=dict[str, Any])
+    except msgspec.DecodeError as error:
+        raise ValueError(f"expected a JSON object: {error}") from error
+
+
+def _checked(read: Any) -> AfterValidator:
+    def check(setting: str) -> str:
+        read(setting)
+        return setting
+
+    return AfterValidator(check)
+
+
+LimitJson: TypeAlias = Annotated[str, _checked(limits)]
+MediaIoJson: TypeAlias = Annotated[str, _checked(frames)]
+ProcessorJson: TypeAlias = Annotated[str, _checked(processor_kwargs)]
