@@ -5,6 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -36,6 +37,7 @@ from baton_worker.config import Config
 from baton_worker.engine.batch.plan_columns import PlanError
 from baton_worker.engine.engine import Engine
 from baton_worker.service import Service, in_place_of
+from tests.fakes.host_link import HostLink
 from tests.fakes.scheduler_planner import Planner, Sequence, run_all
 
 SECONDS = 20.0
@@ -240,6 +242,34 @@ def test_a_plan_of_another_epoch_is_dropped(scheduler: Scheduler, running: Runni
     scheduler.send(Plan(epoch + 1, 7, b"", b"", b"", b""))
     assert scheduler.step(Plan(epoch, 1, b"", b"", b"", b"")).step == 1
     assert len(scheduler.results) == 1
+
+
+@pytest.mark.row("F13.08")
+def test_a_worker_that_launches_ahead_answers_when_no_plan_follows(
+    engine: Engine, scheduler: Scheduler, run_dir: Path
+) -> None:
+    resolved = replace(engine.resolved, synchronous="")
+    ahead = Engine(engine._loaded, resolved, link=HostLink())
+    sampling = Sampling(12, temperature=0.0)
+    engine.reset()
+    expected = run_all(Planner(engine, num_pages=64), [Sequence([1, 403, 407], sampling)])
+    running = Running(ahead, run_dir)
+    try:
+        planner = scheduler.planner()
+        assert run_all(planner, [Sequence([1, 403, 407], sampling)]) == expected
+        planner.step()
+        assert ahead.idle
+    finally:
+        running.life.draining_until = 0.0
+        running.join()
+    # And without a service: a plan behind the one in flight brings its result.
+    planner = Planner(ahead, num_pages=64, steps=planner.steps)
+    ahead.reset()
+    planner.add(Sequence([1, 403, 407], sampling))
+    assert ahead.submit(planner.plan()) == [] and ahead.in_flight and not ahead.idle
+    assert ahead.ready
+    (result,) = ahead.finish()
+    assert result.step == planner.steps and not ahead.in_flight and ahead.finish() == []
 
 
 def test_a_new_scheduler_gets_an_empty_worker_of_a_new_epoch(

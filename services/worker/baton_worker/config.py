@@ -120,6 +120,11 @@ class Config(Settings, prefix="worker"):
     cuda_graphs: bool = setting(True, "kernels")
     """Replay decode steps on a GPU as captured CUDA graphs, padded to the next size, where every
     kernel of the model can be captured. Off is what vLLM calls enforce_eager."""
+    async_scheduling: bool = setting(True, "kernels")
+    """On a GPU, launch a step before the one before it has been read: sampled tokens stay on the
+    device and are the next step's inputs. A sequence that ends has one row more, which gives
+    nothing. Rows whose sampling needs the host (grammars, penalties, log-probabilities,
+    speculation) make their steps wait."""
     max_cudagraph_capture_size: int = setting(256, "kernels", advanced=True, ge=1, le=4096)
     """Most rows of a decode step that is captured; a larger one runs kernel by kernel."""
     max_seq_len_to_capture: int = setting(32768, "kernels", advanced=True, ge=1)

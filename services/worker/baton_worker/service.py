@@ -40,6 +40,7 @@ from baton.protocol import (
     Plan,
     Pull,
     Pulled,
+    Result,
     Revoke,
     SetRole,
     Sleep,
@@ -74,6 +75,8 @@ _TRANSFER_SECONDS = 0.002
 """As above while KV is in transit: bounds the delay before its arrival is noticed."""
 _LOCKSTEP_SECONDS = 0.005
 """The same where other workers wait for this one before they take a step."""
+_POLL_SECONDS = 5e-5
+"""How often a step in flight is looked at while no plan is here: ZeroMQ waits for milliseconds."""
 _ROOM_SECONDS = 5.0
 """How often a standby looks whether there is room for its weights."""
 _MOST_PLANS = 64
@@ -136,11 +139,14 @@ class Service:
                 while not self._life.over(self._idle):
                     pulse.beat()
                     self._client.follow(self._where.first(FLEET))
-                    wait((self._client,), 0 if self._plans else self._patience())
+                    busy = self._plans or self._engine.in_flight
+                    wait((self._client,), 0 if busy else self._patience())
                     self._listen()
                     self._speak()
                     if self._plans:
                         self._execute()
+                    elif self._engine.in_flight:
+                        self._finish()
                     else:
                         self._lending = self._engine.lend()
                         self._nap()
@@ -404,19 +410,30 @@ class Service:
         self._greeting = self._new_greeting()
 
     def _execute(self) -> None:
-        """Run one step. What has come meanwhile is heard before its result is sent, so that the
-        result can say whether a plan was cut: the next one is then here before it ends."""
-        plan, turn = self._plans.first
-        result = self._engine.step(plan, turn)
+        """Run or launch one step. What has come meanwhile is heard before its result is sent, so
+        that the result can say whether a plan was cut: the next one is then here before it
+        ends."""
+        results = self._engine.submit(*self._plans.first)
         self._plans.advance()
         if self._plans:
             self._listen()
-        result = self._plans.tell(result)
-        if not self._client.send(result, Envelope(epoch=plan.epoch)):
-            log.warning("the result of step %d found no scheduler", result.step)
+        self._answer(results)
+
+    def _finish(self) -> None:
+        """No plan has come to launch behind the step in flight: read that once it has ended."""
+        if self._engine.ready:
+            self._answer(self._engine.finish())
+        else:
+            time.sleep(_POLL_SECONDS)
+
+    def _answer(self, results: list[Result]) -> None:
+        for result in results:
+            told = self._plans.tell(result)
+            if not self._client.send(told, Envelope(epoch=result.epoch)):
+                log.warning("the result of step %d found no scheduler", result.step)
 
     def _progress(self) -> tuple[int, bool]:
-        return self._engine.progress, bool(self._plans)
+        return self._engine.progress, bool(self._plans) or self._engine.in_flight
 
     def _send(self, message: Message | None) -> bool:
         return message is not None and self._client.send(message)

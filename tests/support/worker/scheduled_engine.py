@@ -9,6 +9,7 @@ import msgspec
 import torch
 
 from baton.protocol import (
+    Failed,
     PageHashes,
     Plan,
     Result,
@@ -32,6 +33,8 @@ from baton_scheduler.events import (
 from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.state import State
 from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.engine.async_scheduling.async_forward import AsyncForward
+from baton_worker.engine.async_scheduling.step_pipeline import StepPipeline
 from baton_worker.engine.batch.input_batch import InputBatch
 from baton_worker.engine.forward.causal_forward import CausalForward
 from baton_worker.engine.model_runner import ModelRunner
@@ -46,6 +49,9 @@ from baton_worker.kv_cache import (
 from baton_worker.kv_cache.host_pages import HostPages
 from baton_worker.lora.slots import AdapterSlots
 from baton_worker.lora.store import AdapterStore
+from baton_worker.platform.device_link import DeviceLink
+from baton_worker.sampling import Sampler
+from baton_worker.sampling.sampler_backend import SamplerBackend
 from baton_worker.speculative.proposer import Proposer
 
 DEVICE = torch.device("cpu")
@@ -70,15 +76,18 @@ class House:
         column: TokenAdapters | None = None,
         proposer: Proposer | None = None,
         num_speculative_tokens: int = 5,
+        link: DeviceLink | None = None,
+        device: torch.device = DEVICE,
     ) -> None:
-        """`adapters` are served two at a time, and `column` is what the model was built with."""
+        """`adapters` are served two at a time, and `column` is what the model was built with. With
+        a `link` steps are launched ahead."""
         groups = page_groups(loaded.spec, 4, torch.float32) if groups is None else groups
         cache = KVCache(
             loaded.spec,
             num_pages,
             4,
             dtype=torch.float32,
-            device=DEVICE,
+            device=device,
             layout=layout,
             groups=groups,
             spare=1,
@@ -94,9 +103,16 @@ class House:
             proposer=proposer,
             num_speculative_tokens=num_speculative_tokens,
         )
-        forward = CausalForward(loaded.model, cache, DEVICE, column)
         host = HostPages(cache, host_pages) if host_pages else None
-        self.runner = ModelRunner(forward, cache, batch, host=host)
+        self.pipeline: StepPipeline | None = None
+        if link is None:
+            forward = CausalForward(loaded.model, cache, device, column)
+            self.runner = ModelRunner(forward, cache, batch, host=host)
+        else:
+            forward = AsyncForward(loaded.model, cache, device, link, 8)
+            sampler = Sampler(SamplerBackend("triton"))
+            self.runner = ModelRunner(forward, cache, batch, host=host, sampler=sampler)
+            self.pipeline = StepPipeline(self.runner, speculates=proposer is not None)
         self.state = State(limits or SchedulerOptions())
         self.inbox: deque[Plan | TruncatePlan] = deque()
         self.plans = PlanQueue()
@@ -104,6 +120,7 @@ class House:
         self.results: list[Result] = []
         self.logs: dict[int, list[int]] = {}
         self.cached: dict[int, int] = {}
+        self.failures: dict[int, str] = {}
         sizes = (num_pages, 4, 8, 2048, 256, loaded.vocab_size)
         info = WorkerInfo(
             "m",
@@ -147,15 +164,24 @@ class House:
         self._take(self.state.apply(Tick(0.0)))
         if not self.plans:
             self._arrive()
-        if self.plans:
-            result = self.runner.step(*self.plans.first)
-            self.plans.advance()
-            self._arrive()  # What came while the step ran.
+        results = self._step()
+        self._arrive()  # What came while the step ran.
+        for result in results:
             # Whether to swap is not to depend on the speed of this machine.
             result = msgspec.structs.replace(result, swap_us=0)
             self.results.append(self.plans.tell(result))
             self._take(self.state.apply(Settled("w", self.results[-1])))
         self.state.check()
+
+    def _step(self) -> list[Result]:
+        if not self.plans:
+            return self.pipeline.finish() if self.pipeline else []
+        plan = self.plans.first
+        results = (
+            [self.runner.step(*plan)] if self.pipeline is None else self.pipeline.submit(*plan)
+        )
+        self.plans.advance()
+        return results
 
     def finish(self) -> dict[int, list[int]]:
         for _ in range(2000):
@@ -181,6 +207,8 @@ class House:
                 if not isinstance(decision.message, PageHashes):
                     assert isinstance(decision.message, TruncatePlan)
                     self.inbox.append(decision.message)
+            elif isinstance(decision.message, Failed):
+                self.failures[decision.message.handle] = decision.message.message
             else:
                 assert isinstance(decision.message, Tokens)
                 self._hear(decision.message)

@@ -158,11 +158,11 @@ class _Indices:
     ) -> npt.NDArray[np.int32]:
         """The rows `order` of a table [any, any], cut to the longest row, padded with 0."""
         shape, columns = (len(order), self._width), np.arange(self._width)
-        at = self._buffers.array("entries", shape, np.int64)
+        at = self._buffers.scratch("entries", shape, np.int64)
         np.add.outer(order * table.shape[1], columns, out=at)
         pages = self._buffers.array(f"page_table {group}", shape, np.int32)
         np.take(table.reshape(-1), at, out=pages, mode="clip")
-        unused = self._buffers.array("unused", shape, np.bool_)
+        unused = self._buffers.scratch("unused", shape, np.bool_)
         np.less_equal.outer(self._used, columns, out=unused)
         np.copyto(pages, 0, where=unused)
         return pages

@@ -36,6 +36,7 @@ class Buffers:
     def __init__(self, device: torch.device) -> None:
         self._on_cpu, self._device = device.type == "cpu", device
         self._buffers: dict[str, _Buffer] = {}
+        self._scratch: dict[str, _Buffer] = {}
         self.allocations = 0
         """How often memory was made: it rests once a step was as large as any that comes."""
 
@@ -43,7 +44,14 @@ class Buffers:
         """Contiguous, uninitialized host memory of this name."""
         buffer = self._buffers.get(name)
         if buffer is None or buffer.used.shape != shape:
-            buffer = self._buffers[name] = self._cut(buffer, shape, dtype)
+            buffer = self._buffers[name] = self._cut(buffer, shape, dtype, there=not self._on_cpu)
+        return buffer.used
+
+    def scratch(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
+        """Like `array`, of what the device does not read."""
+        buffer = self._scratch.get(name)
+        if buffer is None or buffer.used.shape != shape:
+            buffer = self._scratch[name] = self._cut(buffer, shape, dtype, there=False)
         return buffer.used
 
     def tensor(self, name: str) -> Tensor:
@@ -55,12 +63,28 @@ class Buffers:
         # The source is not pinned, so the copy has finished when this returns.
         return buffer.there[: written.numel()].view(written.shape).copy_(written)
 
-    def _cut(self, buffer: _Buffer | None, shape: tuple[int, ...], dtype: npt.DTypeLike) -> _Buffer:
+    def put(self, name: str, values: npt.NDArray[Any]) -> Tensor:
+        """Values on the device, valid until the next ones of this name."""
+        return torch.from_numpy(values).to(self._device)
+
+    def flush(self) -> None:
+        """Nothing of this step is written any more: what is not on the device yet is copied."""
+
+    def _cut(
+        self,
+        buffer: _Buffer | None,
+        shape: tuple[int, ...],
+        dtype: npt.DTypeLike,
+        *,
+        there: bool,
+    ) -> _Buffer:
+        """Memory of this shape: that of the buffer if it is large enough. `there`: the device has
+        some too."""
         size = math.prod(shape)
         if buffer is None or len(buffer.memory) < size:
             self.allocations += 1
             memory = np.zeros(1 << max(size - 1, 0).bit_length(), dtype)
-            there = None if self._on_cpu else torch.from_numpy(memory).to(self._device)
+            copy = torch.from_numpy(memory).to(self._device) if there else None
         else:
-            memory, there = buffer.memory, buffer.there
-        return _Buffer(memory, there, memory[:size].reshape(shape))
+            memory, copy = buffer.memory, buffer.there
+        return _Buffer(memory, copy, memory[:size].reshape(shape))

@@ -21,6 +21,8 @@ from baton.protocol import Plan, Result, WeightVersion
 from baton_worker.checkpoint.load import LoadedModel
 from baton_worker.config import Config
 from baton_worker.engine import step_timing, warmup
+from baton_worker.engine.async_scheduling.async_forward import AsyncForward
+from baton_worker.engine.async_scheduling.step_pipeline import StepPipeline
 from baton_worker.engine.batch.input_batch import InputBatch
 from baton_worker.engine.engine_config import EngineConfig
 from baton_worker.engine.forward.bidirectional_forward import BidirectionalForward
@@ -52,6 +54,7 @@ from baton_worker.lora.store import check as check_lora
 from baton_worker.models.decoder import Model
 from baton_worker.models.dual_encoder import DualEncoderModel
 from baton_worker.models.encoder import EncoderModel
+from baton_worker.platform.device_link import CudaLink, DeviceLink
 from baton_worker.platform.malloc import release_freed_memory
 from baton_worker.speculative import PROPOSERS
 from baton_worker.speculative.proposer import Proposer, ProposerContext
@@ -86,10 +89,12 @@ class Engine:
         team: Executor | None = None,
         recorder: Recorder | None = None,
         adapters: AdapterStore | None = None,
+        link: DeviceLink | None = None,
         version: WeightVersion | None = None,
     ) -> None:
-        """`recorder` captures steps if `resolved` says so; None: the device's default. `adapters`
-        are the LoRA adapters, if any are served. `version` names the weights."""
+        """`recorder` captures steps, and `link` copies for those that are launched ahead, if
+        `resolved` says so; None: the device's default. `adapters` are the LoRA adapters, if any
+        are served. `version` names the weights."""
         self.adapters = adapters
         self.version = version or WeightVersion()
         self._sharing: SharedPages | None = None
@@ -107,8 +112,10 @@ class Engine:
         self.encoder = self._encoder_step(resolved)
         """What encodes images in prompts; None for a model that sees none."""
         self._step_costs: StepCosts | None = None
+        self._link = None if resolved.synchronous else link or CudaLink()
         self._proposer = self._build_proposer()
         self._runner = self._new_runner({})
+        self._pipeline = self._new_pipeline()
         self._steps = 0
         self.experts: ExpertLoad | None = None
         """How the experts of the model are used, if that is counted."""
@@ -266,7 +273,30 @@ class Engine:
     @property
     def idle(self) -> bool:
         """True if it holds no sequence."""
-        return len(self._runner.batch) == 0
+        return len(self._runner.batch) == 0 and not self.in_flight
+
+    @property
+    def in_flight(self) -> bool:
+        """True if a step has been launched whose result is not known."""
+        return self._pipeline is not None and self._pipeline.in_flight
+
+    @property
+    def ready(self) -> bool:
+        """True if `finish` takes no time."""
+        return self._pipeline is None or self._pipeline.ready
+
+    def submit(self, plan: Plan, turn: int = 0) -> list[Result]:
+        """Run one step of a plan, or launch it; returns the results that are known now, in order.
+        What may raise is as for `step`."""
+        if self._pipeline is None:
+            return [self.step(plan, turn)]
+        self._steps += 1
+        return self._pipeline.submit(plan, turn)
+
+    def finish(self) -> list[Result]:
+        """Wait for the step in flight, if there is one; returns its result."""
+        self._steps += 1
+        return [] if self._pipeline is None else self._pipeline.finish()
 
     @property
     def progress(self) -> int:
@@ -276,7 +306,7 @@ class Engine:
         return self._steps + self._model.progress + seen + CallRecording.made()
 
     def step(self, plan: Plan, turn: int = 0) -> Result:
-        """Run one step of a plan; see `ModelRunner.step`."""
+        """Run one step of a plan, while none is in flight; see `ModelRunner.step`."""
         result = self._stepped(plan, turn) if self.stats else self._runner.step(plan, turn)
         self._steps += 1
         if self.experts is not None:
@@ -298,9 +328,10 @@ class Engine:
             log.info("%s", report)
 
     def reset(self) -> None:
-        """Forget every sequence and its pages."""
+        """Forget every sequence and its pages, and a step in flight."""
         self._runner.batch.drafts.release(np.flatnonzero(self._runner.batch.sequences.held))
         self._runner = self._new_runner()
+        self._pipeline = self._new_pipeline()
 
     @property
     def in_lockstep(self) -> bool:
@@ -423,6 +454,11 @@ class Engine:
             encoder=self.encoder,
         )
 
+    def _new_pipeline(self) -> StepPipeline | None:
+        if self._link is None:
+            return None
+        return StepPipeline(self._runner, speculates=self.resolved.speculative is not None)
+
     @property
     def max_loras(self) -> int:
         """Maximum adapters in a batch; 0 if none are served."""
@@ -448,6 +484,9 @@ class Engine:
         whole = pooling is not None and pooling.reach == "whole"
         causal = BidirectionalForward if whole else CausalForward
         model, column = self._graphed or self._team.model(self._model), self.resolved.build.adapters
+        if self._link is not None:
+            slots = self.resolved.max_num_seqs
+            return AsyncForward(model, self._cache, device, self._link, slots)
         return causal(model, self._cache, device, column)
 
 

@@ -14,6 +14,7 @@ from baton.protocol import PoolingInfo
 from baton_worker.checkpoint.load import LoadedModel
 from baton_worker.config import Config
 from baton_worker.distributed.communicator import Communicator, SingleRank, numbers
+from baton_worker.engine.async_scheduling.policy import refuses as synchronous
 from baton_worker.engine.memory import choose_pages, free_for_all
 from baton_worker.graphs import Sizes, refuses
 from baton_worker.kernels.page_layout import Layout
@@ -70,6 +71,9 @@ class EngineConfig:
     """Steps that are captured and replayed."""
     eager: str = ""
     """Why none is, as half a sentence."""
+    synchronous: str = "it is not asked for"
+    """Why each step is read before the next one is launched, as half a sentence; "" if it is
+    not."""
     speculative: SpeculativeConfig | None = None
     """How tokens are drafted, if they are."""
 
@@ -99,7 +103,16 @@ class EngineConfig:
         pages += " head by head" if self.build.layout is Layout.HND else ""
         batch = f"{self.max_num_seqs} rows, {self.max_num_batched_tokens} tokens a step"
         longest = f"sequences of at most {self.max_model_len} tokens"
-        return "; ".join(filter(None, (where, pages, batch, longest, self._decode_steps)))
+        parts = (where, pages, batch, longest, self._decode_steps, self._launches)
+        return "; ".join(filter(None, parts))
+
+    @property
+    def _launches(self) -> str:
+        if self.build.device.type == "cpu":
+            return ""
+        if self.synchronous:
+            return f"each step is read before the next is launched: {self.synchronous}"
+        return "steps are launched ahead"
 
     @property
     def _decode_steps(self) -> str:
@@ -170,6 +183,7 @@ def resolve(
         groups=groups,
         graphs=graphs,
         eager=eager or "",
+        synchronous=synchronous(config, device, loaded, ranks.size, build.sampler) or "",
         speculative=_speculative(config, loaded),
     )
 

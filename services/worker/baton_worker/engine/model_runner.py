@@ -10,8 +10,12 @@ from torch import Tensor
 
 from baton.protocol import Plan, Result
 from baton.protocol.token_columns import unpack
+from baton_worker.engine.async_scheduling.async_forward import AsyncForward
+from baton_worker.engine.async_scheduling.async_sampling import BROKEN, AsyncSampling
+from baton_worker.engine.async_scheduling.launched_step import LaunchedStep
 from baton_worker.engine.batch.batch_rows import BatchRows
 from baton_worker.engine.batch.input_batch import InputBatch
+from baton_worker.engine.batch.plan_columns import Column
 from baton_worker.engine.batch.step_inputs import StepInputs
 from baton_worker.engine.batch.step_outputs import Committed, StepOutputs
 from baton_worker.engine.forward.forward_pass import ForwardPass
@@ -54,6 +58,11 @@ class ModelRunner:
         self.batch, self._forward, self._encoder = batch, forward, encoder
         self._cache = cache
         self._sampling = SamplingStep(forward, batch.sampling, sampler or Sampler())
+        self._async_sampling = (
+            AsyncSampling(forward, batch.sampling, sampler or Sampler())
+            if isinstance(forward, AsyncForward)
+            else None
+        )
         self._pooling = PoolingStep(pooler)
         self._quarantine = NanQuarantine(cache, batch.tables)
         self._moves = PageMoves(cache, host, self._quarantine, batch.tables.page_size)
@@ -89,6 +98,71 @@ class ModelRunner:
         apart = outputs.swap_seconds + self.batch.drafts.seconds
         self.batch.drafts.timed(inputs.rows, end - begin - apart)
         return outputs.result(plan, turn, committed, end - begin, gap if len(inputs) else 0.0)
+
+    @torch.inference_mode()
+    def launch(self, plan: Plan, turn: int = 0, *, ahead: bool = False) -> LaunchedStep:
+        """Begin a step that needs the host for nothing but its tokens (see `HostRows`), which
+        `read` waits for.
+
+        Args:
+            ahead: the step before it has not been read.
+
+        Raises:
+            PlanError: the plan does not fit what this worker holds.
+        """
+        assert self._async_sampling is not None, "this runner's steps are not launched ahead"
+        begin = time.perf_counter()
+        gap = 0.0 if ahead or self._ended is None else begin - self._ended
+        inputs = self.batch.prepare(plan, turn)
+        outputs = StepOutputs(inputs)
+        if not turn:
+            self._begin(plan, outputs)
+        self._quarantine.clear(inputs.rows)
+        read = self._async_sampling.launch(inputs) if len(inputs) else None
+        positions = self.batch.expect(inputs.rows)
+        return LaunchedStep(plan, turn, inputs, outputs, positions, read, begin, gap)
+
+    def read(self, step: LaunchedStep, following: LaunchedStep | None = None) -> Result:
+        """Wait for a launched step; the steps before it have been read.
+
+        Args:
+            following: the next step, if that has been launched: what ends here gives nothing there.
+        """
+        committed = self.batch.resolve(self._receive(step), step.outputs)
+        ended = {*committed.stopped.tolist(), *step.outputs.failed}
+        if following is not None:
+            self._drop(ended, following)
+        self._end(step.inputs, step.outputs, committed)
+        end, begin = time.perf_counter(), step.begin
+        if self._ended is not None:
+            begin = max(begin, self._ended)
+        self._ended = end if self.batch.going else None
+        gap = step.gap if len(step.inputs) else 0.0
+        return step.outputs.result(step.plan, step.turn, committed, end - begin, gap)
+
+    def _receive(self, step: LaunchedStep) -> Column:
+        """Put what the device has sampled into the outputs; returns the positions of the tokens."""
+        if step.read is None:
+            return step.positions
+        numbers, outputs, rows = step.read.wait().numpy(), step.outputs, step.inputs.rows
+        slots = step.inputs.logits.slots
+        tokens, finite = numbers[: len(slots)], numbers[len(slots) :] > 0
+        quiet, live = rows.slots[~rows.samples], step.live(slots)
+        outputs.break_down(quiet[~finite & step.live(quiet)], "hidden states")
+        broken = live & (tokens == BROKEN)
+        outputs.break_down(slots[broken], "logits")
+        self.batch.sequences.retract(slots[broken])
+        kept = live & ~broken
+        outputs.slots, outputs.tokens = slots[kept], tokens[kept]
+        outputs.counts = np.ones(len(outputs.slots), np.int64)
+        positions: Column = step.positions[kept]
+        return positions
+
+    def _drop(self, ended: set[int], following: LaunchedStep) -> None:
+        """Rows of sequences that have ended, in a step that was launched before that was known."""
+        slots = following.inputs.logits.slots
+        following.over |= ended
+        self.batch.sequences.retract(slots[np.isin(slots, [*ended])])
 
     def _begin(self, plan: Plan, outputs: StepOutputs) -> None:
         """Page moves and resets before the first step of a plan."""

@@ -14,7 +14,8 @@ from baton_worker.platform.malloc import release_freed_memory
 class SleepingEngine:
     """Replaces an engine without other references; `wake` builds it again."""
 
-    idle = True
+    idle = ready = True
+    in_flight = False
     in_lockstep = False
     adapters = None
     encoder = None
@@ -30,9 +31,13 @@ class SleepingEngine:
         gc.collect()
         release_freed_memory()
 
-    def step(self, plan: Plan, turn: int = 0) -> Result:
+    def submit(self, plan: Plan, turn: int = 0) -> list[Result]:
         """Raises `PlanError`: the scheduler knows that it sleeps."""
         raise PlanError("A plan has come for a worker that sleeps.")
+
+    def finish(self) -> list[Result]:
+        """No step is in flight."""
+        return []
 
     def reset(self) -> None:
         """There is nothing to forget."""

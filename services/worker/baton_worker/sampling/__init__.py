@@ -5,7 +5,7 @@ from __future__ import annotations
 from baton_worker.sampling.logprobs import concatenate, describe
 from baton_worker.sampling.parameters import PARAMETERS, Parameters, fill
 from baton_worker.sampling.penalties import Entries, History
-from baton_worker.sampling.sampler import Adjustments, Sampler
+from baton_worker.sampling.sampler import Adjustments, Sampler, device_columns
 from baton_worker.sampling.token_rules import TokenRule, TokenRules
 
 __all__ = [
@@ -19,5 +19,6 @@ __all__ = [
     "TokenRules",
     "concatenate",
     "describe",
+    "device_columns",
     "fill",
 ]

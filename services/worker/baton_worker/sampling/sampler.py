@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,8 @@ Column: TypeAlias = npt.NDArray[np.int64]
 """[R]"""
 Tokens: TypeAlias = npt.NDArray[np.int32]
 """[R]"""
+
+_DEVICE_COLUMNS = ("top_k", "top_p", "min_p", "key_low", "key_high")
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,6 +92,35 @@ class Sampler:
         tokens[typical] = self._each(*_some(typical, logits, parameters, index))
         return tokens
 
+    def launches_on(self, device: torch.device) -> bool:
+        """True if `launch` samples on this device."""
+        return self._backend.in_triton(device)
+
+    @staticmethod
+    def launch(
+        logits: Tensor, columns: dict[str, Tensor], index: Tensor, *, greedy: bool
+    ) -> tuple[Tensor, Tensor]:
+        """Like `sample`, without waiting for the device; no row is locally typical.
+
+        Args:
+            logits: float32 [R, V].
+            columns: `device_columns` on the device.
+            index: int64 [R], as for `sample`.
+            greedy: whether all rows are.
+
+        Returns:
+            Tokens [R], and whether the logits of each row are finite, bool [R]; where they are not,
+            the token is any number.
+        """
+        if greedy:
+            most, tokens = logits.max(1)
+            return tokens, most.isfinite()
+        from baton_worker.kernels.triton import sampling
+
+        given: Any = columns
+        tokens, finite = sampling.sample(logits, index=index, **given)
+        return tokens, finite > 0
+
     def _each(self, logits: Tensor, parameters: Parameters, index: Column) -> Tokens:
         """Like `sample`, without Triton."""
         greedy = parameters["greedy"]
@@ -125,10 +156,20 @@ def _fused(logits: Tensor, parameters: Parameters, index: Column, rows: int = 1)
     """Fused sampling on the device, int32 [R]; `_draw` handles locally typical rows."""
     from baton_worker.kernels.triton import sampling
 
-    names = ("temperature", "top_k", "top_p", "min_p", "greedy", "key_low", "key_high")
-    columns = {name: torch.from_numpy(parameters[name].copy()).to(logits.device) for name in names}
+    columns = {
+        name: torch.from_numpy(values).to(logits.device)
+        for name, values in device_columns(parameters).items()
+    }
     there = torch.from_numpy(index).to(logits.device)
-    return sampling.sample(logits, index=there, rows=rows, **columns)
+    return sampling.sample(logits, index=there, rows=rows, **columns)[0]
+
+
+def device_columns(parameters: Parameters) -> dict[str, npt.NDArray[Any]]:
+    """What a device has to know of these parameters to sample, by name: a contiguous array each."""
+    greedy = parameters["greedy"]
+    warmth = 1.0 / np.where(greedy, 1.0, parameters["temperature"])
+    columns = {name: parameters[name].copy() for name in _DEVICE_COLUMNS}
+    return columns | {"warmth": warmth.astype(np.float32), "greedy": greedy.astype(np.int8)}
 
 
 def _most_probable(logits: Tensor) -> Tokens:

@@ -79,7 +79,7 @@ KERNELS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
     ),
     (
         "sampling._weigh",
-        {"logits": FLOAT, "warmth": FLOAT, "weights": FLOAT, "tokens": INTS},
+        {"logits": FLOAT, "warmth": FLOAT, "weights": FLOAT, "tokens": INTS, "finite": "*i8"},
         SAMPLE,
     ),
     *(

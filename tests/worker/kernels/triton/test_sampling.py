@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from baton.protocol import Sampling
-from baton_worker.sampling import PARAMETERS, Sampler, fill
+from baton_worker.sampling import PARAMETERS, Sampler, device_columns, fill
 from baton_worker.sampling import philox as plain
 from baton_worker.sampling.parameters import Parameters
 from baton_worker.sampling.sampler import _fused
@@ -62,6 +62,25 @@ def test_a_row_has_the_same_token_beside_any_others(device: torch.device) -> Non
     for i in (1, 2, 3):
         alone = _fused(given[i : i + 1], chosen[i : i + 1], index[i : i + 1])
         assert int(alone[0]) == int(together[i])
+
+
+@pytest.mark.row("F21.04")
+def test_whether_logits_are_finite_is_found_beside_the_token(device: torch.device) -> None:
+    given, chosen, index = logits(8, 200, False), parameters(8), np.arange(8)
+    given[1, 150], given[2, 3], given[4] = torch.nan, torch.inf, -torch.inf
+    given[6, :199] = -torch.inf
+    expected = given.amax(1).isfinite()
+    assert expected.tolist() == [True, False, False, True, False, True, True, True]
+    columns = {n: torch.from_numpy(c).to(device) for n, c in device_columns(chosen).items()}
+    on_device, there = given.to(device), torch.from_numpy(index).to(device)
+    launch = Sampler().launch
+    for greedy in (False, True):
+        tokens, finite = launch(on_device.clone(), columns, there, greedy=greedy)
+        assert torch.equal(finite.cpu(), expected) and int(tokens[6]) == 199
+    found = launch(on_device, columns, there, greedy=False)[0].cpu()[expected]
+    good = expected.numpy()
+    wanted = Sampler().sample(given[expected], chosen[good], index[good])
+    assert found.tolist() == wanted.tolist()
 
 
 @pytest.mark.row("F21.04")

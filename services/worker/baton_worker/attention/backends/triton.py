@@ -6,6 +6,7 @@ The kernel is `kernels/triton/attention.py`; its twin in torch is `attention.ref
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 
 import numpy as np
@@ -68,13 +69,12 @@ class TritonBackend:
         partitions = -(-int(((starts + counts) * short).max()) // PARTITION)
         # A single partition is the whole row: nothing to merge.
         split = short & (partitions > 1)
-        places = np.where(split, np.cumsum(counts * split) - counts * split, -1)
         device = batch.seq_lens.device
         return _Plan(
             batch,
             call,
-            None if call.slopes is None else torch.tensor(call.slopes, device=device),
-            torch.from_numpy(places.astype(np.int32)).to(device, non_blocking=True),
+            None if call.slopes is None else _slopes(call.slopes, device),
+            _places(batch.query_start_loc, few(shared(call.group, call.latent)), partitions),
             int((counts * split).sum()),
             partitions if split.any() else 1,
             None
@@ -122,6 +122,20 @@ class TritonBackend:
             last_keys=batch.last_keys,
             lse=lse,
         )
+
+
+@functools.cache
+def _slopes(slopes: tuple[float, ...], device: torch.device) -> Tensor:
+    return torch.tensor(slopes, device=device)
+
+
+def _places(query_starts: Tensor, most: int, partitions: int) -> Tensor:
+    """Where on the axis of split tokens each row begins, int32 [B]; -1 where it is not split.
+    Computed on the device, so that a step has no copy of its own for it."""
+    counts = query_starts.diff()
+    split = (counts <= most) & (partitions > 1)
+    taken = counts * split
+    return torch.where(split, taken.cumsum(0) - taken, -1).int()
 
 
 def _too_much(call: AttentionSpec) -> str | None:

@@ -16,6 +16,7 @@ from baton_worker.engine.batch.batch_rows import BatchRows
 from baton_worker.engine.batch.block_tables import BlockTables
 from baton_worker.engine.batch.draft_tokens import DraftTokens
 from baton_worker.engine.batch.forced_tokens import ForcedTokens
+from baton_worker.engine.batch.host_rows import HostRows
 from baton_worker.engine.batch.logits_rows import LogitsRows
 from baton_worker.engine.batch.media_slots import MediaSlots
 from baton_worker.engine.batch.plan_columns import Column, PlanError, column
@@ -85,6 +86,8 @@ class InputBatch:
         parts = self.sequences, self.tables, self.sampling
         self.forced = ForcedTokens(*parts)
         self.drafts = DraftTokens(*parts, proposer, num_speculative_tokens, step_costs, sampler)
+        self.host_rows = HostRows(self.sequences, self.sampling, self.forced)
+        """The sequences whose steps need the host."""
         self._pooling: dict[int, Pooling] = {}
         self._images: dict[int, Pixels] = {}
         self._adapters = adapters
@@ -144,6 +147,22 @@ class InputBatch:
             self.drafts.stop(np.array(outputs.withdrawn))
         return Committed(first, stopped)
 
+    def expect(self, rows: BatchRows) -> Column:
+        """Advance by a step that was launched and not read: each row that samples gets a token
+        that only the device knows. Returns the positions of these tokens; see `resolve`."""
+        self.sequences.advance(rows)
+        return self.sequences.expect(rows.slots[rows.samples])
+
+    def resolve(self, positions: Column, outputs: StepOutputs) -> Committed:
+        """Apply the outputs of such a step: the tokens at those positions, one for each slot."""
+        sequences, slots = self.sequences, outputs.slots
+        sequences.resolve(slots, positions, outputs.tokens)
+        stopped: Column = slots[self.sampling.accept(slots, outputs.tokens)]
+        sequences.done[stopped] = True
+        if outputs.failed:
+            sequences.done[[*outputs.failed]] = True
+        return Committed(positions - sequences.num_prompt[slots], stopped)
+
     def _follow(self, step: int) -> None:
         if self._step is not None and step != self._step + 1:
             raise PlanError(f"Plan {step} follows plan {self._step}: one in between is lost.")
@@ -179,6 +198,7 @@ class InputBatch:
         why = why or self._set_adapter(new)
         self.drafts.enter(new)
         self.forced.enter(slot, drafts=bool(self.drafts.limits[slot]))
+        self.host_rows.enter(new)
         self.sequences.done[slot] = bool(why)
         return why
 

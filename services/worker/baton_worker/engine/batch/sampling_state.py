@@ -45,6 +45,8 @@ class SamplingState:
         self.parameters: Parameters = np.zeros(slots, PARAMETERS)
         self.stops = np.full((slots, 1), -1, np.int64)
         """int64 [slots, any]: the ids that end each, padded with -1."""
+        self.version = 0
+        """Another number whenever `parameters` have changed."""
         self._bias: dict[int, tuple[Column, npt.NDArray[np.float32]]] = {}
         self._rules: dict[int, TokenRule] = {}
 
@@ -63,6 +65,7 @@ class SamplingState:
         for wanted in (tokens, ids, said):
             if wanted.size and not 0 <= wanted.min() <= wanted.max() < self.vocab_size:
                 return f"a token id is outside the vocabulary of {self.vocab_size}"
+        self.version += 1
         fill(self.parameters[slot], sampling)
         if new.num_prompt < len(tokens):
             # The prompt log-probabilities of a continued sequence have been reported already.

@@ -17,6 +17,9 @@ from baton.protocol import NewSequence
 from baton_worker.engine.batch.batch_rows import BatchRows
 from baton_worker.engine.batch.plan_columns import Column, PlanError, column
 
+UNKNOWN = -1
+"""In the place of a token that has been sampled and is not on the host yet."""
+
 
 class SequenceStates:
     """Parallel columns by slot."""
@@ -115,3 +118,19 @@ class SequenceStates:
             self.tokens[slots[row], lengths[row] + offsets] = tokens
         self.lengths[slots] = lengths = lengths + counts
         self.computed[slots] = np.minimum(self.computed[slots], lengths - 1)
+
+    def expect(self, slots: Column) -> Column:
+        """Append one token to each log whose number only the device knows; returns its positions.
+        It is `UNKNOWN` until `resolve`."""
+        positions: Column = self.lengths[slots].copy()
+        self.append(slots, np.ones_like(slots), np.full(len(slots), UNKNOWN, np.int32))
+        return positions
+
+    def resolve(self, slots: Column, positions: Column, tokens: npt.NDArray[np.int32]) -> None:
+        """Put the numbers of expected tokens in their places."""
+        self.tokens[slots, positions] = tokens
+
+    def retract(self, slots: Column) -> None:
+        """Take the last token of each log back, which was expected of a sequence that has ended."""
+        self.lengths[slots] -= 1
+        self.computed[slots] = np.minimum(self.computed[slots], self.lengths[slots] - 1)

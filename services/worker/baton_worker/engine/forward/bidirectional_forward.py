@@ -46,8 +46,7 @@ class BidirectionalForward(CausalForward):
 
     def _whole(self, inputs: StepInputs) -> Tensor:
         """Hidden states of texts whose tokens see the whole of their row."""
-        attention = self._attention(inputs)
+        indices, attention = self._indices(inputs), self._attention(inputs)
+        self.buffers.flush()
         texts = by_length(attention.query_lens, self.device)
-        return self._both_ways.forward(
-            *self._indices(inputs), attention, self._cache, texts, inputs.embeddings
-        )
+        return self._both_ways.forward(*indices, attention, self._cache, texts, inputs.embeddings)

@@ -45,11 +45,13 @@ class CausalForward:
         cache: KVCache,
         device: torch.device,
         adapters: TokenAdapters | None = None,
+        buffers: Buffers | None = None,
     ) -> None:
-        """`adapters` is the adapter state that the layers read, if adapters are served."""
+        """`adapters` is the adapter state that the layers read, if adapters are served. `buffers`
+        take every step's indices to the device; None: one copy for each of them."""
         self.model, self._cache, self.device = model, cache, device
         self._adapters, self._of_tokens = adapters, np.zeros(0, np.int64)
-        self.buffers = Buffers(device)
+        self.buffers = Buffers(device) if buffers is None else buffers
         """What every step's indices are written to."""
 
     def __call__(self, inputs: StepInputs) -> Tensor:
@@ -57,14 +59,20 @@ class CausalForward:
         if self._adapters is not None and inputs.adapters is not None:
             self._of_tokens = inputs.adapters
             self._adapters.write(inputs.adapters)
-        attention = self._attention(inputs)
-        media = inputs.embeddings
-        return self.model.forward(*self._indices(inputs), attention, self._cache, media=media)
+        (tokens, positions), attention = self._indices(inputs), self._attention(inputs)
+        self.buffers.flush()
+        return self.model.forward(
+            self._known(tokens), positions, attention, self._cache, media=inputs.embeddings
+        )
+
+    def _known(self, tokens: Tensor) -> Tensor:
+        """The tokens that a step runs."""
+        return tokens
 
     def _indices(self, inputs: StepInputs) -> tuple[Tensor, Tensor]:
         """Tokens and positions."""
-        tokens, positions = map(torch.from_numpy, (inputs.tokens, inputs.positions))
-        return tokens.to(self.device), positions.to(self.device)
+        put = self.buffers.put
+        return put("tokens", inputs.tokens), put("positions", inputs.positions)
 
     def _attention(self, inputs: StepInputs) -> AttentionBatch:
         """Attention batch of these rows, valid until the next one is built."""

@@ -51,25 +51,31 @@ def _weigh(  # type: ignore[no-untyped-def]
     warmth,
     weights,
     tokens,
+    finite,
     num_rows,
     vocab,
     ROWS: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """The first maximum of each row to `tokens`, and weights, of which it has 1."""
+    """The first maximum of each row to `tokens`, and weights, of which it has 1; to `finite`
+    whether it is finite and there is no NaN."""
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     real = row < num_rows
     i = tl.arange(0, TILE)
     most = tl.full((ROWS,), float("-inf"), tl.float32)
     best = tl.full((ROWS,), 0, tl.int32)
+    odd = tl.full((ROWS,), 0, tl.int32)
     for start in range(0, vocab, TILE):
         seen = real[:, None] & (start + i < vocab)[None, :]
         at = logits + row[:, None] * vocab + start + i[None, :]
         x = tl.load(at, mask=seen, other=float("-inf"))
+        odd = tl.maximum(odd, tl.max((x != x).to(tl.int32), 1))
         here, index = tl.max(x, 1, return_indices=True, return_indices_tie_break_left=True)
         best = tl.where(here > most, start + index, best)
         most = tl.maximum(most, here)
     tl.store(tokens + row, best, mask=real)
+    good = (odd == 0) & (most < float("inf")) & (most > float("-inf"))
+    tl.store(finite + row, good.to(tl.int8), mask=real)
     warm = tl.load(warmth + row, mask=real, other=1.0)
     most = tl.where(real, most, 0.0)
     for start in range(0, vocab, TILE):
@@ -215,7 +221,7 @@ def _choose(  # type: ignore[no-untyped-def]
 def sample(
     logits: Tensor,
     *,
-    temperature: Tensor,
+    warmth: Tensor,
     top_k: Tensor,
     top_p: Tensor,
     min_p: Tensor,
@@ -224,28 +230,31 @@ def sample(
     key_high: Tensor,
     index: Tensor,
     rows: int = 1,
-) -> Tensor:
-    """One token per row, int32 [R]; the twin is `sampling.sampler.sample`.
+) -> tuple[Tensor, Tensor]:
+    """One token per row, int32 [R]; the twin is `sampling.sampler.sample`. And whether the logits
+    of each row are finite, int8 [R]: without NaN and +inf, and not all -inf. Where they are not,
+    the token is any number.
 
     Args:
-        logits: float32 [R, V], finite or -inf, at least one finite in each row.
-        temperature, top_p, min_p: float64 [R].
+        logits: float32 [R, V].
+        warmth: float32 [R], 1 / temperature; of greedy rows any number.
+        top_p, min_p: float64 [R].
         top_k, key_low, key_high, index: int64 [R].
-        greedy: bool [R].
+        greedy: int8 [R], 0 or 1.
         rows: rows of one program; a GPU wants as many programs as it can get.
     """
     count, vocab = logits.shape
     tokens = torch.empty(count, dtype=torch.int32, device=logits.device)
+    finite = torch.empty(count, dtype=torch.int8, device=logits.device)
     weights = torch.empty_like(logits)
     grid = (triton.cdiv(count, rows),)
     size: Any = {"ROWS": rows, "TILE": min(_WIDEST, max(128, power(vocab))), "num_warps": 8}
-    warmth = (1.0 / temperature.where(~greedy, 1.0)).float()
     first: Any = _weigh[grid]
-    first(logits.contiguous(), warmth, weights, tokens, count, vocab, **size)
+    first(logits.contiguous(), warmth, weights, tokens, finite, count, vocab, **size)
     second: Any = _choose[grid]
     second(
-        *(weights, key_low, key_high, index, top_k, top_p, min_p, greedy.to(torch.int8), tokens),
+        *(weights, key_low, key_high, index, top_k, top_p, min_p, greedy, tokens),
         *(count, vocab),
         **size,
     )
-    return tokens
+    return tokens, finite

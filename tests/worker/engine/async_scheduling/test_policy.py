@@ -1,0 +1,40 @@
+"""Who launches ahead, and what is said where nobody does."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from baton_worker.checkpoint.load import load_model
+from baton_worker.config import Config
+from baton_worker.engine.async_scheduling.policy import refuses
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.sampling import Sampler
+from baton_worker.sampling.sampler_backend import SamplerBackend
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda")
+
+
+@pytest.mark.row("F13.08")
+def test_reasons(stories: Path) -> None:
+    loaded = load_model(stories, BuildContext(CPU, torch.float32))
+    sampler = Sampler(SamplerBackend("triton"))
+    assert refuses(Config(), GPU, loaded, 1, sampler) is None
+    settings: dict[str, dict[str, Any]] = {
+        "--no-async-scheduling": {"async_scheduling": False},
+        "agree on every step": {"data_parallel_size": 2},
+        "look at every step": {"runtime_stats": True},
+        "adapters of every step": {"enable_lora": True},
+    }
+    for said, changes in settings.items():
+        assert said in str(refuses(Config(**changes), GPU, loaded, 1, sampler))
+    assert "CPU" in str(refuses(Config(), CPU, loaded, 1, sampler))
+    assert "2 followers" in str(refuses(Config(), GPU, loaded, 3, sampler))
+    mute = replace(loaded, generates=False)
+    assert "no next tokens" in str(refuses(Config(), GPU, mute, 1, sampler))
+    slow = Sampler(SamplerBackend("torch"))
+    assert "sampler" in str(refuses(Config(), GPU, loaded, 1, slow))
