@@ -77,7 +77,7 @@ def _weigh(  # type: ignore[no-untyped-def]
     good = (odd == 0) & (most < float("inf")) & (most > float("-inf"))
     tl.store(finite + row, good.to(tl.int8), mask=real)
     warm = tl.load(warmth + row, mask=real, other=1.0)
-    most = tl.where(real, most, 0.0)
+    most = tl.where(real & good, most, 0.0)
     for start in range(0, vocab, TILE):
         seen = real[:, None] & (start + i < vocab)[None, :]
         at = row[:, None] * vocab + start + i[None, :]
