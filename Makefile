@@ -19,7 +19,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Python compiles what it imports; pip would compile all of torch, two thirds of an install's time.
 export PIP_COMPILE := 0
 
-.PHONY: help setup serve test test-gpu soak check bench bench-peers chaos matrix docs up down clean
+.PHONY: help setup serve test test-gpu soak check bench bench-gpu bench-peers chaos matrix docs up down clean
 .DEFAULT_GOAL := help
 
 help: ## this list
@@ -40,9 +40,9 @@ serve: $(VENV)/serve.stamp ## run the whole system on this machine (MODEL= HOST=
 test: $(VENV)/dev.stamp ## every test that this machine can run; says what it skips and why
 	$(BIN)/python -m pytest -rs -n auto --maxprocesses $(TESTERS) --no-loadscope-reorder --durations=20 $(ARGS)
 
-test-gpu: $(VENV)/dev.stamp ## what a GPU runs: its kernels, attention packages, graphs and sampler
+test-gpu: $(VENV)/dev.stamp ## what a GPU runs: models, kernels, attention packages, graphs and sampler
 	$(BIN)/python -m pytest -rs -n auto --maxprocesses $(TESTERS) --no-loadscope-reorder \
-	  tests/worker/kernels/triton tests/worker/attention/backends \
+	  tests/gpu tests/worker/kernels/triton tests/worker/attention/backends \
 	  tests/worker/graphs/test_gpu.py tests/worker/sampling/test_gpu.py $(ARGS)
 
 soak: $(VENV)/dev.stamp ## random histories of the scheduler, for about an hour
@@ -60,6 +60,9 @@ check: $(VENV)/dev.stamp ## format, lint, types, import rules, generated files, 
 
 bench: $(VENV)/serve.stamp ## a load run against a server that it starts: table, JSON, plot (MODEL= ARGS=)
 	$(BIN)/baton bench $(ARGS)
+
+bench-gpu: $(VENV)/serve.stamp ## the card of this machine: ceilings, kernels, steps of large models; one JSON (ARGS=)
+	$(BIN)/python -m baton_worker.bench.gpu $(ARGS)
 
 bench-peers: $(VENV)/serve.stamp ## Baton, vLLM and llama.cpp in turn on the same weights: ratios, JSON, plot (ARGS=)
 	$(BIN)/baton peers $(ARGS)

@@ -11,6 +11,7 @@ import pytest
 ROOT = Path(__file__).parent
 BUDGET = {
     "gateway": 2300,
+    "gpu": 30,
     "mm_preprocess": 280,
     "ops": 520,
     "scheduler": 740,

@@ -71,6 +71,14 @@ UNMIRRORED = {
     "worker/models/families/siglip_towers.py",
     "worker/models/vision/stack.py",
     "worker/layers/vision/patch_embedding.py",
+    # The benchmark of a GPU: tests/gpu/test_without_gpu.py runs all of it.
+    "worker/bench/gpu/ceilings.py",
+    "worker/bench/gpu/device_timer.py",
+    "worker/bench/gpu/engine_times.py",
+    "worker/bench/gpu/kernel_cases.py",
+    "worker/bench/gpu/kernel_times.py",
+    "worker/bench/gpu/model_shapes.py",
+    "worker/bench/gpu/report.py",
     # Data without behaviour: the tests of the parser read every field.
     "shared/output_parsing/pieces.py",
     # Data without behaviour: the tests of the transcript read every field.

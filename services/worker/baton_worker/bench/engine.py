@@ -199,7 +199,8 @@ def _round(engine: Engine, load: Load, tokens: bytes, options: Bench, into: Figu
 def _seconds(engine: Engine, plans: list[Plan]) -> float:
     begin = time.perf_counter()
     for plan in plans:
-        engine.step(plan)
+        engine.submit(plan)
+    engine.finish()
     return time.perf_counter() - begin
 
 

@@ -1,0 +1,323 @@
+"""Every Triton kernel on inputs of real layers, with a reference in float64."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from functools import partial
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from baton.protocol import Sampling
+from baton_worker.attention import AttentionBatch, AttentionSpec
+from baton_worker.attention.backends.reference import ReferenceBackend
+from baton_worker.attention.backends.triton import TritonBackend
+from baton_worker.kernels.fp8 import Fp8Weight, Inputs
+from baton_worker.kernels.fp8 import dequantise as fp8_floats
+from baton_worker.kernels.gptq import GptqWeight
+from baton_worker.kernels.moe.experts import Experts
+from baton_worker.sampling import PARAMETERS, Sampler, device_columns, fill
+
+_SEED = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """Shapes of the layers."""
+
+    rows: int
+    """Sequences that decode."""
+    prompt: int
+    """Tokens of a prompt."""
+    context: int
+    """Tokens behind which a row decodes."""
+    heads: int
+    kv_heads: int
+    head_dim: int
+    hidden: int
+    vocab: int
+    experts: int
+    expert_size: int
+    top_k: int
+    page_size: int = 16
+    group: int = 128
+    """Channels of a weight that share a scale."""
+
+
+REAL = Sizes(64, 2048, 1024, 32, 8, 128, 4096, 128256, 128, 768, 8)
+"""Llama 3 8B, with the experts of Qwen3 30B-A3B."""
+TINY = Sizes(3, 20, 40, 4, 2, 16, 64, 300, 4, 32, 2, 4, 32)
+"""For an interpreter."""
+
+
+@dataclass(frozen=True, slots=True)
+class KernelCase:
+    """A kernel on inputs of its own."""
+
+    name: str
+    run: Callable[[], Tensor]
+    reference: Callable[[], Tensor]
+    """The same in float64; of a sampler the tokens."""
+    nbytes: int
+    """Bytes that must be read and written."""
+    flops: int
+    tolerance: float = 0.0
+    """Greatest distance from the reference as a part of its largest number; 0: exactly equal."""
+
+
+def cases(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Iterator[KernelCase]:
+    """All kernels, one after the other: inputs of one are freed before those of the next."""
+    maker = _Maker(device, dtype, sizes)
+    for make in (maker.norm, maker.rope, maker.kv_write, maker.top_k):
+        yield make()
+    for tokens in (sizes.rows, sizes.prompt):
+        for build in (maker.gptq, maker.fp8, maker.experts):
+            yield build(tokens)
+    yield maker.attention("decode", [1] * sizes.rows, [sizes.context - 1] * sizes.rows)
+    yield maker.attention("prompt", [sizes.prompt], [0])
+    mixed = [sizes.prompt // 2, *[1] * sizes.rows]
+    yield maker.attention("mixed", mixed, [sizes.context] * len(mixed))
+    yield maker.attention("window", [1] * sizes.rows, [sizes.context - 1] * sizes.rows, window=17)
+    for name, sampling in _SAMPLINGS.items():
+        yield maker.sampling(name, sampling)
+
+
+_SAMPLINGS = {
+    "greedy": Sampling(1, temperature=0.0),
+    "plain": Sampling(1),
+    "top_p": Sampling(1, temperature=0.8, top_p=0.9, top_k=50),
+}
+
+
+class _Maker:
+    """Inputs of one dtype on one device."""
+
+    def __init__(self, device: torch.device, dtype: torch.dtype, sizes: Sizes) -> None:
+        self.device, self.dtype, self.sizes = device, dtype, sizes
+        self._generator = torch.Generator(device).manual_seed(_SEED)
+        self._near = 1e-5 if dtype is torch.float32 else 2e-2
+
+    def random(self, *shape: int, scale: float = 1.0) -> Tensor:
+        made = torch.randn(shape, generator=self._generator, device=self.device)
+        return made.mul_(scale).to(self.dtype)
+
+    def norm(self) -> KernelCase:
+        from baton_worker.kernels.triton.norm import add_rms_norm
+
+        sizes = self.sizes
+        x, residual = (self.random(sizes.prompt, sizes.hidden) for _ in range(2))
+        weight = self.random(sizes.hidden)
+
+        def reference() -> Tensor:
+            total = (x.double() + residual.double()).to(self.dtype).double()
+            return F.rms_norm(total, (sizes.hidden,), weight.double(), 1e-6)
+
+        run = lambda: add_rms_norm(x, residual, weight, 1e-6)[0]  # noqa: E731
+        return KernelCase("add_rms_norm", run, reference, 4 * x.nbytes, 0, self._near)
+
+    def rope(self) -> KernelCase:
+        from baton_worker.kernels.triton.rope import rotate_
+
+        sizes, half = self.sizes, self.sizes.head_dim // 2
+        heads = self.random(sizes.prompt, sizes.heads, sizes.head_dim)
+        angles = torch.arange(sizes.prompt, device=self.device)[:, None, None] * 0.01
+        angles = angles.expand(-1, 1, sizes.head_dim)
+        sign = torch.ones(sizes.head_dim, device=self.device)
+        sign[:half] = -1
+        cos = angles.cos().to(self.dtype).contiguous()
+        sin = (angles.sin() * sign).to(self.dtype).contiguous()
+
+        def run() -> Tensor:
+            out = heads.clone()
+            rotate_(out, cos, sin, interleaved=False)
+            return out
+
+        def reference() -> Tensor:
+            wide = heads.double()
+            swapped = torch.cat((wide[..., half:], wide[..., :half]), -1)
+            return wide * cos.double() + swapped * sin.double()
+
+        return KernelCase("rope", run, reference, 4 * heads.nbytes, 0, self._near)
+
+    def kv_write(self) -> KernelCase:
+        from baton_worker.kernels.triton.kv_write import put
+
+        sizes = self.sizes
+        rows = self.random(sizes.prompt, 2 * sizes.kv_heads, sizes.head_dim)
+        count = -(-sizes.prompt // sizes.page_size)
+        pages = torch.zeros(
+            count, sizes.page_size, 2, sizes.kv_heads, sizes.head_dim, dtype=self.dtype
+        ).to(self.device)
+        slots = torch.randperm(
+            count * sizes.page_size, generator=self._generator, device=self.device
+        )[: sizes.prompt]
+
+        def run() -> Tensor:
+            put(rows, slots, pages, None)
+            return pages
+
+        def reference() -> Tensor:
+            wanted = torch.zeros(pages.shape, dtype=torch.float64, device=self.device)
+            wanted.view(-1, 2 * sizes.kv_heads, sizes.head_dim)[slots] = rows.double()
+            return wanted
+
+        return KernelCase("kv_write", run, reference, 2 * rows.nbytes, 0)
+
+    def top_k(self) -> KernelCase:
+        from baton_worker.kernels.triton.top_k import top_k_softmax
+
+        logits = self.random(self.sizes.prompt, self.sizes.experts).float()
+        count = self.sizes.top_k
+
+        def reference() -> Tensor:
+            return logits.double().softmax(-1).topk(count, -1).values
+
+        run = lambda: top_k_softmax(logits, count)[0]  # noqa: E731
+        return KernelCase("top_k_softmax", run, reference, logits.nbytes, 0, 1e-5)
+
+    def gptq(self, tokens: int) -> KernelCase:
+        from baton_worker.kernels.triton.gptq import product
+
+        hidden, groups = self.sizes.hidden, self.sizes.hidden // self.sizes.group
+        like = {"generator": self._generator, "device": self.device}
+        codes = torch.randint(0, 16, (hidden, hidden), dtype=torch.uint8, **like)  # type: ignore[call-overload]
+        scales = self.random(groups, hidden, scale=0.02).float()
+        zeros = torch.full((groups, hidden), 8, dtype=torch.int16)
+        weight = GptqWeight.of(codes.cpu(), 4, scales.cpu(), zeros).to(self.device)
+        x = self.random(tokens, hidden)
+
+        def reference() -> Tensor:
+            wide = (codes.double().unflatten(1, (groups, -1)) - 8) * scales.double().T[..., None]
+            product: Tensor = x.double() @ wide.flatten(1).to(self.dtype).double().T
+            return product
+
+        run = partial(product, x, weight)
+        return self._product(f"gptq int4, {tokens} tokens", run, reference, x, weight.nbytes)
+
+    def fp8(self, tokens: int) -> KernelCase:
+        from baton_worker.kernels.triton.fp8 import product
+
+        hidden, group = self.sizes.hidden, self.sizes.group
+        codes = self.random(hidden, hidden, scale=50.0).to(torch.float8_e4m3fn)
+        scales = torch.rand(hidden // group, hidden // group, device=self.device) * 1e-3
+        weight = Fp8Weight(codes, scales, (group, group), Inputs(group))
+        x = self.random(tokens, hidden)
+
+        def reference() -> Tensor:
+            rounded, each = weight.inputs.quantise(x)
+            inputs = fp8_floats(rounded, each, (1, group)).double()
+            return inputs @ weight.dequantise().double().T
+
+        run = partial(product, x, weight)
+        return self._product(f"fp8 w8a8, {tokens} tokens", run, reference, x, weight.nbytes)
+
+    def _product(
+        self,
+        name: str,
+        run: Callable[[], Tensor],
+        reference: Callable[[], Tensor],
+        x: Tensor,
+        nbytes: int,
+    ) -> KernelCase:
+        flops = 2 * len(x) * self.sizes.hidden**2
+        return KernelCase(name, run, reference, nbytes + 2 * x.nbytes, flops, self._near)
+
+    def experts(self, tokens: int) -> KernelCase:
+        from baton_worker.kernels.triton.moe import forward
+
+        sizes, size = self.sizes, self.sizes.expert_size
+        hidden = sizes.hidden // 2
+        layer = Experts(
+            self.random(sizes.experts, 2 * size, hidden, scale=hidden**-0.5),
+            self.random(sizes.experts, hidden, size, scale=size**-0.5),
+            None,
+            None,
+            lambda inner: F.silu(inner[..., :size]) * inner[..., size:],
+        )
+        x = self.random(tokens, hidden)
+        order = torch.rand(tokens, sizes.experts, generator=self._generator, device=self.device)
+        chosen = order.argsort(-1)[:, : sizes.top_k]
+        weights = torch.full((tokens, sizes.top_k), 1 / sizes.top_k, device=self.device)
+
+        def reference() -> Tensor:
+            out = torch.zeros(tokens, hidden, dtype=torch.float64, device=self.device)
+            for expert in range(sizes.experts):
+                token, slot = (chosen == expert).nonzero(as_tuple=True)
+                inner = layer.gate(x[token].double() @ layer.gate_up[expert].double().T)
+                back = inner @ layer.down[expert].double().T
+                out.index_add_(0, token, back * weights[token, slot, None].double())
+            return out
+
+        used = min(sizes.experts, tokens * sizes.top_k)
+        nbytes = layer.nbytes * used // sizes.experts
+        flops = 2 * tokens * sizes.top_k * 3 * size * hidden
+        run = partial(forward, layer, x, chosen, weights)
+        name = f"experts, {tokens} tokens"
+        return KernelCase(name, run, reference, nbytes, flops, self._near)
+
+    def attention(
+        self, name: str, counts: list[int], starts: list[int], window: int | None = None
+    ) -> KernelCase:
+        sizes = self.sizes
+        lengths = [count + start for count, start in zip(counts, starts, strict=True)]
+        each = [-(-length // sizes.page_size) for length in lengths]
+        order = torch.randperm(sum(each) + 1, generator=torch.Generator().manual_seed(_SEED))
+        tables = [part.tolist() for part in torch.split(order[: sum(each)], each)]
+        shape = (sum(each) + 1, sizes.page_size, 2, sizes.kv_heads, sizes.head_dim)
+        pages = self.random(*shape)
+        pages[order[-1]] = torch.nan  # Of nobody here: who reads it shows it.
+        for table, length in zip(tables, lengths, strict=True):
+            if rest := length % sizes.page_size:
+                pages[table[-1], rest:] = torch.nan
+        query = self.random(sum(counts), sizes.heads, sizes.head_dim)
+        spec = AttentionSpec(
+            sizes.heads,
+            sizes.kv_heads,
+            sizes.head_dim,
+            sizes.head_dim**-0.5,
+            window,
+            self.dtype,
+            self.device,
+        )
+        batch = AttentionBatch.build(counts, starts, tables, sizes.page_size, self.device)
+        backend, twin = TritonBackend(), ReferenceBackend()
+        plan = backend.plan(batch, spec)
+
+        def reference() -> Tensor:
+            wide = torch.nan_to_num(pages.double(), 0.0)
+            return twin.forward(twin.plan(batch, spec), query.double(), wide)
+
+        seen = sum(min(n, window or n) for n in lengths)
+        nbytes = 2 * query.nbytes + seen * 2 * sizes.kv_heads * sizes.head_dim * pages.itemsize
+        pairs = sum(
+            count * (start + (count + 1) / 2) for count, start in zip(counts, starts, strict=True)
+        )
+        flops = int(4 * pairs * sizes.heads * sizes.head_dim) if window is None else 0
+        run = partial(backend.forward, plan, query, pages)
+        return KernelCase(f"attention, {name}", run, reference, nbytes, flops, self._near)
+
+    def sampling(self, name: str, sampling: Sampling) -> KernelCase:
+        sizes = self.sizes
+        logits = self.random(sizes.rows, sizes.vocab, scale=3.0).float()
+        parameters = np.zeros(sizes.rows, PARAMETERS)
+        for row in range(sizes.rows):
+            fill(parameters[row], sampling)
+            parameters[row]["key_low"] = row
+        index = np.arange(sizes.rows)
+        columns = {
+            name: torch.from_numpy(values).to(self.device)
+            for name, values in device_columns(parameters).items()
+        }
+        there = torch.from_numpy(index).to(self.device)
+
+        def run() -> Tensor:
+            return Sampler.launch(logits, columns, there, greedy=name == "greedy")[0].long()
+
+        def reference() -> Tensor:
+            tokens = Sampler().sample(logits.cpu(), parameters, index)
+            return torch.from_numpy(tokens).to(self.device).long()
+
+        return KernelCase(f"sampling, {name}", run, reference, logits.nbytes, 0)

@@ -1,0 +1,149 @@
+"""What the tier asserts, for any device and any sizes."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from baton.protocol import Sampling
+from baton_worker.bench.gpu.kernel_cases import Sizes, cases
+from baton_worker.bench.gpu.kernel_times import distance, poison
+from baton_worker.config import Config
+from baton_worker.engine.engine import Engine
+from tests.fakes.scheduler_planner import Planner
+from tests.fakes.scheduler_planner import Sequence as Row
+from tests.support import tiny_models
+
+PAGES = 256
+KINDS: dict[str, dict[str, Any]] = {
+    "LlamaForCausalLM": {},
+    "Qwen3ForCausalLM": {},
+    "Gemma3ForCausalLM": {},
+    "GptOssForCausalLM": {},
+    "MixtralForCausalLM": {},
+    "Qwen3MoeForCausalLM": {},
+    "DeepseekV3ForCausalLM": {},
+}
+"""Tiny models of each kind: norms of heads, windows, sinks, experts, latents."""
+PROMPT = [3, 7, 9, 11, 2, 5, 8]
+
+
+def kernels_equal_their_references(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> None:
+    """Every kernel, into memory that was full of NaN."""
+    for case in cases(device, dtype, sizes):
+        poison(device, 1 << 16 if device.type == "cpu" else 1 << 30)
+        far = distance(case)
+        assert far <= case.tolerance, f"{case.name}, {dtype}: {far:.2e} > {case.tolerance:.0e}"
+
+
+def build(folder: Path, architecture: str, device: torch.device, **settings: Any) -> Engine:
+    """An engine of a tiny model with weights in float32."""
+    tiny_models.save_checkpoint(folder, architecture, **KINDS.get(architecture, {}))
+    config = {
+        "model": str(folder),
+        "device": device.type,
+        "dtype": "float32",
+        "num_gpu_blocks_override": PAGES,
+        "max_num_seqs": 8,
+    }
+    return Engine.build(Config(**config | settings))
+
+
+def logs(engine: Engine, prompts: Sequence[list[int]], length: int = 12) -> list[list[int]]:
+    """What greedy sequences say together."""
+    engine.reset()
+    planner = Planner(engine, num_pages=PAGES)
+    rows = [planner.add(Row(prompt, Sampling(length, temperature=0.0))) for prompt in prompts]
+    planner.finish()
+    return [row.log for row in rows]
+
+
+def says_what_transformers_says(folder: Path, architecture: str, device: torch.device) -> Engine:
+    """A tiny model against transformers on the same device; returns its engine."""
+    engine = build(folder, architecture, device)
+    changes = KINDS.get(architecture, {})
+    oracle = tiny_models.tiny_model(architecture, **changes).to(device)
+    (log,) = logs(engine, [PROMPT])
+    with torch.inference_mode():
+        tokens = torch.tensor([PROMPT + log], device=device)
+        logits = oracle(tokens).logits[0]
+    assert log == logits[len(PROMPT) - 1 : -1].argmax(-1).tolist()
+    return engine
+
+
+def replays_are_what_eager_steps_are(engine: Engine, eager: Engine) -> None:
+    """A capture must have happened, and no token differs."""
+    assert engine.resolved.graphs is not None, engine.resolved.eager
+    prompts = [PROMPT, PROMPT[:3], PROMPT * 5]
+    assert logs(engine, prompts) == logs(eager, prompts)
+
+
+def launching_ahead_changes_no_token(engine: Engine) -> None:
+    """Steps through the pipeline, against steps that are read one by one."""
+    expected = logs(engine, [PROMPT])[0]
+    engine.reset()
+    planner = Planner(engine, num_pages=PAGES)
+    row = planner.add(Row(PROMPT, Sampling(12, temperature=0.0)))
+    while planner.running:
+        results = engine.submit(planner.plan())
+        for result in [*results, *engine.finish()]:
+            planner.settle(result)
+    assert row.log == expected
+
+
+@contextmanager
+def no_waiting(device: torch.device) -> Iterator[None]:
+    """A host that waits for the device raises."""
+    if device.type != "cuda":
+        yield
+        return
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+def a_launched_step_waits_for_nothing(engine: Engine, device: torch.device) -> None:
+    """`submit` of a decode step, with every wait an error."""
+    from baton_worker.bench.gpu.engine_times import decode_plans
+
+    engine.reset()
+    first, second, *_ = decode_plans(engine.resolved, 2, 5, 3)
+    engine.submit(first)
+    with no_waiting(device):
+        engine._pipeline._runner.launch(second, ahead=True)  # type: ignore[union-attr]
+    engine.reset()
+
+
+def hidden_states(engine: Engine, prompts: Sequence[list[int]]) -> list[Tensor]:
+    """Of the last token of each prompt, run together."""
+    found = list[Tensor]()
+    engine.reset()
+    forward: Any = engine._runner._forward
+    planner = Planner(engine, num_pages=PAGES)
+    for prompt in prompts:
+        planner.add(Row(prompt, Sampling(1, temperature=0.0)))
+    plan = planner.plan()
+    inputs = engine._runner.batch.prepare(plan)
+    with torch.inference_mode():
+        hidden = forward(inputs)
+        found = [hidden[last].clone() for last in inputs.rows.last.tolist()]
+    engine.reset()
+    return found
+
+
+def rows_do_not_depend_on_each_other(engine: Engine, others: Sequence[int]) -> dict[int, bool]:
+    """By number of neighbours: whether the bits of a prompt's hidden state are those it has
+    alone."""
+    (alone,) = hidden_states(engine, [PROMPT])
+    beside = [[5 + i % 50, 9, 4 + i % 7] for i in range(max(others))]
+    return {
+        count: torch.equal(alone, hidden_states(engine, [PROMPT, *beside[:count]])[0])
+        for count in others
+    }

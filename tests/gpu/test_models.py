@@ -1,0 +1,27 @@
+"""Whole tiny models: transformers' tokens, captured, replayed, launched ahead, without waiting."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from tests.gpu import checks
+
+
+@pytest.mark.row("F13.06", "F13.08")
+@pytest.mark.parametrize("architecture", [*checks.KINDS])
+def test_models(card: torch.device, tmp_path: Path, architecture: str) -> None:
+    engine = checks.says_what_transformers_says(tmp_path, architecture, card)
+    eager = checks.build(tmp_path, architecture, card, cuda_graphs=False)
+    checks.replays_are_what_eager_steps_are(engine, eager)
+    checks.launching_ahead_changes_no_token(engine)
+    checks.a_launched_step_waits_for_nothing(engine, card)
+
+
+def test_rows_do_not_depend_on_each_other(card: torch.device, tmp_path: Path) -> None:
+    engine = checks.build(tmp_path, "LlamaForCausalLM", card, max_num_seqs=256)
+    found = checks.rows_do_not_depend_on_each_other(engine, (1, 7, 63, 200))
+    if not all(found.values()):
+        pytest.xfail(f"bits of products of cuBLAS depend on the number of rows: {found}")

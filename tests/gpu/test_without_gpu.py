@@ -1,0 +1,68 @@
+"""The tier's own code, tried at tiny sizes on any machine, so that a card's time is not spent on a
+misspelt name."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from functools import partial
+from pathlib import Path
+
+import pytest
+import torch
+
+from baton_worker.bench.gpu import __main__ as bench
+from baton_worker.bench.gpu.kernel_cases import TINY
+from tests.fakes.triton_interpreter import interpreter
+from tests.gpu import checks
+
+CPU = torch.device("cpu")
+ROOT = Path(__file__).parents[2]
+
+
+@pytest.fixture(autouse=True)
+def _no_gpu() -> None:
+    if torch.cuda.is_available():
+        pytest.skip("the tier runs itself here")
+
+
+@pytest.mark.row("F21.01", "F21.02", "F21.03", "F21.04", "F21.05", "F21.06", "F21.07", "F21.08")
+def test_kernels_and_their_times(tmp_path: Path) -> None:
+    pytest.importorskip("triton", reason="triton is not installed")
+    with interpreter(), pytest.MonkeyPatch.context() as patch:
+        from baton_worker.kernels.triton import sampling
+
+        patch.setattr(sampling, "sample", partial(sampling.sample, rows=4))
+        checks.kernels_equal_their_references(CPU, torch.float32, TINY)
+        assert bench.main(["--tiny", "--device", "cpu", "--out", str(tmp_path)]) == 0
+    (path,) = tmp_path.glob("gpu-cpu-*.json")
+    found = json.loads(path.read_text())
+    assert found["ceilings"]["flops"] > 0 and len(found["kernels"]) == 17
+    model = found["models"]["tiny"]
+    assert [row["rows"] for row in model["decode"]] == [1, 2] and model["prefill"]
+    assert set(model["start_seconds"]) == {"device", "weights", "cache", "warm-up and capture"}
+    assert model["anatomy"][0]["kernels"]
+
+
+def test_models(tmp_path: Path) -> None:
+    engine = checks.says_what_transformers_says(tmp_path, "LlamaForCausalLM", CPU)
+    eager = checks.build(tmp_path, "LlamaForCausalLM", CPU, max_replay_rows=0)
+    checks.replays_are_what_eager_steps_are(engine, eager)
+    checks.launching_ahead_changes_no_token(engine)
+    found = checks.rows_do_not_depend_on_each_other(engine, (1, 7))
+    assert found == {1: True, 7: True}
+
+
+def test_evidence_has_steps_of_ten_minutes(tmp_path: Path) -> None:
+    script = [sys.executable, str(ROOT / "ops/gpu/evidence.py")]
+    said = subprocess.run(
+        [*script, "plan"], check=True, capture_output=True, text=True, cwd=ROOT
+    ).stdout
+    for step in ("env", "kernels", "models", "bench", "system"):
+        assert step in said
+    refused = subprocess.run(
+        [*script, "env", "--out", str(tmp_path)], capture_output=True, text=True, cwd=ROOT
+    )
+    assert refused.returncode == 2 and "no GPU" in refused.stdout
+    assert json.loads((tmp_path / "env.json").read_text())["gpu"] is None
