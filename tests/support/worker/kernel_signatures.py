@@ -19,6 +19,7 @@ PAGED = {
     "places": INTS,
     "ranges": INTS,
     "ancestors": LONGS,
+    "last_keys": "*i32",
     "depths": INTS,
     "lse": FLOAT,
     "out": "*bf16",
@@ -31,10 +32,10 @@ ATTEND: dict[str, Any] = {
     **{"NUM_HEADS": 8, "GROUP": 4, "SHARED": 4, "HEAD_DIM": 64, "DIM": 64, "PAGE_SIZE": 16},
     **{"SINKS": True, "LATENT": False, "REST": 0},
     **{"CAPPED": False, "SLOPED": False, "WINDOWED": True, "CHUNKED": False},
-    **{"VALUE_DIM": 64, "VALUES": 64, "RANGED": False, "TREE": False, "LSE": False},
+    **{"VALUE_DIM": 64, "VALUES": 64, "RANGED": False, "TREE": False, "SPANS": False, "LSE": False},
     **{"ROWS": 16, "KEYS": 32, "SPAN": 512},
 }
-PARTS: dict[str, Any] = {"VALUE_DIM": 40, "RANGED": True, "TREE": True, "LSE": True}
+PARTS: dict[str, Any] = {"VALUE_DIM": 40, "RANGED": True, "TREE": True, "SPANS": True, "LSE": True}
 LATENT: dict[str, Any] = {
     **{"NUM_HEADS": 128, "GROUP": 128, "SHARED": 16, "HEAD_DIM": 576, "DIM": 512, "CODES": 0},
     **{"VALUE_DIM": 512, "VALUES": 512, "LATENT": True, "REST": 64, "WINDOWED": False},
