@@ -37,7 +37,7 @@ def start(config: Config) -> tuple[Engine, dict[str, float]]:
 
     context = timed("device", lambda: prepare(config))
     team = Executor()
-    loaded, resolved = timed(
+    loaded, resolved, _ = timed(
         "weights", lambda: load(config, fetch(config), context, team.ranks, team.lockstep)
     )
     engine = timed("cache", lambda: Engine(loaded, resolved, team=team))
