@@ -50,7 +50,9 @@ def drafted_by(
     drafter: LoadedModel, kind: type[DraftModelProposer] = DraftModelProposer, **sizes: int
 ) -> DraftModelProposer:
     weights = DraftModelWeights(0, drafter, CPU)
-    return kind(context(CONFIG, replace(drafter, drafter=weights), **sizes))
+    proposer = kind(context(CONFIG, replace(drafter, drafter=weights), **sizes))
+    proposer._chunk = 1024  # Whatever this machine has measured.
+    return proposer
 
 
 @pytest.fixture(scope="module")
@@ -158,6 +160,9 @@ def test_a_long_prompt_catches_up_in_chunks_and_nobody_waits(loaded: LoadedModel
     proposer.release(1)
     assert len(proposer.propose([asked(2, 60)], sampler)[0]) == 3
     assert not len(proposer.propose([asked(3, 60, group=b"other")], sampler)[0])
+    # What takes more steps than there are tokens to come does not begin.
+    ending = asked(6, 60, group=b"ending")._replace(remaining=3)
+    assert not len(proposer.propose([ending], sampler)[0]) and not proposer._kv.computed[6]
     # The row that lacks least is first.
     rows = proposer.propose([asked(4, 70, group=b"new"), asked(5, 12, group=b"new")], sampler)
     assert [len(drafts) for drafts in rows] == [0, 3]

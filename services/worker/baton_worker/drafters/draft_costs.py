@@ -1,66 +1,80 @@
-"""Measures how long a drafter takes for one token of each of some rows."""
+"""Measures how long a drafter takes: for a token of each of some rows, and for a chunk of one."""
 
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 
 import numpy as np
 import torch
 
 from baton_worker.drafters.draft_forward import DraftForward
-from baton_worker.speculative.proposer import DraftRequest
+from baton_worker.speculative.proposer import Column, DraftRequest
 from baton_worker.speculative.step_costs import StepCosts
 
 _ROWS = (1, 2, 4, 8, 16, 32, 64)
+_CHUNKS = (16, 64)
 _TIMES = 3
-"""Passes of each number of rows; the fastest counts, and the first meets a shape."""
+"""Passes of each; the fastest counts, and the first meets a shape."""
 _PROMPT = 8
-_GROUP = b"measured"
-_CHUNKS = (16, 32, 64, 128, 256, 512, 1024)
+_LEAST, _MOST = 16, 1024
+"""Of what one step catches up with."""
+_NEVER = StepCosts({1: 0.0, 2: 0.0})
+"""Where there is no room for one row nothing is drafted."""
 
 
-def measure(run: DraftForward, max_num_seqs: int) -> StepCosts:
-    """Seconds by rows, of as many numbers as there are slots and pages for. Nothing is held
-    afterwards."""
+def measure_rows(run: DraftForward, max_num_seqs: int) -> StepCosts:
+    """Seconds of one token for each of some rows, by rows: as many as there are slots and pages
+    for. Nothing is held afterwards."""
     seconds = dict[int, float]()
-    for rows in _ROWS:
-        slots = np.arange(rows)
-        if rows > max_num_seqs or not all(_enters(run, slot) for slot in range(rows)):
+    for rows in _ROWS[: bisect_right(_ROWS, max_num_seqs)]:
+        took = _fastest(run, np.arange(rows), 1)
+        if took is None:
             break
-        seconds[rows] = _fastest(run, slots)
-        _release(run, rows)
-    _release(run, max_num_seqs)
-    if not seconds:  # Not even one row has pages: nothing will be drafted.
-        return StepCosts({1: 0.0, 2: 0.0})
-    return StepCosts({2 * max(seconds): seconds[max(seconds)]} | seconds)
+        seconds[rows] = took
+    return StepCosts({2: seconds[1]} | seconds) if seconds else _NEVER
 
 
-def catch_up_tokens(costs: StepCosts, num_drafts: int) -> int:
-    """Most tokens of logs without KV that one step runs: they take about as long as the passes of
-    its drafts."""
-    most = num_drafts * float(costs.seconds(np.array(1)))
-    fitting = [chunk for chunk in _CHUNKS if float(costs.seconds(np.array(chunk))) <= most]
-    return max(fitting, default=_CHUNKS[0])
+def measure_chunks(run: DraftForward) -> StepCosts:
+    """Seconds of a row's tokens, by their number. Nothing is held afterwards."""
+    took = {tokens: _fastest(run, np.arange(1), tokens) for tokens in (1, *_CHUNKS)}
+    seconds = {tokens: value for tokens, value in took.items() if value is not None}
+    return StepCosts({2: seconds[1]} | seconds) if seconds else _NEVER
 
 
-def _enters(run: DraftForward, slot: int) -> bool:
-    tokens = np.zeros(_PROMPT, np.int32)
-    run.kv.follow(DraftRequest(slot, tokens, 1, _GROUP))
-    return run.kv.reserve(slot, _PROMPT + _TIMES)
+def catch_up_tokens(chunks: StepCosts, num_drafts: int) -> int:
+    """Most tokens of logs without KV that one step runs, a power of two: they take about as long as
+    the passes of its drafts."""
+    most, tokens = num_drafts * float(chunks.seconds(np.array(1))), _LEAST
+    while tokens < _MOST and float(chunks.seconds(np.array(2 * tokens))) <= most:
+        tokens *= 2
+    return tokens
 
 
 @torch.inference_mode()
-def _fastest(run: DraftForward, slots: np.ndarray) -> float:
-    prompts = _PROMPT - run.kv.computed[slots]
-    run(slots, prompts, np.zeros(int(prompts.sum()), np.int64))
-    ones, took = np.ones_like(slots), list[float]()
-    for _ in range(_TIMES):
-        begin = time.perf_counter()
-        run.logits(run(slots, ones, np.zeros_like(slots))).argmax(1).cpu()
-        took.append(time.perf_counter() - begin)
-    return min(took)
+def _fastest(run: DraftForward, slots: Column, tokens: int) -> float | None:
+    """Seconds of so many tokens for each of these slots behind a short prompt; None if there is no
+    room for them."""
+    try:
+        if not all(_enters(run, slot, _PROMPT + _TIMES * tokens) for slot in slots.tolist()):
+            return None
+        took = [_pass(run, slots, count) for count in (_PROMPT, *[tokens] * _TIMES)]
+        return min(took[1:])
+    finally:
+        for slot in slots.tolist():
+            run.kv.release(slot)
 
 
-def _release(run: DraftForward, slots: int) -> None:
-    for slot in range(slots):
-        run.kv.release(slot)
+def _enters(run: DraftForward, slot: int, length: int) -> bool:
+    # A group of its own, so that nothing is found of an earlier one.
+    prompt = np.zeros(_PROMPT, np.int32)
+    run.kv.follow(DraftRequest(slot, prompt, 1, b"%d measured" % slot))
+    return run.kv.reserve(slot, length)
+
+
+def _pass(run: DraftForward, slots: Column, tokens: int) -> float:
+    """Seconds of so many tokens for each slot, and of a token behind them."""
+    begin, counts = time.perf_counter(), np.full(len(slots), tokens)
+    hidden = run(slots, counts, np.zeros(tokens * len(slots), np.int64))
+    run.logits(hidden, np.cumsum(counts) - 1).argmax(1).cpu()
+    return time.perf_counter() - begin

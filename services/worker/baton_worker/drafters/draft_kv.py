@@ -55,8 +55,10 @@ class DraftKV:
         return len(tokens) - int(self.computed[slot])
 
     def reserve(self, slot: int, length: int) -> bool:
-        """Pages for this many tokens of a slot; False if there are none left."""
+        """Pages for this many tokens of a slot; False if there are none, or no slot is so long."""
         pages = self._pages[slot]
+        if length > self._tokens.shape[1]:
+            return False
         missing = -(-length // self.page_size) - len(pages)
         if missing <= 0:
             return True

@@ -11,7 +11,7 @@ import numpy.typing as npt
 from torch import Tensor
 
 from baton.logs import logger
-from baton_worker.drafters.draft_costs import catch_up_tokens, measure
+from baton_worker.drafters.draft_costs import catch_up_tokens, measure_chunks, measure_rows
 from baton_worker.drafters.draft_forward import DraftForward
 from baton_worker.drafters.draft_model_weights import DraftModelWeights
 from baton_worker.speculative.proposer import (
@@ -57,9 +57,10 @@ class DraftModelProposer(Proposer):
         self._kv = self._run.kv
         self._broken = set[int]()
         """Slots whose hidden states were not finite."""
-        self.costs = costs = measure(self._run, context.max_num_seqs)
+        self.costs = costs = measure_rows(self._run, context.max_num_seqs)
         self._step_costs = costs
-        self._chunk = catch_up_tokens(costs, context.config.num_speculative_tokens)
+        most = context.config.num_speculative_tokens
+        self._chunk = catch_up_tokens(measure_chunks(self._run), most)
         log.info("drafting takes, by rows: %s; %d tokens a step catch up", costs, self._chunk)
 
     def propose(self, requests: Sequence[DraftRequest], sampler: DraftSampler) -> list[Tokens]:
@@ -116,11 +117,13 @@ class DraftModelProposer(Proposer):
 
     def _chunks(self, requests: Sequence[DraftRequest], rows: Column) -> list[_Chunk]:
         """What runs first: of the rows that have to catch up those with least to do, in as many
-        tokens as a step may spend."""
+        tokens as a step may spend; none that would take more steps than it has tokens to come."""
         found, left = list[_Chunk](), self._chunk
         going = [row for row in rows.tolist() if requests[row].slot not in self._broken]
         for missing, row in sorted((self._kv.follow(requests[row]), row) for row in going):
             slot, tokens = requests[row].slot, requests[row].tokens
+            if missing > max(_USUAL, self._chunk * requests[row].remaining):
+                continue
             count = missing if missing <= _USUAL else min(missing, left)
             start = int(self._kv.computed[slot])
             if count and self._kv.reserve(slot, start + count):

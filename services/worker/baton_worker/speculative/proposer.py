@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from abc import ABC, abstractmethod
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -82,6 +83,8 @@ class DraftRequest(NamedTuple):
     group: bytes = b""
     """Sequences that share cached prefixes. Drafts for one group never come from texts of another,
     which speed would reveal."""
+    remaining: int = sys.maxsize
+    """Most tokens that the sequence may still get."""
 
 
 class DraftSampler(Protocol):

@@ -140,7 +140,8 @@ class DraftTokens:
             count = min(count, budget)
             if count > 0:
                 tokens = sequences.tokens[slot, :length]
-                requests.append(DraftRequest(slot, tokens, count, self._groups[slot]))
+                remaining = int(sequences.ends[slot]) - length
+                requests.append(DraftRequest(slot, tokens, count, self._groups[slot], remaining))
                 budget -= count
         return requests
 
