@@ -15,6 +15,7 @@ from itertools import count
 from typing import Any
 
 import msgspec
+from msgspec import UNSET
 
 from baton.errors import BatonError
 from baton.output_parsing import Arguments, CallEnd, CallStart, Content, Piece, Reasoning
@@ -30,6 +31,7 @@ from baton_gateway.schemas.responses.events import (
     InProgress,
     ResponseEvent,
 )
+from baton_gateway.schemas.responses.namespaces import ToolNames
 from baton_gateway.schemas.responses.output_items import (
     CustomCallItem,
     FunctionCallItem,
@@ -83,7 +85,7 @@ class ResponseTranscript:
         """The response as far as it has come."""
         self._vocabulary, self._top = vocabulary, body.top_logprobs or 0
         self._input_of = body.input_of
-        self._custom = {t["name"] for t in body.response["tools"] if t["type"] == "custom"}
+        self._names = ToolNames(body.response["tools"])
         self._numbers, self._encrypt = count(), encrypt
         self._prompt = self._cached = self._output = self._reasoning = 0
         self._reason: str | None = None
@@ -182,7 +184,9 @@ class ResponseTranscript:
         """Return the item of what the model says: a message, or the input of a tool."""
         if self._input_of is not None:
             call_id = f"call_{self.response.id.partition('_')[2]}"
-            call = CustomCallItem(self._id("ctc"), call_id, self._input_of, "in_progress")
+            tool = self._names.address(self._input_of)
+            call = CustomCallItem(self._id("ctc"), call_id, tool.name, "in_progress")
+            call.namespace = tool.namespace or UNSET
             return OpenInput(call, self._index, self._number)
         item = MessageItem(self._id("msg"), "in_progress")
         return OpenMessage(item, self._index, self._number)
@@ -193,10 +197,13 @@ class ResponseTranscript:
 
     def _call(self, call_id: str, name: str) -> OpenItem:
         place: Any = self._index, self._number
-        if name in self._custom:
-            custom = CustomCallItem(self._id("ctc"), call_id, name, "in_progress")
+        tool = self._names.address(name)
+        if self._names.is_custom(name):
+            custom = CustomCallItem(self._id("ctc"), call_id, tool.name, "in_progress")
+            custom.namespace = tool.namespace or UNSET
             return OpenCustomCall(custom, *place)
-        function = FunctionCallItem(self._id("fc"), call_id, name, "in_progress")
+        function = FunctionCallItem(self._id("fc"), call_id, tool.name, "in_progress")
+        function.namespace = tool.namespace or UNSET
         return OpenFunctionCall(function, *place)
 
     def _begin(self, item: OpenItem) -> Iterator[Event]:

@@ -146,6 +146,24 @@ def test_custom_tools_are_called_with_a_text() -> None:
         assert error_of(ask(here, tools=[bad], tool_choice=named))["param"] == "tools"
 
 
+def test_calls_of_a_namespace_say_so() -> None:
+    inner = [{"type": "function", "name": "f"}, {"type": "custom", "name": "g"}]
+    spaces = [
+        {"type": "namespace", "name": name, "description": "d", "tools": inner} for name in "xy"
+    ]
+    with site() as here:
+        for name, arguments, kind in (("f", "{}", "function_call"), ("g", '{"input": "i"}', "")):
+            speaking(here, f'[{{"name": "y__{name}", "arguments": {arguments}}}]')
+            [call] = both(here, tools=spaces, tool_choice="required")["output"]
+            assert (call["name"], call["namespace"]) == (name, "y")
+            assert call["type"] == (kind or "custom_tool_call")
+            answer = {"type": f"{call['type']}_output", "call_id": call["call_id"], "output": "1"}
+            turns = [{"role": "user", "content": "hi"}, call, answer]
+            assert ask(here, tools=spaces, tool_choice="none", input=turns).status_code == 200
+            [_, asked, _] = json.loads(rendered(here).messages)
+            assert asked["tool_calls"][0]["function"]["name"] == f"y__{name}"
+
+
 def test_logprobs_are_included_on_demand(shared_site: Site) -> None:
     fields = {"include": ["message.output_text.logprobs"], "top_logprobs": 2}
     [message] = both(shared_site, **fields)["output"]

@@ -17,6 +17,14 @@ def text(content: str) -> dict[str, str]:
     return {"type": "text", "text": content}
 
 
+def test_a_system_turn_may_stand_anywhere() -> None:
+    turns = [USER, {"role": "system", "content": [text("a"), text("b")]}, USER]
+    [_, said, _] = chat_messages(None, turns)
+    assert said == chat_messages([text("a"), text("b")], [USER])[0]
+    with pytest.raises(InvalidRequest, match=r"'user', 'assistant', 'system'"):
+        chat_messages(None, [{"role": "tool", "content": "x"}])
+
+
 def test_every_block_has_its_place_in_the_chat() -> None:
     thinking = {"type": "thinking", "thinking": "hm", "signature": sign("hm")}
     call = {"type": "tool_use", "id": "toolu_1", "name": "f", "input": {"a": [1]}}
@@ -46,7 +54,7 @@ def test_every_block_has_its_place_in_the_chat() -> None:
 @pytest.mark.parametrize(
     ("turn", "param"),
     [
-        ({"role": "system", "content": "x"}, "messages[0].role"),
+        ({"role": "tool", "content": "x"}, "messages[0].role"),
         ({"role": "user"}, "messages[0].content"),
         ({"role": "user", "content": []}, "messages[0].content"),
         ({"role": "user", "content": ["x"]}, "messages[0].content[0]"),

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from baton.errors import InvalidRequest
+from baton_gateway.schemas.responses.namespaces import ToolNames
 from baton_gateway.schemas.responses.tools import (
     chat_choice,
     chat_tools,
@@ -17,6 +18,7 @@ from baton_gateway.schemas.tools import check_tools
 
 F = {"type": "function", "name": "f", "parameters": {"type": "object"}, "strict": True}
 G = {"type": "custom", "name": "g", "description": "d"}
+SPACE = {"type": "namespace", "name": "n", "description": "d"}
 REGEX = {"type": "grammar", "syntax": "regex", "definition": "a|b"}
 
 
@@ -33,14 +35,15 @@ def test_tools_are_functions_of_a_chat() -> None:
 def test_choices_are_those_of_a_chat() -> None:
     tools = response_tools([F, G])
     named = {"type": "function", "function": {"name": "g"}}
-    assert chat_choice("required", tools) == ("required", tools)
-    assert chat_choice({"type": "custom", "name": "g"}, tools) == (named, tools)
+    names = ToolNames(tools)
+    assert chat_choice("required", names) == ("required", tools)
+    assert chat_choice({"type": "custom", "name": "g"}, names) == (named, tools)
     allowed = {
         "type": "allowed_tools",
         "mode": "auto",
         "tools": [{"type": "function", "name": "f"}],
     }
-    assert chat_choice(allowed, tools) == ("auto", tools[:1])
+    assert chat_choice(allowed, names) == ("auto", tools[:1])
 
 
 LARK = {"type": "grammar", "syntax": "lark", "definition": 'start: "a"'}
@@ -66,6 +69,8 @@ def test_a_lark_grammar_is_for_a_demanded_call() -> None:
         ({"type": "web_search"}, "tools[0].type"),
         ({"type": "mcp", "server_label": "x"}, "tools[0].type"),
         ({"type": "function"}, "tools[0].name"),
+        (SPACE | {"tools": []}, "tools[0].tools"),
+        (SPACE | {"tools": [SPACE]}, "tools[0].tools[0].type"),
         (F | {"description": 5}, "tools[0].description"),
         (G | {"format": {"type": "json"}}, "tools[0].format.type"),
         (G | {"format": REGEX | {"syntax": "gbnf"}}, "tools[0].format.syntax"),
@@ -81,5 +86,5 @@ def test_tools_are_refused_by_name(tool: dict[str, Any], param: str) -> None:
 @pytest.mark.parametrize("choice", ["some", {"type": "file_search"}, {"type": "function"}, 5])
 def test_unknown_choices_are_refused(choice: Any) -> None:
     with pytest.raises(InvalidRequest) as caught:
-        chat_choice(choice, [])
+        chat_choice(choice, ToolNames([]))
     assert (caught.value.param or "").startswith("tool_choice")

@@ -1,6 +1,6 @@
 """Content blocks of a conversation, as the messages of a chat.
 
-system                     -> a message of the role "system"
+system                     -> a message of the role "system", in any turn
 user: text, image          -> "user"
 user: tool_result          -> "tool", one message per result
 assistant: text            -> content
@@ -26,6 +26,7 @@ from baton_gateway.schemas.image_parts import anthropic_image
 Block: TypeAlias = dict[str, Any]
 Message: TypeAlias = dict[str, Any]
 
+_ROLES = ("user", "assistant", "system")
 _REFUSED = {
     "document": "Send its text as a block of type 'text'.",
     "search_result": "Send its text as a block of type 'text'.",
@@ -47,12 +48,15 @@ def _turn(turn: object, param: str) -> list[Message]:
     if not isinstance(turn, dict):
         raise wrong_type(param, "an object", turn)
     role = field_of(turn, "role", param)
-    if role not in ("user", "assistant"):
+    if role not in _ROLES:
+        supported = ", ".join(f"'{one}'" for one in _ROLES)
         raise invalid(
             f"{param}.role",
-            f"Invalid '{param}.role': {shorten(role)}. Supported values are: 'user', 'assistant'.",
+            f"Invalid '{param}.role': {shorten(role)}. Supported values are: {supported}.",
         )
     content = field_of(turn, "content", param)
+    if role == "system":
+        return [{"role": role, "content": _texts(content, f"{param}.content")}]
     if isinstance(content, str):
         return [{"role": role, "content": content}]
     blocks = array_of(content, f"{param}.content")

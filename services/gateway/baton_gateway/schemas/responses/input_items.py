@@ -20,6 +20,7 @@ from baton.errors import InvalidRequest
 from baton_gateway.http.errors import invalid, shorten
 from baton_gateway.schemas.field_access import array_of, field_of, kind_of, object_of, string_of
 from baton_gateway.schemas.image_parts import responses_image
+from baton_gateway.schemas.responses.namespaces import ToolNames
 
 Item: TypeAlias = dict[str, Any]
 Message: TypeAlias = dict[str, Any]
@@ -66,8 +67,10 @@ def _item(item: object, param: str) -> Item:
 class Conversation:
     """Collects the messages of a chat from items, in their order."""
 
-    def __init__(self, instructions: str | None = None) -> None:
+    def __init__(self, instructions: str | None = None, names: ToolNames | None = None) -> None:
+        """`names`: the tools of the request, whose calls the items repeat."""
         self.messages: list[Message] = []
+        self._names = ToolNames([]) if names is None else names
         self._owed: dict[str, str] = {}
         """Calls without an output so far: id -> path of the item."""
         self._partial = False
@@ -150,7 +153,8 @@ class Conversation:
 
     def _call(self, item: Item, param: str, arguments: str) -> None:
         call_id = string_of(item, "call_id", param)
-        function = {"name": string_of(item, "name", param), "arguments": arguments}
+        name = self._names.seen(item, string_of(item, "name", param))
+        function = {"name": name, "arguments": arguments}
         call = {"id": call_id, "type": "function", "function": function}
         self._turn().setdefault("tool_calls", []).append(call)
         self._owed[call_id] = param

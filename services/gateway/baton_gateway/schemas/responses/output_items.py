@@ -57,6 +57,7 @@ class FunctionCallItem(msgspec.Struct, tag_field="type", tag="function_call"):
     status: ItemStatus
     arguments: str = ""
     """JSON object, as the model wrote it."""
+    namespace: str | UnsetType = UNSET
 
 
 class CustomCallItem(msgspec.Struct, tag_field="type", tag="custom_tool_call"):
@@ -67,6 +68,7 @@ class CustomCallItem(msgspec.Struct, tag_field="type", tag="custom_tool_call"):
     name: str
     status: ItemStatus
     input: str = ""
+    namespace: str | UnsetType = UNSET
 
 
 OutputItem = MessageItem | ReasoningItem | FunctionCallItem | CustomCallItem

@@ -17,9 +17,9 @@ from baton_gateway.schemas.field_access import field_of
 from baton_gateway.schemas.fields import INT32, Metadata, ModelName
 from baton_gateway.schemas.responses.chat import ResponseChat
 from baton_gateway.schemas.responses.input_items import Conversation, Item, input_items
+from baton_gateway.schemas.responses.namespaces import Tool, ToolNames
 from baton_gateway.schemas.responses.text_config import chat_format, text_config
 from baton_gateway.schemas.responses.tools import (
-    Tool,
     chat_choice,
     chat_tools,
     demanded_grammar,
@@ -200,7 +200,7 @@ class ResponsesRequest(Request):
             items: the input, without references and encrypted thinking.
             owner: tenant that owns the response.
         """
-        conversation = Conversation(self.instructions)
+        conversation = Conversation(self.instructions, self.tool_names)
         conversation.add(history, "conversation")
         conversation.add(items)
         fields = self._chat_fields(conversation)
@@ -212,7 +212,7 @@ class ResponsesRequest(Request):
             raise _in_own_words(error) from error
 
     def _chat_fields(self, conversation: Conversation) -> dict[str, Any]:
-        choice, tools = chat_choice(self.tool_choice, self.tools)
+        choice, tools = chat_choice(self.tool_choice, self.tool_names)
         given = {name: getattr(self, name) for name in _CHAT_FIELDS}
         fields = {name: value for name, value in given.items() if value is not None}
         fields |= {
@@ -232,6 +232,11 @@ class ResponsesRequest(Request):
         if _LOGPROBS in self.include:
             fields |= {"logprobs": True, "top_logprobs": self.top_logprobs}
         return fields
+
+    @property
+    def tool_names(self) -> ToolNames:
+        """The tools as the model sees them."""
+        return ToolNames(self.tools)
 
     @property
     def repeated(self) -> dict[str, Any]:

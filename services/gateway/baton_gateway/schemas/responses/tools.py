@@ -8,10 +8,9 @@ from __future__ import annotations
 from typing import Any
 
 from baton_gateway.http.errors import invalid, shorten, wrong_type
-from baton_gateway.schemas.field_access import kind_of, object_of, string_of
+from baton_gateway.schemas.field_access import array_of, kind_of, object_of, string_of
+from baton_gateway.schemas.responses.namespaces import Tool, ToolNames
 from baton_gateway.structured_output.request import check_regex
-
-Tool = dict[str, Any]
 
 _MODES = ("none", "auto", "required")
 _HOSTED = dict.fromkeys(
@@ -28,7 +27,6 @@ _HOSTED = dict.fromkeys(
         "mcp",
         "apply_patch",
         "tool_search",
-        "namespace",
     ),
     "This server runs no tools: describe it as a tool of type 'function', and run it yourself.",
 )
@@ -39,7 +37,20 @@ def response_tools(value: object) -> list[Tool]:
     """Return tools as a response repeats them. Raises `InvalidRequest` for hosted ones."""
     if not isinstance(value, list):
         raise wrong_type("tools", "an array", value)
-    return [_tool(tool, f"tools[{i}]") for i, tool in enumerate(value)]
+    return [_top(tool, f"tools[{i}]") for i, tool in enumerate(value)]
+
+
+def _top(value: object, param: str) -> Tool:
+    if kind_of(value, param, (*_KINDS, "namespace"), _HOSTED) != "namespace":
+        return _tool(value, param)
+    space = object_of(value, param)
+    tools = array_of(space.get("tools"), f"{param}.tools")
+    return {
+        "type": "namespace",
+        "name": string_of(space, "name", param),
+        "description": string_of(space, "description", param),
+        "tools": [_tool(tool, f"{param}.tools[{i}]") for i, tool in enumerate(tools)],
+    }
 
 
 def _tool(value: object, param: str) -> Tool:
@@ -78,7 +89,7 @@ def _format(value: object, param: str) -> dict[str, Any]:
 
 
 def chat_tools(tools: list[Tool]) -> list[Tool]:
-    """Convert the tools of `response_tools`; `check_tools` of the chat checks names and schemas."""
+    """Convert the tools of `ToolNames`; `check_tools` of the chat checks names and schemas."""
     return [{"type": "function", "function": _function(tool)} for tool in tools]
 
 
@@ -103,20 +114,21 @@ def _input_schema(form: dict[str, Any]) -> dict[str, Any]:
     }
 
 
-def chat_choice(choice: Any, tools: list[Tool]) -> tuple[Any, list[Tool]]:
+def chat_choice(choice: Any, names: ToolNames) -> tuple[Any, list[Tool]]:
     """Return the `tool_choice` of a chat that says the same, and the tools that may be called."""
+    tools = names.tools
     if isinstance(choice, str):
         return _mode(choice, "tool_choice"), tools
     kind = kind_of(choice, "tool_choice", (*_KINDS, "allowed_tools"), _HOSTED)
     if kind != "allowed_tools":
-        name = string_of(choice, "name", "tool_choice")
+        name = names.seen(choice, string_of(choice, "name", "tool_choice"))
         return {"type": "function", "function": {"name": name}}, tools
     allowed = choice.get("tools")
     if not isinstance(allowed, list):
         raise wrong_type("tool_choice.tools", "an array", allowed)
-    names = [_allowed(one, f"tool_choice.tools[{i}]") for i, one in enumerate(allowed)]
+    able = [_allowed(one, f"tool_choice.tools[{i}]", names) for i, one in enumerate(allowed)]
     mode = _mode(string_of(choice, "mode", "tool_choice"), "tool_choice.mode")
-    return mode, [tool for tool in tools if tool["name"] in names]
+    return mode, [tool for tool in tools if tool["name"] in able]
 
 
 def demanded_grammar(choice: Any, tools: list[Tool]) -> Tool | None:
@@ -143,9 +155,10 @@ def demanded_grammar(choice: Any, tools: list[Tool]) -> Tool | None:
     return None
 
 
-def _allowed(tool: object, param: str) -> str:
-    kind_of(tool, param, _KINDS, _HOSTED)
-    return string_of(object_of(tool, param), "name", param)
+def _allowed(value: object, param: str, names: ToolNames) -> str:
+    kind_of(value, param, _KINDS, _HOSTED)
+    tool = object_of(value, param)
+    return names.seen(tool, string_of(tool, "name", param))
 
 
 def _mode(value: str, param: str) -> str:
