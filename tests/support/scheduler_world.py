@@ -412,7 +412,9 @@ class World:
         del self.encoders[name]
         self.apply(WorkerLeft(name, cause))
 
-    def encode(self, name: str = "e", refused: str = "", seconds: float = 0.1) -> bool:
+    def encode(
+        self, name: str = "e", refused: str = "", seconds: float = 0.1, *, missing: bool = False
+    ) -> bool:
         """An encode worker answers its next order. False when it has none."""
         peer = self.encoders[name]
         if not peer.orders:
@@ -421,9 +423,9 @@ class World:
         if order.id in peer.revoked:
             self.apply(MediaSettled(name, MediaEncoded(order.epoch, order.id, "it was revoked")))
             return True
-        self.encoded.append(order.item.digest)
-        done = MediaEncoded(order.epoch, order.id, refused)
-        if not refused:
+        done = MediaEncoded(order.epoch, order.id, refused, unavailable=missing)
+        if not (refused or missing):
+            self.encoded.append(order.item.digest)
             peer.offered[order.id] = order
             count = order.item.length
             done = MediaEncoded(order.epoch, order.id, "", count, 8 * count, int(seconds * 1e6))

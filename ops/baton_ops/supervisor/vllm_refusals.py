@@ -195,7 +195,7 @@ REFUSED = (
             "--mm-processor-cache-type --mm-hasher-algorithm --mm-shm-cache-max-object-size-mb "
             "--mm-encoder-attn-backend --mm-encoder-attn-dtype --mm-encoder-fp8-scale-path "
             "--mm-encoder-fp8-scale-save-path --mm-encoder-fp8-scale-save-margin "
-            "--video-pruning-method --mm-tensor-ipc --mm-processor-device --mm-ipc-gpu-memory-gb "
+            "--video-pruning-method --mm-processor-device --mm-ipc-gpu-memory-gb "
             "--ec-transfer-config --ec-manager-config --diffusion-config"
         ),
     ),

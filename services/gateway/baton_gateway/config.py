@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Literal
 
 import msgspec
 from pydantic import AfterValidator
@@ -98,6 +98,13 @@ class Config(Settings, prefix="gateway"):
     """Choices that each key may have in flight at this gateway; 0 means any number."""
     max_body_bytes: int = setting(32 * 1024 * 1024, "limits", ge=1024)
     """Largest request body."""
+    mm_tensor_ipc: Literal["auto", "shm", "direct_rpc"] = setting("auto", "network", advanced=True)
+    """How pixels reach workers: shm by handles to shared memory, which workers of this host and run
+    directory take; direct_rpc in the messages of the scheduler, to any host; auto is shm where the
+    scheduler is reached through the run directory."""
+    max_pixel_bytes: int = setting(2 * 1024**3, "limits", advanced=True, ge=1024)
+    """Bytes of shared memory for the pixels of requests in flight; requests whose images find no
+    room are refused with 503 and Retry-After."""
     max_unfinished_body_bytes: int = setting(256 * 1024 * 1024, "limits", advanced=True, ge=1024)
     """Bytes that all request bodies which are being received may have together, beside the first
     64 KiB of each; more are refused with 503 and Retry-After."""

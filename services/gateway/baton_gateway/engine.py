@@ -15,6 +15,7 @@ import time
 from collections.abc import AsyncGenerator
 from dataclasses import replace
 from itertools import count
+from pathlib import Path
 from typing import Any
 
 from baton import __version__
@@ -24,6 +25,7 @@ from baton.net.discovery import Directory
 from baton.net.handshake import BEAT_SECONDS, incarnation
 from baton.net.topology import FRONTEND, MEDIA, TOKENIZE
 from baton.process.lifecycle import default_name
+from baton.process.pixel_store import SHARES_MEMORY, PixelStore
 from baton.protocol import (
     FinishWeightUpdate,
     Hello,
@@ -48,6 +50,7 @@ from baton_gateway.clients.detokenizer import DetokenizerClient
 from baton_gateway.clients.fleet_view import FleetView
 from baton_gateway.clients.listeners import MediaListener, TokenizerListener
 from baton_gateway.clients.mm_preprocess import MediaClient
+from baton_gateway.clients.pixel_lease import PixelLease
 from baton_gateway.clients.scheduler import SchedulerClient
 from baton_gateway.clients.time_estimate import TimeEstimate, estimate
 from baton_gateway.clients.tokenizer import TokenizerClient
@@ -129,6 +132,7 @@ class Engine:
         )
         self._compiler = GrammarValidator(config.grammar_backend)
         self._handles = count(1)
+        self._pixels: PixelStore | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
@@ -150,6 +154,8 @@ class Engine:
         await self._compiler.close()
         for pool in (self._tokenize, self._media, self._scheduler.pool):
             await pool.close()
+        if self._pixels is not None:
+            self._pixels.close()
 
     async def generate(
         self, request: GenerationRequest, sink: OutputSink | None = None
@@ -177,6 +183,7 @@ class Engine:
             self.config.request_timeout_seconds, stream.fail, _timed_out()
         )
         sequences: list[Sequence] = []
+        pixels = PixelLease(self._pixel_store)
         self.status.num_requests += 1
         try:
             quota.acquire(request.num_running + request.num_hidden)
@@ -184,6 +191,7 @@ class Engine:
             prompts = tuple(s.prompt for s in sequences[:: request.sampling.n])
             if not request.prior_outputs:
                 await quota.charge_prompt(sum(map(len, prompts)))
+            await pixels.share(sequences)
             if request.sampling.beams is None:
                 await self._submit(request, sequences)
             timing.started(sum(map(len, prompts)))
@@ -199,6 +207,7 @@ class Engine:
         finally:
             timer.cancel()
             await self._end(request, sequences, timing)
+            pixels.release()
             span.end()
 
     async def _submit(self, request: GenerationRequest, sequences: list[Sequence]) -> None:
@@ -359,6 +368,18 @@ class Engine:
         timeline.enter("detokenise")
         self._scheduler.live.update({s.handle: s for s in sequences})
         await self.decoding.add(sequences)
+
+    def _pixel_store(self) -> PixelStore | None:
+        """Shared memory for pixels, made for the first of them; None where they travel in messages:
+        workers may be on another host."""
+        mode, scheduler = self.config.mm_tensor_ipc, self._directory.first(FRONTEND) or ""
+        near = scheduler.startswith("ipc://") and Path(scheduler.removeprefix("ipc://")).exists()
+        if mode == "direct_rpc" or not (near or mode == "shm") or not SHARES_MEMORY:
+            return None
+        if self._pixels is None:
+            self._pixels = PixelStore(self.config.run_dir, self.config.max_pixel_bytes)
+            self._pixels.start()
+        return self._pixels
 
     def _handle(self) -> int:
         while (handle := next(self._handles) & 0xFFFFFFFF) in self._scheduler.live:

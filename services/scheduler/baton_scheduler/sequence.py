@@ -240,8 +240,9 @@ class Sequence:
 
     @property
     def media_bytes(self) -> int:
-        """Bytes of the pixels of all its media."""
-        return sum(item.pixels.num_bytes for item in self.submit.media)
+        """Bytes of the pixels that travel with it: not of those in shared memory."""
+        inline = (item.pixels for item in self.submit.media if not item.pixels.token)
+        return sum(pixels.num_bytes for pixels in inline)
 
     def _media(self, computed: int) -> tuple[Media, ...]:
         """Its media under the names that they have in the worker's cache, without the pixels of
@@ -251,7 +252,9 @@ class Sequence:
     def _named(self, item: Media, computed: int) -> Media:
         key = media_key(self.submit, item.digest, self.weights)
         seen = item.start + item.length <= computed
-        pixels = msgspec.structs.replace(item.pixels, data=b"") if seen else item.pixels
+        pixels = item.pixels
+        if seen:
+            pixels = msgspec.structs.replace(pixels, data=b"", token=b"", address="")
         return msgspec.structs.replace(item, digest=key, pixels=pixels)
 
 

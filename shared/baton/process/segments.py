@@ -309,6 +309,11 @@ def _padded(name: str) -> bytes:
     return digest(memoryview(name.encode()))
 
 
+def user_of(peer: socket.socket) -> int:
+    """User id of the peer of a Unix socket."""
+    return _credentials(peer)[1]
+
+
 def _credentials(peer: socket.socket) -> tuple[int, int]:
     """Process and user id of the peer of a Unix socket."""
     size = struct.calcsize("3i")

@@ -27,6 +27,12 @@ class Blob(msgspec.Struct, frozen=True, array_like=True):
     dtype: Literal["float32"]
     shape: tuple[int, ...]
     data: bytes
+    """Empty if the bytes are in shared memory, or are not needed."""
+    token: bytes = b""
+    """16 bytes: secret by which they are taken from shared memory; see
+    `baton.process.pixel_store`."""
+    address: str = ""
+    """Socket of their owner, on the same host."""
 
     @property
     def num_bytes(self) -> int:

@@ -42,3 +42,5 @@ class MediaEncoded(Message, tag="media_encoded", frozen=True):
     """Bytes of all embeddings."""
     duration_us: int = 0
     """Microseconds that the encoder ran; 0 if the embeddings were in its cache."""
+    unavailable: bool = False
+    """Its pixels are in no shared memory any more: those of another sequence may be."""

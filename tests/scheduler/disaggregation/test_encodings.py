@@ -151,6 +151,23 @@ def test_a_worker_that_is_lost_with_the_embeddings_is_replaced_by_another() -> N
     assert answered(request) and len(made.encoded) == 1
 
 
+def test_pixels_of_a_request_that_has_ended_are_those_of_another_that_waits() -> None:
+    made = world()
+    first, second = seen(made, "a", seed=2), seen(made, "a")
+    made.tick()
+    made.abort("g", 1)
+    made.tick()
+    assert made.encode(missing=True)
+    made.finish()
+    assert first.end == "abort" and answered(second) and len(made.encoded) == 1
+    third = seen(made, "b")
+    for _ in range(2):
+        made.tick()
+        assert made.encode(missing=True)
+    made.finish()
+    assert answered(third) and len(made.encoded) == 1, "the worker that prefills encodes it"
+
+
 def test_what_nobody_waits_for_is_revoked() -> None:
     made = world()
     seen(made, "a")

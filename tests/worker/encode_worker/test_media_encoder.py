@@ -7,8 +7,9 @@ import pytest
 import torch
 
 from baton.protocol import Blob, Media
-from baton_worker.encode_worker.media_encoder import MediaEncoder, MediaError
+from baton_worker.encode_worker.media_encoder import MediaEncoder
 from baton_worker.engine.multimodal.encoder_cache import EncoderCache
+from baton_worker.engine.multimodal.pixels import PixelsError
 from tests.fakes.vision_tower import FakeTower
 
 
@@ -24,7 +25,7 @@ def test_an_item_is_encoded_once_and_refused_by_name() -> None:
     assert first[:, 0].tolist() == [10.0, 11.0, 12.0]
     assert torch.equal(encoder.encode(item(10.0)), first) and fake.batches == [1]
     for bad, why in ((item(1.0, b"c", size=3), "cut off"), (item(float("nan"), b"n"), "finite")):
-        with pytest.raises(MediaError, match=why):
+        with pytest.raises(PixelsError, match=why):
             encoder.encode(bad)
         assert bad.digest not in encoder
     encoder.trim({b"k" * 32})

@@ -29,7 +29,7 @@ def test_an_image() -> None:
         ((seen(),), None, "takes no media"),
         ((seen(),) * 2, SHAPE, "one image was expected, not 2"),
         ((seen((3, 1, 2)),), SHAPE, r"shape [3, 2, 1] was expected"),
-        ((seen(data=DATA[:-4]),), SHAPE, "was expected"),
+        ((seen(data=DATA[:-4]),), SHAPE, "cut off"),
     ],
 )
 def test_what_cannot_be_seen(

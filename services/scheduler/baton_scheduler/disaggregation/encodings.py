@@ -33,6 +33,8 @@ from baton_scheduler.workers.worker import Worker
 
 _MOST_PULLS = 2
 """Workers to which the embeddings of one sequence are sent; then it starts without them."""
+_MOST_MISSES = 2
+"""Times that pixels may be missing before the workers that prefill encode the item."""
 _MOST_DEATHS = 2
 """Encode workers that may die of an item, from inside, before it is refused."""
 
@@ -53,6 +55,8 @@ class Encoding:
     num_bytes: int = 0
     """Bytes of its embeddings, once they exist."""
     deaths: int = 0
+    misses: int = 0
+    """Times that an encode worker did not find its pixels."""
     at: set[str] = field(default_factory=set)
     """Workers that have pulled the embeddings."""
 
@@ -227,6 +231,9 @@ class Encodings:
         encoding = next((e for e in self if e.id == message.id and e.worker == name), None)
         if encoding is None:  # Nobody waits for it any more.
             return []
+        if message.unavailable:
+            self._find_pixels(encoding)
+            return []
         if message.refused:
             return list(encoding.waiting)
         encoding.done, encoding.num_bytes = True, message.num_bytes
@@ -345,6 +352,7 @@ class Encodings:
     def _send(self, encoding: Encoding, worker: EncodeWorker, now: float) -> Decision:
         self._count += 1
         encoding.id, encoding.worker = self._count, worker.name
+        encoding.item = _item_of(encoding.waiting[0], encoding.item.digest)
         worker.begin(encoding.id, encoding.item.length, now)
         token = _token(encoding.id, worker)
         return Tell(worker.name, EncodeMedia(worker.epoch, encoding.id, token, encoding.item))
@@ -373,6 +381,16 @@ class Encodings:
         del self._pulls[pull.target, pull.id]
         for sequence in pull.waiting:
             self._update(sequence)
+
+    def _find_pixels(self, encoding: Encoding) -> None:
+        """The request that brought the pixels has ended: take those of another one that waits, or
+        leave the item to the workers that prefill."""
+        encoding.misses += 1
+        self._requeue(encoding)
+        if encoding.misses >= _MOST_MISSES:
+            for sequence in list(encoding.waiting):
+                self._leave(encoding, sequence)
+                self._update(sequence)
 
     def _requeue(self, encoding: Encoding) -> None:
         """Encode again for those whose embeddings have not arrived."""
@@ -423,6 +441,13 @@ class Encodings:
 def _distinct(media: tuple[Media, ...]) -> list[Media]:
     """The last of all items with one digest: what needs it last counts."""
     return list({item.digest: item for item in media}.values())
+
+
+def _item_of(sequence: Sequence, key: bytes) -> Media:
+    """An item of a sequence under its key, with the sequence's own pixels."""
+    submit = sequence.submit
+    found = next(item for item in submit.media if media_key(submit, item.digest) == key)
+    return msgspec.structs.replace(found, digest=key)
 
 
 def _token(number: int, source: EncodeWorker) -> bytes:

@@ -8,23 +8,19 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
-from baton.errors import BatonError
 from baton.logs import logger
 from baton.protocol import Media
 from baton_worker.checkpoint.load_tower import load_tower
 from baton_worker.config import Config
 from baton_worker.engine.multimodal.encoder_cache import EncoderCache
 from baton_worker.engine.multimodal.encoder_step import NOT_FINITE
+from baton_worker.engine.multimodal.pixels import PixelsError
 from baton_worker.engine.multimodal_input import encoder_input
 from baton_worker.engine.startup import narrow_dtype, prepare
 from baton_worker.kernels.cpu.huge_pages import ARENA
 from baton_worker.models.vision.tower import VisionTower
 
 log = logger(__name__)
-
-
-class MediaError(BatonError):
-    """What is wrong with a media item."""
 
 
 class MediaEncoder:
@@ -73,17 +69,16 @@ class MediaEncoder:
         """The embeddings of an item, [n, `tower.width`], from the cache if they are there.
 
         Raises:
-            MediaError: its tensor does not fit the encoder, or its embeddings are not finite.
+            PixelsError: its tensor does not fit the encoder, or its embeddings are not finite.
+            PixelsMissing: its pixels are in no memory any more.
         """
         self._finished += 1
         if item.digest in self._cache:
             return self._cache.get(item.digest)
         pixels = encoder_input(item, self.tower)
-        if isinstance(pixels, str):
-            raise MediaError(pixels)
         [embeddings] = self.tower.encode_images([torch.from_numpy(pixels.copy())], [item.grid])
         if not bool(torch.isfinite(embeddings).all()):
-            raise MediaError(NOT_FINITE)
+            raise PixelsError(NOT_FINITE)
         self._cache.put(item.digest, embeddings)
         return embeddings
 

@@ -38,7 +38,8 @@ from baton.protocol import (
 )
 from baton.protocol.token_columns import unpack
 from baton_worker.config import Config
-from baton_worker.encode_worker.media_encoder import MediaEncoder, MediaError
+from baton_worker.encode_worker.media_encoder import MediaEncoder
+from baton_worker.engine.multimodal.pixels import PixelsError, PixelsMissing
 from baton_worker.kv_transfer.embedding_content import EmbeddingContent
 from baton_worker.kv_transfer.exporter import Exporter
 from baton_worker.kv_transfer.manager import bound_address, host, usable
@@ -146,13 +147,19 @@ class EncodeService:
         begin, cached = time.perf_counter(), order.item.digest in self._encoder
         try:
             embeddings = self._encoder.encode(order.item)
-        except MediaError as error:
-            self._replies.append(MediaEncoded(order.epoch, order.id, error.message))
+        except PixelsError as error:
+            missing = isinstance(error, PixelsMissing)
+            reply = MediaEncoded(order.epoch, order.id, error.message, unavailable=missing)
+            self._replies.append(reply)
             return
         self._offer(order, embeddings)
         took = 0 if cached else int((time.perf_counter() - begin) * 1e6)
         done = MediaEncoded(
-            order.epoch, order.id, "", len(embeddings), embeddings.nbytes, duration_us=took
+            order.epoch,
+            order.id,
+            num_tokens=len(embeddings),
+            num_bytes=embeddings.nbytes,
+            duration_us=took,
         )
         self._replies.append(done)
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -13,10 +12,8 @@ import numpy.typing as npt
 from baton.protocol import Blob, Media
 from baton.protocol.media import Grid
 from baton_worker.engine.batch.plan_columns import Column
+from baton_worker.engine.multimodal.pixels import Pixels, PixelsError, open_pixels
 from baton_worker.models.vision.tower import VisionTower
-
-Pixels = npt.NDArray[np.float32]
-"""What the encoder takes of one item; of an image of fixed size [channels, height, width]."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -54,9 +51,9 @@ def pixels_of(media: Sequence[Media], shape: tuple[int, ...] | None) -> Pixels |
     if len(media) != 1:
         return f"one image was expected, not {len(media)}"
     blob = media[0].pixels
-    if blob.shape != shape or len(blob.data) != 4 * math.prod(shape):
+    if blob.shape != shape:
         return f"an image of shape {list(shape)} was expected, not {list(blob.shape)}"
-    return _array(blob)
+    return _opened(blob)
 
 
 def prompt_media(
@@ -79,29 +76,36 @@ def prompt_media(
         blob, end = item.pixels, item.start + item.length
         within = np.isin(tokens[item.start : end], tower.media_tokens)
         positions = item.start + np.flatnonzero(within)
-        bare = not blob.data and end <= computed
-        if not bare and len(blob.data) != blob.num_bytes:
-            return "the pixels of a media item are cut off"
+        bare = not (blob.data or blob.token) and end <= computed
         if why := tower.refusal(blob.shape, item.grid):
             return why
         if len(positions) != (expected := tower.num_tokens(blob.shape, item.grid)):
             return f"a media item has {len(positions)} placeholders in the place of {expected}"
         if bool(item.spans) != tower.bidirectional:
             return "its attention within images is not as the media preprocessor says"
-        pixels = np.zeros(0, np.float32) if bare else _array(blob)
+        pixels = np.zeros(0, np.float32) if bare else _opened(blob)
+        if isinstance(pixels, str):
+            return pixels
         spans = np.array(item.spans, np.int64).reshape(-1, 2).cumsum(1) + item.start
         seconds = item.seconds_per_grid
         found.append(SequenceMedia(item.digest, positions, pixels, item.grid, spans, seconds))
     return found
 
 
-def encoder_input(item: Media, tower: VisionTower) -> Pixels | str:
-    """What the encoder takes of an item, or why it cannot be encoded."""
-    blob = item.pixels
-    if len(blob.data) != blob.num_bytes:
-        return "the pixels of an image are cut off"
-    return tower.refusal(blob.shape, item.grid) or _array(blob)
+def encoder_input(item: Media, tower: VisionTower) -> Pixels:
+    """What the encoder takes of an item.
+
+    Raises:
+        PixelsError: it cannot be encoded, and why.
+    """
+    pixels = open_pixels(item.pixels)
+    if why := tower.refusal(pixels.shape, item.grid):
+        raise PixelsError(why)
+    return pixels
 
 
-def _array(blob: Blob) -> Pixels:
-    return np.frombuffer(blob.data, "<f4").reshape(blob.shape)
+def _opened(blob: Blob) -> Pixels | str:
+    try:
+        return open_pixels(blob)
+    except PixelsError as error:
+        return error.message

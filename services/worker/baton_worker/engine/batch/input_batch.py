@@ -24,7 +24,8 @@ from baton_worker.engine.batch.sampling_state import SamplingState
 from baton_worker.engine.batch.sequence_states import SequenceStates
 from baton_worker.engine.batch.step_inputs import PromptSpan, StepInputs
 from baton_worker.engine.batch.step_outputs import Committed, StepOutputs
-from baton_worker.engine.multimodal_input import Pixels, pixels_of
+from baton_worker.engine.multimodal.pixels import Pixels
+from baton_worker.engine.multimodal_input import pixels_of
 from baton_worker.lora.slots import AdapterSlots
 from baton_worker.models.vision.tower import VisionTower
 from baton_worker.sampling import Sampler

@@ -13,7 +13,8 @@ from baton_worker.engine.batch.batch_rows import BatchRows
 from baton_worker.engine.batch.block_tables import BlockTables
 from baton_worker.engine.batch.logits_rows import LogitsRows
 from baton_worker.engine.batch.plan_columns import Column
-from baton_worker.engine.multimodal_input import MediaRows, Pixels
+from baton_worker.engine.multimodal.pixels import Pixels
+from baton_worker.engine.multimodal_input import MediaRows
 from baton_worker.layers.media_embeddings import MediaEmbeddings
 
 

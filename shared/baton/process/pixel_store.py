@@ -1,0 +1,171 @@
+"""Pixels in shared memory: one process owns them, others of the same host read them by a handle.
+
+    gateway                                  worker, encode worker
+      | reserve, put: a sealed memfd, named by a secret
+      | <- take, secret ------------------------ |
+      | -- its descriptor ---------------------> |   mapped read-only
+      | drop: the request has ended              |
+
+A memfd has no file: the kernel frees it with the last process that has it, `kill -9` included. The
+owner is the gateway that serves the request, so pixels live exactly as long as what asked for them;
+a worker that has mapped them keeps them for as long as it needs them.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import mmap
+import os
+import secrets
+import socket
+import threading
+from pathlib import Path
+
+from baton.errors import Unavailable
+from baton.logs import logger
+from baton.process.segments import is_sealed, make, user_of
+
+SHARES_MEMORY = hasattr(os, "memfd_create")
+"""Of Linux."""
+TOKEN_BYTES = 16
+_SECONDS = 5.0
+"""Longest wait for the other side."""
+_FOUND = b"\x01"
+_NOTHING_YET = -1
+
+log = logger(__name__)
+
+
+class PixelsGone(OSError):
+    """Nobody has the pixels of a handle any more."""
+
+
+class PixelStore(threading.Thread):
+    """Owner's side. Life cycle: `start`; `reserve`, `put` and `drop` from any thread; `close`.
+
+    Args:
+        run_dir: where its socket is.
+        max_bytes: bound of all pixels together.
+    """
+
+    def __init__(self, run_dir: Path, max_bytes: int) -> None:
+        super().__init__(name="pixels", daemon=True)
+        self.address = str(run_dir / f"pixels-{os.getpid()}.sock")
+        self._max_bytes, self.num_bytes = max_bytes, 0
+        self._held: dict[bytes, tuple[int, int]] = {}
+        """Descriptor and size by token."""
+        self._lock = threading.Lock()
+        run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with contextlib.suppress(FileNotFoundError):  # Of a process that had this number before.
+            os.unlink(self.address)
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
+        try:
+            self._socket.bind(self.address)
+            os.chmod(self.address, 0o600)
+            self._socket.listen()
+        except OSError:
+            self._socket.close()
+            raise
+
+    def __len__(self) -> int:
+        return len(self._held)
+
+    def reserve(self, size: int) -> bytes:
+        """Make room for pixels of `size` bytes. Returns their token, for `put` and `drop`.
+
+        Raises:
+            Unavailable: pixels of other requests take all the room.
+        """
+        token = secrets.token_bytes(TOKEN_BYTES)
+        with self._lock:
+            if self.num_bytes + size > self._max_bytes:
+                raise Unavailable(
+                    "Images of other requests take all the memory for pixels. Try again.",
+                    code="server_is_overloaded",
+                    retry_after=1,
+                )
+            self.num_bytes += size
+            self._held[token] = (_NOTHING_YET, size)
+        return token
+
+    def put(self, token: bytes, pixels: bytes) -> None:
+        """Copy pixels into shared memory, unless their token was dropped meanwhile. Raises
+        `OSError`."""
+        descriptor = make(memoryview(pixels))
+        with self._lock:
+            if token in self._held:
+                self._held[token] = (descriptor, len(pixels))
+                return
+        os.close(descriptor)
+
+    def drop(self, token: bytes) -> None:
+        """Let pixels go; who has mapped them keeps them. Unknown tokens are ignored."""
+        with self._lock:
+            found = self._held.pop(token, None)
+            if found is not None:
+                self.num_bytes -= found[1]
+                if found[0] != _NOTHING_YET:
+                    os.close(found[0])
+
+    def close(self) -> None:
+        """Let all pixels go."""
+        with contextlib.suppress(OSError):
+            self._socket.shutdown(socket.SHUT_RDWR)  # Wakes `accept`; closing alone does not.
+        self._socket.close()
+        if self.is_alive():
+            self.join(timeout=_SECONDS)
+        with contextlib.suppress(FileNotFoundError):
+            os.unlink(self.address)
+        for token in list(self._held):
+            self.drop(token)
+
+    def run(self) -> None:
+        while True:
+            try:
+                peer, _ = self._socket.accept()
+            except OSError:  # Closed.
+                return
+            with peer:
+                try:
+                    self._serve(peer)
+                except OSError as error:
+                    log.warning("a process went away while it asked for pixels: %s", error)
+
+    def _serve(self, peer: socket.socket) -> None:
+        peer.settimeout(_SECONDS)
+        token = peer.recv(TOKEN_BYTES)
+        if user_of(peer) != os.geteuid():
+            log.warning("refused pixels to a process of another user")
+            return
+        with self._lock:  # A descriptor that is dropped now would be another file's.
+            found = self._held.get(token)
+            if found is not None and found[0] != _NOTHING_YET:
+                socket.send_fds(peer, [_FOUND], [found[0]])
+
+
+def take(address: str, token: bytes, size: int) -> mmap.mmap:
+    """The pixels of a handle, mapped read-only.
+
+    Raises:
+        PixelsGone: their owner is gone or has let them go.
+        OSError: they are not `size` bytes that nobody can change.
+    """
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
+        peer.settimeout(_SECONDS)
+        try:
+            peer.connect(address)
+        except (FileNotFoundError, ConnectionRefusedError) as error:
+            raise PixelsGone("their owner is gone, or on another host") from error
+        try:
+            peer.send(token)
+            _, descriptors, _, _ = socket.recv_fds(peer, 1, 1)
+        except ConnectionError as error:
+            raise PixelsGone("their owner has ended") from error
+    if not descriptors:
+        raise PixelsGone("their owner has let them go")
+    try:
+        if not is_sealed(descriptors[0], size):
+            raise OSError(f"they are not {size} sealed bytes")
+        return mmap.mmap(descriptors[0], size, prot=mmap.PROT_READ)
+    finally:
+        os.close(descriptors[0])
