@@ -186,18 +186,21 @@ REFUSED = (
         _names("--enable-tokenizer-info-endpoint"),
     ),
     Refusal(
-        "pictures and sound are not served yet",
-        _names(
-            "--language-model-only --mm-encoder-only --mm-device-do-normalize "
-            "--trust-request-mm-kwargs"
-        ),
+        "media are prepared, encoded and cached as docs/api/multimodal.md says",
+        _names("--language-model-only --mm-device-do-normalize --trust-request-mm-kwargs"),
         _names(
             "--mm-processor-cache-type --mm-hasher-algorithm --mm-shm-cache-max-object-size-mb "
             "--mm-encoder-attn-backend --mm-encoder-attn-dtype --mm-encoder-fp8-scale-path "
             "--mm-encoder-fp8-scale-save-path --mm-encoder-fp8-scale-save-margin "
             "--video-pruning-method --mm-processor-device --mm-ipc-gpu-memory-gb "
-            "--ec-transfer-config --ec-manager-config --diffusion-config"
+            "--diffusion-config"
         ),
+    ),
+    Refusal(
+        "use --encode-workers N: workers of the role encode have the vision encoder alone, and "
+        "embeddings go over --kv-transports",
+        _names("--mm-encoder-only"),
+        _names("--ec-transfer-config --ec-manager-config"),
     ),
     Refusal(
         "adapters are served for the linear layers of text models, all of them: leave it out",

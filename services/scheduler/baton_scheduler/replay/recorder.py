@@ -23,7 +23,7 @@ from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.replay.pixels import decision_without_pixels, event_without_pixels
 from baton_scheduler.state import State
 
-FORMAT = 7
+FORMAT = 8
 _MAX_ENTRY = 128 * 1024 * 1024
 """Maximum entry size in bytes, above that of any wire frame; a longer length means a damaged
 file."""

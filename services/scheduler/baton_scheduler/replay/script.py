@@ -8,16 +8,19 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from baton.errors import SettingsError
-from baton.protocol import Plan, Pull, Tokens
+from baton.protocol import EncodeMedia, Plan, Pull, Tokens
 from baton.protocol.token_columns import pack, unpack
 from baton_scheduler.events import (
     Aborted,
     Arrived,
     Clock,
     Closing,
+    Decision,
     Dispatch,
     Event,
+    MediaSettled,
     Settled,
+    Tell,
     Tick,
     Transferred,
 )
@@ -38,6 +41,10 @@ class Script:
     """Seconds per step and per token."""
     pull: tuple[float, float] = (0.0, 0.0)
     """Seconds per transfer and per token."""
+    encode: tuple[float, float] = (0.0, 0.0)
+    """Seconds per media item on an encode worker, and per embedding."""
+    pull_media: tuple[float, float] = (0.0, 0.0)
+    """Seconds per transfer of embeddings, and per embedding."""
 
 
 def learn(limits: SchedulerOptions, events: Iterable[Event]) -> Script:
@@ -46,10 +53,13 @@ def learn(limits: SchedulerOptions, events: Iterable[Event]) -> Script:
     sizes: dict[tuple[str, int], int] = {}
     steps: list[tuple[int, int]] = []
     pulls: list[tuple[int, int]] = []
+    media = MediaCosts()
     for event in events:
         if isinstance(event, Settled):
             size = sizes.pop((event.worker, event.result.step), 0)
             steps += [(size, event.result.duration_us)] if size else []
+        elif media.note(event):
+            pass
         elif isinstance(event, Transferred):
             size = sizes.pop((event.worker, -event.pulled.id), 0)
             pulls += [(size, event.pulled.duration_us)] if size and not event.pulled.reason else []
@@ -63,6 +73,8 @@ def learn(limits: SchedulerOptions, events: Iterable[Event]) -> Script:
         for decision in state.apply(event):
             if isinstance(decision, Dispatch):
                 sizes |= _sizes(decision.worker, decision.message)
+            elif media.expect(decision):
+                pass
             elif isinstance(decision.message, Pull):
                 pull = decision.message
                 sizes[decision.worker, -pull.id] = pull.end - pull.start
@@ -72,7 +84,49 @@ def learn(limits: SchedulerOptions, events: Iterable[Event]) -> Script:
         raise SettingsError("No step ends in this recording: a worker's speed is not known.")
     script.step = fit(steps)
     script.pull = fit(pulls) if pulls else (0.0, 0.0)
+    script.encode, script.pull_media = media.lines()
     return script
+
+
+class MediaCosts:
+    """Times of encodings, and of transfers of embeddings."""
+
+    def __init__(self) -> None:
+        self._sizes: dict[tuple[str, int, bool], int] = {}
+        """Embeddings by worker, number, and whether they are pulled."""
+        self._encoded: list[tuple[int, int]] = []
+        self._pulled: list[tuple[int, int]] = []
+
+    def expect(self, decision: Decision) -> bool:
+        """Whether it is a message of this kind, which a worker will answer."""
+        message = decision.message
+        if isinstance(decision, Tell) and isinstance(message, EncodeMedia):
+            self._sizes[decision.worker, message.id, False] = message.item.length
+            return True
+        if isinstance(decision, Tell) and isinstance(message, Pull) and message.digest:
+            self._sizes[decision.worker, message.id, True] = message.end
+            return True
+        return False
+
+    def note(self, event: Event) -> bool:
+        """Whether it is such an answer."""
+        if isinstance(event, MediaSettled):
+            size = self._sizes.pop((event.worker, event.encoded.id, False), 0)
+            took = event.encoded.duration_us
+            self._encoded += [(size, took)] if size and took else []
+            return True
+        if isinstance(event, Transferred) and event.pulled.digest:
+            size = self._sizes.pop((event.worker, event.pulled.id, True), 0)
+            done = size and not event.pulled.reason
+            self._pulled += [(size, event.pulled.duration_us)] if done else []
+            return True
+        return False
+
+    def lines(self) -> tuple[tuple[float, float], tuple[float, float]]:
+        """Seconds per item and per embedding: of encodings, and of transfers."""
+        nothing = (0.0, 0.0)
+        encode = fit(self._encoded) if self._encoded else nothing
+        return encode, fit(self._pulled) if self._pulled else nothing
 
 
 def _sizes(worker: str, plan: Plan) -> dict[tuple[str, int], int]:

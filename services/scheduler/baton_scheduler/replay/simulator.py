@@ -20,13 +20,14 @@ from typing import NamedTuple
 import msgspec
 
 from baton.errors import SettingsError
-from baton.protocol import Pull, Pulled, Tokens
+from baton.protocol import EncodeMedia, MediaEncoded, Pull, Pulled, Tokens
 from baton.protocol.token_columns import unpack
 from baton_scheduler.events import (
     Arrived,
     Decision,
     Dispatch,
     Event,
+    MediaSettled,
     Settled,
     Tell,
     Tick,
@@ -40,6 +41,7 @@ from baton_scheduler.placement.policies import PLACEMENTS
 from baton_scheduler.queueing.policies import ORDERS
 from baton_scheduler.replay.recorder import load
 from baton_scheduler.replay.script import Script, learn
+from baton_scheduler.replay.simulated_encoder import SimulatedEncoder
 from baton_scheduler.replay.simulated_worker import SimulatedWorker
 from baton_scheduler.state import State
 
@@ -129,6 +131,9 @@ class Simulation:
         """Running steps by end time: (end, number, worker, epoch, seconds)."""
         self._pulls: list[tuple[float, int, str, Pulled]] = []
         """Transfers in progress by end time: (end, number, worker, result)."""
+        self._encoders: dict[str, SimulatedEncoder] = {}
+        self._encodings: list[tuple[float, int, str, MediaEncoded]] = []
+        """Media in encoders by end time: (end, number, worker, result)."""
         self._begun = 0
         self._numbers: dict[tuple[str, int], int] = {}
         self._arrivals: list[tuple[str, float]] = []
@@ -139,7 +144,7 @@ class Simulation:
         """Run the simulation. Returns the waiting time to the first token of every sequence that
         had one."""
         for _ in range(_MOST_TURNS):
-            queues = (self._inputs, self._steps, self._pulls)
+            queues = (self._inputs, self._steps, self._pulls, self._encodings)
             times = [queue[0][0] for queue in queues if queue]
             if not times:
                 return self._waits
@@ -160,16 +165,22 @@ class Simulation:
         while self._pulls and self._pulls[0][0] <= now:
             _, _, name, pulled = heapq.heappop(self._pulls)
             self._apply(Transferred(name, pulled))
+        while self._encodings and self._encodings[0][0] <= now:
+            _, _, name, encoded = heapq.heappop(self._encodings)
+            self._apply(MediaSettled(name, encoded))
         self._apply(Tick(now))
         for name, worker in self._workers.items():
             if worker.plans and not worker.busy:
                 self._begin(name, worker)
 
     def _input(self, event: Event) -> None:
-        if isinstance(event, WorkerJoined):
+        if isinstance(event, WorkerJoined) and event.info.role == "encode":
+            self._encoders[event.name] = SimulatedEncoder(event.epoch)
+        elif isinstance(event, WorkerJoined):
             self._workers[event.name] = SimulatedWorker(event.epoch, token_bytes(event.info))
         elif isinstance(event, WorkerLeft):
             self._workers.pop(event.name, None)
+            self._encoders.pop(event.name, None)
         elif isinstance(event, Arrived):
             number = len(self._arrivals)
             self._numbers[event.gateway, event.submit.handle] = number
@@ -188,18 +199,26 @@ class Simulation:
         elif isinstance(decision, Tell):
             if isinstance(decision.message, Pull):
                 self._transfer(decision.worker, decision.message)
+            elif isinstance(decision.message, EncodeMedia):
+                self._encode(decision.worker, decision.message)
         elif isinstance(decision.message, Tokens):
             for handle in unpack(decision.message.handles, "I"):
                 number = self._numbers[decision.gateway, handle]
                 tenant, since = self._arrivals[number]
                 self._waits.setdefault(number, (tenant, self._state.now - since))
 
+    def _encode(self, name: str, order: EncodeMedia) -> None:
+        end, done = self._encoders[name].answer(order, self._script, self._state.now)
+        self._begun += 1
+        heapq.heappush(self._encodings, (end, self._begun, name, done))
+
     def _transfer(self, name: str, pull: Pull) -> None:
-        least, per_token = self._script.pull
+        least, per_token = self._script.pull_media if pull.digest else self._script.pull
         tokens = pull.end - pull.start
         seconds = least + per_token * tokens
-        size = round(tokens * self._workers[name].token_bytes)
-        pulled = Pulled(pull.epoch, pull.id, "", size, round(seconds * 1e6))
+        size = 0 if pull.digest else round(tokens * self._workers[name].token_bytes)
+        micros = round(seconds * 1e6)
+        pulled = Pulled(pull.epoch, pull.id, "", size, micros, digest=pull.digest)
         self._begun += 1
         heapq.heappush(self._pulls, (self._state.now + seconds, self._begun, name, pulled))
 
