@@ -79,3 +79,16 @@ def test_a_refusal_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
         refusals.add(hello, reason)
     assert caplog.text.count("w may not join") == 1 and "upgrade w" in caplog.text
     assert not version_mismatch(structs.replace(hello, protocol=PROTOCOL))
+
+
+def test_an_encode_worker_needs_an_address_and_a_layout_but_no_pages() -> None:
+    good = WorkerInfo(
+        "m", 0, 0, 0, 0, 0, 0, role="encode", kv_address="tcp://e", encoder_layout="f32"
+    )
+    said = []
+    for without in ("", "encoder_layout", "kv_address", "model"):
+        info = structs.replace(good, **{without: ""}) if without else good
+        hello = Hello("worker", "e", 1, "0", worker=info)
+        said.append(worker_objection(hello, Fleet()))
+    unclear = "it does not say where and what it encodes"
+    assert said == ["", unclear, unclear, "it does not name its model"]

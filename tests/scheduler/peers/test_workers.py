@@ -13,7 +13,7 @@ from msgspec import structs
 from baton.net.discovery import StaticDirectory
 from baton.net.sockets import Client
 from baton.net.topology import FLEET
-from baton.protocol import ProcessDied, Sampling
+from baton.protocol import ProcessDied, Sampling, WorkerInfo
 from baton_scheduler.config import Config
 from tests.fakes.hash_worker import FakeWorker, expected_tokens, worker_info
 from tests.support.scheduler.running_service import gateway, requests, scheduler
@@ -149,3 +149,17 @@ def test_workers_that_can_pass_no_keys_to_each_other_are_named_once(
             g.until(lambda name=info.kv_address: name in g.worker_states())
     said = [r.getMessage() for r in caplog.records if "no keys pass" in r.getMessage()]
     assert len(said) == 1 and "one (x/2) and three (x/4)" in said[0]
+
+
+def test_embeddings_that_nobody_takes_are_said(
+    run_dir: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    config = Config(run_dir=run_dir)
+    encoder = WorkerInfo(
+        "fake", 0, 0, 0, 0, 0, 0, role="encode", kv_address="e", encoder_layout="bf16"
+    )
+    with scheduler(config), gateway(config) as g, ExitStack() as stack:
+        for name, info in (("w", worker_info(encoder_layout="f32")), ("e", encoder)):
+            stack.enter_context(FakeWorker(config, info, name=name))
+            g.until(lambda name=name: name in g.worker_states())
+    assert any("nobody takes the embeddings of e (bf16)" in r.getMessage() for r in caplog.records)

@@ -213,8 +213,18 @@ class WorkerPeers:
             self._hooks.apply(DeathExplained(epoch, cause))
 
     def _compare(self, name: str, info: WorkerInfo) -> None:
-        """Log once that a joining worker cannot transfer KV to or from another one."""
+        """Log once that a joining worker cannot transfer KV to or from another one; and of each
+        encode worker whose embeddings nobody takes."""
         mates = self._fleet.serving(info.model)
+        if info.role == "encode":
+            takes = {w.info.encoder_layout for w in mates}
+            if takes and info.encoder_layout not in takes:
+                log.warning(
+                    "nobody takes the embeddings of %s (%s): the workers that prefill %s encode "
+                    "images themselves; start all workers with one --dtype",
+                    *(name, info.encoder_layout, info.model),
+                )
+            return
         layouts = {w.name: w.info.kv_layout for w in mates if w.info.kv_address}
         other = next((n for n, layout in layouts.items() if layout != info.kv_layout), None)
         if self._apart or other is None or not info.kv_address:
