@@ -59,6 +59,14 @@ class Encoding:
     """Times that an encode worker did not find its pixels."""
     at: set[str] = field(default_factory=set)
     """Workers that have pulled the embeddings."""
+    digest: bytes = b""
+    """`Media.digest` of the item in the prompts of its sequences."""
+
+    def take_pixels(self) -> None:
+        """Use the pixels of a sequence that waits: those of one that has ended are gone."""
+        media = self.waiting[0].submit.media
+        found = next(item for item in media if item.digest == self.digest)
+        self.item = msgspec.structs.replace(found, digest=self.item.digest)
 
 
 @dataclass(slots=True, eq=False)
@@ -312,7 +320,9 @@ class Encodings:
             if not self._worth(sequence.model, item, encoders, local):
                 return
             named = msgspec.structs.replace(item, digest=key)
-            encoding = self._encodings[sequence.model, key] = Encoding(sequence.model, named)
+            encoding = self._encodings[sequence.model, key] = Encoding(
+                sequence.model, named, digest=item.digest
+            )
         if sequence not in encoding.waiting:
             encoding.waiting.append(sequence)
             self._of.setdefault(sequence.arrival, []).append(encoding)
@@ -352,7 +362,7 @@ class Encodings:
     def _send(self, encoding: Encoding, worker: EncodeWorker, now: float) -> Decision:
         self._count += 1
         encoding.id, encoding.worker = self._count, worker.name
-        encoding.item = _item_of(encoding.waiting[0], encoding.item.digest)
+        encoding.take_pixels()
         worker.begin(encoding.id, encoding.item.length, now)
         token = _token(encoding.id, worker)
         return Tell(worker.name, EncodeMedia(worker.epoch, encoding.id, token, encoding.item))
@@ -441,13 +451,6 @@ class Encodings:
 def _distinct(media: tuple[Media, ...]) -> list[Media]:
     """The last of all items with one digest: what needs it last counts."""
     return list({item.digest: item for item in media}.values())
-
-
-def _item_of(sequence: Sequence, key: bytes) -> Media:
-    """An item of a sequence under its key, with the sequence's own pixels."""
-    submit = sequence.submit
-    found = next(item for item in submit.media if media_key(submit, item.digest) == key)
-    return msgspec.structs.replace(found, digest=key)
 
 
 def _token(number: int, source: EncodeWorker) -> bytes:
