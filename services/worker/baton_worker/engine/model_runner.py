@@ -150,6 +150,7 @@ class ModelRunner:
         quiet, live = rows.slots[~rows.samples], step.live(slots)
         outputs.break_down(quiet[~finite & step.live(quiet)], "hidden states")
         broken = live & (tokens == BROKEN)
+        self._suspect_late(step, [*slots[tokens == BROKEN].tolist(), *quiet[~finite].tolist()])
         outputs.break_down(slots[broken], "logits")
         self.batch.sequences.retract(slots[broken])
         kept = live & ~broken
@@ -158,10 +159,16 @@ class ModelRunner:
         positions: Column = step.positions[kept]
         return positions
 
+    def _suspect_late(self, step: LaunchedStep, broken: list[int]) -> None:
+        """A row of a sequence that had ended fails nobody, but may have left NaN in its pages."""
+        for slot in broken:
+            self._quarantine.suspect(step.over.get(slot, []))
+
     def _drop(self, ended: set[int], following: LaunchedStep) -> None:
         """Rows of sequences that have ended, in a step that was launched before that was known."""
         slots = following.inputs.logits.slots
-        following.over |= ended
+        late = ended & set(following.inputs.rows.slots.tolist())
+        following.over |= {slot: self.batch.tables.pages(slot) for slot in late}
         self.batch.sequences.retract(slots[np.isin(slots, [*ended])])
 
     def _begin(self, plan: Plan, outputs: StepOutputs) -> None:

@@ -21,7 +21,11 @@ class NanQuarantine:
 
     def add(self, slot: int) -> None:
         """Suspect all pages of a slot."""
-        self._suspect.update(self._tables.pages(slot))
+        self.suspect(self._tables.pages(slot))
+
+    def suspect(self, pages: list[int]) -> None:
+        """Suspect pages that a sequence had."""
+        self._suspect.update(pages)
 
     def erase(self, slot: int, start: int, end: int) -> None:
         """Clear what a slot has written at these positions and will write again, since earlier

@@ -14,5 +14,5 @@ def test_rows_of_ended_sequences_are_not_live() -> None:
     step = LaunchedStep(none, 0, none, none, np.zeros(0, np.int64), None, 0.0, 0.0)
     slots = np.array([4, 2, 7])
     assert step.ready and step.live(slots).all()
-    step.over |= {2, 9}
+    step.over |= {2: [5], 9: []}
     assert step.live(slots).tolist() == [True, False, True]

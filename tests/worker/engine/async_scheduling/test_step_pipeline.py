@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -143,6 +143,43 @@ def test_a_row_that_breaks_costs_no_other_row_though_the_next_step_has_it_too(
     assert [house.logs[h] for h in (handles[0], handles[2])] == [logs[0], logs[2]]
     assert house.logs[handles[1]] == logs[1][:4]
     assert [*house.failures] == [handles[1]] and "not finite" in house.failures[handles[1]]
+    # A row that breaks behind the end of its sequence fails nobody; its pages are suspect.
+    (stop, before), house = (logs[1][3], logs[1][:3]), House(loaded, link=HostLink())
+    assert stop not in before
+    house.runner._forward.model = _Broken(loaded, 5)  # type: ignore[attr-defined]
+    ends = [(), (stop,), ()]
+    for i, ids in enumerate(ends):
+        house.submit(STORY[: 4 + i], Sampling(12, temperature=0.0, stop_ids=ids))
+    assert list(house.finish().values()) == [logs[0], [*before, stop], logs[2]]
+    assert not house.failures and house.runner._quarantine._suspect
+
+
+def test_the_double_notices_what_makes_a_host_wait() -> None:
+    with torch.inference_mode(), device_double() as double:
+        there = torch.zeros(4, device=DOUBLE)
+        assert not double.blocking and (there + 1).device == DOUBLE
+        waits: dict[str, Callable[[], object]] = {
+            "aten::item": lambda: there.sum().item(),
+            "aten::to": lambda: there.cpu(),
+            "aten::copy_": lambda: there.copy_(torch.ones(4)),
+            "aten::nonzero": lambda: there.nonzero(),
+            "aten::index (mask)": lambda: there[there > 0],
+        }
+        for name, wait in waits.items():
+            double.clear()
+            wait()
+            assert double.blocking == {name: 1}
+        double.clear()
+        pinned, target = double.pinned(4), torch.zeros(4, dtype=torch.uint8, device=DOUBLE)
+        double.upload(pinned, target)
+        first = double.download(target + 1)
+        double.download(target)
+        assert first.wait().tolist() == [1] * 4 and double.lateness == [1]
+        double.upload(pinned, target)
+        pinned.fill_(7)
+        with pytest.raises(AssertionError, match="written while it was copied"):
+            double.download(target).wait()
+        assert not double.blocking
 
 
 @pytest.mark.row("F13.08", "F13.06")

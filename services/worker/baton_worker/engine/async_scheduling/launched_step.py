@@ -29,8 +29,9 @@ class LaunchedStep:
     begin: float
     gap: float
     """Seconds that the device was idle before it."""
-    over: set[int] = field(default_factory=set)
-    """Slots whose sequences have ended by an earlier step: their rows give nothing."""
+    over: dict[int, list[int]] = field(default_factory=dict)
+    """Slots whose sequences have ended by an earlier step, and their pages then: their rows give
+    nothing."""
 
     @property
     def ready(self) -> bool:
