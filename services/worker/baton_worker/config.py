@@ -120,6 +120,11 @@ class Config(Settings, prefix="worker"):
     cuda_graphs: bool = setting(True, "kernels")
     """Replay decode steps on a GPU as captured CUDA graphs, padded to the next size, where every
     kernel of the model can be captured. Off is what vLLM calls enforce_eager."""
+    exact: bool = setting(False, "kernels")
+    """On a GPU, the numbers of a token depend on its own sequence alone, so that a stream which
+    goes on elsewhere has the same tokens: every product has 128 rows, and attention adds its parts
+    in one order. It costs speed, in prompts most. Models, kernels and numbers of ranks for which
+    that does not hold are refused. On a CPU this always holds."""
     async_scheduling: bool = setting(True, "kernels")
     """On a GPU, launch a step before the one before it has been read: sampled tokens stay on the
     device and are the next step's inputs. A sequence that ends has one row more, which gives

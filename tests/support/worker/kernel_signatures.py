@@ -32,7 +32,15 @@ ATTEND: dict[str, Any] = {
     **{"NUM_HEADS": 8, "GROUP": 4, "SHARED": 4, "HEAD_DIM": 64, "DIM": 64, "PAGE_SIZE": 16},
     **{"SINKS": True, "LATENT": False, "REST": 0},
     **{"CAPPED": False, "SLOPED": False, "WINDOWED": True, "CHUNKED": False},
-    **{"VALUE_DIM": 64, "VALUES": 64, "RANGED": False, "TREE": False, "SPANS": False, "LSE": False},
+    **{
+        "VALUE_DIM": 64,
+        "VALUES": 64,
+        "RANGED": False,
+        "TREE": False,
+        "SPANS": False,
+        "LSE": False,
+        "EXACT": False,
+    },
     **{"ROWS": 16, "KEYS": 32, "SPAN": 512},
 }
 PARTS: dict[str, Any] = {"VALUE_DIM": 40, "RANGED": True, "TREE": True, "SPANS": True, "LSE": True}
@@ -75,7 +83,8 @@ for path, types, constants in json.loads(sys.argv[1]):
     aligned = [i for i, n in enumerate(kernel.arg_names) if signature[n][0] == "*" or "stride" in n]
     attrs = {(i,): [["tt.divisibility", 16]] for i in aligned}
     source = ASTSource(kernel, signature, constexprs=constants, attrs=attrs)
-    options = {"num_warps": 8 if constants.get("VALUES", 0) > 128 else 4, "num_stages": 2}
+    wide = constants.get("VALUES", 0) > 128 or constants.get("EXACT", False)
+    options = {"num_warps": 8 if wide else 4, "num_stages": 2}
     made = triton.compile(source, target=GPUTarget("cuda", number, 32), options=options)
     ptx = made.asm["ptx"]
     with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from baton_worker.distributed.process_groups import Gloo, join
+from baton_worker.distributed.process_groups import Gloo, Nccl, join
 from tests.fakes.collectives import SHAPE, mine, pair_of, take_part
 
 ROOT = Path(__file__).parent.parent.parent.parent
@@ -75,3 +75,23 @@ def test_who_waits_for_a_rank_that_has_died_is_told(tmp_path: Path) -> None:
     assert other.wait() == 0
     with pytest.raises(RuntimeError, match=r"closed by peer|reset by peer"):
         ranks.all_reduce(torch.zeros(3))
+
+
+@pytest.mark.row("F14.16")
+def test_sums_of_gpus_are_taken_in_the_order_of_ranks_where_that_is_asked_for() -> None:
+    class Seen(Nccl):
+        """Three ranks, of which this is one, without a process group."""
+
+        def __init__(self) -> None:
+            self.rank, self.size, self._in_order = 1, 3, True
+
+        def all_gather(self, tensor: Tensor) -> list[Tensor]:
+            return [mine(0), tensor, mine(2)]
+
+        def exchange(self, parts: list[Tensor], among: range) -> list[Tensor]:
+            return [mine(rank) + parts[rank] for rank in among]
+
+    total = mine(0) + mine(1) + mine(2)
+    assert torch.equal(Seen().all_reduce(mine(1)), total)
+    parts = [mine(0), mine(1), mine(2)]
+    assert torch.equal(Seen().reduce_scatter(parts), 2 * mine(0) + 2 * mine(1) + 2 * mine(2))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+import torch.nn.functional as F
 
 from baton.errors import ModelError
 from baton_worker.kernels.cpu.linear import CpuLinear
@@ -92,3 +93,24 @@ def test_a_gate_is_left_to_the_caller_where_parts_are_of_two_kinds() -> None:
     assert same.applies_gate and same(x).shape == (3, 40)
     assert not mixed.applies_gate and mixed(x).shape == (3, 80)
     assert all(0 < kernel.nbytes < 80 * 64 * 2 for kernel in (same, mixed))
+
+
+def test_products_in_blocks_of_rows_are_those_without(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And every one that a library sees has the same number of rows."""
+    weight, bias = torch.randn(24, 16), torch.randn(24)
+    seen, plain = set[int](), F.linear
+
+    def watched(x: torch.Tensor, *others: torch.Tensor) -> torch.Tensor:
+        seen.add(len(x))
+        return plain(x, *others)
+
+    blocked = PlainLinear.build(LinearSpec([weight], bias, weight, row_block=8))
+    for rows in (0, 1, 8, 9, 21):
+        x, residual = torch.randn(rows, 16), torch.randn(rows, 24)
+        expected = plain(x, weight, bias)
+        with monkeypatch.context() as patch:
+            patch.setattr(F, "linear", watched)
+            found, added = blocked(x), blocked(x, residual)
+        torch.testing.assert_close(found, expected)
+        torch.testing.assert_close(added, residual + expected)
+    assert seen == {8, 0}

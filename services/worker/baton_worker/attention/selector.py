@@ -12,6 +12,8 @@ from baton_worker.attention.call_stats import CallStats, CountedBackend
 
 _PLAIN = ("grouped", "reference", "flex")
 """Those in plain torch."""
+_EXACT = ("triton",)
+"""Those that take `exact`: a token has the same bits decoded and in a prompt, beside any others."""
 
 log = logger(__name__)
 
@@ -22,15 +24,19 @@ class AttentionSelector:
     Args:
         backend: a row of `BACKENDS`, an alias of one, or "auto" to try all.
         counts: counters of backend calls, if wanted.
+        exact: on a GPU, only backends are chosen with which the numbers of a token depend on its
+            own sequence alone.
 
     Raises:
         SettingsError: no such backend; for other servers' names, what to use instead.
     """
 
-    def __init__(self, backend: str = "auto", counts: CallStats | None = None) -> None:
+    def __init__(
+        self, backend: str = "auto", counts: CallStats | None = None, *, exact: bool = False
+    ) -> None:
         self._candidates = NAMES.candidates(backend, BACKENDS)
         self._selected: dict[AttentionSpec, tuple[str, Backend]] = {}
-        self.counts = counts
+        self.counts, self._exact = counts, exact
 
     def select(self, call: AttentionSpec) -> Backend:
         """The backend of such layers; refusals of the others are logged.
@@ -52,13 +58,22 @@ class AttentionSelector:
     def _first(self, call: AttentionSpec) -> tuple[str, Backend]:
         reasons = list[str]()
         for name in self._candidates:
-            backend: Backend = BACKENDS.load(name)()
-            reason = _unread(backend, call) or backend.refuses(call)
+            backend, reason = self._made(name, call)
+            reason = reason or _unread(backend, call) or backend.refuses(call)
             if reason is None:
                 _report(name, call, reasons)
                 return name, self._counted(backend, plain=name in _PLAIN)
             reasons.append(f"{name} refused: {reason}")
         raise ModelError(f"No attention backend serves {call}: {'; '.join(reasons)}.")
+
+    def _made(self, name: str, call: AttentionSpec) -> tuple[Backend, str | None]:
+        """A backend, and why it is not exact where it has to be."""
+        kind = BACKENDS.load(name)
+        if not self._exact or call.device.type != "cuda":
+            return kind(), None
+        if name not in _EXACT:
+            return kind(), "--exact: its sums depend on what is beside a token"
+        return kind(exact=True), None
 
     def _counted(self, backend: Backend, *, plain: bool) -> Backend:
         return backend if self.counts is None else CountedBackend(backend, plain, self.counts)

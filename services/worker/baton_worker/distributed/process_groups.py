@@ -90,9 +90,15 @@ class Gloo(_Group):
 
 
 class Nccl(_Group):
-    """Ranks on the GPUs of one machine, rank r on device r."""
+    """Ranks on the GPUs of one machine, rank r on device r.
 
-    def __init__(self, meeting: Path, rank: int, size: int) -> None:
+    Args:
+        in_order: sums are taken in the order of ranks. NCCL's own order depends on the size of a
+            message, and so on how many tokens a step has.
+    """
+
+    def __init__(self, meeting: Path, rank: int, size: int, *, in_order: bool = False) -> None:
+        self._in_order = in_order
         options = dist.ProcessGroupNCCL.Options()
         options._timeout = _PATIENCE
         store = _store(meeting, size)
@@ -100,6 +106,8 @@ class Nccl(_Group):
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
         """See `Communicator`."""
+        if self._in_order:
+            return _in_order(self.all_gather(tensor))
         tensor = tensor.contiguous()
         self._group.allreduce([tensor]).wait()
         return tensor
@@ -122,6 +130,8 @@ class Nccl(_Group):
 
     def reduce_scatter(self, parts: list[Tensor]) -> Tensor:
         """See `Communicator`."""
+        if self._in_order:
+            return _in_order(self.exchange(parts, range(self.size)))
         parts = [part.contiguous() for part in parts]
         total = torch.empty_like(parts[self.rank])
         self._group.reduce_scatter([total], [parts]).wait()
@@ -148,7 +158,9 @@ def _store(meeting: Path, size: int) -> Any:
     return dist.FileStore(str(meeting), size)  # type: ignore[attr-defined]
 
 
-def join(meeting: Path, rank: int, size: int, device: torch.device) -> Gloo | Nccl:
+def join(
+    meeting: Path, rank: int, size: int, device: torch.device, *, in_order: bool = False
+) -> Gloo | Nccl:
     """Initialize the process group; returns when all ranks have joined.
 
     Args:
@@ -156,6 +168,8 @@ def join(meeting: Path, rank: int, size: int, device: torch.device) -> Gloo | Nc
         rank: rank of this process, from 0.
         size: number of ranks.
         device: device of this rank.
+        in_order: sums on GPUs are taken in the order of ranks, as they always are on CPUs.
     """
-    kind = Nccl if device.type == "cuda" else Gloo
-    return kind(meeting, rank, size)
+    if device.type == "cuda":
+        return Nccl(meeting, rank, size, in_order=in_order)
+    return Gloo(meeting, rank, size)

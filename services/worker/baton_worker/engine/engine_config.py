@@ -14,6 +14,7 @@ from baton.protocol import PoolingInfo
 from baton_worker.checkpoint.load import LoadedModel
 from baton_worker.config import Config
 from baton_worker.distributed.communicator import Communicator, SingleRank, numbers
+from baton_worker.engine import exactness
 from baton_worker.engine.async_scheduling.policy import refuses as synchronous
 from baton_worker.engine.memory import choose_pages, free_for_all
 from baton_worker.graphs import Sizes, refuses
@@ -71,6 +72,8 @@ class EngineConfig:
     """Steps that are captured and replayed."""
     eager: str = ""
     """Why none is, as half a sentence."""
+    exact: bool = False
+    """Whether a token's numbers depend on its own sequence alone, on a GPU."""
     synchronous: str = "it is not asked for"
     """Why each step is read before the next one is launched, as half a sentence; "" if it is
     not."""
@@ -103,7 +106,7 @@ class EngineConfig:
         pages += " head by head" if self.build.layout is Layout.HND else ""
         batch = f"{self.max_num_seqs} rows, {self.max_num_batched_tokens} tokens a step"
         longest = f"sequences of at most {self.max_model_len} tokens"
-        parts = (where, pages, batch, longest, self._decode_steps, self._launches)
+        parts = (where, pages, batch, longest, self._decode_steps, self._launches, self._numbers)
         return "; ".join(filter(None, parts))
 
     @property
@@ -113,6 +116,15 @@ class EngineConfig:
         if self.synchronous:
             return f"each step is read before the next is launched: {self.synchronous}"
         return "steps are launched ahead"
+
+    @property
+    def _numbers(self) -> str:
+        """What failover may promise."""
+        if self.build.device.type == "cpu":
+            return ""
+        if self.exact:
+            return "exact: a stream that goes on elsewhere has the same tokens"
+        return "not exact: a stream that goes on elsewhere may have other tokens (--exact)"
 
     @property
     def _decode_steps(self) -> str:
@@ -138,6 +150,7 @@ def resolve(
             f"--max-model-len {wanted}: this model was trained for {loaded.max_length} tokens."
         )
     ranks, device = SingleRank() if ranks is None else ranks, build.device
+    exactness.check(config, device, loaded)
     pages = (config.block_size, build.dtype, build.codes)
     groups = one_group(loaded.spec, config.block_size)
     if config.hybrid_kv_cache:
@@ -183,6 +196,7 @@ def resolve(
         groups=groups,
         graphs=graphs,
         eager=eager or "",
+        exact=config.exact and not on_cpu,
         synchronous=synchronous(config, device, loaded, ranks.size, build.sampler) or "",
         speculative=_speculative(config, loaded),
     )

@@ -48,6 +48,7 @@ class FollowerPool:
 
     def __init__(self, config: Config, path: Path, lost: Callable[[int, int], None] = _end) -> None:
         self._size, self._lost, self._closing = config.tensor_parallel_size, lost, False
+        self._in_order = config.exact
         config.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._meeting = config.run_dir.absolute() / f"ranks-{uuid4().hex}"
         command = [sys.executable, "-m", "baton_worker.follower"]
@@ -69,7 +70,7 @@ class FollowerPool:
 
     def join(self, device: torch.device) -> Gloo | Nccl:
         """Join the process group as rank 0; returns when all followers have joined."""
-        return join(self._meeting, 0, self._size, device)
+        return join(self._meeting, 0, self._size, device, in_order=self._in_order)
 
     def close(self) -> None:
         """Stop all followers. One may have exited already, which may be the reason for closing."""

@@ -120,7 +120,8 @@ def follow(begin: Begin, orders: Reader) -> None:
     setup(f"worker rank {begin.rank}", config.log_level)
     context = prepare(config, begin.rank)
     orders.device = context.device
-    ranks = join(Path(begin.meeting), begin.rank, begin.size, context.device)
+    meeting = Path(begin.meeting)
+    ranks = join(meeting, begin.rank, begin.size, context.device, in_order=config.exact)
     loaded, resolved, _ = load(config, Path(config.model), context, ranks)
     assert isinstance(loaded.model, Model)
     cache = KVCache(**page_settings(loaded, resolved))

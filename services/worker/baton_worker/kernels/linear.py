@@ -38,6 +38,9 @@ class LinearSpec:
     gate: str | None = None
     """The name in `kernels.cpu.linear.GATES` of what combines the two halves of the result, gate
     rows first. A kernel may leave it to the caller, see `LinearKernel.applies_gate`."""
+    row_block: int = 0
+    """On a GPU, rows of every product: libraries choose kernels, and orders of sums, by the number
+    of rows. 0: as many as there are."""
     adapters: Tensor | None = None
     """int32: the number of the adapter of each row, below 0 for none. A kernel that applies the
     gate then takes as `residual` what adapters add before it, float32 [T, out_features]."""
@@ -111,14 +114,19 @@ def has_kernel(weight: LinearWeight, like: Tensor) -> bool:
 
 
 class PlainLinear:
-    """The plain twin: `torch.nn.functional.linear`, any device and dtype."""
+    """The plain twin: `torch.nn.functional.linear`, any device and dtype.
+
+    Args:
+        row_block: see `LinearSpec`.
+    """
 
     nbytes = 0
     applies_gate = False
 
-    def __init__(self, weight: Tensor, bias: Tensor | None) -> None:
+    def __init__(self, weight: Tensor, bias: Tensor | None, row_block: int = 0) -> None:
         self._weight = weight
         self._bias = bias
+        self._row_block = row_block
 
     @classmethod
     def refuses(cls, weight: LinearWeight, like: Tensor | None = None) -> str | None:
@@ -128,12 +136,20 @@ class PlainLinear:
     @classmethod
     def build(cls, spec: LinearSpec) -> PlainLinear:
         """See `LinearBackend`."""
-        return cls(_floats(spec), spec.bias)
+        return cls(_floats(spec), spec.bias, spec.row_block)
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """See `LinearKernel`."""
-        y = F.linear(x, self._weight, self._bias)
+        y = self._product(x)
         return y if residual is None else residual + y
+
+    def _product(self, x: Tensor) -> Tensor:
+        rows, block = len(x), self._row_block
+        if not block or not rows:
+            return F.linear(x, self._weight, self._bias)
+        parts = torch.split(F.pad(x, (0, 0, 0, -rows % block)), block)
+        made = [F.linear(part, self._weight, self._bias) for part in parts]
+        return (made[0] if len(made) == 1 else torch.cat(made))[:rows]
 
 
 class OneDnnLinear:

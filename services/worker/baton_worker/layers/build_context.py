@@ -28,6 +28,8 @@ log = logger(__name__)
 
 _MOST_TOKENS = 2048
 """Tokens of a step, where the settings leave them open: at most so many."""
+_EXACT_ROWS = 128
+"""Of every product with --exact: as many as cost no more than one where weights have to be read."""
 _NO_GPU = "PyTorch sees no GPU here."
 
 
@@ -63,6 +65,8 @@ class BuildContext:
     """Which adapter each token has, where adapters are served."""
     threads: int = 1
     """CPU threads of one tensor operation."""
+    row_block: int = 0
+    """Rows of every product on a GPU, see `kernels.linear.LinearSpec`."""
     staging: torch.device | None = None
     """Where weights that a kernel may take as a checkpoint stores them would be filled with floats;
     None is `device`. Memory of the host that nothing is written to costs nothing."""
@@ -82,8 +86,11 @@ class BuildContext:
             quantization=config.quantization,
             layout=_layout(config, device),
             attention=AttentionSelector(
-                config.attention_backend, CallStats() if config.runtime_stats else None
+                config.attention_backend,
+                CallStats() if config.runtime_stats else None,
+                exact=config.exact,
             ),
+            row_block=_EXACT_ROWS if config.exact and device.type == "cuda" else 0,
             experts=ExpertKernelSelector(config.moe_backend),
             sampler=Sampler(SamplerBackend.named(config.sampling_backend, device)),
             adapters=_adapters(config, device),

@@ -48,7 +48,8 @@ class Linear(Layer):
         self.weight = site.staged(out_features, in_features)
         self.like: Tensor = torch.empty(0, dtype=site.dtype, device=site.device)
         self.bias = site.empty(out_features) if bias else None
-        self._kernel: LinearKernel = PlainLinear(self.weight, self.bias)
+        self._row_block = site.row_block
+        self._kernel: LinearKernel = PlainLinear(self.weight, self.bias, self._row_block)
         self._taken = dict[str, QuantizedWeight]()
         self._weight_bytes = 0
         self._adapters = site.adapters
@@ -101,7 +102,9 @@ class Linear(Layer):
             self._unstage()
             weights = [self._own()]
         rows = None if self._adapters is None else self._adapters.slots
-        spec = LinearSpec(weights, self.bias, self.like, self.out_dtype, self.gate, rows)
+        spec = LinearSpec(
+            weights, self.bias, self.like, self.out_dtype, self.gate, self._row_block, rows
+        )
         self._kernel = choose(spec)
         if self._kernel.nbytes:
             self._weight_bytes, self.weight = self._kernel.nbytes, None
@@ -198,7 +201,7 @@ class LanguageHead(Linear):
         if tied_to is not None:
             assert tied_to.weight is not None
             self.weight = tied_to.weight
-            self._kernel = PlainLinear(tied_to.weight, None)
+            self._kernel = PlainLinear(tied_to.weight, None, self._row_block)
             self._parts = {site.name("embedding"): vocab}
 
     @property

@@ -243,11 +243,14 @@ def test_the_same_bits_over_either_layout(problem: Any) -> None:
 
 
 def test_a_rows_bits_do_not_depend_on_its_neighbours(problem: Any) -> None:
-    """Nor on whether somebody else's keys need more partitions than its own."""
-    given = problem([(1, 40), (2, 700), (1, 511)], heads=(6, 2), head_dim=16, page_size=16)
-    together = attend(TritonBackend(), given, given.call).split([1, 2, 1])
-    for row, (count, start) in enumerate([(1, 40), (2, 700), (1, 511)]):
-        first = sum((1, 2, 1)[:row])
+    """Nor on whether somebody else's keys need more partitions than its own, or somebody's prompt
+    the tile of long rows."""
+    rows = [(1, 40), (2, 700), (1, 511), (40, 90)]
+    given = problem(rows, heads=(6, 2), head_dim=16, page_size=16)
+    counts = [count for count, _ in rows]
+    together = attend(TritonBackend(), given, given.call).split(counts)
+    for row, (count, start) in enumerate(rows):
+        first = sum(counts[:row])
         batch = given.batch.build(
             [count],
             [start],
@@ -257,6 +260,31 @@ def test_a_rows_bits_do_not_depend_on_its_neighbours(problem: Any) -> None:
         )
         alone = replace(given, batch=batch, query=given.query[first : first + count])
         assert torch.equal(attend(TritonBackend(), alone, given.call), together[row])
+
+
+def test_tiles_of_short_rows_are_launched_apart() -> None:
+    from baton_worker.kernels.triton.attention import _tiles
+
+    assert _tiles(16, 64, (1, 4, 1), exact=False) == [(16, (0, 4))]
+    assert _tiles(16, 64, (9, 4, 30), exact=False) == [(64, (5, 30))]
+    assert _tiles(16, 64, (1, 4, 30), exact=False) == [(16, (0, 4)), (64, (5, 30))]
+    assert _tiles(16, 64, (1, 4, 30), exact=True) == [(64, (0, 30))]
+
+
+def test_a_token_of_exact_attention_has_the_same_bits_decoded_and_in_a_prompt(
+    problem: Any,
+) -> None:
+    for features in ({}, {"window": 600}, {"chunk": 700, "sinks": True}):
+        given = problem([(24, 1010)], heads=(6, 2), head_dim=16, page_size=16)
+        call, table = replace(given.call, **features), given.batch.block_table.cpu().numpy()
+        backend = TritonBackend(exact=True)
+        whole = attend(backend, given, call)
+        torch.testing.assert_close(whole, attend(TritonBackend(), given, call), rtol=0, atol=1e-5)
+        # Across the end of a partition at 1,024.
+        for first, count in ((0, 1), (12, 1), (13, 2), (15, 1), (4, 20)):
+            batch = given.batch.build([count], [1010 + first], table, 16, given.call.device)
+            part = replace(given, batch=batch, query=given.query[first : first + count])
+            assert torch.equal(attend(backend, part, call), whole[first : first + count])
 
 
 @pytest.mark.row("F04.14")

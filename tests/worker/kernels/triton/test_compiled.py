@@ -123,6 +123,7 @@ _SHORT = {"query": "*bf16", "pages": "*bf16"}
 SHAPES = {
     "Llama 3 8B, decode": _attention(32, 8, 128, 16),
     "Llama 3 8B, prompt": _attention(32, 8, 128, 64),
+    "Llama 3 8B, exact": _attention(32, 8, 128, 64, EXACT=True),
     "Qwen3 30B-A3B, decode": _attention(32, 4, 128, 16),
     "Gemma 3 4B, decode": _attention(8, 4, 256, 16, 32, WINDOWED=True),
     "Gemma 3 4B, prompt": _attention(8, 4, 256, 64, 32, WINDOWED=True),
@@ -134,7 +135,7 @@ SHAPES = {
     "Llama 3 8B over FP8 pages, prompt": _attention(32, 8, 128, 64, CODES=2),
 }
 CHANGING = {
-    "attention._attend": {"num_rows", "table_width", "num_partitions"},
+    "attention._attend": {"num_rows", "table_width", "num_partitions", "at_least", "at_most"},
     "attention._merge": {"num_partitions"},
     "sampling._weigh": {"num_rows"},
     "sampling._choose": {"num_rows"},

@@ -47,6 +47,11 @@ class TritonBackend:
     layouts = EVERY
     capture_blocker = None
 
+    def __init__(self, *, exact: bool = False) -> None:
+        """`exact`: a token has the same bits whether it was decoded or is part of a prompt. Without
+        it, a row has the same bits beside any others."""
+        self._exact = exact
+
     def refuses(self, call: AttentionSpec) -> str | None:
         """Refuses what the device, the installation or the kernel's tiles do not support."""
         if reason := triton.refuses(call.device):
@@ -57,6 +62,8 @@ class TritonBackend:
             return f"it has no product for {call.dtype}"
         if reason := unknown(call, _UNDERSTOOD):
             return reason
+        if self._exact and call.latent:
+            return "--exact: the products of latents have no constant shape"
         return _too_much(call)
 
     def plan(self, batch: AttentionBatch, call: AttentionSpec) -> _Plan:
@@ -106,6 +113,8 @@ class TritonBackend:
             split_tokens=plan.split_tokens,
             partitions=plan.partitions,
             longest=max(batch.query_lens),
+            shortest=min(batch.query_lens),
+            exact=self._exact,
             scale=call.scale,
             softcap=call.softcap,
             slopes=plan.slopes,

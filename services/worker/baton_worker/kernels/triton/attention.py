@@ -40,6 +40,8 @@ _MOST_LATENT_HEADS = 16
 _PER_MULTIPROCESSOR = 4
 """Programs that are in flight on one, or waiting to be."""
 
+_COUNTS = ("num_rows", "table_width", "num_partitions", "at_least", "at_most")
+"""What changes from step to step."""
 _HIDDEN = tl.constexpr(float("-inf"))
 
 
@@ -75,6 +77,14 @@ def _weigh(most, total, score):  # type: ignore[no-untyped-def]
     base = tl.where(above == _HIDDEN, 0.0, above)
     fade, weight = tl.exp(most - base), tl.exp(score - base[:, None])
     return above, total * fade + tl.sum(weight, 1), fade, weight
+
+
+@triton.jit
+def _shares(most, one):  # type: ignore[no-untyped-def]
+    """The greatest score of two partitions, and the factors on what each has weighed."""
+    above = tl.maximum(most, one)
+    base = tl.where(above == _HIDDEN, 0.0, above)
+    return above, tl.exp(most - base), tl.exp(one - base)
 
 
 @triton.jit
@@ -141,7 +151,7 @@ def _in_tree(n, there, begin, context, bits, depths):  # type: ignore[no-untyped
     return seen, tl.where(fresh >= 0, context + depth, n)
 
 
-@triton.jit(do_not_specialize=["num_rows", "table_width", "num_partitions"])  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=_COUNTS)  # type: ignore[untyped-decorator]
 def _attend(  # type: ignore[no-untyped-def]
     query,
     pages,
@@ -162,6 +172,8 @@ def _attend(  # type: ignore[no-untyped-def]
     num_rows,
     table_width,
     num_partitions,
+    at_least,
+    at_most,
     query_stride,
     page_stride,
     token_stride,
@@ -192,11 +204,14 @@ def _attend(  # type: ignore[no-untyped-def]
     TREE: tl.constexpr,
     SPANS: tl.constexpr,
     LSE: tl.constexpr,
+    EXACT: tl.constexpr,
     ROWS: tl.constexpr,
     KEYS: tl.constexpr,
     SPAN: tl.constexpr,
 ):
-    """One tile of queries over all of its keys, or over every so many of their partitions.
+    """One tile of queries of a row of `at_least` to `at_most` new tokens, over all of its keys, or
+    over every so many of their partitions. If EXACT, rows that are not split add up their
+    partitions as `_merge` does those of others.
 
     Of the heads of a group, a program has SHARED. LATENT says that the first VALUE_DIM channels of
     a key are its value; those behind them have a tile of REST, 0 where there are none.
@@ -211,7 +226,7 @@ def _attend(  # type: ignore[no-untyped-def]
     begin = tl.load(query_starts + row)
     count = tl.load(query_starts + row + 1) - begin
     first = (block - begin // QUERIES - row) * QUERIES
-    if first >= count:
+    if (first >= count) | (count < at_least) | (count > at_most):
         return
     length = tl.load(lengths + row)
     place = tl.load(places + row)
@@ -219,9 +234,13 @@ def _attend(  # type: ignore[no-untyped-def]
     earliest = length - count
     nearest = _first_partition(earliest, window, chunk, WINDOWED, CHUNKED, SPAN)
     partitions = tl.where(split, tl.cdiv(length, SPAN), 1)
-    mine_from = tl.where(split, nearest, 0) + tl.program_id(2)
+    mine_from, stride = tl.where(split, nearest, 0) + tl.program_id(2), tl.num_programs(2)
     if mine_from >= partitions:  # There are no keys, and no merge reads it.
         return
+    cut = split
+    if EXACT:
+        cut = place == place
+        stride = tl.where(split, stride, 1)
 
     r, d, channel = tl.arange(0, ROWS), tl.arange(0, DIM), tl.arange(0, VALUES)
     member = deal % DEALS * SHARED + r % SHARED
@@ -261,11 +280,18 @@ def _attend(  # type: ignore[no-untyped-def]
     table = page_table + row.to(tl.int64) * table_width
     here = pages + kv_head * head_stride
     newest = tl.minimum(length, newest)
+    if EXACT:
+        nearest = _first_partition(earliest, window, chunk, WINDOWED, CHUNKED, SPAN)
+        mine_from = tl.where(split, mine_from, nearest)
+        partitions = tl.where(split, partitions, tl.cdiv(newest, SPAN))
+        held_most = tl.full((ROWS,), _HIDDEN, tl.float32)
+        held_total = tl.full((ROWS,), 0.0, tl.float32)
+        held = tl.full((ROWS, VALUES), 0.0, tl.float32)
     # The grid is bounded, so that a step of short rows launches few programs: each takes every so
     # many partitions, and their numbers do not depend on how many those are.
-    for partition in range(mine_from, partitions, tl.num_programs(2)):
+    for partition in range(mine_from, partitions, stride):
         # The first token of the tile sees the oldest key, its last token the newest.
-        given = (window, chunk, ranges, row, partition, split)
+        given = (window, chunk, ranges, row, partition, cut)
         start, stop = _bounds(earliest, newest, *given, WINDOWED, CHUNKED, RANGED, SPAN)
 
         most = tl.full((ROWS,), _HIDDEN, tl.float32)
@@ -318,6 +344,12 @@ def _attend(  # type: ignore[no-untyped-def]
             tl.store(states + mine * 2 + 1, total, mask=real)
             tl.store(sums + mine[:, None] * VALUES + channel[None, :], weighted, mask=real[:, None])
         else:
+            if EXACT:
+                held_most, fade, share = _shares(held_most, most)
+                held = held * fade[:, None] + weighted * share[:, None]
+                held_total = held_total * fade + total * share
+                # Written after each partition; what the last one writes stays.
+                most, total, weighted = held_most, held_total, held
             if SINKS:
                 sink = tl.load(sinks + (begin + token) * sinks_stride + head, mask=real, other=0.0)
                 most, total, fade = _with_sink(most, total, sink)
@@ -330,6 +362,8 @@ def _attend(  # type: ignore[no-untyped-def]
             some = real
             if RANGED:  # Nothing seen is nothing, not 0 / 0.
                 some &= most != _HIDDEN
+            if EXACT:  # A token of the tile may see its first key in a later partition.
+                some &= total != 0.0
             result = weighted / tl.where(some, total, 1.0)[:, None]
             tl.store(
                 out + target[:, None] * VALUE_DIM + channel[None, :],
@@ -380,13 +414,10 @@ def _merge(  # type: ignore[no-untyped-def]
         for partition in range(1, used - first):
             one = tl.load(states + (mine + partition) * 2)
             added = tl.load(states + (mine + partition) * 2 + 1)
-            above = tl.maximum(most, one)
-            base = tl.where(above == _HIDDEN, 0.0, above)
-            fade, share = tl.exp(most - base), tl.exp(one - base)
+            most, fade, share = _shares(most, one)
             more = tl.load(sums + (mine + partition) * VALUES + channel)
             weighted = weighted * fade + more * share
             total = total * fade + added * share
-            most = above
         if SINKS:
             sink = tl.load(sinks + (begin + token) * sinks_stride + head)
             most, total, fade = _with_sink(most, total, sink)
@@ -398,6 +429,28 @@ def _merge(  # type: ignore[no-untyped-def]
             total = tl.where(most == _HIDDEN, 1.0, total)
         result = (weighted / total).to(out.dtype.element_ty)
         tl.store(out + target * VALUE_DIM + channel, result, mask=channel < VALUE_DIM)
+
+
+def _tiles(
+    least: int, large: int, lengths: tuple[int, int, int], exact: bool
+) -> list[tuple[int, tuple[int, int]]]:
+    """Of each launch the rows of a tile, and the fewest and most new tokens of its rows. With the
+    tile of long rows a short one would have the sums of another order: it has a launch of its own,
+    so that no row depends on what is beside it.
+
+    Args:
+        least, large: rows of a tile of short rows and of long ones.
+        lengths: the fewest tokens of a row, the most of a short row, and the most of a row.
+    """
+    shortest, few_tokens, longest = lengths
+    if exact:
+        return [(large, (0, longest))]
+    launches = []
+    if shortest <= few_tokens:
+        launches.append((least, (0, few_tokens)))
+    if longest > few_tokens:
+        launches.append((large, (few_tokens + 1, longest)))
+    return launches
 
 
 def shared(group: int, latent: bool = False) -> int:
@@ -441,6 +494,8 @@ def attend(
     partitions: int,
     longest: int,
     scale: float,
+    shortest: int = 1,
+    exact: bool = False,
     softcap: float | None,
     slopes: Tensor | None,
     window: int | None,
@@ -466,7 +521,9 @@ def attend(
         places: int32 [B], the first of a split row's tokens among all that are split, -1 for a
             row that is not.
         split_tokens, partitions: how many tokens are split, into how many partitions at most.
-        longest: most new tokens of a row.
+        longest, shortest: most and fewest new tokens of a row.
+        exact: a token has the same bits whether its row is short or long. Without it, it has the
+            same bits beside any other rows.
         slopes: float32 [num_heads], ALiBi.
         sinks: [num_heads] or [T, num_heads].
         code: `KVCodes.number` of the pages, 0 for plain numbers.
@@ -496,20 +553,17 @@ def attend(
     # What a program holds in registers and in shared memory, whatever the type and the width.
     widest = max(dim, values) * query.element_size()
     narrow = widest <= 256
-    rows = least if longest <= few(heads) else max(least, _TILE_ROWS if narrow else 32)
+    large = max(least, _TILE_ROWS if narrow else 32)
     num_rows = len(lengths)
     deals = num_kv_heads * -(-group // heads)
-    tiles = tokens // (rows // heads) + num_rows
-    grid = (tiles, deals, min(max(1, partitions), _programs(query.device, tiles * deals)))
     page, token, plane, head = pages.stride()[:4]
     plane = plane if value_offset is None else value_offset
-    launch: Any = _attend[grid]
-    launch(
-        *(query, pages, sinks, slopes, page_table, lengths, query_starts, places),
-        *(ranges, ancestors, depths, last_keys),
-        *(out, lse, sums, states, num_rows, page_table.shape[1], partitions),
-        *(query.stride(0), page, token, plane, head, sinks_stride),
-        *(scale, softcap or 0.0, window or 0, chunk or 0),
+    given: Any = (query, pages, sinks, slopes, page_table, lengths, query_starts, places)
+    given += (ranges, ancestors, depths, last_keys, out, lse, sums, states)
+    counts = (num_rows, page_table.shape[1], partitions)
+    strides = (query.stride(0), page, token, plane, head, sinks_stride)
+    numbers = (scale, softcap or 0.0, window or 0, chunk or 0)
+    constants: Any = dict(
         NUM_HEADS=num_heads,
         GROUP=group,
         SHARED=heads,
@@ -530,12 +584,17 @@ def attend(
         TREE=ancestors is not None,
         SPANS=last_keys is not None,
         LSE=lse is not None,
-        ROWS=rows,
+        EXACT=exact,
         KEYS=64 if narrow else 32 if widest <= 1024 else 16,
         SPAN=PARTITION,
-        num_warps=4 if max(dim, values) <= 128 else 8,
+        num_warps=4 if max(dim, values) <= 128 and not exact else 8,
         num_stages=2,
     )
+    for rows, of_rows in _tiles(least, large, (shortest, few(heads), longest), exact):
+        tiles = tokens // (rows // heads) + num_rows
+        grid = (tiles, deals, min(max(1, partitions), _programs(query.device, tiles * deals)))
+        launch: Any = _attend[grid]
+        launch(*given, *counts, *of_rows, *strides, *numbers, ROWS=rows, **constants)
     if split_tokens:
         launch = _merge[num_rows, num_heads]
         launch(

@@ -33,14 +33,14 @@ class Router(Layer):
             raise ModelError(f"Router score '{settings.score}' is unknown. Known: {known}.")
         self.settings = settings
         self._choose: Choose = ROUTERS.load(settings.kind)
-        self._weight_bytes = 0
+        self._weight_bytes, self._row_block = 0, site.row_block
         self._name, self._correction_name = site.name("router"), site.name("router_correction")
         # Always float32: a rounded logit could select another expert.
         site = replace(site, dtype=torch.float32)
         size = settings.num_experts + settings.zero_experts
         self.weight: nn.Parameter | None = site.empty(size, hidden)
         self.bias = site.empty(size) if settings.bias else None
-        self._logits: LinearKernel = PlainLinear(self.weight, self.bias)
+        self._logits: LinearKernel = PlainLinear(self.weight, self.bias, site.row_block)
         self.correction = site.empty(size) if settings.correction else None
 
     @property
@@ -68,7 +68,9 @@ class Router(Layer):
         depend on its batch."""
         assert self.weight is not None
         self._weight_bytes = self.weight.nbytes
-        self._logits = choose(LinearSpec((self.weight,), self.bias, self.weight))
+        self._logits = choose(
+            LinearSpec((self.weight,), self.bias, self.weight, row_block=self._row_block)
+        )
         self.weight = None
 
     @property
