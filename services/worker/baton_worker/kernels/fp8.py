@@ -21,8 +21,8 @@ from baton_worker.kernels.quantized_weights import BlockQuantized, UnreadWeight
 
 MOST = torch.finfo(torch.float8_e4m3fn).max
 """448: what the largest number of a block becomes."""
-_LEAST = torch.finfo(torch.float32).tiny
-"""A block of zeros has a scale too."""
+LEAST = torch.finfo(torch.float32).tiny
+"""The least scale: a block of zeros has a scale too."""
 
 
 def dequantise(codes: Tensor, scales: Tensor, block: tuple[int, int]) -> Tensor:
@@ -65,7 +65,7 @@ class Inputs:
             largest = largest.amax().expand_as(largest)
         if self.most is not None:
             largest = largest.clamp(max=self.most)
-        return (largest / MOST).clamp(min=_LEAST).contiguous()
+        return (largest / MOST).clamp(min=LEAST).contiguous()
 
 
 @dataclass(frozen=True, slots=True)

@@ -216,13 +216,20 @@ class TritonLinear:
         parts: the weights that make up the layer's rows, each with its own scales.
         bias: one value per row of all parts.
         device: device of the product.
+        row_block: rows of a call of a kernel, which may choose how to multiply by their number; 0:
+            all.
     """
 
     applies_gate = False
 
     def __init__(
-        self, parts: Sequence[QuantizedWeight], bias: Tensor | None, device: torch.device
+        self,
+        parts: Sequence[QuantizedWeight],
+        bias: Tensor | None,
+        device: torch.device,
+        row_block: int = 0,
     ) -> None:
+        self._row_block = row_block
         on_device = [part.to(device) for part in parts]
         products = [_triton(part).product for part in parts]
         self._parts: list[tuple[Callable[[Tensor, QuantizedWeight], Tensor], QuantizedWeight]]
@@ -246,12 +253,18 @@ class TritonLinear:
     def build(cls, spec: LinearSpec) -> TritonLinear:
         """See `LinearBackend`."""
         parts = [part for part in spec.weights if not isinstance(part, Tensor | Rounding)]
-        return cls(parts, spec.bias, spec.like.device)
+        return cls(parts, spec.bias, spec.like.device, spec.row_block)
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """See `LinearKernel`."""
         flat = x.reshape(-1, x.shape[-1])
-        parts = [product(flat, part) for product, part in self._parts]
+        blocks = torch.split(flat, self._row_block or max(1, len(flat)))
+        parts = [
+            torch.cat([product(rows, part) for rows in blocks])
+            if len(blocks) > 1
+            else product(flat, part)
+            for product, part in self._parts
+        ]
         y = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
         y = y.view(*x.shape[:-1], y.shape[-1])
         y = y if self._bias is None else y + self._bias

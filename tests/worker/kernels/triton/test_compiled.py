@@ -95,6 +95,12 @@ KERNELS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
     ("gptq._dequantise", WORDS, {"BITS": 8} | GPTQ),
     ("fp8._product", CODES, FP8 | {"IS_NATIVE": False}),
     (
+        "fp8._quantise",
+        {"x": "*bf16", "codes": BYTES, "scales": FLOAT}
+        | dict.fromkeys(("limit", "most_code", "least_scale"), "fp32"),
+        {"WIDTH": 128},
+    ),
+    (
         "sampling._choose",
         {
             **{"weights": FLOAT, "key_low": LONGS, "key_high": LONGS, "index": LONGS},

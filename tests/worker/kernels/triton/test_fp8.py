@@ -54,6 +54,30 @@ def test_products_are_those_of_the_twin(
     assert kernel.product(x.bfloat16(), stored).dtype is torch.bfloat16
 
 
+@pytest.mark.row("F21.06")
+def test_inputs_are_rounded_in_one_launch_as_the_twin_rounds_them(
+    kernel: ModuleType, device: torch.device
+) -> None:
+    x = torch.randn(9, 160, device=device) * torch.logspace(-9, 9, 9, device=device)[:, None]
+    x[2] = 0
+    x[4, 7], x[5, 150] = torch.nan, torch.inf
+    good = [0, 1, 2, 3, 6, 7, 8]
+    for inputs in (Inputs(), Inputs(32), Inputs(128), Inputs(most=3.0), Inputs(per_tensor=True)):
+        # Of these, a token's scale is that of all.
+        given = x[good] if inputs.per_tensor else x
+        for dtype in (torch.float32, torch.bfloat16):
+            codes, scales = kernel.quantise(given.to(dtype), inputs)
+            wanted, wanted_scales = inputs.quantise(given.to(dtype))
+            rows = [*range(len(good))] if inputs.per_tensor else good
+            assert torch.equal(scales[rows], wanted_scales[rows])
+            assert torch.equal(codes[rows].view(torch.uint8), wanted[rows].view(torch.uint8))
+            if not inputs.per_tensor and inputs.most is None:
+                product = codes.float() * scales.repeat_interleave(inputs.group or 160, 1)[:, :160]
+                assert product[4, 7].isnan() and not product[5, 150].isfinite()
+    nothing = kernel.quantise(x[:0], Inputs(32))
+    assert nothing[0].shape == (0, 160) and nothing[1].shape == (0, 5)
+
+
 def test_a_row_gets_the_same_bits_beside_any_others(
     kernel: ModuleType, device: torch.device
 ) -> None:

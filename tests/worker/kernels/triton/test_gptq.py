@@ -66,6 +66,25 @@ def test_products_are_those_with_the_floats(
     torch.testing.assert_close(found.double(), expected, rtol=tolerance, atol=tolerance)
 
 
+@pytest.mark.row("F21.07")
+def test_a_weight_is_unpacked_once_for_many_rows(
+    kernel: ModuleType, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from baton_worker.kernels.linear import TritonLinear
+
+    stored = weight(4, (96, 160, 32), True, False).to(device)
+    x, unpacked = torch.randn(9, 160, device=device), list[int]()
+    expected, dequantise = kernel.product(x, stored), kernel.dequantise
+    monkeypatch.setattr(kernel, "UNPACKED", 6)
+    monkeypatch.setattr(kernel, "dequantise", lambda *a: (unpacked.append(1), dequantise(*a))[1])
+    torch.testing.assert_close(kernel.product(x, stored), expected, rtol=1e-4, atol=1e-4)
+    assert len(unpacked) == 1
+    # With constant blocks of rows there is one way to multiply.
+    blocked = TritonLinear([stored], None, device, row_block=4)
+    monkeypatch.setattr(blocked, "_parts", [(kernel.product, stored)])
+    assert torch.equal(blocked(x), expected) and len(unpacked) == 1
+
+
 @pytest.mark.row("F03.10")
 def test_a_weight_of_awq_is_one_of_these(kernel: ModuleType, device: torch.device) -> None:
     from baton_worker.quantization import awq

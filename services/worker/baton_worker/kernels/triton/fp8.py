@@ -18,8 +18,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from baton_worker.kernels.fp8 import Fp8Weight
-from baton_worker.kernels.triton.kv_codes import FP8, number
+from baton_worker.kernels.fp8 import LEAST, MOST, Fp8Weight, Inputs
+from baton_worker.kernels.triton import power
+from baton_worker.kernels.triton.kv_codes import FP8, code, number
 
 NATIVE = (8, 9)
 """The compute capability from which on tensor cores take the codes."""
@@ -36,6 +37,58 @@ def _as_operand(codes, IS_NATIVE: tl.constexpr):  # type: ignore[no-untyped-def]
     else:
         operand = number(codes, FP8).to(tl.float16)
     return operand
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _quantise(  # type: ignore[no-untyped-def]
+    x,
+    codes,
+    scales,
+    columns,
+    group,
+    groups,
+    limit,
+    most_code,
+    least_scale,
+    WIDTH: tl.constexpr,
+):
+    """Codes and scale of one group of one token."""
+    token, number_of_group = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    channel = tl.arange(0, WIDTH)
+    at = number_of_group * group + channel
+    seen = (channel < group) & (at < columns)
+    value = tl.load(x + token * columns + at, mask=seen, other=0.0).to(tl.float32)
+    # A comparison with what is not a number fails.
+    whole = tl.min((tl.abs(value) < float("inf")).to(tl.int32), 0) == 1
+    value = tl.where(whole, value, 0.0)
+    largest = tl.minimum(tl.max(tl.abs(value), 0), limit)
+    scale = tl.maximum(tl.div_rn(largest, most_code), least_scale)
+    limited = tl.minimum(tl.maximum(tl.div_rn(value, scale), -most_code), most_code)
+    tl.store(codes + token * columns + at, code(limited, FP8), mask=seen)
+    # Infinity and what is no number have no code: the scale says so.
+    scale = tl.where(whole, scale, float("nan"))
+    tl.store(scales + token * groups + number_of_group, scale)
+
+
+def quantise(x: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor]:
+    """x [T, K] to codes float8 [T, K] and scales float32 [T, ceil(K / group)] in one launch; the
+    twin is `Inputs.quantise`, which also has scales that are stored or shared by all tokens."""
+    if inputs.scale is not None or inputs.per_tensor:
+        return inputs.quantise(x)
+    tokens, columns = x.shape
+    group = inputs.group or columns
+    groups = -(-columns // group)
+    codes = torch.empty((tokens, columns), dtype=torch.uint8, device=x.device)
+    scales = torch.empty((tokens, groups), dtype=torch.float32, device=x.device)
+    limit = float("inf") if inputs.most is None else inputs.most
+    if tokens:
+        launch: Any = _quantise[(tokens, groups)]
+        launch(
+            *(x.contiguous(), codes, scales, columns, group, groups, limit, MOST, LEAST),
+            WIDTH=power(group),
+            num_warps=min(8, max(1, power(group) // 256)),
+        )
+    return codes.view(torch.float8_e4m3fn), scales
 
 
 @triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
@@ -92,7 +145,7 @@ def product(x: Tensor, weight: Fp8Weight) -> Tensor:
     """x [T, K] of any float dtype, rounded as the weight says, to [T, N] of that dtype."""
     columns, inner = weight.shape
     out = x.new_empty(len(x), columns)
-    codes, scales = weight.inputs.quantise(x)
+    codes, scales = quantise(x, weight.inputs)
     size = _inner(weight)
     assert size is not None
     grid = (triton.cdiv(len(x), _ROWS), triton.cdiv(columns, _COLUMNS))

@@ -2,7 +2,8 @@
 
 A program makes floats of a tile of codes and multiplies at once, so the floats of a weight are
 nowhere in memory. The tile over the inner axis is fixed: what a row gets does not depend on the
-other rows. Its twin is `kernels.gptq.GptqWeight.dequantise`, and a plain product with that.
+other rows, below `UNPACKED` of them. Its twin is `kernels.gptq.GptqWeight.dequantise`, and a plain
+product with that.
 """
 
 from __future__ import annotations
@@ -17,6 +18,9 @@ from torch import Tensor
 from baton_worker.kernels.gptq import GptqWeight
 
 _ROWS, _COLUMNS, _INNER = 16, 64, 32
+UNPACKED = 256
+"""Rows from which on a weight is unpacked for a product: the kernel would do so once for each tile
+of rows, and the product of floats costs less than that."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -113,6 +117,8 @@ def refuses(weight: GptqWeight, device: torch.device) -> str | None:
 def product(x: Tensor, weight: GptqWeight) -> Tensor:
     """x [T, K] of any float dtype, in which the product is too, to [T, N]."""
     columns, inner = weight.shape
+    if len(x) >= UNPACKED:
+        return x @ dequantise(weight, x.dtype).T
     out = x.new_empty(len(x), columns)
     grid = (triton.cdiv(len(x), _ROWS), triton.cdiv(columns, _COLUMNS))
     if grid[0]:
