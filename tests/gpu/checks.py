@@ -147,3 +147,36 @@ def rows_do_not_depend_on_each_other(engine: Engine, others: Sequence[int]) -> d
         count: torch.equal(alone, hidden_states(engine, [PROMPT, *beside[:count]])[0])
         for count in others
     }
+
+
+def a_decoded_token_has_the_bits_of_a_prompt(engine: Engine) -> bool:
+    """Whether the hidden state of a prompt's last token is that of a decode step behind the rest of
+    it, as for a stream that goes on elsewhere."""
+    (whole,) = hidden_states(engine, [PROMPT])
+    engine.reset()
+    planner = Planner(engine, num_pages=PAGES, chunk=len(PROMPT) - 1)
+    planner.add(Row(PROMPT, Sampling(2, temperature=0.0)))
+    engine.step(planner.plan())
+    forward: Any = engine._runner._forward
+    inputs = engine._runner.batch.prepare(planner.plan())
+    with torch.inference_mode():
+        decoded = forward(inputs)[0].clone()
+    engine.reset()
+    return torch.equal(whole, decoded)
+
+
+def products_do_not_depend_on_the_place_of_a_row(
+    device: torch.device, dtype: torch.dtype, width: int, block: int
+) -> bool:
+    """Whether a row of a product of `block` rows has the same bits wherever it stands, which
+    `--exact` relies on."""
+    weight = torch.randn(width, width, device=device).to(dtype)
+    row = torch.randn(width, device=device).to(dtype)
+    first, found = None, list[bool]()
+    for place in (0, 1, block // 2, block - 1):
+        x = torch.randn(block, width, device=device).to(dtype)
+        x[place] = row
+        y = torch.nn.functional.linear(x, weight)[place]
+        first = y if first is None else first
+        found.append(torch.equal(y, first))
+    return all(found)

@@ -20,6 +20,17 @@ def test_models(card: torch.device, tmp_path: Path, architecture: str) -> None:
     checks.a_launched_step_waits_for_nothing(engine, card)
 
 
+@pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
+def test_exact_numbers(card: torch.device, tmp_path: Path, dtype: str) -> None:
+    given = getattr(torch, dtype)
+    assert checks.products_do_not_depend_on_the_place_of_a_row(card, given, 4096, 128)
+    settings = {"max_num_seqs": 256, "exact": True, "dtype": dtype}
+    engine = checks.build(tmp_path, "LlamaForCausalLM", card, **settings)
+    found = checks.rows_do_not_depend_on_each_other(engine, (1, 7, 63, 200))
+    assert all(found.values()), found
+    assert checks.a_decoded_token_has_the_bits_of_a_prompt(engine)
+
+
 def test_rows_do_not_depend_on_each_other(card: torch.device, tmp_path: Path) -> None:
     engine = checks.build(tmp_path, "LlamaForCausalLM", card, max_num_seqs=256)
     found = checks.rows_do_not_depend_on_each_other(engine, (1, 7, 63, 200))

@@ -52,6 +52,10 @@ def test_models(tmp_path: Path) -> None:
     checks.launching_ahead_changes_no_token(engine)
     found = checks.rows_do_not_depend_on_each_other(engine, (1, 7))
     assert found == {1: True, 7: True}
+    assert checks.a_decoded_token_has_the_bits_of_a_prompt(engine)
+    assert isinstance(
+        checks.products_do_not_depend_on_the_place_of_a_row(CPU, torch.float32, 8, 4), bool
+    )
 
 
 def test_evidence_has_steps_of_ten_minutes(tmp_path: Path) -> None:
