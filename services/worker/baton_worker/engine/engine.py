@@ -55,6 +55,7 @@ from baton_worker.models.decoder import Model
 from baton_worker.models.dual_encoder import DualEncoderModel
 from baton_worker.models.encoder import EncoderModel
 from baton_worker.platform.device_link import CudaLink, DeviceLink
+from baton_worker.platform.device_lock import memory_lock
 from baton_worker.platform.malloc import release_freed_memory
 from baton_worker.speculative import PROPOSERS
 from baton_worker.speculative.proposer import Proposer, ProposerContext
@@ -137,7 +138,8 @@ class Engine:
         context, path = prepare(config), fetch(config)
         team = assemble(config, path, context.device)
         try:
-            return cls._built(config, path, context, team, version)
+            with memory_lock(context.device, config.run_dir):
+                return cls._built(config, path, context, team, version)
         except BaseException:
             team.close()
             raise
