@@ -490,6 +490,7 @@ def worker_info(
         expert_group=engine.team,
         adapters=engine.adapters.infos if engine.adapters else (),
         max_loras=engine.max_loras,
+        max_cpu_loras=engine.adapters.capacity if engine.adapters else 0,
         num_speculative_tokens=speculative.num_speculative_tokens if speculative else 0,
         process=process_id(os.getpid()),
         supervised=pulse.attached,

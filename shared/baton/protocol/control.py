@@ -68,6 +68,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
     before; the last one counts."""
     max_loras: int = 0
     """Maximum number of adapters among the sequences of its batch."""
+    max_cpu_loras: int = 0
+    """Maximum number of adapters in its memory; 0 if it does not say."""
     num_speculative_tokens: int = 0
     """Most draft tokens of a row in one step; 0: it does not speculate."""
     process: str = ""

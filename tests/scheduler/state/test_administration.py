@@ -150,3 +150,58 @@ def test_the_next_sequence_wakes_a_model_that_sleeps() -> None:
     here.join("two", INFO)
     here.finish()
     assert request.end == "length" and here.admin[-1].id == 4
+
+
+def test_more_adapters_than_memory_holds_come_and_go_by_use() -> None:
+    here = Fleet()
+    here.join("one", structs.replace(INFO, max_cpu_loras=2))
+    infos = [AdapterInfo(name, name.encode(), f"/{name}") for name in "abc"]
+    a, b, c = infos
+
+    def load(info: AdapterInfo, *held: AdapterInfo) -> None:
+        here.ask(LoadAdapter(info.name, info.path))
+        while here.actions("one"):
+            here.answer("one", adapters=(*held, info))
+        assert here.admin[-1].status == 200
+
+    load(a)
+    load(b, a)
+    old = here.submit([1] * 20, Sampling(4), adapter=b"a", model="fake")
+    here.finish()
+    assert old.end == "length"
+    here.ask(LoadAdapter("c", "/c"))
+    assert here.actions("one") == [DropAdapter(b"b"), LoadAdapter("c", "/c")], "b was used least"
+    here.answer("one", adapters=(a,))
+    here.answer("one", adapters=(a, c))
+    assert here.state.adapters.listed("fake") == (a, b, c), "its name is still served"
+    running = here.submit([1] * 20, Sampling(40), adapter=b"c", model="fake")
+    here.tick()
+    again = here.submit([2] * 20, Sampling(4), adapter=b"b", model="fake")
+    here.tick()
+    assert here.actions("one") == [DropAdapter(b"a"), LoadAdapter("b", "/b", replace=True)]
+    here.tick()
+    assert again.end is None and len(here.actions("one")) == 2, "it is asked for once"
+    here.answer("one", adapters=(c,))
+    here.answer("one", adapters=(c, b))
+    here.finish()
+    assert again.end == running.end == "length"
+    # Files with other contents are another adapter.
+    lost = here.submit([3] * 20, Sampling(4), adapter=b"a", model="fake")
+    here.tick()
+    assert here.actions("one")[-1] == LoadAdapter("a", "/a", replace=True)
+    here.answer("one", adapters=(b,))
+    other = structs.replace(a, digest=b"x")
+    here.answer("one", adapters=(b, other))
+    assert here.actions("one") == [DropAdapter(b"x")]
+    here.finish()
+    assert lost.failed is not None and lost.failed.code == "model_not_found"
+
+
+def test_a_worker_that_joins_loads_what_was_used_last() -> None:
+    here = Fleet("one")
+    for name in "ab":
+        here.ask(LoadAdapter(name, f"/{name}"))
+        here.answer("one", adapters=(AdapterInfo(name, name.encode(), f"/{name}"),))
+    here.submit([1] * 20, Sampling(4), adapter=b"b", model="fake")
+    here.join("two", structs.replace(INFO, max_cpu_loras=1))
+    assert here.actions("two") == [LoadAdapter("b", "/b", replace=True)]

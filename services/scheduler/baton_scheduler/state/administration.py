@@ -6,6 +6,8 @@ command --> told to every worker --> each has answered, or is lost --> reply
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import msgspec
 
 from baton.protocol import (
@@ -22,6 +24,7 @@ from baton.protocol import (
     UpdateWeights,
     WakeUp,
     WorkerCommand,
+    WorkerReply,
 )
 from baton_scheduler.events import AdminRequested, Decision, Tell, WorkerReplied
 from baton_scheduler.state import pause, weight_updates
@@ -68,7 +71,53 @@ def _load(
         return answer(gateway, command, 503, NOBODY)
     if any(worker.info.asleep for worker in workers):
         return answer(gateway, command, 409, ASLEEP)
-    return begin(state, gateway, command, workers)
+    return _make_room(state, workers) + begin(state, gateway, command, workers)
+
+
+def _make_room(state: StateBase, workers: Iterable[Worker]) -> list[Decision]:
+    """Have workers whose memory is full drop the adapter that was used least recently, of those
+    that no sequence has."""
+    needed = {live.adapter for live in state.live.values()}
+    decisions: list[Decision] = []
+    for worker in workers:
+        loading = sum(
+            worker.name in pending.waiting
+            for pending in state.commands.values()
+            if isinstance(pending.command.action, LoadAdapter)
+        )
+        most = worker.info.max_cpu_loras
+        if not most or len(worker.adapters) + loading < most:
+            continue
+        digest = state.adapters.oldest(worker.adapters - needed)
+        if digest is not None:
+            worker.evicting.add(digest)
+            decisions.append(_drop(worker, digest))
+    return decisions
+
+
+def restore(state: StateBase, model: str, digest: bytes) -> list[Decision]:
+    """Read an adapter again that has made room for others; empty if that cannot be."""
+    info = state.adapters.by_digest(model, digest)
+    workers = [w for w in state.fleet.serving(model) if not (w.draining or w.info.asleep)]
+    if info is None or digest in state.adapters.unreadable or not workers:
+        return []
+    action = LoadAdapter(info.name, info.path, replace=True)
+    return _make_room(state, workers) + begin(state, "", AdminCommand(0, model, action), workers)
+
+
+def _check_restored(
+    state: StateBase, worker: Worker, pending: PendingCommand, reply: WorkerReply
+) -> list[Decision]:
+    """After a command of the scheduler's own: an adapter that is not what it was is of no use."""
+    action, model = pending.command.action, pending.command.model
+    if pending.gateway or not isinstance(action, LoadAdapter):
+        return []
+    named = state.adapters.get(model, action.name)
+    if named is None or (not reply.reason and reply.digest == named.digest):
+        return []
+    state.adapters.unreadable.add(named.digest)
+    strange = not reply.reason and state.adapters.by_digest(model, reply.digest) is None
+    return [_drop(worker, reply.digest)] if strange else []
 
 
 def _rest(state: StateBase, gateway: str, command: AdminCommand) -> list[Decision]:
@@ -104,6 +153,7 @@ def replied(state: StateBase, event: WorkerReplied) -> list[Decision]:
     if worker is None or worker.epoch != reply.epoch:
         return []
     worker.info = msgspec.structs.replace(worker.info, adapters=reply.adapters)
+    worker.evicting &= {info.digest for info in reply.adapters}
     pending = state.commands.get(reply.id)
     if pending is None or worker.name not in pending.waiting:
         return []
@@ -115,7 +165,7 @@ def replied(state: StateBase, event: WorkerReplied) -> list[Decision]:
             pending.sources[worker.name] = reply.source
     weight_updates.replied(worker, pending, reply)
     pending.waiting.discard(worker.name)
-    return _settle(state, reply.id, pending)
+    return _check_restored(state, worker, pending, reply) + _settle(state, reply.id, pending)
 
 
 def left(state: StateBase, name: str) -> list[Decision]:
@@ -132,7 +182,10 @@ def joined(state: StateBase, worker: Worker) -> list[Decision]:
     """A worker has joined: tell it to load the adapters that it lacks."""
     model = worker.info.model
     decisions: list[Decision] = []
-    for info in state.adapters.joined(model, worker.info.adapters):
+    lacking = state.adapters.joined(model, worker.info.adapters)
+    if most := worker.info.max_cpu_loras:
+        lacking = lacking[: max(0, most - len(worker.adapters))]
+    for info in lacking:
         action = LoadAdapter(info.name, info.path, replace=True)
         decisions += begin(state, "", AdminCommand(0, model, action), [worker])
     return decisions + weight_updates.joined(state, worker)

@@ -24,6 +24,8 @@ def arrived(state: StateBase, event: Arrived) -> list[Decision]:
     answer = _refusal(state, new) or _completion(state, new)
     if answer is not None:
         return [Reply(event.gateway, answer)]
+    if new.adapter:
+        state.adapters.used(new.adapter, new.arrival)
     new.estimate = _estimate(state, new)
     _enqueue(state, new)
     if event.deadline_ms > 0:

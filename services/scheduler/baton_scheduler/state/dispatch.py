@@ -82,8 +82,12 @@ def _place_from(state: StateBase, queue: Queue, fleet: Fleet) -> list[Decision]:
     decisions: list[Decision] = []
     while fleet.open and (head := queue.head) is not None:
         if not fleet.fits(head):
-            if not fleet.has_adapter(head) and administration.coming(state, head.model):
-                break  # A worker that has joined is still loading it.
+            if not fleet.has_adapter(head):
+                if administration.coming(state, head.model):
+                    break  # A worker is still loading it.
+                if restoring := administration.restore(state, head.model, head.adapter):
+                    decisions += restoring
+                    break
             decisions.append(state.fail(head, _misfit(head, fleet)))
             continue
         owners = _owners(state, head, fleet)

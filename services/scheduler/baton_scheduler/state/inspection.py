@@ -41,7 +41,8 @@ def _parts(state: StateBase) -> Iterator[bytes]:
         flights = [(flight.step, flight.sent) for flight in f]
         weights = (worker.target.digest, worker.loaded, worker.switching)
         told = (worker.name, worker.epoch, worker.info.role)
-        yield repr((*told, *weights, *ends, flights)).encode()
+        evicting = sorted(worker.evicting)
+        yield repr((*told, *weights, evicting, *ends, flights)).encode()
         yield worker.media_layout()
         yield worker.batch.layout()
         yield worker.pool.layout()

@@ -5,6 +5,9 @@ loaded --> named <--replace--> named: new sequences get this one
            unload            the one before
              v                   v
           retired: its sequences finish, then the workers drop it
+
+A name outlives the memory of workers: what no sequence uses makes room for others, the least
+recently used first, and is read again for the next sequence that asks for it.
 """
 
 from __future__ import annotations
@@ -21,6 +24,10 @@ class AdapterRegistry:
     def __init__(self) -> None:
         self._named: dict[str, dict[str, AdapterInfo]] = {}
         self._retired: dict[str, set[bytes]] = {}
+        self._last_use: dict[bytes, int] = {}
+        """Digest -> serial number of the last sequence that asked for it."""
+        self.unreadable: set[bytes] = set()
+        """Adapters whose files are gone or have other contents than when they were loaded."""
 
     def get(self, model: str, name: str) -> AdapterInfo | None:
         """The adapter of a name; None if there is none."""
@@ -31,8 +38,21 @@ class AdapterRegistry:
         named = self._named.get(model, {})
         return tuple(named[name] for name in sorted(named))
 
+    def by_digest(self, model: str, digest: bytes) -> AdapterInfo | None:
+        """A named adapter; None if there is none with this content."""
+        return next((info for info in self.listed(model) if info.digest == digest), None)
+
+    def used(self, digest: bytes, number: int) -> None:
+        """The sequence with this serial number asks for an adapter."""
+        self._last_use[digest] = number
+
+    def oldest(self, digests: Iterable[bytes]) -> bytes | None:
+        """The least recently used of some adapters; None if there are none."""
+        return min(digests, key=lambda d: (self._last_use.get(d, 0), d), default=None)
+
     def add(self, model: str, info: AdapterInfo) -> None:
         """Assign an adapter to a name; the previous one is retired."""
+        self.unreadable.discard(info.digest)
         self.remove(model, info.name)
         self._named.setdefault(model, {})[info.name] = info
         self._retired.get(model, set()).discard(info.digest)
@@ -45,7 +65,8 @@ class AdapterRegistry:
         return info
 
     def joined(self, model: str, infos: Iterable[AdapterInfo]) -> list[AdapterInfo]:
-        """A worker has joined with these adapters. Returns those that it lacks."""
+        """A worker has joined with these adapters. Returns those that it lacks, the most recently
+        used first."""
         theirs = {info.name: info for info in infos}
         held = {info.digest for info in infos}
         for info in theirs.values():
@@ -53,13 +74,16 @@ class AdapterRegistry:
                 self._named.setdefault(model, {})[info.name] = info
         strange = held - self._digests(model)
         self._retired.setdefault(model, set()).update(strange)
-        return [info for info in self.listed(model) if info.digest not in held]
+        lacking = [info for info in self.listed(model) if info.digest not in held]
+        return sorted(lacking, key=lambda info: -self._last_use.get(info.digest, 0))
 
     def unused(self, model: str, used: Container[bytes]) -> list[bytes]:
         """Forget and return the retired adapters of a model that are not used."""
         retired = self._retired.get(model, set())
         gone = sorted(digest for digest in retired if digest not in used)
         retired.difference_update(gone)
+        for digest in gone:
+            self._last_use.pop(digest, None)
         return gone
 
     @property
@@ -73,4 +97,5 @@ class AdapterRegistry:
     def layout(self) -> bytes:
         """All of it as bytes, for the state's digest."""
         retired = sorted((model, sorted(some)) for model, some in self._retired.items())
-        return repr((sorted(self._named.items()), retired)).encode()
+        use = sorted(self._last_use.items()), sorted(self.unreadable)
+        return repr((sorted(self._named.items()), retired, use)).encode()

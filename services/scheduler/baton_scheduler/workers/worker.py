@@ -73,6 +73,8 @@ class Worker:
         self.draining = False
         self.waking = False
         """It sleeps, and was told to wake up."""
+        self.evicting: set[bytes] = set()
+        """Digests of adapters that it was told to drop, and has not said so yet."""
         self.target = info.weights
         """Weights that the workers of its model agree on."""
         self.loaded = b""
@@ -138,8 +140,12 @@ class Worker:
 
     def has_adapter(self, sequence: Sequence) -> bool:
         """True if the worker has the adapter of the sequence, if it has one."""
-        adapter = sequence.adapter
-        return not adapter or any(adapter == info.digest for info in self.info.adapters)
+        return not sequence.adapter or sequence.adapter in self.adapters
+
+    @property
+    def adapters(self) -> set[bytes]:
+        """Digests of the adapters in its memory, but for those that it is to drop."""
+        return {info.digest for info in self.info.adapters} - self.evicting
 
     def _mixes(self, sequence: Sequence, leaving: Iterable[int] = ()) -> bool:
         """True if its batch, without some slots, may have the adapter of the sequence too."""

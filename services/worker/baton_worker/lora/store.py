@@ -86,6 +86,11 @@ class AdapterStore:
         return self._adapters.get(digest)
 
     @property
+    def capacity(self) -> int:
+        """Most adapters in memory."""
+        return self._capacity
+
+    @property
     def infos(self) -> tuple[AdapterInfo, ...]:
         """Reports of this worker's adapters, in loading order."""
         return tuple(self._infos.values())
