@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Annotated, Literal
 
 import msgspec
-from pydantic import AfterValidator
+from pydantic import AfterValidator, ValidationInfo
 
 from baton.settings import Settings, setting
 from baton.structured_output.engines import TRIALS
@@ -40,6 +40,12 @@ def weight_backend(text: str) -> str:
     if backend not in WEIGHT_BACKENDS:
         raise ValueError(f"--weight-transfer-config wants a backend: {known}.")
     return backend
+
+
+def _allowed(folder: Path | None, info: ValidationInfo) -> Path | None:
+    if folder is not None and not info.data.get("allow_runtime_lora_updating", True):
+        raise ValueError("add --allow-runtime-lora-updating")
+    return folder
 
 
 def _known_backend(text: str) -> str:
@@ -80,6 +86,11 @@ class Config(Settings, prefix="gateway"):
     allow_runtime_lora_updating: bool = setting(False, "security")
     """Let operators load and unload adapters while the model serves: /v1/load_lora_adapter and
     /v1/unload_lora_adapter. Workers read the folders that these name."""
+    lora_resolver_cache_dir: Annotated[Path | None, AfterValidator(_allowed)] = setting(
+        None, "security"
+    )
+    """Folder with one PEFT folder for each adapter: a name that is not served is loaded from there
+    when a request first asks for it. Needs --allow-runtime-lora-updating."""
     weight_transfer_config: Annotated[str, AfterValidator(_known_backend)] = setting("", "security")
     """Let operators change the weights while the model serves, as vLLM takes it: '{"backend":
     "files"}' or "shared_memory"; empty means no. Workers read what the requests name."""

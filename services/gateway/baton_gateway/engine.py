@@ -39,6 +39,7 @@ from baton.protocol import (
     WakeUp,
 )
 from baton.telemetry import start, traceparent
+from baton_gateway.adapter_resolver import AdapterResolver
 from baton_gateway.beam_runner import BeamRunner
 from baton_gateway.catalogue import ModelInfo
 from baton_gateway.clients.connection import (
@@ -123,6 +124,9 @@ class Engine:
             self._scheduler,
             self.tokenizers,
             self.models.catalogue,
+        )
+        self.adapters = AdapterResolver(
+            config.lora_resolver_cache_dir, self.models.catalogue, self.load_adapter
         )
         self._encoder = RequestEncoder(self.tokenizers, self.preprocessors)
         self.write_batch = WriteBatch()
@@ -315,6 +319,7 @@ class Engine:
             else self.config.service_wait_seconds
         )
         self.status.check()
+        await self.adapters.resolve(request.model)
         facts = check_task(request, await self.models.with_worker(request.model, patience))
         check_ids(request, facts)
         check_beams(request, facts)

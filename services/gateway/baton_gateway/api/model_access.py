@@ -10,10 +10,13 @@ from baton_gateway.generation.admission import no_model
 from baton_gateway.http.middleware import quota_of
 
 
-async def permitted(request: Request, model: str | None) -> ModelInfo:
-    """Return the model of this name, None being the only one. Raises `NotFound` if there is none,
-    or if the key does not permit it."""
+async def permitted(request: Request, model: str | None, *, on_demand: bool = True) -> ModelInfo:
+    """Return the model of this name, None being the only one; with `on_demand`, an adapter is
+    loaded where the operator allows it. Raises `NotFound` if there is none, or if the key does not
+    permit it."""
     engine: Engine = request.app.state.engine
+    if on_demand and model is not None and quota_of(request).key.permits(model):
+        await engine.adapters.resolve(model)
     facts = await engine.models.get(model)
     if not quota_of(request).key.permits(facts.name):
         raise no_model(facts.name)

@@ -62,7 +62,7 @@ async def models(request: Request) -> Response:
 @describe(answer=Model)
 async def model(request: Request, name: str) -> Response:
     """Return one of them by name."""
-    facts = await permitted(request, name)
+    facts = await permitted(request, name, on_demand=False)
     entry = _anthropic_entry if _ANTHROPIC in request.headers else _entry
     return json_response(entry(facts))
 
