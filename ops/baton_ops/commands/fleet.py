@@ -83,8 +83,10 @@ def workers(stats: Stats) -> Table:
     for name in ("streams", "KV", "pages free", "step", "tokens/s", "pulls"):
         made.add_column(name, justify="right")
     for w in stats.workers:
-        device, pages = f"{w.device} {w.dtype}", f"{w.pages_free} of {w.pages_total}"
-        used = f"{1 - w.pages_free / max(1, w.pages_total):.0%}"
+        device, pages, used = f"{w.device} {w.dtype}", "", ""
+        if w.pages_total:  # An encode worker has none.
+            pages = f"{w.pages_free} of {w.pages_total}"
+            used = f"{1 - w.pages_free / w.pages_total:.0%}"
         pulls = f"{w.pull_rate / 1e6:.0f} MB/s" if w.pull_rate else ""
         speed = (f"{w.step_ms:.1f} ms", f"{w.tokens_per_second:.0f}", pulls)
         rank = [str(w.rank) if w.rank >= 0 else ""] * ranked

@@ -9,6 +9,7 @@ import pytest
 from rich.console import Console
 
 from baton.errors import Unavailable
+from baton.protocol import WorkerInfo
 from baton_ops.commands.fleet import (
     Show,
     ask,
@@ -28,8 +29,22 @@ def test_every_worker_is_a_line(scheduler: Config) -> None:
     console.print(workers(stats), roles(stats))
     text: str = console.file.getvalue()  # type: ignore[attr-defined]
     assert "one" in text and "two" in text and "256 of 256" in text and "0%" in text
+    assert "encode" not in text
     both = next(line for line in text.splitlines() if "│ both │     2 │" in line)
     assert both.split("│")[3].strip() == "1", "nothing to do: one would be enough"
+
+
+def test_an_encode_worker_has_no_pages_and_a_role_of_its_own(scheduler: Config) -> None:
+    encoder = WorkerInfo(
+        "fake", 0, 0, 0, 0, 0, 0, role="encode", kv_address="e", encoder_layout="f32"
+    )
+    with FakeWorker(scheduler, name="one"), FakeWorker(scheduler, encoder, name="encode-1"):
+        stats = ask(Show(run_dir=scheduler.run_dir), lambda stats: len(stats.workers) == 2)
+    console = Console(file=StringIO(), width=120)
+    console.print(workers(stats), roles(stats))
+    text: str = console.file.getvalue()  # type: ignore[attr-defined]
+    line = next(line for line in text.splitlines() if "encode-1" in line)
+    assert "%" not in line and " of " not in line and "│ encode │     1 │" in text
 
 
 def test_ranks_are_shown_where_requests_belong_to_them(run_dir: Path) -> None:

@@ -413,12 +413,13 @@ function fillService(node, service) {
 function fillWorker(node, worker) {
   const used = worker.pages_total - worker.pages_free;
   const role = worker.role === "both" ? "" : ` · ${worker.role}`;
+  const pages = `${number.format(used)} of ${number.format(worker.pages_total)} pages`;
   node.dataset.state = worker.state;
   put(node, {
     name: worker.name,
     detail: `${worker.device} · ${worker.dtype} · ${bytes(worker.weight_bytes)}${role}`,
     state: worker.state,
-    used: `${number.format(used)} of ${number.format(worker.pages_total)} pages`,
+    used: worker.role === "encode" ? "images only" : pages,
     memory: `cache of ${bytes(worker.kv_bytes)}`,
     running: number.format(worker.running),
     step: `${worker.step_ms.toFixed(1)} ms`,
