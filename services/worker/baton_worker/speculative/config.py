@@ -31,6 +31,10 @@ _NOTHING = {
     "disable_by_batch_size": "drafts are only made while they pay",
     "disable_padded_drafter_batch": "rows have as many drafts as they have",
     "rejection_sample_method": "a draft is accepted if the target samples it",
+    "attention_backend": "--attention-backend is for all models of a worker",
+    "moe_backend": "--moe-backend is for all models of a worker",
+    "parallel_drafting": "each method drafts in the one way that it has",
+    "speculative_token_tree": "drafts of a sequence are a chain",
     "enforce_eager": "--no-cuda-graphs is for all",
     "use_local_argmax_reduction": "the kernels of each machine are chosen when it starts",
 }
