@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 
 import numpy as np
+import numpy.typing as npt
 import pytest
 import torch
 from torch import Tensor
@@ -12,7 +13,7 @@ from torch import Tensor
 from baton.protocol import Sampling
 from baton_worker.sampling import PARAMETERS, Parameters, Sampler, fill
 from baton_worker.sampling.philox import uniform
-from baton_worker.sampling.sampler import invert
+from baton_worker.sampling.sampler import Tokens, invert
 
 VOCAB = 1000
 
@@ -113,6 +114,31 @@ def test_distribution(sampling: Sampling, kept: int | None) -> None:
     assert not counts[kept:].any()
     statistic = ((counts[:kept] - expected[:kept]) ** 2 / expected[:kept]).sum()
     assert statistic < 31.3
+
+
+@pytest.mark.row("F09.02")
+def test_requests_draw_independently_of_one_another_and_tokens_of_those_before() -> None:
+    """Chi-square of pairs: the first two tokens of 20,000 seeds, and neighbours in one log. The
+    bound is the 0.999 quantile of 35 degrees; a draw that is off by 5 % is beyond it."""
+    values = torch.linspace(0.5, -0.5, 6)
+    shares = values.double().softmax(0).numpy()
+
+    def statistic(first: Tokens, second: Tokens, shares: npt.NDArray[np.float64]) -> float:
+        counts = np.bincount(first.astype(np.int64) * 6 + second, minlength=36)
+        expected = np.outer(shares, shares).ravel() * len(first)
+        return float(((counts - expected) ** 2 / expected).sum())
+
+    def drawn(parameters: Parameters, index: npt.NDArray[np.int64]) -> Tokens:
+        return Sampler().sample(values.repeat(len(index), 1), parameters, index)
+
+    seeds = np.concatenate([columns(Sampling(1, seed=seed)) for seed in range(20_000)])
+    ends = [drawn(seeds, np.full(20_000, at, np.int64)) for at in (0, 1)]
+    log = drawn(columns(Sampling(1, seed=5)).repeat(40_000), np.arange(40_000, dtype=np.int64))
+    for pair in (ends, [log[::2], log[1::2]]):
+        assert statistic(pair[0], pair[1], shares) < 66.6
+        off = shares * np.array([1.05, 1.05, 1.05, 0.95, 0.95, 0.95])
+        assert statistic(pair[0], pair[1], off / off.sum()) > 66.6
+    assert statistic(log[::2], log[::2], shares) > 66.6, "tokens that depend on one another"
 
 
 def test_extreme_temperatures_stay_finite() -> None:
