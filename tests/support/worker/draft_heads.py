@@ -80,9 +80,11 @@ class Shadow(Proposer):
         self.head.release(slot)
 
 
-def with_head(loaded: LoadedModel, folder: Path, method: str) -> LoadedModel:
-    """A loaded model on the CPU, with the head of a folder."""
-    config = SpeculativeConfig(1, method=method, model=str(folder))
+def with_head(
+    loaded: LoadedModel, folder: Path, method: str, *, within: bool = False
+) -> LoadedModel:
+    """A loaded model on the CPU, with the head of a folder, or `within` the target's own."""
+    config = SpeculativeConfig(1, method=method, model="" if within else str(folder))
     build = BuildContext(torch.device("cpu"), torch.float32)
     weights = load_draft_head(WeightsContext(config, Config(model=""), loaded, folder, build))
     return replace(loaded, drafter=weights)

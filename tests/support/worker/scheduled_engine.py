@@ -81,9 +81,9 @@ class House:
     ) -> None:
         """`adapters` are served two at a time, and `column` is what the model was built with. With
         a `link` steps are launched ahead."""
-        groups = page_groups(loaded.spec, 4, torch.float32) if groups is None else groups
+        groups = page_groups(loaded.kv_spec, 4, torch.float32) if groups is None else groups
         cache = KVCache(
-            loaded.spec,
+            loaded.kv_spec,
             num_pages,
             4,
             dtype=torch.float32,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping
 from functools import partial
+from typing import Protocol
 
 from torch import Tensor
 
@@ -30,9 +31,6 @@ from baton_worker.distributed.shard_weights import (
 from baton_worker.kernels.weight import QuantizedWeight
 from baton_worker.layers.build_context import Quantize
 from baton_worker.layers.layer import Layer
-from baton_worker.models.decoder import Model
-from baton_worker.models.encoder import EncoderModel
-from baton_worker.models.vision.tower import TowerModel
 from baton_worker.platform.malloc import release_freed_memory
 from baton_worker.spec import Decoder
 from baton_worker.spec.names import Names, is_recomputed
@@ -89,8 +87,16 @@ class WeightFiller:
         self._open.clear()
 
 
+class HasLayers(Protocol):
+    """A model, or a part of one."""
+
+    def layers(self) -> list[Layer]:
+        """Every layer that holds weights, in execution order."""
+        ...
+
+
 def fill(
-    model: Model | EncoderModel | TowerModel,
+    model: HasLayers,
     tensors: Iterator[tuple[str, Stored]],
     spec: Decoder,
     quantize: Quantize = "none",

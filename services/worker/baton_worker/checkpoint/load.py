@@ -79,6 +79,13 @@ class LoadedModel:
     drafter: DraftWeights | None = None
     """What drafts for it, if that has weights of its own."""
 
+    @property
+    def kv_spec(self) -> Decoder:
+        """The layers whose KV is in a page: its own, then those of a draft head."""
+        if self.drafter is None or not self.drafter.layers:
+            return self.spec
+        return replace(self.spec, layers=self.spec.layers + self.drafter.layers)
+
 
 class Checkpoint(Protocol):
     """A container of weights in any file format."""

@@ -7,6 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, NamedTuple
 
+import torch
 from torch import Tensor
 
 from baton.checkpoint.hub import resolve as fetch
@@ -17,12 +18,24 @@ from baton_worker.checkpoint.load import open_checkpoint, staging
 from baton_worker.checkpoint.unstack import Stored
 from baton_worker.config import Config
 from baton_worker.layers.build_context import BuildContext, Quantize
+from baton_worker.models.build import build_layer_head
 from baton_worker.models.decoder import Model
+from baton_worker.models.draft.layer_head import LayerHeadModel
 from baton_worker.models.draft.medusa import Medusa
 from baton_worker.models.draft.mlp_speculator import MlpSpeculatorModel
 from baton_worker.models.draft.state_head import StateHead
-from baton_worker.models.families.draft_common import DRAFT_HEADS, METHODS, Target
-from baton_worker.spec import Decoder, DraftHead, Head, MedusaHeads, MlpSpeculator, Norm
+from baton_worker.models.families.draft_common import DRAFT_HEADS, METHODS, WITHIN, Target
+from baton_worker.spec import (
+    Decoder,
+    DraftHead,
+    Fusion,
+    Head,
+    JoinedAttention,
+    LayerHead,
+    MedusaHeads,
+    MlpSpeculator,
+    Norm,
+)
 from baton_worker.spec.hf_config import read_config
 from baton_worker.speculative.proposer import DraftWeights, WeightsContext
 
@@ -34,6 +47,8 @@ _KINDS = {"medusa": "MedusaModel", "mlp_speculator": "MLPSpeculatorPreTrainedMod
 
 STATE_HEADS = ("medusa", "mlp_speculator")
 """Methods of heads without KV."""
+LAYER_HEADS = ("mtp", "eagle", "eagle3")
+"""Methods of heads whose KV is in the pages of the target."""
 
 
 class HeadConfig(NamedTuple):
@@ -43,14 +58,16 @@ class HeadConfig(NamedTuple):
     fields: SimpleNamespace
 
 
-def head_config(path: Path) -> HeadConfig:
-    """Which head a checkpoint holds.
+def head_config(path: Path, method: str = "") -> HeadConfig:
+    """Which head a checkpoint holds; those of EAGLE may be named like whole models.
 
     Raises:
         ModelError: it is none that Baton knows.
     """
     config = read_config(path)
     names = _names(config)
+    if method in ("eagle", "eagle3"):
+        names += [f"{method.capitalize()}{name}" for name in names]
     for name in names:
         if name in HEADS:
             return HeadConfig(name, config)
@@ -76,6 +93,8 @@ def _names(config: SimpleNamespace) -> list[str]:
     named = [*(getattr(config, "architectures", None) or ())]
     if hasattr(config, "medusa_num_heads"):  # The authors' config has no other sign.
         named.append("MedusaModel")
+    if getattr(config, "draft_vocab_size", None):
+        named += [f"Eagle3{name}" for name in named]
     if kind := _KINDS.get(getattr(config, "model_type", "")):
         named.append(kind)
     return named
@@ -88,6 +107,13 @@ class StateHeadWeights(DraftWeights):
     head: StateHead
 
 
+@dataclass(frozen=True, slots=True)
+class LayerHeadWeights(DraftWeights):
+    """A head with layers of its own."""
+
+    head: LayerHeadModel
+
+
 def load_draft_head(context: WeightsContext) -> DraftWeights:
     """Load the head that `--speculative-config` names. The target shows its hidden states from here
     on.
@@ -98,8 +124,7 @@ def load_draft_head(context: WeightsContext) -> DraftWeights:
         SettingsError: the method is another one, or the target has no hidden states to show.
     """
     config, model = context.config, context.target.model
-    path = fetch(context.settings.model_copy(update={"model": config.model}))
-    head = head_config(path)
+    path, head = _found(context)
     method = METHODS[head.architecture]
     if config.method not in ("draft_model", method):
         raise SettingsError(
@@ -110,8 +135,72 @@ def load_draft_head(context: WeightsContext) -> DraftWeights:
         raise SettingsError(f"{_FLAG}: {method} reads hidden states that this model does not show.")
     spec: DraftHead = HEADS.load(head.architecture)(head.fields, _target(context))
     _check_fit(spec, head.architecture, context)
-    model.draft_inputs = ()
+    model.draft_inputs = spec.reads if isinstance(spec, LayerHead) else ()
+    if isinstance(spec, LayerHead):
+        return _layer_head(spec, head, path, context)
     return _state_head(spec, head, path, context)
+
+
+def _found(context: WeightsContext) -> tuple[Path, HeadConfig]:
+    """The checkpoint of the head and its config: for `mtp` without a model the target's."""
+    config, target = context.config, context.target.config
+    if config.model:
+        path = fetch(context.settings.model_copy(update={"model": config.model}))
+        return path, head_config(path, config.method)
+    named: list[str] = getattr(target, "architectures", None) or []
+    for name in named:
+        if name in WITHIN and context.target_path.is_dir():
+            return context.target_path, HeadConfig(WITHIN[name], target)
+    raise ModelError(
+        f"{_FLAG}: Baton knows no multi-token prediction in a checkpoint of "
+        f"{', '.join(named) or 'this model'}. Known: {', '.join(sorted(WITHIN))}."
+    )
+
+
+def _layer_head(
+    spec: LayerHead, head: HeadConfig, path: Path, context: WeightsContext
+) -> LayerHeadWeights:
+    model, first_layer = context.target.model, len(context.target.spec.layers)
+    assert isinstance(model, Model)
+    stored = {
+        name: tensor
+        for name, tensor in open_checkpoint(path).tensors(spec.decoder)
+        if not spec.prefixes or name.startswith(spec.prefixes)
+    }
+    if not stored:
+        raise ModelError(f"{_FLAG}: {path} has no tensors of a {head.architecture}.")
+    spec, token_ids = _as_stored(spec, stored)
+    if not spec.own_embedding and spec.hidden != model.width:
+        raise ModelError(
+            f"{_FLAG}: this {head.architecture} embeds with {spec.hidden} channels, and the model "
+            f"with {model.width}. Give the head that was trained for this model."
+        )
+    module = build_layer_head(spec, model, _site(head, context), first_layer)
+    if token_ids is not None:
+        module.token_ids = token_ids.to(context.build.device)
+    fill(module, iter(stored.items()), spec.decoder, _quantization(context))
+    method = METHODS[head.architecture]
+    return LayerHeadWeights(0, module.eval(), method=method, layers=spec.decoder.layers)
+
+
+def _as_stored(spec: LayerHead, stored: dict[str, Stored]) -> tuple[LayerHead, Tensor | None]:
+    """The spec with what only the tensors tell, and the target's token of each of the head's, if it
+    has tokens of its own; takes these out of the tensors."""
+    names = {name.removeprefix("model.") for name in stored}
+    if isinstance(spec.inputs, Fusion) and "fc.bias" in names:
+        spec = replace(spec, inputs=replace(spec.inputs, bias=True))
+    if isinstance(spec.inputs, JoinedAttention) and "embed_tokens.weight" in names:
+        spec = replace(spec, own_embedding=True)
+    stored.pop("t2d", None)
+    offsets = stored.pop("d2t", None)
+    if isinstance(offsets, Tensor):
+        return spec, offsets.long() + torch.arange(len(offsets))
+    if spec.target_vocab and spec.vocab < spec.target_vocab:
+        raise ModelError(
+            f"{_FLAG}: this head drafts {spec.vocab} tokens of its own, and its checkpoint has no "
+            "d2t, which says what they are."
+        )
+    return spec, None
 
 
 def _state_head(
@@ -156,14 +245,16 @@ def _check_fit(spec: DraftHead, architecture: str, context: WeightsContext) -> N
     """Raise unless the head reads the states and writes the tokens of the target."""
     model, vocab_size = context.target.model, context.target.vocab_size
     assert isinstance(model, Model)
-    if spec.hidden != model.width:
+    reads_last = not (isinstance(spec, LayerHead) and spec.reads)
+    if reads_last and spec.hidden != model.width:
         raise ModelError(
             f"{_FLAG}: this {architecture} reads hidden states of {spec.hidden} channels, and the "
             f"model has {model.width}. Give the head that was trained for this model."
         )
-    if spec.vocab > vocab_size:
+    drafted = max(spec.vocab, 0 if isinstance(spec, MlpSpeculator) else spec.target_vocab)
+    if drafted > vocab_size:
         raise ModelError(
-            f"{_FLAG}: this {architecture} drafts {spec.vocab} tokens, and the model has "
+            f"{_FLAG}: this {architecture} drafts {drafted} tokens, and the model has "
             f"{vocab_size}. Give the head that was trained for this model."
         )
 

@@ -152,10 +152,10 @@ def resolve(
     ranks, device = SingleRank() if ranks is None else ranks, build.device
     exactness.check(config, device, loaded)
     pages = (config.block_size, build.dtype, build.codes)
-    groups = one_group(loaded.spec, config.block_size)
+    groups = one_group(loaded.kv_spec, config.block_size)
     if config.hybrid_kv_cache:
-        groups = page_groups(loaded.spec, *pages)
-    page_bytes = ranks.size * group_bytes(loaded.spec, groups, *pages)
+        groups = page_groups(loaded.kv_spec, *pages)
+    page_bytes = ranks.size * group_bytes(loaded.kv_spec, groups, *pages)
     # The memory that is left can be measured once all have loaded: this is where they wait.
     weight_bytes = sum(numbers(ranks, loaded.weight_bytes, device))
     images = config.encoder_cache_bytes if loaded.spec.tower is not None else 0

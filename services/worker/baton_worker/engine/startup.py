@@ -8,13 +8,14 @@ from typing import Any
 
 import torch
 
+from baton.errors import SettingsError
 from baton.logs import logger
 from baton.process.segments import Segments
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.config import Config
 from baton_worker.distributed.communicator import Communicator
 from baton_worker.distributed.step_sync import StepSync
-from baton_worker.drafters.draft_head_weights import STATE_HEADS, method_of_head
+from baton_worker.drafters.draft_head_weights import LAYER_HEADS, STATE_HEADS, method_of_head
 from baton_worker.engine.engine_config import EngineConfig, resolve
 from baton_worker.kernels import cpu
 from baton_worker.kernels.cpu.huge_pages import ARENA
@@ -123,6 +124,11 @@ def _drafter(
     method = speculative.method
     if method == "draft_model" and (head := method_of_head(config, speculative.model)):
         method = head
+    if method in LAYER_HEADS and ranks.size > 1:
+        raise SettingsError(
+            f"--speculative-config: the head of {method} runs in one process. Leave it out, or "
+            "--tensor-parallel-size."
+        )
     if ranks.rank:
         if method in STATE_HEADS and isinstance(target.model, Model):
             target.model.draft_inputs = ()  # As on the first rank, whose logits all compute.
@@ -156,7 +162,7 @@ def page_settings(loaded: LoadedModel, resolved: EngineConfig) -> dict[str, Any]
     """The arguments of this rank's `KVCache`."""
     build = resolved.build
     return {
-        "spec": loaded.spec,
+        "spec": loaded.kv_spec,
         "num_pages": resolved.num_pages,
         "page_size": resolved.page_size,
         "dtype": build.dtype,

@@ -146,18 +146,20 @@ class KVCache:
         for plane in self.planes:
             plane[targets] = plane[sources]
 
-    def begin(self, batch: Any) -> None:
-        """Zero the pages that the step `batch`, an `AttentionBatch`, writes from their start.
+    def begin(self, batch: Any, layers: slice = slice(None)) -> None:
+        """Zero the pages that the step `batch`, an `AttentionBatch`, writes from their start, in
+        these layers.
 
         Needed because the bytes left by another group may decode to NaN or infinity.
         """
         if self.alike:
             return
+        chosen = range(len(self.groups.of))[layers]
         for group in range(len(self.groups.windows)):
             part = batch.of(group)
             if len(begun := part.begun):
-                for layer, of in enumerate(self.groups.of):
-                    if of == group:
+                for layer in chosen:
+                    if self.groups.of[layer] == group:
                         self._forget(layer, begun, part.first)
 
     def _forget(self, layer: int, begun: Tensor, first: Tensor) -> None:

@@ -6,6 +6,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import TypeAlias
 
+import torch
 from torch import Tensor, nn
 
 from baton_worker import spec
@@ -43,6 +44,18 @@ class PreNorm(Half):
         """See `Half.forward`."""
         normed = self.norm(x)
         return part(normed, x) if self.scale == 1.0 else x + self.scale * part(normed, None)
+
+
+class NoNorm(Bare):
+    """x + f(x): the first layer of EAGLE (arXiv:2401.15077) reads its input as it is."""
+
+    def __init__(self, decoder: spec.Decoder) -> None:
+        super().__init__()
+        self.scale = decoder.residual_scale
+
+    def forward(self, x: Tensor, part: Part) -> Tensor:
+        """See `Half.forward`."""
+        return part(x, x) if self.scale == 1.0 else x + self.scale * part(x, None)
 
 
 class ScaledNorm(Half):
@@ -112,10 +125,13 @@ class Sequential(Bare):
         site: BuildContext,
         *,
         half: type[Half],
+        mixer_norm: bool = True,
     ) -> None:
         super().__init__()
         self.mixer, self.ffn = mixer, ffn
-        self.mixer_half = None if mixer is None else half(decoder, "mixer", site)
+        self.mixer_half: Half | NoNorm | None = None
+        if mixer is not None:
+            self.mixer_half = half(decoder, "mixer", site) if mixer_norm else NoNorm(decoder)
         self.ffn_half = None if ffn is None else half(decoder, "ffn", site)
 
     def forward(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
@@ -144,6 +160,41 @@ def by_mixer(
     """Post-norms around attention and pre-norms around other mixers (OLMo Hybrid)."""
     half = PostNorm if isinstance(mixer, Attention) else PreNorm
     return Sequential(decoder, mixer, ffn, site, half=half)
+
+
+class Joined(Bare):
+    """The first layer of EAGLE-3 (arXiv:2503.01840): attention over an embedding and a hidden
+    state, each normed, side by side; then the ffn half of a pre-norm layer.
+
+    Args:
+        mixer: its input is twice as wide as its output.
+        residual_normed: whether the stream goes on from the normed hidden state.
+    """
+
+    def __init__(
+        self,
+        decoder: spec.Decoder,
+        mixer: nn.Module,
+        ffn: nn.Module,
+        site: BuildContext,
+        *,
+        residual_normed: bool,
+    ) -> None:
+        super().__init__()
+        self.mixer, self.ffn, self._residual_normed = mixer, ffn, residual_normed
+        self.embedding_norm = norm(decoder.norm, decoder.hidden, "mixer_norm", site)
+        self.hidden_norm = norm(decoder.norm, decoder.hidden, "joined_norm", site)
+        self.ffn_half = PreNorm(decoder, "ffn", site)
+
+    def forward(
+        self, embedded: Tensor, hidden: Tensor, step: ForwardContext, pages: Tensor
+    ) -> Tensor:
+        """[T, hidden] each to the stream [T, hidden]."""
+        normed = self.hidden_norm(hidden)
+        joined = torch.cat((self.embedding_norm(embedded), normed), -1)
+        x = self.mixer(joined, step, pages, normed if self._residual_normed else hidden)
+        out: Tensor = self.ffn_half(x, self.ffn)
+        return out
 
 
 class Parallel(Bare):
@@ -248,6 +299,7 @@ class Blended(Bare):
 
 STYLES: dict[str, Callable[..., nn.Module]] = {
     "pre": partial(Sequential, half=PreNorm),
+    "unnormed": partial(Sequential, half=PreNorm, mixer_norm=False),
     "scaled": partial(Sequential, half=ScaledNorm),
     "post": partial(Sequential, half=PostNorm),
     "sandwich": partial(Sequential, half=SandwichNorm),

@@ -23,8 +23,9 @@ from baton_worker.layers.ssm.lightning_attention import LinearAttention
 from baton_worker.layers.ssm.mamba import Mamba
 from baton_worker.layers.ssm.mamba2 import StateSpace
 from baton_worker.layers.ssm.short_conv import ShortConv
-from baton_worker.models.block import STYLES
+from baton_worker.models.block import STYLES, Joined
 from baton_worker.models.decoder import Model
+from baton_worker.models.draft.layer_head import LayerHeadModel
 from baton_worker.spec.names import Names
 
 LAYERS: dict[type, type[nn.Module]] = {
@@ -60,6 +61,31 @@ def build(decoder: spec.Decoder, site: BuildContext) -> Model:
         for layer, (mixer, ffn) in enumerate(decoder.layers)
     ]
     return Model(decoder, blocks, replace(site, name=names))
+
+
+def build_layer_head(
+    head: spec.LayerHead, target: Model, site: BuildContext, first_layer: int
+) -> LayerHeadModel:
+    """The modules of a draft head; `first_layer` is the layer of the cache that is its first.
+    Raises as `build`."""
+    names = Names(head.decoder.tensors.names)
+    blocks = [
+        _head_block(head, layer, replace(site, name=names.at(layer)))
+        for layer in range(len(head.decoder.layers))
+    ]
+    return LayerHeadModel(head, blocks, target, replace(site, name=names), first_layer)
+
+
+def _head_block(head: spec.LayerHead, layer: int, site: BuildContext) -> nn.Module:
+    decoder, (mixer, ffn) = head.decoder, head.decoder.layers[layer]
+    if layer or not isinstance(head.inputs, spec.JoinedAttention):
+        style = decoder.style if layer or head.first_norm else "unnormed"
+        return _block(replace(decoder, style=style), mixer, ffn, site)
+    assert type(mixer) is spec.Attention and ffn is not None
+    attention = Attention(mixer, decoder.hidden, site, width=2 * decoder.hidden)
+    after = LAYERS[type(ffn)](ffn, decoder.hidden, site)
+    normed = head.inputs.residual_normed
+    return Joined(decoder, attention, after, site, residual_normed=normed)
 
 
 def _block(decoder: spec.Decoder, mixer: Any, ffn: Any, site: BuildContext) -> nn.Module:

@@ -27,6 +27,9 @@ from baton_worker.spec.checkpoint import Fused, Stacked, TensorLayout
 from baton_worker.spec.decoder import Blend, Decoder, Ffn, Mixer, Skip
 from baton_worker.spec.draft_head import (
     DraftHead,
+    Fusion,
+    JoinedAttention,
+    LayerHead,
     MedusaHeads,
     MlpSpeculator,
 )
@@ -90,14 +93,17 @@ __all__ = [
     "Ffn",
     "FourierRope",
     "Fused",
+    "Fusion",
     "GatedDense",
     "GatedNorm",
     "Glu",
     "Head",
     "Indexer",
+    "JoinedAttention",
     "KVSharingSource",
     "KVSharingTarget",
     "LatentAttention",
+    "LayerHead",
     "LinearAttention",
     "LowRank",
     "Mamba",

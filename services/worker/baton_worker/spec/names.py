@@ -7,6 +7,9 @@ from collections.abc import Iterable
 DEFAULT = {
     "embedding": "model.embed_tokens",
     "embedding_norm": "model.embed_norm",
+    "fusion": "model.fc",
+    "fusion_embedding_norm": "model.enorm",
+    "fusion_hidden_norm": "model.hnorm",
     "positions": "model.embed_positions",
     "project_in": "model.project_in",
     "project_out": "model.project_out",
@@ -15,6 +18,7 @@ DEFAULT = {
     "norm": "model.norm",
     "head": "lm_head",
     "mixer_norm": "model.layers.{layer}.input_layernorm",
+    "joined_norm": "model.layers.{layer}.hidden_norm",
     "mixer_post_norm": "model.layers.{layer}.post_attention_layernorm",
     "mixer_scale": "model.layers.{layer}.layer_scale_1",
     "ffn_scale": "model.layers.{layer}.layer_scale_2",

@@ -17,6 +17,9 @@ PROPOSERS = Registry(
         "suffix": "baton_worker.speculative.suffix:SuffixProposer",
         "medusa": "baton_worker.drafters.state_head:StateHeadProposer",
         "mlp_speculator": "baton_worker.drafters.state_head:StateHeadProposer",
+        "mtp": "baton_worker.drafters.layer_head:LayerHeadProposer",
+        "eagle": "baton_worker.drafters.layer_head:LayerHeadProposer",
+        "eagle3": "baton_worker.drafters.layer_head:LayerHeadProposer",
     },
 )
 """Proposers by the method that `--speculative-config` names: called with a
@@ -29,6 +32,9 @@ DRAFT_WEIGHTS = Registry(
         "draft_model": "baton_worker.drafters.draft_model_weights:load_draft_model",
         "medusa": "baton_worker.drafters.draft_head_weights:load_draft_head",
         "mlp_speculator": "baton_worker.drafters.draft_head_weights:load_draft_head",
+        "mtp": "baton_worker.drafters.draft_head_weights:load_draft_head",
+        "eagle": "baton_worker.drafters.draft_head_weights:load_draft_head",
+        "eagle3": "baton_worker.drafters.draft_head_weights:load_draft_head",
     },
 )
 """Methods with weights of their own: what loads these before the pages are sized, called with a

@@ -67,7 +67,7 @@ class SpeculativeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     """Least share of the places of the match that go on with the draft."""
 
     def __post_init__(self) -> None:
-        if bool(self.model) != (self.method in DRAFT_WEIGHTS):
+        if bool(self.model) != (self.method in DRAFT_WEIGHTS) and self.method != "mtp":
             what = "needs" if self.method in DRAFT_WEIGHTS else "takes no"
             raise ValueError(f"the method {self.method} {what} 'model', which drafts")
         if self.quantization is not None and not self.model:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from baton_worker.graphs import Sizes
     from baton_worker.kv_cache import KVCache
     from baton_worker.layers.build_context import BuildContext
+    from baton_worker.spec import Ffn, Mixer
     from baton_worker.speculative.config import SpeculativeConfig
     from baton_worker.speculative.step_costs import StepCosts
 
@@ -41,6 +42,8 @@ class DraftWeights:
     """The method, if the checkpoint decides it."""
     most: int = field(default=0, kw_only=True)
     """Most drafts of a sequence in one step; 0: any number."""
+    layers: tuple[tuple[Mixer | None, Ffn | None], ...] = field(default=(), kw_only=True)
+    """Layers whose KV is in the pages of the target, behind its own."""
 
 
 @dataclass(frozen=True, slots=True)

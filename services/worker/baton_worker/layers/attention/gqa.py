@@ -31,7 +31,14 @@ class Attention(Attending):
     in-place operation, and K and V are written to the cache by one scatter.
     """
 
-    def __init__(self, settings: spec.Attention, hidden: int, site: BuildContext) -> None:
+    def __init__(
+        self,
+        settings: spec.Attention,
+        hidden: int,
+        site: BuildContext,
+        width: int | None = None,
+    ) -> None:
+        """`width`: channels of the input, if there are not as many as of the output."""
         call = AttentionSpec(
             settings.num_heads,
             settings.num_kv_heads,
@@ -54,7 +61,7 @@ class Attention(Attending):
         )
         super().__init__(call, site)
         self.rope = settings.rope
-        self.project = projection(settings, hidden, site)
+        self.project = projection(settings, width or hidden, site)
         self.gate = HeadGate(settings, hidden, site) if settings.gate else None
         self._both_ways = replace(settings, mask=spec.Mask())
         self._temperature = settings.scores.temperature

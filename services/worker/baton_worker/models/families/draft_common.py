@@ -23,6 +23,8 @@ DRAFT_HEADS: dict[str, str] = {}
 """Architecture of a head to "module:function", filled by `draft_head` as families are imported."""
 METHODS: dict[str, str] = {}
 """Architecture of a head to its method in `--speculative-config`."""
+WITHIN: dict[str, str] = {}
+"""Architecture of a target to that of the head which its checkpoint may hold."""
 
 
 def draft_head(
@@ -33,12 +35,14 @@ def draft_head(
     Args:
         method: of `--speculative-config`.
         names: architectures.
+        within: architectures of targets whose checkpoints hold the head.
     """
 
     def declare(family: Family) -> Family:
         for name in names:
             DRAFT_HEADS[name] = f"{family.__module__}:{family.__name__}"
             METHODS[name] = method
+        WITHIN.update(dict.fromkeys(within, names[0]))
         return family
 
     return declare

@@ -186,6 +186,7 @@ def ernie_moe(c: Config) -> Decoder:
         names=named(LAYER, router_correction="mlp.moe_statics.e_score_correction_bias"),
         stacked=FUSED,
         renames=((r"\.gate\.moe_statics\.", ".moe_statics."),),
+        unused=("model.mtp_",),
     )
 
 
