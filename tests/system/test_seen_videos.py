@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 import pytest
+from PIL import Image
 
 from tests.fakes.gateway_app import error_of
 from tests.fakes.whole_system import Whole, whole
@@ -71,6 +73,46 @@ def test_videos_of_every_family(tmp_path: Path) -> None:
             content[-2] = seen(OTHER)
             other = ask(here, content)
             assert tokens_of(other) != tokens, name
+
+
+def upload(here: Whole, data: bytes) -> str:
+    sent = here.run(
+        lambda: here.client.post(
+            "/v1/files", data={"purpose": "vision"}, files={"file": ("a", data)}
+        )
+    )
+    assert sent.status_code == 200, sent.text
+    name: str = sent.json()["id"]
+    return name
+
+
+def test_uploaded_files_are_seen_as_what_is_sent(tmp_path: Path) -> None:
+    tiny_videos.save(tmp_path, "qwen2-vl")
+    with whole(tmp_path) as here:
+        wanted = ask(here, [image_part(), seen(CLIP), said("?")])
+        picture_file = {"file_id": upload(here, png(IMAGE))}
+        clip = {"type": "video_url", "video_url": {"file_id": upload(here, CLIP)}}
+        for part in (
+            {"type": "input_image", **picture_file},
+            {"type": "image_file", "image_file": picture_file},
+        ):
+            found = ask(here, [part, clip, said("?")])
+            assert tokens_of(found) == tokens_of(wanted)
+            assert found["usage"]["prompt_tokens"] == wanted["usage"]["prompt_tokens"]
+            talk = [{"role": "user", "content": [part, said("?")]}]
+            assert here.post("/tokenize", {"messages": talk}).status_code == 200
+        for name, words in (("file-0", "No such File"), ("../x", "Invalid")):
+            part = {"type": "image_file", "image_file": {"file_id": name}}
+            talk = [{"role": "user", "content": [image_part(), part]}]
+            answer = here.post("/v1/chat/completions", {"model": here.model, "messages": talk})
+            assert answer.status_code == 400 and words in answer.text, answer.text
+            assert (error_of(answer)["param"] or "").startswith("messages[0].content[1]")
+
+
+def png(image: Image.Image) -> bytes:
+    out = io.BytesIO()
+    image.save(out, "PNG")
+    return out.getvalue()
 
 
 def test_what_is_refused(tmp_path: Path) -> None:

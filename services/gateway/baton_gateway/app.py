@@ -94,6 +94,7 @@ def create_app(config: Config, engine: Engine) -> FastAPI:
     background = BackgroundResponses(app, engine, streams, objects, keys, limiter)
     app.state.background = background
     app.state.files, app.state.batches = files, batches
+    engine.preprocessors.read_file = files.content
     app.state.uploads = UploadStore(database, files)
     for router in ROUTERS:
         app.include_router(router)

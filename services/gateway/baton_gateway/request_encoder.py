@@ -91,8 +91,9 @@ class RequestEncoder:
     async def _prepared(
         self, items: Sequence[MediaItem], request: GenerationRequest, facts: ModelInfo
     ) -> tuple[PreparedMedia, ...]:
+        identity = request.identity
         return await self._preprocessors.prepare(
-            items, facts.model, request.identity.trace, request.identity.tenant
+            items, facts.model, identity.trace, identity.tenant, identity.owner
         )
 
     async def thinking(

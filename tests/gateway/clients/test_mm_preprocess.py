@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
-from baton.errors import ServerFault
+from baton.errors import InvalidRequest, NotFound, ServerFault
 from baton.net.topology import MEDIA
 from baton.protocol import Blob, MediaItem, Message, Prepare, Prepared, PreparedMedia
 from baton_gateway.clients.connection import Connection, Pool
@@ -43,6 +44,36 @@ class Listener:
     async def received(self, connection: Connection, message: Message) -> None:
         assert isinstance(message, Prepared)
         self.preprocessors.receive(message)
+
+
+def test_an_uploaded_file_is_sent_for_its_owner() -> None:
+    """Whoever asks is who may read; what is missing is named by its part."""
+    named = MediaItem("image", "file_id:file-1", "messages[0].content[0].image_file")
+    asked = []
+
+    async def read(name: str, owner: str, most: int) -> bytes:
+        asked.append((name, owner))
+        if owner != "alice":
+            raise NotFound(f"No such File object: {name}")
+        return b"hi"
+
+    async def main() -> None:
+        client = MediaClient(Pool(MEDIA, ME, lambda link, name, me: None, Listener()), 0.3)  # type: ignore[arg-type, return-value]
+        sent = list[tuple[MediaItem, ...]]()
+
+        async def call(make: Any, *_: Any) -> Prepared:
+            sent.append(make(1).items)
+            return Prepared(1, (SEEN,))
+
+        client.read_file, client.call = read, call  # type: ignore[method-assign]
+        await client.prepare([named], "m", tenant="user", owner="alice")
+        assert sent[0][0].url == "data:image/octet-stream;base64,aGk="
+        with pytest.raises(InvalidRequest) as caught:
+            await client.prepare([named], "m", tenant="alice", owner="bob")
+        assert caught.value.param == named.param and len(sent) == 1
+        assert asked == [("file-1", "alice"), ("file-1", "bob")]
+
+    asyncio.run(main())
 
 
 async def prepared(server: Server) -> tuple[PreparedMedia, ...]:

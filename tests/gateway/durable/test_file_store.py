@@ -28,7 +28,11 @@ def test_files(tmp_path: Path) -> None:
         assert b"".join([part async for part in store.read(name)]) == content + b"yz"
         assert [one.id for one in await store.list("a")] == [name]
         assert await store.list("b") == await store.list("a", "user_data") == []
-        for attempt in (store.get(name, "b"), store.delete(name, "b")):
+        assert await store.content(name, "a", len(content) + 2) == content + b"yz"
+        with pytest.raises(InvalidRequest, match="that a prompt takes"):
+            await store.content(name, "a", len(content))
+        others = (store.get(name, "b"), store.delete(name, "b"), store.content(name, "b", 10**9))
+        for attempt in others:
             with pytest.raises(NotFound):
                 await attempt
         await store.delete(name, "a")

@@ -1,13 +1,27 @@
-"""Client of the media preprocessors, which convert images to tensors."""
+"""Client of the media preprocessors, which convert images and videos to tensors."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import base64
+from collections.abc import Awaitable, Callable, Sequence
+from typing import TypeAlias
 
-from baton.errors import ServerFault
+import msgspec
+
+from baton.errors import InvalidRequest, NotFound, ServerFault
 from baton.protocol import MediaItem, Prepare, Prepared, PreparedMedia
 from baton_gateway.clients.connection import Pool
 from baton_gateway.clients.rpc import RpcClient
+from baton_gateway.generation.chat_prompt import FILE_SCHEME
+
+MAX_FILE_BYTES = 32 * 1024 * 1024
+"""Most bytes of an uploaded file that travel to a preprocessor, whose own limit may be lower."""
+ReadFile: TypeAlias = Callable[[str, str, int], Awaitable[bytes]]
+"""Id and owner of a file, and its most bytes, to its content. Raises `BatonError`."""
+
+
+async def _no_files(name: str, owner: str, most: int) -> bytes:
+    raise NotFound(f"No such File object: {name}")
 
 
 class MediaClient(RpcClient[Prepared]):
@@ -15,13 +29,41 @@ class MediaClient(RpcClient[Prepared]):
 
     def __init__(self, pool: Pool, patience: float) -> None:
         super().__init__(pool, patience, "media preprocessor")
+        self.read_file: ReadFile = _no_files
+        """Reads uploaded files, where there is a store of them."""
 
     async def prepare(
-        self, items: Sequence[MediaItem], model: str, trace: str = "", tenant: str = ""
+        self,
+        items: Sequence[MediaItem],
+        model: str,
+        trace: str = "",
+        tenant: str = "",
+        owner: str = "",
     ) -> tuple[PreparedMedia, ...]:
-        """Convert media items for a model. Raises `BatonError`, for example for an unreadable
-        file."""
-        answer = await self.call(lambda number: Prepare(number, tuple(items), tenant), trace, model)
+        """Convert media items for a model.
+
+        Args:
+            tenant: whose turn it takes.
+            owner: whose uploaded files may be read.
+
+        Raises:
+            BatonError: for example `InvalidRequest` for an unreadable file.
+        """
+        sent = tuple([await self._with_content(item, owner) for item in items])
+        answer = await self.call(lambda number: Prepare(number, sent, tenant), trace, model)
         if len(answer.items) != len(items):
             raise ServerFault("The media preprocessor has not answered what it was asked.")
         return answer.items
+
+    async def _with_content(self, item: MediaItem, owner: str) -> MediaItem:
+        """The item with a `data:` URL, if it names an uploaded file."""
+        if not item.url.startswith(FILE_SCHEME):
+            return item
+        name = item.url.removeprefix(FILE_SCHEME)
+        try:
+            data = await self.read_file(name, owner, MAX_FILE_BYTES)
+        except (NotFound, InvalidRequest) as error:
+            raise InvalidRequest(error.message, code=error.code, param=item.param) from error
+        text = base64.b64encode(data).decode()
+        url = f"data:{item.modality}/octet-stream;base64,{text}"
+        return msgspec.structs.replace(item, url=url)

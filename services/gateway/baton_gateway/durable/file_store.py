@@ -98,6 +98,14 @@ class FileStore:
             yield data
             number += 1
 
+    async def content(self, name: str, owner: str, most: int) -> bytes:
+        """Return the content of a file of an owner. Raises `NotFound`, or `InvalidRequest` if it
+        has more than `most` bytes."""
+        if (await self.get(name, owner)).num_bytes > most:
+            message = f"The file {name} has more than the {most} bytes that a prompt takes."
+            raise InvalidRequest(message, code="file_too_large")
+        return b"".join([data async for data in self.read(name)])
+
     async def prune(self) -> None:
         """Delete expired files, and those whose upload was given up a day ago."""
         now = time.time()

@@ -10,6 +10,8 @@ import msgspec
 from baton.protocol import MediaItem
 from baton_gateway.generation.request import ChatPrompt
 
+FILE_SCHEME = "file_id:"
+"""Scheme of a URL that names an uploaded file."""
 _MODALITIES = {"image_url": "image", "video_url": "video"}
 """Type of a part to its modality, which is the type that chat templates look for."""
 
@@ -43,7 +45,10 @@ def _shown(message: Mapping[str, Any], param: str, media: list[MediaItem]) -> Ma
     parts = []
     for i, part in enumerate(content):
         if modality := _MODALITIES.get(kind := part["type"]):
-            media.append(MediaItem(modality, part[kind]["url"], f"{param}.content[{i}].{kind}"))
+            url, place = part[kind]["url"], f"{param}.content[{i}]"
+            # A part with a file had a field of another name.
+            place += "" if url.startswith(FILE_SCHEME) else f".{kind}"
+            media.append(MediaItem(modality, url, place))
             part = {"type": modality}
         parts.append(part)
     return {**message, "content": parts}

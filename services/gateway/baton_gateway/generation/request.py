@@ -160,6 +160,11 @@ class RequestIdentity:
     quota: RequestQuota = field(default_factory=lambda: RateLimiter().quota(ApiKey()))
     """Rate limits and quota of the API key."""
 
+    @property
+    def owner(self) -> str:
+        """Whose stored objects the request may read: the tenant of its API key."""
+        return self.quota.key.tenant
+
 
 @dataclass(frozen=True, slots=True)
 class RequestSinks:

@@ -6,6 +6,7 @@ import re
 from typing import Any
 
 from baton.errors import InvalidRequest
+from baton_gateway.generation.chat_prompt import FILE_SCHEME
 from baton_gateway.http.body import check_depth, parse
 from baton_gateway.http.errors import (
     invalid,
@@ -18,7 +19,8 @@ ROLES = ("system", "developer", "user", "assistant", "tool")
 MAX_MESSAGES = 4096
 _MAX_ARGUMENTS = 256 * 1024
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_IMAGES = ("image_url", "input_image")
+_FILE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_IMAGES = ("image_url", "input_image", "image_file")
 _SEEING = ("user", "tool")
 """Roles whose messages may hold images and videos."""
 _DETAILS = ("auto", "low", "high", "original")
@@ -126,12 +128,15 @@ def _part(part: object, role: str, param: str) -> Message:
 
 
 def _image(part: Message, kind: str, role: str, param: str) -> Message:
-    """An image as chat has it, `{"image_url": {"url": ...}}`, or as the Responses API has it,
-    `{"image_url": ...}`."""
+    """An image as chat has it, `{"image_url": {"url": ...}}`, as the Responses API has it,
+    `{"image_url": ...}` or `{"file_id": ...}`, or as assistants have it, `{"image_file":
+    {"file_id": ...}}`."""
     _check_seeing(role, "images", param)
     place, given = f"{param}.image_url", part.get("image_url")
     if kind == "input_image":
-        given = {"url": given, "detail": part.get("detail")}
+        given = {name: part.get(name) for name in ("file_id", "detail")} | {"url": given}
+    elif kind == "image_file":
+        place, given = f"{param}.image_file", part.get("image_file")
     if given is None:
         raise missing(place)
     if not isinstance(given, dict):
@@ -163,7 +168,12 @@ def _check_seeing(role: str, what: str, param: str) -> None:
 
 
 def _url(given: Message, place: str, kind: str) -> str:
-    url = given.get("url")
+    """The URL of media, which names an uploaded file if there is a `file_id`."""
+    url, file = given.get("url"), given.get("file_id")
+    if url is None and file is not None:
+        if not isinstance(file, str) or not _FILE_ID.fullmatch(file):
+            raise invalid(f"{place}.file_id", f"Invalid '{place}.file_id': {shorten(file)}.")
+        return f"{FILE_SCHEME}{file}"
     if not isinstance(url, str) or not url:
         raise wrong_type(f"{place}.url", "a string", url)
     if not url.isascii():

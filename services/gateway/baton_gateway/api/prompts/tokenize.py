@@ -19,6 +19,7 @@ from baton_gateway.generation.request import ChatPrompt, TextPrompt
 from baton_gateway.http.body_reader import read
 from baton_gateway.http.disconnect import cancel_on_disconnect
 from baton_gateway.http.json_response import json_response
+from baton_gateway.http.middleware import tenant_of
 from baton_gateway.schemas.tokenize import (
     DetokenizeRequest,
     DetokenizeResponse,
@@ -66,7 +67,7 @@ async def encoded(
         )
     if isinstance(prompt, ChatPrompt) and prompt.media:
         check_media(prompt.media, facts)
-        prepare = engine.preprocessors.prepare(prompt.media, facts.model)
+        prepare = engine.preprocessors.prepare(prompt.media, facts.model, owner=tenant_of(request))
         ids, _ = expand(ids, await cancel_on_disconnect(request.receive, prepare))
     return ids
 

@@ -10,7 +10,7 @@ from typing import Annotated, Literal
 import msgspec
 from pydantic import BaseModel, ConfigDict, Field
 
-Purpose = Literal["batch", "user_data"]
+Purpose = Literal["batch", "user_data", "vision"]
 
 
 class FileFields(BaseModel):
