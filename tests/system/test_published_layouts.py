@@ -40,6 +40,7 @@ CASES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         ("<|imgpad|>",),
         {"patch_size": 4, "temporal_patch_size": 1, "min_pixels": 64, "max_pixels": 1024},
     ),
+    "Ovis2_5": (("<|image_pad|>",), {"min_pixels": 100, "max_pixels": 2000}),
     "DeepseekVLV2ForCausalLM": (("<image>",), {"patch_size": 4, "downsample_ratio": 2}),
     "MiniCPMV": (
         ("<unk>", "<image>", "</image>"),
@@ -107,7 +108,7 @@ def continued(text: Any, prompt: list[int], image_token: int, seen: Tensor) -> l
     return found
 
 
-@pytest.mark.row("F01.01", "V36", "V39", "V43", "V45", "V53", "V55")
+@pytest.mark.row("F01.01", "V30", "V36", "V39", "V43", "V45", "V53", "V55")
 def test_answers_to_pictures(tmp_path: Path) -> None:
     """Steps of 12 tokens cut every image. Templates know no images here, and say where one is."""
     for name, (tokens, settings) in CASES.items():

@@ -12,10 +12,12 @@ import pytest
 import transformers
 from PIL import Image, ImageOps
 
+from baton.anyres import best_resolution, unpadded
 from baton.errors import ModelError
 from baton_mm_preprocess.processors.families import FAMILIES
 from baton_mm_preprocess.processors.placeholders import Number, token_ids
 from baton_mm_preprocess.processors.readers import Files, among, processor_of
+from baton_mm_preprocess.processors.sizes import by_shorter_side
 from tests.support.tiny_dual_encoders import picture
 
 SIZES = [(64, 48), (17, 90), (301, 200), (31, 29), (700, 130)]
@@ -191,6 +193,55 @@ def test_minicpm_v_cuts_slices_as_its_successor_does() -> None:
             text = f"<image>***</image>{rows_of}"
             text = text if nested else f"<image_id>7</image_id>{text}"
             assert "".join(map(written, pieces)) == text, size
+
+
+def test_minimax_vl_rounds_down_where_llava_next_rounds_up() -> None:
+    settings = {"size": [28, 28], "process_image_mode": "anyres"}
+    settings |= {"image_grid_pinpoints": [[28, 56], [56, 28], [56, 56]]}
+    settings |= {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    config = {"vision_config": {"patch_size": 7}}
+    made = processor("MiniMaxVL01ForConditionalGeneration", config, settings)
+    for width, height in SIZES:
+        image = picture(width, height)
+        found = made(image)
+        tall, wide = best_resolution((height, width), made.offered)
+        if width / height > wide / tall:
+            size = wide, int(wide * height / width)
+        else:
+            size = int(tall * width / height), tall
+        plane = Image.new("RGB", (wide, tall))
+        plane.paste(image.resize(size, 3), ((wide - size[0]) // 2, (tall - size[1]) // 2))
+        corners = [(x, y) for y in range(0, tall, 28) for x in range(0, wide, 28)]
+        tiles = [image.resize((28, 28), 3)]
+        tiles += [plane.crop((x, y, x + 28, y + 28)) for x, y in corners]
+        expected = np.stack([colored(tile) for tile in tiles])
+        assert np.abs(found.pixels - expected).max() < 1e-5, (width, height)
+        grid = unpadded((height, width), (tall // 7, wide // 7))
+        assert found.num_tokens == 16 + grid[0] * (grid[1] + 1)
+    with pytest.raises(ModelError, match="mode resize, not anyres"):
+        resize = settings | {"process_image_mode": "resize"}
+        processor("MiniMaxVL01ForConditionalGeneration", config, resize)
+
+
+def test_ovis_2_5_enlarges_by_the_shorter_side() -> None:
+    config = {"vit_config": {"patch_size": 7, "hidden_stride": 2}}
+    made = processor("Ovis2_5", config, {"min_pixels": 14 * 14, "max_pixels": 30_000})
+    for (width, height), (tall, wide) in {
+        (10, 20): (28, 14),
+        (20, 10): (14, 28),
+        (100, 7): (14, 196),
+        (64, 48): (42, 70),
+    }.items():
+        found = made(picture(width, height))
+        assert found.grid == (1, tall // 7, wide // 7), (width, height)
+        plane = colored(picture(width, height).resize((wide, tall), Image.Resampling.BICUBIC))
+        blocks = plane.reshape(3, tall // 14, 2, 7, wide // 14, 2, 7)
+        expected = blocks.transpose(1, 4, 2, 5, 0, 3, 6).reshape(-1, 3 * 49)
+        assert np.abs(found.pixels - expected).max() < 1e-5
+    [count] = FAMILIES["Ovis2_5"].placeholder(made, (1, 2, 4), 2)
+    assert count == 4, "and both ends"
+    assert by_shorter_side((50, 20_000), 14) == (50, 10_000)
+    assert by_shorter_side((20_000, 50), 14) == (10_000, 50)
 
 
 def written(piece: Any) -> str:

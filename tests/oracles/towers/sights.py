@@ -23,7 +23,7 @@ from tests.oracles.towers.plain import Weights
 Grid: TypeAlias = tuple[int, int, int]
 Images: TypeAlias = list[tuple[Tensor, Grid]]
 IMAGE_TOKEN = 319
-FAMILIES = ("internvit", "native", "resampled", "siglip", "tile_rows")
+FAMILIES = ("clip", "internvit", "native", "resampled", "siglip", "tile_rows")
 """Modules of this folder that register makers."""
 
 

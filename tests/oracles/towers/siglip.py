@@ -1,7 +1,8 @@
-"""Models with SigLIP: Bee, R-4B, Tarsier, Keye-VL."""
+"""Models with SigLIP: Bee, R-4B, Tarsier, Keye-VL, Ovis 2.5."""
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -155,3 +156,39 @@ def keye(folder: Path, architecture: str) -> Sight:
         expected.append(w.run("mlp_AR.linear_2", F.gelu(w.run("mlp_AR.linear_1", x))))
         images.append((patches_of(image, 5), (1, rows, columns)))
     return Sight(images, expected, model)
+
+
+@sight("Ovis2_5")
+def ovis2_5(folder: Path, architecture: str) -> Sight:
+    """Positions are resized as an image and beside them rows and columns turn queries and keys;
+    a vector is the mean of a vocabulary under the softmax of 2 x 2 patches, and two vectors of the
+    vocabulary are the ends of an image (arXiv:2508.11737)."""
+    model, config, text = text_model("Qwen3ForCausalLM")
+    w, prefix, size = Weights(), "visual_tokenizer.vit.vision_model", 20
+    siglip_weights(w, prefix, VISION)
+    w.linear("visual_tokenizer.head.0", 128, size - 4, bias=False)
+    w.norm("visual_tokenizer.head.1", size - 4)
+    table = w.random("vte.weight", size, 48)
+    fields = {
+        "llm_config": config | {"model_type": "qwen3"},
+        "vit_config": VISION | {"model_type": "siglip2_navit", "hidden_stride": 2},
+        "visual_vocab_size": size,
+        "hidden_size": 48,
+    }
+    save(folder, architecture, fields, w, text, ("model.", "llm.model."), ("lm_h", "llm.lm_h"))
+    added = {"added_tokens_decoder": {"302": {"content": "<|image_pad|>"}}}
+    (folder / "tokenizer_config.json").write_text(json.dumps(added))
+    images, expected = Images(), []
+    for seed, (rows, columns) in enumerate(((6, 4), (2, 8), (6, 6))):
+        image = pixels(seed, 3, rows * 5, columns * 5)
+        x = siglip_patches(w, prefix, image, 5)
+        places = w[f"{prefix}.embeddings.position_embedding.weight"]
+        x = x + resized(places, rows, columns, mode="bicubic", align_corners=False)
+        x = siglip_layers(w, prefix, VISION, x, axial_angles(rows, columns, 8))
+        x = w.layer_norm(f"{prefix}.post_layernorm", x)
+        x = w.run("visual_tokenizer.head.0", in_windows(x, rows, columns).flatten(1))
+        shares = w.layer_norm("visual_tokenizer.head.1", x, 1e-5).softmax(-1)
+        start, end = table[size - 4 : size - 3], table[size - 3 : size - 2]
+        expected.append(torch.cat((start, shares @ table[: size - 4], end)))
+        images.append((patches_of(image, 5), (1, rows, columns)))
+    return Sight(images, expected, model, 302)

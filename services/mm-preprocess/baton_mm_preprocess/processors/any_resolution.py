@@ -12,6 +12,7 @@ from baton_mm_preprocess.image.processor import Processor
 from baton_mm_preprocess.processors.processed_image import ProcessedImage
 from baton_mm_preprocess.processors.sizes import (
     inside,
+    inside_rounded_down,
     pixels_of,
     resized,
     size_of,
@@ -31,12 +32,15 @@ class AnyResolution(msgspec.Struct, frozen=True, tag=True):
     """Patches along a side of a tile."""
     most_tiles: int = 0
     """Beyond so many tiles of embeddings their grid is made smaller; 0 for never."""
+    rounded_down: bool = False
+    """Whether the image is rounded down to whole pixels in its frame, not up."""
 
     def __call__(self, image: Image.Image) -> ProcessedImage:
         """Process an image in RGB."""
         size = size_of(image)
         frame = best_resolution(size, self.offered)
-        large = resized(image, inside(size, frame), self.resample)
+        fit = inside_rounded_down if self.rounded_down else inside
+        large = resized(image, fit(size, frame), self.resample)
         small = resized(image, (self.tile, self.tile), self.resample)
         cuts = cut(padded(pixels_of(large), frame), (self.tile, self.tile))
         tiles = [self.steps(tile) for tile in (small, *map(Image.fromarray, cuts))]

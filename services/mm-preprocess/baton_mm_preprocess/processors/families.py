@@ -128,6 +128,10 @@ FAMILIES: dict[str, Family] = {
     "InternS1ForConditionalGeneration": _INTERNVL,
     "InternVLChatModel": _CHAT,
     "SkyworkR1VChatModel": _CHAT,
+    "Ovis2_5": Family(
+        "Ovis2_5", "<|image_pad|>", placeholders.ends, "<image>", whatever=True, unmarked=True
+    ),
+    "MiniMaxVL01ForConditionalGeneration": Family("MiniMaxVL01", "<image>", whatever=True),
     "H2OVLChatModel": replace(_CHAT, kind="H2OVLChat"),
     "MiniCPMV": _MINICPM,
     "MiniCPMO": _MINICPM,

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import msgspec
 from PIL import Image
 
@@ -9,13 +11,20 @@ from baton_mm_preprocess.processors.colors import Colors
 from baton_mm_preprocess.processors.patches import patchify
 from baton_mm_preprocess.processors.processed_image import ProcessedImage
 from baton_mm_preprocess.processors.sizes import (
+    Size,
     at_least,
+    by_shorter_side,
     pixels_of,
     resized,
     side_by_side,
     size_of,
     smart,
 )
+
+ENLARGE: dict[str, Callable[[Size, int], Size]] = {
+    "side_by_side": side_by_side,
+    "by_shorter_side": by_shorter_side,
+}
 
 
 class PatchSequence(msgspec.Struct, frozen=True, tag=True):
@@ -31,8 +40,8 @@ class PatchSequence(msgspec.Struct, frozen=True, tag=True):
     frames: int = 2
     volume: bool = False
     """Whether the limits count the pixels of all frames, and short sides are enlarged (GLM-4V)."""
-    enlarged: bool = False
-    """Whether short sides are enlarged as Keye-VL does it."""
+    enlarge: str = ""
+    """How short sides are enlarged, a key of `ENLARGE`; "" for not at all."""
 
     def __call__(self, image: Image.Image) -> ProcessedImage:
         """Process an image in RGB."""
@@ -40,8 +49,8 @@ class PatchSequence(msgspec.Struct, frozen=True, tag=True):
         size, share = size_of(image), self.frames if self.volume else 1
         if self.volume:
             size = at_least(size, factor)
-        if self.enlarged:
-            size = side_by_side(size, factor)
+        if self.enlarge:
+            size = ENLARGE[self.enlarge](size, factor)
         size = smart(size, factor, self.min_pixels / share, self.max_pixels / share)
         pixels = self.colors(pixels_of(resized(image, size, self.resample)))
         rows, columns = size[0] // self.patch, size[1] // self.patch

@@ -165,6 +165,11 @@ def tarsier(newline: int, end: int) -> Placeholder:
     return pieces
 
 
+def ends(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
+    """Image tokens in the place of both ends of an image, too."""
+    return [num_tokens + 2]
+
+
 def minicpm(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
     """The whole image, then rows of slices."""
     count = processor.tokens_per_part

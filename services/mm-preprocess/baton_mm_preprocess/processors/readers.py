@@ -6,6 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
 
+import msgspec
+
 from baton.errors import ModelError
 from baton_mm_preprocess.image.processor import both, read_processor
 from baton_mm_preprocess.processors.any_resolution import AnyResolution
@@ -131,7 +133,7 @@ def patch_sequence(files: Files, fields: dict[str, Any]) -> Processor:
         merge=fields["merge_size"],
         frames=fields["temporal_patch_size"],
         volume=fields.get("volume", False),
-        enlarged=fields.get("enlarged", False),
+        enlarge=fields.get("enlarge", ""),
     )
 
 
@@ -223,6 +225,25 @@ def h2ovl_chat(files: Files, fields: dict[str, Any]) -> Processor:
     """H2OVL-Mississippi's own code."""
     tiles = internvl_chat(files, fields)
     return MultiScaleTiles(tiles) if files.config["use_msac"] else tiles
+
+
+def minimax_vl(files: Files, fields: dict[str, Any]) -> Processor:
+    """MiniMax-VL-01's own code."""
+    if (mode := fields.get("process_image_mode")) != "anyres":
+        raise ModelError(f"its image processor has the mode {mode}, not anyres")
+    wide, tall = fields["size"]
+    square = {"size": {"height": tall, "width": wide}, "do_center_crop": False}
+    made = any_resolution(files, fields | square | {"vision_aspect_ratio": None})
+    assert isinstance(made, AnyResolution)
+    return msgspec.structs.replace(made, most_tiles=0, rounded_down=True)
+
+
+def ovis2_5(files: Files, fields: dict[str, Any]) -> Processor:
+    """Ovis 2.5's own code, which has its limits in code."""
+    encoder = files.config["vit_config"]
+    sizes = {"patch_size": encoder["patch_size"], "merge_size": encoder["hidden_stride"]}
+    frames = {"temporal_patch_size": encoder.get("temporal_patch_size", 1)}
+    return patch_sequence(files, fields | sizes | frames | {"enlarge": "by_shorter_side"})
 
 
 def image_slices(files: Files, fields: dict[str, Any]) -> Processor:
@@ -318,13 +339,13 @@ READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
         patch_sequence,
         _SEQUENCE
         | {"size": {"shortest_edge": 28 * 28 * 4, "longest_edge": 28 * 28 * 1280}, **HALF}
-        | {"temporal_patch_size": 1, "enlarged": True},
+        | {"temporal_patch_size": 1, "enlarge": "side_by_side"},
     ),
     "PaddleOCRVLImageProcessor": (
         patch_sequence,
         _SEQUENCE
         | {"size": {"shortest_edge": 384 * 384, "longest_edge": 1536 * 1536}}
-        | {"temporal_patch_size": 1, "enlarged": True},
+        | {"temporal_patch_size": 1, "enlarge": "side_by_side"},
     ),
     "PixtralImageProcessor": (
         fitted_patches,
@@ -352,6 +373,12 @@ READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
     ),
     "InternVLChat": (internvl_chat, {}),
     "H2OVLChat": (h2ovl_chat, {}),
+    "MiniMaxVL01": (minimax_vl, {"resample": _CUBIC, "image_grid_pinpoints": _PINPOINTS, **CLIP}),
+    "Ovis2_5": (
+        ovis2_5,
+        {"resample": _CUBIC, "min_pixels": 448 * 448, "max_pixels": 1792 * 1792, **HALF}
+        | {"size": {}},
+    ),
     "MiniCPMVImageProcessor": (
         image_slices,
         {"scale_resolution": 448, "max_slice_nums": 9, "patch_size": 14, "slice_mode": True},

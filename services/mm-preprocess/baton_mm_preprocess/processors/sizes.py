@@ -61,6 +61,28 @@ def side_by_side(size: Size, edge: int) -> Size:
     return height, width
 
 
+def by_shorter_side(size: Size, edge: int) -> Size:
+    """Ovis 2.5 (arXiv:2508.11737): if a side is shorter than `edge`, the shorter one becomes it, to
+    the nearest pixel; an image more than 200 times as long as wide, or the other way round, is
+    seen as 200 times."""
+    height, width = size
+    if min(size) < edge:
+        if height < width:
+            return edge, round(edge / height * width)
+        return round(edge / width * height), edge
+    if max(size) / min(size) > 200:
+        return (200 * width, width) if height > width else (height, 200 * height)
+    return size
+
+
+def inside_rounded_down(size: Size, frame: Size) -> Size:
+    """As `inside`, rounded down (MiniMax-VL-01, arXiv:2501.08313)."""
+    (height, width), (tall, wide) = size, frame
+    if width * tall > wide * height:
+        return wide * height // width, wide
+    return tall, tall * width // height
+
+
 def at_least(size: Size, edge: int) -> Size:
     """Larger with the same aspect ratio, so that no side is shorter than `edge`."""
     scale = max(edge / side for side in size)

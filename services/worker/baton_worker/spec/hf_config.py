@@ -39,7 +39,7 @@ def read_config(folder: Path) -> SimpleNamespace:
         if not hasattr(config, "quantization_config") and (folder / name).is_file():
             settings = vars(_read_json(folder / name))
             config.quantization_config = SimpleNamespace(**{"quant_method": method} | settings)
-    if hasattr(config, "vision_config"):
+    if hasattr(config, "vision_config") or hasattr(config, "vit_config"):
         config.added_tokens = added_tokens(folder)
     return config
 

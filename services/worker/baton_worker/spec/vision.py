@@ -125,6 +125,12 @@ class Marks:
 
 
 @dataclass(frozen=True, slots=True)
+class Ends:
+    """The first two reserved vectors of the `Codebook` stand before and after the embeddings of an
+    image (Ovis 2.5, arXiv:2508.11737)."""
+
+
+@dataclass(frozen=True, slots=True)
 class TileRows:
     """The embeddings of the whole image, then those of its tiles side by side as in the image, each
     with the vector `newline` after every row, and the vector `separator` between the two
@@ -179,7 +185,7 @@ class VisionTower:
     window: int = 0
     full_layers: tuple[int, ...] = ()
     deepstack: tuple[tuple[int, tuple[Step, ...]], ...] = ()
-    arrangement: Newlines | Marks | TileRows | Slices | None = None
+    arrangement: Newlines | Marks | Ends | TileRows | Slices | None = None
     """How the embeddings of tiles are put together; None: one after the other."""
     video: VideoPlaceholders | None = None
     """Placeholders of videos; None if they are `image_token` too, or there are none."""

@@ -16,7 +16,7 @@ from baton_worker.models.decoder import Model
 from tests.oracles.towers.sights import Sight, makers
 
 CPU = BuildContext(torch.device("cpu"), torch.float32)
-ROWS = ("V33", "V34", "V36", "V39", "V43", "V44", "V45", "V52", "V53", "V54", "V55")
+ROWS = ("V30", "V33", "V34", "V36", "V39", "V43", "V44", "V45", "V47", "V52", "V53", "V54", "V55")
 
 
 @pytest.mark.row(*ROWS)

@@ -26,7 +26,9 @@ _MEDIA_KEYS = tuple(
     for kind in ("image", "video", "audio", "vision_start", "vision_end", "boi", "eoi")
     for suffix in ("token_id", "token_index")
 )
-_IMAGE_TEXTS = ("<image>", "<IMG_CONTEXT>")
+_SEEING = ("vision_config", "vit_config")
+"""Fields of configs with an encoder of images."""
+_IMAGE_TEXTS = ("<image>", "<IMG_CONTEXT>", "<|image_pad|>")
 """Image tokens by which models are trained whose configs do not name them."""
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 
@@ -85,7 +87,7 @@ class Folder:
     def _placeholder_ids(self, config: Mapping[str, Any]) -> dict[str, int]:
         """The tokens that the config names, or else an added one that models of images have."""
         named = _placeholder_ids(config)
-        if "image" in named or "vision_config" not in config:
+        if "image" in named or config.keys().isdisjoint(_SEEING):
             return named
         added = added_tokens(self.path)
         found = [added[text] for text in _IMAGE_TEXTS if text in added]

@@ -36,6 +36,23 @@ class Marks(Arrangement):
         return torch.cat(parts)
 
 
+class Ends(Arrangement):
+    """See `spec.Ends`."""
+
+    def __init__(self, codebook: Codebook) -> None:
+        super().__init__()
+        self._codebook = codebook
+
+    def num_tokens(self, count: int, grid: Grid) -> int:
+        """With both ends."""
+        return count + 2
+
+    def forward(self, x: Tensor, grid: Grid) -> Tensor:
+        """[count, hidden] to [num_tokens, hidden]."""
+        ends = self._codebook.reserved[:2].to(x.dtype)
+        return torch.cat((ends[:1], x, ends[1:]))
+
+
 def _tiles(grid: Grid) -> int:
     """Tiles beside the whole image: one tile is the whole image."""
     return grid[1] * grid[2] if grid[1] * grid[2] > 1 else 0

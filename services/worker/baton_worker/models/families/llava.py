@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 from baton_worker.models.families.clip import clip_vision, siglip_vision
 from baton_worker.models.families.common import Config, architecture
+from baton_worker.models.families.hybrid import minimax_text_01
 from baton_worker.models.families.pixtral import pixtral_vision
 from baton_worker.models.families.vision_common import (
     image_token,
@@ -66,6 +68,15 @@ def llava_onevision(c: Config) -> Decoder:
     decoder = text_model(c, "qwen2")
     seen = replace(_most_tiles(c, decoder), video=VideoPlaceholders(video_token(c, 151_647)))
     return with_tower(decoder, seen, unused=unread(c))
+
+
+@architecture("MiniMaxVL01ForConditionalGeneration")
+def minimax_vl_01(c: Config) -> Decoder:
+    """LLaVA-NeXT's tiles beside MiniMax-Text-01 (arXiv:2501.08313)."""
+    length = getattr(c, "served_length", None)
+    decoder = minimax_text_01(SimpleNamespace(**vars(c.text_config) | {"served_length": length}))
+    seen = tower(c, decoder.hidden)
+    return with_tower(decoder, replace(seen, arrangement=newlines(c, seen.stack)), unused=unread(c))
 
 
 @architecture("RForConditionalGeneration")

@@ -1,18 +1,20 @@
-"""Ovis 2 (arXiv:2405.20797): AIMv2, whose states choose vectors of a visual vocabulary."""
+"""Ovis 2 (arXiv:2405.20797) and 2.5: the states of an encoder choose vectors of a vocabulary."""
 
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
-from baton_worker.models.families.clip import part_of
-from baton_worker.models.families.common import Config, architecture
+from baton_worker.models.families.clip import part_of, siglip_vision
+from baton_worker.models.families.common import Config, architecture, spelled
 from baton_worker.models.families.vision_common import RENAMES, image_token, text_model, with_tower
 from baton_worker.spec import (
     Attention,
     Codebook,
     Decoder,
     Dense,
+    Ends,
     Glu,
     Head,
     Marks,
@@ -21,6 +23,8 @@ from baton_worker.spec import (
     Normed,
     Patches,
     Projections,
+    Rope,
+    Sections,
     Step,
     TensorLayout,
     Vision,
@@ -61,6 +65,23 @@ _NAMES = {
     "down": f"{_LAYER}.ffn.down_proj",
 }
 _TABLE = "visual_embeddings_table"
+_SIGLIP = "visual_tokenizer.vit.vision_model"
+_NAVIT: dict[str, Any] = {
+    "hidden_size": 1152,
+    "intermediate_size": 4304,
+    "num_hidden_layers": 27,
+    "num_attention_heads": 16,
+    "image_size": 512,
+    "patch_size": 16,
+    "num_patches": -1,
+    "hidden_stride": 2,
+    "window_size": 112,
+    "fullatt_block_indexes": None,
+    "preserve_original_pe": True,
+    "use_rope": True,
+}
+_RESERVED = 4
+"""Vectors that are ends of images and of videos."""
 
 
 @architecture("Ovis2ForConditionalGeneration")
@@ -85,6 +106,47 @@ def ovis2(c: Config) -> Decoder:
         arrangement=Marks(),
     )
     return with_tower(decoder, tower, (*RENAMES, (rf"^model\.{_TABLE}", _TABLE)))
+
+
+@architecture("Ovis2_5")
+def ovis2_5(c: Config) -> Decoder:
+    """SigLIP 2 for images of any size (arXiv:2508.11737); two vectors of the vocabulary are the
+    ends of an image."""
+    c = spelled(c, text_config="llm_config", vision_config="vit_config")
+    decoder, v = text_model(c, "qwen3"), part_of(c, "vision", _NAVIT)
+    size = v.hidden_stride
+    used = c.visual_vocab_size - _RESERVED
+    steps: tuple[Step, ...] = (
+        Merge(size),
+        Dense("visual_tokenizer.head.0", v.hidden_size * size**2, used, bias=False),
+        Normed(Norm(1e-5, "layer", bias=True), used, "visual_tokenizer.head.1"),
+        Codebook("vte", c.visual_vocab_size, decoder.hidden, reserved=_RESERVED),
+    )
+    full = v.fullatt_block_indexes
+    tower = VisionTower(
+        stack=_navit(c, v),
+        projector=steps,
+        image_token=image_token(c, 151_655, "<|image_pad|>"),
+        hidden=decoder.hidden,
+        window=v.window_size // v.patch_size if full else 0,
+        full_layers=tuple(map(int, full.split("|"))) if full else (),
+        arrangement=Ends(),
+    )
+    return with_tower(decoder, tower, ((r"^llm\.", ""),), (f"{_SIGLIP}.head.",))
+
+
+def _navit(c: Config, v: Any) -> Vision:
+    """Rows and columns turn queries and keys, beside resized positions."""
+    stack = siglip_vision(c, _SIGLIP, _NAVIT)
+    attention, ffn = stack.layers[0]
+    assert isinstance(attention, Attention)
+    dim, flat = attention.head_dim, v.num_patches > 0
+    rope = Rope(dim, 10_000.0, 0, "axial", sections=Sections((dim // 4, dim // 4)))
+    side = math.isqrt(v.num_patches) if flat else v.image_size // v.patch_size
+    layer = replace(attention, rope=rope if v.use_rope else None), ffn
+    kind = "bicubic" if v.preserve_original_pe else "none"
+    patches = Patches(side * v.patch_size, v.patch_size, bias=True, positions=kind, flat=flat)
+    return replace(stack, layers=(layer,) * len(stack.layers), patches=patches)
 
 
 def _stack(v: Any) -> Vision:

@@ -16,7 +16,7 @@ from baton_worker.layers.norm import norm
 from baton_worker.layers.patch_embedding import CHANNELS
 from baton_worker.layers.vision.arrangement import Arrangement, Slices, TileRows
 from baton_worker.layers.vision.grid import Size, patchify
-from baton_worker.layers.vision.marks import Marks
+from baton_worker.layers.vision.marks import Ends, Marks
 from baton_worker.layers.vision.newlines import Newlines
 from baton_worker.layers.vision.patch_embedding import PatchEmbedding
 from baton_worker.layers.vision.projector import Codebook, Projector
@@ -115,7 +115,7 @@ class VisionTower(nn.Module):
             return Arrangement()
         codebook = self.projector.steps[-1]
         assert isinstance(codebook, Codebook)
-        return Marks(codebook)
+        return Ends(codebook) if isinstance(settings, spec.Ends) else Marks(codebook)
 
     def _embeddings(self, patches: Tensor, sizes: Sequence[Size]) -> Tensor:
         """Patches of images of these sizes to embeddings."""
