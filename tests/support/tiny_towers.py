@@ -239,6 +239,19 @@ TOWERS: dict[str, tuple[str, dict[str, Any]]] = {
         "LlavaNextVideo",
         _LLAMA | {"vision_config": _CLIP, "image_grid_pinpoints": _OFFERED},
     ),
+    "lfm2-vl": (
+        "Lfm2Vl",
+        {
+            "text_config": {"model_type": "lfm2", **_TEXT}
+            | {"layer_types": ["conv", "full_attention"]},
+            "vision_config": _CLIP
+            | {"model_type": "siglip2_vision_model", "num_patches": 36, "vision_use_head": False},
+            "image_token_id": 319,
+            "projector_hidden_size": 56,
+            **{"tile_size": 24, "encoder_patch_size": 6, "min_image_tokens": 2},
+            **{"max_image_tokens": 6, "max_tiles": 4},
+        },
+    ),
     "qwen3-vl": (
         "Qwen3VL",
         _QWEN

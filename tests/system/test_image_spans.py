@@ -73,6 +73,10 @@ def test_gemma3_with_pan_and_scan_in_any_chunks(tmp_path: Path) -> None:
             assert again == tokens and cached > 0
             bits |= {tuple(numbers), tuple(same)}
     assert len(bits) == 1, "to the last bit"
+    drafts = '{"num_speculative_tokens": 4, "prompt_lookup_min": 1}'
+    for more in ({"tensor_parallel_size": 2}, {"speculative_config": drafts}):
+        with whole(tmp_path, worker=SETTINGS | more) as here:
+            assert read(here.post(PATH, body_of(here)))[0] == tokens, more
     with whole(tmp_path, worker=SETTINGS | {"num_gpu_blocks_override": 96}) as here:
 
         async def together() -> list[httpx.Response]:

@@ -85,6 +85,7 @@ def _tarsier(files: Files) -> Placeholder:
 
 FAMILIES: dict[str, Family] = {
     "LlavaForConditionalGeneration": Family("CLIPImageProcessor", 32_000, placeholders.llava),
+    "Lfm2VlForConditionalGeneration": Family("Lfm2VlImageProcessor", "<image>", placeholders.lfm2),
     "TarsierForConditionalGeneration": Family("CLIPImageProcessor", 32_000, written=_tarsier),
     "BeeForConditionalGeneration": _NORMED,
     "RForConditionalGeneration": _NORMED,

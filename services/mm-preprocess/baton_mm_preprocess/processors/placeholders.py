@@ -170,6 +170,24 @@ def ends(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
     return [num_tokens + 2]
 
 
+def lfm2(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
+    """Tiles by row and column, then the whole image."""
+    if not processor.marked:
+        yield num_tokens
+        return
+    rules, size = processor.rules, (grid[1], grid[2])
+    rows, columns = rules.grid(size) or (0, 0)
+    per_tile = (rules.tile // rules.patch // rules.merge) ** 2
+    yield "<|image_start|>"
+    for row in range(rows):
+        for column in range(columns):
+            yield f"<|img_row_{row + 1}_col_{column + 1}|>"
+            yield per_tile
+    yield "<|img_thumbnail|>" if rows else ""
+    yield num_tokens - rows * columns * per_tile
+    yield "<|image_end|>"
+
+
 def minicpm(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
     """The whole image, then rows of slices."""
     count = processor.tokens_per_part

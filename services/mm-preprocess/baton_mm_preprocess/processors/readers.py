@@ -9,6 +9,7 @@ from typing import Any, TypeAlias
 import msgspec
 
 from baton.errors import ModelError
+from baton.tile_splits import TileSplits
 from baton_mm_preprocess.image.processor import both, read_processor
 from baton_mm_preprocess.processors.any_resolution import AnyResolution
 from baton_mm_preprocess.processors.colors import CLIP, HALF, IMAGENET, read_colors
@@ -22,6 +23,7 @@ from baton_mm_preprocess.processors.pan_and_scan import PanAndScan
 from baton_mm_preprocess.processors.patch_sequence import PatchSequence
 from baton_mm_preprocess.processors.tilings.image_slices import ImageSlices
 from baton_mm_preprocess.processors.tilings.multi_scale_tiles import MultiScaleTiles
+from baton_mm_preprocess.processors.tilings.split_tiles import SplitTiles
 from baton_mm_preprocess.processors.tilings.tile_rows import TileRows
 
 Processor: TypeAlias = (
@@ -35,6 +37,7 @@ Processor: TypeAlias = (
     | PaddedTiles
     | LimitedPatches
     | ImageSlices
+    | SplitTiles
     | TileRows
     | MultiScaleTiles
 )
@@ -264,6 +267,25 @@ def image_slices(files: Files, fields: dict[str, Any]) -> Processor:
     )
 
 
+def split_tiles(files: Files, fields: dict[str, Any]) -> Processor:
+    """LFM2-VL."""
+    if fields["do_image_splitting"] and not fields["use_thumbnail"]:
+        raise ModelError("its image processor leaves out the whole image (use_thumbnail)")
+    least, most = fields["min_tiles"], fields["max_tiles"]
+    rules = TileSplits(
+        tile=fields["tile_size"],
+        patch=fields["encoder_patch_size"],
+        merge=fields["downsample_factor"],
+        least=least if fields["do_image_splitting"] else 1,
+        most=most if fields["do_image_splitting"] else 1,
+        min_tokens=fields["min_image_tokens"],
+        max_tokens=fields["max_image_tokens"],
+        tolerance=fields["max_pixels_tolerance"],
+    )
+    marked = files.processor.get("use_image_special_tokens", True)
+    return SplitTiles(read_colors(fields), rules, fields["resample"], marked)
+
+
 def tile_rows(files: Files, fields: dict[str, Any]) -> Processor:
     """DeepSeek-VL2's own code."""
     tile, patch = files.vision.get("image_size", 384), fields["patch_size"]
@@ -335,6 +357,12 @@ READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
     "Qwen2VLImageProcessor": (patch_sequence, _SEQUENCE),
     "Glm4vImageProcessor": _GLM,
     "Glm46VImageProcessor": _GLM,
+    "Lfm2VlImageProcessor": (
+        split_tiles,
+        {"resample": _LINEAR, "do_image_splitting": True, "use_thumbnail": True, "min_tiles": 2}
+        | {"max_tiles": 10, "min_image_tokens": 64, "max_image_tokens": 256, "tile_size": 512}
+        | {"encoder_patch_size": 16, "downsample_factor": 2, "max_pixels_tolerance": 2.0, **HALF},
+    ),
     "KeyeImageProcessor": (
         patch_sequence,
         _SEQUENCE

@@ -56,7 +56,7 @@ class Patches:
 
     In a checkpoint with `stored` "batched", the class token and the positions have axes for a
     batch, as timm has them; with "grid", the positions have axes for rows and columns. With `flat`,
-    the projection is a matrix and no convolution.
+    the projection is a matrix and no convolution, of patches [size, size, 3] with `channels_last`.
     """
 
     image: int
@@ -69,6 +69,7 @@ class Patches:
     flat: bool = False
     class_row: int = 0
     norm: Norm | None = None
+    channels_last: bool = False
 
     @property
     def count(self) -> int:

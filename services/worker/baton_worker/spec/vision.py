@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import TypeAlias
 
+from baton.tile_splits import TileSplits
 from baton_worker.spec.encoder import Dense, Vision
 from baton_worker.spec.norm import Norm
 
@@ -162,6 +163,14 @@ class VideoPlaceholders:
     per frame of its grid."""
 
 
+@dataclass(frozen=True, slots=True)
+class SplitTiles:
+    """An image comes as the patches of its tiles and of the whole, whose sizes follow from its own
+    by `rules`."""
+
+    rules: TileSplits
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VisionTower:
     """A stack over patches and a projector to the hidden size of the decoder.
@@ -185,7 +194,7 @@ class VisionTower:
     window: int = 0
     full_layers: tuple[int, ...] = ()
     deepstack: tuple[tuple[int, tuple[Step, ...]], ...] = ()
-    arrangement: Newlines | Marks | Ends | TileRows | Slices | None = None
+    arrangement: Newlines | Marks | Ends | TileRows | Slices | SplitTiles | None = None
     """How the embeddings of tiles are put together; None: one after the other."""
     video: VideoPlaceholders | None = None
     """Placeholders of videos; None if they are `image_token` too, or there are none."""

@@ -116,6 +116,27 @@ def patches(model: Any, make: Callable[..., Tensor]) -> Look:
     return list(zip(own, sizes, strict=True)), list(found.pooler_output), None
 
 
+def split(model: Any, make: Callable[..., Tensor]) -> Look:
+    """Tiles and the whole image, and a small image; patches are padded for transformers, row by
+    row and with the channels last."""
+    side, images = model.config.vision_config.patch_size, Images()
+    expected, first = list[Tensor](), dict[str, Tensor]()
+    for size, shapes in (((60, 40), [(4, 4)] * 2 + [(6, 4)]), ((20, 30), [(4, 4)])):
+        parts = [make(3, rows * side, columns * side) for rows, columns in shapes]
+        plain = torch.zeros(len(parts), 24, 3 * side**2)
+        for row, part in zip(plain, parts, strict=True):
+            cells = patchify(part[None], side, 1)[0].unflatten(1, (3, -1)).transpose(1, 2)
+            row[: len(cells)] = cells.flatten(1)
+        mask = (plain != 0).any(-1).int()
+        given = {"pixel_values": plain, "spatial_shapes": torch.tensor(shapes)}
+        given["pixel_attention_mask"] = mask
+        expected.append(torch.cat(list(model.get_image_features(**given).pooler_output)))
+        first = first or given
+        own = torch.cat([patchify(part[None], side, 2)[0] for part in parts])
+        images.append((own, (1, *size)))
+    return images, expected, first
+
+
 def marked(model: Any, make: Callable[..., Tensor]) -> Look:
     """A whole image with its tiles, and one without."""
     images, marks = [make(5, 3, 24, 24), make(1, 3, 24, 24)], None
@@ -160,6 +181,7 @@ LOOKS: dict[str, Callable[..., Look]] = {
     "qwen3.5": grids,
     "qwen3.5-moe": grids,
     "llava-next-video": any_resolution,
+    "lfm2-vl": split,
     "ovis2": marked,
     "kimi-k2.5": patches,
     "lighton-ocr": any_size,
@@ -191,6 +213,7 @@ ROWS = (
     "V26",
     "V42",
     "V46",
+    "V51",
     "V22",
     "V23",
     "F01.09",

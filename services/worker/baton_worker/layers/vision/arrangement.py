@@ -45,6 +45,18 @@ class Slices(Arrangement):
         return self._rules.parts((grid[1], grid[2]))
 
 
+class SplitTiles(Arrangement):
+    """See `spec.SplitTiles`."""
+
+    def __init__(self, settings: spec.SplitTiles) -> None:
+        super().__init__()
+        self._rules = settings.rules
+
+    def parts(self, grid: Grid) -> list[Size]:
+        """Of the tiles and the whole image; the grid is (1, height, width) of the image."""
+        return self._rules.parts((grid[1], grid[2]))
+
+
 class TileRows(Arrangement):
     """See `spec.TileRows`; the grid is (1, rows, columns) of tiles."""
 

@@ -39,6 +39,8 @@ class PatchEmbedding(nn.Module):
     def forward(self, patches: Tensor, sizes: Sequence[Size]) -> Tensor:
         """[T, C * frames * patch * patch] of images of these sizes, image after image, to [T (+ R),
         hidden]; the class token of each image is before its patches."""
+        if self.settings.channels_last:
+            patches = torch.unflatten(patches, 1, (CHANNELS, -1)).transpose(1, 2).flatten(1)
         x: Tensor = self.project(patches)
         if self.norm is not None:
             x = self.norm(x)

@@ -14,7 +14,7 @@ from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.layer import Layer
 from baton_worker.layers.norm import norm
 from baton_worker.layers.patch_embedding import CHANNELS
-from baton_worker.layers.vision.arrangement import Arrangement, Slices, TileRows
+from baton_worker.layers.vision.arrangement import Arrangement, Slices, SplitTiles, TileRows
 from baton_worker.layers.vision.grid import Size, patchify
 from baton_worker.layers.vision.marks import Ends, Marks
 from baton_worker.layers.vision.newlines import Newlines
@@ -111,6 +111,8 @@ class VisionTower(nn.Module):
             return TileRows(settings, tower.hidden, site)
         if isinstance(settings, spec.Slices):
             return Slices(settings)
+        if isinstance(settings, spec.SplitTiles):
+            return SplitTiles(settings)
         if settings is None:
             return Arrangement()
         codebook = self.projector.steps[-1]
