@@ -275,7 +275,9 @@ SPELLINGS = {
     "KimiVLForConditionalGeneration": "kimi-k2.5",
 }
 """Architectures that transformers does not have, and the tower that has their shape."""
-OTHERS = {"Llava", "Qwen2VL", "Qwen2_5_VL", "Qwen3VL", "Qwen3_5", "Qwen3_5Moe"}
+OTHERS = {
+    *("Llava", "Qwen2VL", "Qwen2_5_VL", "Qwen3VL", "Qwen3_5", "Qwen3_5Moe", "Ernie4_5_VLMoe"),
+}
 """Classes whose texts are tested as those of other models are, see `tests.support.tiny_models`."""
 ARCHITECTURES = {
     f"{stem}ForConditionalGeneration": name
