@@ -245,8 +245,7 @@ REFUSED = (
         ),
         _names(
             "--sleep-preserve-parameter-names --cpu-offload-params --offload-group-size "
-            "--offload-num-in-group --offload-prefetch-step --offload-params "
-            "--weight-transfer-config"
+            "--offload-num-in-group --offload-prefetch-step --offload-params"
         ),
     ),
     Refusal(

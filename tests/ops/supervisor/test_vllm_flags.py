@@ -40,7 +40,7 @@ def load(*argv: str) -> Serve:
         ("--model a/b --api-key x y", "GATEWAY_API_KEY", "x,y"),
         ("--model a/b --revision v2", "MODEL", "a/b@v2"),
         ("--disable-log-stats", "GATEWAY_METRICS", "False"),
-        ("--no-async-scheduling", "SCHEDULER_PLANS_IN_FLIGHT", "1"),
+        ("--no-async-scheduling", "WORKER_ASYNC_SCHEDULING", "False"),
         ("--guided-decoding-backend llguidance", "GATEWAY_GRAMMAR_BACKEND", "llguidance"),
     ],
 )
