@@ -24,6 +24,8 @@ class Request:
 
     prompt: str | list[int]
     output_tokens: int
+    images: tuple[str, ...] = ()
+    """URLs; they stand before the text of a chat."""
 
 
 @dataclass
@@ -60,7 +62,7 @@ class Target:
         }
         if self.endpoint == "completions":
             return "/v1/completions", {**body, "prompt": request.prompt}
-        messages = [{"role": "user", "content": request.prompt}]
+        messages = [{"role": "user", "content": _content(request)}]
         return "/v1/chat/completions", {**body, "messages": messages}
 
     async def send(self, request: Request, begun: float, deadline: float) -> Outcome:
@@ -82,6 +84,14 @@ class Target:
             outcome.error = f"{type(error).__name__}: {error}"
         outcome.ended = asyncio.get_running_loop().time()
         return outcome
+
+
+def _content(request: Request) -> Any:
+    """The content of a chat's message."""
+    if not request.images:
+        return request.prompt
+    images = [{"type": "image_url", "image_url": {"url": url}} for url in request.images]
+    return [*images, {"type": "text", "text": request.prompt}]
 
 
 async def _follow(lines: AsyncIterator[str], outcome: Outcome) -> None:

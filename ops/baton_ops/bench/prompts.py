@@ -15,6 +15,7 @@ from typing import Literal, Protocol
 import httpx
 
 from baton.errors import InvalidRequest, Unavailable
+from baton_ops.bench.images import NO_IMAGES, Images
 from baton_ops.bench.load_generator import Request, Target
 
 Shape = Literal["fixed", "mixed"]
@@ -95,11 +96,14 @@ class Lengths:
         return max(1, median // 8, min(4 * median, drawn))
 
 
-def requests(prompts: Prompts, lengths: Lengths, count: int, seed: int) -> list[Request]:
-    """Return `count` requests."""
+def requests(
+    prompts: Prompts, lengths: Lengths, count: int, seed: int, images: Images | None = None
+) -> list[Request]:
+    """Return `count` requests. The lengths are those of their texts."""
     pairs = lengths.pairs(seed)
     drawn = [next(pairs) for _ in range(count)]
-    return [Request(prompts.make(tokens), output) for tokens, output in drawn]
+    seen = images or NO_IMAGES
+    return [Request(prompts.make(tokens), output, seen.next()) for tokens, output in drawn]
 
 
 async def prompts_for(target: Target, seed: int) -> Prompts:

@@ -19,11 +19,13 @@ from pydantic import Field
 from pydantic_settings import CliPositionalArg
 from rich.console import Console
 
-from baton.errors import BatonError, Unavailable
+from baton.errors import BatonError, InvalidRequest, Unavailable
 from baton.settings import DEFAULT_MODEL, Settings
 from baton_ops.bench import machine
+from baton_ops.bench.images import Images
 from baton_ops.bench.load_generator import (
     Endpoint,
+    Request,
     Target,
     arrivals,
     closed_loop,
@@ -62,6 +64,14 @@ class Bench(Settings, prefix="bench"):
     """Tokens of a prompt."""
     output_len: int = Field(default=128, ge=1)
     """Tokens of an answer."""
+    images: int = Field(default=0, ge=0, le=64)
+    """Images of a request, before its text. They need `--endpoint chat`."""
+    image_width: int = Field(default=512, ge=1, le=8192)
+    """Pixels."""
+    image_height: int = Field(default=512, ge=1, le=8192)
+    """Pixels."""
+    image_variety: int = Field(default=0, ge=0)
+    """How many different images there are; 0: every one is new, so that no cache has it."""
     concurrency: tuple[Annotated[int, Field(ge=1, le=1024)], ...] = Field(
         default=(1, 8, 32), min_length=1
     )
@@ -116,6 +126,8 @@ class Session:
         self._target = target
         self._prompts = prompts
         self._bars = bars
+        size = (options.image_width, options.image_height)
+        self._images = Images(options.images, size, options.image_variety, options.seed)
         self._made = 0
 
     async def all(self) -> list[Run]:
@@ -140,12 +152,15 @@ class Session:
 
     async def _warm_up(self) -> None:
         """Send unmeasured requests, so that lazy initialisation is not measured."""
-        ready = requests(self._prompts, self._lengths("fixed"), 2, self._seed())
+        ready = self._requests("fixed", 2, self._seed())
         outcomes = await closed_loop(
             self._target, ready, 2, self._options.run_seconds, lambda outcome: None
         )
         if all(outcome.error for outcome in outcomes):
             raise Unavailable(f"The server answers no request: {outcomes[0].error}")
+
+    def _requests(self, shape: Shape, count: int, seed: int) -> list[Request]:
+        return requests(self._prompts, self._lengths(shape), count, seed, self._images)
 
     def _seed(self) -> int:
         """Return a new seed per run; the sequence is the same in every session."""
@@ -155,7 +170,7 @@ class Session:
     async def _closed(self, shape: Shape, concurrency: int) -> Run:
         count = min(concurrency * self._options.rounds, _MAX_REQUESTS)
         seconds = self._options.run_seconds
-        asked = requests(self._prompts, self._lengths(shape), count, self._seed())
+        asked = self._requests(shape, count, self._seed())
         with self._bars.bar(_title(shape, concurrency, None), count) as done:
             outcomes = await closed_loop(self._target, asked, concurrency, seconds, done)
         gap = await self._gap()
@@ -164,7 +179,7 @@ class Session:
     async def _open(self, shape: Shape, rate: float) -> Run:
         seed, seconds = self._seed(), self._options.run_seconds
         times = arrivals(rate, seconds, seed)[:_MAX_REQUESTS] or [0.0]
-        asked = requests(self._prompts, self._lengths(shape), len(times), seed)
+        asked = self._requests(shape, len(times), seed)
         with self._bars.bar(_title(shape, None, rate), len(times)) as done:
             outcomes = await open_loop(self._target, asked, times, seconds, done)
         return Run(shape, summarise(outcomes), rate=rate, gap_ms=await self._gap())
@@ -267,7 +282,10 @@ def _server(options: Bench, stem: Path) -> Iterator[str]:
 
 
 def run(options: Bench, console: Console) -> list[Path]:
-    """Measure, print and write. Returns the paths of the files."""
+    """Measure, print and write. Returns the paths of the files. Raises `InvalidRequest` for images
+    at an endpoint that takes none."""
+    if options.images and options.endpoint != "chat":
+        raise InvalidRequest("Images stand in chats: use --endpoint chat.")
     stem = options.out / datetime.now(UTC).strftime("%Y-%m-%dT%H%M%S")
     with _server(options, stem) as url:
         measured = asyncio.run(measure(options, url, console))
