@@ -15,6 +15,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import av
 import pytest
 import uvicorn
 from fastapi import FastAPI, Request
@@ -342,6 +343,9 @@ def test_thinking_is_folded_and_calls_are_answered_by_the_page(tab: Any, site: S
     assert [m["role"] for m in site.gateway.asked[2]["messages"]] == [*roles, "assistant", "user"]
 
 
+NO_FILE = "is no PNG, JPEG, WebP or GIF, and no clip in MP4, WebM or MOV."
+
+
 def picture(kind: str, width: int, height: int, name: str = "") -> dict[str, Any]:
     """A file for a browser: a landscape of two colours under a sun."""
     image = Image.new("RGB", (width, height), (120, 178, 214))
@@ -404,6 +408,36 @@ def test_pictures_go_with_a_question_and_stay_in_its_history(tab: Any, site: Sit
     assert sent(alone) == [first] and len(alone["content"]) == 1
 
 
+def clip(width: int = 160, height: int = 96) -> dict[str, Any]:
+    """A file for a browser: six frames of one colour."""
+    file = io.BytesIO()
+    with av.open(file, "w", "webm") as out:
+        stream = out.add_stream("vp8", rate=6)
+        stream.width, stream.height, stream.pix_fmt = width, height, "yuv420p"
+        image = Image.new("RGB", (width, height), (120, 178, 214))
+        for _ in range(6):
+            out.mux(stream.encode(av.VideoFrame.from_image(image)))
+        out.mux(stream.encode(None))
+    return {"name": "sky.webm", "mimeType": "video/webm", "buffer": file.getvalue()}
+
+
+def test_a_clip_goes_as_it_is_and_its_first_frame_stands_for_it(tab: Any, site: Site) -> None:
+    moving = clip()
+    tab.set_input_files("#file", [moving, picture("PNG", 40, 30)])
+    tab.wait_for_selector("#tray li:nth-child(2)")
+    assert attached(tab) == ["sky.webm", "sun.png"]
+    corner = "node => [...node.getContext('2d').getImageData(2, 2, 1, 1).data]"
+    shown = tab.eval_on_selector("#tray canvas", corner)
+    assert max(abs(a - b) for a, b in zip(shown, (120, 178, 214, 255), strict=True)) < 12
+    ask(tab, "What moves?")
+    answered(tab)
+    [asked] = site.gateway.asked[0]["messages"]
+    video, image, text = asked["content"]
+    data = base64.b64encode(moving["buffer"]).decode()
+    assert video == {"type": "video_url", "video_url": {"url": f"data:video/webm;base64,{data}"}}
+    assert (image["type"], text["text"]) == ("image_url", "What moves?")
+
+
 def test_pictures_are_pasted_and_dropped_and_other_files_are_named(tab: Any) -> None:
     hand = """([target, kind, file]) => {
         const data = new DataTransfer();
@@ -430,7 +464,11 @@ def test_pictures_are_pasted_and_dropped_and_other_files_are_named(tab: Any) -> 
     assert attached(tab) == ["pasted.png", "dropped.png"]
     assert "dropping" not in tab.get_attribute("#composer", "class")
     for name, mime, why in (
-        ("notes.txt", "text/plain", "notes.txt is no PNG, JPEG, WebP or GIF."),
+        (
+            "notes.txt",
+            "text/plain",
+            f"notes.txt {NO_FILE}",
+        ),
         ("torn.png", "image/png", "torn.png cannot be read as a picture."),
     ):
         tab.set_input_files("#file", [{"name": name, "mimeType": mime, "buffer": b"no picture"}])
@@ -514,15 +552,16 @@ def test_both_schemes_and_sizes(
     tab, complaints = context.new_page(), []
     tab.on("console", lambda m: complaints.append(m.text) if m.type == "error" else None)
     tab.on("pageerror", lambda error: complaints.append(str(error)))
-    tab.on("request", lambda r: complaints.append(r.url) if not r.url.startswith(site.url) else 0)
+    own = (site.url, f"blob:{site.url}")
+    tab.on("request", lambda r: complaints.append(r.url) if not r.url.startswith(own) else 0)
     tab.goto(site.url)
     tab.wait_for_selector("#link[data-state=ready]")
     tab.set_input_files("#file", [picture("PNG", 900, 600), picture("JPEG", 300, 800)])
     tab.wait_for_selector("#tray li:nth-child(2)")
     ask(tab, "Write a haiku about a relay race, and say what it has to do with serving a model.")
     answered(tab)
-    tab.set_input_files("#file", [picture("PNG", 900, 600)])
-    tab.wait_for_selector("#tray li")
+    tab.set_input_files("#file", [picture("PNG", 900, 600), clip(640, 360)])
+    tab.wait_for_selector("#tray li:nth-child(2)")
     tab.screenshot(path=tmp_path / f"page-{scheme}-{width}.png")
     paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, paper[4:-1].split(","))) > 384) is (scheme == "light")
@@ -549,7 +588,7 @@ def test_the_policy_allows_this_host_alone(client: TestClient) -> None:
     assert "http://" not in answer.text and "https://" not in answer.text
 
 
-@pytest.mark.parametrize("name", ["page.css", "page.js", "pictures.js", "tools.js", "mark.svg"])
+@pytest.mark.parametrize("name", sorted(page._FILES - {"page.html"}))
 def test_files_are_sent_once(client: TestClient, name: str) -> None:
     first = client.get(f"/static/{name}")
     assert first.status_code == 200 and first.content

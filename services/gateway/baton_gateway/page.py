@@ -10,7 +10,18 @@ from fastapi import APIRouter, Request, Response
 from baton.errors import NotFound
 from baton_gateway.http.static_file import static_file
 
-_FILES = frozenset({"page.html", "page.css", "page.js", "pictures.js", "tools.js", "mark.svg"})
+_FILES = frozenset(
+    {
+        "page.html",
+        "page.css",
+        "page.js",
+        "attachments.js",
+        "clips.js",
+        "pictures.js",
+        "tools.js",
+        "mark.svg",
+    }
+)
 """The files that are served."""
 
 router = APIRouter(include_in_schema=False)

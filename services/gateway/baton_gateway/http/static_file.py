@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 POLICY = (
     "default-src 'self'; base-uri 'none'; form-action 'none'; frame-ancestors 'none'; "
-    "object-src 'none'"
+    "object-src 'none'; media-src blob:"
 )
 _TYPES = {
     "html": "text/html; charset=utf-8",

@@ -1,6 +1,7 @@
 // The playground and the fleet view. What a model or a server says is only ever set as textContent.
 
-import { content, read, thumbnail } from "./pictures.js";
+import { content, read } from "./attachments.js";
+import { thumbnail } from "./pictures.js";
 import { TOOLS, run } from "./tools.js";
 
 const $ = (id) => document.getElementById(id);
@@ -48,7 +49,7 @@ const ROUNDS = 8;
 /** Messages of answered turns, calls and their results included; they go with the next question. */
 let history = [];
 let running = null;
-/** Pictures that go with the next question. */
+/** Pictures and clips that go with the next question. */
 let pictures = [];
 let reading = 0;
 let model = "";
@@ -313,7 +314,7 @@ function attached(picture) {
   return item;
 }
 
-/** Take files as pictures, in their order. What is none is said and left out. */
+/** Take files as pictures and clips, in their order. What is neither is said and left out. */
 async function attach(files) {
   reading += 1;
   const taken = await Promise.allSettled([...files].map(read));
