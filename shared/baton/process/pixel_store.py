@@ -13,7 +13,6 @@ a worker that has mapped them keeps them for as long as it needs them.
 
 from __future__ import annotations
 
-import contextlib
 import mmap
 import os
 import secrets
@@ -23,7 +22,8 @@ from pathlib import Path
 
 from baton.errors import Unavailable
 from baton.logs import logger
-from baton.process.segments import is_sealed, make, user_of
+from baton.process.local_server import LocalServer, is_own_user
+from baton.process.segments import is_sealed, make
 
 SHARES_MEMORY = hasattr(os, "memfd_create")
 """Of Linux."""
@@ -37,10 +37,10 @@ log = logger(__name__)
 
 
 class PixelsGone(OSError):
-    """Nobody has the pixels of a handle any more."""
+    """The pixels of a handle exist no more."""
 
 
-class PixelStore(threading.Thread):
+class PixelStore(LocalServer):
     """Owner's side. Life cycle: `start`; `reserve`, `put` and `drop` from any thread; `close`.
 
     Args:
@@ -49,23 +49,14 @@ class PixelStore(threading.Thread):
     """
 
     def __init__(self, run_dir: Path, max_bytes: int) -> None:
-        super().__init__(name="pixels", daemon=True)
         self.address = str(run_dir / f"pixels-{os.getpid()}.sock")
+        super().__init__("pixels", self.address, socket.SOCK_SEQPACKET, _SECONDS)
         self._max_bytes, self.num_bytes = max_bytes, 0
         self._held: dict[bytes, tuple[int, int]] = {}
         """Descriptor and size by token."""
         self._lock = threading.Lock()
         run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with contextlib.suppress(FileNotFoundError):  # Of a process that had this number before.
-            os.unlink(self.address)
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        try:
-            self._socket.bind(self.address)
-            os.chmod(self.address, 0o600)
-            self._socket.listen()
-        except OSError:
-            self._socket.close()
-            raise
+        self.listen()
 
     def __len__(self) -> int:
         return len(self._held)
@@ -99,7 +90,7 @@ class PixelStore(threading.Thread):
         os.close(descriptor)
 
     def drop(self, token: bytes) -> None:
-        """Let pixels go; who has mapped them keeps them. Unknown tokens are ignored."""
+        """Let pixels go; a process that has mapped them keeps them. Unknown tokens are ignored."""
         with self._lock:
             found = self._held.pop(token, None)
             if found is not None:
@@ -109,32 +100,14 @@ class PixelStore(threading.Thread):
 
     def close(self) -> None:
         """Let all pixels go."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # Wakes `accept`; closing alone does not.
-        self._socket.close()
-        if self.is_alive():
-            self.join(timeout=_SECONDS)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.address)
+        self.stop()
         for token in list(self._held):
             self.drop(token)
 
-    def run(self) -> None:
-        while True:
-            try:
-                peer, _ = self._socket.accept()
-            except OSError:  # Closed.
-                return
-            with peer:
-                try:
-                    self._serve(peer)
-                except OSError as error:
-                    log.warning("a process went away while it asked for pixels: %s", error)
-
-    def _serve(self, peer: socket.socket) -> None:
-        peer.settimeout(_SECONDS)
+    def serve(self, peer: socket.socket) -> None:
+        """See `LocalServer`."""
         token = peer.recv(TOKEN_BYTES)
-        if user_of(peer) != os.geteuid():
+        if not is_own_user(peer):
             log.warning("refused pixels to a process of another user")
             return
         with self._lock:  # A descriptor that is dropped now would be another file's.
@@ -148,7 +121,7 @@ def take(address: str, token: bytes, size: int) -> mmap.mmap:
 
     Raises:
         PixelsGone: their owner is gone or has let them go.
-        OSError: they are not `size` bytes that nobody can change.
+        OSError: they are not `size` bytes that cannot change.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
         peer.settimeout(_SECONDS)

@@ -4,7 +4,7 @@
       | -- take, digest ------------------->  |
       | <- the segment with these contents -  |   or nothing: then it makes one
       | -- keep, digest, a segment -------->  |   and the next worker finds it
-      | -- drop, digest ------------------->  |   nobody will ask for it again
+      | -- drop, digest ------------------->  |   it is not asked for again
 
 A segment is a sealed `memfd`: no process can write to it, shorten it or unseal it, and its name is
 the digest of its contents. So there are no partial segments, and none of another model. It has no
@@ -17,7 +17,6 @@ from inside (`baton.process.exit_status`).
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import os
 import socket
@@ -33,6 +32,7 @@ from baton.logs import logger
 from baton.net.discovery import socket_path
 from baton.net.topology import Link
 from baton.process.exit_status import died_inside
+from baton.process.local_server import LocalServer, peer_of
 
 _ADD_SEALS, _GET_SEALS = 1033, 1034
 """Of Linux: elsewhere Python names neither these nor the seals, and nothing is shared."""
@@ -101,12 +101,12 @@ class _Lease:
     descriptor: int
 
 
-class SegmentKeeper(threading.Thread):
+class SegmentKeeper(LocalServer):
     """Server side: holds segments for processes of the same user. Life cycle: a context."""
 
     def __init__(self, run_dir: Path, limit: int | None = None) -> None:
         """`limit`: most bytes of all segments; None means half of the machine's memory."""
-        super().__init__(name="segments", daemon=True)
+        super().__init__("segments", _path(run_dir), socket.SOCK_SEQPACKET, _SECONDS)
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         self._limit = int(memory * _SHARE) if limit is None else limit
         self._held: dict[bytes, int] = {}
@@ -114,29 +114,18 @@ class SegmentKeeper(threading.Thread):
         self._leases: dict[bytes, _Lease] = {}
         self._lock = threading.Lock()
         """Of the leases: they also end with processes, of which another thread tells."""
-        self._run_dir = run_dir
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
 
     def __enter__(self) -> Self:
         if not hasattr(os, "memfd_create"):
             return self
-        with contextlib.suppress(FileNotFoundError):  # Left by a supervisor that was killed.
-            os.unlink(_path(self._run_dir))
-        self._socket.bind(_path(self._run_dir))
-        self._socket.listen()
+        self.listen()
         self.start()
         return self
 
     def __exit__(
         self, kind: type[BaseException] | None, value: object, trace: TracebackType | None
     ) -> None:
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # Wakes `accept`; closing alone does not.
-        self._socket.close()
-        if self.is_alive():
-            self.join(timeout=_SECONDS)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(_path(self._run_dir))
+        self.stop()
         for descriptor in self._held.values():
             os.close(descriptor)
         self._held.clear()
@@ -162,23 +151,11 @@ class SegmentKeeper(threading.Thread):
         if (lease := self._leases.pop(name, None)) is not None:
             os.close(lease.descriptor)
 
-    def run(self) -> None:
-        while True:
-            try:
-                peer, _ = self._socket.accept()
-            except OSError:  # Closed.
-                return
-            with peer:
-                try:
-                    self._serve(peer)
-                except OSError as error:
-                    log.warning("a process went away while it asked for a segment: %s", error)
-
-    def _serve(self, peer: socket.socket) -> None:
-        peer.settimeout(_SECONDS)
+    def serve(self, peer: socket.socket) -> None:
+        """See `LocalServer`."""
         request, descriptors, _, _ = socket.recv_fds(peer, _LONGEST, 1)
         verb, name = request[: len(_TAKE)], request[len(_TAKE) :]
-        pid, user = _credentials(peer)
+        pid, user = peer_of(peer)
         if user != os.geteuid():
             log.warning("refused a segment to a process of another user")
         elif verb == _TAKE and name in self._held:
@@ -307,16 +284,3 @@ class Segments:
 def _padded(name: str) -> bytes:
     """The name of a process, in as many bytes as a digest has."""
     return digest(memoryview(name.encode()))
-
-
-def user_of(peer: socket.socket) -> int:
-    """User id of the peer of a Unix socket."""
-    return _credentials(peer)[1]
-
-
-def _credentials(peer: socket.socket) -> tuple[int, int]:
-    """Process and user id of the peer of a Unix socket."""
-    size = struct.calcsize("3i")
-    found = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size)
-    pid, user, _ = struct.unpack("3i", found)
-    return int(pid), int(user)

@@ -94,7 +94,7 @@ def test_memory_that_could_shrink_is_refused(shm: Shm) -> None:
 
 def test_another_user_gets_nothing(shm: Shm, monkeypatch: pytest.MonkeyPatch) -> None:
     sender = shm.send(SIZE)
-    monkeypatch.setattr("baton_worker.kv_transfer.shm._user", lambda peer: 12345)
+    monkeypatch.setattr("baton_worker.kv_transfer.shm.is_own_user", lambda peer: False)
     with pytest.raises(CarriageError, match="gives none"):
         shm.receive(sender.terms, SIZE)
 

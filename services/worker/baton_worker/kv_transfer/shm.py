@@ -8,14 +8,11 @@ the connection's terms. The memory is sealed: its size cannot change, so reads c
 
 from __future__ import annotations
 
-import contextlib
 import fcntl
 import mmap
 import os
 import secrets
 import socket
-import struct
-import threading
 from pathlib import Path
 from typing import Literal
 
@@ -24,6 +21,7 @@ import numpy as np
 from baton.logs import logger
 from baton.net.discovery import socket_path
 from baton.net.topology import Link
+from baton.process.local_server import LocalServer, is_own_user
 from baton.protocol import Block
 from baton_worker.config import Config
 from baton_worker.kv_transfer.transport import (
@@ -126,18 +124,13 @@ class ShmReceiver:
         del self._memory
 
 
-class Desk(threading.Thread):
+class Desk(LocalServer):
     """Sends each descriptor once, to a process of the same user that presents its ticket."""
 
     def __init__(self, path: str) -> None:
-        super().__init__(name="lanes", daemon=True)
-        self.path = path
+        super().__init__("lanes", path, socket.SOCK_STREAM, _PATIENCE_SECONDS)
         self._kept: dict[bytes, int] = {}
-        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_STREAM)
-        with contextlib.suppress(FileNotFoundError):  # Left by an earlier process with the same id.
-            os.unlink(path)
-        self._socket.bind(path)
-        self._socket.listen()
+        self.listen()
 
     def keep(self, descriptor: int) -> bytes:
         """Register a descriptor and return its ticket."""
@@ -149,34 +142,13 @@ class Desk(threading.Thread):
         """Invalidate a ticket."""
         self._kept.pop(ticket, None)
 
-    def run(self) -> None:
-        while True:
-            try:
-                peer, _ = self._socket.accept()
-            except OSError:  # Closed.
-                return
-            with peer:
-                try:
-                    self._serve(peer)
-                except OSError as error:
-                    log.warning("a worker went away while it was given shared memory: %s", error)
-
-    def stop(self) -> None:
-        """Stop the thread and remove the socket."""
-        with contextlib.suppress(OSError):
-            self._socket.shutdown(socket.SHUT_RDWR)  # Wakes `accept`; closing alone does not.
-        self._socket.close()
-        self.join(timeout=_PATIENCE_SECONDS)
-        with contextlib.suppress(FileNotFoundError):
-            os.unlink(self.path)
-
-    def _serve(self, peer: socket.socket) -> None:
-        peer.settimeout(_PATIENCE_SECONDS)
+    def serve(self, peer: socket.socket) -> None:
+        """See `LocalServer`."""
         ticket = peer.recv(_TICKET_BYTES)
         if not ticket:  # A probe for a live listener, see `_sweep`.
             return
         descriptor = self._kept.pop(ticket, None)
-        if descriptor is None or _user(peer) != os.geteuid():
+        if descriptor is None or not is_own_user(peer):
             log.warning("refused shared memory to a process that shows no ticket")
             return
         socket.send_fds(peer, [b"\x01"], [descriptor])
@@ -198,13 +170,6 @@ def _ask(run_dir: Path, terms: bytes) -> int:
     if not descriptors:
         raise ValueError("the source gives none")
     return descriptors[0]
-
-
-def _user(peer: socket.socket) -> int:
-    """User id of the peer of a Unix socket."""
-    size = struct.calcsize("3i")
-    _, user, _ = struct.unpack("3i", peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, size))
-    return int(user)
 
 
 def _path(run_dir: Path) -> str:
