@@ -1,5 +1,5 @@
 // Products with blocks that few checkpoints have (narrow_codes.h): a library of its own, so that only
-// who loads one waits for its compiler.
+// a worker that loads one waits for its compiler.
 
 #include "narrow_codes.h"
 #include "row_product.h"

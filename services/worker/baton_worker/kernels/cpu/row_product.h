@@ -237,7 +237,7 @@ class Product {
     }
 
     // The same for as many steps as make whole vectors. Returns how many. A vector is longer than a
-    // step: what it writes too much is written again by those that follow, or belongs to nobody.
+    // step: what it writes too much is written again by those that follow, or is never read.
     std::int64_t pack_vectors(const T* x, std::int64_t m, Element* to, std::int64_t whole) const {
         std::int64_t step = 0;
         for (; step + kWidth <= whole; step += kWidth) {

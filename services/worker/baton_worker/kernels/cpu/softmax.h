@@ -57,10 +57,10 @@ struct Block {
 };
 
 constexpr int kMostBits = 64;      // new tokens that ancestors may leave out
-constexpr float kAhead = 1 << 30;  // a position that nobody may see
+constexpr float kAhead = 1 << 30;  // a position that is masked for all queries
 
 // Positions [kBlock] of the keys of a block with new tokens of a tree, counted from its begin: to
-// who does not see a key it lies ahead.
+// queries that do not see a key it lies ahead.
 void place_keys(const Asker& asker, const Block& block, float* places) {
     for (int i = 0; i < kBlock; i++) {
         const int slot = block.begin + i, fresh = slot - block.start;

@@ -43,7 +43,7 @@ constexpr auto kInvokes = invokes(std::make_index_sequence<kMost + 1>());
 }  // namespace
 }  // namespace baton
 
-// `count` calls in order. `made` grows with each: who watches another thread sees that it gets on.
+// `count` calls in order. `made` grows with each: a watching thread sees the progress.
 extern "C" void baton_replay(const baton::Call* calls, std::int64_t count, std::int64_t tokens,
                              std::int64_t rows, std::int64_t* made) {
     for (std::int64_t i = 0; i < count; ++i) {

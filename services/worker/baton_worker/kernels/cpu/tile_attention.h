@@ -51,7 +51,7 @@ void score_on_tiles(const float* query, int stride, const float* keys, int words
     _tile_stored(3, out + 3 * kTileRows, kRowBytes);
 }
 
-// out[key][n] for sixteen keys that lie `bytes` apart, word by word: nobody has to pack them. The
+// out[key][n] for sixteen keys that lie `bytes` apart, word by word, without packing. The
 // queries are turned, [word][16].
 inline void score_lying_keys(const void* keys, std::int64_t bytes, const float* turned, int words,
                              float* out) {
