@@ -13,7 +13,9 @@ def test_what_cannot_be_read_is_refused() -> None:
         processor_of(Files({}, {"image_processor_type": "FuyuImageProcessor"}), "")
     for kind in READERS:
         with pytest.raises(ModelError, match="its image processor"):
-            processor_of(Files({}, {"size": "big", "do_resize": True}), kind)
+            # The sizes of LFM2-VL are in config.json.
+            wrong = "image_mean" if kind == "Lfm2VlImageProcessor" else "size"
+            processor_of(Files({}, {wrong: "big", "do_resize": True}), kind)
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from baton_worker.engine.batch.step_inputs import StepInputs
 from baton_worker.engine.batch.step_outputs import StepOutputs
 from baton_worker.engine.sampling_step import SamplingStep
 from baton_worker.sampling import Sampler
-from baton_worker.speculative.proposer import DraftRequest, Tokens
+from baton_worker.speculative.proposer import DraftRequest, DraftSampler, Proposer, Tokens
 from tests.support.worker.identity_forward import IdentityForward
 from tests.support.worker.plans import batch, commit, entering, plan
 
@@ -88,17 +88,14 @@ def test_forced_tokens_come_before_the_sampled_one() -> None:
     assert sorted(unpack(made.logprobs.rows, "I").tolist()) == [0, 1, 2]
 
 
-class Saying:
+class Saying(Proposer):
     """Drafts the same for everyone."""
 
     def __init__(self, *tokens: int) -> None:
         self.tokens = np.array(tokens, np.int32)
 
-    def propose(self, requests: Sequence[DraftRequest]) -> list[Tokens]:
+    def propose(self, requests: Sequence[DraftRequest], sampler: DraftSampler) -> list[Tokens]:
         return [self.tokens for _ in requests]
-
-    def release(self, slot: int) -> None:
-        pass
 
 
 def drafted(*drafts: int, **asked: Any) -> tuple[InputBatch, StepInputs]:

@@ -40,7 +40,7 @@ def test_pages_are_freed_and_from_level_two_on_weights(stories: Path, level: int
     for nothing in (sleeper.reset, sleeper.leave, sleeper.close):
         nothing()
     with pytest.raises(PlanError, match="sleeps"):
-        sleeper.step(Plan(0, 0, b"", b"", b"", b""))
+        sleeper.submit(Plan(0, 0, b"", b"", b"", b""))
     assert answer(sleeper.wake()) == before
 
 

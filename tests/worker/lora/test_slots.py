@@ -15,7 +15,7 @@ from baton_scheduler.options import SchedulerOptions
 from baton_worker.checkpoint.load import load_model
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.lora.slots import AdapterSlots
-from baton_worker.speculative.proposer import DraftRequest, Proposer, Tokens
+from baton_worker.speculative.proposer import DraftRequest, DraftSampler, Proposer, Tokens
 from tests.support.worker.adapted_model import NAMES, Adapted
 from tests.support.worker.lora_folders import merge
 from tests.support.worker.scheduled_engine import House
@@ -92,17 +92,14 @@ def test_every_sequence_gets_the_tokens_of_its_adapter(
 def knowing(alone: dict[bytes, list[int]]) -> Proposer:
     """Drafts what any of the answers says next: right for one adapter, wrong for the others."""
 
-    class Knowing:
-        def propose(self, requests: Sequence[DraftRequest]) -> list[Tokens]:
+    class Knowing(Proposer):
+        def propose(self, requests: Sequence[DraftRequest], sampler: DraftSampler) -> list[Tokens]:
             return [self._next(request) for request in requests]
 
         def _next(self, request: DraftRequest) -> Tokens:
             log = request.tokens[len(PROMPT) :].tolist()
             whole = next((a for a in alone.values() if a[: len(log)] == log), [3] * 24)
             return np.array(whole[len(log) : len(log) + request.most], np.int32)
-
-        def release(self, slot: int) -> None:
-            """It keeps nothing."""
 
     return Knowing()
 

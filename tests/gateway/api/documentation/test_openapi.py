@@ -22,6 +22,7 @@ BODILESS = {
     "/reset_prefix_cache",
     "/v1/responses/compact",
     "/pause",
+    "/start_weight_update",
     "/resume",
     "/sleep",
     "/wake_up",
