@@ -36,7 +36,8 @@ from baton_worker import service
 from baton_worker.config import Config
 from baton_worker.engine.batch.plan_columns import PlanError
 from baton_worker.engine.engine import Engine
-from baton_worker.service import Service, in_place_of
+from baton_worker.service import Service
+from baton_worker.standby import with_pages_of_others
 from tests.fakes.host_link import HostLink
 from tests.fakes.scheduler_planner import Planner, Sequence, run_all
 
@@ -370,48 +371,19 @@ def test_pages_that_the_last_worker_left_are_said_in_the_first_hello(
     with SegmentKeeper(run_dir):
         pages = {3: bytes(range(16)), 5: bytes(range(1, 17))}
         first = service.persistent_cache(engine, config)
-        assert first is not None and service.with_pages_of_others(config) is config
+        assert first is not None and with_pages_of_others(config) is config
         first.put(pages)
         again = service.persistent_cache(engine, config)
         life, where = Lifecycle(drain_seconds=1), StaticDirectory(config)
         made = Service(engine, config, where, life, again)
-        held = made._greeting.hello.held
-        made._relay.start()
-        made._relay.close()
-        made._client.close()
+        with made._scheduler:
+            held = made._scheduler.hello.held
+            made._relay.start()
+            made._relay.close()
         assert held is not None and split_hashes(held) == pages
         standby.hold()
-        same = service.with_pages_of_others(config)
+        same = with_pages_of_others(config)
         standby.call()
         assert same.num_gpu_blocks_override == engine.resolved.num_pages
         off = config.model_copy(update={"keep_kv_cache": False})
         assert service.persistent_cache(engine, off) is None
-
-
-def test_a_standby_takes_the_name_and_role_of_the_worker_that_it_replaces() -> None:
-    own = Config(model="org/stories", threads=3)
-    assert in_place_of((), own) is own
-    called = in_place_of(("--name", "decode-2", "--role", "decode", "--threads", "1"), own)
-    assert called == own.model_copy(update={"name": "decode-2", "role": "decode"})
-
-
-def test_a_standby_loads_once_memory_has_room_or_it_is_called(
-    stories: Path, run_dir: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    config, asked = Config(model=str(stories), run_dir=run_dir), list[int]()
-
-    def has_room(checkpoint: Path, shared: int) -> bool:
-        asked.append(shared)
-        return len(asked) == 3
-
-    monkeypatch.setattr(service, "has_room", has_room)
-    monkeypatch.setattr(service, "_ROOM_SECONDS", 0.01)
-    service.await_room(config)
-    assert asked == [], "it is no standby"
-    standby.hold()
-    service.await_room(config)
-    assert asked == [0, 0, 0]
-    monkeypatch.setattr(service, "has_room", lambda checkpoint, shared: False)
-    threading.Timer(0.2, standby.call).start()
-    service.await_room(config)
-    assert not standby.held()

@@ -3,39 +3,26 @@
 from __future__ import annotations
 
 import contextlib
-import gc
-import os
 import time
 from collections import deque
-from collections.abc import Sequence
-from typing import Any
 
 import msgspec
 
-from baton import __version__
-from baton.checkpoint.hub import resolve as fetch
 from baton.checkpoint.hub import served_name
-from baton.errors import BatonError
 from baton.kv.page_hashes import HashStore, PageHashTable
 from baton.logs import logger
 from baton.net.curve import own_keys
 from baton.net.discovery import Directory, directory
-from baton.net.handshake import Greeting, incarnation, unique_identity
-from baton.net.sockets import Client, wait
-from baton.net.topology import FLEET
 from baton.process import standby
-from baton.process.lifecycle import Heartbeat, Lifecycle, default_name, process_id
+from baton.process.lifecycle import Lifecycle, default_name
 from baton.process.segments import Segments
 from baton.process.watchdog import pulse
 from baton.protocol import (
     Action,
-    Drain,
     DropWeights,
     Envelope,
     Grant,
-    Hello,
     LoadWeights,
-    Message,
     PageHashes,
     Plan,
     Pull,
@@ -49,14 +36,12 @@ from baton.protocol import (
     UpdateWeights,
     WakeUp,
     WorkerCommand,
-    WorkerInfo,
     WorkerReply,
 )
 from baton_worker.config import Config
 from baton_worker.encode_worker.service import serve as encode
 from baton_worker.engine.batch.plan_columns import PlanError
 from baton_worker.engine.engine import Engine
-from baton_worker.engine.memory import has_room
 from baton_worker.engine.plan_queue import PlanQueue
 from baton_worker.engine.sleeping_engine import NoTransfers, SleepingEngine
 from baton_worker.executor.kv_transfer import LeaderKVTransfer
@@ -65,9 +50,16 @@ from baton_worker.kv_transfer.embedding_puller import EmbeddingPuller
 from baton_worker.kv_transfer.manager import KVTransferManager, host
 from baton_worker.kv_transfer.vllm_config import resolve
 from baton_worker.lora.loader import AdapterLoader
-from baton_worker.weight_transfer.contents import check
+from baton_worker.registration import Registration
+from baton_worker.standby import (
+    await_room,
+    in_place_of,
+    load_engine,
+    with_pages_of_others,
+)
 from baton_worker.weight_transfer.spool import WeightSpool
 from baton_worker.weight_transfer.updater import WeightUpdater
+from baton_worker.worker_info import worker_info
 
 _IDLE_SECONDS = 0.05
 """Longest sleep without a message: how late a signal or a lost registration is noticed."""
@@ -77,8 +69,6 @@ _LOCKSTEP_SECONDS = 0.005
 """The same where other workers wait for this one before they take a step."""
 _POLL_SECONDS = 5e-5
 """How often a step in flight is looked at while no plan is here: ZeroMQ waits for milliseconds."""
-_ROOM_SECONDS = 5.0
-"""How often a standby looks whether there is room for its weights."""
 _MOST_PLANS = 64
 """Plans that may wait. A scheduler keeps a few in flight; more is a fault on its side."""
 
@@ -103,29 +93,28 @@ class Service:
     ) -> None:
         """`kept` has the hashes of the engine's pages."""
         self._engine: Engine | SleepingEngine = engine
-        self._where, self._life, self._config = where, life, config
+        self._life, self._config = life, config
         self._kept = kept
         self._name = config.name or default_name("worker")
         self._relay: KVTransferManager | LeaderKVTransfer | NoTransfers
         self._relay = relay = engine.relay(config, self._name)
         self._embeddings = embedding_puller(engine, config, self._name, relay)
-        self._info = worker_info(engine, served_name(config), config.role, relay, self._embeddings)
-        self._keys = own_keys(config)
-        self._client = Client(FLEET, where.first(FLEET), unique_identity(self._name), self._keys)
         self._plans = PlanQueue()
         self._pulls: deque[tuple[int, Pull]] = deque()
         """Behind how many plans each of them may begin."""
         self._pulled: deque[Pulled] = deque()
         self._held = PageHashTable(kept)
         self._loader = AdapterLoader(engine.adapters)
-        self._spool = WeightSpool(config.run_dir, self._info.model)
+        self._spool = WeightSpool(config.run_dir, served_name(config))
         self._updater = self._new_updater(engine)
         self._replies: deque[WorkerReply] = deque()
         self._naps: deque[WorkerCommand] = deque()
         """Commands to sleep, to wake up and to use other weights, for when nothing runs."""
-        self._drained = self._forgotten = self._lending = False
-        self._heart: Heartbeat | None = None
-        self._greeting = self._new_greeting()
+        self._lending = False
+        info = worker_info(engine, served_name(config), config.role, relay, self._embeddings)
+        self._scheduler = Registration(
+            config, self._name, where, life, info, self._progress, lambda: self._held.held()
+        )
 
     def run(self) -> int:
         """Serve until the process should end. Returns its exit code.
@@ -134,13 +123,12 @@ class Service:
             PlanError: the scheduler and this worker are out of step; a restart is needed.
         """
         self._relay.start()
-        with self._client:
+        with self._scheduler:
             try:
                 while not self._life.over(self._idle):
                     pulse.beat()
-                    self._client.follow(self._where.first(FLEET))
                     busy = self._plans or self._engine.in_flight
-                    wait((self._client,), 0 if busy else self._patience())
+                    self._scheduler.wait(0 if busy else self._patience())
                     self._listen()
                     self._speak()
                     if self._plans:
@@ -152,7 +140,7 @@ class Service:
                         self._nap()
                 self._engine.leave()
             finally:
-                self._stop_heart()
+                self._scheduler.stop_beats()
                 self._close_transfers()
                 self._loader.close()
                 self._updater.close()
@@ -170,15 +158,8 @@ class Service:
         return not self._plans and self._engine.idle
 
     def _listen(self) -> None:
-        if self._client.broke() and self._greeting.server is not None:
-            self._forgotten = True
-        for received in self._client.drain():
-            message, known = received.message, self._greeting.server is not None
-            if self._greeting.heard(message, time.monotonic()):
-                self._joined()
-            elif known and self._greeting.server is None:
-                self._forgotten = True
-            elif isinstance(message, Plan):
+        for message in self._scheduler.messages():
+            if isinstance(message, Plan):
                 self._take(message)
             elif isinstance(message, TruncatePlan):
                 self._cut(message)
@@ -190,21 +171,14 @@ class Service:
                 self._assign(message)
             elif isinstance(message, WorkerCommand):
                 self._command(message)
-            elif isinstance(message, Drain):
-                self._life.stop()
 
     def _assign(self, order: SetRole) -> None:
         """The scheduler has changed this worker's role: say so at every Hello from now on."""
-        log.info("the role is %s now, it was %s", order.role, self._info.role)
-        self._say(role=order.role)
-
-    def _say(self, **changes: Any) -> None:
-        """Say something else of this worker at every Hello."""
-        self._info = msgspec.structs.replace(self._info, **changes)
-        self._greeting.hello = msgspec.structs.replace(self._greeting.hello, worker=self._info)
+        log.info("the role is %s now, it was %s", order.role, self._scheduler.info.role)
+        self._scheduler.say(role=order.role)
 
     def _command(self, command: WorkerCommand) -> None:
-        if command.epoch != self._greeting.hello.incarnation:
+        if command.epoch != self._scheduler.epoch:
             return
         if isinstance(command.action, Sleep | WakeUp | SwitchWeights):
             self._naps.append(command)
@@ -221,14 +195,14 @@ class Service:
         switches = isinstance(self._naps[0].action, SwitchWeights)
         if not (self._idle or (switches and not self._plans)):
             return
-        command, before = self._naps.popleft(), (self._engine, self._info.weights)
+        command, before = self._naps.popleft(), (self._engine, self._scheduler.info.weights)
         reason = self._changed(command.action)
-        changed = (self._engine, self._info.weights) != before
+        changed = (self._engine, self._scheduler.info.weights) != before
         del before
         if isinstance(self._engine, SleepingEngine):
             self._engine.free()
-        digest, adapters = self._info.weights.digest, self._info.adapters
-        self._send(WorkerReply(command.epoch, command.id, reason, digest, adapters))
+        digest, adapters = self._scheduler.info.weights.digest, self._scheduler.info.adapters
+        self._scheduler.send(WorkerReply(command.epoch, command.id, reason, digest, adapters))
         if changed:
             self._held = PageHashTable(self._kept)
             self._join_again()
@@ -257,7 +231,7 @@ class Service:
         self._loader.close()
         self._loader = AdapterLoader(self._engine.adapters)
         self._spool.use(version)
-        self._say(weights=version, eos_ids=self._engine.resolved.eos_ids)
+        self._scheduler.say(weights=version, eos_ids=self._engine.resolved.eos_ids)
         log.info("weights are %s now, after %.2f s", version.label, time.monotonic() - begin)
         return ""
 
@@ -283,7 +257,7 @@ class Service:
         self._engine = SleepingEngine(engine.sleep(level, self._config), engine.progress)
         self._loader = AdapterLoader(None)
         self._updater = WeightUpdater.without_engine(self._spool)
-        self._say(asleep=level)
+        self._scheduler.say(asleep=level)
         return ""
 
     def _wake_up(self) -> None:
@@ -298,11 +272,13 @@ class Service:
         self._loader = AdapterLoader(engine.adapters)
         self._updater = self._new_updater(engine)
         self._embeddings = embedding_puller(engine, self._config, self._name, relay)
-        self._info = worker_info(engine, self._info.model, self._info.role, relay, self._embeddings)
+        self._scheduler.info = worker_info(
+            engine, self._scheduler.info.model, self._scheduler.info.role, relay, self._embeddings
+        )
         log.info("woke up in %.1f s", time.monotonic() - begin)
 
     def _take(self, plan: Plan) -> None:
-        if plan.epoch != self._greeting.hello.incarnation:
+        if plan.epoch != self._scheduler.epoch:
             log.warning("dropped plan %d of epoch %d", plan.step, plan.epoch)
             return
         if len(self._plans) >= _MOST_PLANS:
@@ -312,11 +288,11 @@ class Service:
         self._plans.add(plan)
 
     def _cut(self, cut: TruncatePlan) -> None:
-        if cut.epoch == self._greeting.hello.incarnation:
+        if cut.epoch == self._scheduler.epoch:
             self._plans.cut(cut.step)
 
     def _keep(self, kept: PageHashes) -> None:
-        if kept.epoch != self._greeting.hello.incarnation:
+        if kept.epoch != self._scheduler.epoch:
             return
         try:
             self._held.update(kept)
@@ -326,7 +302,7 @@ class Service:
     def _transfer(self, message: Grant | Revoke | Pull) -> None:
         """A plan that is here already may still write to pages that have changed hands since: a
         pull waits for those."""
-        if message.epoch != self._greeting.hello.incarnation:
+        if message.epoch != self._scheduler.epoch:
             return
         if isinstance(message, Pull) and message.digest:
             self._pull_embeddings(message)
@@ -359,32 +335,20 @@ class Service:
             self._relay.take(self._pulls.popleft()[1])
         self._pulled.extend(self._relay.finished())
         self._adopt_embeddings()
-        while self._pulled and self._send(self._pulled[0]):
+        while self._pulled and self._scheduler.send(self._pulled[0]):
             self._pulled.popleft()
         for reply in self._loader.finished():
-            self._say(adapters=reply.adapters)
+            self._scheduler.say(adapters=reply.adapters)
             self._replies.append(reply)
         for reply in self._updater.finished():
-            self._replies.append(msgspec.structs.replace(reply, adapters=self._info.adapters))
-        while self._replies and self._send(self._replies[0]):
+            self._replies.append(
+                msgspec.structs.replace(reply, adapters=self._scheduler.info.adapters)
+            )
+        while self._replies and self._scheduler.send(self._replies[0]):
             self._replies.popleft()
-        stranger = self._heart is not None and self._heart.stranger.is_set()
-        if stranger or self._forgotten:
+        if self._scheduler.lost:
             self._left()
-        if self._greeting.server is None:
-            self._send(self._greeting.due(time.monotonic()))
-        elif self._life.draining and not self._drained:
-            left = (self._life.draining_until or 0.0) - time.monotonic()
-            self._drained = self._send(Drain(max(left, 0.0)))
-
-    def _joined(self) -> None:
-        """The scheduler has answered this epoch's Hello: from now on, beats tell how it fares."""
-        log.info("joined the scheduler as %s", self._name)
-        self._stop_heart()
-        self._heart = Heartbeat(
-            FLEET, self._where, self._greeting.hello, self._progress, self._keys
-        )
-        self._heart.start()
+        self._scheduler.speak()
 
     def _left(self) -> None:
         """The scheduler does not know this worker, or messages may be lost: forget all sequences
@@ -394,7 +358,7 @@ class Service:
 
     def _join_again(self) -> None:
         """Begin a new epoch with no sequence."""
-        self._stop_heart()
+        self._scheduler.stop_beats()
         self._plans.clear()
         self._relay.reset()
         if self._embeddings is not None:
@@ -406,8 +370,7 @@ class Service:
         self._replies.clear()
         self._naps.clear()
         self._engine.reset()
-        self._drained = self._forgotten = False
-        self._greeting = self._new_greeting()
+        self._scheduler.renew()
 
     def _execute(self) -> None:
         """Run or launch one step. What has come meanwhile is heard before its result is sent, so
@@ -429,23 +392,11 @@ class Service:
     def _answer(self, results: list[Result]) -> None:
         for result in results:
             told = self._plans.tell(result)
-            if not self._client.send(told, Envelope(epoch=result.epoch)):
+            if not self._scheduler.send(told, Envelope(epoch=result.epoch)):
                 log.warning("the result of step %d found no scheduler", result.step)
 
     def _progress(self) -> tuple[int, bool]:
         return self._engine.progress, bool(self._plans) or self._engine.in_flight
-
-    def _send(self, message: Message | None) -> bool:
-        return message is not None and self._client.send(message)
-
-    def _new_greeting(self) -> Greeting:
-        who = ("worker", self._name, incarnation(), __version__)
-        return Greeting(Hello(*who, worker=self._info, held=self._held.held()))
-
-    def _stop_heart(self) -> None:
-        if self._heart is not None:
-            self._heart.stop()
-            self._heart = None
 
 
 def embedding_puller(
@@ -456,72 +407,6 @@ def embedding_puller(
         return None
     tower, here, keys = engine.encoder.tower, host(config), own_keys(config)
     return EmbeddingPuller(tower.width, tower.dtype, name, relay.transports, here, keys)
-
-
-def worker_info(
-    engine: Engine,
-    model: str,
-    role: str,
-    relay: KVTransferManager | LeaderKVTransfer,
-    embeddings: EmbeddingPuller | None = None,
-) -> WorkerInfo:
-    """What this worker tells about itself in its Hello."""
-    resolved = engine.resolved
-    speculative = resolved.speculative
-    return WorkerInfo(
-        model=model,
-        num_pages=resolved.num_pages,
-        page_size=resolved.page_size,
-        max_num_seqs=resolved.max_num_seqs,
-        max_num_batched_tokens=resolved.max_num_batched_tokens,
-        max_model_len=resolved.max_model_len,
-        vocab_size=resolved.vocab_size,
-        device=resolved.build.device.type,
-        dtype=resolved.dtype_name,
-        weight_bytes=resolved.weight_bytes,
-        kv_bytes=resolved.kv_bytes,
-        eos_ids=resolved.eos_ids,
-        pooling=resolved.pooling,
-        host_pages=resolved.host_pages,
-        windows=resolved.groups.windows,
-        role=role,
-        kv_address=relay.address,
-        kv_layout=relay.layout,
-        expert_group=engine.team,
-        adapters=engine.adapters.infos if engine.adapters else (),
-        max_loras=engine.max_loras,
-        max_cpu_loras=engine.adapters.capacity if engine.adapters else 0,
-        num_speculative_tokens=speculative.num_speculative_tokens if speculative else 0,
-        process=process_id(os.getpid()),
-        supervised=pulse.attached,
-        encoder_layout=embeddings.layout if embeddings is not None else "",
-        weights=engine.version,
-    )
-
-
-def await_room(config: Config) -> None:
-    """Wait, in a standby, until memory has room for what would be there twice, or it is called."""
-    shared, said = Segments(config.run_dir), False
-    while standby.held() and not has_room(fetch(config), shared.held_bytes() or 0):
-        if not said:
-            log.info("memory has no room for the weights beside those of the workers: waiting")
-            said = True
-        standby.wait(_ROOM_SECONDS)
-
-
-def in_place_of(arguments: Sequence[str], config: Config) -> Config:
-    """The settings of a standby that takes the place of a worker with these arguments: its name and
-    role, which the engine does not know."""
-    if not arguments:
-        return config
-    replaced = resolve(Config.load(arguments))
-    return config.model_copy(update={"name": replaced.name, "role": replaced.role})
-
-
-def with_pages_of_others(config: Config) -> Config:
-    """The settings of a standby: it can take over the pages of a worker if it has as many."""
-    pages = Segments(config.run_dir).leased_pages() if standby.held() else 0
-    return config.model_copy(update={"num_gpu_blocks_override": pages}) if pages else config
 
 
 def persistent_cache(engine: Engine, config: Config) -> PersistentCache | None:
@@ -544,39 +429,7 @@ def serve(config: Config, life: Lifecycle) -> int:
         return encode(config, life)
     await_room(config)
     config = with_pages_of_others(config)
-    engine = current_engine(config)
-    if standby.held():
-        log.info("loaded; waiting to take the place of a worker that dies")
-    engine = follow_versions(config, engine)
+    engine = load_engine(config)
     config = in_place_of(standby.wait(), config)
     with contextlib.closing(engine), contextlib.closing(directory(config)) as where:
         return Service(engine, config, where, life, persistent_cache(engine, config)).run()
-
-
-def current_engine(config: Config) -> Engine:
-    """An engine with the weights that the workers of this host use."""
-    version = WeightSpool(config.run_dir, served_name(config)).version()
-    if version is not None:
-        try:
-            for source in version.sources:
-                check(source)
-            return Engine.build(config, version)
-        except BatonError as error:
-            log.error("weights %s are not loaded: %s", version.label, error.message)
-    return Engine.build(config)
-
-
-def follow_versions(config: Config, engine: Engine) -> Engine:
-    """In a standby: return what is called, with the weights that the workers use by then."""
-    spool = WeightSpool(config.run_dir, served_name(config))
-    tried = spool.version()
-    while standby.held():
-        standby.wait(_ROOM_SECONDS)
-        if standby.held() and (version := spool.version()) != tried:
-            tried = version
-            engine.close()
-            del engine
-            gc.unfreeze()
-            gc.collect()
-            engine = current_engine(config)
-    return engine

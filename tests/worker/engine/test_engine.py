@@ -25,7 +25,7 @@ from baton_worker.graphs import Sizes
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.mixer import Attending
 from baton_worker.layers.moe.moe import Experts
-from baton_worker.service import worker_info
+from baton_worker.worker_info import worker_info
 from tests.fakes.replayed_steps import Counting
 from tests.fakes.scheduler_planner import Planner, Sequence, run_all
 from tests.support import tiny_models

@@ -18,7 +18,7 @@ from baton_worker.engine.engine import Engine
 from baton_worker.executor.executor import Executor, assemble
 from baton_worker.kv_transfer.wire_format import layout
 from baton_worker.layers.build_context import BuildContext
-from baton_worker.service import worker_info
+from baton_worker.worker_info import worker_info
 from tests.fakes.scheduler_planner import Planner, Sequence, run_all
 from tests.support import tiny_models
 

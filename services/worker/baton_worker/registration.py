@@ -1,0 +1,143 @@
+"""A worker's registration with the scheduler: Hello, beats, and what is said in between."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterator
+from types import TracebackType
+from typing import Any, Self
+
+import msgspec
+
+from baton import __version__
+from baton.logs import logger
+from baton.net.curve import own_keys
+from baton.net.discovery import Directory
+from baton.net.handshake import Greeting, incarnation, unique_identity
+from baton.net.sockets import Client, wait
+from baton.net.topology import FLEET
+from baton.process.lifecycle import Heartbeat, Lifecycle
+from baton.protocol import Drain, Envelope, HeldPages, Hello, Message, WorkerInfo
+from baton_worker.config import Config
+
+log = logger(__name__)
+
+
+class Registration:
+    """The connection to the scheduler.
+
+    Each registration is an epoch of its own: when the scheduler no longer knows this worker (it
+    restarted, or declared the worker lost), `lost` is true until `renew` begins another. Messages
+    of older epochs are to be dropped.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        name: str,
+        where: Directory,
+        life: Lifecycle,
+        info: WorkerInfo,
+        progress: Callable[[], tuple[int, bool]],
+        held: Callable[[], HeldPages | None] = lambda: None,
+    ) -> None:
+        """
+        Args:
+            info: what the worker says of itself; it may be changed for the next Hello.
+            progress: for beats, a number that grows while the worker is alive, and whether it has
+                work.
+            held: the contents of its pages, for each Hello.
+        """
+        self._name, self._where, self._life, self.info = name, where, life, info
+        self._get_progress, self._get_held = progress, held
+        self._keys = own_keys(config)
+        self._client = Client(FLEET, where.first(FLEET), unique_identity(name), self._keys)
+        self._heart: Heartbeat | None = None
+        self._drained = self._forgotten = False
+        self._greeting = self._new_greeting()
+
+    def __enter__(self) -> Self:
+        self._client.__enter__()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, _: TracebackType | None
+    ) -> None:
+        self.stop_beats()
+        self._client.close()
+
+    @property
+    def epoch(self) -> int:
+        """That of the last Hello."""
+        return self.hello.incarnation
+
+    @property
+    def hello(self) -> Hello:
+        """What the worker says of itself."""
+        return self._greeting.hello
+
+    @property
+    def lost(self) -> bool:
+        """Whether the scheduler does not know this worker, or messages may be lost."""
+        stranger = self._heart is not None and self._heart.stranger.is_set()
+        return stranger or self._forgotten
+
+    def say(self, **changes: Any) -> None:
+        """Say something else of this worker at every Hello, also of this epoch."""
+        self.info = msgspec.structs.replace(self.info, **changes)
+        self._greeting.hello = msgspec.structs.replace(self.hello, worker=self.info)
+
+    def wait(self, seconds: float) -> None:
+        """Wait for a message, at most so long."""
+        self._client.follow(self._where.first(FLEET))
+        wait((self._client,), seconds)
+
+    def messages(self) -> Iterator[Message]:
+        """What has come, without what concerns the registration itself."""
+        if self._client.broke() and self._greeting.server is not None:
+            self._forgotten = True
+        for received in self._client.drain():
+            message, known = received.message, self._greeting.server is not None
+            if self._greeting.heard(message, time.monotonic()):
+                self._joined()
+            elif known and self._greeting.server is None:
+                self._forgotten = True
+            elif isinstance(message, Drain):
+                self._life.stop()
+            else:
+                yield message
+
+    def send(self, message: Message | None, envelope: Envelope | None = None) -> bool:
+        """Returns False for no message, and where the scheduler cannot be reached."""
+        return message is not None and self._client.send(message, envelope)
+
+    def speak(self) -> None:
+        """Send the Hello until it is answered, and say once that this worker drains."""
+        if self._greeting.server is None:
+            self.send(self._greeting.due(time.monotonic()))
+        elif self._life.draining and not self._drained:
+            left = (self._life.draining_until or 0.0) - time.monotonic()
+            self._drained = self.send(Drain(max(left, 0.0)))
+
+    def renew(self) -> None:
+        """Begin a new epoch."""
+        self.stop_beats()
+        self._drained = self._forgotten = False
+        self._greeting = self._new_greeting()
+
+    def stop_beats(self) -> None:
+        """Send no more beats of this epoch."""
+        if self._heart is not None:
+            self._heart.stop()
+            self._heart = None
+
+    def _joined(self) -> None:
+        """The scheduler has answered this epoch's Hello: from now on, beats tell how it fares."""
+        log.info("joined the scheduler as %s, role %s", self._name, self.info.role)
+        self.stop_beats()
+        self._heart = Heartbeat(FLEET, self._where, self.hello, self._get_progress, self._keys)
+        self._heart.start()
+
+    def _new_greeting(self) -> Greeting:
+        of = ("worker", self._name, incarnation(), __version__)
+        return Greeting(Hello(*of, worker=self.info, held=self._get_held()))
