@@ -76,7 +76,7 @@ class Sequence:
     begun: bool = False
     """The prompt's KV is in pages that other sequences can share."""
     num_awaited: int = 0
-    """Encodings of its media, and transfers of their embeddings, that it waits for."""
+    """MediaEncodings of its media, and transfers of their embeddings, that it waits for."""
     media_worker: str = ""
     """Worker to which its embeddings were sent last, to start there."""
     num_pulls: int = 0

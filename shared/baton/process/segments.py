@@ -265,8 +265,8 @@ class Segments:
         return self._ask(_KEEP + name, (descriptor,))[0] == b"\x01"
 
     def drop(self, name: bytes) -> bool:
-        """Have a segment kept no more; whoever has it mapped keeps it. False if there is none, or
-        no keeper."""
+        """Have a segment kept no more; a process that has it mapped keeps it. False if there is
+        none, or no keeper."""
         try:
             return self._ask(_DROP + name)[0] == b"\x01"
         except OSError:

@@ -162,4 +162,6 @@ def test_embeddings_that_nobody_takes_are_said(
         for name, info in (("w", worker_info(encoder_layout="f32")), ("e", encoder)):
             stack.enter_context(FakeWorker(config, info, name=name))
             g.until(lambda name=name: name in g.worker_states())
-    assert any("nobody takes the embeddings of e (bf16)" in r.getMessage() for r in caplog.records)
+    assert any(
+        "no worker takes the embeddings of e (bf16)" in r.getMessage() for r in caplog.records
+    )

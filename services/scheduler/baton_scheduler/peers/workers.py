@@ -214,13 +214,13 @@ class WorkerPeers:
 
     def _compare(self, name: str, info: WorkerInfo) -> None:
         """Log once that a joining worker cannot transfer KV to or from another one; and of each
-        encode worker whose embeddings nobody takes."""
+        encode worker whose embeddings no worker takes."""
         mates = self._fleet.serving(info.model)
         if info.role == "encode":
             takes = {w.info.encoder_layout for w in mates}
             if takes and info.encoder_layout not in takes:
                 log.warning(
-                    "nobody takes the embeddings of %s (%s): the workers that prefill %s encode "
+                    "no worker takes the embeddings of %s (%s): the workers that prefill %s encode "
                     "images themselves; start all workers with one --dtype",
                     *(name, info.encoder_layout, info.model),
                 )

@@ -7,8 +7,8 @@ import msgspec
 from baton.protocol import AdminCommand, Failed, WeightVersion
 from baton_scheduler import errors
 from baton_scheduler.deadlines import Deadlines
-from baton_scheduler.disaggregation.encodings import Encodings
 from baton_scheduler.disaggregation.handoff import Handoffs
+from baton_scheduler.disaggregation.media_encodings import MediaEncodings
 from baton_scheduler.events import Decision, Reply
 from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.phase_times import Phase
@@ -38,7 +38,7 @@ class StateBase:
         weights = parse_scores(limits.placement_weights)
         self.placement: Placement = PLACEMENTS.load(limits.placement_policy)(weights)
         self.handoffs = Handoffs(self.placement)
-        self.encodings = Encodings(self.placement.links, self.fleet.encoders)
+        self.encodings = MediaEncodings(self.placement.links, self.fleet.encoders)
         self.searches: list[SuspectSearch] = []
         """Searches for the sequence that brings workers down."""
         self.counters = Counters()

@@ -9,7 +9,7 @@ from baton_scheduler.events import (
     WorkerJoined,
     WorkerLeft,
 )
-from baton_scheduler.state import administration, encoding, quarantine
+from baton_scheduler.state import administration, media_encoding, quarantine
 from baton_scheduler.state.base import StateBase
 
 
@@ -54,7 +54,7 @@ def worker_left(state: StateBase, event: WorkerLeft) -> list[Decision]:
     """Remove a worker and rerun its sequences, or its encodings."""
     if event.name in state.encodings.workers:
         state.counters.lost_workers += not state.encodings.workers[event.name].draining
-        return encoding.refuse(state, state.encodings.leave(event.name, event.cause))
+        return media_encoding.refuse(state, state.encodings.leave(event.name, event.cause))
     worker = state.fleet.leave(event.name)
     if worker is None:
         return []

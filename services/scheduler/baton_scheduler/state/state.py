@@ -8,8 +8,8 @@ A live sequence is in exactly one place, and ends exactly once:
                   +----------------------------------------+
 
 `apply` is the table of events. What an event does is a function of its module: `administration`,
-`admission`, `cancellation`, `encoding`, `membership`, `quarantine`, `migration`, `settlement`,
-`dispatch`; `base` has what they share.
+`admission`, `cancellation`, `media_encoding`, `membership`, `quarantine`, `migration`,
+`settlement`, `dispatch`; `base` has what they share.
 
 Equal events give equal decisions on every machine; `baton replay` checks this.
 """
@@ -47,8 +47,8 @@ from baton_scheduler.state import (
     admission,
     cancellation,
     dispatch,
-    encoding,
     inspection,
+    media_encoding,
     membership,
     migration,
     quarantine,
@@ -76,13 +76,13 @@ class State(StateBase):
             case Transferred():
                 return migration.transferred(self, event)
             case MediaSettled():
-                return encoding.settled(self, event)
+                return media_encoding.settled(self, event)
             case WorkerJoined():
                 return membership.worker_joined(self, event)
             case WorkerLeft():
                 return membership.worker_left(self, event)
             case DeathExplained():
-                return quarantine.explained(self, event) + encoding.explained(self, event)
+                return quarantine.explained(self, event) + media_encoding.explained(self, event)
             case WorkerDraining():
                 return membership.worker_draining(self, event)
             case WorkerAssigned():

@@ -144,7 +144,7 @@ def _received(update: WeightUpdate, pending: PendingCommand, why: str) -> list[D
 
 
 def _given_up(state: StateBase, pending: PendingCommand, why: str) -> list[Decision]:
-    """Nobody changes: those that could are told to forget the new weights."""
+    """No worker changes: those that could are told to forget the new weights."""
     model = pending.command.model
     del state.updates[model]
     drops = [

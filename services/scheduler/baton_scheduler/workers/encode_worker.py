@@ -9,7 +9,7 @@ from baton_scheduler.workers.cost_model import LinearCostModel
 from baton_scheduler.workers.meters import RateMeter, average
 
 MOST_IN_FLIGHT = 2
-"""Encodings sent to one worker: one runs while the next waits for it. Others stay with the
+"""MediaEncodings sent to one worker: one runs while the next waits for it. Others stay with the
 scheduler, which sends them to whichever worker is free first."""
 
 

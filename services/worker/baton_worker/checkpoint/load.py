@@ -17,7 +17,7 @@ from baton_worker.checkpoint.bf16_expansion import is_expanded
 from baton_worker.checkpoint.dummy import random_weights
 from baton_worker.checkpoint.fill import fill
 from baton_worker.checkpoint.mistral import MistralFolder
-from baton_worker.checkpoint.patched import PatchedCheckpoint
+from baton_worker.checkpoint.patched_checkpoint import PatchedCheckpoint
 from baton_worker.checkpoint.quantized_loading import kinds
 from baton_worker.checkpoint.rank_sharded import RankShardedFolder
 from baton_worker.checkpoint.safetensors import SafetensorsFolder

@@ -78,7 +78,7 @@ def transformers_name(name: str) -> str:
         renamed = _in_layer(inside[2])
         renamed = renamed and f"model.layers.{inside[1]}.{renamed}"
     if renamed is None:
-        raise ModelError(f"Nobody here knows the tensor {name} of this checkpoint.")
+        raise ModelError(f"The tensor {name} of this checkpoint is unknown.")
     return f"{renamed}.{parameter}"
 
 

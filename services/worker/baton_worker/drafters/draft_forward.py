@@ -12,7 +12,7 @@ from baton_worker.attention.buffers import Buffers
 from baton_worker.drafters.draft_kv import DraftKV
 from baton_worker.drafters.draft_model_weights import DraftModelWeights
 from baton_worker.graphs import GraphedModel, Sizes
-from baton_worker.graphs.start import recorder_for, why_uncaptured
+from baton_worker.graphs.startup import recorder_for, why_uncaptured
 from baton_worker.kv_cache import KVCache
 from baton_worker.models.decoder import Model
 from baton_worker.models.transformers_backend import TransformersModel

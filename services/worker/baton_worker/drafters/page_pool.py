@@ -6,7 +6,7 @@ from collections import OrderedDict
 
 
 class PagePool:
-    """Reference counts by page, and full pages by the hash of their prefix. A page that nobody
+    """Reference counts by page, and full pages by the hash of their prefix. A page that no slot
     holds stays a cached prefix until it is needed, the least recently used first."""
 
     def __init__(self, num_pages: int) -> None:
@@ -15,7 +15,7 @@ class PagePool:
         self._page_of: dict[bytes, int] = {}
         self._hash_of: dict[int, bytes] = {}
         self._idle = OrderedDict[int, None]()
-        """Pages with a hash that nobody holds, the next to be given away first."""
+        """Pages with a hash that no slot holds, the next to be given away first."""
 
     @property
     def num_available(self) -> int:

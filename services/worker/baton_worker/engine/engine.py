@@ -39,7 +39,7 @@ from baton_worker.engine.weight_switch import files_of, load_beside, trial_confi
 from baton_worker.executor.executor import Executor, assemble, check
 from baton_worker.executor.kv_transfer import LeaderKVTransfer
 from baton_worker.graphs import GraphedModel, Recorder
-from baton_worker.graphs.start import recorder_for, why_uncaptured
+from baton_worker.graphs.startup import recorder_for, why_uncaptured
 from baton_worker.kernels.cpu.call_recorder import CallRecording
 from baton_worker.kernels.cpu.huge_pages import ARENA
 from baton_worker.kernels.cpu.shared_pages import SharedPages

@@ -160,7 +160,8 @@ class ModelRunner:
         return positions
 
     def _suspect_late(self, step: LaunchedStep, broken: list[int]) -> None:
-        """A row of a sequence that had ended fails nobody, but may have left NaN in its pages."""
+        """A row of a sequence that had ended fails no request, but may have left NaN in its
+        pages."""
         for slot in broken:
             self._quarantine.suspect(step.over.get(slot, []))
 

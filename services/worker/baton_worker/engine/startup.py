@@ -140,7 +140,7 @@ def _drafter(
 
 def narrow_dtype(config: Config, build: BuildContext) -> torch.dtype | None:
     """The dtype of models whose products our kernels compute all; None if it is settled."""
-    # Where it is bfloat16 already nobody need ask, and on a GPU no kernel for CPUs be built.
+    # No question where it is bfloat16 already, and no kernel for CPUs built on a GPU.
     undecided = config.dtype == "auto" and build.dtype is torch.float32
     return torch.bfloat16 if undecided else None
 

@@ -145,7 +145,7 @@ class TileRows:
 @dataclass(frozen=True, slots=True)
 class Slices:
     """An image comes as the patches of the whole and of its slices, whose sizes follow from its own
-    by `baton.slices.SliceRules`."""
+    by `baton.slice_rules.SliceRules`."""
 
     scale: int
     most: int

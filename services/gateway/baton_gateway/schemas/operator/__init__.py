@@ -1,1 +1,1 @@
-"""Requests of operators, who change a model for everybody."""
+"""Requests of operators: changes of a model for all clients."""

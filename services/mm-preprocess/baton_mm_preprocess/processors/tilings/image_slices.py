@@ -6,7 +6,7 @@ import msgspec
 import numpy as np
 from PIL import Image
 
-from baton.slices import Size, SliceRules
+from baton.slice_rules import Size, SliceRules
 from baton_mm_preprocess.processors.colors import Colors
 from baton_mm_preprocess.processors.patches import patchify
 from baton_mm_preprocess.processors.processed_image import ProcessedImage

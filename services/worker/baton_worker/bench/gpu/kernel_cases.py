@@ -268,7 +268,7 @@ class _Maker:
         tables = [part.tolist() for part in torch.split(order[: sum(each)], each)]
         shape = (sum(each) + 1, sizes.page_size, 2, sizes.kv_heads, sizes.head_dim)
         pages = self.random(*shape)
-        pages[order[-1]] = torch.nan  # Of nobody here: who reads it shows it.
+        pages[order[-1]] = torch.nan  # Of no row: a kernel that reads it shows it.
         for table, length in zip(tables, lengths, strict=True):
             if rest := length % sizes.page_size:
                 pages[table[-1], rest:] = torch.nan

@@ -18,7 +18,7 @@ class PixelsError(BatonError):
 
 
 class PixelsMissing(PixelsError):
-    """Nobody has the pixels any more."""
+    """The pixels are gone."""
 
 
 def open_pixels(blob: Blob) -> Pixels:

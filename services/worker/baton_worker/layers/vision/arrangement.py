@@ -7,7 +7,7 @@ import math
 import torch
 from torch import Tensor, nn
 
-from baton.slices import SliceRules
+from baton.slice_rules import SliceRules
 from baton_worker import spec
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.embedding import Learned

@@ -19,7 +19,7 @@ from baton_worker.layers.norm import norm
 from baton_worker.layers.pooler_head import Dense
 from baton_worker.layers.vision.grid import Size
 from baton_worker.layers.vision.resampler import Resampler
-from baton_worker.layers.vision.sized import Sized, Unfold
+from baton_worker.layers.vision.sized_steps import Sized, Unfold
 
 
 class Merge(nn.Module):

@@ -15,7 +15,7 @@ from baton_worker.layers.embedding import Learned
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.norm import norm
 from baton_worker.layers.vision.grid import Size, coordinates
-from baton_worker.layers.vision.sized import Sized
+from baton_worker.layers.vision.sized_steps import Sized
 
 
 class Resampler(Sized):

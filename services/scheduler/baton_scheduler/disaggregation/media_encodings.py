@@ -1,4 +1,4 @@
-"""Encodings: media of waiting sequences are encoded on workers of the role `encode`.
+"""MediaEncodings: media of waiting sequences are encoded on workers of the role `encode`.
 
     arrives --> queued --> encoding --> encoded --> pulled by the worker that prefills --> starts
                   ^  EncodeMedia  MediaEncoded  Pull, Pulled
@@ -96,7 +96,7 @@ class EncodingCounters:
     failed_pulls: int = 0
 
 
-class Encodings:
+class MediaEncodings:
     """Encode workers, and all encodings and transfers of embeddings in progress."""
 
     def __init__(self, links: TransferCost, workers: dict[str, EncodeWorker]) -> None:
@@ -237,7 +237,7 @@ class Encodings:
             return []
         worker.end(message.id, message.duration_us / 1e6, now)
         encoding = next((e for e in self if e.id == message.id and e.worker == name), None)
-        if encoding is None:  # Nobody waits for it any more.
+        if encoding is None:  # No sequence waits for it.
             return []
         if message.unavailable:
             self._find_pixels(encoding)
@@ -295,7 +295,7 @@ class Encodings:
     def check(self) -> None:
         """Assert that sequences wait for exactly what is in progress for them."""
         for encoding in self:
-            assert encoding.waiting, "nobody waits for an encoding"
+            assert encoding.waiting, "no sequence waits for an encoding"
             assert all(encoding in self.of(sequence) for sequence in encoding.waiting)
             assert not encoding.worker or encoding.worker in self.workers
             assert not encoding.done or encoding.worker
@@ -411,7 +411,7 @@ class Encodings:
         self._update_all(encoding)
 
     def _end(self, encoding: Encoding) -> None:
-        """Nobody waits for it any more."""
+        """No sequence waits for it."""
         del self._encodings[encoding.model, encoding.item.digest]
         worker = self.workers.get(encoding.worker)
         if worker is None:
@@ -442,7 +442,7 @@ class Encodings:
         sequence.num_awaited = self._awaited(sequence)
 
     def _awaited(self, sequence: Sequence) -> int:
-        """Encodings and transfers that a sequence waits for."""
+        """MediaEncodings and transfers that a sequence waits for."""
         here = sequence.media_worker
         encoding = sum(not e.done and here not in e.at for e in self.of(sequence))
         return encoding + sum(sequence in pull.waiting for pull in self._pulls.values())
@@ -459,4 +459,4 @@ def _token(number: int, source: EncodeWorker) -> bytes:
     return blake2b(repr(parts).encode(), digest_size=16).digest()
 
 
-__all__ = ["Encoding", "EncodingCounters", "Encodings"]
+__all__ = ["Encoding", "EncodingCounters", "MediaEncodings"]

@@ -10,7 +10,7 @@ import torch
 from baton_worker.checkpoint.load import load_model
 from baton_worker.graphs import GraphedModel, Repeater, Sizes, TapeRecorder, Uncaptured
 from baton_worker.graphs.capture import Recording, Run
-from baton_worker.graphs.start import recorder_for, why_uncaptured
+from baton_worker.graphs.startup import recorder_for, why_uncaptured
 from baton_worker.kernels.cpu.call_recorder import Extent
 from baton_worker.kv_cache import KVCache
 from baton_worker.layers.build_context import BuildContext

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from baton.slices import SliceRules
+from baton.slice_rules import SliceRules
 
 RULES = SliceRules(scale=28, most=9, patch=7)
 

@@ -11,7 +11,7 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from baton.errors import ModelError
-from baton_worker.checkpoint.patched import PatchedCheckpoint, tensor_names
+from baton_worker.checkpoint.patched_checkpoint import PatchedCheckpoint, tensor_names
 from baton_worker.checkpoint.safetensors import SafetensorsFolder
 from baton_worker.models.resolve import resolve
 
