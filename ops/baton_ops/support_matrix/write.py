@@ -46,7 +46,7 @@ _LEVELS = """\
 - **runtime**: every test of its row passed.
 """
 _FAILED = """\
-**Of that run, {failed} tests failed.** A row that has one of them is absent.
+**Tests of that run that failed: {failed}.** A row that has one of them is absent.
 """
 T = TypeVar("T")
 

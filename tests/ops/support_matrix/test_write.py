@@ -92,10 +92,10 @@ def test_refuses_what_proves_less(tmp_path: Path, ledger: dict[str, Any], senten
 def test_a_run_with_failures_says_so(tmp_path: Path) -> None:
     rows = {"T01": [result(), result("failed")], "T02": [result()]}
     text = write(tmp_path, rows, failed=1)
-    assert "Of that run, 1 tests failed." in text
+    assert "Tests of that run that failed: 1." in text
     assert "| T01 | LlamaForCausalLM | absent | 1 of 2 |" in text
     assert "| T02 | MistralForCausalLM | **works** | 1 |" in text
-    assert "tests failed" not in write(tmp_path, rows)
+    assert "that failed" not in write(tmp_path, rows)
 
 
 def test_without_a_test_run_it_says_how_to_make_one(tmp_path: Path) -> None:
