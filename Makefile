@@ -18,6 +18,8 @@ EXTRA := all$(if $(shell command -v nvidia-smi),$(comma)cuda)
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Python compiles what it imports; pip would compile all of torch, two thirds of an install's time.
 export PIP_COMPILE := 0
+# Images of containers often set it; then every process would compile torch again, two seconds each.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: help setup serve test test-gpu soak check bench bench-gpu bench-peers chaos matrix docs up down clean
 .DEFAULT_GOAL := help
