@@ -19,6 +19,7 @@ _TOOLS = {
     "peers": "measure Baton, vLLM and llama.cpp in turn, on the same weights",
     "smoke": "ask a server some questions and judge the streams",
     "run-batch": "answer a file of requests, with a server that runs or one of its own",
+    "quantize": "round the weights of a checkpoint and write one that loads as it is",
     "parse": "read a model's output into reasoning, content and tool calls",
     "replay": "reproduce a recorded scheduler run, decision by decision",
     "fleet": "show the workers, change their roles (fleet role) or numbers (fleet scale)",
@@ -43,6 +44,7 @@ _ELSEWHERE = {
     "bench": "baton_ops.bench.serve",
     "peers": "baton_ops.bench.peers",
     "run-batch": "baton_ops.commands.run_batch",
+    "quantize": "baton_worker.quantize",
     "matrix": "baton_ops.support_matrix.write",
 }
 """Verbs whose module is not `baton_ops.commands.<verb>`."""

@@ -44,6 +44,7 @@ from baton_worker.models.vision.tower import VisionTower
 from baton_worker.pooling.pooler import Pooler
 from baton_worker.pooling.recipe import PoolingRecipe
 from baton_worker.pooling.resolve import Task
+from baton_worker.quantization.blocks import as_stored, scheme
 from baton_worker.quantization.methods import method
 from baton_worker.spec import (
     Decoder,
@@ -132,6 +133,7 @@ def load_model(
     """
     ranks = SingleRank() if ranks is None else ranks
     checkpoint = open_checkpoint(path)
+    context = rounding(context, checkpoint.config)
     if patches:
         checkpoint = PatchedCheckpoint(checkpoint, patches)
     config = checkpoint.config
@@ -158,11 +160,11 @@ def load_model(
     if parts is not None:
         _connect(model, spec, ranks, lockstep)
     stored = (
-        random_weights(_whole(whole, site), dtype, context.device)
+        random_weights(meta_layers(whole, site), dtype, context.device)
         if dummy
         else _weights(checkpoint, spec, what, scaled)
     )
-    fill(model, stored, spec, context.quantization, parts)
+    fill(model, stored, as_stored(spec, config), context.quantization, parts)
     return LoadedModel(
         model=model.eval(),
         spec=what.spec,
@@ -174,6 +176,13 @@ def load_model(
         recipe=what.recipe,
         generates=what.generates,
     )
+
+
+def rounding(context: BuildContext, config: SimpleNamespace) -> BuildContext:
+    """With what the checkpoint was rounded to, if the settings round nothing."""
+    if context.quantization != "none":
+        return context
+    return replace(context, quantization=scheme(config))
 
 
 def staging(config: SimpleNamespace) -> torch.device | None:
@@ -255,10 +264,10 @@ def _cut(
     """This rank's shard, and its place in the whole."""
     part = replace(what, spec=divide(what.spec, share))
     multiple = max((KINDS[kind].multiple for kind in kinds(site.quantization)), default=1)
-    return part, Parts(_whole(what, site), share, multiple)
+    return part, Parts(meta_layers(what, site), share, multiple)
 
 
-def _whole(what: ServedTask, site: BuildContext) -> list[Layer]:
+def meta_layers(what: ServedTask, site: BuildContext) -> list[Layer]:
     """The layers of the whole model, without memory."""
     return _built(what, replace(site, device=torch.device("meta"), staging=None)).layers()
 

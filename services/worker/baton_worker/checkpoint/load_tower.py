@@ -12,11 +12,12 @@ from baton.errors import ModelError
 from baton_worker.checkpoint.bf16_expansion import is_expanded
 from baton_worker.checkpoint.dummy import random_weights
 from baton_worker.checkpoint.fill import fill
-from baton_worker.checkpoint.load import Checkpoint, open_checkpoint, staging
+from baton_worker.checkpoint.load import Checkpoint, open_checkpoint, rounding, staging
 from baton_worker.checkpoint.task import is_listed, served_task
 from baton_worker.checkpoint.unstack import Stored
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.models.vision.tower import TowerModel, VisionTower
+from baton_worker.quantization.blocks import as_stored
 from baton_worker.spec import Decoder
 
 
@@ -39,13 +40,14 @@ def load_tower(
         ModelError: the path holds no checkpoint, or the model has no vision tower.
     """
     checkpoint = open_checkpoint(path)
+    context = rounding(context, checkpoint.config)
     spec = _spec(checkpoint, path)
     dtype = narrow if narrow is not None and is_expanded(spec) else context.dtype
     site = replace(context, dtype=dtype, staging=staging(checkpoint.config))
     assert spec.tower is not None
     model = TowerModel(spec.tower, site)
     stored = _weights(checkpoint, spec, model, site, dummy)
-    fill(model, stored, spec, context.quantization, whole=False)
+    fill(model, stored, as_stored(spec, checkpoint.config), context.quantization, whole=False)
     model.eval()
     held = sum(layer.weight_bytes for layer in model.layers())
     weights = sum(parameter.nbytes for parameter in model.parameters())

@@ -30,6 +30,7 @@ METHODS = Registry(
         "bitsandbytes": "baton_worker.quantization.bitsandbytes:formats",
         "quark": "baton_worker.quantization.quark:formats",
         "torchao": "baton_worker.quantization.torchao:formats",
+        "baton": "baton_worker.quantization.blocks:formats",
     },
 )
 ALIASES = {

@@ -1,0 +1,1 @@
+"""`baton quantize`: round the weights of a checkpoint once and write the result."""

@@ -1,0 +1,119 @@
+"""A checkpoint that is rounded once answers as one that is rounded whenever it is loaded."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from rich.console import Console
+from safetensors.torch import load_file, save_file
+
+from baton.errors import ModelError
+from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.quantized_loading import QuantizedLoader
+from baton_worker.layers.build_context import BuildContext, Quantize
+from baton_worker.quantize.quantized_folder import write
+from baton_worker.quantize.shard_writer import ShardWriter
+from tests.support import quantized_checkpoints, tiny_llava, tiny_models
+from tests.support.quantized_checkpoints import SIZES
+
+CPU = torch.device("cpu")
+PROMPT = list(range(2, 40))
+MODELS: dict[str, dict[str, Any]] = {
+    "LlamaForCausalLM": SIZES | {"tie_word_embeddings": True},
+    "Phi3ForCausalLM": SIZES | {"num_attention_heads": 8},
+    "GPT2LMHeadModel": {"hidden_size": 64, "num_attention_heads": 4, "n_inner": 128},
+    "Qwen3MoeForCausalLM": SIZES | {"moe_intermediate_size": 32},
+    "LlavaForConditionalGeneration": SIZES,
+}
+"""A head that shares the table, fused and transposed matrices, stacked experts, and a tower."""
+
+
+def rounded(source: Path, out: Path, scheme: Quantize, **options: Any) -> str:
+    given = {"dtype": None, "shards": ShardWriter(1 << 30), "console": Console(quiet=True)}
+    return write(source, out, scheme, **(given | options))
+
+
+def loaded(path: Path, quantization: Quantize = "none") -> LoadedModel:
+    return load_model(path, BuildContext(CPU, torch.float32, quantization=quantization))
+
+
+@pytest.mark.row("F03.33")
+def test_logits_are_those_of_rounding_while_loading(
+    tmp_path: Path, driver: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    widened = list[int]()
+    monkeypatch.setattr(QuantizedLoader, "_report", lambda self: widened.append(len(self._widened)))
+    for architecture, sizes in MODELS.items():
+        source = tmp_path / architecture
+        if architecture == "LlavaForConditionalGeneration":
+            tiny_llava.save(source, **sizes)
+        else:
+            tiny_models.save_checkpoint(source, architecture, **sizes)
+        schemes: tuple[Quantize, ...] = ("int8", "int4")
+        for scheme in schemes:
+            out = tmp_path / f"{architecture}-{scheme}"
+            rounded(source, out, scheme)
+            theirs, ours = loaded(source, scheme), loaded(out)
+            assert ours.weight_bytes == theirs.weight_bytes, architecture
+            first, second = (driver(model, 1).step({0: PROMPT})[0] for model in (theirs, ours))
+            assert torch.equal(first, second), (architecture, scheme)
+    assert not any(widened)
+
+
+def test_files_are_bounded_and_all_but_weights_is_copied(tmp_path: Path) -> None:
+    source, out = tmp_path / "given", tmp_path / "made"
+    tiny_models.save_checkpoint(source, "LlamaForCausalLM", **SIZES)
+    tiny_models.save_tokenizer(source)
+    modules = [{"type": "Transformer", "path": ""}, {"type": "Pooling", "path": "1_Pooling"}]
+    (source / "modules.json").write_text(json.dumps(modules))
+    (source / "1_Pooling").mkdir()
+    (source / "1_Pooling/config.json").write_text('{"pooling_mode_mean_tokens": true}')
+    (source / "old.pth").write_bytes(b"weights of another format")
+    said = rounded(source, out, "int8", dtype=torch.bfloat16, shards=ShardWriter(64 << 10))
+    assert "weights in int8" in said
+    kept = {path.name for path in source.iterdir()} - {"model.safetensors", "old.pth"}
+    made = {path.name for path in out.iterdir()}
+    assert made >= kept and "old.pth" not in made and "model.safetensors" not in made
+    assert (out / "tokenizer.json").read_bytes() == (source / "tokenizer.json").read_bytes()
+    assert (out / "1_Pooling/config.json").is_file()
+    index = json.loads((out / "model.safetensors.index.json").read_text())["weight_map"]
+    files = [load_file(path) for path in sorted(out.glob("*.safetensors"))]
+    assert len(files) > 1 and {*index} == {name for tensors in files for name in tensors}
+    assert all(t.dtype is not torch.float32 for tensors in files for t in tensors.values())
+    config = json.loads((out / "config.json").read_text())
+    assert config["quantization_config"]["scheme"] == "int8"
+    assert config["torch_dtype"] == "bfloat16"
+    loaded(out)
+
+
+def test_what_cannot_be_rounded_is_refused_and_leaves_nothing(tmp_path: Path) -> None:
+    source, out = tmp_path / "given", tmp_path / "made"
+    tiny_models.save_checkpoint(source, "LlamaForCausalLM", **SIZES)
+
+    def refusal(path: Path, where: Path = out) -> str:
+        with pytest.raises(ModelError) as error:
+            rounded(path, where, "int8")
+        assert where == source or not where.exists()
+        return error.value.message
+
+    assert "exists" in refusal(source, source)
+    (tmp_path / "a.gguf").write_bytes(b"GGUF")
+    assert "a.gguf is a GGUF file" in refusal(tmp_path / "a.gguf")
+    assert "no config.json" in refusal(tmp_path)
+    packed = {"quant_method": "gptq", "bits": 4, "group_size": 32}
+    quantized_checkpoints.save(
+        tmp_path / "gptq", "LlamaForCausalLM", packed, quantized_checkpoints.gptq(), **SIZES
+    )
+    assert "quantised already, with gptq" in refusal(tmp_path / "gptq")
+    tensors = load_file(source / "model.safetensors")
+    del tensors["model.layers.0.mlp.up_proj.weight"]
+    save_file(tensors, source / "model.safetensors")
+    assert "it lacks model.layers.0.mlp.up_proj.weight" in refusal(source)
+    config = json.loads((source / "config.json").read_text())
+    (source / "config.json").write_text(json.dumps(config | {"architectures": ["StrangeModel"]}))
+    assert "StrangeModel has no spec" in refusal(source)
+    assert not [path for path in tmp_path.iterdir() if path.name.startswith(".")]
