@@ -154,14 +154,34 @@ def step3(folder: Path, architecture: str) -> Oracle:
     return Step3(split, SimpleNamespace(**config | fields))
 
 
+class Step3p5:
+    """Step 3.5 by the text tower of transformers' Step 3.7."""
+
+    def __init__(self, tower: Any, head: Tensor) -> None:
+        self.tower, self.embed = tower, tower.embed_tokens
+        self._head = head
+
+    def hidden(self, tokens: Tensor) -> Tensor:
+        """The last hidden states [tokens, hidden], after the final norm."""
+        states: Tensor = self.tower(tokens[None], use_cache=False).last_hidden_state[0]
+        return states
+
+    def head(self, hidden: Tensor) -> Tensor:
+        return F.linear(hidden, self._head)
+
+    @torch.inference_mode()
+    def __call__(self, tokens: list[int]) -> Tensor:
+        return self.head(self.hidden(torch.tensor(tokens)))
+
+
 @maker("Step3p5ForCausalLM")
-def step3p5(folder: Path, architecture: str) -> Oracle:
+def step3p5(folder: Path, architecture: str, vocab: int = tiny_models.VOCAB_SIZE) -> Step3p5:
     """The text tower of transformers' Step 3.7 under the names and fields of Step 3.5."""
     from transformers import Step3p7TextConfig
     from transformers.models.step3p7.modeling_step3p7 import Step3p7TextModel
 
     fields: dict[str, Any] = {
-        **{"vocab_size": tiny_models.VOCAB_SIZE, "hidden_size": 48, "intermediate_size": 80},
+        **{"vocab_size": vocab, "hidden_size": 48, "intermediate_size": 80},
         **{"num_hidden_layers": 4, "num_attention_heads": 4, "head_dim": 12},
         **{"max_position_embeddings": tiny_models.MAX_LENGTH, "rms_norm_eps": 1e-5},
         **{"moe_num_experts": 8, "moe_top_k": 3, "moe_intermediate_size": 20},
@@ -185,16 +205,10 @@ def step3p5(folder: Path, architecture: str) -> Oracle:
     for name, tensor in tower.state_dict().items():
         tensor.normal_(0.0, 0.3 if tensor.ndim > 1 else 0.2)
         tensors |= _step3p5_names(f"model.{name}", tensor)
-    tensors["lm_head.weight"] = head = 0.3 * torch.randn(tiny_models.VOCAB_SIZE, 48)
+    tensors["lm_head.weight"] = head = 0.3 * torch.randn(vocab, 48)
     own = {"use_head_wise_attn_gate": True, "use_moe_router_bias": True}
     write(folder, architecture, fields | own, tensors)
-
-    @torch.inference_mode()
-    def logits(tokens: list[int]) -> Tensor:
-        states = tower(torch.tensor([tokens]), use_cache=False).last_hidden_state[0]
-        return F.linear(states, head)
-
-    return logits
+    return Step3p5(tower, head)
 
 
 def _step3p5_names(name: str, tensor: Tensor) -> Tensors:
@@ -292,8 +306,8 @@ class PanguUltra(Pangu):
 
 
 @maker("PanguUltraMoEForCausalLM", "OpenPanguForCausalLM")
-def pangu_ultra(folder: Path, architecture: str) -> Oracle:
-    _, config, tensors = source(**LLAMA)
+def pangu_ultra(folder: Path, architecture: str, vocab: int = tiny_models.VOCAB_SIZE) -> PanguUltra:
+    _, config, tensors = source(**LLAMA, vocab_size=vocab)
     fields: dict[str, Any] = {
         **{"q_lora_rank": 18, "kv_lora_rank": 14, "qk_nope_head_dim": 10, "v_head_dim": 12},
         **{"qk_rope_head_dim": 8, "qk_rope_dim": 8},

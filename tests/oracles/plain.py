@@ -22,10 +22,14 @@ class PlainLlama:
 
     def __call__(self, tokens: list[int]) -> Tensor:
         """float32 logits [tokens, vocab]."""
-        x = self.embed(torch.tensor(tokens))
+        return self.head(self.hidden(torch.tensor(tokens)))
+
+    def hidden(self, tokens: Tensor) -> Tensor:
+        """The last hidden states [tokens, hidden], after the final norm."""
+        x = self.embed(tokens)
         for layer in range(self.config.num_hidden_layers):
             x = self.block(layer, x)
-        return self.head(self.norm("model.norm", x))
+        return self.norm("model.norm", x)
 
     def embed(self, tokens: Tensor) -> Tensor:
         return self.tensors["model.embed_tokens.weight"][tokens]

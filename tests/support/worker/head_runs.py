@@ -35,17 +35,30 @@ def last_hidden(folder: Path) -> Callable[[list[int]], Tensor]:
     return states
 
 
+def without_drafts(loaded: LoadedModel) -> list[list[int]]:
+    """The tokens of a run without a drafter."""
+    without = replace(loaded, drafter=None)
+    return busy(House(without, SchedulerOptions(plans_in_flight=1, max_steps_per_plan=1)))
+
+
 def check_drafts(
-    loaded: LoadedModel, folder: Path, expected: Expected, most: int, num_pages: int = 28
+    loaded: LoadedModel,
+    folder: Path | None,
+    expected: Expected,
+    most: int,
+    num_pages: int = 28,
+    plain: list[list[int]] | None = None,
+    every: int = 5,
 ) -> None:
     """Every draft is the expected one, in chunked prompts, behind accepted and rejected drafts, and
     after preemption; and no token changes, neither beside the head nor because of its drafts.
 
     Drafts are compared without the prefix cache, which has the KV of another sequence's next token.
+    Without a folder `expected` makes the hidden states itself; `plain` is what `without_drafts`
+    gives, if that is known; one draft of `every` so many is compared.
     """
-    states = last_hidden(folder)
-    without = replace(loaded, drafter=None)
-    plain = busy(House(without, SchedulerOptions(plans_in_flight=1, max_steps_per_plan=1)))
+    states = (lambda tokens: torch.empty(0)) if folder is None else last_hidden(folder)
+    plain = without_drafts(loaded) if plain is None else plain
     texts = [prompt + log for prompt, log in zip(PROMPTS, plain, strict=True)]
     shadow = Shadow(proposer(loaded), texts, most)
     step = {"max_steps_per_plan": 1, "max_num_batched_tokens": 16}
@@ -55,7 +68,7 @@ def check_drafts(
     assert busy(house) == plain
     assert house.state.counters.preemptions or num_pages > 28
     assert len(shadow.drafts) > 60
-    for tokens, drafts in shadow.drafts[::5]:
+    for tokens, drafts in shadow.drafts[::every]:
         wanted = expected(tokens, states(tokens[:-1]))
         assert drafts == wanted[: len(drafts)], len(tokens)
     head = proposer(loaded)

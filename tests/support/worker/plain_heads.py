@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import torch
@@ -44,6 +45,28 @@ def as_layer(body: Any, prefix: str) -> Tensors:
     }
 
 
+class OracleTarget:
+    """A plain re-computation of a target, called as a model of transformers is."""
+
+    def __init__(self, oracle: Any) -> None:
+        self._oracle = oracle
+        self.get_input_embeddings = lambda: oracle.embed
+        self.get_output_embeddings = lambda: oracle.head
+
+    def __call__(self, tokens: Tensor, **_: Any) -> Any:
+        return SimpleNamespace(hidden_states=[self._oracle.hidden(tokens[0])[None]])
+
+
+class OracleBody:
+    """One layer of a plain re-computation, called as a body of transformers is."""
+
+    def __init__(self, block: Callable[[Tensor], Tensor]) -> None:
+        self._block = block
+
+    def __call__(self, inputs_embeds: Tensor, **_: Any) -> Any:
+        return SimpleNamespace(last_hidden_state=self._block(inputs_embeds[0])[None])
+
+
 class _Said(nn.Module):
     """In the place of a norm: what it is told."""
 
@@ -59,18 +82,20 @@ class PlainHead:
     """A head over `body`, a transformers model without a table or a final norm of its own.
 
     Args:
-        target: folder of the target, whose table and language head are used.
+        target: folder of the target, whose table and language head are used; or the model, or an
+            `OracleTarget`.
         fusion, bias: projects an embedding and a hidden state, or several hidden states.
         reads: layers of the target whose inputs are read; none: its last hidden states.
         embedding_norm, hidden_norm: before the projection.
         final_norm: before the language head; `carries_normed`: also for the next draft.
         hidden_first: the hidden state is the first half of what is projected.
+        head: a language head of its own, for all tokens.
     """
 
     def __init__(
         self,
         body: Any,
-        target: Path,
+        target: Any,
         fusion: Tensor,
         bias: Tensor | None = None,
         *,
@@ -80,16 +105,21 @@ class PlainHead:
         final_norm: Norm = lambda x: x,
         carries_normed: bool = False,
         hidden_first: bool = False,
+        head: Tensor | None = None,
     ) -> None:
         self._body, self._fusion, self._bias, self._reads = body, fusion, bias, reads
         body.norm = nn.Identity()
-        self._model = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32).eval()
+        self._model = target
+        if isinstance(target, Path):
+            self._model = AutoModelForCausalLM.from_pretrained(target, dtype=torch.float32).eval()
         self._norms = embedding_norm, hidden_norm
         self._final_norm, self._carries_normed = final_norm, carries_normed
         self._hidden_first = hidden_first
         self._ids: Tensor | None = None
         self._joined: tuple[Any, Norm, bool] | None = None
         self._head: Callable[[Tensor], Tensor] = self._model.get_output_embeddings()
+        if head is not None:
+            self._head = lambda x: x @ head.T
 
     def joined(self, weight: Tensor, *, residual_normed: bool) -> None:
         """The first layer attends over the normed embedding and hidden state, as in EAGLE-3."""

@@ -32,6 +32,7 @@ _OUTSIDE = {
     "norm": "model.norm",
     "tok_embeddings": "model.embed_tokens",
     "output": "lm_head",
+    "eagle_linear": "model.fc",
 }
 _PARTS = {"w1": "gate_proj", "w2": "down_proj", "w3": "up_proj"}
 _PARAMETERS = {"qscale_weight": "weight_scale", "qscale_act": "input_scale"}

@@ -67,7 +67,7 @@ def head_config(path: Path, method: str = "") -> HeadConfig:
     config = read_config(path)
     names = _names(config)
     if method in ("eagle", "eagle3"):
-        names += [f"{method.capitalize()}{name}" for name in names]
+        names = [f"{method.capitalize()}{name}" for name in names] + names
     for name in names:
         if name in HEADS:
             return HeadConfig(name, config)

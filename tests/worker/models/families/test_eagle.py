@@ -2,18 +2,35 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+import torch.nn.functional as F
+from safetensors.torch import save_file
 from torch import Tensor
+from transformers import (
+    DeepseekV3Config,
+    DeepseekV3Model,
+    GraniteConfig,
+    GraniteModel,
+    Llama4TextConfig,
+    Llama4TextModel,
+    Mistral4Config,
+    Mistral4Model,
+)
 
 from baton.errors import ModelError
 from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.kv_cache import page_groups
 from baton_worker.layers.build_context import BuildContext
-from tests.support.worker.draft_heads import random_tensors, save_head, with_head
-from tests.support.worker.head_runs import check_drafts
+from tests.support import tiny_models
+from tests.support.worker.draft_heads import Tensors, random_tensors, save_head, with_head
+from tests.support.worker.head_runs import check_drafts, without_drafts
+from tests.support.worker.mistral_format import own_tensors, params_of
 from tests.support.worker.plain_heads import PlainHead, as_layer, tiny_llama
 from tests.support.worker.scheduled_engine import DEVICE
 
@@ -81,6 +98,122 @@ def test_eagle3(loaded: LoadedModel, stories: Path, tmp_path: Path) -> None:
         plain.joined(tensors["midlayer.hidden_norm.weight"], residual_normed=normed)
         plain.own_head(tensors["norm.weight"], tensors["lm_head.weight"], ids)
         check_drafts(served, stories, plain.drafts(MOST), MOST)
+
+
+SIZES: dict[str, Any] = {
+    "hidden_size": 64,
+    "vocab_size": 512,
+    "intermediate_size": 80,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "max_position_embeddings": 256,
+    "rms_norm_eps": 1e-5,
+}
+LATENT = {
+    **{"q_lora_rank": 18, "kv_lora_rank": 14, "qk_nope_head_dim": 10, "qk_rope_head_dim": 8},
+    **{"v_head_dim": 12, "n_routed_experts": 8, "num_experts_per_tok": 3, "n_shared_experts": 2},
+    **{"moe_intermediate_size": 24, "n_group": 1, "topk_group": 1, "first_k_dense_replace": 1},
+}
+
+
+class Families:
+    """Heads of other families for a target of five layers: each method stores one in a folder, and
+    returns the re-computation of its drafts."""
+
+    def __init__(self, folder: Path, target: Path) -> None:
+        self._folder, self._target = folder, target
+
+    def EagleDeepSeekMTPModel(self) -> PlainHead:
+        """A dense layer and one of experts: numbers 5 and 6 behind the target's."""
+        config = DeepseekV3Config(**SIZES, **LATENT)
+        body, fused = _random(DeepseekV3Model(config)), _fused("enorm.weight", "hnorm.weight")
+        said = config.to_dict() | {"first_k_dense_replace": 6}
+        self._save(body, fused, said | {"architectures": ["DeepseekV3ForCausalLM"]})
+        return self._plain(body, fused, "enorm.weight", "hnorm.weight")
+
+    def EagleMistralLarge3ForCausalLM(self) -> PlainHead:
+        """In Mistral's format; a dense layer and one of experts."""
+        rope = tiny_models.TRAITS["Mistral4ForCausalLM"]["rope_parameters"]
+        rope = rope | {"mscale": 1.0, "mscale_all_dim": 1.0, "factor": 16.0}
+        config = Mistral4Config(**SIZES, **LATENT, rope_parameters=rope)
+        body, fused = _random(Mistral4Model(config)), _fused()
+        self._folder.mkdir()
+        (self._folder / "params.json").write_text(json.dumps(params_of(config.to_dict())))
+        tensors = own_tensors(as_layer(body, "model.layers.{layer}."))
+        tensors |= {"eagle_linear.weight": fused["fc.weight"], "norm.weight": fused["norm.weight"]}
+        save_file(tensors, self._folder / "consolidated.safetensors")
+        return self._plain(body, fused)
+
+    def EagleLlama4ForCausalLM(self) -> PlainHead:
+        """Experts and a rope in number 5 behind the target's, neither in number 6."""
+        own = {"num_local_experts": 8, "num_experts_per_tok": 2, "intermediate_size_mlp": 96}
+        own |= {"head_dim": 16, "attention_chunk_size": 16, "floor_scale": 8, "attn_scale": 0.5}
+        own |= {"interleave_moe_layer_step": 2, "no_rope_layers": [1, 0], "moe_layers": [0]}
+        config = Llama4TextConfig(**SIZES, **own)
+        body, fused = _random(Llama4TextModel(config)), _fused()
+        said = config.to_dict() | {"architectures": ["EagleLlama4ForCausalLM"], "moe_layers": [1]}
+        self._save(body, fused, said)
+        return self._plain(body, fused)
+
+    def EagleMiniCPMForCausalLM(self) -> PlainHead:
+        """Granite's layers have such residuals; there is no final norm."""
+        multipliers = {"residual_multiplier": 1.4 / 3**0.5, "attention_multiplier": 16**-0.5}
+        body = _random(GraniteModel(GraniteConfig(**SIZES, **multipliers)))
+        fused = _fused("input_norm1.weight", "input_norm2.weight")
+        said = SIZES | {"scale_emb": 3, "scale_depth": 1.4, "dim_model_base": 16}
+        said |= {"mup_denominator": 3, "architectures": ["MiniCPMForCausalLM"]}
+        self._save(body, fused, said, layers="eagle_layers.{layer}.")
+        return self._plain(body, fused, *list(fused)[2:], scale=16 / 64)
+
+    def _save(
+        self, body: Any, fused: Tensors, config: Any, layers: str = "layers.{layer}."
+    ) -> None:
+        tables = {"embed_tokens.weight": body.embed_tokens.weight.detach().clone()}
+        save_head(self._folder, as_layer(body, layers) | fused | tables, **config)
+
+    def _plain(self, body: Any, fused: Tensors, *norms: str, scale: float | None = None) -> Any:
+        """A head with norms of its inputs, or none; hidden states are scaled, or else normed for
+        the next draft."""
+        eps, factor = SIZES["rms_norm_eps"], 1.0 if scale is None else scale
+
+        def normed(weight: Tensor, factor: float = 1.0) -> Reader:
+            return lambda x: F.rms_norm(x * factor, x.shape[-1:], weight, eps)
+
+        both: dict[str, Any] = {}
+        if norms:
+            both["embedding_norm"] = normed(fused[norms[0]])
+            both["hidden_norm"] = normed(fused[norms[1]], factor)
+        if scale is None:
+            both |= {"final_norm": normed(fused["norm.weight"]), "carries_normed": True}
+        return PlainHead(body, self._target, fused["fc.weight"], **both)
+
+
+def _random(body: Any) -> Any:
+    """Random weights, reproducible and of a size that keeps that of vectors."""
+    for number, parameter in enumerate(body.eval().parameters()):
+        made = torch.Generator().manual_seed(number)
+        draw = torch.randn(parameter.shape, generator=made)
+        flat = parameter.ndim < 2
+        parameter.data = 1.0 + 0.2 * draw if flat else draw * parameter.shape[-1] ** -0.5
+    return body
+
+
+def _fused(*norms: str) -> Tensors:
+    shapes: dict[str, tuple[int, ...]] = {"fc.weight": (64, 128), "norm.weight": (64,)}
+    return random_tensors(shapes | dict.fromkeys(norms, (64,)))
+
+
+@pytest.mark.row("D03", "D04", "D05", "D06", "F08.04", "F08.13")
+def test_eagle_of_other_families(loaded: LoadedModel, stories: Path, tmp_path: Path) -> None:
+    tokens = without_drafts(loaded)
+    for architecture in (name for name in vars(Families) if name.startswith("Eagle")):
+        folder = tmp_path / architecture
+        plain = getattr(Families(folder, stories), architecture)()
+        served = with_head(loaded, folder, "eagle")
+        windows = page_groups(served.kv_spec, 4, torch.float32).windows
+        num_pages = 200 if len(set(windows)) > 1 else 28
+        check_drafts(served, None, plain.drafts(MOST), MOST, num_pages, tokens, every=15)
 
 
 def test_a_head_for_another_model_is_refused_by_name(loaded: LoadedModel, tmp_path: Path) -> None:

@@ -18,15 +18,22 @@ import torch
 import torch.nn.functional as F
 from safetensors.torch import load_file, save_file
 from torch import Tensor, nn
+from transformers import (
+    DeepseekV3Config,
+    DeepseekV3Model,
+    GlmOcrConfig,
+    GlmOcrForConditionalGeneration,
+)
 
 from baton.errors import ModelError
 from baton_worker.checkpoint.load import load_model
 from baton_worker.kv_cache import page_groups
 from baton_worker.layers.build_context import BuildContext
+from tests.oracles.mixtures import pangu_ultra, step3p5
 from tests.support import tiny_models
 from tests.support.worker.draft_heads import Tensors, random_tensors, with_head
 from tests.support.worker.head_runs import check_drafts
-from tests.support.worker.plain_heads import PlainHead
+from tests.support.worker.plain_heads import OracleBody, OracleTarget, PlainHead
 from tests.support.worker.scheduled_engine import DEVICE
 
 MOST = 3
@@ -177,6 +184,163 @@ def test_drafts_of_a_layer_in_the_targets_checkpoint(tmp_path: Path, architectur
     # Windows take more pages: those of several groups.
     num_pages = 200 if len(set(page_groups(served.kv_spec, 4, torch.float32).windows)) > 1 else 28
     check_drafts(served, tmp_path, plain.drafts(MOST), MOST, num_pages)
+
+
+class Recomputed:
+    """Targets whose head is not one more layer of a model of transformers: each method stores one
+    in a folder, and returns the re-computation of its drafts."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+
+    def PanguUltraMoEForCausalLM(self) -> PlainHead:
+        oracle = pangu_ultra(self._folder, "PanguUltraMoEForCausalLM", vocab=512)
+        oracle.config.num_hidden_layers = 2
+        parts = self._parts("model.layers.2.", NAMES, num_hidden_layers=2)
+        body = OracleBody(lambda x: oracle.block(2, x))
+        return _head(body, OracleTarget(oracle), parts, NAMES)
+
+    def Step3p5ForCausalLM(self) -> PlainHead:
+        """A language head of its own; the layer is one level deeper."""
+        oracle = step3p5(self._folder, "Step3p5ForCausalLM", vocab=512)
+        body = copy.deepcopy(oracle.tower)
+        body.layers = nn.ModuleList([body.layers[3]])
+        body.config.num_hidden_layers, body.config.layer_types = 1, ["sliding_attention"]
+        oracle.tower.config.num_hidden_layers = 3
+        at, names = "model.layers.3.", (*NAMES[:3], "transformer.shared_head.norm")
+        own = random_tensors({"head": (512, 48)})["head"]
+        head = {f"{at}transformer.shared_head.output.weight": own}
+        parts = self._parts(
+            at, names, offset=1.0, deeper="transformer.", extra=head, num_hidden_layers=3
+        )
+        return _head(body, OracleTarget(oracle), parts, names, offset=1.0, head=own)
+
+    def GlmOcrForConditionalGeneration(self) -> PlainHead:
+        rope = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 2, 2]}
+        text = {"hidden_size": 48, "intermediate_size": 40, "num_hidden_layers": 3, "head_dim": 12}
+        text |= {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 512}
+        text |= {"rope_parameters": rope | {"partial_rotary_factor": 1.0}}
+        eyes = {"depth": 1, "hidden_size": 32, "out_hidden_size": 48, "num_heads": 4}
+        config = GlmOcrConfig(
+            text_config=text | {"tie_word_embeddings": False, "max_position_embeddings": 256},
+            vision_config=eyes | {"patch_size": 4, "intermediate_size": 56},
+            image_token_id=511,
+        )
+        with torch.random.fork_rng():
+            torch.manual_seed(5)
+            model = GlmOcrForConditionalGeneration(config).eval()
+            for name, parameter in model.named_parameters():
+                if "norm" not in name:
+                    parameter.data.normal_(0.0, 0.3)
+        model.save_pretrained(self._folder)
+        tower = model.model.language_model
+        body = copy.deepcopy(tower)
+        body.layers = nn.ModuleList([body.layers[2]])
+        tower.layers = tower.layers[:2]
+        at = "model.language_model.layers.2."
+        parts = self._parts(at, NAMES, text_config={"num_hidden_layers": 2})
+        return _head(body, model, parts, NAMES)
+
+    def LongcatFlashForCausalLM(self) -> PlainHead:
+        """DeepSeek-V3's dense layer; LongCat's factors are in its low-rank norms."""
+        model = tiny_models.save_checkpoint(
+            self._folder, "LongcatFlashForCausalLM", vocab_size=512, tie_word_embeddings=False
+        )
+        c = model.config
+        same = (
+            "hidden_size num_attention_heads q_lora_rank kv_lora_rank qk_nope_head_dim vocab_size"
+        )
+        same += " qk_rope_head_dim v_head_dim attention_bias rms_norm_eps rope_parameters"
+        fields = {name: getattr(c, name) for name in same.split()}
+        fields |= {"num_key_value_heads": c.num_attention_heads, "num_hidden_layers": 1}
+        body = DeepseekV3Model(
+            DeepseekV3Config(**fields, intermediate_size=c.ffn_hidden_size, first_k_dense_replace=1)
+        ).eval()
+        layer = random_tensors({n: tuple(t.shape) for n, t in body.layers[0].state_dict().items()})
+        names = ("layers.0.eh_proj", "layers.0.enorm.m", "layers.0.hnorm.m", "norm")
+        at = "model.mtp."
+        own = {
+            f"{at}layers.0.{name.replace('mlp.', 'transformer_layer.mlp.')}": tensor
+            for name, tensor in layer.items()
+        }
+        own[f"{at}embed_tokens.weight"] = model.model.embed_tokens.weight.detach().clone()
+        for part, rank in (("q_a", c.q_lora_rank), ("kv_a", c.kv_lora_rank)):
+            name = f"self_attn.{part}_layernorm.weight"
+            layer[name] = layer[name] * (c.hidden_size / rank) ** 0.5
+        body.layers[0].load_state_dict(layer)
+        parts = self._parts(at, names, extra=own)
+        return _head(body, self._folder, parts, names, carries_normed=True)
+
+    def _parts(
+        self,
+        at: str,
+        names: tuple[str, ...],
+        *,
+        offset: float = 0.0,
+        deeper: str = "",
+        extra: Tensors | None = None,
+        **fields: Any,
+    ) -> Tensors:
+        """Put a projection and norms under a prefix of the stored checkpoint, the layer that is
+        there one level `deeper`, and change its config."""
+        shapes: dict[str, tuple[int, ...]] = {names[0]: (48, 96)} | dict.fromkeys(names[1:], (48,))
+        parts = random_tensors(dict(zip(names, shapes.values(), strict=True)))
+        parts = {n: t - offset if t.ndim == 1 else t for n, t in parts.items()}
+        path = self._folder / "model.safetensors"
+        stored = {
+            re.sub("^" + re.escape(at), at + deeper, n): t for n, t in load_file(path).items()
+        }
+        stored |= {f"{at}{name}.weight": tensor for name, tensor in parts.items()} | (extra or {})
+        save_file({name: tensor.contiguous() for name, tensor in stored.items()}, path)
+        config = json.loads((self._folder / "config.json").read_text())
+        for name, value in ({"num_nextn_predict_layers": 1} | fields).items():
+            config[name] = config[name] | value if isinstance(value, dict) else value
+        (self._folder / "config.json").write_text(json.dumps(config))
+        return parts
+
+
+def _head(
+    body: Any,
+    target: Any,
+    parts: Tensors,
+    names: tuple[str, ...],
+    *,
+    offset: float = 0.0,
+    **options: Any,
+) -> PlainHead:
+    """`parts` under the names of projection, norms of embeddings and hidden states, final norm."""
+    eps = 1e-6 if isinstance(body, OracleBody) else body.config.rms_norm_eps
+    norms = [
+        (lambda x, w=parts[name] + offset: F.rms_norm(x, x.shape[-1:], w, eps))
+        for name in names[1:]
+    ]
+    return PlainHead(
+        body,
+        target,
+        parts[names[0]],
+        embedding_norm=norms[0],
+        hidden_norm=norms[1],
+        final_norm=norms[2],
+        **options,
+    )
+
+
+@pytest.mark.row("F08.10", "D12", "D15", "D16", "D17")
+def test_drafts_where_the_head_is_no_layer_of_the_target(tmp_path: Path) -> None:
+    for architecture in (
+        "LongcatFlashForCausalLM",
+        "PanguUltraMoEForCausalLM",
+        "Step3p5ForCausalLM",
+        "GlmOcrForConditionalGeneration",
+    ):
+        folder = tmp_path / architecture
+        folder.mkdir()
+        plain = getattr(Recomputed(folder), architecture)()
+        loaded = load_model(folder, BuildContext(DEVICE, torch.float32))
+        served = with_head(loaded, folder, "mtp", within=True)
+        windows = page_groups(served.kv_spec, 4, torch.float32).windows
+        num_pages = 200 if len(set(windows)) > 1 else 28
+        check_drafts(served, None, plain.drafts(MOST), MOST, num_pages, every=15)
 
 
 def test_a_checkpoint_without_the_layer_is_refused_by_name(stories: Path, tmp_path: Path) -> None:

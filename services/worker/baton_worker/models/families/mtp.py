@@ -7,13 +7,16 @@ import copy
 from collections.abc import Callable
 from dataclasses import replace
 
-from baton_worker.models.families.common import Config, glu
+from baton_worker.models.families.common import Config, glu, spelled
 from baton_worker.models.families.delta import qwen3_next
 from baton_worker.models.families.draft_common import Target, draft_head
 from baton_worker.models.families.llama import mimo
-from baton_worker.models.families.mla import deepseek_v3, glm4_moe_lite
+from baton_worker.models.families.mla import deepseek_v3, glm4_moe_lite, longcat_flash
 from baton_worker.models.families.moe import ernie_moe, exaone_moe, glm4_moe
-from baton_worker.spec import Decoder, Fusion, Head, LayerHead
+from baton_worker.models.families.pangu import pangu_pro_moe, pangu_ultra_moe
+from baton_worker.models.families.step import step3p5
+from baton_worker.models.families.vision_language import glm_ocr_text, text_of
+from baton_worker.spec import Decoder, Fusion, Head, LayerHead, TensorLayout
 
 _NUMBERED = {
     "fusion": "eh_proj",
@@ -22,6 +25,7 @@ _NUMBERED = {
     "norm": "shared_head.norm",
 }
 """Names in a layer that is numbered behind those of the target."""
+_LAYERS = ((r"^model\.layers\.0\.layers\.0\.", "model.layers.0."),)
 
 
 def _next_layer(c: Config, family: Callable[[Config], Decoder]) -> Decoder:
@@ -90,6 +94,53 @@ def glm4_moe_lite_mtp(c: Config, target: Target) -> LayerHead:
     return _numbered(c, glm4_moe_lite)
 
 
+@draft_head(
+    "mtp",
+    "OpenPanguMTPModel",
+    within=("PanguUltraMoEForCausalLM", "OpenPanguForCausalLM", "PanguProMoEV2ForCausalLM"),
+)
+def openpangu_mtp(c: Config, target: Target) -> LayerHead:
+    return _numbered(c, pangu_ultra_moe if hasattr(c, "kv_lora_rank") else pangu_pro_moe)
+
+
+@draft_head("mtp", "Step3p5MTP", within=("Step3p5ForCausalLM",))
+def step3p5_mtp(c: Config, target: Target) -> LayerHead:
+    """A language head of its own. Some checkpoints have the layer one level deeper."""
+    prefix = f"model.layers.{c.num_hidden_layers}."
+    renames = (
+        (r"^model\.layers\.0\.transformer\.", "model.layers.0."),
+        (r"^model\.layers\.0\.shared_head\.output\.", "model.layers.0.shared_head.head."),
+    )
+    names = _NUMBERED | {"head": "shared_head.head"}
+    head = _head(_next_layer(c, step3p5), prefix, names, unused=("embed_tokens.",), renames=renames)
+    return replace(head, own_head=True)
+
+
+@draft_head("mtp", "GlmOcrMTPModel", within=("GlmOcrForConditionalGeneration",))
+def glm_ocr_mtp(c: Config, target: Target) -> LayerHead:
+    text = text_of(c)
+    prefix = f"model.language_model.layers.{text.num_hidden_layers}."
+    unused = ("embed_tokens.", "shared_head.head.")
+    return _head(_next_layer(text, glm_ocr_text), prefix, _NUMBERED, unused=unused)
+
+
+@draft_head("mtp", "LongCatFlashMTPModel", within=("LongcatFlashForCausalLM",))
+def longcat_flash_mtp(c: Config, target: Target) -> LayerHead:
+    """One latent attention and one dense feed-forward, in the plain order."""
+    whole = longcat_flash(c)
+    layer = (whole.layers[0][0], glu(spelled(c, intermediate_size="ffn_hidden_size")))
+    decoder = replace(whole, layers=(layer,), style="pre", head=Head(), tensors=TensorLayout())
+    names = {
+        "fusion": "eh_proj",
+        "fusion_embedding_norm": "enorm.m",
+        "fusion_hidden_norm": "hnorm.m",
+        "norm": "norm",
+    }
+    renames = (*_LAYERS, (r"^model\.layers\.0\.transformer_layer\.", "model.layers.0."))
+    unused = ("embed_tokens.",)
+    return _head(decoder, "model.mtp.", names, unused=unused, carries_normed=True, renames=renames)
+
+
 @draft_head("mtp", "ErnieMTPModel", within=("Ernie4_5_MoeForCausalLM", "Ernie4_5_MoEForCausalLM"))
 def ernie_mtp(c: Config, target: Target) -> LayerHead:
     """A dense layer without a final norm, whose parts are numbered one by one."""
@@ -127,7 +178,6 @@ _FC = {
     "fusion_hidden_norm": "pre_fc_norm_hidden",
     "norm": "norm",
 }
-_LAYERS = ((r"^model\.layers\.0\.layers\.0\.", "model.layers.0."),)
 
 
 @draft_head("mtp", "Qwen3NextMTP", within=("Qwen3NextForCausalLM",))

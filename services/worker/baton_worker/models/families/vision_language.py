@@ -92,8 +92,13 @@ def _biased_glm4_moe(c: Config) -> Decoder:
 @architecture("GlmOcrForConditionalGeneration")
 def glm_ocr(c: Config) -> Decoder:
     """GLM-OCR: queries and keys of the encoder are normed by head."""
-    decoder = language_model(c, _bare_glm4, Sections((8, 12, 12)), tower=True)
+    decoder = glm_ocr_text(c)
     return _seeing(decoder, glm_ocr_vision(c, decoder.hidden))
+
+
+def glm_ocr_text(c: Config) -> Decoder:
+    """GLM-OCR's language model."""
+    return language_model(c, _bare_glm4, Sections((8, 12, 12)), tower=True)
 
 
 def _bare_glm4(c: Config) -> Decoder:
