@@ -49,6 +49,7 @@ UNMIRRORED = {
     "mm_preprocess/processors/fixed_size.py",
     "mm_preprocess/processors/image_splits.py",
     "mm_preprocess/processors/limited_patches.py",
+    "mm_preprocess/processors/padded_patches.py",
     "mm_preprocess/processors/padded_tiles.py",
     "mm_preprocess/processors/pan_and_scan.py",
     "mm_preprocess/processors/patch_sequence.py",
@@ -57,6 +58,7 @@ UNMIRRORED = {
     "mm_preprocess/processors/tilings/multi_scale_tiles.py",
     "mm_preprocess/processors/tilings/tile_rows.py",
     # Configs to specs of towers: the test of towers compares each with transformers.
+    "worker/models/families/aria.py",
     "worker/models/families/deepseek_vl.py",
     "worker/models/families/dots.py",
     "worker/models/families/glm_vision.py",
@@ -70,7 +72,10 @@ UNMIRRORED = {
     "worker/models/families/qwen_vision.py",
     "worker/models/families/siglip_towers.py",
     "worker/models/vision/stack.py",
+    "worker/layers/vision/cross_attention.py",
+    "worker/layers/vision/learned_queries.py",
     "worker/layers/vision/patch_embedding.py",
+    "worker/layers/vision/qformer.py",
     # The benchmark of a GPU: tests/gpu/test_without_gpu.py runs all of it.
     "worker/bench/gpu/ceilings.py",
     "worker/bench/gpu/device_timer.py",

@@ -252,6 +252,29 @@ TOWERS: dict[str, tuple[str, dict[str, Any]]] = {
             **{"max_image_tokens": 6, "max_tiles": 4},
         },
     ),
+    "aria": (
+        "Aria",
+        {
+            "text_config": _TEXT | {"moe_num_experts": 4, "moe_topk": 2},
+            "vision_config": _SIGLIP | {"model_type": "idefics3_vision"},
+            "projector_patch_to_query_dict": {"9": 2, "36": 4},
+            "image_token_index": 319,
+        },
+    ),
+    "blip2": (
+        "Blip2",
+        {
+            "text_config": {"model_type": "opt", "hidden_size": 48, "ffn_dim": 40}
+            | {"num_hidden_layers": 2, "num_attention_heads": 4, "word_embed_proj_dim": 48}
+            | {"vocab_size": 320, "max_position_embeddings": 256},
+            "vision_config": _CLIP | {"model_type": "blip_2_vision_model"},
+            "qformer_config": _SIZES
+            | {"hidden_size": 24, "cross_attention_frequency": 2, "use_qformer_text_input": True}
+            | {"num_hidden_layers": 3},
+            "num_query_tokens": 5,
+            "image_token_index": 319,
+        },
+    ),
     "qwen3-vl": (
         "Qwen3VL",
         _QWEN

@@ -37,6 +37,24 @@ ROWS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
         {"patch_size": 6, "num_additional_image_tokens": 0, "image_token": "<image>"}
         | {"vision_feature_select_strategy": "full"},
     ),
+    (
+        "AriaForConditionalGeneration",
+        {"vision_config": {"patch_size": 14}},
+        {"max_image_size": 490},
+        {"size_conversion": {490: 128}},
+    ),
+    (
+        "AriaForConditionalGeneration",
+        {"vision_config": {"patch_size": 14}},
+        {"max_image_size": 490, "split_image": True},
+        {"size_conversion": {490: 128}},
+    ),
+    (
+        "Blip2ForConditionalGeneration",
+        {"vision_config": {"image_size": 30}},
+        {"size": _SQUARE},
+        {"num_query_tokens": 5},
+    ),
     ("LlavaNextForConditionalGeneration", CLIP, _NEXT, _LLAVA | _PADS),
     (
         "LlavaOnevisionForConditionalGeneration",
@@ -130,6 +148,7 @@ _TOKENS = {
     "AyaVision": {"image_token": "<|IMG_PATCH|>", "img_patch_token": "<|IMG_PATCH|>"}
     | {"start_of_img_token": "<|START_OF_IMG|>", "end_of_img_token": "<|END_OF_IMG|>"}
     | {"tile_token": "TILE", "tile_global_token": "TILE_GLOBAL"},
+    "Aria": {"image_token": "<|img|>"},
     "Gemma3": {"image_token": "<image_soft_token>"}
     | {
         "full_image_sequence": "\n\n<start_of_image>"
@@ -146,6 +165,8 @@ def written(architecture: str, made: Any, config: dict[str, Any], processor: dic
         patch = processor["patch_size"] * processor["spatial_merge_size"]
         rows, columns = (int(side) // patch for side in made.features["image_sizes"][0])
         return "[IMG_BREAK]".join(["[IMG]" * columns] * rows) + "[IMG_END]", "[IMG]"
+    if stem == "Blip2":  # Its processor writes into token ids.
+        return "<image>" * processor["num_query_tokens"], "<image>"
     cls = getattr(transformers, _CLASSES.get(architecture, f"{stem}Processor"))
     own = cls.__new__(cls)
     tokens = next((t for name, t in _TOKENS.items() if stem.startswith(name)), {})
@@ -181,6 +202,10 @@ def compared(
         expected = expected[0]
     if type(processor).__name__ == "PatchSequence" and expected.ndim == 4:
         expected = by_windows(expected, processor, grid[1:])
+    if type(processor).__name__ == "PaddedPatches":
+        tall, wide = (side * processor.patch for side in grid[1:])
+        cells = [patchify(tile[:, :tall, :wide], processor.patch) for tile in expected]
+        expected = np.concatenate(cells)
     if type(processor).__name__ == "FittedPatches":
         expected = patchify(expected[0], processor.patch, processor.merge)
     return np.array_equal(pixels, expected.reshape(pixels.shape))

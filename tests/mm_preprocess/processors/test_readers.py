@@ -13,8 +13,9 @@ def test_what_cannot_be_read_is_refused() -> None:
         processor_of(Files({}, {"image_processor_type": "FuyuImageProcessor"}), "")
     for kind in READERS:
         with pytest.raises(ModelError, match="its image processor"):
-            # The sizes of LFM2-VL are in config.json.
-            wrong = "image_mean" if kind == "Lfm2VlImageProcessor" else "size"
+            # The sizes of LFM2-VL are in config.json, those of Aria have names of their own.
+            sized = kind not in ("Lfm2VlImageProcessor", "AriaImageProcessor")
+            wrong = "size" if sized else "image_mean"
             processor_of(Files({}, {wrong: "big", "do_resize": True}), kind)
 
 

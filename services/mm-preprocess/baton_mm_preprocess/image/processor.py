@@ -92,6 +92,10 @@ _SIGLIP: dict[str, Any] = {
     "image_mean": [0.5, 0.5, 0.5],
     "image_std": [0.5, 0.5, 0.5],
 }
+_BLIP: dict[str, Any] = _CLIP | {
+    "size": {"height": 384, "width": 384},
+    "do_center_crop": False,
+}
 _COMMON: dict[str, Any] = {
     "do_resize": True,
     "resample": 3,
@@ -104,6 +108,7 @@ KINDS: dict[str, dict[str, Any]] = {
     for names, fields in (
         (("CLIPImageProcessor", "CLIPImageProcessorFast", "CLIPFeatureExtractor"), _CLIP),
         (("SiglipImageProcessor", "SiglipImageProcessorFast"), _SIGLIP),
+        (("BlipImageProcessor", "BlipImageProcessorFast"), _BLIP),
     )
     for name in names
 }
@@ -125,7 +130,7 @@ def read_processor(given: Mapping[str, Any], kind: str) -> Processor:
     if asked := [name for name in _REFUSED if fields.get(name)]:
         raise ModelError(f"its image processor asks for {', '.join(asked)}")
     try:
-        return _processor(fields, square=KINDS[named] is KINDS["SiglipImageProcessor"])
+        return _processor(fields, square=not KINDS[named]["do_center_crop"])
     except (TypeError, ValueError, KeyError) as error:
         raise ModelError(f"its image processor has a field that makes no sense: {error}") from error
 

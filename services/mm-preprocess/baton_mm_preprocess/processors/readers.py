@@ -10,6 +10,7 @@ import msgspec
 
 from baton.errors import ModelError
 from baton.tile_splits import TileSplits
+from baton_mm_preprocess.image.processor import Processor as Steps
 from baton_mm_preprocess.image.processor import both, read_processor
 from baton_mm_preprocess.processors.any_resolution import AnyResolution
 from baton_mm_preprocess.processors.colors import CLIP, HALF, IMAGENET, read_colors
@@ -18,6 +19,7 @@ from baton_mm_preprocess.processors.fitted_patches import FittedPatches
 from baton_mm_preprocess.processors.fixed_size import FixedSize
 from baton_mm_preprocess.processors.image_splits import ImageSplits
 from baton_mm_preprocess.processors.limited_patches import LimitedPatches
+from baton_mm_preprocess.processors.padded_patches import PaddedPatches
 from baton_mm_preprocess.processors.padded_tiles import PaddedTiles
 from baton_mm_preprocess.processors.pan_and_scan import PanAndScan
 from baton_mm_preprocess.processors.patch_sequence import PatchSequence
@@ -35,6 +37,7 @@ Processor: TypeAlias = (
     | ImageSplits
     | DynamicTiles
     | PaddedTiles
+    | PaddedPatches
     | LimitedPatches
     | ImageSlices
     | SplitTiles
@@ -73,17 +76,30 @@ _CUBIC, _LINEAR, _LANCZOS = 3, 2, 1
 
 def fixed_size(files: Files, fields: dict[str, Any]) -> Processor:
     """LLaVA and PaliGemma: as many embeddings as patches, with CLIP's class token if it is kept."""
-    steps = read_processor(files.image, fields["image_processor_type"])
     vision = files.vision
-    patch, side = vision.get("patch_size", 32), vision.get("image_size", 224)
+    steps, side = _square(files, fields)
+    patch = vision.get("patch_size", 32)
     whole = vision.get("model_type", "clip_vision_model") == "clip_vision_model"
     kept = files.config.get("vision_feature_select_strategy", "default") == "full"
+    return FixedSize(steps, (side // patch) ** 2 + (1 if whole and kept else 0))
+
+
+def _square(files: Files, fields: dict[str, Any]) -> tuple[Steps, int]:
+    """The steps to square images, and their side. Raises `ModelError`: the encoder takes others."""
+    steps = read_processor(files.image, fields["image_processor_type"])
+    side = files.vision.get("image_size", 224)
     if steps.shape != (side, side):
         raise ModelError(
             f"its image processor makes images of {steps.shape or 'any size'}, and its config "
             f"wants {(side, side)}"
         )
-    return FixedSize(steps, (side // patch) ** 2 + (1 if whole and kept else 0))
+    return steps, side
+
+
+def query_tokens(files: Files, fields: dict[str, Any]) -> Processor:
+    """BLIP-2: as many embeddings as its Q-Former has queries."""
+    steps, _ = _square(files, fields)
+    return FixedSize(steps, files.number("num_query_tokens", 32))
 
 
 def any_resolution(files: Files, fields: dict[str, Any]) -> Processor:
@@ -152,6 +168,27 @@ def fitted_patches(files: Files, fields: dict[str, Any]) -> Processor:
             f"its image processor cuts patches of {patch} pixels and its encoder {own}"
         )
     return FittedPatches(read_colors(fields), fields["resample"], longest, own, merge)
+
+
+def padded_patches(files: Files, fields: dict[str, Any]) -> Processor:
+    """Aria: its projector has a number of queries for each size."""
+    longest, patch = fields["max_image_size"], files.vision.get("patch_size", 14)
+    queries = files.config.get("projector_patch_to_query_dict") or {"1225": 128, "4900": 256}
+    count = str((longest // patch) ** 2)
+    if count not in queries:
+        raise ModelError(f"its projector has no queries for images of {longest} pixels")
+    offered = fields.get("split_resolutions") or [[490 * a, 490 * b] for a, b in _ARIA_GRIDS]
+    if fields["split_image"] and any(side % longest for size in offered for side in size):
+        raise ModelError("its image processor asks for split_image with tiles of unequal sizes")
+    return PaddedPatches(
+        read_colors(fields),
+        longest,
+        fields["min_image_size"],
+        patch,
+        fields["resample"],
+        queries[count],
+        tuple((tall, wide) for tall, wide in offered) if fields["split_image"] else (),
+    )
 
 
 def image_splits(files: Files, fields: dict[str, Any]) -> Processor:
@@ -349,9 +386,15 @@ _GLM: tuple[Reader, dict[str, Any]] = (
     _SEQUENCE
     | {"size": {"shortest_edge": 112 * 112, "longest_edge": 28 * 28 * 15_000}, "volume": True},
 )
+_ARIA_GRIDS = (
+    *((1, columns) for columns in range(2, 9)),
+    *((2, 4), (2, 3), (2, 2), (2, 1), (3, 1), (3, 2), (4, 1), (4, 2)),
+    *((rows, 1) for rows in range(5, 9)),
+)
 READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
     "CLIPImageProcessor": (fixed_size, {}),
     "SiglipImageProcessor": (fixed_size, {}),
+    "BlipImageProcessor": (query_tokens, {}),
     "LlavaNextImageProcessor": (any_resolution, _NEXT),
     "LlavaOnevisionImageProcessor": (any_resolution, _ONEVISION),
     "Qwen2VLImageProcessor": (patch_sequence, _SEQUENCE),
@@ -382,6 +425,11 @@ READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
     "Gemma3ImageProcessor": (
         pan_and_scan,
         {"size": {"height": 224, "width": 224}, "resample": _LINEAR, **HALF},
+    ),
+    "AriaImageProcessor": (
+        padded_patches,
+        {"max_image_size": 980, "min_image_size": 336, "split_image": False, "resample": _CUBIC}
+        | HALF,
     ),
     "Idefics3ImageProcessor": (image_splits, _SPLITS),
     "SmolVLMImageProcessor": (image_splits, _SPLITS),

@@ -89,6 +89,13 @@ def at_least(size: Size, edge: int) -> Size:
     return size if scale <= 1 else (int(size[0] * scale), int(size[1] * scale))
 
 
+def by_longer_side(size: Size, edge: int, least: int) -> Size:
+    """Aria (arXiv:2410.05993): the longer side becomes `edge`, the other at least `least`."""
+    scale = edge / max(size)
+    shorter = max(int(min(size) * scale), least)
+    return (shorter, edge) if size[1] >= size[0] else (edge, shorter)
+
+
 def fitted(size: Size, longest: int, patch: int) -> Size:
     """Pixtral (arXiv:2410.07073): at most `longest` pixels a side, rounded up to whole patches."""
     ratio = max(size) / longest

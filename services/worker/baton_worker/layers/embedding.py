@@ -12,6 +12,7 @@ from baton_worker import spec
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.layer import Layer
 from baton_worker.layers.linear import Linear
+from baton_worker.layers.media_embeddings import MediaEmbeddings
 from baton_worker.layers.norm import norm
 
 
@@ -63,14 +64,18 @@ class Embedding(nn.Module):
         if settings.norm is not None:
             self.norm = norm(settings.norm, hidden, "embedding_norm", site)
 
-    def forward(self, tokens: Tensor, positions: Tensor) -> Tensor:
+    def forward(
+        self, tokens: Tensor, positions: Tensor, media: MediaEmbeddings | None = None
+    ) -> Tensor:
         """int64 [T] tokens and [T] positions ([axes, T] if positions are not learned) to [T,
-        hidden]."""
+        hidden]; those of `media` take the place of tokens and get positions as these do."""
         x: Tensor = self.tokens(tokens)
         if self._scale != 1.0:
             x = x * self._scale
         if self.project is not None:
             x = self.project(x)
+        if media is not None:
+            x = media.into(x)
         if self.positions is not None:
             assert positions.ndim == 1
             x = x + self.positions(positions + self._offset)

@@ -105,8 +105,7 @@ class Model(BlockStack):
         """`forward` after `cache.begin` and `plan`: device work only, unless there is a
         `capture_blocker`."""
         steps = self.contexts(positions, batch, plans, texts)
-        x, inputs = self.embedding(tokens, positions), list[Tensor]()
-        x = x if media is None else media.into(x)
+        x, inputs = self.embedding(tokens, positions, media), list[Tensor]()
         hidden = self._through(x, steps, cache, media, inputs)
         if self._defers:
             return hidden

@@ -7,6 +7,7 @@ from typing import TypeAlias
 
 from baton.tile_splits import TileSplits
 from baton_worker.spec.encoder import Dense, Vision
+from baton_worker.spec.ffn import Mlp
 from baton_worker.spec.norm import Norm
 
 
@@ -94,8 +95,50 @@ class Resampler:
     norm: Norm
 
 
+@dataclass(frozen=True, slots=True)
+class QFormer:
+    """Each part of an image becomes `queries` vectors of `width` channels: learned queries attend
+    to one another, and in every `frequency`-th layer to the states of the part, whose class token
+    is among them (BLIP-2, arXiv:2301.12597). The states have `inputs` channels; `name` and
+    `queries_name` are the checkpoint's."""
+
+    name: str
+    queries_name: str
+    queries: int
+    inputs: int
+    width: int
+    num_heads: int
+    num_layers: int
+    frequency: int
+    ffn: Mlp
+    norm: Norm
+
+
+@dataclass(frozen=True, slots=True)
+class LearnedQueries:
+    """Learned queries attend to the states of a part of an image (Aria, arXiv:2410.05993): the
+    first n of `counts`, pairs (patches, n), which has room for a square of the part's longer side.
+    Both have `width` channels; `name` is the checkpoint's."""
+
+    name: str
+    counts: tuple[tuple[int, int], ...]
+    width: int
+    num_heads: int
+    norm: Norm
+
+
 Step: TypeAlias = (
-    Merge | Convolution | Normed | Activated | Dense | GatedDense | Codebook | Unfold | Resampler
+    Merge
+    | Convolution
+    | Normed
+    | Activated
+    | Dense
+    | GatedDense
+    | Codebook
+    | Unfold
+    | Resampler
+    | QFormer
+    | LearnedQueries
 )
 """One step from the states of patches to embeddings."""
 
@@ -200,6 +243,12 @@ class VisionTower:
     """Placeholders of videos; None if they are `image_token` too, or there are none."""
     bidirectional: bool = False
     """Whether the tokens of an image see one another in both directions."""
+
+    @property
+    def keeps_class_token(self) -> bool:
+        """Whether one embedding of each part is that of the class token."""
+        read = any(isinstance(step, QFormer) for step in self.projector)
+        return self.stack.patches.class_token and not self.drops_class_token and not read
 
     @property
     def merge(self) -> int:

@@ -138,6 +138,21 @@ def split(model: Any, make: Callable[..., Tensor]) -> Look:
     return images, expected, first
 
 
+def padded(model: Any, make: Callable[..., Tensor]) -> Look:
+    """Images in the corner of squares of two sizes, of which a mask says what is padding."""
+    images, expected, first = Images(), list[Tensor](), dict[str, Tensor]()
+    for side, tall, wide in ((30, 18, 30), (15, 15, 8), (30, 30, 30)):
+        pixels, mask = make(1, 3, side, side), torch.zeros(1, side, side, dtype=torch.bool)
+        mask[:, :tall, :wide] = True
+        given = {"pixel_values": pixels, "pixel_mask": mask}
+        expected += list(model.get_image_features(**given).pooler_output)
+        first = first or given
+        rows, columns = -(-tall // 5), -(-wide // 5)
+        seen = pixels[:, :, : rows * 5, : columns * 5]
+        images.append((patchify(seen, 5, 1)[0], (1, rows, columns)))
+    return images, expected, first
+
+
 def marked(model: Any, make: Callable[..., Tensor]) -> Look:
     """A whole image with its tiles, and one without."""
     images, marks = [make(5, 3, 24, 24), make(1, 3, 24, 24)], None
@@ -170,6 +185,7 @@ BOTH_WAYS = ("gemma3",)
 LOOKS: dict[str, Callable[..., Look]] = {
     "pixtral": any_size,
     "mistral3": any_size,
+    "aria": padded,
     "idefics3": tiles,
     "smolvlm": tiles,
     "qwen2-vl": grids,
@@ -215,7 +231,13 @@ ROWS = (
     "V51",
     "V22",
     "V23",
+    "V31",
+    "V63",
     "F01.09",
+    "F01.11",
+    "F01.14",
+    "F01.29",
+    "F01.30",
 )
 
 
@@ -254,7 +276,7 @@ def answers(
         whole = {"token_type_ids": (torch.tensor([text]) == 319).int(), **(whole or {})}
         last = [max(at, 7 + len(seen)) if text[at] == 319 else at for at in range(len(text))]
     with torch.no_grad():
-        logits = reference(torch.tensor([text]), **whole or {}).logits[0]
+        logits = reference(input_ids=torch.tensor([text]), **whole or {}).logits[0]
     return step({0: text}, media, last)[0], logits
 
 

@@ -18,6 +18,8 @@ from baton_worker.layers.mlp import Glu, activation
 from baton_worker.layers.norm import norm
 from baton_worker.layers.pooler_head import Dense
 from baton_worker.layers.vision.grid import Size
+from baton_worker.layers.vision.learned_queries import LearnedQueries
+from baton_worker.layers.vision.qformer import QFormer
 from baton_worker.layers.vision.resampler import Resampler
 from baton_worker.layers.vision.sized_steps import Sized, Unfold
 
@@ -117,6 +119,8 @@ STEPS: dict[type, Callable[[Any, BuildContext], nn.Module]] = {
     spec.Codebook: Codebook,
     spec.Unfold: Unfold,
     spec.Resampler: Resampler,
+    spec.QFormer: QFormer,
+    spec.LearnedQueries: LearnedQueries,
 }
 """Layer of each step."""
 

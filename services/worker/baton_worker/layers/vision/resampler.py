@@ -6,7 +6,6 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from baton_worker import spec
@@ -14,6 +13,7 @@ from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.embedding import Learned
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.norm import norm
+from baton_worker.layers.vision.cross_attention import across
 from baton_worker.layers.vision.grid import Size, coordinates
 from baton_worker.layers.vision.sized_steps import Sized
 
@@ -48,20 +48,12 @@ class Resampler(Sized):
         """[T, inputs] of parts of these sizes, row by row, to [parts * queries, width]."""
         x = self.state_norm(x if self.narrow is None else self.narrow(x))
         places = torch.cat([sines(size, x.shape[1]) for size in sizes]).to(x)
-        query = self._heads(self.query(self.query_norm(self.queries())))
+        query = self.query(self.query_norm(self.queries())).expand(len(sizes), -1, -1)
         counts = [rows * columns for rows, columns in sizes]
-        keys, values = (torch.split(part, counts) for part in (self.key(x + places), self.value(x)))
-        found = [
-            F.scaled_dot_product_attention(query, self._heads(key), self._heads(value))
-            for key, value in zip(keys, values, strict=True)
-        ]
-        states = self.output(torch.cat(found, dim=1).transpose(0, 1).flatten(1))
-        out: Tensor = self.out_norm(states) @ self.project()
+        heads = self._settings.num_heads
+        states = across(query, self.key(x + places), self.value(x), counts, heads)
+        out: Tensor = self.out_norm(self.output(states)) @ self.project()
         return out
-
-    def _heads(self, x: Tensor) -> Tensor:
-        """[N, width] to [heads, N, dim]."""
-        return torch.unflatten(x, -1, (self._settings.num_heads, -1)).transpose(0, 1)
 
 
 def sines(size: Size, width: int) -> Tensor:

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from baton_worker.models.families import (
+    aria,
     baichuan,
+    blip,
     cohere,
     deepseek_vl,
     delta,
@@ -52,7 +54,9 @@ from baton_worker.models.families.common import DECLARED
 
 __all__ = [
     "DECLARED",
+    "aria",
     "baichuan",
+    "blip",
     "cohere",
     "deepseek_vl",
     "delta",

@@ -34,6 +34,7 @@ TEXTS = {
     "llama": "LlamaForCausalLM",
     "llama4_text": "Llama4ForCausalLM",
     "mistral": "MistralForCausalLM",
+    "opt": "OPTForCausalLM",
     "phi3": "Phi3ForCausalLM",
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
@@ -56,6 +57,14 @@ DEFAULTS: dict[str, dict[str, Any]] = {
     "qwen2": _SEVEN_B
     | {"vocab_size": 151_936, "intermediate_size": 22_016, "num_key_value_heads": 32}
     | {"max_position_embeddings": 32_768},
+    "opt": {
+        "vocab_size": 50_272,
+        "hidden_size": 768,
+        "num_hidden_layers": 12,
+        "num_attention_heads": 12,
+        "ffn_dim": 3072,
+        "max_position_embeddings": 2048,
+    },
     "gemma3_text": {
         "vocab_size": 262_208,
         "hidden_size": 2304,

@@ -156,9 +156,8 @@ class VisionTower(nn.Module):
 
     def _num_states(self, size: Size) -> int:
         """Embeddings of a frame or tile before newlines."""
-        kept = self._patch.class_token and not self.settings.drops_class_token
         rows, columns = self.projector.after(size)
-        return rows * columns + kept
+        return rows * columns + self.settings.keeps_class_token
 
 
 class TowerModel(nn.Module):
