@@ -311,6 +311,66 @@ def mxfp4() -> Method:
     return method
 
 
+def marlin(group: int = 32) -> Method:
+    """Marlin: a row of words for 16 inputs; of 64 outputs each of 32 threads has four words, one for
+    16 outputs, with the codes of a tensor core's fragment, the even ones first."""
+
+    def method(weight: Tensor) -> Rounded:
+        groups = runs(weight.shape[1], group)
+        codes, scales, _, meant = on_grid(weight, groups, 4, True, torch.float16)
+        rows = []
+        for k in range(0, weight.shape[1], 16):
+            row = list[int]()
+            for n in range(0, weight.shape[0], 64):
+                for thread, tile in ((t, u) for t in range(32) for u in range(4)):
+                    column = n + 16 * tile + thread // 4
+                    eight = [
+                        int(codes[column + right, k + thread % 4 * 2 + down])
+                        for right in (0, 8)
+                        for down in (0, 1, 8, 9)
+                    ]
+                    row += words(eight[::2] + eight[1::2], 4)
+            rows.append(row)
+        order = [i + 8 * j for i in range(8) for j in range(8)]
+        if scales.shape[1] == 1:
+            order = [2 * i + j for i in range(4) for j in (0, 1, 8, 9, 16, 17, 24, 25)]
+        dealt = scales.T.reshape(-1, len(order))[:, order].reshape(scales.T.shape)
+        stored = {"B": torch.tensor(rows, dtype=torch.int32), "s": dealt}
+        return stored | {"workspace": torch.zeros(4, dtype=torch.int32)}, meant
+
+    return method
+
+
+def fp_quant(kind: str, size: int = 32, *, pseudo: bool = False) -> Method:
+    """FP-Quant: runs of `size` inputs are rotated, then rounded to 4-bit floats. The matrix is no
+    symmetric one: its columns are in another order."""
+    signs = [[(-1) ** (row & column).bit_count() for column in range(size)] for row in range(size)]
+    order = torch.randperm(size, generator=torch.Generator().manual_seed(3))
+    matrix = (torch.tensor(signs) / size**0.5)[:, order]
+    scale = 3.0 if kind == "mxfp4" else 1.0
+    inner = mxfp4() if kind == "mxfp4" else nvfp4("factor", codes="weight", inverse=True)
+
+    def method(weight: Tensor) -> Rounded:
+        turned = (weight.unflatten(1, (-1, size)) @ matrix).flatten(1)
+        parts, meant = inner(turned * scale)
+        meant = meant / scale
+        stored = {
+            "forward_hadamard_matrix": matrix.clone(),
+            "backward_hadamard_matrix": matrix.clone(),
+            "act_global_scale": torch.tensor([2.0]),
+            "weight_global_scale": parts.get("factor", torch.tensor([scale])),
+        }
+        if pseudo:
+            stored["dqweight"] = meant
+        else:
+            scales = parts["weight_scale"].view(torch.uint8)
+            stored["scales"] = torch.nn.functional.pad(scales, (0, 4, 0, 8))
+            stored["qweight"] = parts["weight"]
+        return stored, (meant.unflatten(1, (-1, size)) @ matrix.T).flatten(1)
+
+    return method
+
+
 def projections(name: str) -> bool:
     """Whether a tensor is that of a projection; checkpoints leave heads and tables as they are."""
     return name.endswith("_proj.weight")

@@ -11,6 +11,7 @@ from baton_worker.kernels.gptq import GptqWeight
 from baton_worker.kernels.mxfp4 import Mxfp4Weight
 from baton_worker.kernels.nvfp4 import Nvfp4Weight
 from baton_worker.kernels.quantized_weights import UnreadWeight
+from baton_worker.kernels.rotated_linear import RotatedWeight
 from baton_worker.kernels.weight import QuantizedWeight
 from tests.support.worker.random_products import some, some_blocks
 
@@ -51,6 +52,12 @@ def mxfp4() -> Mxfp4Weight:
     return Mxfp4Weight(codes, scales)
 
 
+def rotated() -> RotatedWeight:
+    """With an orthogonal matrix whose products are exact in any order of sums."""
+    order = torch.randperm(64, generator=torch.Generator().manual_seed(6))
+    return RotatedWeight(mxfp4(), -torch.eye(64)[order], 0.25)
+
+
 WEIGHTS: dict[str, Callable[[], QuantizedWeight]] = {
     "blocks": lambda: some_blocks("int4_super", N, K),
     "unread": unread,
@@ -62,4 +69,5 @@ WEIGHTS: dict[str, Callable[[], QuantizedWeight]] = {
     "fp8 blocks": lambda: fp8((5, 64)),
     "nvfp4": nvfp4,
     "mxfp4": mxfp4,
+    "rotated": rotated,
 }

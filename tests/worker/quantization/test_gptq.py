@@ -172,7 +172,8 @@ def test_settings_may_stand_in_a_file_of_their_own(tmp_path: Path, driver: Any) 
     ("changes", "said"),
     [
         ({"bits": 5}, "of 5 bits cannot be read. Baton reads 2, 3, 4, 8 bits"),
-        ({"checkpoint_format": "marlin"}, "'marlin' cannot be read: it is that of one GPU kernel"),
+        ({"checkpoint_format": "bitblas"}, "'bitblas' cannot be read: it is that of one GPU"),
+        ({"checkpoint_format": "marlin", "desc_act": True}, "4 bits without act-order"),
         ({"dynamic": SimpleNamespace(**{"+:.*down.*": SimpleNamespace(bits=8)})}, "'dynamic'"),
         ({"extra_config": SimpleNamespace(x=SimpleNamespace(bits=8))}, "'extra_config'"),
         ({"pack_dtype": "int16"}, "32-bit words only"),

@@ -35,10 +35,7 @@ NAMES = [
 ]
 """What others know."""
 ROWS = {
-    "marlin": ["F03.11"],
     "experts_int8": ["F03.16"],
-    "petit_nvfp4": ["F03.28"],
-    "fp_quant": ["F03.30"],
     "exl3": ["F03.31"],
 }
 """What is refused by name."""

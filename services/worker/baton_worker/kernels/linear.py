@@ -83,6 +83,7 @@ LINEAR_KERNELS = Registry(
     {
         "cpu": "baton_worker.kernels.cpu.linear:CpuLinear",
         "triton": "baton_worker.kernels.linear:TritonLinear",
+        "rotated": "baton_worker.kernels.rotated_linear:RotatedLinear",
         "onednn": "baton_worker.kernels.linear:OneDnnLinear",
         "plain": "baton_worker.kernels.linear:PlainLinear",
     },

@@ -10,11 +10,12 @@ import torch
 
 from baton.errors import ModelError
 from baton_worker.kernels.gptq import BITS, GptqWeight, unpack
+from baton_worker.quantization import marlin
 from baton_worker.quantization.collect import Format, Formats, Parts
 
 _ZERO_OFFSETS = {"gptq": 1, "gptq_v2": 0}
 """Offset of stored zero points by `checkpoint_format`: the first format stores zero - 1."""
-_ORDER = "g_idx"
+_ORDER, _MARLIN = "g_idx", "marlin"
 
 
 def formats(settings: SimpleNamespace) -> Formats:
@@ -26,6 +27,9 @@ def formats(settings: SimpleNamespace) -> Formats:
     """
     given = vars(settings)
     bits, written = given.get("bits"), given.get("checkpoint_format") or "gptq"
+    if written == _MARLIN or given.get("is_marlin_format"):
+        _check_alike(given)
+        return marlin.formats(settings)
     if bits not in BITS:
         known = ", ".join(map(str, BITS))
         raise ModelError(f"GPTQ weights of {bits} bits cannot be read. Baton reads {known} bits.")

@@ -20,6 +20,7 @@ METHODS = Registry(
     "quantisation",
     {
         "gptq": "baton_worker.quantization.gptq:formats",
+        "marlin": "baton_worker.quantization.marlin:formats",
         "awq": "baton_worker.quantization.awq:formats",
         "fp8": "baton_worker.quantization.fp8:formats",
         "fbgemm_fp8": "baton_worker.quantization.fp8:formats",
@@ -28,6 +29,7 @@ METHODS = Registry(
         "mxfp4": "baton_worker.quantization.mxfp4:formats",
         "mxfp8": "baton_worker.quantization.mxfp8:formats",
         "bitsandbytes": "baton_worker.quantization.bitsandbytes:formats",
+        "fp_quant": "baton_worker.quantization.fp_quant:formats",
         "quark": "baton_worker.quantization.quark:formats",
         "torchao": "baton_worker.quantization.torchao:formats",
         "baton": "baton_worker.quantization.blocks:formats",
@@ -39,6 +41,7 @@ ALIASES = {
     "ptpc_fp8": "fp8",
     **dict.fromkeys(("compressed_tensors", "sparseml"), "compressed-tensors"),
     **dict.fromkeys(("modelopt_fp8", "modelopt_fp4", "modelopt_mxfp8", "nvfp4"), "modelopt"),
+    "petit_nvfp4": "modelopt",
     "gpt_oss_mxfp4": "mxfp4",
     **dict.fromkeys(("bitsandbytes_8bit", "bitsandbytes_4bit"), "bitsandbytes"),
 }
@@ -48,10 +51,10 @@ _OTHER = "Use the unquantised checkpoint, or a GGUF file of the same model."
 _ROUNDED = "It rounds weights while loading, as --worker.quantization int8 does here."
 REFUSED = {
     **dict.fromkeys(("aqlm", "bitnet", "eetq", "exl2", "exl3", "higgs", "hqq", "qqq"), _OTHER),
-    **dict.fromkeys(("fp_quant", "petit_nvfp4", "quanto", "spqr"), _OTHER),
+    **dict.fromkeys(("quanto", "spqr"), _OTHER),
     **dict.fromkeys(("vptq", "modelopt_mixed", "humming"), _OTHER),
     **dict.fromkeys(("deepseek_v4_fp8", "nvfp4_per_token", "ipex"), _OTHER),
-    **dict.fromkeys(("marlin", "gptq_marlin_24", "marlin-24"), "It is the layout of one kernel."),
+    **dict.fromkeys(("gptq_marlin_24", "marlin-24"), "It is the layout of one kernel."),
     **dict.fromkeys(("experts_int8", "online", "fp8_per_tensor", "fp8_per_block"), _ROUNDED),
     **dict.fromkeys(("fp8_per_channel", "int8_per_channel_weight_only"), _ROUNDED),
     **dict.fromkeys(("moe_wna16", "gguf"), "It is no method of safetensors checkpoints."),
