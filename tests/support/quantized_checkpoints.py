@@ -312,8 +312,8 @@ def mxfp4() -> Method:
 
 
 def marlin(group: int = 32) -> Method:
-    """Marlin: a row of words for 16 inputs; of 64 outputs each of 32 threads has four words, one for
-    16 outputs, with the codes of a tensor core's fragment, the even ones first."""
+    """Marlin: a row of words for 16 inputs; of 64 outputs each of 32 threads has four words, one
+    for 16 outputs, with the codes of a tensor core's fragment, the even ones first."""
 
     def method(weight: Tensor) -> Rounded:
         groups = runs(weight.shape[1], group)

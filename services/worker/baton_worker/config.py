@@ -203,7 +203,8 @@ class Config(Settings, prefix="worker"):
     """What the model is served for; auto is what its checkpoint was made for."""
     pooling_type: Literal["auto", "mean", "cls", "last", "max"] = setting("auto", "model")
     """Which states of a text make its vector; auto is what the checkpoint asks for."""
-    quantization: Annotated[Literal["none", "int8", "int4"], BeforeValidator(_of_checkpoint)] = (
-        setting("none", "model")
-    )
-    """Round weights when they are loaded; what a GGUF file has rounded stays as it is."""
+    quantization: Annotated[
+        Literal["none", "int8", "int4", "experts_int8"], BeforeValidator(_of_checkpoint)
+    ] = setting("none", "model")
+    """Round weights when they are loaded, experts_int8 those of experts alone; what a checkpoint
+    has rounded stays as it is."""

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -14,9 +13,11 @@ import torch
 from baton.errors import ModelError
 from baton_worker.checkpoint.load import load_model
 from baton_worker.layers.build_context import BuildContext
+from baton_worker.quantization.blocks import scheme
 from baton_worker.quantization.methods import (
     ALIASES,
     METHODS,
+    ONLINE,
     REFUSED,
     formats,
     method,
@@ -34,17 +35,6 @@ NAMES = [
     *("bitsandbytes", "gguf", "quark", "torchao", "deepseek_v4_fp8", "exl3", "hqq", "aqlm"),
 ]
 """What others know."""
-ROWS = {
-    "experts_int8": ["F03.16"],
-    "exl3": ["F03.31"],
-}
-"""What is refused by name."""
-
-
-def named() -> Iterator[Any]:
-    for name in NAMES:
-        marks = [pytest.mark.row(*ROWS[name], refuses=True)] if name in ROWS else []
-        yield pytest.param(name, marks=marks)
 
 
 def config(**settings: Any) -> SimpleNamespace:
@@ -52,7 +42,7 @@ def config(**settings: Any) -> SimpleNamespace:
 
 
 @pytest.mark.row("F03.32")
-@pytest.mark.parametrize("name", list(named()))
+@pytest.mark.parametrize("name", NAMES)
 def test_every_name_is_that_of_a_method_or_is_refused_with_the_reason(name: str) -> None:
     given = config(quant_method=name)
     if name in REFUSED:
@@ -60,6 +50,8 @@ def test_every_name_is_that_of_a_method_or_is_refused_with_the_reason(name: str)
             method(given)
         assert f"quantised with {name}, which Baton cannot load" in error.value.message
         assert error.value.message.endswith(REFUSED[name])
+    elif name in ONLINE:
+        assert method(given) is None and scheme(given) == name
     else:
         assert method(given) in METHODS
 

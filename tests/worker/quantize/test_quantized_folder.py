@@ -15,6 +15,8 @@ from baton.errors import ModelError
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.checkpoint.quantized_loading import QuantizedLoader
 from baton_worker.layers.build_context import BuildContext, Quantize
+from baton_worker.layers.moe.moe import Experts
+from baton_worker.quantization.blocks import SCHEMES
 from baton_worker.quantize.quantized_folder import write
 from baton_worker.quantize.shard_writer import ShardWriter
 from tests.support import quantized_checkpoints, tiny_llava, tiny_models
@@ -53,8 +55,9 @@ def test_logits_are_those_of_rounding_while_loading(
             tiny_llava.save(source, **sizes)
         else:
             tiny_models.save_checkpoint(source, architecture, **sizes)
-        schemes: tuple[Quantize, ...] = ("int8", "int4")
-        for scheme in schemes:
+        for scheme in SCHEMES:
+            if scheme == "experts_int8" and "Moe" not in architecture:
+                continue
             out = tmp_path / f"{architecture}-{scheme}"
             rounded(source, out, scheme)
             theirs, ours = loaded(source, scheme), loaded(out)
@@ -62,6 +65,29 @@ def test_logits_are_those_of_rounding_while_loading(
             first, second = (driver(model, 1).step({0: PROMPT})[0] for model in (theirs, ours))
             assert torch.equal(first, second), (architecture, scheme)
     assert not any(widened)
+
+
+@pytest.mark.row("F03.16")
+def test_a_checkpoint_of_floats_may_ask_for_experts_in_eight_bits(
+    tmp_path: Path, driver: Any
+) -> None:
+    """As `--quantization experts_int8` does, which rounds experts and nothing else."""
+    tiny_models.save_checkpoint(tmp_path, "Qwen3MoeForCausalLM", **MODELS["Qwen3MoeForCausalLM"])
+    floats, rounded_ones = loaded(tmp_path), loaded(tmp_path, "experts_int8")
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["quantization_config"] = {"quant_method": "experts_int8"}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    asked = loaded(tmp_path)
+    first, second, plain = (
+        driver(model, 1).step({0: PROMPT})[0] for model in (rounded_ones, asked, floats)
+    )
+    assert torch.equal(first, second) and not torch.equal(first, plain)
+    # Of experts a little more than a quarter is left, of the rest all.
+    experts = sum(
+        layer.weight_bytes for layer in floats.model.layers() if isinstance(layer, Experts)
+    )
+    saved = floats.weight_bytes - asked.weight_bytes
+    assert 0.7 * experts < saved < 0.75 * experts
 
 
 def test_files_are_bounded_and_all_but_weights_is_copied(tmp_path: Path) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator
+from typing import NamedTuple
 
 from torch import Tensor
 
@@ -19,15 +20,26 @@ from baton_worker.layers.moe.moe import Experts
 
 log = logger(__name__)
 
-_KINDS: dict[Quantize, tuple[str | None, str | None]] = {
-    "none": (None, None),
-    "int8": ("int8", "int8"),
-    "int4": ("int4_minimum", "int8"),
+
+class _Kinds(NamedTuple):
+    """Kinds of a scheme; None keeps floats."""
+
+    gated: str | None
+    """Of the gate and up products of feed-forwards."""
+    experts: str | None
+    other: str | None
+    """Of all other linear layers."""
+
+
+_KINDS: dict[Quantize, _Kinds] = {
+    "none": _Kinds(None, None, None),
+    "int8": _Kinds("int8", "int8", "int8"),
+    "int4": _Kinds("int4_minimum", "int4_minimum", "int8"),
+    "experts_int8": _Kinds(None, "int8", None),
 }
-"""Kind of the gate and up products of feed-forwards and experts, and of all other linear layers.
-The former are half of a dense model's weights and the least sensitive to four bits: their error
-passes through a gate and a second product. Four bits in attention or down products cost a small
-model several percent of perplexity."""
+"""Gate and up products are half of a dense model's weights and the least sensitive to four bits:
+their error passes through a gate and a second product. Four bits in attention or down products cost
+a small model several percent of perplexity."""
 
 
 def kinds(quantize: Quantize) -> set[str]:
@@ -38,15 +50,18 @@ def kinds(quantize: Quantize) -> set[str]:
 def choose_precision(layers: Iterable[Layer], quantize: Quantize) -> None:
     """Set the kind to which each layer quantises its weights after loading.
 
-    This applies to linear layers, experts and the language head; embedding tables, norms and
-    routers keep the model's dtype, as do layers whose inner dimension is not a multiple of 32.
+    This applies, by scheme, to linear layers, experts and the language head; embedding tables,
+    norms and routers keep the model's dtype, as do layers whose inner dimension is not a multiple
+    of 32.
     """
-    gated, other = _KINDS[quantize]
+    kinds = _KINDS[quantize]
     for layer in layers:
-        if isinstance(layer, GatedLinear | Experts):
-            layer.quantised_as = gated
+        if isinstance(layer, GatedLinear):
+            layer.quantised_as = kinds.gated
+        elif isinstance(layer, Experts):
+            layer.quantised_as = kinds.experts
         elif isinstance(layer, Linear):
-            layer.quantised_as = other
+            layer.quantised_as = kinds.other
 
 
 def as_floats(tensors: Iterable[tuple[str, Stored]]) -> Iterator[tuple[str, Tensor]]:

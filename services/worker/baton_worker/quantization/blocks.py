@@ -28,6 +28,8 @@ from baton_worker.spec import Decoder
 from baton_worker.spec.checkpoint import TensorLayout
 
 METHOD = "baton"
+SCHEMES: tuple[Quantize, ...] = ("int8", "int4", "experts_int8")
+"""What weights are rounded to while they are loaded, by the names of the setting."""
 _CODES = "weight.codes"
 _BYTE = 8
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
@@ -74,11 +76,11 @@ def formats(given: SimpleNamespace) -> Formats:
 
 
 def scheme(config: SimpleNamespace) -> Quantize:
-    """What the rest of a checkpoint is rounded to while it is loaded: a tied head shares its floats
-    with the embedding table, so these are stored."""
+    """What the floats of a checkpoint are rounded to while it is loaded. Of ours that is a tied
+    head, whose floats the embedding table needs; others may name a method that stores nothing."""
     given = getattr(config, "quantization_config", None)
-    found = getattr(given, "scheme", "none") if _is_ours(given) else "none"
-    return cast(Quantize, found if found in ("int8", "int4") else "none")
+    found = getattr(given, "scheme" if _is_ours(given) else "quant_method", "none")
+    return cast(Quantize, found if found in SCHEMES else "none")
 
 
 def as_stored(spec: Decoder, config: SimpleNamespace) -> Decoder:

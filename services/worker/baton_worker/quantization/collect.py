@@ -37,6 +37,17 @@ class Format:
     ModelError."""
     unread: frozenset[str] = frozenset()
     """Ignored tensors."""
+    others: tuple[frozenset[str], ...] = ()
+    """Other sets of tensors that make a weight; none holds another, or `parts`."""
+
+    @property
+    def known(self) -> frozenset[str]:
+        """Every tensor that belongs to a weight."""
+        return self.parts.union(self.unread, *self.others)
+
+    def is_whole(self, parts: Parts) -> bool:
+        """Whether these tensors make a weight."""
+        return parts.keys() == self.parts or parts.keys() in self.others
 
 
 Formats: TypeAlias = Callable[[str], Format | None]
@@ -62,14 +73,14 @@ class CollectedWeights:
         """
         weight, part = _place(name, tensor)
         form = self._formats(weight.removesuffix(".weight"))
-        if form is None or part not in form.parts | form.unread or _is_plain(part, tensor):
+        if form is None or part not in form.known or _is_plain(part, tensor):
             yield name, tensor
             return
         if part in form.unread:
             return
         parts = self._waiting[weight]
         parts[part] = tensor
-        if parts.keys() == form.parts:
+        if form.is_whole(parts):
             yield weight, _read(form, weight, self._waiting.pop(weight))
 
     def end(self) -> None:

@@ -31,6 +31,7 @@ METHODS = Registry(
         "bitsandbytes": "baton_worker.quantization.bitsandbytes:formats",
         "fp_quant": "baton_worker.quantization.fp_quant:formats",
         "quark": "baton_worker.quantization.quark:formats",
+        "exl3": "baton_worker.quantization.exl3:formats",
         "torchao": "baton_worker.quantization.torchao:formats",
         "baton": "baton_worker.quantization.blocks:formats",
     },
@@ -45,24 +46,26 @@ ALIASES = {
     "gpt_oss_mxfp4": "mxfp4",
     **dict.fromkeys(("bitsandbytes_8bit", "bitsandbytes_4bit"), "bitsandbytes"),
 }
+ONLINE = ("experts_int8",)
+"""Values of the setting `quantization` that a checkpoint of floats may ask for."""
 _INTEL = ("auto-round", "auto_round", "intel/auto-round", "inc")
 """Methods whose `packing_format` selects one of two layouts."""
 _OTHER = "Use the unquantised checkpoint, or a GGUF file of the same model."
 _ROUNDED = "It rounds weights while loading, as --worker.quantization int8 does here."
 REFUSED = {
-    **dict.fromkeys(("aqlm", "bitnet", "eetq", "exl2", "exl3", "higgs", "hqq", "qqq"), _OTHER),
+    **dict.fromkeys(("aqlm", "bitnet", "eetq", "exl2", "higgs", "hqq", "qqq"), _OTHER),
     **dict.fromkeys(("quanto", "spqr"), _OTHER),
     **dict.fromkeys(("vptq", "modelopt_mixed", "humming"), _OTHER),
     **dict.fromkeys(("deepseek_v4_fp8", "nvfp4_per_token", "ipex"), _OTHER),
     **dict.fromkeys(("gptq_marlin_24", "marlin-24"), "It is the layout of one kernel."),
-    **dict.fromkeys(("experts_int8", "online", "fp8_per_tensor", "fp8_per_block"), _ROUNDED),
+    **dict.fromkeys(("online", "fp8_per_tensor", "fp8_per_block"), _ROUNDED),
     **dict.fromkeys(("fp8_per_channel", "int8_per_channel_weight_only"), _ROUNDED),
     **dict.fromkeys(("moe_wna16", "gguf"), "It is no method of safetensors checkpoints."),
 }
 
 
 def method(config: SimpleNamespace) -> str | None:
-    """The row of `METHODS` for a checkpoint; None if it is not quantised.
+    """The row of `METHODS` for a checkpoint; None if it holds floats.
 
     Raises:
         ModelError: the method is unknown or not supported.
@@ -73,6 +76,8 @@ def method(config: SimpleNamespace) -> str | None:
     named = str(vars(given).get("quant_method") or _unnamed(given)).lower()
     if named in _INTEL:
         named = _of_intel(given)
+    if named in ONLINE:
+        return None
     if named in METHODS:
         return named
     if named in ALIASES:
@@ -81,7 +86,7 @@ def method(config: SimpleNamespace) -> str | None:
         raise ModelError(
             f"This checkpoint is quantised with {named}, which Baton cannot load. {REFUSED[named]}"
         )
-    known = ", ".join(sorted((*METHODS.names(), *ALIASES, *_INTEL)))
+    known = ", ".join(sorted((*METHODS.names(), *ALIASES, *ONLINE, *_INTEL)))
     raise ModelError(
         f"This checkpoint is quantised with {named}, a method that Baton does not know. "
         f"It loads: {known}. {_OTHER}"

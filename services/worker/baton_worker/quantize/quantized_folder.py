@@ -119,7 +119,10 @@ def _planned(checkpoint: Checkpoint, source: Path, scheme: Quantize) -> _Plan:
     choose_precision(layers, scheme)
     kinds = {name: kind for layer in layers for name, kind in _rounded(layer)}
     if not kinds:
-        raise ModelError(f"{source} has no weight whose rows are whole groups of 32: none fits.")
+        raise ModelError(
+            f"{source} has no weight that {scheme} rounds: rows of whole groups of 32, of any "
+            "linear layer or, for experts_int8, of experts."
+        )
     wanted = dict(pair for layer in layers for pair in layer.weight_targets())
     return _Plan(kinds, wanted, what.spec)
 
