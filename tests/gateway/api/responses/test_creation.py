@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import httpx
+import pytest
 
 from baton.protocol import Submit
 from tests.fakes.gateway_engine import MODEL
@@ -37,6 +39,44 @@ def test_it_is_begun_once_under_a_key(tmp_path: Path) -> None:
             409,
             "idempotency_key_reused",
         )
-        assert "'background'" in post(one, background=False).json()["error"]["message"]
-        submits = [m for here in (one, two) for m in here.engine.scheduler.seen]
-        assert len([m for m in submits if isinstance(m, Submit)]) == 1
+        assert "'store'" in post(one, background=False, store=False).json()["error"]["message"]
+        assert len(submits(one) + submits(two)) == 1
+
+
+def test_its_clients_wait_for_it_where_it_is_not_in_the_background(tmp_path: Path) -> None:
+    paths = {"journal_path": tmp_path / "journal", "store_path": tmp_path / "store"}
+    with site(**paths) as one, site(**paths) as two:
+        one.engine.scheduler.pace = 0.05
+
+        def post(here: Site, key: str, **fields: Any) -> httpx.Response:
+            body = {"model": MODEL, "input": "hi"} | fields
+            header = {"idempotency-key": key}
+            return httpx.post(f"{here.url}/v1/responses", json=body, headers=header)
+
+        with ThreadPoolExecutor() as pool:
+            running = pool.submit(post, one, "whole")
+            until(lambda: len(submits(one)) == 1, "it runs")
+            with pytest.raises(httpx.ReadTimeout):
+                httpx.post(
+                    f"{one.url}/v1/responses",
+                    json={"model": MODEL, "input": "hi"},
+                    headers={"idempotency-key": "whole"},
+                    timeout=0.05,
+                )
+            beside, first = post(one, "whole"), running.result()
+        after = post(two, "whole")
+        assert first.json() == beside.json() == after.json()
+        assert (first.json()["status"], first.json()["background"]) == ("completed", False)
+        assert [r.headers.get("idempotency-replayed") for r in (first, beside, after)] == [
+            None,
+            "true",
+            "true",
+        ]
+        streams = [post(here, "stream", stream=True) for here in (one, two)]
+        assert streams[0].text == streams[1].text
+        assert response_of(named_events(streams[0].text))["status"] == "completed"
+        assert [len(submits(here)) for here in (one, two)] == [2, 0]
+
+
+def submits(here: Site) -> list[Submit]:
+    return [m for m in here.engine.scheduler.seen if isinstance(m, Submit)]

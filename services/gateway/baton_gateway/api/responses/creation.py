@@ -3,6 +3,7 @@
 whole:       generate -> response -> store -> JSON
 stream:      generate -> events, the response stored before the last one
 background:  generate -> journal, store, job -> JSON or events; `BackgroundResponses` does the rest
+keyed:       as in the background, and the client waits for the end
 """
 
 from __future__ import annotations
@@ -32,6 +33,7 @@ from baton_gateway.durable.streams import DurableStreams
 from baton_gateway.engine import Engine
 from baton_gateway.generation.output import Started
 from baton_gateway.generation.request import GenerationRequest
+from baton_gateway.http.disconnect import cancel_on_disconnect
 from baton_gateway.http.errors import FAULT, GatewayPartitioned
 from baton_gateway.http.json_response import json_response
 from baton_gateway.http.middleware import quota_of, tenant_of
@@ -58,7 +60,7 @@ async def answer_response(request: Request, asked: ResponsesRequest) -> Response
     is_durable(request, body, ROUTE)
     writer = await response_writer(request.app.state.engine, body, head)
     work = ROUTE.generation(request, body, head)
-    if asked.background:
+    if asked.background or idempotency_key(request) is not None:
         response = await _begin(request, body, work, writer, state)
     elif body.stream:
         response = await _stream(request, work, writer, state)
@@ -74,9 +76,9 @@ def _head(request: Request, asked: ResponsesRequest) -> Head:
     key = idempotency_key(request)
     if key is None:
         return Head.of(request, ROUTE.id_prefix, asked.model)
-    if not asked.background:
+    if not asked.store:
         raise InvalidRequest(
-            "The Idempotency-Key header needs 'background' to be true for this API.",
+            "The Idempotency-Key header needs 'store' to be true for this API.",
             code="unsupported_value",
         )
     return keyed_head(request, ROUTE.id_prefix, ROUTE.name, asked.model, key)
@@ -94,9 +96,27 @@ async def _begun_before(request: Request, head: Head, asked: ResponsesRequest) -
         return None
     if stored.request != _digest(request):
         raise reused()
-    if not asked.stream:
-        return mark(json_response(stored.response), replayed=True)
-    return mark(await stream_again(request, head.id), replayed=True)
+    if asked.stream:
+        response = await stream_again(request, head.id)
+    elif asked.background or not stored.running:
+        response = json_response(stored.response)
+    else:
+        await request.app.state.background.stream(head.id, owner)  # its gateway may be dead
+        response = await _ended(request, head.id)
+    return mark(response, replayed=True)
+
+
+async def _ended(request: Request, name: str) -> Response:
+    """Return a response once it has ended; it goes on when the client leaves before.
+
+    Raises `Unavailable` when another gateway takes it meanwhile.
+    """
+    background: BackgroundResponses = request.app.state.background
+    final = background.final(name, tenant_of(request))
+    stored = await cancel_on_disconnect(request.receive, final)
+    if stored.running:
+        raise Unavailable("This response is changing its gateway. Try again.", retry_after=1)
+    return json_response(stored.response)
 
 
 async def _stream(
@@ -117,8 +137,8 @@ async def _begin(
     writer: ResponseWriter,
     state: ConversationState,
 ) -> Response:
-    """Begin a response in the background. It is in the journal and in the store before the client
-    knows its id."""
+    """Begin a response in the background, or one that may be asked for again. It is in the journal
+    and in the store before the client knows its id."""
     background: BackgroundResponses = request.app.state.background
     streams: DurableStreams = request.app.state.streams
     started, deltas = await begun(request, work)
@@ -136,7 +156,9 @@ async def _begin(
     await background.begin(state.owner, details, stream)
     if body.stream:
         return follow(request, stream, transcript)
-    return json_response(transcript.response)
+    if transcript.response.background:
+        return json_response(transcript.response)
+    return await _ended(request, writer.head.id)
 
 
 def _record(

@@ -17,7 +17,7 @@ from baton_gateway.api.responses.stream_follower import StreamQuery, stream_agai
 from baton_gateway.durable.response_store import ResponseStore, StoredResponse
 from baton_gateway.http.body import build
 from baton_gateway.http.body_reader import read
-from baton_gateway.http.errors import ErrorResponse
+from baton_gateway.http.errors import ErrorResponse, invalid
 from baton_gateway.http.json_response import json_response
 from baton_gateway.http.middleware import tenant_of
 from baton_gateway.schemas.responses import response as responses
@@ -48,9 +48,12 @@ async def compact() -> Response:
 async def retrieve(request: Request, name: str) -> Response:
     """Return a stored response, or the events of one in the background."""
     query = build(dict(request.query_params), StreamQuery)
-    if query.stream:
-        return await stream_again(request, name, query.starting_after)
-    return json_response((await _stored(request, name)).response)
+    stored = await _stored(request, name)
+    if not query.stream:
+        return json_response(stored.response)
+    if not stored.response["background"]:
+        raise invalid("stream", "Only responses in the background can be streamed again.")
+    return await stream_again(request, name, query.starting_after)
 
 
 @router.post("/v1/responses/{name}/cancel")

@@ -12,7 +12,6 @@ from baton.errors import BatonError
 from baton_gateway.api.answer import event_stream
 from baton_gateway.api.responses.background import BackgroundResponses
 from baton_gateway.api.resumption.continuation import started_of, writer_of
-from baton_gateway.durable.response_store import ResponseStore
 from baton_gateway.durable.streams import DurableStream, ReplayCursor
 from baton_gateway.generation.output import Started
 from baton_gateway.http.errors import GatewayPartitioned, invalid
@@ -33,16 +32,12 @@ class StreamQuery(BaseModel):
 
 
 async def stream_again(request: Request, name: str, after: int = -1) -> Response:
-    """Return the events of a response in the background after number `after`.
+    """Return the events of a response that the journal keeps, after number `after`.
 
-    Raises `InvalidRequest` for another response, and when its events are gone.
+    Raises `InvalidRequest` when its events are gone.
     """
     background: BackgroundResponses = request.app.state.background
-    owner = tenant_of(request)
-    stored = await ResponseStore(request.app.state.objects).get(name, owner)
-    if not stored.response["background"]:
-        raise invalid("stream", "Only responses in the background can be streamed again.")
-    stream = await background.stream(name, owner)
+    stream = await background.stream(name, tenant_of(request))
     if stream is None:
         raise invalid("stream", "The events of this response are gone. Retrieve it without them.")
     writer = await writer_of(request.app, stream.record)
