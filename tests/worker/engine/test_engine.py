@@ -258,7 +258,7 @@ def test_a_drafter_takes_its_share_of_memory_and_changes_no_token(
     assert one.resolved.kv_bytes == 2 * 64 * one.resolved.page_bytes
     logs = []
     for other in (engine, one, one.sleep(1, given)()):
-        other._step_costs = None  # It drafts whether or not that pays.
+        other._drafting.step_costs = None  # It drafts whether or not that pays.
         for _ in range(2):
             other.reset()
             rows = [Sequence([1, 403, 407 + i], Sampling(20, seed=i)) for i in range(3)]

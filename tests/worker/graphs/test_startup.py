@@ -8,13 +8,12 @@ import pytest
 import torch
 
 from baton_worker.checkpoint.load import load_model
-from baton_worker.graphs import GraphedModel, Repeater, Sizes, TapeRecorder, Uncaptured
+from baton_worker.graphs import Repeater, Sizes, TapeRecorder, Uncaptured
 from baton_worker.graphs.capture import Recording, Run
-from baton_worker.graphs.startup import recorder_for, why_uncaptured
+from baton_worker.graphs.startup import graphed_model, why_uncaptured
 from baton_worker.kernels.cpu.call_recorder import Extent
 from baton_worker.kv_cache import KVCache
 from baton_worker.layers.build_context import BuildContext
-from baton_worker.models.decoder import Model
 
 CPU = torch.device("cpu")
 
@@ -30,9 +29,9 @@ def test_a_recorder_that_cannot_is_a_reason(
     stories: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
     loaded = load_model(stories, BuildContext(CPU, torch.float32))
-    assert isinstance(loaded.model, Model) and isinstance(recorder_for(CPU), TapeRecorder)
     cache = KVCache(loaded.spec, 8, 4, dtype=torch.float32, device=CPU, spare=1)
-    given = (loaded.model, cache, Sizes((2,), 32))
-    assert why_uncaptured(GraphedModel(*given, Repeater(), CPU)) is None
-    assert why_uncaptured(GraphedModel(*given, Refusing(), CPU)) == "this one captures nothing"
+    given = (loaded.model, cache, Sizes((2,), 32), CPU)
+    assert isinstance(graphed_model(*given).recorder, TapeRecorder)
+    assert why_uncaptured(graphed_model(*given, Repeater())) is None
+    assert why_uncaptured(graphed_model(*given, Refusing())) == "this one captures nothing"
     assert "kernel by kernel: this one captures nothing" in caplog.text

@@ -12,7 +12,7 @@ from baton_worker.attention.buffers import Buffers
 from baton_worker.drafters.draft_kv import DraftKV
 from baton_worker.drafters.draft_model_weights import DraftModelWeights
 from baton_worker.graphs import GraphedModel, Sizes
-from baton_worker.graphs.startup import recorder_for, why_uncaptured
+from baton_worker.graphs.startup import graphed_model, why_uncaptured
 from baton_worker.kv_cache import KVCache
 from baton_worker.models.decoder import Model
 from baton_worker.models.transformers_backend import TransformersModel
@@ -95,5 +95,5 @@ def _replayed(
     """The model with its steps captured, if those of the target are and it can be."""
     if graphs is None or not isinstance(model, Model) or model.capture_blocker is not None:
         return model
-    graphed = GraphedModel(model, cache, graphs, recorder_for(device), device)
+    graphed = graphed_model(model, cache, graphs, device)
     return model if why_uncaptured(graphed) else graphed

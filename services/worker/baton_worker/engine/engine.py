@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
@@ -15,7 +14,6 @@ import numpy as np
 import torch
 
 from baton.checkpoint.hub import resolve as fetch
-from baton.errors import ModelError
 from baton.logs import logger
 from baton.protocol import Plan, Result, WeightVersion
 from baton_worker.checkpoint.load import LoadedModel
@@ -24,6 +22,7 @@ from baton_worker.engine import step_timing, warmup
 from baton_worker.engine.async_scheduling.async_forward import AsyncForward
 from baton_worker.engine.async_scheduling.step_pipeline import StepPipeline
 from baton_worker.engine.batch.input_batch import InputBatch
+from baton_worker.engine.drafting import Drafting
 from baton_worker.engine.engine_config import EngineConfig
 from baton_worker.engine.forward.bidirectional_forward import BidirectionalForward
 from baton_worker.engine.forward.causal_forward import CausalForward
@@ -39,7 +38,7 @@ from baton_worker.engine.weight_switch import files_of, load_beside, trial_confi
 from baton_worker.executor.executor import Executor, assemble, check
 from baton_worker.executor.kv_transfer import LeaderKVTransfer
 from baton_worker.graphs import GraphedModel, Recorder
-from baton_worker.graphs.startup import recorder_for, why_uncaptured
+from baton_worker.graphs.startup import graphed_model, why_uncaptured
 from baton_worker.kernels.cpu.call_recorder import CallRecording
 from baton_worker.kernels.cpu.huge_pages import ARENA
 from baton_worker.kernels.cpu.shared_pages import SharedPages
@@ -57,14 +56,8 @@ from baton_worker.models.encoder import EncoderModel
 from baton_worker.platform.device_link import CudaLink, DeviceLink
 from baton_worker.platform.device_lock import memory_lock
 from baton_worker.platform.malloc import release_freed_memory
-from baton_worker.speculative import PROPOSERS
-from baton_worker.speculative.proposer import Proposer, ProposerContext
-from baton_worker.speculative.step_costs import StepCosts
-from baton_worker.structured_output import GRAMMARS
-from baton_worker.structured_output.jump_forward import Spelling, encoder
 from baton_worker.structured_output.manager import StructuredOutputManager
-from baton_worker.structured_output.matcher import GrammarEngine as Grammars
-from baton_worker.structured_output.vocabulary import Vocabulary
+from baton_worker.structured_output.startup import constraints_of
 
 _ENCODERS: dict[type, Callable[[Any, torch.device], ForwardPass]] = {
     EncoderModel: EncoderForward,
@@ -112,9 +105,8 @@ class Engine:
         self._position_axes = loaded.spec.position_axes
         self.encoder = self._encoder_step(resolved)
         """What encodes images in prompts; None for a model that sees none."""
-        self._step_costs: StepCosts | None = None
         self._link = None if resolved.synchronous else link or CudaLink()
-        self._proposer = self._build_proposer()
+        self._drafting = Drafting(loaded, resolved)
         self._runner = self._new_runner({})
         self._pipeline = self._new_pipeline()
         self._steps = 0
@@ -156,7 +148,7 @@ class Engine:
         base, patches = files_of(path, version)
         ranks = (team.ranks, team.lockstep)
         loaded, resolved, sharing = load(config, base, context, *ranks, patches)
-        constraints = _constraints(config, path, loaded.vocab_size) if loaded.generates else None
+        constraints = _constraints(config, path, loaded) if loaded.generates else None
         adapters = open_store(config, loaded)
         engine = cls(loaded, resolved, constraints, team, adapters=adapters, version=version)
         engine._sharing = sharing
@@ -237,7 +229,7 @@ class Engine:
         self._tower = loaded.model.vision if isinstance(loaded.model, Model) else None
         self.resolved = replace(self.resolved, eos_ids=loaded.eos_token_ids)
         self.encoder = self._encoder_step(self.resolved)
-        self._proposer = self._build_proposer()
+        self._drafting = Drafting(loaded, self.resolved, self._drafting.step_costs)
         self._graphed = self._graphs(self.resolved, None)
         if self._graphed is not None:
             self._capture(self._graphed)
@@ -374,59 +366,21 @@ class Engine:
 
     def _measure_steps(self) -> None:
         """Measure step costs, which decide how many drafts pay."""
-        self._runner = self._new_runner(
-            {"proposer": step_timing.Repeating(), "num_speculative_tokens": step_timing.DRAFTS}
-        )
-        seconds = step_timing.measure(self.step, self.resolved)
-        if len(seconds) > 1:
-            self._step_costs = StepCosts(seconds)
-            log.info("steps take, by new tokens: %s", self._step_costs)
+        self._runner = self._new_runner(step_timing.OPTIONS)
+        self._drafting.measure(self.step)
 
     def _capture(self, graphed: GraphedModel) -> None:
         """Capture steps, or record why they run eagerly."""
-        begin = time.perf_counter()
-        reason = why_uncaptured(graphed)
-        if reason is None:
-            log.info("captured decode steps in %.1f s", time.perf_counter() - begin)
-            return
-        self._graphed, self.resolved = None, replace(self.resolved, graphs=None, eager=reason)
+        if (reason := why_uncaptured(graphed)) is not None:
+            self._graphed, self.resolved = None, replace(self.resolved, graphs=None, eager=reason)
 
     def _graphs(self, resolved: EngineConfig, recorder: Recorder | None) -> GraphedModel | None:
         """Create the model that captures and replays steps."""
         if resolved.graphs is None:
             return None
-        assert isinstance(self._model, Model), "others are not captured"
-        device = resolved.build.device
-        if recorder is None:
-            recorder = recorder_for(device)
-        return GraphedModel(self._model, self._cache, resolved.graphs, recorder, device)
-
-    def _build_proposer(self) -> Proposer | None:
-        resolved = self.resolved
-        if resolved.speculative is None:
-            return None
-        context = ProposerContext(
-            resolved.speculative,
-            self._loaded,
-            resolved.build,
-            max_num_seqs=resolved.max_num_seqs,
-            max_model_len=resolved.max_model_len,
-            page_size=resolved.page_size,
-            num_pages=resolved.num_pages,
-            graphs=resolved.graphs,
+        return graphed_model(
+            self._model, self._cache, resolved.graphs, resolved.build.device, recorder
         )
-        proposer: Proposer = PROPOSERS.load(resolved.speculative.method)(context)
-        return proposer
-
-    def _drafting(self) -> dict[str, Any]:
-        """Proposer and options of speculation for a batch."""
-        if (config := self.resolved.speculative) is None:
-            return {}
-        return {
-            "proposer": self._proposer,
-            "num_speculative_tokens": config.num_speculative_tokens,
-            "step_costs": self._step_costs,
-        }
 
     def _new_runner(self, drafting: dict[str, Any] | None = None) -> ModelRunner:
         resolved = self.resolved
@@ -444,7 +398,7 @@ class Engine:
             max_num_batched_tokens=resolved.max_num_batched_tokens,
             adapters=self._adapter_slots(),
             sampler=resolved.build.sampler,
-            **self._drafting() if drafting is None else drafting,
+            **self._drafting.options() if drafting is None else drafting,
         )
         return ModelRunner(
             self._forward_pass(),
@@ -492,23 +446,10 @@ class Engine:
         return causal(model, self._cache, device, column)
 
 
-def _constraints(config: Config, path: Path, vocab_size: int) -> StructuredOutputManager | None:
-    """Matchers of grammars; None for a checkpoint without a usable vocabulary."""
-    try:
-        vocabulary = Vocabulary.read(path, vocab_size)
-    except ModelError as error:
-        log.warning("structured output is not available: %s", error.message)
-        return None
-    grammars: Grammars = GRAMMARS.load(config.grammar_backend)(vocabulary)
-    return StructuredOutputManager(
-        grammars, vocab_size, _spelling(path, vocabulary), jump_ahead=config.jump_forward
+def _constraints(config: Config, path: Path, loaded: LoadedModel) -> StructuredOutputManager | None:
+    return constraints_of(
+        path,
+        loaded.vocab_size,
+        backend=config.grammar_backend,
+        jump_ahead=config.jump_forward,
     )
-
-
-def _spelling(path: Path, vocabulary: Vocabulary) -> Spelling | None:
-    """Spelling of forced text by the tokenizer; None if any spelling is accepted."""
-    try:
-        return Spelling(vocabulary, encoder(path, vocabulary))
-    except ModelError as error:
-        log.warning("nothing is forced in structured output: %s", error.message)
-        return None

@@ -6,6 +6,7 @@ The steps are those of speculation: rows with drafts behind them, every position
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -31,11 +32,15 @@ class Repeating(Proposer):
         return [np.zeros(request.most, np.int32) for request in requests]
 
 
+OPTIONS: dict[str, Any] = {"proposer": Repeating(), "num_speculative_tokens": DRAFTS}
+"""Options of speculation for the batch whose steps are measured."""
+
+
 def measure(step: Callable[[Plan], Result], resolved: EngineConfig) -> dict[int, float]:
     """Seconds by number of new tokens, of as many numbers as an empty batch has room for.
 
     Args:
-        step: runs a plan on a batch that drafts with `Repeating`.
+        step: runs a plan on a batch with `OPTIONS`.
     """
     seconds, number = dict[int, float](), 0
     for tokens in _TOKENS:

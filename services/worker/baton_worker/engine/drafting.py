@@ -1,0 +1,61 @@
+"""What drafts tokens for the batches of an engine, and what its steps cost."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+from baton.logs import logger
+from baton.protocol import Plan, Result
+from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.engine import step_timing
+from baton_worker.engine.engine_config import EngineConfig
+from baton_worker.speculative import PROPOSERS
+from baton_worker.speculative.proposer import Proposer, ProposerContext
+from baton_worker.speculative.step_costs import StepCosts
+
+log = logger(__name__)
+
+
+class Drafting:
+    """The proposer of one model, if speculation is on, and the step costs that it goes by."""
+
+    def __init__(
+        self, loaded: LoadedModel, resolved: EngineConfig, step_costs: StepCosts | None = None
+    ) -> None:
+        self._resolved, self.step_costs = resolved, step_costs
+        self._proposer = _proposer(loaded, resolved)
+
+    def options(self) -> dict[str, Any]:
+        """Proposer and options of speculation for a batch; none without speculation."""
+        if (config := self._resolved.speculative) is None:
+            return {}
+        return {
+            "proposer": self._proposer,
+            "num_speculative_tokens": config.num_speculative_tokens,
+            "step_costs": self.step_costs,
+        }
+
+    def measure(self, step: Callable[[Plan], Result]) -> None:
+        """Measure step costs by running plans on a batch with `step_timing.OPTIONS`."""
+        seconds = step_timing.measure(step, self._resolved)
+        if len(seconds) > 1:
+            self.step_costs = StepCosts(seconds)
+            log.info("steps take, by new tokens: %s", self.step_costs)
+
+
+def _proposer(loaded: LoadedModel, resolved: EngineConfig) -> Proposer | None:
+    if resolved.speculative is None:
+        return None
+    context = ProposerContext(
+        resolved.speculative,
+        loaded,
+        resolved.build,
+        max_num_seqs=resolved.max_num_seqs,
+        max_model_len=resolved.max_model_len,
+        page_size=resolved.page_size,
+        num_pages=resolved.num_pages,
+        graphs=resolved.graphs,
+    )
+    proposer: Proposer = PROPOSERS.load(resolved.speculative.method)(context)
+    return proposer
