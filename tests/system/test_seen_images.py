@@ -110,7 +110,9 @@ def test_drafts_grammars_and_preemption_beside_images_change_nothing(
 ) -> None:
     """Drafts are made whatever steps cost here. There are pages for one long answer, so another
     sequence is preempted."""
-    monkeypatch.setattr("baton_worker.engine.step_timing.measure", lambda step, resolved: {})
+    monkeypatch.setattr(
+        "baton_worker.engine.speculation.step_timing.measure", lambda step, resolved: {}
+    )
     constrained = {"structured_outputs": {"regex": "(ab|cd)(ef)?[a-f]{2,6}"}}
     asked: list[dict[str, Any]] = [
         {},

@@ -18,11 +18,10 @@ from baton.logs import logger
 from baton.protocol import Plan, Result, WeightVersion
 from baton_worker.checkpoint.load import LoadedModel
 from baton_worker.config import Config
-from baton_worker.engine import step_timing, warmup
+from baton_worker.engine import warmup
 from baton_worker.engine.async_scheduling.async_forward import AsyncForward
 from baton_worker.engine.async_scheduling.step_pipeline import StepPipeline
 from baton_worker.engine.batch.input_batch import InputBatch
-from baton_worker.engine.drafting import Drafting
 from baton_worker.engine.engine_config import EngineConfig
 from baton_worker.engine.forward.bidirectional_forward import BidirectionalForward
 from baton_worker.engine.forward.causal_forward import CausalForward
@@ -33,6 +32,8 @@ from baton_worker.engine.model_runner import ModelRunner
 from baton_worker.engine.multimodal.encoder_cache import EncoderCache
 from baton_worker.engine.multimodal.encoder_step import EncoderStep
 from baton_worker.engine.runtime_stats import RuntimeStats
+from baton_worker.engine.speculation import step_timing
+from baton_worker.engine.speculation.drafting import Drafting
 from baton_worker.engine.startup import load, page_settings, prepare, shared_pages
 from baton_worker.engine.weight_switch import files_of, load_beside, trial_config
 from baton_worker.executor.executor import Executor, assemble, check

@@ -15,7 +15,7 @@ from baton_worker.engine.batch.step_inputs import StepInputs
 from baton_worker.engine.batch.step_outputs import StepOutputs
 from baton_worker.engine.forward.forward_pass import ForwardPass
 from baton_worker.engine.logprob_step import LogprobStep
-from baton_worker.engine.verification import NO_TOKEN, accepted
+from baton_worker.engine.speculation.verification import NO_TOKEN, accepted
 from baton_worker.sampling import Sampler, concatenate, describe
 
 

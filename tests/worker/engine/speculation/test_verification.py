@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from baton_worker.engine.batch.logits_rows import LogitsRows
-from baton_worker.engine.verification import NO_TOKEN, accepted
+from baton_worker.engine.speculation.verification import NO_TOKEN, accepted
 
 
 @pytest.mark.row("F08.12")

@@ -8,10 +8,10 @@ import pytest
 import torch
 
 from baton.protocol import Plan, Result
-from baton_worker.engine import step_timing
 from baton_worker.engine.batch.input_batch import InputBatch
 from baton_worker.engine.batch.step_outputs import StepOutputs
 from baton_worker.engine.engine_config import EngineConfig
+from baton_worker.engine.speculation import step_timing
 from baton_worker.kv_cache import LayerGroups
 from baton_worker.layers.build_context import BuildContext
 from tests.support.worker.plans import commit

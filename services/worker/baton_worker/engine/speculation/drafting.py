@@ -8,8 +8,8 @@ from typing import Any
 from baton.logs import logger
 from baton.protocol import Plan, Result
 from baton_worker.checkpoint.load import LoadedModel
-from baton_worker.engine import step_timing
 from baton_worker.engine.engine_config import EngineConfig
+from baton_worker.engine.speculation import step_timing
 from baton_worker.speculative import PROPOSERS
 from baton_worker.speculative.proposer import Proposer, ProposerContext
 from baton_worker.speculative.step_costs import StepCosts

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from baton.protocol import Plan, Result
-from baton_worker.engine.drafting import Drafting
 from baton_worker.engine.engine_config import EngineConfig
+from baton_worker.engine.speculation.drafting import Drafting
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.speculative.config import SpeculativeConfig
 from baton_worker.speculative.ngram import NgramProposer
