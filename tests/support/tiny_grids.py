@@ -22,6 +22,7 @@ PROCESSORS = {
     "glm4v-moe": "Glm4vImageProcessor",
     "glm-ocr": "Glm46VImageProcessor",
     "qwen3.5": "Qwen2VLImageProcessor",
+    "hunyuan-vl": "HunYuanVLImageProcessor",
     "paddleocr-vl": "PaddleOCRVLImageProcessor",
 }
 """By the name of the tower in `tiny_towers.TOWERS`."""
@@ -62,6 +63,7 @@ def continued(
     seen = processor(list(images), return_tensors="pt")
     for grid in seen["image_grid_thw"].tolist():
         tokens = grid[0] * grid[1] * grid[2] // 4
+        tokens += grid[1] // 2 + 2 if name == "hunyuan-vl" else 0
         text = text.replace(tiny_llava.IMAGE_TOKEN, "<IMAGE>" * tokens, 1)
     text = text.replace("<IMAGE>", tiny_llava.IMAGE_TOKEN)
     ids = torch.tensor([Tokenizer.from_file(str(folder / "tokenizer.json")).encode(text).ids])

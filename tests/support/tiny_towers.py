@@ -46,7 +46,11 @@ _MLA = _SIZES | {
     "v_head_dim": 8,
     "first_k_dense_replace": 2,
 }
-_MROPE = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 2, 2]}
+_MROPE: dict[str, Any] = {
+    "rope_type": "default",
+    "rope_theta": 10_000.0,
+    "mrope_section": [2, 2, 2],
+}
 _QWEN = {"text_config": {**_TEXT, "rope_parameters": _MROPE}, "image_token_id": 319}
 _GLM = {"depth": 2, "hidden_size": 32, "out_hidden_size": 48, "num_heads": 4, "patch_size": 4}
 _QWEN3_VISION = _GLM | {"intermediate_size": 40, "num_position_embeddings": 36}
@@ -273,6 +277,18 @@ TOWERS: dict[str, tuple[str, dict[str, Any]]] = {
             | {"num_hidden_layers": 3},
             "num_query_tokens": 5,
             "image_token_index": 319,
+        },
+    ),
+    "hunyuan-vl": (
+        "HunYuanVL",
+        {
+            "text_config": _TEXT
+            | {"rope_parameters": _MROPE | {"mrope_section": [1, 2, 2, 1], "alpha": 1000.0}}
+            | {"attention_bias": True},
+            "vision_config": _CLIP
+            | {"model_type": "hunyuan_vl_vision", "patch_size": 4, "max_image_size": 24},
+            "image_token_id": 319,
+            "tie_word_embeddings": False,
         },
     ),
     "qwen3-vl": (

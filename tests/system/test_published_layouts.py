@@ -19,7 +19,7 @@ from baton_worker.layers.build_context import BuildContext
 from baton_worker.models.decoder import Model
 from tests.fakes.whole_system import Whole, whole
 from tests.oracles.towers.sights import makers
-from tests.support import tiny_models, tiny_towers
+from tests.support import tiny_models, tiny_phi4, tiny_towers
 from tests.support.tiny_dual_encoders import data_url, picture
 
 COUNT = 8
@@ -40,7 +40,12 @@ CASES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         ("<|imgpad|>",),
         {"patch_size": 4, "temporal_patch_size": 1, "min_pixels": 64, "max_pixels": 1024},
     ),
+    "NemotronH_Nano_VL_V2": (("<image>", "<img>", "</img>"), {"max_num_tiles": 3}),
     "Ovis2_5": (("<|image_pad|>",), {"min_pixels": 100, "max_pixels": 2000}),
+    "DeepseekOCRForCausalLM": (
+        ("<image>",),
+        {"base_size": 64, "image_size": 40, "patch_size": 4, "max_crops": 3},
+    ),
     "DeepseekVLV2ForCausalLM": (("<image>",), {"patch_size": 4, "downsample_ratio": 2}),
     "MiniCPMV": (
         ("<unk>", "<image>", "</image>"),
@@ -68,7 +73,8 @@ def save(folder: Path, tokens: tuple[str, ...], settings: dict[str, Any]) -> int
         json.loads((folder / "config.json").read_text()),
         tokenizer.token_to_id(tokens[0]),
     )
-    named = {name: token for name in ("image_token_id", "image_token_index") if name in config}
+    names = ("image_token_id", "image_token_index", "img_context_token_id")
+    named = {name: token for name in names if name in config}
     (folder / "config.json").write_text(json.dumps(config | named))
     return int(token)
 
@@ -121,7 +127,8 @@ def text_model(name: str, folder: Path) -> Any:
     return model.language_model if name.startswith("Blip2") else model
 
 
-@pytest.mark.row("F01.01", "V30", "V31", "V36", "V39", "V43", "V45", "V53", "V55", "V63")
+@pytest.mark.row("F01.01", "F02.10", "V30", "V31", "V36", "V37", "V39", "V43", "V45", "V49")
+@pytest.mark.row("V53", "V55", "V63")
 def test_answers_to_pictures(tmp_path: Path) -> None:
     """Steps of 12 tokens cut every image. Templates know no images here, and say where one is."""
     for name, (tokens, settings) in CASES.items():
@@ -135,3 +142,22 @@ def test_answers_to_pictures(tmp_path: Path) -> None:
                 seen = embeddings(folder, count)
                 assert prompt.count(image_token) == len(seen), name
                 assert answer == continued(text, prompt, image_token, seen), name
+
+
+@pytest.mark.row("V58", "F02.07", "F23.02")
+def test_answers_to_pictures_in_tiles_with_padding(tmp_path: Path) -> None:
+    """Phi-4-multimodal as Microsoft saves it, in steps of 12 tokens: the tokens of transformers,
+    and again from the cache."""
+    model = tiny_phi4.save(tmp_path)
+    token = save(tmp_path, ("<|endoftext10|>",), tiny_phi4.PROCESSOR)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config["vision_config"]["image_token_id"] = token
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    tiny_phi4.as_published(tmp_path)
+    with whole(tmp_path, worker={"block_size": 4, "max_num_batched_tokens": 12}) as here:
+        for count in (1, 2):
+            prompt, answer = ask(here, count)
+            seen = embeddings(tmp_path, count)
+            assert prompt.count(token) == len(seen)
+            assert answer == continued(model, prompt, token, seen)
+            assert ask(here, count)[1] == answer

@@ -250,8 +250,8 @@ def test_a_text_model_sees_no_image(tmp_path: Path) -> None:
         assert not any(isinstance(message, Submit) for message in here.engine.scheduler.seen)
 
 
-@pytest.mark.row("F02.04")
-def test_images_with_positions_on_three_axes(tmp_path: Path) -> None:
+@pytest.mark.row("F02.04", "V50")
+def test_images_with_positions_on_several_axes(tmp_path: Path) -> None:
     """Of any size, two of them cut by steps of 12 tokens, behind an answer; with embeddings behind
     several layers in Qwen3-VL. Decode steps are replayed behind them."""
     settings = {"block_size": 4, "max_num_batched_tokens": 12, "max_num_seqs": 4}

@@ -16,7 +16,7 @@ Grid: TypeAlias = tuple[int, int, int]
 Span: TypeAlias = tuple[int, int]
 """Tokens that stand for a media item: index of the first among them, and their number."""
 
-MAX_PIXEL_BYTES = 48 * 1024 * 1024
+MAX_PIXEL_BYTES = 56 * 1024 * 1024
 """Most bytes of all tensors in a message: the rest of its frame has what is left of
 `baton.net.codec.MAX_FRAME`."""
 

@@ -15,6 +15,7 @@ from PIL import Image, ImageOps
 from baton.anyres import best_resolution, unpadded
 from baton.errors import ModelError
 from baton_mm_preprocess.processors.families import FAMILIES
+from baton_mm_preprocess.processors.patches import patchify
 from baton_mm_preprocess.processors.placeholders import Number, token_ids
 from baton_mm_preprocess.processors.readers import Files, among, processor_of
 from baton_mm_preprocess.processors.sizes import by_shorter_side
@@ -128,6 +129,7 @@ def test_h2ovl_shows_a_single_image_on_two_scales() -> None:
     assert len(among(made, 2)(picture(30, 30)).pixels) == 1
 
 
+@pytest.mark.row("F02.10")
 def test_deepseek_vl2_puts_images_in_the_middle_of_gray() -> None:
     offered = [[28, 28], [28, 56], [56, 28], [84, 28]]
     config = {"vision_config": {"image_size": 28}, "candidate_resolutions": offered}
@@ -253,3 +255,66 @@ def test_the_number_of_an_image_is_part_of_the_text_around_it() -> None:
     read: list[str] = []
     token_ids(["<a>", Number(), "</a>", 2], 5, lambda text: read.append(text) or [1], 12)
     assert read == ["<a>12</a>"]
+
+
+@pytest.mark.row("V48", "V49")
+def test_nemotron_nano_vl_cuts_tiles_by_its_config() -> None:
+    """The first version weighs the aspect ratio by the area of the tiles, the second is InternVL's
+    rule. Pixels are normed as the config or the processor says."""
+    config = {"force_image_size": 28, "patch_size": 7, "downsample_ratio": 0.5}
+    config |= {"norm_mean": [0.5] * 3, "norm_std": [0.25] * 3}
+    grids = [(a, b) for a in range(1, 5) for b in range(1, 5) if a * b <= 4]
+    for name in ("Llama_Nemotron_Nano_VL", "NemotronH_Nano_VL_V2"):
+        own = processor(name, config | {"architectures": [name]}, {"max_num_tiles": 4})
+        for width, height in SIZES:
+            found = own(picture(width, height))
+            assert found.num_tokens == 4 * len(found.pixels)
+            if name.endswith("V2"):
+                chat = {"vision_config": {"image_size": 28, "patch_size": 7}}
+                other = processor("InternVLChatModel", chat | {"max_dynamic_patch": 4}, {})
+                assert found.grid == other(picture(width, height)).grid
+                continue
+            scores = {
+                (rows, columns): min(rows * columns * 28**2 / (width * height), 0.6)
+                * math.exp(-abs(math.log(columns * height / (rows * width))))
+                for rows, columns in grids
+            }
+            rows, columns = found.grid[1:]
+            best = max(scores.values())
+            assert scores[rows, columns] == pytest.approx(best)
+            like = [g for g in grids if scores[g] == pytest.approx(best)]
+            assert rows * columns == min(a * b for a, b in like)
+            plane = picture(width, height).resize((28 * columns, 28 * rows), Image.BICUBIC)
+            tile = colored(plane.crop((0, 0, 28, 28)), 0.5, 0.25)
+            assert np.abs(found.pixels[0] - tile).max() < 1e-5
+
+
+@pytest.mark.row("V37", "V38")
+def test_deepseek_ocr_sees_the_whole_image_and_larger_ones_in_tiles() -> None:
+    """The second version as transformers, the first by Pillow's own pad; both cut no image that a
+    tile holds."""
+    sizes = {"patch_size": 4, "min_crops": 2, "max_crops": 6, "base_size": 64, "image_size": 48}
+    first = processor("DeepseekOCRForCausalLM", {}, sizes)
+    settings = {"size": {"height": 64, "width": 64}, "tile_size": 48}
+    second = processor("DeepseekOCR2ForCausalLM", {"patch_size": 4}, settings)
+    reference = transformers.DeepseekOcr2ImageProcessorPil(**settings)
+    for width, height in SIZES:
+        image = picture(width, height)
+        known = reference(image, return_tensors="np")
+        local = known.get("pixel_values_local", np.zeros((0, 3, 48, 48)))
+        expected = [*known["pixel_values"], *local]
+        found = second(image)
+        assert np.array_equal(found.pixels, np.concatenate([patchify(one, 4) for one in expected]))
+        rows, columns = found.grid[1:]
+        tiles = int(known["num_local_patches"][0])
+        assert max(1, tiles) == rows * columns
+        assert found.num_tokens == 16 + 9 * tiles + 1
+        found = first(image)
+        assert found.grid == (1, rows, columns)
+        ends = 4 + (3 * rows if tiles else 0)
+        assert found.num_tokens == 16 + 9 * tiles + ends + 1
+        padded = colored(ImageOps.pad(image, (64, 64), color=(127,) * 3))
+        assert np.abs(found.pixels[:256] - patchify(padded, 4)).max() < 1e-5
+        assert np.array_equal(found.pixels[256:], second(image).pixels[256:])
+    with pytest.raises(ModelError, match="crop_to_patches"):
+        processor("DeepseekOCR2ForCausalLM", {}, {"crop_to_patches": False})

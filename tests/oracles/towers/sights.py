@@ -23,7 +23,10 @@ from tests.oracles.towers.plain import Weights
 Grid: TypeAlias = tuple[int, int, int]
 Images: TypeAlias = list[tuple[Tensor, Grid]]
 IMAGE_TOKEN = 319
-FAMILIES = ("clip", "internvit", "native", "resampled", "siglip", "tile_rows")
+FAMILIES = (
+    *("clip", "deepencoder", "internvit", "native", "phi4"),
+    *("radio", "resampled", "siglip", "tile_rows"),
+)
 """Modules of this folder that register makers."""
 
 

@@ -13,6 +13,7 @@ from baton_mm_preprocess.processors.sizes import (
     least_upscaled_grid,
     pixels_of,
     resized,
+    roomy_grid,
     size_of,
     tile_grid,
 )
@@ -32,7 +33,8 @@ class DynamicTiles(msgspec.Struct, frozen=True, tag=True):
     whole: bool = True
     rule: str = "aspect"
     """"aspect" takes the closest aspect ratio, "least_upscaled" what enlarges the image least
-    (Command A Vision), "covering" the fewest tiles that show most of it (Ovis 2)."""
+    (Command A Vision), "covering" the fewest tiles that show most of it (Ovis 2), "roomy" a like
+    aspect ratio and a like area (Llama Nemotron Nano VL)."""
     whole_first: bool = False
 
     def __call__(self, image: Image.Image) -> ProcessedImage:
@@ -50,6 +52,8 @@ class DynamicTiles(msgspec.Struct, frozen=True, tag=True):
         """Rows and columns of tiles."""
         if self.rule == "covering":
             return covering_grid(size, self.tile[0], self.most)
+        if self.rule == "roomy":
+            return roomy_grid(size, self.tile, self.most)
         if self.rule == "least_upscaled":
             return least_upscaled_grid(size, self.tile, self.most)
         return tile_grid(size, self.tile, self.least, self.most)

@@ -36,8 +36,9 @@ class Family:
     def image_token(self, files: Files, encode: Encode) -> int:
         """Id of the image token. Raises `ModelError`."""
         for name in self.names:
-            if isinstance(value := files.config.get(name), int):
-                return value
+            for said in (files.config, files.vision):
+                if isinstance(value := said.get(name), int):
+                    return value
         return self.token if isinstance(self.token, int) else single(self.token, encode)
 
     def placeholder_of(self, files: Files) -> Placeholder:
@@ -76,6 +77,15 @@ _CHAT = Family(
 _MINICPM = Family("MiniCPMVImageProcessor", "<unk>", placeholders.minicpm, "<image>")
 _LIGHTON = Family("PixtralImageProcessor", "<|image_pad|>")
 _NORMED = Family("LlavaOnevisionImageProcessor", "<image>", whatever=True)
+_NEMOTRON = Family(
+    "NemotronVL",
+    "<image>",
+    placeholders.internvl,
+    whatever=True,
+    names=("img_context_token_id", "image_token_id"),
+)
+_OCR2 = Family("DeepseekOcr2ImageProcessor", 128_815)
+_PHI = Family("Phi4MultimodalImageProcessor", 200_010)
 _KEYE = Family("KeyeImageProcessor", "<|image_pad|>", whatever=True)
 
 
@@ -93,6 +103,14 @@ FAMILIES: dict[str, Family] = {
     "RForConditionalGeneration": _NORMED,
     "KeyeForConditionalGeneration": _KEYE,
     "KeyeVL1_5ForConditionalGeneration": _KEYE,
+    "HunYuanVLForConditionalGeneration": Family("HunYuanVLImageProcessor", 120_120),
+    "DeepseekOCRForCausalLM": Family("DeepseekOCR", "<image>", whatever=True),
+    "DeepseekOCR2ForCausalLM": replace(_OCR2, token="<image>", whatever=True),
+    "DeepseekOcr2ForConditionalGeneration": _OCR2,
+    "Llama_Nemotron_Nano_VL": _NEMOTRON,
+    "NemotronH_Nano_VL_V2": _NEMOTRON,
+    "Phi4MMForCausalLM": _PHI,
+    "Phi4MultimodalForCausalLM": _PHI,
     "DotsOCRForCausalLM": Family("Qwen2VLImageProcessor", "<|imgpad|>"),
     "LlavaNextForConditionalGeneration": Family("LlavaNextImageProcessor", 32_000),
     "LlavaNextVideoForConditionalGeneration": Family("LlavaNextImageProcessor", 32_001),

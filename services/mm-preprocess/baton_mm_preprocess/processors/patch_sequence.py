@@ -42,6 +42,8 @@ class PatchSequence(msgspec.Struct, frozen=True, tag=True):
     """Whether the limits count the pixels of all frames, and short sides are enlarged (GLM-4V)."""
     enlarge: str = ""
     """How short sides are enlarged, a key of `ENLARGE`; "" for not at all."""
+    framed: bool = False
+    """Whether there is an embedding after each row, too, and one at both ends (Hunyuan-VL)."""
 
     def __call__(self, image: Image.Image) -> ProcessedImage:
         """Process an image in RGB."""
@@ -55,4 +57,6 @@ class PatchSequence(msgspec.Struct, frozen=True, tag=True):
         pixels = self.colors(pixels_of(resized(image, size, self.resample)))
         rows, columns = size[0] // self.patch, size[1] // self.patch
         patches = patchify(pixels, self.patch, self.merge, self.frames)
-        return ProcessedImage(patches, (1, rows, columns), rows * columns // self.merge**2)
+        count = rows * columns // self.merge**2
+        count += rows // self.merge + 2 if self.framed else 0
+        return ProcessedImage(patches, (1, rows, columns), count)

@@ -23,10 +23,12 @@ from baton_mm_preprocess.processors.padded_patches import PaddedPatches
 from baton_mm_preprocess.processors.padded_tiles import PaddedTiles
 from baton_mm_preprocess.processors.pan_and_scan import PanAndScan
 from baton_mm_preprocess.processors.patch_sequence import PatchSequence
+from baton_mm_preprocess.processors.tilings.hd_tiles import HdTiles
 from baton_mm_preprocess.processors.tilings.image_slices import ImageSlices
 from baton_mm_preprocess.processors.tilings.multi_scale_tiles import MultiScaleTiles
 from baton_mm_preprocess.processors.tilings.split_tiles import SplitTiles
 from baton_mm_preprocess.processors.tilings.tile_rows import TileRows
+from baton_mm_preprocess.processors.tilings.view_tiles import ViewTiles
 
 Processor: TypeAlias = (
     FixedSize
@@ -42,6 +44,8 @@ Processor: TypeAlias = (
     | ImageSlices
     | SplitTiles
     | TileRows
+    | HdTiles
+    | ViewTiles
     | MultiScaleTiles
 )
 
@@ -156,6 +160,13 @@ def patch_sequence(files: Files, fields: dict[str, Any]) -> Processor:
     )
 
 
+def hunyuan_patches(files: Files, fields: dict[str, Any]) -> Processor:
+    """Hunyuan-VL, which resizes by cubics whatever `resample` says."""
+    made = patch_sequence(files, fields | {"resample": _CUBIC})
+    assert isinstance(made, PatchSequence)
+    return msgspec.structs.replace(made, framed=True)
+
+
 def fitted_patches(files: Files, fields: dict[str, Any]) -> Processor:
     """Pixtral, and Mistral 3 that merges patches."""
     size, patch = fields["size"], fields["patch_size"]
@@ -261,6 +272,26 @@ def internvl_chat(files: Files, fields: dict[str, Any]) -> DynamicTiles:
     )
 
 
+def nemotron_tiles(files: Files, fields: dict[str, Any]) -> Processor:
+    """NVIDIA's own code: the sizes are in config.json, the number of tiles beside them or not."""
+    config, side = files.config, files.config["force_image_size"]
+    merged = side // config["patch_size"] * config.get("downsample_ratio", 0.5)
+    mean, std = (
+        fields.get(f"norm_{name}") or config.get(f"norm_{name}") or CLIP[f"image_{name}"]
+        for name in ("mean", "std")
+    )
+    v2 = config["architectures"][0] == "NemotronH_Nano_VL_V2"
+    return DynamicTiles(
+        read_colors({"image_mean": mean, "image_std": std}),
+        (side, side),
+        _CUBIC,
+        int(merged) ** 2,
+        most=fields["max_num_tiles"],
+        whole=fields["use_thumbnail"],
+        rule="aspect" if v2 else "roomy",
+    )
+
+
 def h2ovl_chat(files: Files, fields: dict[str, Any]) -> Processor:
     """H2OVL-Mississippi's own code."""
     tiles = internvl_chat(files, fields)
@@ -323,6 +354,15 @@ def split_tiles(files: Files, fields: dict[str, Any]) -> Processor:
     return SplitTiles(read_colors(fields), rules, fields["resample"], marked)
 
 
+def hd_tiles(files: Files, fields: dict[str, Any]) -> Processor:
+    """Phi-4-multimodal; Microsoft's own files leave the sizes out."""
+    tile, patch = fields["size"]["height"], fields["patch_size"]
+    encoder = {"image_size": tile, "patch_size": patch}
+    if any(files.vision.get(name, value) != value for name, value in encoder.items()):
+        raise ModelError("its image processor cuts images in other ways than its config says")
+    return HdTiles(read_colors(fields), tile, patch, fields["dynamic_hd"])
+
+
 def tile_rows(files: Files, fields: dict[str, Any]) -> Processor:
     """DeepSeek-VL2's own code."""
     tile, patch = files.vision.get("image_size", 384), fields["patch_size"]
@@ -332,6 +372,41 @@ def tile_rows(files: Files, fields: dict[str, Any]) -> Processor:
         tile,
         tuple((tall, wide) for wide, tall in offered),
         -(-(tile // patch) // fields["downsample_ratio"]),
+    )
+
+
+def view_tiles(files: Files, fields: dict[str, Any]) -> Processor:
+    """DeepSeek-OCR 2, as transformers has it; without `crop_to_patches` the whole image would have
+    the size of a tile."""
+    if not fields["crop_to_patches"]:
+        raise ModelError("its image processor cuts no tiles (crop_to_patches)")
+    red, green, blue = fields["background_color"]
+    return ViewTiles(
+        read_colors(fields),
+        both(fields["size"])[0],
+        fields["tile_size"],
+        files.number("patch_size", 16),
+        fields["min_patches"],
+        fields["max_patches"],
+        (red, green, blue),
+        fields["resample"],
+        newlines=False,
+    )
+
+
+def deepseek_ocr(files: Files, fields: dict[str, Any]) -> Processor:
+    """DeepSeek-OCR's own code, which has its sizes in code (the mode "Gundam")."""
+    red, green, blue = (int(255 * mean) for mean in fields["image_mean"])
+    return ViewTiles(
+        read_colors(fields),
+        fields["base_size"],
+        fields["image_size"],
+        fields["patch_size"],
+        fields["min_crops"],
+        fields["max_crops"],
+        (red, green, blue),
+        _CUBIC,
+        newlines=True,
     )
 
 
@@ -391,6 +466,10 @@ _ARIA_GRIDS = (
     *((2, 4), (2, 3), (2, 2), (2, 1), (3, 1), (3, 2), (4, 1), (4, 2)),
     *((rows, 1) for rows in range(5, 9)),
 )
+_PHI: tuple[Reader, dict[str, Any]] = (
+    hd_tiles,
+    {"size": {"height": 448, "width": 448}, "patch_size": 14, "dynamic_hd": 36, **HALF},
+)
 READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
     "CLIPImageProcessor": (fixed_size, {}),
     "SiglipImageProcessor": (fixed_size, {}),
@@ -405,6 +484,12 @@ READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
         {"resample": _LINEAR, "do_image_splitting": True, "use_thumbnail": True, "min_tiles": 2}
         | {"max_tiles": 10, "min_image_tokens": 64, "max_image_tokens": 256, "tile_size": 512}
         | {"encoder_patch_size": 16, "downsample_factor": 2, "max_pixels_tolerance": 2.0, **HALF},
+    ),
+    "HunYuanVLImageProcessor": (
+        hunyuan_patches,
+        _SEQUENCE
+        | {"size": {"shortest_edge": 512 * 512, "longest_edge": 2048 * 2048}}
+        | {"patch_size": 16, "temporal_patch_size": 1},
     ),
     "KeyeImageProcessor": (
         patch_sequence,
@@ -449,6 +534,7 @@ READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
     ),
     "InternVLChat": (internvl_chat, {}),
     "H2OVLChat": (h2ovl_chat, {}),
+    "NemotronVL": (nemotron_tiles, {"max_num_tiles": 12, "use_thumbnail": True}),
     "MiniMaxVL01": (minimax_vl, {"resample": _CUBIC, "image_grid_pinpoints": _PINPOINTS, **CLIP}),
     "Ovis2_5": (
         ovis2_5,
@@ -458,6 +544,19 @@ READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
     "MiniCPMVImageProcessor": (
         image_slices,
         {"scale_resolution": 448, "max_slice_nums": 9, "patch_size": 14, "slice_mode": True},
+    ),
+    "Phi4MultimodalImageProcessor": _PHI,
+    "Phi4MMImageProcessor": _PHI,
+    "DeepseekOCR": (
+        deepseek_ocr,
+        {"base_size": 1024, "image_size": 640, "patch_size": 16, "min_crops": 2, "max_crops": 6}
+        | HALF,
+    ),
+    "DeepseekOcr2ImageProcessor": (
+        view_tiles,
+        {"size": {"height": 1024, "width": 1024}, "tile_size": 768, "crop_to_patches": True}
+        | {"min_patches": 2, "max_patches": 6, "background_color": [127] * 3}
+        | {"resample": _CUBIC, **HALF},
     ),
     "DeepseekVLV2Processor": (
         tile_rows,

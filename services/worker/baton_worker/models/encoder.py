@@ -50,14 +50,19 @@ class Stack(nn.Module):
         return out
 
     def context(
-        self, positions: Tensor, counts: Sequence[int], device: torch.device
+        self,
+        positions: Tensor,
+        counts: Sequence[int],
+        device: torch.device,
+        seen: Tensor | None = None,
     ) -> ForwardContext:
-        """What the layers share: rotations, and which tokens see one another."""
+        """What the layers share: rotations, and which tokens see one another: all of a text, or
+        those of them that are `seen`, bool [T]."""
         return ForwardContext(
             slots=torch.empty(0),
             angles={rope: r.angles(positions, self._dtype) for rope, r in self._rotaries.items()},
             plans={},
-            texts=by_length(counts, device),
+            texts=by_length(counts, device, seen),
         )
 
 

@@ -246,3 +246,9 @@ class DualChunkAttention(Attention):
 @dataclass(frozen=True, slots=True)
 class CausalAttention(Attention):
     """Causal attention in an encoder."""
+
+
+@dataclass(frozen=True, slots=True)
+class HalfCausalAttention(Attention):
+    """Attention in an encoder where the first half of a text sees itself, and the second is causal
+    behind it (DeepSeek-OCR 2, arXiv:2601.20552)."""

@@ -55,7 +55,8 @@ class Patches:
     by `norm` before their positions are added.
 
     In a checkpoint with `stored` "batched", the class token and the positions have axes for a
-    batch, as timm has them; with "grid", the positions have axes for rows and columns. With `flat`,
+    batch, as timm has them; with "grid", the positions have axes for rows and columns, and with
+    "batched_grid" all three. With `flat`,
     the projection is a matrix and no convolution, of patches [size, size, 3] with `channels_last`.
     """
 
@@ -70,12 +71,25 @@ class Patches:
     class_row: int = 0
     norm: Norm | None = None
     channels_last: bool = False
+    spare_rows: int = 0
+    """Rows of the positions that are before those of vectors, and of none."""
+    registers: int = 0
+    """Learned vectors without positions before the patches, beside no class token."""
+    table: int = 0
+    """Side of the grid of positions, if it is not that of an image."""
+    given: bool = False
+    """Whether states of another encoder come in the place of patches to project."""
 
     @property
     def count(self) -> int:
-        """Number of vectors per image."""
-        squares: int = (self.image // self.size) ** 2
+        """Number of vectors that have a position."""
+        squares: int = (self.table or self.image // self.size) ** 2
         return squares + self.class_token
+
+    @property
+    def leading(self) -> int:
+        """Number of vectors before the patches."""
+        return self.class_token + self.registers
 
 
 @dataclass(frozen=True, slots=True)

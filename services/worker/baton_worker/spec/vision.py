@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from baton.tile_splits import TileSplits
-from baton_worker.spec.encoder import Dense, Vision
+from baton_worker.spec.encoder import Dense, Patches, Vision
 from baton_worker.spec.ffn import Mlp
 from baton_worker.spec.norm import Norm
 
@@ -82,6 +82,24 @@ class Unfold:
 
 
 @dataclass(frozen=True, slots=True)
+class RowEnds:
+    """A learned vector of `width` channels after each row of a part; `name` is the checkpoint's."""
+
+    name: str
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
+class Bracket:
+    """Learned vectors of `width` channels before and after the states of a part; names are the
+    checkpoint's."""
+
+    begin: str
+    end: str
+    width: int
+
+
+@dataclass(frozen=True, slots=True)
 class Resampler:
     """Each part of an image becomes `queries` vectors: learned queries attend to its states, whose
     keys have sines of their rows and columns (MiniCPM-V, arXiv:2408.01800). The states have
@@ -136,6 +154,8 @@ Step: TypeAlias = (
     | GatedDense
     | Codebook
     | Unfold
+    | RowEnds
+    | Bracket
     | Resampler
     | QFormer
     | LearnedQueries
@@ -186,6 +206,51 @@ class TileRows:
 
 
 @dataclass(frozen=True, slots=True)
+class HdTiles:
+    """The states of tiles side by side as in the image, without padding, then the vector
+    `separator`, then those of the whole image; the vector `newline` is after every row
+    (Phi-4-multimodal, arXiv:2503.01743). Patches that are padding are seen by none."""
+
+    newline: str
+    separator: str
+    side: int
+    """Patches along a side of a tile."""
+
+
+@dataclass(frozen=True, slots=True)
+class ViewTiles:
+    """The embeddings of tiles of `tile` x `tile` patches, then those of the whole image of `whole`
+    x `whole`, then the vector `separator` (DeepSeek-OCR, arXiv:2510.18234). With `newline`, that
+    vector is after each row of both, and tiles lie side by side as in the image."""
+
+    whole: int
+    tile: int
+    separator: str
+    newline: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class SamEncoder:
+    """Layers over patches that see their windows, or with relative positions of rows and of columns
+    all of an image, and convolutions to states of 4 x 4 patches (SAM, arXiv:2304.02643). `prefix`
+    is the checkpoint's."""
+
+    prefix: str
+    patches: Patches
+    hidden: int
+    num_layers: int
+    num_heads: int
+    intermediate: int
+    window: int
+    full_layers: tuple[int, ...]
+    norm: Norm
+    neck: int
+    """Channels behind the layers."""
+    outputs: tuple[int, int]
+    """Channels of the last two convolutions."""
+
+
+@dataclass(frozen=True, slots=True)
 class Slices:
     """An image comes as the patches of the whole and of its slices, whose sizes follow from its own
     by `baton.slice_rules.SliceRules`."""
@@ -233,22 +298,37 @@ class VisionTower:
     hidden: int
     """Channels of an embedding."""
     drops_class_token: bool = False
+    """Whether the states of class token and registers go."""
     taps: tuple[int, ...] = ()
     window: int = 0
     full_layers: tuple[int, ...] = ()
     deepstack: tuple[tuple[int, tuple[Step, ...]], ...] = ()
-    arrangement: Newlines | Marks | Ends | TileRows | Slices | SplitTiles | None = None
+    arrangement: (
+        Newlines | Marks | Ends | TileRows | HdTiles | ViewTiles | Slices | SplitTiles | None
+    ) = None
     """How the embeddings of tiles are put together; None: one after the other."""
+    front: SamEncoder | None = None
+    """Makes the states that the stack takes in the place of projected patches."""
+    joined: bool = False
+    """Whether the states of `front` are put beside those of the stack."""
+    queries: tuple[tuple[str, int], ...] = ()
+    """Learned vectors whose states are taken in the place of those of patches, in tables by their
+    number for parts of as many states; names are the checkpoint's (DeepSeek-OCR 2)."""
+    finish: tuple[Step, ...] = ()
+    """Steps behind `arrangement`, which then is one of the states of the stack."""
     video: VideoPlaceholders | None = None
     """Placeholders of videos; None if they are `image_token` too, or there are none."""
     bidirectional: bool = False
     """Whether the tokens of an image see one another in both directions."""
+    rope_index: str = "mrope"
+    """Positions of images where tokens have several, a key of
+    `engine.multimodal.rope_index.RULES`."""
 
     @property
     def keeps_class_token(self) -> bool:
-        """Whether one embedding of each part is that of the class token."""
+        """Whether class token and registers of each part become embeddings."""
         read = any(isinstance(step, QFormer) for step in self.projector)
-        return self.stack.patches.class_token and not self.drops_class_token and not read
+        return self.stack.patches.leading > 0 and not self.drops_class_token and not read
 
     @property
     def merge(self) -> int:

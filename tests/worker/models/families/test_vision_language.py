@@ -42,11 +42,12 @@ def test_qwen2_vl_is_flat(spec_of: Any) -> None:
 def test_an_encoder_without_a_tower_stays_unread(
     spec_of: Any, caplog: pytest.LogCaptureFixture
 ) -> None:
-    scaling = {"alpha": 1000.0, "factor": 1.0, "type": "xdrope", "xdrope_section": [16] * 4}
+    rope = {"rope_type": "default", "rope_theta": 1e6}
+    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
     spec = spec_of(
-        "HunYuanVLForConditionalGeneration", attention_head_dim=128, rope_scaling=scaling
+        "InternS1ProForConditionalGeneration", rope_parameters=rope, head_dim=8, **experts
     )
-    assert spec.tower is None and spec.tensors.unused == ENCODERS
+    assert spec.tower is None and set(ENCODERS) <= set(spec.tensors.unused)
     assert {"visual.", "model.visual."} <= set(ENCODERS)
     assert "images are refused" in caplog.text
 
@@ -72,6 +73,7 @@ def test_hunyuan_says_whose_layout_it_has(spec_of: Any, name: str, layout: str) 
     )
     rope = rope_of(spec)
     assert (rope.dim, rope.kind) == (128, "dynamic_alpha")
+    assert spec.tower is not None and spec.tower.rope_index == "xdrope"
     assert rope.sections == Sections((16, 16, 16, 16), layout)
 
 

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from baton_worker.checkpoint.load import LoadedModel, load_model
@@ -112,7 +114,8 @@ def patches(model: Any, make: Callable[..., Tensor]) -> Look:
     sizes, side = [(1, 6, 4), (1, 2, 8), (1, 6, 6)], model.config.vision_config.patch_size
     images = [make(3, rows * side, columns * side) for _, rows, columns in sizes]
     plain = torch.cat([patchify(image[None], side, 1)[0] for image in images])
-    found = model.get_image_features(plain.view(-1, 3, side, side), torch.tensor(sizes))
+    shape = (-1,) if model.config.model_type == "hunyuan_vl" else (3, side, side)
+    found = model.get_image_features(plain.view(len(plain), *shape), torch.tensor(sizes))
     own = [patchify(image[None], side, 2)[0] for image in images]
     return list(zip(own, sizes, strict=True)), list(found.pooler_output), None
 
@@ -193,6 +196,7 @@ LOOKS: dict[str, Callable[..., Look]] = {
     "qwen3-vl": grids,
     "glm4v": grids,
     "glm4v-moe": grids,
+    "hunyuan-vl": patches,
     "paddleocr-vl": patches,
     "glm-ocr": grids,
     "qwen3.5": grids,
@@ -228,6 +232,7 @@ ROWS = (
     "V26",
     "V42",
     "V46",
+    "V50",
     "V51",
     "V22",
     "V23",
@@ -319,6 +324,29 @@ def test_other_names_of_a_checkpoint_are_the_same_model(tmp_path: Path) -> None:
             config.write_text(json.dumps(fields | {"architectures": [written]}))
             specs.append(load_model(folder, CPU).spec)
         assert specs[0] == specs[1], architecture
+
+
+@pytest.mark.row("V50")
+def test_hunyuan_vl_as_its_makers_save_it(tmp_path: Path) -> None:
+    reference, tensors = tiny_tower("hunyuan-vl", tmp_path), dict[str, Tensor]()
+    images, expected, _ = patches(reference, torch.randn)
+    layer = r"^(vit\.layers\.\d+)\."
+    own = (
+        *((r"^model\.vision_tower", "vit"), (r"^model\.language_model", "model")),
+        *((rf"{layer}layer_norm1", r"\1.input_layernorm"), (r"patch_merger", "perceive")),
+        (rf"{layer}layer_norm2", r"\1.post_attention_layernorm"),
+        *((rf"{layer}mlp\.fc1", r"\1.mlp.dense_h_to_4h"), (r"proj_conv", "proj.0")),
+        *((rf"{layer}mlp\.fc2", r"\1.mlp.dense_4h_to_h"), (r"proj_out", "proj.2")),
+    )
+    for name, tensor in load_file(tmp_path / "model.safetensors").items():
+        for pattern, to in own:
+            name = re.sub(pattern, to, name)
+        tensors[name] = tensor
+    assert (
+        "vit.perceive.proj.2.weight" in tensors and "vit.layers.0.mlp.dense_h_to_4h.bias" in tensors
+    )
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    compare(load_model(tmp_path, CPU), images, expected, "hunyuan-vl")
 
 
 @pytest.mark.row("V56")

@@ -26,9 +26,9 @@ _MEDIA_KEYS = tuple(
     for kind in ("image", "video", "audio", "vision_start", "vision_end", "boi", "eoi")
     for suffix in ("token_id", "token_index")
 )
-_SEEING = ("vision_config", "vit_config")
+_SEEING = ("vision_config", "vit_config", "img_processor")
 """Fields of configs with an encoder of images."""
-_IMAGE_TEXTS = ("<image>", "<IMG_CONTEXT>", "<|image_pad|>")
+_IMAGE_TEXTS = ("<image>", "<IMG_CONTEXT>", "<|image_pad|>", "<|endoftext10|>")
 """Image tokens by which models are trained whose configs do not name them."""
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 

@@ -10,7 +10,8 @@ import numpy.typing as npt
 from baton.protocol import Media
 from baton_worker.engine.batch.batch_rows import BatchRows
 from baton_worker.engine.batch.plan_columns import Column, PlanError
-from baton_worker.engine.multimodal.mrope import AXES, AxisPositions, axis_positions
+from baton_worker.engine.multimodal.mrope import AxisPositions
+from baton_worker.engine.multimodal.rope_index import RULES
 from baton_worker.engine.multimodal_input import MediaRows, SequenceMedia, prompt_media
 from baton_worker.models.vision.tower import VisionTower
 
@@ -20,7 +21,7 @@ class MediaSlots:
 
     Args:
         tower: the image encoder of the model; None for a text model.
-        axes: position axes of each token; 1, or `mrope.AXES`.
+        axes: position axes of each token.
     """
 
     def __init__(self, tower: VisionTower | None, axes: int = 1) -> None:
@@ -52,11 +53,10 @@ class MediaSlots:
         failure."""
         if self._axes == 1:
             return ""
-        if self._axes != AXES:
-            return f"images in prompts have no positions on {self._axes} axes here"
+        assert self._tower is not None
+        rule = RULES[self._tower.rope_index]
         try:
-            rate = self._tower.tokens_per_second if self._tower is not None else 0.0
-            self._placed[slot] = axis_positions(self._held[slot], rate)
+            self._placed[slot] = rule(self._held[slot], self._axes, self._tower)
         except ValueError as error:
             return str(error)
         return ""

@@ -34,7 +34,7 @@ class AxisPositions(NamedTuple):
     """Where the tokens of a sequence with media are."""
 
     table: Column
-    """int64 [AXES, n]: positions of the first n tokens, up to the end of the last image."""
+    """int64 [axes, n]: positions of the first n tokens, up to the end of the last image."""
     shift: int
     """From the index of a later token to its position, which all axes share."""
 
@@ -44,13 +44,15 @@ class AxisPositions(NamedTuple):
         return int(self.table.shape[1])
 
     def of(self, indices: Column) -> Column:
-        """Positions of the tokens with these indices, ascending, int64 [n]: int64 [n], or [AXES, n]
+        """Positions of the tokens with these indices, ascending, int64 [n]: int64 [n], or [axes, n]
         where one of them is in the table."""
         within = int(np.searchsorted(indices, self.length))
         later = indices[within:] + self.shift
         if not within:
             return later
-        return np.concatenate((self.table[:, indices[:within]], np.tile(later, (AXES, 1))), axis=1)
+        return np.concatenate(
+            (self.table[:, indices[:within]], np.tile(later, (len(self.table), 1))), axis=1
+        )
 
 
 def axis_positions(media: Sequence[SequenceMedia], tokens_per_second: float = 0.0) -> AxisPositions:

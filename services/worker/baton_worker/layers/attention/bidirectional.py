@@ -76,22 +76,28 @@ def _norms(
 def attend(heads: Tensor, texts: Sequence[Texts], settings: spec.Attention) -> Tensor:
     """Heads [T, q + k + v, dim] of packed texts to [T, q * dim]."""
     if len(texts) == 1:
-        return _attend(heads, texts[0].length, settings)
+        return _attend(heads, texts[0], settings)
     out = heads.new_empty(heads.shape[0], settings.num_heads * settings.head_dim)
     for same in texts:
         assert same.tokens is not None
         some = heads.index_select(0, same.tokens)
-        out.index_copy_(0, same.tokens, _attend(some, same.length, settings))
+        out.index_copy_(0, same.tokens, _attend(some, same, settings))
     return out
 
 
-def _attend(heads: Tensor, length: int, settings: spec.Attention) -> Tensor:
+def _attend(heads: Tensor, texts: Texts, settings: spec.Attention) -> Tensor:
+    length = texts.length
     num_heads, num_kv_heads = settings.num_heads, settings.num_kv_heads
     rows = heads.view(-1, length, *heads.shape[1:]).transpose(1, 2)
     query, key, value = torch.split(rows, [num_heads, num_kv_heads, num_kv_heads], dim=1)
     mask, window = None, settings.mask.window
     if window is not None and length > window + 1:
         mask = _near(length, window, heads.device)
+    if isinstance(settings, spec.HalfCausalAttention):
+        mask = _half_causal(length, heads.device)
+    if texts.seen is not None:
+        keys = texts.seen[:, None, None]
+        mask = keys if mask is None else keys & mask
     result = F.scaled_dot_product_attention(
         query,
         key,
@@ -108,3 +114,9 @@ def _near(length: int, window: int, device: torch.device) -> Tensor:
     """bool [length, length]: positions that are at most `window` apart."""
     position = torch.arange(length, device=device)
     return (position[:, None] - position).abs() <= window
+
+
+def _half_causal(length: int, device: torch.device) -> Tensor:
+    """bool [length, length]: positions in the first half, and those up to each."""
+    position = torch.arange(length, device=device)
+    return torch.logical_or(position < length // 2, position <= position[:, None])

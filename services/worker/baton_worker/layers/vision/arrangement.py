@@ -24,6 +24,11 @@ class Arrangement(nn.Module):
         patches: each frame."""
         return [(grid[1], grid[2])] * grid[0]
 
+    def seen(self, grid: Grid) -> list[Size] | None:
+        """Rows and columns of the patches of each part, from its top left, that are no padding;
+        None if all are."""
+        return None
+
     def num_tokens(self, count: int, grid: Grid) -> int:
         """Embeddings of an image whose parts have `count`."""
         return count

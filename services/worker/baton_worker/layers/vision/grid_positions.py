@@ -9,7 +9,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from baton_worker.layers.vision.grid import Size, coordinates
+from baton_worker.layers.vision.grid import Size, coordinates, inside
 
 Positions = Callable[[Tensor, Size, int], Tensor]
 """A table [side * side, C], rows and columns of an image and the merge size, to [patches, C]."""
@@ -23,13 +23,20 @@ def exact(table: Tensor, size: Size, merge: int) -> Tensor:
 
 def buckets(table: Tensor, size: Size, merge: int) -> Tensor:
     """The position at the same share of a side (NaViT, arXiv:2307.06304; Idefics2)."""
+    return buckets_within(table, size, size, merge)
+
+
+def buckets_within(table: Tensor, size: Size, seen: Size, merge: int) -> Tensor:
+    """As `buckets`, of an image whose patches are the first rows and columns of these; the others
+    have the first position."""
     side = _side(table)
     bounds = torch.arange(1 / side, 1.0, 1 / side)
     rows, columns = (
         torch.bucketize((axis * (1.0 / count)).clamp(max=1 - 1e-6), bounds, right=True)
-        for axis, count in zip(coordinates(size, merge).float(), size, strict=True)
+        for axis, count in zip(coordinates(size, merge).float(), seen, strict=True)
     )
-    return F.embedding((rows * side + columns).to(table.device), table)
+    numbers = torch.where(inside(size, seen, merge), rows * side + columns, 0)
+    return F.embedding(numbers.to(table.device), table)
 
 
 def interpolation(mode: str, *, corners: bool, antialias: bool = False) -> Positions:
@@ -45,6 +52,14 @@ def interpolation(mode: str, *, corners: bool, antialias: bool = False) -> Posit
         return resized[0, :, rows, columns].T.to(table.dtype)
 
     return positions
+
+
+def square(table: Tensor, size: Size, merge: int) -> Tensor:
+    """The top left of the grid resized to a square of the longer side (RADIO, arXiv:2312.06709)."""
+    longer = max(size)
+    whole = KINDS["bilinear"](table, (longer, longer), 1)
+    rows, columns = coordinates(size, merge).to(table.device)
+    return F.embedding(rows * longer + columns, whole)
 
 
 def sampled(table: Tensor, size: Size, merge: int) -> Tensor:
@@ -72,9 +87,11 @@ KINDS: dict[str, Positions] = {
     "exact": exact,
     "buckets": buckets,
     "sampled": sampled,
+    "square": square,
     "bilinear": interpolation("bilinear", corners=False),
     "bilinear_corners": interpolation("bilinear", corners=True),
     "bilinear_antialias": interpolation("bilinear", corners=False, antialias=True),
     "bicubic": interpolation("bicubic", corners=False),
+    "bicubic_antialias": interpolation("bicubic", corners=False, antialias=True),
 }
 """By `spec.Patches.positions`."""

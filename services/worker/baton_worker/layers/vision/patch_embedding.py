@@ -16,7 +16,7 @@ from baton_worker.layers.linear import Linear
 from baton_worker.layers.norm import norm
 from baton_worker.layers.patch_embedding import CHANNELS
 from baton_worker.layers.vision.grid import Size
-from baton_worker.layers.vision.grid_positions import KINDS, Positions
+from baton_worker.layers.vision.grid_positions import KINDS, Positions, buckets_within
 
 
 class PatchEmbedding(nn.Module):
@@ -25,41 +25,57 @@ class PatchEmbedding(nn.Module):
     def __init__(self, settings: spec.Patches, hidden: int, merge: int, site: BuildContext) -> None:
         super().__init__()
         self.settings, self._merge = settings, merge
-        self.project = _Projection(settings, hidden, site)
+        self.project = None if settings.given else _Projection(settings, hidden, site)
         self.class_token = self.positions = self.norm = None
         if settings.norm is not None:
             self.norm = norm(settings.norm, hidden, "patch_norm", site)
         if settings.class_token:
             shape = (1, 1, hidden) if settings.stored == "batched" else (hidden,)
             self.class_token = Learned(shape, "class_token", site)
+        self.registers = None
+        if settings.registers:
+            self.registers = Learned((settings.registers, hidden), "registers", site)
         if settings.positions != "none":
             self._place = _kind(settings.positions)
             self.positions = _table(settings, hidden, site)
 
-    def forward(self, patches: Tensor, sizes: Sequence[Size]) -> Tensor:
+    def forward(
+        self, patches: Tensor, sizes: Sequence[Size], seen: Sequence[Size] | None = None
+    ) -> Tensor:
         """[T, C * frames * patch * patch] of images of these sizes, image after image, to [T (+ R),
-        hidden]; the class token of each image is before its patches."""
+        hidden]; class token or registers of each image are before its patches. With `seen`, see
+        `grid_positions.buckets_within`."""
         if self.settings.channels_last:
             patches = torch.unflatten(patches, 1, (CHANNELS, -1)).transpose(1, 2).flatten(1)
-        x: Tensor = self.project(patches)
+        x: Tensor = patches if self.project is None else self.project(patches)
         if self.norm is not None:
             x = self.norm(x)
         if self.positions is not None:
-            x = x + torch.cat([self._positions(size) for size in sizes])
-        if self.class_token is None:
+            pairs = zip(sizes, seen or sizes, strict=True)
+            x = x + torch.cat([self._positions(size, own) for size, own in pairs])
+        first = self._first()
+        if first is None:
             return x
-        first = self.class_token().view(1, -1)
-        if self.positions is not None:
-            first = first + _rows(self.positions)[self.settings.class_row]
         parts = torch.split(x, [rows * columns for rows, columns in sizes])
         return torch.cat([part for image in parts for part in (first, image)])
 
-    def _positions(self, size: Size) -> Tensor:
+    def _first(self) -> Tensor | None:
+        """[leading, hidden]: what stands before the patches of each image."""
+        if self.class_token is None:
+            return None if self.registers is None else self.registers.value
+        first: Tensor = self.class_token().view(1, -1)
+        if self.positions is not None:
+            first = first + _rows(self.positions)[self.settings.class_row]
+        return first
+
+    def _positions(self, size: Size, seen: Size) -> Tensor:
         """[patches, hidden]; the first row of the table is the class token's."""
         assert self.positions is not None
-        table = _rows(self.positions)
+        table = _rows(self.positions)[self.settings.spare_rows :]
         if self.class_token is not None:
             table = table[:-1] if self.settings.class_row else table[1:]
+        if seen != size:
+            return buckets_within(table, size, seen, self._merge)
         return self._place(table, size, self._merge)
 
 
@@ -70,17 +86,21 @@ def _kind(name: str) -> Positions:
 
 
 def _table(settings: spec.Patches, hidden: int, site: BuildContext) -> Table | Learned:
-    side = settings.image // settings.size
-    shapes = {"batched": (1, settings.count, hidden), "grid": (side, side, hidden)}
+    side = settings.table or settings.image // settings.size
+    shapes: dict[str, tuple[int, ...]] = {
+        "batched": (1, settings.count, hidden),
+        "grid": (side, side, hidden),
+        "batched_grid": (1, side, side, hidden),
+    }
     if settings.stored in shapes:
         return Learned(shapes[settings.stored], "positions", site)
-    return Table(settings.count, hidden, "positions", site)
+    return Table(settings.spare_rows + settings.count, hidden, "positions", site)
 
 
 def _rows(table: Table | Learned) -> Tensor:
     """[positions, hidden]."""
     if isinstance(table, Learned):
-        rows: Tensor = table().flatten(0, 1)
+        rows: Tensor = table().flatten(0, -2)
         return rows
     assert table.weight is not None
     return table.weight

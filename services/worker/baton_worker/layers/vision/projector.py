@@ -21,7 +21,7 @@ from baton_worker.layers.vision.grid import Size
 from baton_worker.layers.vision.learned_queries import LearnedQueries
 from baton_worker.layers.vision.qformer import QFormer
 from baton_worker.layers.vision.resampler import Resampler
-from baton_worker.layers.vision.sized_steps import Sized, Unfold
+from baton_worker.layers.vision.sized_steps import Bracket, RowEnds, Sized, Unfold
 
 
 class Merge(nn.Module):
@@ -118,6 +118,8 @@ STEPS: dict[type, Callable[[Any, BuildContext], nn.Module]] = {
     spec.GatedDense: GatedDense,
     spec.Codebook: Codebook,
     spec.Unfold: Unfold,
+    spec.RowEnds: RowEnds,
+    spec.Bracket: Bracket,
     spec.Resampler: Resampler,
     spec.QFormer: QFormer,
     spec.LearnedQueries: LearnedQueries,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import torch
 import torch.nn.functional as F
@@ -10,6 +11,7 @@ from torch import Tensor, nn
 
 from baton_worker import spec
 from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.embedding import Learned
 from baton_worker.layers.vision.grid import Size
 
 
@@ -45,3 +47,42 @@ class Unfold(Sized):
         below, right = (-side % self._size for side in size)
         plane = F.pad(x.view(*size, -1).permute(2, 0, 1), (0, right, 0, below))
         return F.unfold(plane[None], self._size, stride=self._size)[0].T
+
+
+class RowEnds(Sized):
+    """See `spec.RowEnds`."""
+
+    def __init__(self, settings: spec.RowEnds, site: BuildContext) -> None:
+        super().__init__()
+        self.end = Learned((settings.width,), settings.name, replace(site, name=str))
+
+    def after(self, size: Size) -> Size:
+        """One more column."""
+        return size[0], size[1] + 1
+
+    def forward(self, x: Tensor, sizes: Sequence[Size]) -> Tensor:
+        """[T, width] to [T + all rows, width]."""
+        end, parts = self.end().to(x.dtype), torch.split(x, [r * c for r, c in sizes])
+        planes = [part.view(*size, -1) for part, size in zip(parts, sizes, strict=True)]
+        ended = [torch.cat((p, end.expand(len(p), 1, -1)), dim=1).flatten(0, 1) for p in planes]
+        return torch.cat(ended)
+
+
+class Bracket(Sized):
+    """See `spec.Bracket`."""
+
+    def __init__(self, settings: spec.Bracket, site: BuildContext) -> None:
+        super().__init__()
+        here, shape = replace(site, name=str), (settings.width,)
+        self.begin = Learned(shape, settings.begin, here)
+        self.end = Learned(shape, settings.end, here)
+
+    def after(self, size: Size) -> Size:
+        """One row of all vectors."""
+        return 1, size[0] * size[1] + 2
+
+    def forward(self, x: Tensor, sizes: Sequence[Size]) -> Tensor:
+        """[T, width] to [T + 2 * parts, width]."""
+        begin, end = (vector()[None].to(x.dtype) for vector in (self.begin, self.end))
+        parts = torch.split(x, [rows * columns for rows, columns in sizes])
+        return torch.cat([vector for part in parts for vector in (begin, part, end)])

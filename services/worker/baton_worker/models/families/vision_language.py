@@ -14,6 +14,9 @@ from baton.logs import logger
 from baton_worker.models.families.common import Config, Family, architecture, spelled
 from baton_worker.models.families.glm import glm4
 from baton_worker.models.families.glm_vision import glm4v_vision, glm_ocr_vision
+from baton_worker.models.families.hunyuan_vision import RENAMES as HUNYUAN_RENAMES
+from baton_worker.models.families.hunyuan_vision import UNUSED as HUNYUAN_UNUSED
+from baton_worker.models.families.hunyuan_vision import hunyuan_vision
 from baton_worker.models.families.llama import hunyuan, qwen2, qwen3
 from baton_worker.models.families.moe import ernie_moe, glm4_moe, qwen3_moe
 from baton_worker.models.families.moe_common import LAYER, of_layer
@@ -133,9 +136,12 @@ def hunyuan_vl(c: Config) -> Decoder:
     """Four axes: position, width, height, image index. Tencent's code has one run of pairs for
     each, called `xdrope_section` in checkpoints; transformers' `mrope_section` has one run of
     channels."""
-    c = spelled(text_of(c), head_dim="attention_head_dim")
-    own = hasattr(_rope_of(c), "xdrope_section")
-    return language_model(c, hunyuan, Sections((16,) * 4, "runs" if own else "doubled"))
+    text = spelled(text_of(c), head_dim="attention_head_dim")
+    own = hasattr(_rope_of(text), "xdrope_section")
+    sections = Sections((16,) * 4, "runs" if own else "doubled")
+    decoder = language_model(text, hunyuan, sections, tower=True)
+    tower = hunyuan_vision(c, decoder.hidden)
+    return with_tower(decoder, tower, HUNYUAN_RENAMES, HUNYUAN_UNUSED)
 
 
 @architecture(

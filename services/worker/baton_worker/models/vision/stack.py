@@ -9,7 +9,7 @@ from torch import Tensor
 
 from baton_worker import spec
 from baton_worker.layers.build_context import BuildContext
-from baton_worker.layers.vision.grid import Size, coordinates, windows
+from baton_worker.layers.vision.grid import Size, coordinates, inside, windows
 from baton_worker.models.encoder import Stack, blocks_of
 
 
@@ -18,15 +18,19 @@ class VisionStack(Stack):
 
     def __init__(self, tower: spec.VisionTower, site: BuildContext) -> None:
         super().__init__(tower.stack, blocks_of(tower.stack, site), site)
-        self._tower, self._class_token = tower, tower.stack.patches.class_token
+        self._tower, self._leading = tower, tower.stack.patches.leading
         self._wanted = {*tower.taps, *(layer + 1 for layer, _ in tower.deepstack)}
 
-    def run(self, x: Tensor, sizes: Sequence[Size]) -> tuple[Tensor, dict[int, Tensor]]:
+    def run(
+        self, x: Tensor, sizes: Sequence[Size], seen: Sequence[Size] | None = None
+    ) -> tuple[Tensor, dict[int, Tensor]]:
         """Run packed images.
 
         Args:
             x: [T, hidden], the patches of images of these `sizes` in the order of
                 `layers.vision.grid`, behind the class token of each image if there is one.
+            seen: rows and columns of the patches of each image, from its top left, that others see;
+                None for all.
 
         Returns:
             The final states, and the states after the layers that the tower takes, [T, hidden].
@@ -37,7 +41,8 @@ class VisionStack(Stack):
             order, local = self._windows(sizes, x.device)
             x, positions = self._moved(x, order), self._moved(positions.T, order).T
         kept = {0: x} if 0 in self._wanted else {}
-        full = self.context(positions, counts, x.device)
+        keys = None if seen is None else self._keys(sizes, seen).to(x.device)
+        full = self.context(positions, counts, x.device, keys)
         near = self.context(positions, local, x.device) if self._tower.window else full
         for layer, block in enumerate(self.blocks):
             x = block(x, full if layer in self._tower.full_layers else near, none)
@@ -51,15 +56,21 @@ class VisionStack(Stack):
         return self._moved(final, back), {at: self._moved(s, back) for at, s in kept.items()}
 
     def _counts(self, sizes: Sequence[Size]) -> list[int]:
-        return [rows * columns + self._class_token for rows, columns in sizes]
+        return [rows * columns + self._leading for rows, columns in sizes]
 
     def _positions(self, sizes: Sequence[Size], device: torch.device) -> Tensor:
         """int64 [2, T]: row and column of each patch; zero for class tokens, beside which patches
         count from 1."""
-        first = int(self._class_token)
+        first = self._leading
         none, merge = torch.zeros((2, first), dtype=torch.int64), self._tower.merge
         parts = [part for size in sizes for part in (none, coordinates(size, merge) + first)]
         return torch.cat(parts, dim=1).to(device)
+
+    def _keys(self, sizes: Sequence[Size], seen: Sequence[Size]) -> Tensor:
+        """bool [T]: whether each token is within what is seen of its image."""
+        merge, first = self._tower.merge, torch.ones(self._leading, dtype=torch.bool)
+        pairs = zip(sizes, seen, strict=True)
+        return torch.cat([m for size, own in pairs for m in (first, inside(size, own, merge))])
 
     def _windows(self, sizes: Sequence[Size], device: torch.device) -> tuple[Tensor, list[int]]:
         """The order of all merged patches, and the patches of each window."""

@@ -16,10 +16,14 @@ from baton_worker.layers.norm import norm
 from baton_worker.layers.patch_embedding import CHANNELS
 from baton_worker.layers.vision.arrangement import Arrangement, Slices, SplitTiles, TileRows
 from baton_worker.layers.vision.grid import Size, patchify
+from baton_worker.layers.vision.hd_tiles import HdTiles
 from baton_worker.layers.vision.marks import Ends, Marks
 from baton_worker.layers.vision.newlines import Newlines
 from baton_worker.layers.vision.patch_embedding import PatchEmbedding
 from baton_worker.layers.vision.projector import Codebook, Projector
+from baton_worker.layers.vision.sam import SamEncoder
+from baton_worker.layers.vision.view_tiles import ViewTiles
+from baton_worker.models.vision.query_stack import Queries, QueryStack
 from baton_worker.models.vision.stack import VisionStack
 from baton_worker.spec.names import Names
 
@@ -37,18 +41,27 @@ class VisionTower(nn.Module):
         # Adapters are of the tokens of a step, which an image has none of.
         site = replace(site, name=Names(stack.tensors.names), adapters=None)
         self.settings, self._patch = tower, stack.patches
-        self.embedding = PatchEmbedding(stack.patches, stack.hidden, tower.merge, site)
+        self.front = None if tower.front is None else SamEncoder(tower.front, site)
+        self.embedding: PatchEmbedding | Queries = (
+            Queries(tower, site)
+            if tower.queries
+            else PatchEmbedding(stack.patches, stack.hidden, tower.merge, site)
+        )
         self.embedding_norm = None
         if stack.embedding_norm is not None:
             self.embedding_norm = norm(stack.embedding_norm, stack.hidden, "embedding_norm", site)
-        self.stack = VisionStack(tower, site)
+        self.stack: VisionStack | QueryStack = (
+            QueryStack(tower, site) if tower.queries else VisionStack(tower, site)
+        )
         self.projector = Projector(tower.projector, site)
+        self.finish = Projector(tower.finish, site)
         self.deepstack = nn.ModuleList(Projector(steps, site) for _, steps in tower.deepstack)
         self.arrangement = self._arrangement(tower, replace(site, name=str))
         self.image_token = tower.image_token
         self.media_tokens = (tower.image_token, *([tower.video.token] if tower.video else []))
         """Tokens in whose place an embedding goes."""
         self.tokens_per_second = tower.video.tokens_per_second if tower.video else 0.0
+        self.rope_index, self.merge = tower.rope_index, tower.merge
         self._dtype, self._device = site.dtype, site.device
 
     def refusal(self, shape: Sequence[int], grid: Grid) -> str:
@@ -90,7 +103,7 @@ class VisionTower(nn.Module):
     @property
     def progress(self) -> int:
         """Number of layers run since construction, for watchdogs."""
-        return self.stack.progress
+        return self.stack.progress + (0 if self.front is None else self.front.progress)
 
     @torch.inference_mode()
     def encode_images(self, pixels: Sequence[Tensor], grids: Sequence[Grid]) -> list[Tensor]:
@@ -98,10 +111,23 @@ class VisionTower(nn.Module):
         [num_tokens, hidden * (1 + its layers)]."""
         shapes = [self._sizes(image.shape, grid) for image, grid in zip(pixels, grids, strict=True)]
         patches = torch.cat([self._patches(image) for image in pixels])
-        out = self._embeddings(patches, [size for sizes in shapes for size in sizes])
+        out = self._embeddings(
+            patches, [size for sizes in shapes for size in sizes], self._seen(shapes, grids)
+        )
         counts = [sum(self._num_states(size) for size in sizes) for sizes in shapes]
         parts = torch.split(out, counts)
-        return [self.arrangement(part, grid) for part, grid in zip(parts, grids, strict=True)]
+        found = [self.arrangement(part, grid) for part, grid in zip(parts, grids, strict=True)]
+        if not self.settings.finish:
+            return found
+        return list(torch.split(self.finish(torch.cat(found), []), [len(part) for part in found]))
+
+    def _seen(self, shapes: Sequence[list[Size]], grids: Sequence[Grid]) -> list[Size] | None:
+        """What of each part is no padding; None if all is."""
+        found = [self.arrangement.seen(grid) for grid in grids]
+        if not any(found):
+            return None
+        pairs = zip(found, shapes, strict=True)
+        return [size for seen, sizes in pairs for size in (sizes if seen is None else seen)]
 
     def _arrangement(self, tower: spec.VisionTower, site: BuildContext) -> Arrangement:
         settings = tower.arrangement
@@ -109,6 +135,10 @@ class VisionTower(nn.Module):
             return Newlines(settings, tower.hidden, site)
         if isinstance(settings, spec.TileRows):
             return TileRows(settings, tower.hidden, site)
+        if isinstance(settings, spec.ViewTiles):
+            return ViewTiles(settings, tower.hidden, site)
+        if isinstance(settings, spec.HdTiles):
+            return HdTiles(settings, tower.stack.hidden, site)
         if isinstance(settings, spec.Slices):
             return Slices(settings)
         if isinstance(settings, spec.SplitTiles):
@@ -119,25 +149,35 @@ class VisionTower(nn.Module):
         assert isinstance(codebook, Codebook)
         return Ends(codebook) if isinstance(settings, spec.Ends) else Marks(codebook)
 
-    def _embeddings(self, patches: Tensor, sizes: Sequence[Size]) -> Tensor:
-        """Patches of images of these sizes to embeddings."""
-        x = self.embedding(patches, sizes)
+    def _embeddings(
+        self, patches: Tensor, sizes: Sequence[Size], seen: Sequence[Size] | None
+    ) -> Tensor:
+        """Patches of images of these sizes to embeddings; `seen` as of `VisionStack.run`."""
+        first = patches
+        if self.front is not None:
+            first = self.front(patches, sizes)
+            sizes = [self.front.after(size) for size in sizes]
+        x = self.embedding(first, sizes, seen)
         if self.embedding_norm is not None:
             x = self.embedding_norm(x)
-        final, kept = self.stack.run(x, sizes)
+        final, kept = self.stack.run(x, sizes, seen)
         taps = self.settings.taps
         if taps:
             final = torch.cat([kept[layer] for layer in taps], dim=-1)
-        outputs = [self.projector(self._without_class_token(final, sizes), sizes)]
+        final = self._without_class_token(final, sizes)
+        if self.settings.joined:
+            final = torch.cat((final, first), dim=-1)
+        outputs = [self.projector(final, sizes)]
         for (layer, _), steps in zip(self.settings.deepstack, self.deepstack, strict=True):
             outputs.append(steps(kept[layer + 1], sizes))
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
 
     def _without_class_token(self, x: Tensor, sizes: Sequence[Size]) -> Tensor:
-        if not (self._patch.class_token and self.settings.drops_class_token):
+        leading = self._patch.leading
+        if not (leading and self.settings.drops_class_token):
             return x
-        counts = [rows * columns + 1 for rows, columns in sizes]
-        return torch.cat([part[1:] for part in torch.split(x, counts)])
+        counts = [rows * columns + leading for rows, columns in sizes]
+        return torch.cat([part[leading:] for part in torch.split(x, counts)])
 
     def _patches(self, image: Tensor) -> Tensor:
         """[patches, channels] of an image in the model's dtype."""
@@ -156,8 +196,11 @@ class VisionTower(nn.Module):
 
     def _num_states(self, size: Size) -> int:
         """Embeddings of a frame or tile before newlines."""
+        kept = self._patch.leading if self.settings.keeps_class_token else 0
+        if self.front is not None:
+            size = self.front.after(size)
         rows, columns = self.projector.after(size)
-        return rows * columns + self.settings.keeps_class_token
+        return rows * columns + kept
 
 
 class TowerModel(nn.Module):

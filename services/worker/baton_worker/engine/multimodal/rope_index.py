@@ -1,0 +1,29 @@
+"""Rules for the positions of sequences with images, where tokens have several."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+from baton_worker.engine.multimodal.mrope import AXES, AxisPositions, axis_positions
+from baton_worker.engine.multimodal.xdrope import grid_positions
+from baton_worker.engine.multimodal_input import SequenceMedia
+from baton_worker.models.vision.tower import VisionTower
+
+Rule = Callable[[Sequence[SequenceMedia], int, VisionTower], AxisPositions]
+"""Media of a sequence and the number of axes to positions; raises `ValueError`."""
+
+
+def mrope(media: Sequence[SequenceMedia], axes: int, tower: VisionTower) -> AxisPositions:
+    """See `mrope.axis_positions`."""
+    if axes != AXES:
+        raise ValueError(f"images in prompts have no positions on {axes} axes here")
+    return axis_positions(media, tower.tokens_per_second)
+
+
+def xdrope(media: Sequence[SequenceMedia], axes: int, tower: VisionTower) -> AxisPositions:
+    """See `xdrope.grid_positions`."""
+    return grid_positions(media, axes, tower.merge)
+
+
+RULES: dict[str, Rule] = {"mrope": mrope, "xdrope": xdrope}
+"""By `spec.VisionTower.rope_index`."""
