@@ -8,6 +8,7 @@ from __future__ import annotations
 import copy
 from collections.abc import Iterator
 from dataclasses import dataclass, field
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -81,6 +82,9 @@ ROWS |= moe_models.ROWS | state_space_models.ROWS | delta_net_models.ROWS
 ODDITIES = {"MiMoV2FlashForCausalLM": ["F23.08"], "LongcatFlashForCausalLM": ["F23.11"]}
 """Further rows, of what these alone do."""
 TOLERANCE = 1e-3
+FEW, MANY = 8, 32
+"""Tokens to decode: few cross two borders of pages, many those of windows and chunks too."""
+PLACEMENTS = ("linear", "round_robin")
 
 
 @dataclass(frozen=True)
@@ -98,7 +102,13 @@ class Case:
         return asked(model), model
 
 
-def cases() -> Iterator[Any]:
+@cache
+def cases() -> list[Any]:
+    """Each case once: what is built of it serves every test that names it."""
+    return list(_cases())
+
+
+def _cases() -> Iterator[Any]:
     seeing = tiny_towers.ARCHITECTURES.keys() | sights.makers().keys()
     for name in sorted({*ARCHITECTURES.names()} - seeing):
         rows = [ROWS[name], *ODDITIES.get(name, ())] if name in ROWS else []
@@ -134,6 +144,14 @@ def of_experts() -> Iterator[Any]:
             yield case
 
 
+def placed() -> Iterator[Any]:
+    """The cases `of_experts`, each under one placement in turn: none looks at the router."""
+    for number, case in enumerate(of_experts()):
+        placement = PLACEMENTS[number % len(PLACEMENTS)]
+        name = f"{placement}-{case.id}"
+        yield pytest.param(case.values[0], placement, id=name, marks=case.marks)
+
+
 def in_transformers() -> Iterator[Any]:
     """The cases whose oracle is a model of transformers."""
     return (case for case in cases() if case.values[0].architecture not in MAKERS)
@@ -149,7 +167,7 @@ class Pair:
     folder: Path
 
 
-@pytest.fixture(scope="module", params=list(cases()))
+@pytest.fixture(scope="module", params=cases())
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
     folder: Path = tmp_path_factory.mktemp(request.param.architecture)
     with torch.random.fork_rng():
@@ -182,19 +200,19 @@ def test_full_prefill_matches(pair: Pair, driver: Any) -> None:
     expected, ours = pair.oracle(tokens), run.step({0: tokens})
     assert expected.std() > 0.05
     assert_close(ours[0], expected)
-    assert_greedy(pair.oracle, tokens, *run.decode(ours, 32))
+    assert_greedy(pair.oracle, tokens, *run.decode(ours, FEW))
 
 
 def test_chunked_prefill_matches(pair: Pair, driver: Any) -> None:
     tokens, run = prompt(50), driver(pair.loaded, 1)
     chunks = [run.step({0: tokens[at : at + 7]}) for at in range(0, 50, 7)]
     assert_close(torch.cat([chunk[0] for chunk in chunks]), pair.oracle(tokens))
-    assert_greedy(pair.oracle, tokens, *run.decode(chunks[-1], 32))
+    assert_greedy(pair.oracle, tokens, *run.decode(chunks[-1], FEW))
 
 
 def test_ragged_batch_continues_as_each_row_alone(pair: Pair, driver: Any) -> None:
     prompts = [prompt(length, seed=length) for length in (1, 3, 8, 9, 40, 3)]
-    together = driver(pair.loaded, len(prompts)).greedy(prompts, 32)
+    together = driver(pair.loaded, len(prompts)).greedy(prompts, MANY)
     for tokens, continuation in zip(prompts, together, strict=True):
         assert_greedy(pair.oracle, tokens, continuation)
 
@@ -218,7 +236,7 @@ def test_shared_pages_serve_a_second_sequence(pair: Pair, driver: Any) -> None:
     ours = run.step({1: second, 0: first[:1]})
     assert_close(ours[1], pair.oracle(shared + second)[len(shared) :])
     assert_close(ours[0], pair.oracle(shared + first + first[:1])[-1:])
-    continued, other = run.decode(ours, 32)
+    continued, other = run.decode(ours, FEW)
     assert_greedy(pair.oracle, shared + second, continued)
     assert_greedy(pair.oracle, shared + first + first[:1], other)
 
@@ -232,8 +250,7 @@ def test_two_ranks_answer_as_one(pair: Pair, driver: Any, two_ranks: TwoRanks) -
 
 @pytest.mark.row("F06.21")
 @pytest.mark.row("F14.11")
-@pytest.mark.parametrize("pair", list(of_experts()), indirect=True, scope="module")
-@pytest.mark.parametrize("placement", ["linear", "round_robin"])
+@pytest.mark.parametrize(("pair", "placement"), list(placed()), indirect=["pair"], scope="module")
 def test_two_ranks_with_whole_experts_answer_as_one(
     pair: Pair, driver: Any, two_ranks: TwoRanks, placement: str
 ) -> None:
@@ -252,7 +269,7 @@ def check_two_ranks(pair: Pair, driver: Any, two_ranks: TwoRanks, **changes: Any
         run.share(4, with_row=0, num_tokens=24)
         ours |= run.step({2: prompts[2], 4: hit[24:], 3: prompts[3]}) | {1: torch.cat(chunks)}
         logits = {row: ours[row] for row in range(5)}
-        continued = run.decode(logits, 32)
+        continued = run.decode(logits, FEW)
     for row, (tokens, continuation) in enumerate(zip([*prompts, hit], continued, strict=True)):
         assert_close(logits[row], pair.oracle(tokens)[-len(logits[row]) :])
         assert_greedy(pair.oracle, tokens, continuation)

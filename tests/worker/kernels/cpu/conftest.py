@@ -5,13 +5,15 @@ from __future__ import annotations
 import ctypes
 import dataclasses
 import hashlib
+import shutil
 from functools import cache
 from pathlib import Path
 
 import pytest
 
 from baton_worker.kernels import cpu
-from baton_worker.kernels.cpu import library
+from baton_worker.kernels.cpu import build, library
+from baton_worker.kernels.cpu.build import Builder
 from baton_worker.kernels.cpu.isa import LEVELS, IsaLevel
 from baton_worker.platform.machine import instructions
 
@@ -43,6 +45,20 @@ def at_every_level(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPat
         pytest.skip("this CPU lists tiles and has none")
     run_at(level, monkeypatch)
     return level
+
+
+@pytest.fixture(scope="session")
+def unoptimised(tmp_path_factory: pytest.TempPathFactory) -> Builder:
+    """A builder of libraries whose speed does not matter, in a tenth of the time."""
+    found = [path for name in build.COMPILERS if (path := shutil.which(name))]
+    if not found:
+        pytest.skip("no C++ compiler here")
+    folder = tmp_path_factory.mktemp("unoptimised")
+    compiler = folder / "compiler"
+    # The last level of optimisation counts. Instructions that a level lacks are an error at any.
+    compiler.write_text(f'#!/bin/sh\nexec {found[0]} "$@" -O0\n')
+    compiler.chmod(0o755)
+    return Builder(str(compiler), folder / "kernels")
 
 
 def run_at(level: IsaLevel, monkeypatch: pytest.MonkeyPatch) -> None:
