@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from itertools import product
 
 import pytest
 import torch
@@ -29,30 +30,31 @@ FUNCTIONS = {
     "exp2": exp2,
     "softplus": softplus,
 }
+DTYPES = (torch.float32, torch.bfloat16)
+SHAPES = ((7, 1), (11, 48), (3, 130), (13, 10_240), (9, 9_999))
 
 
-@pytest.fixture(params=[1, 2, 3])
-def threads(request: pytest.FixtureRequest) -> Iterator[int]:
+@pytest.fixture
+def threads() -> Iterator[None]:
+    """Put the number of threads back."""
     before = torch.get_num_threads()
-    torch.set_num_threads(request.param)
-    yield request.param
+    yield
     torch.set_num_threads(before)
 
 
 @pytest.mark.usefixtures("threads")
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("name", FUNCTIONS)
-@pytest.mark.parametrize(("rows", "width"), [(7, 1), (11, 48), (3, 130), (13, 10_240), (9, 9_999)])
-def test_a_row_has_the_same_bits_alone(
-    name: str, rows: int, width: int, dtype: torch.dtype
-) -> None:
+def test_a_row_has_the_same_bits_alone(name: str) -> None:
     function: Callable[[Tensor], Tensor] = FUNCTIONS[name]
-    x = torch.randn(rows, width, generator=torch.Generator().manual_seed(0)).to(dtype)
-    together = function(x)
-    assert together.shape == x.shape and together.dtype == dtype
-    for row in range(rows):
-        assert torch.equal(function(x[row]), together[row])
-        assert torch.equal(function(x[row:]), together[row:])
+    for threads, dtype, (rows, width) in product((1, 2, 3), DTYPES, SHAPES):
+        torch.set_num_threads(threads)
+        case = f"{rows} rows of {width} in {dtype} by {threads} threads"
+        x = torch.randn(rows, width, generator=torch.Generator().manual_seed(0)).to(dtype)
+        together = function(x)
+        assert together.shape == x.shape and together.dtype == dtype, case
+        for row in range(rows):
+            assert torch.equal(function(x[row]), together[row]), case
+            assert torch.equal(function(x[row:]), together[row:]), case
 
 
 def test_columns_of_something_wider() -> None:
