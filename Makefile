@@ -66,8 +66,8 @@ bench: $(VENV)/serve.stamp ## a load run against a server that it starts: table,
 bench-gpu: $(VENV)/serve.stamp ## the card of this machine: ceilings, kernels, steps of large models; one JSON (ARGS=)
 	$(BIN)/python -m baton_worker.bench.gpu $(ARGS)
 
-bench-peers: $(VENV)/serve.stamp ## Baton, vLLM and llama.cpp in turn on the same weights: ratios, JSON, plot (ARGS=)
-	$(BIN)/baton peers $(ARGS)
+bench-peers: $(VENV)/serve.stamp ## Baton, vLLM and llama.cpp in turn on the same weights: ratios, JSON, plot (MODEL=FILE.gguf ARGS=)
+	$(BIN)/baton peers $(MODEL) $(ARGS)
 
 chaos: $(VENV)/dev.stamp ## break processes and links at random under load, compare every token (SECONDS= STREAMS= EVERY=)
 	$(BIN)/python -m tests.chaos --seconds $(SECONDS) --streams $(STREAMS) --every $(EVERY) $(ARGS)

@@ -66,6 +66,7 @@ _RUN = """\
 ```
 make bench-peers                                  # Baton, vLLM and llama.cpp alternately: ratios
 make bench-peers ARGS="--speculation ngram"       # the same with drafts, beside vLLM's
+make bench-peers MODEL=FILE.gguf ARGS="--weights stored"   # any file, as it is, beside llama.cpp
 make bench                                        # load generator against a server that it starts
 baton bench --url http://127.0.0.1:8000           # against any OpenAI-compatible server
 baton bench scaling                               # load, context and workers; --size quick is short

@@ -6,6 +6,7 @@ its own server, with continuous batching and without Python.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -53,23 +54,34 @@ class PeerSystems:
     def __init__(self, folder: Path, gguf: Path) -> None:
         self._folder, self._gguf = folder.absolute(), gguf
         self._folder.mkdir(parents=True, exist_ok=True)
+        # Files of two models may have one name.
+        place = hashlib.sha256(str(gguf.absolute()).encode()).hexdigest()[:8]
+        self._wide = self._folder / f"{gguf.stem}-{place}"
 
     def contestants(
-        self, names: Sequence[str], most: int, methods: Sequence[str] = ()
+        self,
+        names: Sequence[str],
+        most: int,
+        methods: Sequence[str] = (),
+        weights: Sequence[str] = ("bf16", "stored"),
     ) -> list[PeerSystem]:
         """Return Baton and the named peers, configured for at most `most` requests in flight.
 
         Args:
             methods: of speculative decoding, each a system more on the bfloat16 weights; of vLLM,
                 whose other methods need a trained head or run on GPUs alone, `ngram`.
+            weights: "bf16" for all systems, "stored" for Baton and llama.cpp.
         """
-        made = [self._baton("baton bf16", self.wide())]
-        if "vllm" in names:
-            made.append(self._vllm())
-        if "llama.cpp" in names:
+        made = list[PeerSystem]()
+        if "bf16" in weights:
+            made.append(self._baton("baton bf16", self.wide()))
+            made += [self._vllm()] if "vllm" in names else []
+        if "bf16" in weights and "llama.cpp" in names:
             made.append(self._llama("llama.cpp bf16", self._wide_gguf(), most))
-            made.append(self._baton("baton 4-bit", self._gguf))
-            made.append(self._llama("llama.cpp 4-bit", self._gguf, most))
+        if "stored" in weights:
+            made.append(self._baton("baton stored", self._gguf))
+            stored = self._llama("llama.cpp stored", self._gguf, most)
+            made += [stored] if "llama.cpp" in names else []
         for method in methods:
             flags = ("--speculative-config", self._speculative(method))
             made.append(self._baton(f"baton {method}", self.wide(), *flags))
@@ -88,7 +100,7 @@ class PeerSystems:
 
     def wide(self) -> Path:
         """Folder of the bfloat16 weights; created on the first call."""
-        target = self._folder / "weights"
+        target = self._wide
         if not (target / "config.json").is_file():
             # The conversion needs only these two packages besides Baton's own.
             more = self._folder / "widen"
@@ -125,7 +137,7 @@ class PeerSystems:
         return PeerSystem(name, (*server, *sizes, *threads), "/health")
 
     def _wide_gguf(self) -> Path:
-        target = self._folder / "weights.bf16.gguf"
+        target = self._wide.with_name(f"{self._wide.name}.bf16.gguf")
         if not target.is_file():
             tool = str(self._llama_cpp() / "llama-quantize")
             _run([tool, "--allow-requantize", str(self._gguf), str(target), "BF16"])

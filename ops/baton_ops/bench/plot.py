@@ -77,7 +77,7 @@ def system(axes: Axes, points: Sequence[Point], marker: str) -> None:
     """Draw one system: means by requests in flight, single runs in the background."""
     name = points[0].system
     colour = _ACCENT if name.startswith("baton") else _SECOND
-    style = "--" if "4-bit" in name else "-"
+    style = "--" if name.endswith(" stored") else "-"
     axes.plot(
         [p.throughput for p in points], [p.tpot for p in points], ".", color=colour, alpha=0.4
     )

@@ -60,7 +60,13 @@ def test_everything_is_set_up_once_and_started_on_the_given_port(
         stable = PeerSystems(workshop.folder, tmp_path / "model.gguf")
         found = stable.contestants(("vllm", "llama.cpp"), 32)
     names = [contestant.name for contestant in found]
-    assert names == ["baton bf16", "vllm bf16", "llama.cpp bf16", "baton 4-bit", "llama.cpp 4-bit"]
+    assert names == [
+        "baton bf16",
+        "vllm bf16",
+        "llama.cpp bf16",
+        "baton stored",
+        "llama.cpp stored",
+    ]
     for contestant in found:
         assert "1234" in contestant.started(1234)
     steps = [" ".join(step) for step in workshop.steps]
@@ -76,8 +82,11 @@ def test_methods_of_speculation_are_systems_of_their_own(
     gguf, methods = tmp_path / "model.gguf", ("ngram", "draft_model")
     found = PeerSystems(workshop.folder, gguf).contestants(("vllm",), 8, methods)
     names = [contestant.name for contestant in found]
-    assert names == ["baton bf16", "vllm bf16", "baton ngram", "vllm ngram", "baton draft_model"]
-    given = [parse(one.command[-1]) for one in found[2:] if "--speculative-config" in one.command]
+    assert names == [
+        *("baton bf16", "vllm bf16", "baton stored"),
+        *("baton ngram", "vllm ngram", "baton draft_model"),
+    ]
+    given = [parse(one.command[-1]) for one in found[3:] if "--speculative-config" in one.command]
     assert [config.method for config in given if config] == ["ngram", "ngram", "draft_model"]
     assert given[-1] is not None and given[-1].model == str(gguf)
 
@@ -86,10 +95,20 @@ def test_equal_weights_in_equal_numbers(workshop: Workshop, tmp_path: Path) -> N
     gguf = tmp_path / "model.gguf"
     found = PeerSystems(workshop.folder, gguf).contestants(("vllm", "llama.cpp"), 8)
     by_name = {contestant.name: " ".join(contestant.command) for contestant in found}
-    wide = str(workshop.folder / "weights")
+    wide = str(workshop.folder / "model-")
     assert wide in by_name["baton bf16"] and wide in by_name["vllm bf16"]
-    assert "weights.bf16.gguf" in by_name["llama.cpp bf16"]
-    assert str(gguf) in by_name["baton 4-bit"] and str(gguf) in by_name["llama.cpp 4-bit"]
+    assert wide in by_name["llama.cpp bf16"] and ".bf16.gguf" in by_name["llama.cpp bf16"]
+    assert str(gguf) in by_name["baton stored"] and str(gguf) in by_name["llama.cpp stored"]
+
+
+def test_any_file_runs_as_it_is_stored(workshop: Workshop, tmp_path: Path) -> None:
+    """Nothing is converted; files of one name in two folders would be kept apart."""
+    one, other = (PeerSystems(workshop.folder, tmp_path / at / "m.gguf") for at in ("a", "b"))
+    found = one.contestants(("vllm", "llama.cpp"), 8, weights=("stored",))
+    assert [contestant.name for contestant in found] == ["baton stored", "llama.cpp stored"]
+    steps = " ".join(part for step in workshop.steps for part in step)
+    assert "BF16" not in steps and "gguf_to_bf16" not in steps and "vllm" not in steps
+    assert one.wide() != other.wide()
 
 
 def test_vllm_finds_its_metadata(workshop: Workshop, tmp_path: Path) -> None:
@@ -104,7 +123,7 @@ def test_vllm_runs_in_what_it_is_fast_at(
 ) -> None:
     features = ["avx2", "avx512f"] if wide else ["avx2"]
     monkeypatch.setattr(machine, "facts", lambda: {"cpu_features": features})
-    _, vllm = PeerSystems(workshop.folder, tmp_path / "model.gguf").contestants(("vllm",), 8)
+    _, vllm, _ = PeerSystems(workshop.folder, tmp_path / "model.gguf").contestants(("vllm",), 8)
     dtype = vllm.command[vllm.command.index("--dtype") + 1]
     names = {True: ("vllm bf16", "bfloat16"), False: ("vllm (float32) bf16", "float32")}
     assert (vllm.name, dtype) == names[wide]

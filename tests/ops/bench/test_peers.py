@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from baton.errors import SettingsError
 from baton_ops.bench import peers
 from baton_ops.bench.load_generator import Outcome
 from baton_ops.bench.peer_systems import PeerSystem
@@ -40,12 +41,18 @@ def shown(runs: list[Run]) -> str:
 def test_a_ratio_is_baton_over_the_peer_with_the_same_weights() -> None:
     runs = [
         Run(name, 1, number, summary(tokens))
-        for name, tokens in (("baton bf16", 30), ("baton 4-bit", 80), ("llama.cpp 4-bit", 40))
+        for name, tokens in (("baton bf16", 30), ("baton stored", 80), ("llama.cpp stored", 40))
         for number in (1, 2)
     ]
     text = shown(runs)
-    assert "Baton / llama.cpp 4-bit" in text and "2.00" in text
+    assert "Baton / llama.cpp stored" in text and "2.00" in text
     assert "bf16" in text and "Baton / baton" not in text
+
+
+def test_a_folder_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "config.json").write_text("{}")
+    with pytest.raises(SettingsError, match=r"is not a GGUF file, and llama\.cpp reads no other"):
+        peers.run(Peers(model=str(tmp_path)), Console(quiet=True))
 
 
 def test_the_spread_over_the_rounds_is_shown() -> None:
