@@ -240,7 +240,8 @@ def four_bits(kind: str, *, nested: bool = False, block: int = 64) -> Method:
             steps = torch.linspace(-1, 1, 256)
             near = ((largest - offset)[:, None] / outer - steps).abs().argmin(1)
             largest = steps[near] * outer + offset
-            stored |= {"weight.absmax": near.to(torch.uint8), "weight.nested_absmax": outer}
+            each = outer.repeat(-(-len(largest) // 256))
+            stored |= {"weight.absmax": near.to(torch.uint8), "weight.nested_absmax": each}
             stored["weight.nested_quant_map"] = steps
             state |= {"nested_blocksize": 256, "nested_offset": offset, "nested_dtype": "float32"}
         codes = (blocks / largest[:, None])[..., None].sub(table).abs().argmin(-1)
@@ -317,15 +318,15 @@ def marlin(group: int = 32) -> Method:
 
     def method(weight: Tensor) -> Rounded:
         groups = runs(weight.shape[1], group)
-        codes, scales, _, meant = on_grid(weight, groups, 4, True, torch.float16)
-        rows = []
+        grid, scales, _, meant = on_grid(weight, groups, 4, True, torch.float16)
+        codes, rows = grid.tolist(), []
         for k in range(0, weight.shape[1], 16):
             row = list[int]()
             for n in range(0, weight.shape[0], 64):
                 for thread, tile in ((t, u) for t in range(32) for u in range(4)):
                     column = n + 16 * tile + thread // 4
                     eight = [
-                        int(codes[column + right, k + thread % 4 * 2 + down])
+                        codes[column + right][k + thread % 4 * 2 + down]
                         for right in (0, 8)
                         for down in (0, 1, 8, 9)
                     ]
