@@ -150,8 +150,9 @@ def packed(
     return method
 
 
-def int8(*, per_tensor: bool = False, symmetric: bool = True) -> Method:
-    """compressed-tensors' "int-quantized": signed bytes with a scale per row, or one."""
+def int8(*, per_tensor: bool = False, symmetric: bool = True, static: str | None = None) -> Method:
+    """compressed-tensors' "int-quantized": signed bytes with a scale per row, or one. `static` is
+    the name of an input's scale."""
 
     def method(weight: Tensor) -> Rounded:
         whole = weight.reshape(1, -1) if per_tensor else weight
@@ -159,6 +160,7 @@ def int8(*, per_tensor: bool = False, symmetric: bool = True) -> Method:
         codes, scales, zeros, meant = on_grid(whole, groups, 8, symmetric, torch.bfloat16)
         stored = {"weight": (codes - 128).to(torch.int8).view_as(weight), "weight_scale": scales}
         stored |= {} if symmetric else {"weight_zero_point": (zeros - 128).to(torch.int8)}
+        stored |= {static: torch.tensor([0.05])} if static else {}
         return stored, meant.view_as(weight)
 
     return method

@@ -208,3 +208,6 @@ class Config(Settings, prefix="worker"):
     ] = setting("none", "model")
     """Round weights when they are loaded, experts_int8 those of experts alone; what a checkpoint
     has rounded stays as it is."""
+    int8_activations: bool = setting(False, "model")
+    """Round the inputs of a w8a8 checkpoint to 8 bits as it says, and multiply integers, on a CPU;
+    without it inputs stay as they are, which is closer to the model before it was quantised."""

@@ -416,7 +416,8 @@ def persistent_cache(engine: Engine, config: Config) -> PersistentCache | None:
     alone = resolved.ranks == 1 and not engine.in_lockstep
     if not (config.keep_kv_cache and alone) or segments.held_bytes() is None:
         return None
-    of = (config.model, config.quantization, resolved.dtype_name, resolved.build.codes)
+    rounding = (config.quantization, config.int8_activations)
+    of = (config.model, *rounding, resolved.dtype_name, resolved.build.codes)
     shape = (resolved.build.layout, resolved.page_size, resolved.num_pages, resolved.groups)
     return PersistentCache.lease(segments, config.name or "worker", f"{of} {shape}", engine.cache)
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 import torch
 
+from baton_worker.kernels.cpu.int8_linear import Int8Weight
 from baton_worker.kernels.fp8 import Fp8Weight, Inputs
 from baton_worker.kernels.gptq import GptqWeight
 from baton_worker.kernels.mxfp4 import Mxfp4Weight
@@ -58,6 +59,13 @@ def rotated() -> RotatedWeight:
     return RotatedWeight(mxfp4(), -torch.eye(64)[order], 0.25)
 
 
+def int8() -> Int8Weight:
+    generator = torch.Generator().manual_seed(7)
+    codes = torch.randint(1, 256, (N, K), dtype=torch.uint8, generator=generator)
+    zeros = torch.full((1, N), 128, dtype=torch.int16)
+    return Int8Weight(GptqWeight.of(codes, 8, some(1, N).abs() / 100, zeros))
+
+
 WEIGHTS: dict[str, Callable[[], QuantizedWeight]] = {
     "blocks": lambda: some_blocks("int4_super", N, K),
     "unread": unread,
@@ -70,4 +78,5 @@ WEIGHTS: dict[str, Callable[[], QuantizedWeight]] = {
     "nvfp4": nvfp4,
     "mxfp4": mxfp4,
     "rotated": rotated,
+    "int8": int8,
 }

@@ -46,5 +46,5 @@ def test_columns_are_cut_between_groups() -> None:
     assert found == {
         **{"blocks": 256, "unread": 32, "gptq": 8, "three bits": 32, "act-order": 8},
         **{"fp8": 1, "fp8 rows": 1, "fp8 blocks": 64, "nvfp4": 16, "mxfp4": 32},
-        "rotated": 64,
+        **{"rotated": 64, "int8": 32},
     }

@@ -32,6 +32,19 @@ def test_given_values_are_kept() -> None:
     assert resolved(Config(device="cpu", quantization="int8")).quantization == "int8"
 
 
+def test_products_of_integers_run_on_a_cpu_and_on_one_rank(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    assert resolved(Config(device="cpu", int8_activations=True)).int8_inputs
+    with pytest.raises(SettingsError, match="--int8-activations: ranks would round"):
+        resolved(Config(device="cpu", int8_activations=True, tensor_parallel_size=2))
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    with pytest.raises(
+        SettingsError, match="--int8-activations: products of integers run on a CPU"
+    ):
+        resolved(Config(device="cuda", int8_activations=True))
+
+
 def test_the_order_of_pages_follows_the_device(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert resolved(Config(device="cpu")).layout is Layout.HND

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -11,10 +12,12 @@ import pytest
 import torch
 from torch import Tensor
 
-from baton.errors import ModelError
+from baton.errors import ModelError, SettingsError
+from baton_worker.checkpoint.load import load_model
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.quantization.compressed_tensors import formats
 from tests.support import quantized_checkpoints
-from tests.support.quantized_checkpoints import SIZES, answers_alike
+from tests.support.quantized_checkpoints import CPU, PROMPT, SIZES, answers_alike
 
 INT4 = {"num_bits": 4, "type": "int", "symmetric": True, "strategy": "group", "group_size": 32}
 INT8 = {"num_bits": 8, "type": "int", "symmetric": True, "strategy": "channel"}
@@ -49,7 +52,12 @@ CASES: dict[
         DYNAMIC,
         quantized_checkpoints.int8(symmetric=False),
     ),
-    "w8a8-tensor": ("naive-quantized", INT8, STATIC, quantized_checkpoints.int8(per_tensor=True)),
+    "w8a8-tensor": (
+        "naive-quantized",
+        INT8,
+        STATIC,
+        quantized_checkpoints.int8(per_tensor=True, static="input_scale"),
+    ),
     "fp8": ("float-quantized", FLOAT8, STATIC, quantized_checkpoints.fp8(static="input_scale")),
     "fp8-channel": ("float-quantized", FLOAT8, DYNAMIC, quantized_checkpoints.fp8((1, 0))),
     "fp8-block": (
@@ -90,6 +98,35 @@ def test_answers_as_the_weights_that_are_meant(tmp_path: Path, driver: Any, case
     given = settings(written, weights, inputs)
     oracle = quantized_checkpoints.save(tmp_path, "LlamaForCausalLM", given, method, **SIZES)
     answers_alike(tmp_path, oracle, driver)
+
+
+@pytest.mark.row("F23.04")
+def test_inputs_are_rounded_where_that_is_asked_for(tmp_path: Path, driver: Any) -> None:
+    """The reference is the model of the floats with every input of a projection rounded."""
+    written, weights, inputs, method = CASES["w8a8"]
+    given = settings(written, weights, inputs)
+    oracle = quantized_checkpoints.save(tmp_path, "LlamaForCausalLM", given, method, **SIZES)
+    plain = BuildContext(CPU, torch.float32)
+    asked = load_model(tmp_path, replace(plain, int8_inputs=True))
+    kept = load_model(tmp_path, plain)
+    ours, others = (driver(model, 1).step({0: PROMPT})[0] for model in (asked, kept))
+
+    def rounds(module: Any, given: tuple[Tensor]) -> tuple[Tensor]:
+        scale = given[0].abs().amax(-1, keepdim=True) / 127
+        return ((given[0] / scale).round() * scale,)
+
+    for name, module in oracle.named_modules():
+        if name.endswith("_proj"):
+            module.register_forward_pre_hook(rounds)
+    with torch.inference_mode():
+        expected = oracle(torch.tensor([PROMPT]), use_cache=False).logits[0]
+    # A value between two codes may go either way.
+    assert float((ours - expected).abs().mean()) < 0.2 * float((others - expected).abs().mean())
+    for other in (settings(written, weights, None), {"quant_method": "gptq", "bits": 4}):
+        config = json.loads((tmp_path / "config.json").read_text())
+        (tmp_path / "config.json").write_text(json.dumps(config | {"quantization_config": other}))
+        with pytest.raises(SettingsError, match="does not say how inputs are rounded"):
+            load_model(tmp_path, replace(plain, int8_inputs=True))
 
 
 def test_groups_of_modules_have_schemes_of_their_own(tmp_path: Path, driver: Any) -> None:

@@ -11,7 +11,7 @@ from typing import Protocol
 
 import torch
 
-from baton.errors import ModelError
+from baton.errors import ModelError, SettingsError
 from baton.logs import logger
 from baton_worker.checkpoint.bf16_expansion import is_expanded
 from baton_worker.checkpoint.dummy import random_weights
@@ -45,6 +45,7 @@ from baton_worker.pooling.pooler import Pooler
 from baton_worker.pooling.recipe import PoolingRecipe
 from baton_worker.pooling.resolve import Task
 from baton_worker.quantization.blocks import as_stored, scheme
+from baton_worker.quantization.compressed_tensors import rounds_inputs
 from baton_worker.quantization.methods import method
 from baton_worker.spec import (
     Decoder,
@@ -134,6 +135,11 @@ def load_model(
     ranks = SingleRank() if ranks is None else ranks
     checkpoint = open_checkpoint(path)
     context = rounding(context, checkpoint.config)
+    if context.int8_inputs and not rounds_inputs(checkpoint.config):
+        raise SettingsError(
+            "--int8-activations: this checkpoint does not say how inputs are rounded to 8-bit "
+            "integers, as w8a8 of compressed-tensors does. Serve it without the setting."
+        )
     if patches:
         checkpoint = PatchedCheckpoint(checkpoint, patches)
     config = checkpoint.config

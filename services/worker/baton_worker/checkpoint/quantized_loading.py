@@ -11,6 +11,7 @@ from torch import Tensor
 from baton.logs import logger
 from baton_worker.checkpoint.row_reader import Rows
 from baton_worker.checkpoint.unstack import Stored, Whole
+from baton_worker.kernels.cpu.int8_linear import Int8Weight
 from baton_worker.kernels.linear import has_kernel
 from baton_worker.kernels.weight import QuantizedWeight
 from baton_worker.layers.build_context import Quantize
@@ -125,9 +126,12 @@ class QuantizedLoader:
 
     def _offered(self, name: str, weight: QuantizedWeight) -> QuantizedWeight | None:
         """The layers' slice of a weight, in a form that they may run; None if no kernel does."""
-        like = next((layer.like for layer in self._takers.get(name, ())), None)
-        if like is None:
+        layer = next(iter(self._takers.get(name, ())), None)
+        like = None if layer is None else layer.like
+        if layer is None or like is None:
             return None
+        if isinstance(weight, Int8Weight) and not layer.int8_inputs:
+            weight = weight.stored
         if like.device.type == "cpu":
             weight = weight.blocks() or weight
         return self._cut(name, weight) if has_kernel(weight, like) else None

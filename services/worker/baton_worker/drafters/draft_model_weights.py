@@ -56,7 +56,9 @@ def load_draft_model(context: WeightsContext) -> DraftModelWeights:
 def _build(context: WeightsContext) -> BuildContext:
     """That of the target, for one process and without adapters."""
     quantization = context.config.quantization or context.build.quantization
-    return replace(context.build, quantization=quantization, peers=None, adapters=None)
+    return replace(
+        context.build, quantization=quantization, int8_inputs=False, peers=None, adapters=None
+    )
 
 
 def _check(path: Path, loaded: LoadedModel, context: WeightsContext) -> None:

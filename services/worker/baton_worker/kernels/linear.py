@@ -83,6 +83,7 @@ LINEAR_KERNELS = Registry(
     {
         "cpu": "baton_worker.kernels.cpu.linear:CpuLinear",
         "triton": "baton_worker.kernels.linear:TritonLinear",
+        "int8": "baton_worker.kernels.cpu.int8_linear:Int8Linear",
         "rotated": "baton_worker.kernels.rotated_linear:RotatedLinear",
         "onednn": "baton_worker.kernels.linear:OneDnnLinear",
         "plain": "baton_worker.kernels.linear:PlainLinear",

@@ -49,6 +49,8 @@ class BuildContext:
     """The KV cache codes if the KV cache is quantised."""
     quantization: Quantize = "none"
     """To what weights are rounded when they are loaded."""
+    int8_inputs: bool = False
+    """Whether inputs are rounded to 8-bit integers where the checkpoint says how."""
     scaled: bool = False
     """Whether the checkpoint has the scales of these codes."""
     layout: Layout = Layout.NHD
@@ -84,6 +86,7 @@ class BuildContext:
             _dtype(config, device),
             codes=CODES.get(config.kv_cache_dtype),
             quantization=config.quantization,
+            int8_inputs=_int8_inputs(config, device),
             layout=_layout(config, device),
             attention=AttentionSelector(
                 config.attention_backend,
@@ -113,6 +116,20 @@ def _adapters(config: Config, device: torch.device) -> TokenAdapters | None:
         return None
     most = max(config.max_num_batched_tokens, 2 * config.max_num_seqs, _MOST_TOKENS)
     return TokenAdapters(config.max_loras, most, device)
+
+
+def _int8_inputs(config: Config, device: torch.device) -> bool:
+    if config.int8_activations and device.type != "cpu":
+        raise SettingsError(
+            "--int8-activations: products of integers run on a CPU only; on a GPU weights of 8 "
+            "bits are multiplied with inputs as they are."
+        )
+    if config.int8_activations and config.tensor_parallel_size > 1:
+        raise SettingsError(
+            "--int8-activations: ranks would round parts of a token by scales of their own, and "
+            "tokens would depend on their number. Use --tensor-parallel-size 1, or more workers."
+        )
+    return config.int8_activations
 
 
 def _device(config: Config, rank: int) -> torch.device:

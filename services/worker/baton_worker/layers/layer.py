@@ -27,6 +27,8 @@ class Layer(Bare):
 
     like: Tensor | None = None
     """A tensor on the device and of the dtype of the inputs, of layers that `load_quantized`."""
+    int8_inputs: bool = False
+    """Whether inputs are rounded to 8-bit integers where a checkpoint says how."""
 
     @property
     def capture_blocker(self) -> str | None:

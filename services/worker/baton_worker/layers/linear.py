@@ -48,7 +48,7 @@ class Linear(Layer):
         self.weight = site.staged(out_features, in_features)
         self.like: Tensor = torch.empty(0, dtype=site.dtype, device=site.device)
         self.bias = site.empty(out_features) if bias else None
-        self._row_block = site.row_block
+        self.int8_inputs, self._row_block = site.int8_inputs, site.row_block
         self._kernel: LinearKernel = PlainLinear(self.weight, self.bias, self._row_block)
         self._taken = dict[str, QuantizedWeight]()
         self._weight_bytes = 0

@@ -13,6 +13,7 @@ import torch
 from torch import Tensor
 
 from baton.errors import ModelError
+from baton_worker.kernels.cpu.int8_linear import Int8Weight
 from baton_worker.kernels.fp8 import Inputs
 from baton_worker.kernels.gptq import GptqWeight, unpack
 from baton_worker.kernels.nvfp4 import Nvfp4Weight
@@ -21,6 +22,8 @@ from baton_worker.quantization.collect import Format, Formats, Parts
 
 _PACKED = (4, 8)
 _OF_INPUTS = frozenset({"input_scale", "input_zero_point", "input_global_scale", "output_scale"})
+_BY_ROW = ("channel", "token", "tensor")
+"""Strategies with a scale per row of a matrix, or one for all."""
 _EVERY = "Linear"
 """The target that is a module class; others are names, or regular expressions after `re:`."""
 
@@ -113,9 +116,35 @@ def _read_packed(parts: Parts, *, bits: int) -> GptqWeight:
     return GptqWeight(bits, words.T.contiguous(), scales, zeros, groups).checked()
 
 
+def rounds_inputs(config: SimpleNamespace) -> bool:
+    """Whether a checkpoint has weights whose inputs are to be rounded to 8-bit integers (w8a8)."""
+    given = getattr(config, "quantization_config", None)
+    groups = vars(getattr(given, "config_groups", None) or SimpleNamespace()).values()
+    return any(_is_w8a8(group.weights, vars(group).get("input_activations")) for group in groups)
+
+
+def _is_w8a8(weights: Any, inputs: Any) -> bool:
+    """Whether weights have a scale per row or one, and inputs one per token or one, without zero
+    points: then a product is one of integers."""
+    if inputs is None or (weights.type, inputs.type) != ("int", "int"):
+        return False
+    fits = weights.num_bits == inputs.num_bits == 8 and vars(inputs).get("strategy") in _BY_ROW
+    even = weights.symmetric and vars(inputs).get("symmetric", True)
+    return bool(fits and even and vars(weights).get("strategy") in _BY_ROW)
+
+
 def _int8(weights: Any, inputs: Any) -> Format:
     parts = {"weight", "weight_scale"} | (set() if weights.symmetric else {"weight_zero_point"})
-    return Format(frozenset(parts), _read_int8, unread=_OF_INPUTS)
+    if not _is_w8a8(weights, inputs):
+        return Format(frozenset(parts), _read_int8, unread=_OF_INPUTS)
+    parts |= set() if inputs.dynamic else {"input_scale"}
+    return Format(frozenset(parts), _read_w8a8, unread=_OF_INPUTS - parts)
+
+
+def _read_w8a8(parts: Parts) -> Int8Weight:
+    """As `_read_int8`; a static scale of inputs is one number."""
+    scale = float(parts["input_scale"]) if "input_scale" in parts else None
+    return Int8Weight(_read_int8(parts), scale)
 
 
 def _read_int8(parts: Parts) -> GptqWeight:

@@ -59,6 +59,7 @@ class Experts(Layer):
         self.down_bias = site.empty(num, hidden) if settings.expert.bias else None
         self._selector = site.experts
         self.like: Tensor = torch.empty(0, dtype=site.dtype, device=site.device)
+        self.int8_inputs = site.int8_inputs
         self._taken = dict[str, QuantizedWeight]()
         self._kernel: kernels.ExpertKernel | None = None
 
