@@ -12,7 +12,7 @@ from baton_worker.distributed.all2all import ALL2ALL
 from baton_worker.kv_transfer.registry import Transports
 from baton_worker.kv_transfer.vllm_config import Connector
 from baton_worker.layers.moe.routers import ROUTERS
-from baton_worker.quantization.methods import ALIASES, METHODS, REFUSED
+from baton_worker.quantization.methods import ALIASES, METHODS, REFUSED, ROUNDS
 from baton_worker.speculative.config import SpeculativeJson
 from baton_worker.structured_output import GRAMMARS
 
@@ -37,6 +37,8 @@ def _of_checkpoint(value: object) -> object:
     that is refused says so before anything is loaded."""
     if value in REFUSED:
         raise ValueError(f"'{value}' is not supported. {REFUSED[str(value)]}")
+    if value in ROUNDS:
+        return value
     return "none" if value in METHODS or value in ALIASES else value
 
 
@@ -204,7 +206,8 @@ class Config(Settings, prefix="worker"):
     pooling_type: Literal["auto", "mean", "cls", "last", "max"] = setting("auto", "model")
     """Which states of a text make its vector; auto is what the checkpoint asks for."""
     quantization: Annotated[
-        Literal["none", "int8", "int4", "experts_int8"], BeforeValidator(_of_checkpoint)
+        Literal["none", "int8", "int4", "fp8", "mxfp4", "nf4", "experts_int8"],
+        BeforeValidator(_of_checkpoint),
     ] = setting("none", "model")
     """Round weights when they are loaded, experts_int8 those of experts alone; what a checkpoint
     has rounded stays as it is."""

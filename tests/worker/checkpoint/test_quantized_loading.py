@@ -113,6 +113,7 @@ def test_precision_is_chosen_by_layer(site: BuildContext) -> None:
         ("none", (None, None, None)),
         ("int8", ("int8", "int8", "int8")),
         ("int4", ("int4_minimum", "int8", "int8")),
+        ("mxfp4", ("mxfp4", "int8", "int8")),
         ("experts_int8", (None, None, None)),
     ):
         choose_precision([gated, linear, head], quantize)

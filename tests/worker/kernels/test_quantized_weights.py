@@ -42,14 +42,34 @@ def test_super_scales_are_products() -> None:
     assert torch.equal(weight, expected.repeat_interleave(16, 1))
 
 
-@pytest.mark.parametrize(("kind", "error"), [("int8", 0.006), ("int4_minimum", 0.08)])
+ERRORS = {"int8": 0.006, "int4_minimum": 0.08, "fp8": 0.03, "mxfp4": 0.13, "nf4": 0.1}
+
+
+@pytest.mark.parametrize(("kind", "error"), ERRORS.items())
 def test_rounding_error_is_small(kind: str, error: float) -> None:
-    weight = noise(40, 96)
+    weight = noise(40, 192)
+    weight[3, 64:128] = 0
     blocks = quantise(weight, kind)
     assert blocks.shape == weight.shape
     assert KINDS[kind].lowest <= int(blocks.codes.min())
     assert int(blocks.codes.max()) <= KINDS[kind].highest
     assert float((blocks.dequantise() - weight).square().mean().sqrt()) < error
+
+
+def test_each_code_is_the_nearest() -> None:
+    """Of kinds whose scale is set by the largest value; a power of two may leave that over 6."""
+    for kind in ("fp8", "mxfp4", "nf4"):
+        blocks, weight = quantise(noise(8, 128), kind), noise(8, 128)
+        form = KINDS[kind]
+        if kind == "fp8":
+            table = torch.arange(256, dtype=torch.uint8).view(torch.float8_e4m3fn).float()
+            table = table[table.isfinite()]
+        else:
+            table = form.numbers(torch.arange(16, dtype=torch.int8))
+        size = BlockQuantized(kind, torch.ones_like(blocks.codes), blocks.scales).dequantise()
+        size /= form.numbers(torch.ones(1, dtype=torch.int8))
+        least = (weight[..., None] / size[..., None] - table).abs().amin(-1) * size.abs()
+        assert torch.allclose((blocks.dequantise() - weight).abs(), least, atol=1e-5), kind
 
 
 def test_the_search_beats_the_full_range() -> None:

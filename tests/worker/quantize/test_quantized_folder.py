@@ -43,6 +43,13 @@ def loaded(path: Path, quantization: Quantize = "none") -> LoadedModel:
     return load_model(path, BuildContext(CPU, torch.float32, quantization=quantization))
 
 
+def _schemes(architecture: str) -> list[Quantize]:
+    """Layouts of tensors with two schemes, and every scheme with one or two layouts."""
+    if architecture == "LlamaForCausalLM":
+        return [scheme for scheme in SCHEMES if scheme != "experts_int8"]
+    return ["int8", "experts_int8" if "Moe" in architecture else "int4"]
+
+
 @pytest.mark.row("F03.33")
 def test_logits_are_those_of_rounding_while_loading(
     tmp_path: Path, driver: Any, monkeypatch: pytest.MonkeyPatch
@@ -55,9 +62,7 @@ def test_logits_are_those_of_rounding_while_loading(
             tiny_llava.save(source, **sizes)
         else:
             tiny_models.save_checkpoint(source, architecture, **sizes)
-        for scheme in SCHEMES:
-            if scheme == "experts_int8" and "Moe" not in architecture:
-                continue
+        for scheme in _schemes(architecture):
             out = tmp_path / f"{architecture}-{scheme}"
             rounded(source, out, scheme)
             theirs, ours = loaded(source, scheme), loaded(out)
@@ -88,6 +93,17 @@ def test_a_checkpoint_of_floats_may_ask_for_experts_in_eight_bits(
     )
     saved = floats.weight_bytes - asked.weight_bytes
     assert 0.7 * experts < saved < 0.75 * experts
+
+
+def test_what_a_checkpoint_stores_under_the_name_is_left_alone(tmp_path: Path, driver: Any) -> None:
+    """`--quantization fp8` rounds floats; of an FP8 checkpoint it changes nothing."""
+    settings, method = {"quant_method": "fp8"}, quantized_checkpoints.fp8()
+    settings["activation_scheme"] = "dynamic"
+    quantized_checkpoints.save(tmp_path, "LlamaForCausalLM", settings, method, **SIZES)
+    first, second = (
+        driver(loaded(tmp_path, how), 1).step({0: PROMPT})[0] for how in ("none", "fp8")
+    )
+    assert torch.equal(first, second)
 
 
 def test_files_are_bounded_and_all_but_weights_is_copied(tmp_path: Path) -> None:

@@ -46,7 +46,7 @@ from baton_worker.pooling.recipe import PoolingRecipe
 from baton_worker.pooling.resolve import Task
 from baton_worker.quantization.blocks import as_stored, scheme
 from baton_worker.quantization.compressed_tensors import rounds_inputs
-from baton_worker.quantization.methods import method
+from baton_worker.quantization.methods import ROUNDS, method
 from baton_worker.spec import (
     Decoder,
     DualEncoder,
@@ -185,7 +185,10 @@ def load_model(
 
 
 def rounding(context: BuildContext, config: SimpleNamespace) -> BuildContext:
-    """With what the checkpoint was rounded to, if the settings round nothing."""
+    """With what the checkpoint was rounded to, if the settings round nothing. A setting that is the
+    name of a method of checkpoints, fp8 or mxfp4, rounds floats only."""
+    if context.quantization in ROUNDS and method(config) is not None:
+        return replace(context, quantization="none")
     if context.quantization != "none":
         return context
     return replace(context, quantization=scheme(config))

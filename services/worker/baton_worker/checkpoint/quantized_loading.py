@@ -36,6 +36,9 @@ _KINDS: dict[Quantize, _Kinds] = {
     "none": _Kinds(None, None, None),
     "int8": _Kinds("int8", "int8", "int8"),
     "int4": _Kinds("int4_minimum", "int4_minimum", "int8"),
+    "fp8": _Kinds("fp8", "fp8", "fp8"),
+    "mxfp4": _Kinds("mxfp4", "mxfp4", "int8"),
+    "nf4": _Kinds("nf4", "nf4", "nf4"),
     "experts_int8": _Kinds(None, "int8", None),
 }
 """Gate and up products are half of a dense model's weights and the least sensitive to four bits:

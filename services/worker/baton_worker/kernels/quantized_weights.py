@@ -14,7 +14,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from baton_worker.kernels.block_kinds import KINDS
+from baton_worker.kernels.block_kinds import KINDS, TABLES
 
 _EXPONENT_BIAS = 127
 """Of a scale that is a power of two (E8M0)."""
@@ -204,11 +204,10 @@ def _stacked(blocks: list[BlockQuantized]) -> UnreadWeight:
 
 
 def quantise(weight: Tensor, kind: str) -> BlockQuantized:
-    """Round [N, K] floats to "int8" (nearest) or "int4_minimum" (least squares)."""
-    method = {"int8": _nearest, "int4_minimum": _least_squares}[kind]
+    """Round [N, K] floats to a kind of `ROUNDINGS`."""
     group = KINDS[kind].group
     parts = [
-        method(rows.to(torch.float32).view(len(rows), -1, group))
+        ROUNDINGS[kind](rows.to(torch.float32).view(len(rows), -1, group))
         for rows in torch.split(weight, max(1, _AT_ONCE // weight.shape[1]))
     ]
     return concatenate(parts)
@@ -296,3 +295,43 @@ def _refit(groups: Tensor, codes: Tensor, room: Tensor, more: Tensor) -> tuple[T
 def _divide_(values: Tensor, scale: Tensor) -> Tensor:
     """Divide in place; zero where the scale is zero: such a group has a single value."""
     return values.div_(scale.masked_fill(scale == 0, torch.inf))
+
+
+def _eight_bit_floats(groups: Tensor) -> BlockQuantized:
+    scales = groups.abs().amax(-1) / torch.finfo(torch.float8_e4m3fn).max
+    codes = _divide_(groups.clone(), scales[..., None]).to(torch.float8_e4m3fn)
+    return BlockQuantized("fp8", codes.view(torch.int8).flatten(1), scales)
+
+
+def _four_bit_floats(groups: Tensor) -> BlockQuantized:
+    """With the power of two that brings the largest value of a group between 4 and 8, as OCP
+    Microscaling Formats 1.0 has it; what is over 6 becomes 6."""
+    exponents = torch.frexp(groups.abs().amax(-1)).exponent - 3
+    exponents.clamp_(-_EXPONENT_BIAS, _EXPONENT_BIAS)
+    sizes = torch.tensor(TABLES["e2m1"][:8])
+    near = _nearest_entries(torch.ldexp(groups.abs(), -exponents[..., None]), sizes)
+    codes = (near + 8 * (groups < 0)).to(torch.int8)
+    return BlockQuantized("mxfp4", codes.flatten(1), (exponents + _EXPONENT_BIAS).to(torch.uint8))
+
+
+def _normal_quantiles(groups: Tensor) -> BlockQuantized:
+    scales = groups.abs().amax(-1)
+    near = _nearest_entries(
+        _divide_(groups.clone(), scales[..., None]), torch.tensor(TABLES["nf4"])
+    )
+    return BlockQuantized("nf4", near.to(torch.int8).flatten(1), scales)
+
+
+def _nearest_entries(values: Tensor, table: Tensor) -> Tensor:
+    """int64: the index of the entry of an ascending table that is nearest to each value."""
+    return torch.bucketize(values, (table[1:] + table[:-1]) / 2)
+
+
+ROUNDINGS: dict[str, Callable[[Tensor], BlockQuantized]] = {
+    "int8": _nearest,
+    "int4_minimum": _least_squares,
+    "fp8": _eight_bit_floats,
+    "mxfp4": _four_bit_floats,
+    "nf4": _normal_quantiles,
+}
+"""By kind what rounds float32 groups [N, K / group, group]."""

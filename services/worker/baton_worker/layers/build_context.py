@@ -33,7 +33,7 @@ _EXACT_ROWS = 128
 _NO_GPU = "PyTorch sees no GPU here."
 
 
-Quantize: TypeAlias = Literal["none", "int8", "int4", "experts_int8"]
+Quantize: TypeAlias = Literal["none", "int8", "int4", "fp8", "mxfp4", "nf4", "experts_int8"]
 """A value of the setting `quantization`."""
 
 

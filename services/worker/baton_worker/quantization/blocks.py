@@ -24,11 +24,12 @@ from baton_worker.kernels.gptq import pack, unpack
 from baton_worker.kernels.quantized_weights import BlockQuantized
 from baton_worker.layers.build_context import Quantize
 from baton_worker.quantization.collect import Format, Formats, Parts
+from baton_worker.quantization.methods import ONLINE
 from baton_worker.spec import Decoder
 from baton_worker.spec.checkpoint import TensorLayout
 
 METHOD = "baton"
-SCHEMES: tuple[Quantize, ...] = ("int8", "int4", "experts_int8")
+SCHEMES: tuple[Quantize, ...] = ("int8", "int4", "fp8", "mxfp4", "nf4", "experts_int8")
 """What weights are rounded to while they are loaded, by the names of the setting."""
 _CODES = "weight.codes"
 _BYTE = 8
@@ -79,8 +80,11 @@ def scheme(config: SimpleNamespace) -> Quantize:
     """What the floats of a checkpoint are rounded to while it is loaded. Of ours that is a tied
     head, whose floats the embedding table needs; others may name a method that stores nothing."""
     given = getattr(config, "quantization_config", None)
-    found = getattr(given, "scheme" if _is_ours(given) else "quant_method", "none")
-    return cast(Quantize, found if found in SCHEMES else "none")
+    if _is_ours(given):
+        found = getattr(given, "scheme", "none")
+        return cast(Quantize, found if found in SCHEMES else "none")
+    named = getattr(given, "quant_method", "none")
+    return cast(Quantize, named if named in ONLINE else "none")
 
 
 def as_stored(spec: Decoder, config: SimpleNamespace) -> Decoder:

@@ -48,6 +48,8 @@ ALIASES = {
 }
 ONLINE = ("experts_int8",)
 """Values of the setting `quantization` that a checkpoint of floats may ask for."""
+ROUNDS = ("fp8", "mxfp4")
+"""Methods of checkpoints that are values of the setting too: they round a checkpoint of floats."""
 _INTEL = ("auto-round", "auto_round", "intel/auto-round", "inc")
 """Methods whose `packing_format` selects one of two layouts."""
 _OTHER = "Use the unquantised checkpoint, or a GGUF file of the same model."
