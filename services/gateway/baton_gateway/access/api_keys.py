@@ -25,7 +25,7 @@ _OPEN = frozenset(
 )
 """Paths without authentication: probes and the page. They reveal no model or request."""
 _OPEN_FOLDER = "/static/"
-OPERATOR_READS = frozenset({"/metrics", "/fleet", "/fleet/stream"})
+OPERATOR_READS = frozenset({"/metrics", "/fleet", "/fleet/stream", "/server_info"})
 OPERATOR_CHANGES = frozenset(
     {
         "/reset_prefix_cache",

@@ -21,6 +21,7 @@ TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "ob
 BODILESS = {
     "/reset_prefix_cache",
     "/v1/responses/compact",
+    "/v1/images/generations",
     "/pause",
     "/start_weight_update",
     "/resume",
