@@ -79,6 +79,8 @@ class Chaos(Settings, prefix="chaos"):
         """The system that is asked for, not yet started."""
         if not self.real and (self.prefill or self.decode):
             raise BatonError("Workers without a model have no keys to pass on: add --real.")
+        if "kill_pair" in self.kinds and self.workers + self.prefill + self.decode < 2:
+            raise BatonError("There is no pair of workers to kill: run at least two.")
         crew = Crew(
             self.workers,
             self.prefill,

@@ -44,6 +44,7 @@ _LED = {TOKENIZE: "--tokenizer-address", MEDIA: "--mm-preprocess-address",
 """The links of a gateway, and the flag by which it is led to its wires."""
 _SIGNALS: dict[Kind, signal.Signals] = {
     "kill": signal.SIGKILL,
+    "kill_pair": signal.SIGKILL,
     "stop": signal.SIGSTOP,
     "hang": HANG,
 }
@@ -253,19 +254,21 @@ class System:
         fault = draw(chance, kinds, processes, self._wires.names, now)
         if any(f.target == fault.target and f.ended > now for f in self.faults):
             return None
-        able = self._signal(fault) if fault.target in processes else self._order(fault)
-        if not able:
+        signalled = fault.targets[0] in processes
+        if not (self._signal(fault) if signalled else self._order(fault)):
             return None
         self.faults.append(fault)
         return fault
 
     def _signal(self, fault: Fault) -> bool:
-        process = self._supervisor.children[fault.target].process
-        if process is None:
+        processes = [self._supervisor.children[name].process for name in fault.targets]
+        running = [process for process in processes if process is not None]
+        if len(running) < len(processes):
             return False
-        os.kill(process.pid, _SIGNALS[fault.kind])
-        if fault.kind == "stop":
-            threading.Timer(fault.seconds, _go_on, (process.pid,)).start()
+        for process in running:
+            os.kill(process.pid, _SIGNALS[fault.kind])
+            if fault.kind == "stop":
+                threading.Timer(fault.seconds, _go_on, (process.pid,)).start()
         return True
 
     def _order(self, fault: Fault) -> bool:
