@@ -1,7 +1,7 @@
 """`make chaos`: break processes and links at random under load, and compare every token.
 
 make chaos SECONDS=600 STREAMS=64 EVERY=5
-make chaos SECONDS=120 STREAMS=8 EVERY=5 ARGS="--real --prefill-workers 1 --decode-workers 2"
+make chaos SECONDS=120 STREAMS=8 EVERY=5 ARGS="--real --prefill 1 --decode 2"
 """
 
 from __future__ import annotations
@@ -23,6 +23,7 @@ from baton.settings import Settings
 from baton_ops.supervisor.liveness import HUNG_SECONDS
 from baton_ops.supervisor.process_state import STOPPED_SECONDS
 from tests.chaos.faults import USUAL, Kind
+from tests.chaos.jobs import JobCounts, Jobs
 from tests.chaos.report import Report
 from tests.chaos.streams import Oracle, answers, hashes, load
 from tests.chaos.system import Crew, Front, System
@@ -72,6 +73,12 @@ class Chaos(Settings, prefix="chaos"):
     """As of `baton serve`."""
     log_level: Literal["debug", "info", "warning", "error"] = "error"
     """Least severe message of the services that is shown."""
+    batch_lines: int = Field(default=0, ge=0)
+    """Lines of a batch beside the streams."""
+    background: int = Field(default=0, ge=0)
+    """Responses in the background beside the streams; with --real."""
+    tool_calls: int = Field(default=0, ge=0)
+    """Streams at a time that call a tool; with --real."""
     seed: int = 0
     """Of the faults and the requests."""
 
@@ -79,6 +86,8 @@ class Chaos(Settings, prefix="chaos"):
         """The system that is asked for, not yet started."""
         if not self.real and (self.prefill or self.decode):
             raise BatonError("Workers without a model have no keys to pass on: add --real.")
+        if not self.real and (self.background or self.tool_calls):
+            raise BatonError("Workers without a model follow no grammar: add --real.")
         if "kill_pair" in self.kinds and self.workers + self.prefill + self.decode < 2:
             raise BatonError("There is no pair of workers to kill: run at least two.")
         crew = Crew(
@@ -100,16 +109,22 @@ class Chaos(Settings, prefix="chaos"):
 async def run(options: Chaos, system: System, console: Console) -> Report:
     """Load and faults side by side."""
     report, chance = Report(system.faults), random.Random(options.seed)
+    counts = JobCounts(options.batch_lines, options.background, options.tool_calls)
+    jobs = Jobs(system.url, "chaos", counts, options.seed)
     # Every request has a connection of its own, as if it came from another client: so gateways
     # that share a port share the load.
     limits = httpx.Limits(max_connections=None, max_keepalive_connections=0)
     async with httpx.AsyncClient(base_url=system.url, timeout=5.0, limits=limits) as client:
         oracle = await _oracle(options, client)
+        await jobs.learn()
         until = time.monotonic() + options.seconds
+        working = asyncio.create_task(jobs.run(oracle, until))
         hurting = asyncio.create_task(_hurt(options, system, chance, until, console))
         async for outcome in load(client, "chaos", oracle, options.streams, until, options.seed):
             report.outcomes.append(outcome)
         await hurting
+        report.jobs = await working
+        await jobs.close()
     report.leaked = await asyncio.to_thread(system.leaked)
     report.handoffs = await asyncio.to_thread(system.handoffs)
     return report

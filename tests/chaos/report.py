@@ -25,6 +25,8 @@ class Report:
 
     faults: list[Fault]
     outcomes: list[Outcome] = field(default_factory=list)
+    jobs: dict[str, list[Outcome]] = field(default_factory=dict)
+    """What became of other work, by its kind."""
     leaked: int = 0
     """Pages that are still held at the end; -1 when the system has not come back."""
     handoffs: int = 0
@@ -37,13 +39,17 @@ class Report:
     @property
     def broken(self) -> int:
         """Requests whose answer is not what it must be, said or unsaid, and leaked pages."""
-        found = self.verdicts()
+        found = self.verdicts() + Counter(job.verdict for job in self._all_jobs())
         return sum(found[verdict] for verdict in BROKEN) + abs(self.leaked)
+
+    def _all_jobs(self) -> list[Outcome]:
+        return [outcome for outcomes in self.jobs.values() for outcome in outcomes]
 
     @property
     def details(self) -> list[str]:
         """Of what was not whole."""
-        return [f"{o.verdict}: {o.detail}" for o in self.outcomes if o.verdict != "whole"][:20]
+        found = [*self.outcomes, *self._all_jobs()]
+        return [f"{o.verdict}: {o.detail}" for o in found if o.verdict != "whole"][:20]
 
     def summary(self) -> Table:
         """All requests together."""
@@ -55,6 +61,9 @@ class Report:
         for verdict in BROKEN:
             made.add_row(verdict, str(found[verdict]))
         made.add_row("clean errors", f"{found['error']} ({found['error'] / max(total, 1):.2%})")
+        for kind, outcomes in self.jobs.items():
+            counts = Counter(outcome.verdict for outcome in outcomes).most_common()
+            made.add_row(kind, ", ".join(f"{count} {verdict}" for verdict, count in counts))
         made.add_row("connections resumed", str(sum(o.resumed for o in self.outcomes)))
         made.add_row("pages leaked", str(self.leaked))
         made.add_row("sequences handed over", str(self.handoffs))

@@ -26,9 +26,10 @@ def run(stories: Path, **options: Any) -> Report:
 
 
 def test_no_token_is_lost_whatever_breaks(stories: Path) -> None:
-    report = run(stories, seconds=10, streams=8, every=1.2, seed=36)
+    report = run(stories, seconds=10, streams=8, every=1.2, seed=36, batch_lines=20)
     assert {fault.kind for fault in report.faults} == set(USUAL)
     assert report.verdicts()["whole"] > 10, report
+    assert [line.verdict for line in report.jobs["batch lines"]] == ["whole"] * 20
 
 
 def test_nor_where_several_share_a_port_and_go_on_for_each_other(stories: Path) -> None:
