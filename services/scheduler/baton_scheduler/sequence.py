@@ -15,7 +15,7 @@ from typing import Self, TypeAlias
 
 import msgspec
 
-from baton.protocol import Media, NewSequence, Pooling, QueueEstimate, Sampling, Submit
+from baton.protocol import BACKGROUND, Media, NewSequence, Pooling, QueueEstimate, Sampling, Submit
 from baton.protocol.packed_tokens import num_tokens
 from baton.protocol.token_columns import pack, unpack
 from baton_scheduler.block_hashes import BlockHashes, media_key, salt
@@ -160,6 +160,11 @@ class Sequence:
             return 0
         unscored = self.sampling.prompt_logprobs >= 0 and not self.log
         return 0 if unscored else self.num_tokens - 1
+
+    @property
+    def is_background(self) -> bool:
+        """Whether it is behind all other sequences under every policy."""
+        return self.submit.priority >= BACKGROUND
 
     def num_drafts(self, most: int) -> int:
         """Most draft tokens per step on a worker that makes up to `most`."""

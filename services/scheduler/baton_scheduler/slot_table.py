@@ -79,6 +79,9 @@ class SlotTable:
         self.drafted, self.accepted = _column(num_slots), _column(num_slots)
         """Draft tokens that were verified, and accepted, since the slot was taken."""
         self.num_variable_tokens = 0
+        self.background = np.zeros(num_slots, bool)
+        """The sequence is of the background: behind all others."""
+        self.num_background = 0
         self.tenant_number = _column(num_slots)
         self.gateway = _column(num_slots)
         self.gateways = Counter[int]()
@@ -159,6 +162,8 @@ class SlotTable:
         self.drafted[slot] = self.accepted[slot] = 0
         self.variable_tokens[slot] = sequence.sampling.grammar is not None or self.lookahead[slot]
         self.num_variable_tokens += bool(self.variable_tokens[slot])
+        self.background[slot] = sequence.is_background
+        self.num_background += sequence.is_background
         self.tenant_number[slot] = sequence.billed_tenant
         self.gateway[slot] = gateway
         self.gateways[gateway] += 1
@@ -190,6 +195,8 @@ class SlotTable:
         self.lease_id[slot] = 0
         self.num_variable_tokens -= bool(self.variable_tokens[slot])
         self.variable_tokens[slot] = False
+        self.num_background -= bool(self.background[slot])
+        self.background[slot] = False
         self.sent[slot] = False
         heapq.heappush(self._free, slot)
         return sequence, pages

@@ -14,6 +14,8 @@ class ScheduledRows(NamedTuple):
     counts: Ints
     decode: bool
     """All rows are decode rows."""
+    waiting: bool = False
+    """Prompts wait that may have a part in the step, or have one."""
 
 
 class NewPages(NamedTuple):

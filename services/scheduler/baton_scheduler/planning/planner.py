@@ -11,6 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from baton.protocol import NewSequence, Plan
+from baton_scheduler.planning.background_share import Candidates, candidates
 from baton_scheduler.planning.columns import NewPages, PageCopies, ScheduledRows
 from baton_scheduler.planning.encoder_budget import EncoderBudget
 from baton_scheduler.planning.page_growth import make_room, rows_beside
@@ -47,31 +48,37 @@ def plan(
 
 
 def _choose(worker: Worker, decode: Ints, encoder: EncoderBudget) -> ScheduledRows:
-    """All decode rows, then prefill chunks in the order of service within the token budget."""
+    """All decode rows, then prefill chunks in the order of service within the token budget; of the
+    background only what `candidates` allows."""
     batch = worker.batch
     if worker.groups.windowed:  # Rows without pages skip this step.
         decode = decode[batch.num_scheduled[decode] < batch.capacity[decode]]
-    if not batch.pending_prefill_tokens:
+    able = candidates(worker, decode, batch.prefilling())
+    decode, waiting = able.decode, able.waiting
+    if not waiting:
         return ScheduledRows(decode, np.ones(len(decode), np.int64), decode=True)
-    waiting = batch.prefilling()
     decode = decode[: rows_beside(worker, waiting, len(decode))]
-    slots, counts = _chunks(worker, waiting, worker.budget - len(decode), encoder)
+    slots, counts = _chunks(worker, able, worker.budget - len(decode), encoder)
     batch.pending_prefill_tokens -= sum(counts)
     ones = np.ones(len(decode), np.int64)
     return ScheduledRows(
         np.concatenate((decode, np.array(slots, np.int64))),
         np.concatenate((ones, np.array(counts, np.int64))),
         decode=not slots,
+        waiting=True,
     )
 
 
 def _chunks(
-    worker: Worker, waiting: list[int], left: int, encoder: EncoderBudget
+    worker: Worker, able: Candidates, left: int, encoder: EncoderBudget
 ) -> tuple[list[int], list[int]]:
     """Those of the waiting prompts that have a chunk in this step of `left` tokens, and the tokens
     of each chunk."""
     batch, slots, counts = worker.batch, list[int](), list[int]()
-    for slot in waiting:
+    behind = False
+    for slot in able.waiting:
+        if batch.background[slot] and not behind:
+            behind, left = True, min(left, able.background_tokens)
         if left <= 0:
             break
         sequence, planned = batch.at(slot), int(batch.num_scheduled[slot])
@@ -101,7 +108,7 @@ def _repeat(worker: Worker, rows: ScheduledRows, pages: NewPages, most: int) -> 
     allow."""
     batch, slots = worker.batch, rows.slots
     one: Ints = np.ones(len(slots), np.int64)
-    if batch.pending_prefill_tokens or not len(slots) or not rows.decode:
+    if rows.waiting or not len(slots) or not rows.decode:
         return one
     left = batch.max_computed[slots] - batch.num_scheduled[slots]
     drafts = batch.lookahead[slots]

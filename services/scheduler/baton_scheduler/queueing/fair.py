@@ -19,7 +19,7 @@ from itertools import count, islice
 
 import numpy as np
 
-from baton_scheduler.queueing.queue import Queue, is_background
+from baton_scheduler.queueing.queue import Queue
 from baton_scheduler.sequence import Key, Sequence
 from baton_scheduler.slot_table import Ints
 
@@ -76,7 +76,7 @@ class Fair(Queue):
         """The first started sequence, else the first of the tenant with the lowest counter, else
         the first of the background."""
         first = super().head
-        if first is not None and not is_background(first):
+        if first is not None and not first.is_background:
             return first
         firsts = ((a, a.first) for a in self._waiting.values())
         able = [(a.counter, a.number, first) for a, first in firsts if first is not None]
@@ -84,7 +84,7 @@ class Fair(Queue):
 
     def key(self, sequence: Sequence) -> Key:
         """Behind all started sequences; of the background, behind all others too."""
-        return (2 if is_background(sequence) else 1, sequence.arrival)
+        return (2 if sequence.is_background else 1, sequence.arrival)
 
     def push(self, sequence: Sequence) -> None:
         """Add a waiting sequence, under its tenant if it has never run."""
@@ -114,7 +114,7 @@ class Fair(Queue):
 
     def started(self, sequence: Sequence) -> None:
         """Assign its permanent position among started sequences, unless it is of the background."""
-        if is_background(sequence):
+        if sequence.is_background:
             return
         self._started += 1
         sequence.key = (0, self._started)

@@ -6,7 +6,6 @@ from bisect import bisect_left, insort
 from collections.abc import Iterator, Mapping
 from operator import attrgetter
 
-from baton.protocol import BACKGROUND
 from baton_scheduler.sequence import Key, Sequence
 from baton_scheduler.slot_table import Ints
 
@@ -15,12 +14,7 @@ _key = attrgetter("key")
 
 def fcfs(sequence: Sequence) -> Key:
     """First come, first served; background work behind everything else."""
-    return (int(is_background(sequence)), sequence.arrival)
-
-
-def is_background(sequence: Sequence) -> bool:
-    """Whether it is behind all other sequences under every policy."""
-    return sequence.submit.priority >= BACKGROUND
+    return (int(sequence.is_background), sequence.arrival)
 
 
 def priority(sequence: Sequence) -> Key:
@@ -57,7 +51,7 @@ class Queue:
 
     def outranks(self, waiting: Sequence, running: Sequence) -> bool:
         """True if a waiting sequence may preempt a running one."""
-        return is_background(running) and not is_background(waiting)
+        return running.is_background and not waiting.is_background
 
     def started(self, sequence: Sequence) -> None:
         """The head of the queue is about to run for the first time."""

@@ -1,0 +1,58 @@
+"""What sequences of the background (batches) may have of a step beside others.
+
+A step takes longer with each of its tokens, and every stream in it waits for that. So beside
+online sequences those of the background get only as many tokens as make the step a twentieth
+longer, by the measured step times. Alone, they have the whole step.
+"""
+
+from __future__ import annotations
+
+import sys
+from typing import NamedTuple
+
+import numpy as np
+
+from baton_scheduler.slot_table import Ints
+from baton_scheduler.workers.worker import Worker
+
+_MOST_SLOWDOWN = 0.05
+"""Part by which the background may make a step longer."""
+
+
+class Candidates(NamedTuple):
+    """Sequences that may be in a step."""
+
+    decode: Ints
+    """Slots that decode."""
+    waiting: list[int]
+    """Slots with a prompt to prefill, in the order of service; those of the background last."""
+    background_tokens: int
+    """Most prompt tokens of the background."""
+
+
+def candidates(worker: Worker, decode: Ints, waiting: list[int]) -> Candidates:
+    """What may be in a step, of all slots that decode or wait to prefill."""
+    batch = worker.batch
+    if not 0 < batch.num_background < len(batch):
+        return Candidates(decode, waiting, sys.maxsize)
+    online = decode[~batch.background[decode]]
+    ahead = [slot for slot in waiting if not batch.background[slot]]
+    if not len(online) and not ahead:
+        return Candidates(decode, waiting, sys.maxsize)
+    prompts = sum(int(batch.num_known[slot] - batch.num_scheduled[slot]) for slot in ahead)
+    tokens = min(len(online) + prompts, worker.budget)
+    room = _room(worker, tokens)
+    beside = decode[batch.background[decode]][:room]
+    allowed = np.sort(np.concatenate((online, beside)))
+    left = room - len(beside)
+    return Candidates(allowed, waiting if left else ahead, left)
+
+
+def _room(worker: Worker, num_tokens: int) -> int:
+    """Tokens that the background may have beside so many others."""
+    per_step, per_token = worker.pace.line
+    if not worker.pace.known:
+        return 0
+    if not per_token:
+        return worker.budget
+    return int(_MOST_SLOWDOWN * (per_step + per_token * num_tokens) / per_token)
