@@ -10,16 +10,19 @@ from baton_gateway.access.api_keys import ApiKey
 from baton_gateway.batches.line_runner import LineOutcome, LineRunner, expired_line
 from baton_gateway.durable.batch_store import Line
 from tests.fakes.gateway_app import Site, chat, site
+from tests.fakes.gateway_engine import MODEL
 
 CHAT = "/v1/chat/completions"
 KEY = ApiKey("alice", "research")
 
 
-def run(here: Site, body: Any, key: ApiKey | None = KEY) -> tuple[LineOutcome | None, float]:
+def run(
+    here: Site, body: Any, key: ApiKey | None = KEY, path: str = CHAT
+) -> tuple[LineOutcome | None, float]:
     line = Line(0, "c0", json.dumps(body).encode())
     runner = LineRunner(here.app)
     found: tuple[LineOutcome | None, float] = here.run(
-        lambda: runner.run(line, CHAT, key, BACKGROUND)
+        lambda: runner.run(line, path, key, BACKGROUND)
     )
     return found
 
@@ -33,8 +36,16 @@ def test_a_line_is_answered_as_a_request() -> None:
         response = result["response"]
         assert response["status_code"] == 200 and response["request_id"].startswith("req_")
         assert response["body"]["choices"][0]["message"]["content"]
-        [submit] = [m for m in here.engine.scheduler.seen if isinstance(m, Submit)]
-        assert (submit.priority, submit.tenant) == (BACKGROUND, "research")
+        for path, body in (
+            ("/v1/completions", {"model": MODEL, "prompt": "hi"}),
+            ("/v1/responses", {"model": MODEL, "input": "hi"}),
+        ):
+            outcome, _ = run(here, body, path=path)
+            assert outcome is not None and outcome.ok, (path, outcome)
+        said = json.loads(outcome.result)["response"]["body"]
+        assert (said["object"], said["status"]) == ("response", "completed")
+        submits = [m for m in here.engine.scheduler.seen if isinstance(m, Submit)]
+        assert [(m.priority, m.tenant) for m in submits] == [(BACKGROUND, "research")] * 3
 
 
 def test_what_fails_is_an_answer_too(shared_site: Site) -> None:
