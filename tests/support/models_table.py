@@ -22,6 +22,7 @@ from baton_worker.spec import (
     Decoder,
     FourierRope,
     Mlp,
+    ModalityMoe,
     Norm,
 )
 from baton_worker.spec.hf_config import read_config
@@ -117,6 +118,8 @@ def traits(spec: Decoder) -> Iterator[str]:
         yield "ffn without a gate"
     if any(type(ffn).__name__ == "Moe" for ffn in ffns):
         yield "experts"
+    if any(isinstance(ffn, ModalityMoe) for ffn in ffns):
+        yield "experts by modality"
     yield from _ends(spec)
 
 

@@ -24,6 +24,7 @@ PROCESSORS = {
     "qwen3.5": "Qwen2VLImageProcessor",
     "hunyuan-vl": "HunYuanVLImageProcessor",
     "paddleocr-vl": "PaddleOCRVLImageProcessor",
+    "ernie-vl": "Ernie4_5_VLMoeImageProcessor",
 }
 """By the name of the tower in `tiny_towers.TOWERS`."""
 
@@ -32,10 +33,15 @@ def save(folder: Path, name: str) -> Any:
     """Save model, tokenizer and processor; returns the transformers model."""
     model = tiny_tower(name, folder)
     token = tiny_llava.save_tokenizer(folder)
-    model.config.image_token_id = model.model.config.image_token_id = token
+    model.model.config.image_token_id = token
     model.generation_config.eos_token_id = None
     config = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(config | {"image_token_id": token}))
+    named = {"image_token_id": token}
+    if "image_start_token_id" in config:  # Tokens of every conversation.
+        named |= {"image_start_token_id": 2, "image_end_token_id": 4}
+    for field, value in named.items():
+        setattr(model.config, field, value)
+    (folder / "config.json").write_text(json.dumps(config | named))
     settings = {
         "image_processor_type": PROCESSORS[name],
         **{"patch_size": model.config.vision_config.patch_size, "min_pixels": 64},
@@ -71,6 +77,7 @@ def continued(
         input_ids=ids,
         attention_mask=torch.ones_like(ids),
         mm_token_type_ids=(ids == model.config.image_token_id).int(),
+        **_experts(model, ids),
         pixel_values=seen["pixel_values"],
         image_grid_thw=seen["image_grid_thw"],
         max_new_tokens=count,
@@ -81,3 +88,14 @@ def continued(
     tokens = out.sequences[0, ids.shape[1] :].tolist()
     scores = [row[0].log_softmax(-1) for row in out.logits]
     return tokens, [score[token].item() for score, token in zip(scores, tokens, strict=True)]
+
+
+def _experts(model: Any, ids: Any) -> dict[str, Any]:
+    """Which tokens the experts of images take, in a model that has such."""
+    import torch
+
+    config = model.config
+    if not hasattr(config, "image_start_token_id"):
+        return {}
+    seen = [config.image_token_id, config.image_start_token_id, config.image_end_token_id]
+    return {"moe_mm_token_type_ids": torch.isin(ids, torch.tensor(seen)).int()}

@@ -291,6 +291,19 @@ TOWERS: dict[str, tuple[str, dict[str, Any]]] = {
             "tie_word_embeddings": False,
         },
     ),
+    "ernie-vl": (
+        "Ernie4_5_VLMoe",
+        {
+            "text_config": _TEXT
+            | {"moe_num_experts": 4, "moe_k": 2, "moe_intermediate_size": [24, 12]}
+            | {"rope_parameters": _MROPE | {"rope_theta": 500_000.0}, "use_bias": True}
+            | {"moe_num_shared_experts": 1, "tie_word_embeddings": False},
+            "vision_config": {"depth": 2, "hidden_size": 32, "num_heads": 4, "patch_size": 4}
+            | {"intermediate_size": 40},
+            **{"image_token_id": 319, "image_start_token_id": 317, "image_end_token_id": 318},
+            "tie_word_embeddings": False,
+        },
+    ),
     "qwen3-vl": (
         "Qwen3VL",
         _QWEN

@@ -250,7 +250,7 @@ def test_a_text_model_sees_no_image(tmp_path: Path) -> None:
         assert not any(isinstance(message, Submit) for message in here.engine.scheduler.seen)
 
 
-@pytest.mark.row("F02.04", "V50")
+@pytest.mark.row("F02.04", "V21", "V50")
 def test_images_with_positions_on_several_axes(tmp_path: Path) -> None:
     """Of any size, two of them cut by steps of 12 tokens, behind an answer; with embeddings behind
     several layers in Qwen3-VL. Decode steps are replayed behind them."""

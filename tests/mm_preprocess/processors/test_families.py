@@ -94,6 +94,12 @@ ROWS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
         {"size": {"shortest_edge": 900, "longest_edge": 50_000}},
         {},
     ),
+    (
+        "Ernie4_5_VLMoeForConditionalGeneration",
+        {},
+        {"size": {"shortest_edge": 3136, "longest_edge": 50_000}},
+        {},
+    ),
     ("LlavaNextVideoForConditionalGeneration", CLIP, _NEXT, _LLAVA | _PADS),
     (
         "Gemma3ForConditionalGeneration",
@@ -146,6 +152,7 @@ _TOKENS = {
     "Paddle": {"image_token": "<|IMAGE_PLACEHOLDER|>"},
     "Glm": {"image_token": "<|image|>"},
     "HunYuan": {"image_token": "<image>"},
+    "Ernie": {"image_token": "<|IMAGE_PLACEHOLDER|>"},
     "Idefics3": {"image_token": "<image>", "fake_image_token": "<fake_token_around_image>"}
     | {"global_image_tag": "<global-img>"},
     "SmolVLM": {"image_token": "<image>", "fake_image_token": "<fake_token_around_image>"}

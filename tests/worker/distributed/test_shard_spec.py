@@ -73,6 +73,8 @@ def test_every_expert_is_cut_and_zero_experts_answer_once() -> None:
     assert second == replace(first, passes=False)
     forked = part(decoder(ffn=spec.ShortcutMoe(spec.Glu(32), moe)), 1).layers[0][1]
     assert forked == spec.ShortcutMoe(spec.Glu(16), second)
+    mixed = part(decoder(ffn=spec.ModalityMoe(moe, replace(moe, shared=None))), 1).layers[0][1]
+    assert mixed == spec.ModalityMoe(second, replace(second, shared=None))
 
 
 @pytest.mark.row("F06.20")

@@ -86,6 +86,14 @@ _NEMOTRON = Family(
 )
 _OCR2 = Family("DeepseekOcr2ImageProcessor", 128_815)
 _PHI = Family("Phi4MultimodalImageProcessor", 200_010)
+_ERNIE = Family(
+    "Ernie4_5_VLMoeImageProcessor",
+    100_295,
+    marker="<|image@placeholder|>",
+    whatever=True,
+    unmarked=True,
+    names=("image_token_id", "im_patch_id"),
+)
 _KEYE = Family("KeyeImageProcessor", "<|image_pad|>", whatever=True)
 
 
@@ -120,6 +128,9 @@ FAMILIES: dict[str, Family] = {
     "Qwen3VLForConditionalGeneration": _QWEN,
     "Qwen3_5ForConditionalGeneration": _QWEN,
     "Qwen3_5MoeForConditionalGeneration": _QWEN,
+    "Ernie4_5_VLMoeForConditionalGeneration": _ERNIE,
+    "Ernie4_5_VL_MoeForConditionalGeneration": _ERNIE,
+    "Ernie4_5_VLForConditionalGeneration": _ERNIE,
     "PaddleOCRVLForConditionalGeneration": Family(
         "PaddleOCRVLImageProcessor", "<|IMAGE_PLACEHOLDER|>"
     ),

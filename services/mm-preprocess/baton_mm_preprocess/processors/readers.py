@@ -167,6 +167,11 @@ def hunyuan_patches(files: Files, fields: dict[str, Any]) -> Processor:
     return msgspec.structs.replace(made, framed=True)
 
 
+def ernie_vl(files: Files, fields: dict[str, Any]) -> Processor:
+    """ERNIE 4.5-VL, whose files may name frames of videos that images do not have."""
+    return patch_sequence(files, fields | {"temporal_patch_size": 1})
+
+
 def fitted_patches(files: Files, fields: dict[str, Any]) -> Processor:
     """Pixtral, and Mistral 3 that merges patches."""
     size, patch = fields["size"], fields["patch_size"]
@@ -502,6 +507,10 @@ READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
         _SEQUENCE
         | {"size": {"shortest_edge": 384 * 384, "longest_edge": 1536 * 1536}}
         | {"temporal_patch_size": 1, "enlarge": "side_by_side"},
+    ),
+    "Ernie4_5_VLMoeImageProcessor": (
+        ernie_vl,
+        _SEQUENCE | {"size": {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 6177}},
     ),
     "PixtralImageProcessor": (
         fitted_patches,

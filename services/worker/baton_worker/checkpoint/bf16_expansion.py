@@ -10,7 +10,7 @@ from baton_worker.kernels import cpu
 _OURS = {
     *(spec.Attention, spec.KVSharingSource, spec.KVSharingTarget, spec.LinearAttention),
     *(spec.DeltaNet, spec.Mamba, spec.ShortConv, spec.StateSpace),
-    *(spec.Glu, spec.Mlp, spec.Moe, NoneType),
+    *(spec.Glu, spec.Mlp, spec.Moe, spec.ModalityMoe, NoneType),
 }
 """Parts that use only packed products, or float32 anyway."""
 

@@ -52,6 +52,7 @@ from baton_worker.spec import (
     DualEncoder,
     Encoder,
     Ffn,
+    ModalityMoe,
     Moe,
     ShortcutMoe,
 )
@@ -261,6 +262,11 @@ def _rerouted(ffn: Ffn | None, kind: str) -> Ffn | None:
     if isinstance(ffn, ShortcutMoe):
         branch = replace(ffn.branch, router=replace(ffn.branch.router, kind=kind))
         return replace(ffn, branch=branch)
+    if isinstance(ffn, ModalityMoe):
+        text, vision = (
+            replace(moe, router=replace(moe.router, kind=kind)) for moe in (ffn.text, ffn.vision)
+        )
+        return ModalityMoe(text, vision)
     return ffn
 
 

@@ -14,6 +14,7 @@ from baton_worker.kernels.mxfp4 import stack
 from baton_worker.kernels.weight import ExpertStack, QuantizedWeight
 from baton_worker.spec import (
     Decoder,
+    ModalityMoe,
     Moe,
     ShortcutMoe,
     Stacked,
@@ -33,7 +34,10 @@ class Unstack:
         self._spec = spec
         self._renames = [(re.compile(pattern), to) for pattern, to in spec.tensors.renames]
         names, layers = Names(spec.tensors.names), range(len(spec.layers))
-        self._corrections = {names.at(layer)("router_correction") for layer in layers}
+        self._corrections = {
+            names.at(layer)("router_correction"): _corrected(names.at(layer), spec, layer)
+            for layer in layers
+        }
         self._rules = dict[str, tuple[Stacked, int]]()
         self._scales = dict[str, str]()
         for rule in spec.tensors.stacked:
@@ -59,8 +63,8 @@ class Unstack:
         elif isinstance(stored, ExpertStack):
             yield name, stored.dequantise()
         elif name in self._corrections and isinstance(stored, Tensor):
-            # One row for texts; beside images, a second one for these.
-            yield name, stored[0] if stored.ndim > 1 else stored
+            rows = stored if stored.ndim > 1 else stored[None]
+            yield from zip(self._corrections[name], rows, strict=True)
         else:
             yield name, stored
 
@@ -102,6 +106,13 @@ class Unstack:
                 f"Tensor {source} holds {held} experts in the checkpoint, "
                 f"but the config wants {count}."
             )
+
+
+def _corrected(names: Names, spec: Decoder, layer: int) -> list[str]:
+    """What the rows of a layer's correction are: of texts, and of images that have a router."""
+    both = isinstance(spec.layers[layer][1], ModalityMoe)
+    roles = ("router_correction", *(("vision_router_correction",) if both else ()))
+    return [names(role) for role in roles]
 
 
 def _parts(rule: Stacked, share: Tensor | QuantizedWeight) -> list[Tensor | QuantizedWeight]:

@@ -105,7 +105,8 @@ def deal(whole: spec.Decoder, share: Shard) -> spec.Decoder:
 
 
 def _check_experts(whole: spec.Decoder) -> None:
-    if not any(isinstance(ffn, spec.Moe | spec.ShortcutMoe) for _, ffn in whole.layers):
+    kinds = spec.Moe | spec.ShortcutMoe | spec.ModalityMoe
+    if not any(isinstance(ffn, kinds) for _, ffn in whole.layers):
         raise SettingsError("--enable-expert-parallel: this model has no experts. Leave it out.")
 
 
@@ -223,11 +224,17 @@ def _dealt_in(ffn: spec.Ffn | None, share: Shard) -> spec.Ffn | None:
         return _dealt(ffn, share)
     if isinstance(ffn, spec.ShortcutMoe):
         return replace(ffn, branch=_dealt(ffn.branch, share))
+    if isinstance(ffn, spec.ModalityMoe):
+        return spec.ModalityMoe(_dealt(ffn.text, share), _dealt(ffn.vision, share))
     return ffn
 
 
 def _forked(whole: spec.ShortcutMoe, share: Shard) -> spec.ShortcutMoe:
     return spec.ShortcutMoe(_dense(whole.dense, share), _moe(whole.branch, share))
+
+
+def _by_modality(whole: spec.ModalityMoe, share: Shard) -> spec.ModalityMoe:
+    return spec.ModalityMoe(_moe(whole.text, share), _moe(whole.vision, share))
 
 
 _RULES: dict[type, Callable[..., Any]] = {
@@ -246,4 +253,5 @@ _RULES: dict[type, Callable[..., Any]] = {
     spec.Mlp: _dense,
     spec.Moe: _moe,
     spec.ShortcutMoe: _forked,
+    spec.ModalityMoe: _by_modality,
 }

@@ -31,3 +31,5 @@ class ForwardContext:
     """KV slots selected by the last indexer, see `layers.attention.sparse_plan.Plan`."""
     positions: Tensor | None = None
     """int64 [T], each token's position in its sequence, or [axes, T]."""
+    vision: Tensor | None = None
+    """bool [T]: which tokens are `spec.Decoder.vision_tokens`; None without such."""

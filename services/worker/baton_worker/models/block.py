@@ -16,6 +16,7 @@ from baton_worker.layers.embedding import Learned
 from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.layer import Bare
 from baton_worker.layers.mixer import Carrying
+from baton_worker.layers.moe.modality import ModalityMoe
 from baton_worker.layers.moe.shortcut import ShortcutMoe
 from baton_worker.layers.norm import norm
 from baton_worker.layers.ssm.lightning_attention import LinearAttention
@@ -243,6 +244,27 @@ class Shortcut(nn.Module):
         return out if isinstance(self.ffn, ShortcutMoe) else out + step.pending.pop()
 
 
+class ByModality(Bare):
+    """A pre-norm layer whose experts depend on what a token stands for, see
+    `spec.ModalityMoe`."""
+
+    def __init__(
+        self, decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, site: BuildContext
+    ) -> None:
+        super().__init__()
+        self.mixer, self.ffn = mixer, ffn
+        self._has_experts = isinstance(ffn, ModalityMoe)
+        self.mixer_norm = norm(decoder.norm, decoder.hidden, "mixer_norm", site)
+        self.ffn_norm = norm(decoder.norm, decoder.hidden, "ffn_norm", site)
+
+    def forward(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
+        """[T, hidden] to [T, hidden]."""
+        x = self.mixer(self.mixer_norm(x), step, pages, x)
+        normed = self.ffn_norm(x)
+        out: Tensor = self.ffn(normed, *((step.vision,) if self._has_experts else ()), x)
+        return out
+
+
 class Beside(Bare):
     """Two parallel mixers after one norm (Falcon-H1, arXiv:2507.22448): the first is a layer of its
     own that hands its output to the next one, which adds both to the stream and has the ffn."""
@@ -307,6 +329,7 @@ STYLES: dict[str, Callable[..., nn.Module]] = {
     "normed": partial(Sequential, half=NormedStream),
     "by_mixer": by_mixer,
     "shortcut": Shortcut,
+    "by_modality": ByModality,
     "blended": Blended,
     "beside": Beside,
     "parallel": partial(Parallel, shared=True),

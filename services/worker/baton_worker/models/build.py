@@ -16,6 +16,7 @@ from baton_worker.layers.attention.sparse_mla import SparseLatentAttention
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.mlp import Glu, Mlp
 from baton_worker.layers.moe.megablocks import MegablocksExperts
+from baton_worker.layers.moe.modality import ModalityMoe
 from baton_worker.layers.moe.moe import Moe
 from baton_worker.layers.moe.shortcut import ShortcutMoe
 from baton_worker.layers.ssm.delta_net import DeltaNet
@@ -44,6 +45,7 @@ LAYERS: dict[type, type[nn.Module]] = {
     spec.Mlp: Mlp,
     spec.Moe: Moe,
     spec.ShortcutMoe: ShortcutMoe,
+    spec.ModalityMoe: ModalityMoe,
     spec.MegablocksExperts: MegablocksExperts,
 }
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import torch
@@ -55,6 +56,9 @@ class Model(BlockStack):
         """Pooling head for non-generative tasks; set before the weights are filled."""
         self.vision: VisionTower | None = None
         """Encoder of images; set before the weights are filled."""
+        self._vision_tokens: Tensor | None = None
+        if decoder.vision_tokens:
+            self._vision_tokens = torch.tensor(decoder.vision_tokens, device=site.device)
         routers = [m for m in self.blocks[-1].modules() if isinstance(m, Router)]
         self.alone = not any(router.together for router in routers)
         """Whether the last layer's ffn treats each token independently."""
@@ -105,6 +109,9 @@ class Model(BlockStack):
         """`forward` after `cache.begin` and `plan`: device work only, unless there is a
         `capture_blocker`."""
         steps = self.contexts(positions, batch, plans, texts)
+        if self._vision_tokens is not None:
+            vision = (tokens[:, None] == self._vision_tokens).any(-1)
+            steps = [replace(step, vision=vision) for step in steps]
         x, inputs = self.embedding(tokens, positions, media), list[Tensor]()
         hidden = self._through(x, steps, cache, media, inputs)
         if self._defers:

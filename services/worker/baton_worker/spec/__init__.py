@@ -44,7 +44,15 @@ from baton_worker.spec.encoder import (
     Patches,
     Vision,
 )
-from baton_worker.spec.ffn import Glu, MegablocksExperts, Mlp, Moe, Router, ShortcutMoe
+from baton_worker.spec.ffn import (
+    Glu,
+    MegablocksExperts,
+    Mlp,
+    ModalityMoe,
+    Moe,
+    Router,
+    ShortcutMoe,
+)
 from baton_worker.spec.norm import GatedNorm, Norm
 from baton_worker.spec.rope import FourierRope, Parameter, Rope, Sections
 from baton_worker.spec.state_space import (
@@ -70,6 +78,7 @@ from baton_worker.spec.vision import (
     Newlines,
     Normed,
     QFormer,
+    Repeated,
     Resampler,
     RowEnds,
     SamEncoder,
@@ -130,6 +139,7 @@ __all__ = [
     "Mixer",
     "Mlp",
     "MlpSpeculator",
+    "ModalityMoe",
     "Moe",
     "Newlines",
     "Norm",
@@ -144,6 +154,7 @@ __all__ = [
     "QkNorm",
     "Recurrent",
     "RecurrentWithConv",
+    "Repeated",
     "Resampler",
     "Rope",
     "Router",

@@ -11,7 +11,7 @@ from baton_worker.spec.attention import (
 )
 from baton_worker.spec.checkpoint import TensorLayout
 from baton_worker.spec.embedding import Embedding, Head
-from baton_worker.spec.ffn import Glu, MegablocksExperts, Mlp, Moe, ShortcutMoe
+from baton_worker.spec.ffn import Glu, MegablocksExperts, Mlp, ModalityMoe, Moe, ShortcutMoe
 from baton_worker.spec.norm import Norm
 from baton_worker.spec.state_space import (
     Recurrent,
@@ -42,7 +42,7 @@ class Blend:
 
 
 Mixer: TypeAlias = Attention | LatentAttention | Recurrent
-Ffn: TypeAlias = Glu | Mlp | Moe | MegablocksExperts | ShortcutMoe
+Ffn: TypeAlias = Glu | Mlp | Moe | MegablocksExperts | ShortcutMoe | ModalityMoe
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,6 +71,8 @@ class Decoder:
     """How the checkpoint names and packs its tensors."""
     tower: VisionTower | None = None
     """The encoder of images in the prompt; None for text alone."""
+    vision_tokens: tuple[int, ...] = ()
+    """Tokens that the vision experts of a `ModalityMoe` take."""
 
     @property
     def position_axes(self) -> int:

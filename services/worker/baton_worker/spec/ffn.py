@@ -88,6 +88,8 @@ class Moe:
     passes: bool = True
     dealt: ExpertMap | None = None
     width: int | None = None
+    first_number: int = 0
+    """Number of the first expert in the checkpoint."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,3 +110,13 @@ class ShortcutMoe:
 
     dense: Glu
     branch: Moe
+
+
+@dataclass(frozen=True, slots=True)
+class ModalityMoe:
+    """Experts for the tokens of texts, and others, with a router of their own, for the
+    `spec.Decoder.vision_tokens` (ERNIE 4.5-VL). What `text` shares is for every token. The roles of
+    `vision` begin with "vision_"; the style is "by_modality"."""
+
+    text: Moe
+    vision: Moe

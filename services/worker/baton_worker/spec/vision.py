@@ -52,6 +52,13 @@ class Activated:
 
 
 @dataclass(frozen=True, slots=True)
+class Repeated:
+    """The channels of each vector `times` times, as one frame that stands for so many."""
+
+    times: int
+
+
+@dataclass(frozen=True, slots=True)
 class GatedDense:
     """down(activation(gate(x)) * up(x)) without biases; names are the checkpoint's."""
 
@@ -150,6 +157,7 @@ Step: TypeAlias = (
     | Convolution
     | Normed
     | Activated
+    | Repeated
     | Dense
     | GatedDense
     | Codebook

@@ -10,7 +10,6 @@ import pytest
 from baton_worker.models.families.vision_language import ENCODERS, text_of
 from baton_worker.spec import (
     Attention,
-    Moe,
     Rope,
     Sections,
 )
@@ -75,26 +74,6 @@ def test_hunyuan_says_whose_layout_it_has(spec_of: Any, name: str, layout: str) 
     assert (rope.dim, rope.kind) == (128, "dynamic_alpha")
     assert spec.tower is not None and spec.tower.rope_index == "xdrope"
     assert rope.sections == Sections((16, 16, 16, 16), layout)
-
-
-def test_ernie_vl_takes_the_experts_of_texts(spec_of: Any) -> None:
-    spec = spec_of(
-        "Ernie4_5_VLMoeForConditionalGeneration",
-        head_dim=128,
-        moe_num_experts=[64, 64],
-        moe_intermediate_size=[40, 16],
-        moe_layer_start_index=[1, 1],
-        moe_layer_end_index=[3, 3],
-        moe_num_shared_experts=2,
-        moe_k=6,
-        rope_scaling={"type": "default", "mrope_section": [22, 22, 20]},
-    )
-    assert rope_of(spec).sections == Sections((22, 22, 20), "grid")
-    assert rope_of(spec).interleaved and rope_of(spec).base == 500_000.0
-    kinds = [isinstance(ffn, Moe) for _, ffn in spec.layers]
-    moe = spec.layers[1][1]
-    assert kinds == [False, True, True, True]
-    assert (moe.router.num_experts, moe.router.top_k, moe.expert.intermediate) == (64, 6, 40)
 
 
 def test_the_whole_says_whether_the_head_is_tied() -> None:

@@ -86,9 +86,10 @@ def grids(model: Any, make: Callable[..., Tensor]) -> Look:
     """Patches of images and of a clip, in windows that are merged."""
     vision = model.config.vision_config
     sizes = [(1, 6, 10), (1, 12, 8), (2, 4, 6)]
-    if "glm" in model.config.model_type:  # Its positions are wrong for clips among images.
+    # GLM's positions are wrong for clips among images; ERNIE's resampler pairs the frames of clips.
+    if model.config.model_type.startswith(("glm", "ernie")):
         sizes[-1] = (1, 4, 6)
-    wide = 3 * vision.temporal_patch_size * vision.patch_size**2
+    wide = 3 * getattr(vision, "temporal_patch_size", 1) * vision.patch_size**2
     images = [make(t * h * w, wide) for t, h, w in sizes]
     found = model.get_image_features(torch.cat(images), torch.tensor(sizes))
     parts = list(found.pooler_output)
@@ -199,6 +200,7 @@ LOOKS: dict[str, Callable[..., Look]] = {
     "hunyuan-vl": patches,
     "paddleocr-vl": patches,
     "glm-ocr": grids,
+    "ernie-vl": grids,
     "qwen3.5": grids,
     "qwen3.5-moe": grids,
     "llava-next-video": any_resolution,
@@ -243,6 +245,11 @@ ROWS = (
     "F01.14",
     "F01.29",
     "F01.30",
+    "V21",
+    "F01.04",
+    "F01.06",
+    "F01.13",
+    "F01.19",
 )
 
 

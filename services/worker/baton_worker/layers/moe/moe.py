@@ -43,6 +43,7 @@ class Experts(Layer):
         self._roles = {role: site.name(f"expert_{role}") for role in ("gate", "up", "down")}
         router, dealt = settings.router, settings.dealt
         self._numbers = range(router.num_experts) if dealt is None else dealt.here
+        self._first_number = settings.first_number
         self._local = None if dealt is None else _local(dealt, router.zero_experts, site.device)
         num, size = len(self._numbers), settings.expert.intermediate
         self._first = ("gate", "up") if isinstance(settings.expert, spec.Glu) else ("up",)
@@ -73,7 +74,7 @@ class Experts(Layer):
                 first = gate_up.chunk(len(self._first), dim=1)
                 for role, stacked in (*zip(self._first, first, strict=True), ("down", down)):
                     for expert, rows in zip(self._numbers, stacked, strict=True):
-                        yield f"{self._roles[role].format(expert=expert)}.{suffix}", rows
+                        yield f"{self._module(role, expert)}.{suffix}", rows
 
     def load_quantized(self, name: str, weight: QuantizedWeight) -> bool:
         """Take an expert's weight if a kernel can run it as stored."""
@@ -131,7 +132,10 @@ class Experts(Layer):
                     rows.copy_(self._taken.pop(name).dequantise())
 
     def _name(self, role: str, expert: int) -> str:
-        return f"{self._roles[role].format(expert=expert)}.weight"
+        return f"{self._module(role, expert)}.weight"
+
+    def _module(self, role: str, expert: int) -> str:
+        return self._roles[role].format(expert=self._first_number + expert)
 
     @property
     def capture_blocker(self) -> str | None:
@@ -210,9 +214,10 @@ class Moe(nn.Module):
         if settings.shared_gate:
             self.shared_gate = Linear(hidden, {"shared_expert_gate": 1}, site)
 
-    def forward(self, x: Tensor, residual: Tensor | None) -> Tensor:
-        """[T, hidden] to [T, hidden], plus `residual`."""
-        routing, given = self.router(x), x if self.narrow is None else self.narrow(x)
+    def forward(self, x: Tensor, residual: Tensor | None, taken: Tensor | None = None) -> Tensor:
+        """[T, hidden] to [T, hidden], plus `residual`. With `taken`, bool [T], no expert takes the
+        other tokens."""
+        routing, given = self.router(x, taken), x if self.narrow is None else self.narrow(x)
         if self.shared is None:
             out: Tensor = self._widened(self.experts(given, routing))
         elif self.experts.begin is not None:

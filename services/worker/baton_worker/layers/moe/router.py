@@ -14,7 +14,7 @@ from baton_worker.kernels.linear import LinearKernel, LinearSpec, PlainLinear, c
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.layer import Layer
 from baton_worker.layers.moe.routers import ROUTERS
-from baton_worker.layers.moe.routers.base import SCORES, Choose, Routing
+from baton_worker.layers.moe.routers.base import NOBODY, SCORES, Choose, Routing
 
 _EACH_BY_ITSELF = ("top_k", "each_group")
 """Routers that choose a token's experts from that token alone, on its device."""
@@ -78,9 +78,15 @@ class Router(Layer):
         """Bytes of the projection once it is packed for a kernel."""
         return self._weight_bytes
 
-    def forward(self, x: Tensor) -> Routing:
-        """[T, hidden] to the routing of each token."""
+    def forward(self, x: Tensor, taken: Tensor | None = None) -> Routing:
+        """[T, hidden] to the routing of each token; to `NOBODY` where `taken`, bool [T], is
+        false."""
         routing = self._choose(self._logits(x.float()), self.settings, self.correction)
+        if taken is not None:
+            routing = Routing(
+                torch.where(taken[:, None], routing.experts, NOBODY),
+                torch.where(taken[:, None], routing.weights, 0.0),
+            )
         if self.watch is not None:
             self.watch(routing.experts)
         return routing

@@ -73,6 +73,18 @@ class Activated(nn.Module):
         return self._activation(right) * left
 
 
+class Repeated(nn.Module):
+    """See `spec.Repeated`."""
+
+    def __init__(self, settings: spec.Repeated, site: BuildContext) -> None:
+        super().__init__()
+        self._times = settings.times
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[T, C] to [T, times * C]."""
+        return x.repeat(1, self._times)
+
+
 class GatedDense(nn.Module):
     """See `spec.GatedDense`."""
 
@@ -114,6 +126,7 @@ STEPS: dict[type, Callable[[Any, BuildContext], nn.Module]] = {
     spec.Convolution: Convolution,
     spec.Normed: lambda s, site: norm(s.norm, s.width, s.name, replace(site, name=str)),
     spec.Activated: Activated,
+    spec.Repeated: Repeated,
     spec.Dense: Dense,
     spec.GatedDense: GatedDense,
     spec.Codebook: Codebook,

@@ -18,8 +18,7 @@ from baton_worker.models.families.hunyuan_vision import RENAMES as HUNYUAN_RENAM
 from baton_worker.models.families.hunyuan_vision import UNUSED as HUNYUAN_UNUSED
 from baton_worker.models.families.hunyuan_vision import hunyuan_vision
 from baton_worker.models.families.llama import hunyuan, qwen2, qwen3
-from baton_worker.models.families.moe import ernie_moe, glm4_moe, qwen3_moe
-from baton_worker.models.families.moe_common import LAYER, of_layer
+from baton_worker.models.families.moe import glm4_moe, qwen3_moe
 from baton_worker.models.families.qwen_vision import RENAMES as RENAMES_OF_VISUAL
 from baton_worker.models.families.qwen_vision import (
     qwen2_5_vl_vision,
@@ -31,7 +30,6 @@ from baton_worker.spec import (
     Attention,
     Decoder,
     Ffn,
-    Fused,
     Mixer,
     Moe,
     Sections,
@@ -51,8 +49,6 @@ RENAMES = (
 )
 """Prefix of the language model in a checkpoint."""
 _OPENCUA = (r"^vision_tower\.", "visual.")
-_UNSEEN = "vision_experts"
-"""Prefix of the experts for image tokens."""
 
 
 @architecture("Qwen2VLForConditionalGeneration")
@@ -142,36 +138,6 @@ def hunyuan_vl(c: Config) -> Decoder:
     decoder = language_model(text, hunyuan, sections, tower=True)
     tower = hunyuan_vision(c, decoder.hidden)
     return with_tower(decoder, tower, HUNYUAN_RENAMES, HUNYUAN_UNUSED)
-
-
-@architecture(
-    "Ernie4_5_VLMoeForConditionalGeneration",
-    "Ernie4_5_VL_MoeForConditionalGeneration",
-    "Ernie4_5_VLForConditionalGeneration",
-)
-def ernie_vl(c: Config) -> Decoder:
-    """Image tokens have their own experts, stored after those of texts, and a router."""
-    c = text_of(c)
-    count = c.moe_num_experts
-    seen, unseen = (count, count) if isinstance(count, int) else count
-    sizes = {name: of_layer(value, 0) for name, value in vars(c).items() if name.startswith("moe_")}
-    text = SimpleNamespace(**vars(c) | sizes)
-    spec = language_model(text, ernie_moe, Sections((22, 22, 20), "grid"), base=500_000.0)
-    numbers, stem = "|".join(map(str, range(seen, seen + unseen))), r"^model\.layers\.(\d+)\.mlp\."
-    renames = (
-        (rf"{stem}experts\.({numbers})\.", rf"{_UNSEEN}.\1.\2."),
-        (rf"{stem}gate\.weight_1$", rf"{_UNSEEN}.\1.gate"),
-    )
-    return replace(
-        spec,
-        head=replace(spec.head, bias=False),
-        tensors=replace(
-            spec.tensors,
-            renames=(*spec.tensors.renames, *renames),
-            unused=(*spec.tensors.unused, f"{_UNSEEN}."),
-            fused=(Fused(f"{LAYER}.mlp.gate", ("router",), transposed=True),),
-        ),
-    )
 
 
 @architecture("InternS1ProForConditionalGeneration")
