@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -144,6 +145,24 @@ def fourier(folder: Path, name: str) -> Oracle:
     return Fourier(tensors, SimpleNamespace(**config))
 
 
+def qwen3_vision() -> tuple[Any, dict[str, Any]]:
+    """A tiny encoder of Qwen3-VL by transformers whose embeddings fit the tiny texts, the same at
+    every call, and its config."""
+    import transformers
+
+    config = transformers.Qwen3VLVisionConfig(
+        **{"depth": 3, "hidden_size": 32, "out_hidden_size": 48, "num_heads": 4, "patch_size": 4},
+        **{"intermediate_size": 40, "num_position_embeddings": 36},
+        deepstack_visual_indexes=[1],
+    )
+    with torch.random.fork_rng():
+        torch.manual_seed(7)
+        model = transformers.Qwen3VLVisionModel(config).eval()
+        for parameter in model.parameters():
+            parameter.data.normal_(0.0, 0.15)
+    return model, config.to_dict()
+
+
 @maker("InternS1ProForConditionalGeneration")
 def interns1_pro(folder: Path, architecture: str) -> Oracle:
     """Its experts lie in two tensors, [in, out]; beside them are an encoder and a time series."""
@@ -160,11 +179,14 @@ def interns1_pro(folder: Path, architecture: str) -> Oracle:
         tensors = without_ffn(tensors, layer) | experts | gate
         stored |= gate | _stacked(experts, f"{stem}.experts")
     names = {name.replace("model.", "model.language_model."): t for name, t in stored.items()}
-    extra = {f"model.{part}.weight": torch.ones(4) for part in ("visual.norm", "time_series.conv")}
+    extra = {"model.time_series.conv.weight": torch.ones(4)}
+    seen, vision = qwen3_vision()
+    extra |= {f"model.visual.{name}": tensor for name, tensor in seen.state_dict().items()}
     text = config | {"num_experts": 8, "num_experts_per_tok": 4, "moe_intermediate_size": 20}
     text |= {"mlp_only_layers": [0], "norm_topk_prob": True, "router_n_groups": 2}
     text |= {"rope_parameters": FOURIER | {"fope_sep_head": True}}
-    write(folder, architecture, {"text_config": text}, names | extra)
+    fields = {"text_config": text, "vision_config": vision, "image_token_id": 319}
+    write(folder, architecture, fields, names | extra)
     return InternS1Pro(tensors, SimpleNamespace(**text))
 
 

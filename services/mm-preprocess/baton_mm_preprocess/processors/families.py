@@ -158,8 +158,12 @@ FAMILIES: dict[str, Family] = {
         "PixtralImageProcessor", "[IMG]", placeholders.pixtral
     ),
     "InternS1ForConditionalGeneration": _INTERNVL,
+    "InternS1ProForConditionalGeneration": Family("Qwen2VLImageProcessor", "<IMG_CONTEXT>"),
     "InternVLChatModel": _CHAT,
     "SkyworkR1VChatModel": _CHAT,
+    "Ovis": Family(
+        "Ovis", "<|image_pad|>", placeholders.ovis2, "<image>", whatever=True, unmarked=True
+    ),
     "Ovis2_5": Family(
         "Ovis2_5", "<|image_pad|>", placeholders.ends, "<image>", whatever=True, unmarked=True
     ),

@@ -23,6 +23,7 @@ from baton_mm_preprocess.processors.padded_patches import PaddedPatches
 from baton_mm_preprocess.processors.padded_tiles import PaddedTiles
 from baton_mm_preprocess.processors.pan_and_scan import PanAndScan
 from baton_mm_preprocess.processors.patch_sequence import PatchSequence
+from baton_mm_preprocess.processors.tilings.framed_parts import FramedParts
 from baton_mm_preprocess.processors.tilings.hd_tiles import HdTiles
 from baton_mm_preprocess.processors.tilings.image_slices import ImageSlices
 from baton_mm_preprocess.processors.tilings.multi_scale_tiles import MultiScaleTiles
@@ -47,6 +48,7 @@ Processor: TypeAlias = (
     | HdTiles
     | ViewTiles
     | MultiScaleTiles
+    | FramedParts
 )
 
 
@@ -322,6 +324,20 @@ def ovis2_5(files: Files, fields: dict[str, Any]) -> Processor:
     return patch_sequence(files, fields | sizes | frames | {"enlarge": "by_shorter_side"})
 
 
+def ovis(files: Files, fields: dict[str, Any]) -> Processor:
+    """Ovis 2's own code: the side of a tile is in the file, its tokens follow from the config."""
+    own = files.config["visual_tokenizer_config"]
+    encoder, size = own["backbone_config"], fields["size"]
+    side = size["shortest_edge"] if "shortest_edge" in size else both(size)[0]
+    tokens = (encoder["image_size"] // encoder["patch_size"] // own["hidden_stride"]) ** 2
+    if side != encoder["image_size"]:
+        raise ModelError(
+            f"its image processor makes tiles of {side} pixels, and its config wants "
+            f"{encoder['image_size']}"
+        )
+    return FramedParts(read_colors(fields), side, fields["resample"], tokens)
+
+
 def image_slices(files: Files, fields: dict[str, Any]) -> Processor:
     """MiniCPM-V's own code, which normalises by `norm_mean` and `norm_std`; before 2.6 slices are
     nested."""
@@ -545,6 +561,7 @@ READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
     "H2OVLChat": (h2ovl_chat, {}),
     "NemotronVL": (nemotron_tiles, {"max_num_tiles": 12, "use_thumbnail": True}),
     "MiniMaxVL01": (minimax_vl, {"resample": _CUBIC, "image_grid_pinpoints": _PINPOINTS, **CLIP}),
+    "Ovis": (ovis, {"resample": _CUBIC, **CLIP}),
     "Ovis2_5": (
         ovis2_5,
         {"resample": _CUBIC, "min_pixels": 448 * 448, "max_pixels": 1792 * 1792, **HALF}

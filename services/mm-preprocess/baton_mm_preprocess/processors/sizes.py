@@ -218,26 +218,30 @@ def least_upscaled_grid(size: Size, tile: Size, most: int) -> Size:
 
 
 def covering_grid(size: Size, tile: int, most: int, enough: float = 0.9) -> Size:
-    """Ovis2 (arXiv:2405.20797): rows and columns of the fewest tiles that show more than `enough`
+    """Ovis2 as transformers has it: `covering_parts` with rows and columns exchanged."""
+    rows, columns = covering_parts(size, tile, most, enough)
+    return columns, rows
+
+
+def covering_parts(size: Size, tile: int, most: int, enough: float = 0.9) -> Size:
+    """Ovis2 (arXiv:2405.20797): rows and columns of the fewest parts that show more than `enough`
     of the image's pixels, or else of those that show most."""
     shown = {grid: _shown(size, grid, tile) for grid in tile_grids(1, most)}
     good = {grid: share for grid, share in shown.items() if share > enough}
     if good:
-        grid = min(good, key=lambda grid: (grid[0] * grid[1], -good[grid]))
-    else:
-        grid = min(shown, key=lambda grid: (-shown[grid], grid[0] * grid[1]))
-    return grid[1], grid[0]
+        return min(good, key=lambda grid: (grid[0] * grid[1], -good[grid]))
+    return min(shown, key=lambda grid: (-shown[grid], grid[0] * grid[1]))
 
 
 def _shown(size: Size, grid: Size, tile: int) -> float:
     """The share of an image's pixels that are left when each cell of a grid fits in a tile."""
-    heights, widths = (_parts(side, count) for side, count in zip(size, grid, strict=True))
+    heights, widths = (parts_of(side, count) for side, count in zip(size, grid, strict=True))
     cells = [(max(h, w), min(h, w)) for h in heights for w in widths]
     kept = (long * short if long <= tile else short / long * tile * tile for long, short in cells)
     return sum(kept) / (size[0] * size[1])
 
 
-def _parts(side: int, count: int) -> list[int]:
+def parts_of(side: int, count: int) -> list[int]:
     """A side in equal parts; the last one takes the rest."""
     return [side // count] * (count - 1) + [side - side // count * (count - 1)]
 

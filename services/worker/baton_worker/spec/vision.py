@@ -193,7 +193,10 @@ class Newlines:
 class Marks:
     """The embeddings of the whole image are first, then those of its tiles row by row; the five
     reserved vectors of the `Codebook` stand before the first, after the whole image, between the
-    tiles of a row, between rows, and at the end (Ovis 2)."""
+    tiles of a row, between rows, and at the end (Ovis 2), stored in this order or with `backwards`
+    the other way round."""
+
+    backwards: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,6 +19,8 @@ from baton_worker.layers.media_embeddings import MediaEmbeddings
 from baton_worker.layers.vision.grid import patchify
 from baton_worker.models.decoder import Model
 from baton_worker.models.vision.tower import VisionTower
+from tests.oracles.checkpoints import MAKERS
+from tests.oracles.ropes import qwen3_vision
 from tests.support import tiny_llava
 from tests.support.tiny_towers import TOWERS, internvl_chat, opencua, tiny_tower
 
@@ -368,6 +370,27 @@ def test_opencua_counts_tokens_alone(tmp_path: Path, driver: Any) -> None:
     torch.testing.assert_close(ours, logits, rtol=1e-3, atol=1e-3)
     assert isinstance(loaded.model, Model) and loaded.model.vision is not None
     assert loaded.model.vision.image_token == 319
+
+
+@pytest.mark.row("V18")
+def test_intern_s1_pro_sees_as_qwen3_vl(tmp_path: Path, driver: Any) -> None:
+    """Its encoder is that of transformers' Qwen3-VL; its text model, of which `test_parity` has an
+    oracle, takes the embeddings in the place of placeholders on one axis of positions."""
+    MAKERS["InternS1ProForConditionalGeneration"](tmp_path)
+    reference, _ = qwen3_vision()
+    sizes, generator = [(1, 6, 4), (1, 4, 8)], torch.Generator().manual_seed(1)
+    images = [torch.randn(h * w, 3 * 2 * 4**2, generator=generator) for _, h, w in sizes]
+    with torch.no_grad():
+        found = reference(torch.cat(images), torch.tensor(sizes))
+    parts = [found.pooler_output, *found.deepstack_features]
+    expected = list(torch.cat(parts, dim=-1).split([h * w // 4 for _, h, w in sizes]))
+    loaded = load_model(tmp_path, CPU)
+    compare(loaded, list(zip(images, sizes, strict=True)), expected, "interns1-pro")
+    assert loaded.spec.position_axes == 1
+    text = [*range(2, 10), *[319] * 6, *range(10, 20)]
+    media = MediaEmbeddings(torch.arange(8, 14), expected[0])
+    seen, blind = (driver(loaded, 1).step({0: text}, shown)[0] for shown in (media, None))
+    assert torch.equal(seen[:8], blind[:8]) and not torch.allclose(seen[8:], blind[8:], atol=1e-3)
 
 
 def test_what_is_no_image_is_refused(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from baton_worker import spec
 from baton_worker.layers.vision.arrangement import Arrangement, Grid
 from baton_worker.layers.vision.projector import Codebook
 
@@ -15,9 +16,9 @@ START, GRID, COLUMN, ROW, END = range(5)
 class Marks(Arrangement):
     """The whole image, then its tiles, with a mark after each part."""
 
-    def __init__(self, codebook: Codebook) -> None:
+    def __init__(self, settings: spec.Marks, codebook: Codebook) -> None:
         super().__init__()
-        self._codebook = codebook
+        self._codebook, self._backwards = codebook, settings.backwards
 
     def num_tokens(self, count: int, grid: Grid) -> int:
         """With the marks."""
@@ -26,6 +27,7 @@ class Marks(Arrangement):
     def forward(self, x: Tensor, grid: Grid) -> Tensor:
         """[count, hidden] of the whole image and its tiles to [num_tokens, hidden]."""
         tiles, marks = x.view(1 + _tiles(grid), -1, x.shape[-1]), self._codebook.reserved
+        marks = marks.flip(0) if self._backwards else marks
         parts, tile = list[Tensor](), 0
         for mark in order(grid):
             if mark is None:

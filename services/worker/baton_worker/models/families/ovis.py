@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from baton_worker.models.families.clip import part_of, siglip_vision
-from baton_worker.models.families.common import Config, architecture, spelled
+from baton_worker.models.families.common import QKV, Config, architecture, spelled
 from baton_worker.models.families.vision_common import RENAMES, image_token, text_model, with_tower
 from baton_worker.spec import (
     Attention,
@@ -15,6 +16,7 @@ from baton_worker.spec import (
     Decoder,
     Dense,
     Ends,
+    Fused,
     Glu,
     Head,
     Marks,
@@ -65,6 +67,24 @@ _NAMES = {
     "down": f"{_LAYER}.ffn.down_proj",
 }
 _TABLE = "visual_embeddings_table"
+_MARKS = 5
+_TOKENIZER = "visual_tokenizer"
+_BACKBONE = f"{_TOKENIZER}.backbone"
+_BLOCK = f"{_BACKBONE}.trunk.blocks.{{layer}}"
+_PUBLISHED = {
+    "patches": f"{_BACKBONE}.preprocessor.patchifier.proj",
+    "patch_norm": f"{_BACKBONE}.preprocessor.patchifier.norm",
+    "positions": f"{_BACKBONE}.preprocessor.pos_embed",
+    "mixer_norm": f"{_BLOCK}.norm_1",
+    "query": f"{_BLOCK}.attn.query",
+    "key": f"{_BLOCK}.attn.key",
+    "value": f"{_BLOCK}.attn.value",
+    "output": f"{_BLOCK}.attn.proj",
+    "ffn_norm": f"{_BLOCK}.norm_2",
+    "gate": f"{_BLOCK}.mlp.fc1",
+    "up": f"{_BLOCK}.mlp.fc3",
+    "down": f"{_BLOCK}.mlp.fc2",
+}
 _SIGLIP = "visual_tokenizer.vit.vision_model"
 _NAVIT: dict[str, Any] = {
     "hidden_size": 1152,
@@ -106,6 +126,56 @@ def ovis2(c: Config) -> Decoder:
         arrangement=Marks(),
     )
     return with_tower(decoder, tower, (*RENAMES, (rf"^model\.{_TABLE}", _TABLE)))
+
+
+@architecture("Ovis")
+def ovis(c: Config) -> Decoder:
+    """Ovis 2 as its makers save it: the states behind the last layer are not normed, and the marks
+    lie the other way round."""
+    own = c.visual_tokenizer_config
+    backbone = SimpleNamespace(**vars(c) | {"vision_config": own.backbone_config})
+    if (kind := own.backbone_config.model_type) != "aimv2":
+        raise AttributeError(f"backbone_config.model_type {kind} is not aimv2")
+    if getattr(own, "drop_cls_token", False) or own.tokenize_function != "softmax":
+        raise AttributeError("drop_cls_token, or a tokenize_function that is not softmax")
+    decoder = text_model(spelled(c, text_config="llm_config"), "qwen2")
+    v, size = part_of(backbone, "vision", _DEFAULTS), own.hidden_stride
+    if (v.image_size // v.patch_size) % size:
+        raise AttributeError(f"hidden_stride {size} does not divide the patches of a row")
+    used = own.vocab_size - _MARKS
+    steps: tuple[Step, ...] = (
+        Merge(size),
+        Dense(f"{_TOKENIZER}.head.0", v.hidden_size * size**2, used, bias=False),
+        Normed(Norm(1e-5, "layer", bias=True), used, f"{_TOKENIZER}.head.1"),
+        Codebook("vte", own.vocab_size, decoder.hidden, reserved=_MARKS),
+    )
+    tower = VisionTower(
+        stack=_published(v),
+        projector=steps,
+        image_token=image_token(c, 151_655, "<|image_pad|>"),
+        hidden=decoder.hidden,
+        arrangement=Marks(backwards=True),
+    )
+    unused = (f"{_BACKBONE}.trunk.post_trunk_norm.",)
+    return with_tower(decoder, tower, ((r"^llm\.", ""),), unused)
+
+
+def _published(v: Any) -> Vision:
+    """AIMv2 (arXiv:2411.14402) under the names of its makers."""
+    bias = getattr(v, "use_bias", False)
+    plain = _stack(SimpleNamespace(**vars(v) | {"mlp_bias": bias, "hidden_act": "silu"}))
+    attention, ffn = plain.layers[0]
+    assert isinstance(attention, Attention)
+    projections = Projections(bias=v.qkv_bias, output_bias=bias)
+    layer = replace(attention, projections=projections), ffn
+    fused = (Fused(f"{_BLOCK}.attn.qkv", QKV),)
+    return replace(
+        plain,
+        layers=(layer,) * len(plain.layers),
+        final_norm=False,
+        patches=replace(plain.patches, stored="batched"),
+        tensors=TensorLayout(names=tuple(_PUBLISHED.items()), fused=fused),
+    )
 
 
 @architecture("Ovis2_5")

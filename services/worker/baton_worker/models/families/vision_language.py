@@ -142,17 +142,19 @@ def hunyuan_vl(c: Config) -> Decoder:
 
 @architecture("InternS1ProForConditionalGeneration")
 def interns1_pro(c: Config) -> Decoder:
-    """Qwen3's experts, equally many per group, stored as [in, out]; a Fourier rope."""
-    c = text_of(c)
-    spec = language_model(c, qwen3_moe, None, base=5_000_000.0)
-    groups = getattr(c, "router_n_groups", 0)
+    """Qwen3-VL's encoder beside Qwen3's experts, equally many per group, stored as [in, out]; a
+    Fourier rope over one axis."""
+    spec = language_model(text_of(c), qwen3_moe, None, base=5_000_000.0, tower=True)
+    groups = getattr(text_of(c), "router_n_groups", 0)
     layers = spec.layers
     if groups > 0:
         layers = tuple((mixer, _grouped(ffn, groups)) for mixer, ffn in layers)
     stacked = tuple(replace(rule, transposed=True) for rule in spec.tensors.stacked)
     unused = (*spec.tensors.unused, "time_series.", "model.time_series.")
     tensors = replace(spec.tensors, stacked=stacked, unused=unused)
-    return replace(spec, layers=layers, tensors=tensors)
+    seeing = replace(spec, layers=layers, tensors=tensors)
+    deep = hasattr(c.vision_config, "deepstack_visual_indexes")
+    return _seeing(seeing, qwen3_vl_vision(c, spec.hidden, deepstack=deep))
 
 
 def _grouped(ffn: Ffn | None, groups: int) -> Ffn | None:

@@ -147,7 +147,7 @@ class VisionTower(nn.Module):
             return Arrangement()
         codebook = self.projector.steps[-1]
         assert isinstance(codebook, Codebook)
-        return Ends(codebook) if isinstance(settings, spec.Ends) else Marks(codebook)
+        return Ends(codebook) if isinstance(settings, spec.Ends) else Marks(settings, codebook)
 
     def _embeddings(
         self, patches: Tensor, sizes: Sequence[Size], seen: Sequence[Size] | None
