@@ -176,3 +176,18 @@ def test_trouble_with_images_leaves_the_texts(
 
 def test_a_real_text_model(stories: Path) -> None:
     assert read_model(stories, "stories") == Model("stories", "LlamaForCausalLM")
+
+
+def test_settings_in_code_need_no_file(tmp_path: Path) -> None:
+    """As Qwen-VL's, which publishes no preprocessor_config.json; others are refused without one."""
+    visual = {"image_size": 28, "n_queries": 4, "image_start_id": 5}
+    config = {"architectures": ["QwenVLForConditionalGeneration"], "visual": visual}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    tokenizer = Tokenizer(WordLevel({"a": 0}, "a"))
+    tokenizer.add_special_tokens(["<imgpad>"])
+    tokenizer.save(str(tmp_path / "tokenizer.json"))
+    images = read_model(tmp_path, "m").images
+    assert images is not None and images.image_token == 1
+    assert isinstance(images.processor, FixedSize) and images.processor.steps.shape == (28, 28)
+    (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["Ovis"]}))
+    assert "no preprocessor_config.json" in read_model(tmp_path, "m").trouble

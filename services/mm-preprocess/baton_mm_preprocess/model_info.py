@@ -226,7 +226,8 @@ def _images(
     if architecture in SQUARES:
         return _alone(path, name, config, SQUARES[architecture], kwargs)
     family = FAMILIES[architecture]
-    files, spell = _files(path, name, config, kwargs), partial(encode, path)
+    files = _files(path, name, config, kwargs, in_code=family.in_code)
+    spell = partial(encode, path)
     return Images(
         processor_of(files, family.kind, whatever=family.whatever),
         family.marker_token(files, spell),
@@ -239,11 +240,17 @@ def _images(
 
 
 def _files(
-    path: Path, name: str, config: Mapping[str, Any], kwargs: ProcessorKwargs = _NONE
+    path: Path,
+    name: str,
+    config: Mapping[str, Any],
+    kwargs: ProcessorKwargs = _NONE,
+    *,
+    in_code: bool = False,
 ) -> Files:
     beside = path / _FILES[1]
     more = read_json(beside, name) if beside.is_file() else {}
-    return Files(config, {**_processing(path, name), **kwargs.image}, more)
+    bare = in_code and not any((path / file).is_file() for file in _FILES)
+    return Files(config, {**({} if bare else _processing(path, name)), **kwargs.image}, more)
 
 
 def _alone(

@@ -246,9 +246,24 @@ def test_ovis_2_5_enlarges_by_the_shorter_side() -> None:
     assert by_shorter_side((20_000, 50), 14) == (10_000, 50)
 
 
+def test_qwen_vl_makes_squares_of_the_size_that_its_config_names() -> None:
+    config = {"visual": {"image_size": 28, "patch_size": 7, "n_queries": 4}}
+    made, mean = processor("QwenVLForConditionalGeneration", config, {}), [0.481, 0.458, 0.408]
+    for size in SIZES:
+        found, image = made(picture(*size)), picture(*size).resize((28, 28), 3)
+        small = np.asarray(image).transpose(2, 0, 1) / 255
+        back = found.pixels * np.array([0.26862954, 0.26130258, 0.27577711])[:, None, None]
+        assert np.abs(back + np.array(mean)[:, None, None] - small).max() < 1e-3, size
+        assert (found.num_tokens, found.grid) == (4, (1, 1, 1))
+    pieces = FAMILIES["QwenVLForConditionalGeneration"].placeholder(made, found.grid, 4)
+    assert "".join(map(written, pieces)) == "Picture 8: <img>****</img>\n", "numbers from 1"
+
+
 def written(piece: Any) -> str:
-    """A piece of the placeholder of image 7."""
-    return "7" if isinstance(piece, Number) else piece if isinstance(piece, str) else "*" * piece
+    """A piece of the placeholder of image 7, which is the eighth."""
+    if isinstance(piece, Number):
+        return str(7 + piece.first)
+    return piece if isinstance(piece, str) else "*" * piece
 
 
 def test_the_number_of_an_image_is_part_of_the_text_around_it() -> None:

@@ -30,6 +30,8 @@ class Family:
     """Fields of the config that may name the image token."""
     written: Callable[[Files], Placeholder] | None = None
     """The placeholder of a checkpoint, where it depends on what its files say."""
+    in_code: bool = False
+    """Whether the settings of the image processor are its defaults where there is no file."""
     bidirectional: bool = False
     """Whether the tokens of an image see one another in both directions, run by run."""
 
@@ -131,6 +133,9 @@ FAMILIES: dict[str, Family] = {
     "Ernie4_5_VLMoeForConditionalGeneration": _ERNIE,
     "Ernie4_5_VL_MoeForConditionalGeneration": _ERNIE,
     "Ernie4_5_VLForConditionalGeneration": _ERNIE,
+    "QwenVLForConditionalGeneration": Family(
+        "QwenVL", "<imgpad>", placeholders.qwen_vl, whatever=True, in_code=True
+    ),
     "PaddleOCRVLForConditionalGeneration": Family(
         "PaddleOCRVLImageProcessor", "<|IMAGE_PLACEHOLDER|>"
     ),

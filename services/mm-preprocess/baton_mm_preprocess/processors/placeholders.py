@@ -21,7 +21,10 @@ class Token(NamedTuple):
 
 
 class Number(NamedTuple):
-    """The number of the image in its conversation, from 0."""
+    """The number of the image in its conversation."""
+
+    first: int = 0
+    """That of the first image."""
 
 
 Piece: TypeAlias = str | int | Token | Number
@@ -38,7 +41,7 @@ def token_ids(
     ids, text = list[int](), ""
     for piece in pieces:
         if isinstance(piece, str | Number):
-            text += piece if isinstance(piece, str) else str(number)
+            text += piece if isinstance(piece, str) else str(number + piece.first)
             continue
         ids += encode(text) if text else []
         ids += [piece.id] if isinstance(piece, Token) else [image_token] * piece
@@ -202,3 +205,8 @@ def minicpm(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
         for _ in range(columns):
             yield from (f"<{name}>", count, f"</{name}>")
     yield "</slice>" if processor.nested and rows else ""
+
+
+def qwen_vl(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
+    """A numbered line for each image."""
+    return ["Picture ", Number(1), ": <img>", num_tokens, "</img>\n"]

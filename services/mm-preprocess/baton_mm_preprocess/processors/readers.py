@@ -174,6 +174,16 @@ def ernie_vl(files: Files, fields: dict[str, Any]) -> Processor:
     return patch_sequence(files, fields | {"temporal_patch_size": 1})
 
 
+def qwen_vl(files: Files, fields: dict[str, Any]) -> Processor:
+    """Qwen-VL's own code: squares as large as its config says, for so many queries."""
+    visual = files.config["visual"]
+    side = {"height": visual["image_size"], "width": visual["image_size"]}
+    steps = read_processor(
+        {**fields, "size": side, "image_processor_type": None}, "SiglipImageProcessor"
+    )
+    return FixedSize(steps, visual.get("n_queries", 256))
+
+
 def fitted_patches(files: Files, fields: dict[str, Any]) -> Processor:
     """Pixtral, and Mistral 3 that merges patches."""
     size, patch = fields["size"], fields["patch_size"]
@@ -561,6 +571,7 @@ READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
     "H2OVLChat": (h2ovl_chat, {}),
     "NemotronVL": (nemotron_tiles, {"max_num_tiles": 12, "use_thumbnail": True}),
     "MiniMaxVL01": (minimax_vl, {"resample": _CUBIC, "image_grid_pinpoints": _PINPOINTS, **CLIP}),
+    "QwenVL": (qwen_vl, {"resample": _CUBIC, **CLIP}),
     "Ovis": (ovis, {"resample": _CUBIC, **CLIP}),
     "Ovis2_5": (
         ovis2_5,

@@ -18,6 +18,8 @@ _BESIDE = {
     "hf_quant_config.json": "modelopt",
 }
 """Files in which older tools store their quantisation settings, and the tool."""
+_SEEING = ("vision_config", "vit_config", "visual_tokenizer_config")
+"""Fields of configs with an encoder of images."""
 
 
 def read_config(folder: Path) -> SimpleNamespace:
@@ -39,7 +41,7 @@ def read_config(folder: Path) -> SimpleNamespace:
         if not hasattr(config, "quantization_config") and (folder / name).is_file():
             settings = vars(_read_json(folder / name))
             config.quantization_config = SimpleNamespace(**{"quant_method": method} | settings)
-    if hasattr(config, "vision_config") or hasattr(config, "vit_config"):
+    if any(hasattr(config, name) for name in _SEEING):
         config.added_tokens = added_tokens(folder)
     return config
 

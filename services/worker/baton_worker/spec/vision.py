@@ -110,7 +110,9 @@ class Bracket:
 class Resampler:
     """Each part of an image becomes `queries` vectors: learned queries attend to its states, whose
     keys have sines of their rows and columns (MiniCPM-V, arXiv:2408.01800). The states have
-    `inputs` channels, the vectors `width`; `name` is the checkpoint's."""
+    `inputs` channels, the vectors `width`; `name` is the checkpoint's. With `stored` positions, a
+    square grid of them, queries have them too, and keys have them resized (Qwen-VL,
+    arXiv:2308.12966)."""
 
     name: str
     queries: int
@@ -118,6 +120,7 @@ class Resampler:
     width: int
     num_heads: int
     norm: Norm
+    stored: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -48,6 +48,22 @@ def test_ids_and_text_equal_the_library(family: str, tmp_path: Path) -> None:
         assert "".join(map(stream.push, ids)) + stream.flush() == text
 
 
+def test_qwen_vl_has_tokens_for_images_behind_those_of_qwen(tmp_path: Path) -> None:
+    named = folder(tmp_path, "QWenTokenizer")
+    plain, first = load(named).tokenizer, len(trained()) + 3 + 205
+    assert len(plain.encode("<imgpad>").ids) > 1
+    start = first + 6
+    (named / "config.json").write_text(json.dumps({"visual": {"image_start_id": start}}))
+    vocab = load(named)
+    assert vocab.tokenizer.encode("<ref><img><imgpad></img>").ids == [
+        first,
+        start,
+        start + 2,
+        start + 1,
+    ]
+    assert vocab.placeholders == {"image": "<imgpad>"}
+
+
 def test_qwen_composes_characters(tmp_path: Path) -> None:
     vocab = load(folder(tmp_path, "QWenTokenizer"))
     assert vocab.tokenizer.encode("e\u0301").ids == vocab.tokenizer.encode("é").ids

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from baton_worker.models.families.vision_language import ENCODERS, text_of
+from baton_worker.models.families.vision_language import text_of
 from baton_worker.spec import (
     Attention,
     Rope,
@@ -36,19 +36,6 @@ def test_qwen2_vl_is_flat(spec_of: Any) -> None:
     assert (rope.base, rope.parameters, spec.head.tied) == (1_000_000.0, (), True)
     assert spec.tower is not None and len(spec.tower.stack.layers) == 32
     assert not spec.tensors.unused
-
-
-def test_an_encoder_without_a_tower_stays_unread(
-    spec_of: Any, caplog: pytest.LogCaptureFixture
-) -> None:
-    rope = {"rope_type": "default", "rope_theta": 1e6}
-    experts = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 8}
-    spec = spec_of(
-        "InternS1ProForConditionalGeneration", rope_parameters=rope, head_dim=8, **experts
-    )
-    assert spec.tower is None and set(ENCODERS) <= set(spec.tensors.unused)
-    assert {"visual.", "model.visual."} <= set(ENCODERS)
-    assert "images are refused" in caplog.text
 
 
 def test_qwen3_vl_has_its_texts_apart(spec_of: Any) -> None:

@@ -26,9 +26,12 @@ _MEDIA_KEYS = tuple(
     for kind in ("image", "video", "audio", "vision_start", "vision_end", "boi", "eoi")
     for suffix in ("token_id", "token_index")
 )
-_SEEING = ("vision_config", "vit_config", "img_processor")
+_SEEING = ("vision_config", "vit_config", "visual_tokenizer_config", "img_processor")
 """Fields of configs with an encoder of images."""
-_IMAGE_TEXTS = ("<image>", "<IMG_CONTEXT>", "<|image_pad|>", "<|endoftext10|>")
+_IMAGE_TEXTS = (
+    *("<image>", "<IMG_CONTEXT>", "<|image_pad|>", "<|endoftext10|>"),
+    "<|IMAGE_PLACEHOLDER|>",
+)
 """Image tokens by which models are trained whose configs do not name them."""
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 
@@ -55,6 +58,11 @@ class Folder:
         named = self.settings.get("auto_map", {}).get("AutoTokenizer") or [None]
         given = self.settings.get("tokenizer_class") or named[0] or ""
         return str(given).rpartition(".")[2].removesuffix("Fast")
+
+    @property
+    def sees_by_qwen_vl(self) -> bool:
+        """Whether config.json describes the encoder of Qwen-VL."""
+        return "visual" in self._json("config.json")
 
     @property
     def added_tokens(self) -> list[dict[str, Any]]:
@@ -141,7 +149,9 @@ def _placeholder_ids(config: Mapping[str, Any]) -> dict[str, int]:
         token = next((config[name] for name in names if isinstance(config.get(name), int)), None)
         if token is not None:
             found[modality] = token
-    return found
+    start = (config.get("visual") or {}).get("image_start_id")
+    # Qwen-VL names the token before an image; those after it and in its place follow.
+    return found if start is None else {"image": int(start) + 2, **found}
 
 
 def entry(number: int, content: str, *, special: bool = False, **flags: Any) -> dict[str, Any]:

@@ -39,9 +39,15 @@ class Family(NamedTuple):
     """First tokens of every text."""
     eos: str = ""
     """End-of-sequence token, if the checkpoint names none."""
+    sees: bool = False
+    """Whether these are the checkpoints with the encoder of Qwen-VL."""
 
 
 _EXTRAS = tuple(f"<|extra_{number}|>" for number in range(205))
+
+_SEEN = tuple(f"<{end}{name}>" for name in ("ref", "box", "quad", "img") for end in ("", "/"))
+_SEEN += ("<imgpad>",)
+"""What Qwen-VL marks in texts, and its images."""
 
 FAMILIES: dict[str, Family] = {
     "qwen": Family(
@@ -50,6 +56,14 @@ FAMILIES: dict[str, Family] = {
         ("<|endoftext|>", "<|im_start|>", "<|im_end|>", *_EXTRAS),
         compose=True,
         eos="<|im_end|>",
+    ),
+    "qwen-vl": Family(
+        "qwen2",
+        ("QWenTokenizer",),
+        ("<|endoftext|>", "<|im_start|>", "<|im_end|>", *_EXTRAS, *_SEEN),
+        compose=True,
+        eos="<|im_end|>",
+        sees=True,
     ),
     "hunyuan": Family(
         "qwen2",
@@ -120,9 +134,9 @@ def _is_ranks(file: Path) -> bool:
 def _family(folder: Folder) -> Family:
     named = folder.tokenizer_class
     for family in FAMILIES.values():
-        if named in family.classes:
+        if named in family.classes and family.sees == folder.sees_by_qwen_vl:
             return family
-    known = ", ".join(name for family in FAMILIES.values() for name in family.classes)
+    known = ", ".join(dict.fromkeys(n for family in FAMILIES.values() for n in family.classes))
     raise ModelError(
         f"A tiktoken file does not say how text is cut, and '{named}' in tokenizer_config.json is "
         f"not known. Known: {known}. Add a row to baton_tokenizer/vocabulary/formats/tiktoken.py, "

@@ -15,7 +15,10 @@ from baton_worker.layers.linear import Linear
 from baton_worker.layers.norm import norm
 from baton_worker.layers.vision.cross_attention import across
 from baton_worker.layers.vision.grid import Size, coordinates
+from baton_worker.layers.vision.grid_positions import interpolation
 from baton_worker.layers.vision.sized_steps import Sized
+
+_resized = interpolation("bicubic", corners=False)
 
 
 class Resampler(Sized):
@@ -30,6 +33,9 @@ class Resampler(Sized):
             return Linear(inputs, {part: width}, here, bias=bias)
 
         self.queries = Learned((settings.queries, width), "query", here)
+        self.places = None
+        if settings.stored:
+            self.places = Learned((settings.queries, width), "pos_embed", here)
         self.narrow = None
         if settings.inputs != width:
             self.narrow = linear(settings.inputs, "kv_proj", bias=False)
@@ -47,13 +53,22 @@ class Resampler(Sized):
     def forward(self, x: Tensor, sizes: Sequence[Size]) -> Tensor:
         """[T, inputs] of parts of these sizes, row by row, to [parts * queries, width]."""
         x = self.state_norm(x if self.narrow is None else self.narrow(x))
-        places = torch.cat([sines(size, x.shape[1]) for size in sizes]).to(x)
-        query = self.query(self.query_norm(self.queries())).expand(len(sizes), -1, -1)
+        asked, table = self.query_norm(self.queries()), None
+        if self.places is not None:
+            table = self.places()
+            asked = asked + table
+        query = self.query(asked).expand(len(sizes), -1, -1)
+        places = torch.cat([_places(table, size, x.shape[1]) for size in sizes]).to(x)
         counts = [rows * columns for rows, columns in sizes]
         heads = self._settings.num_heads
         states = across(query, self.key(x + places), self.value(x), counts, heads)
         out: Tensor = self.out_norm(self.output(states)) @ self.project()
         return out
+
+
+def _places(table: Tensor | None, size: Size, width: int) -> Tensor:
+    """[rows * columns, width] of the keys of a part."""
+    return sines(size, width) if table is None else _resized(table, size, 1)
 
 
 def sines(size: Size, width: int) -> Tensor:

@@ -142,13 +142,13 @@ def qwen3_5_moe(c: Config) -> Decoder:
 
 @architecture("Qwen3_5ForConditionalGeneration")
 def qwen3_5_vl(c: Config) -> Decoder:
-    decoder = language_model(c, qwen3_5, Sections((11, 11, 10), "cycled"), tower=True)
+    decoder = language_model(c, qwen3_5, Sections((11, 11, 10), "cycled"))
     return _seeing(c, decoder)
 
 
 @architecture("Qwen3_5MoeForConditionalGeneration")
 def qwen3_5_vl_moe(c: Config) -> Decoder:
-    decoder = language_model(c, qwen3_5_moe, Sections((11, 11, 10), "cycled"), tower=True)
+    decoder = language_model(c, qwen3_5_moe, Sections((11, 11, 10), "cycled"))
     return _seeing(c, decoder)
 
 

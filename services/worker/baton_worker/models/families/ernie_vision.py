@@ -65,7 +65,7 @@ def ernie_vl(c: Config) -> Decoder:
     text = text_of(c)
     _check_layers(text)
     spec = language_model(
-        _of_modality(text, 0), ernie_moe, Sections((22, 22, 20), "grid"), base=500_000.0, tower=True
+        _of_modality(text, 0), ernie_moe, Sections((22, 22, 20), "grid"), base=500_000.0
     )
     layers = tuple((mixer, _by_modality(text, ffn)) for mixer, ffn in spec.layers)
     routers = tuple(

@@ -54,9 +54,7 @@ def keye_1_5(c: Config) -> Decoder:
 @architecture("PaddleOCRVLForConditionalGeneration")
 def paddleocr_vl(c: Config) -> Decoder:
     """ERNIE 4.5 with rotated halves of heads."""
-    decoder = language_model(
-        c, _half_split_ernie, Sections((16, 24, 24)), base=500_000.0, tower=True
-    )
+    decoder = language_model(c, _half_split_ernie, Sections((16, 24, 24)), base=500_000.0)
     tower = _tower(c, decoder.hidden, merged_first=False, token=100_295)
     return with_tower(decoder, tower, _PADDLE, _UNUSED)
 
@@ -73,7 +71,7 @@ def _half_split(mixer: Mixer | None) -> Mixer | None:
 
 
 def _keye(c: Config, *, merged_first: bool) -> Decoder:
-    decoder = language_model(c, qwen3, Sections((16, 24, 24)), base=1_000_000.0, tower=True)
+    decoder = language_model(c, qwen3, Sections((16, 24, 24)), base=1_000_000.0)
     tower = _tower(c, decoder.hidden, merged_first=merged_first, token=151_655)
     return with_tower(decoder, tower, (), _UNUSED)
 

@@ -1,7 +1,4 @@
-"""Language models of vision-language checkpoints whose ropes have axes for images.
-
-Where there is no tower, the encoder is not loaded, and the gateway rejects image input (400).
-"""
+"""Vision-language models whose ropes have axes for images."""
 
 from __future__ import annotations
 
@@ -10,7 +7,6 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
-from baton.logs import logger
 from baton_worker.models.families.common import Config, Family, architecture, spelled
 from baton_worker.models.families.glm import glm4
 from baton_worker.models.families.glm_vision import glm4v_vision, glm_ocr_vision
@@ -36,13 +32,6 @@ from baton_worker.spec import (
     VisionTower,
 )
 
-log = logger(__name__)
-ENCODERS = (
-    *("visual.", "model.visual."),
-    *("vit.", "model.vit.", "model.vision_tower."),
-    *("vision_model.", "model.vision_model.", "model.resampler_model."),
-)
-"""Prefixes of vision encoders."""
 RENAMES = (
     (r"^model\.language_model\.", "model."),
     (r"^language_model\.(model|lm_head)\.", r"\1."),
@@ -53,34 +42,34 @@ _OPENCUA = (r"^vision_tower\.", "visual.")
 
 @architecture("Qwen2VLForConditionalGeneration")
 def qwen2_vl(c: Config) -> Decoder:
-    decoder = language_model(c, qwen2, Sections((16, 24, 24)), base=1_000_000.0, tower=True)
+    decoder = language_model(c, qwen2, Sections((16, 24, 24)), base=1_000_000.0)
     return _seeing(decoder, qwen2_vl_vision(c, decoder.hidden))
 
 
 @architecture("Qwen2_5_VLForConditionalGeneration")
 def qwen2_5_vl(c: Config) -> Decoder:
-    decoder = language_model(c, qwen2, Sections((16, 24, 24)), base=1_000_000.0, tower=True)
+    decoder = language_model(c, qwen2, Sections((16, 24, 24)), base=1_000_000.0)
     return _seeing(decoder, qwen2_5_vl_vision(c, decoder.hidden))
 
 
 @architecture("Qwen3VLForConditionalGeneration")
 def qwen3_vl(c: Config) -> Decoder:
     sections = Sections((24, 20, 20), "cycled")
-    decoder = language_model(c, qwen3, sections, base=500_000.0, tower=True)
+    decoder = language_model(c, qwen3, sections, base=500_000.0)
     return _seeing(decoder, qwen3_vl_vision(c, decoder.hidden))
 
 
 @architecture("Glm4vForConditionalGeneration")
 def glm4v(c: Config) -> Decoder:
     """GLM-4.1V (arXiv:2507.01006)."""
-    decoder = language_model(c, glm4, Sections((8, 12, 12)), tower=True)
+    decoder = language_model(c, glm4, Sections((8, 12, 12)))
     return _seeing(decoder, glm4v_vision(c, decoder.hidden))
 
 
 @architecture("Glm4vMoeForConditionalGeneration")
 def glm4v_moe(c: Config) -> Decoder:
     """GLM-4.5V and GLM-4.6V (arXiv:2507.01006): GLM-4.1V's encoder beside experts."""
-    decoder = language_model(c, _biased_glm4_moe, Sections((8, 12, 12)), tower=True)
+    decoder = language_model(c, _biased_glm4_moe, Sections((8, 12, 12)))
     return _seeing(decoder, glm4v_vision(c, decoder.hidden, token=151_363))
 
 
@@ -97,7 +86,7 @@ def glm_ocr(c: Config) -> Decoder:
 
 def glm_ocr_text(c: Config) -> Decoder:
     """GLM-OCR's language model."""
-    return language_model(c, _bare_glm4, Sections((8, 12, 12)), tower=True)
+    return language_model(c, _bare_glm4, Sections((8, 12, 12)))
 
 
 def _bare_glm4(c: Config) -> Decoder:
@@ -135,7 +124,7 @@ def hunyuan_vl(c: Config) -> Decoder:
     text = spelled(text_of(c), head_dim="attention_head_dim")
     own = hasattr(_rope_of(text), "xdrope_section")
     sections = Sections((16,) * 4, "runs" if own else "doubled")
-    decoder = language_model(text, hunyuan, sections, tower=True)
+    decoder = language_model(text, hunyuan, sections)
     tower = hunyuan_vision(c, decoder.hidden)
     return with_tower(decoder, tower, HUNYUAN_RENAMES, HUNYUAN_UNUSED)
 
@@ -144,7 +133,7 @@ def hunyuan_vl(c: Config) -> Decoder:
 def interns1_pro(c: Config) -> Decoder:
     """Qwen3-VL's encoder beside Qwen3's experts, equally many per group, stored as [in, out]; a
     Fourier rope over one axis."""
-    spec = language_model(text_of(c), qwen3_moe, None, base=5_000_000.0, tower=True)
+    spec = language_model(text_of(c), qwen3_moe, None, base=5_000_000.0)
     groups = getattr(text_of(c), "router_n_groups", 0)
     layers = spec.layers
     if groups > 0:
@@ -169,10 +158,9 @@ def language_model(
     sections: Sections | None,
     *,
     base: float = 10_000.0,
-    tower: bool = False,
 ) -> Decoder:
     """A family's text model of a config, with rope `sections` of the config's sizes, or else of
-    these. `base` is the architecture's default. Without a `tower` the encoder stays unread."""
+    these. `base` is the architecture's default."""
     text = text_of(c)
     values: dict[str, Any] = dict(vars(_rope_of(text)))
     said = [values.pop(name, None) for name in ("mrope_section", "xdrope_section")]
@@ -184,13 +172,7 @@ def language_model(
     values["rope_type"] = {"mrope": "default", "xdrope": "dynamic"}.get(kind, kind)
     values.setdefault("rope_theta", getattr(text, "rope_theta", None) or base)
     spec = family(SimpleNamespace(**vars(text) | {"rope_parameters": SimpleNamespace(**values)}))
-    if not tower:
-        log.warning("The encoder of images stays unread: texts are served, images are refused.")
-    tensors = replace(
-        spec.tensors,
-        renames=(*RENAMES, *spec.tensors.renames),
-        unused=(*spec.tensors.unused, *(() if tower else ENCODERS)),
-    )
+    tensors = replace(spec.tensors, renames=(*RENAMES, *spec.tensors.renames))
     layers = tuple((_sectioned(mixer, sections), ffn) for mixer, ffn in spec.layers)
     return replace(spec, layers=layers, tensors=tensors)
 
