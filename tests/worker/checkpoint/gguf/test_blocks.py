@@ -15,7 +15,7 @@ HALVES: dict[str, tuple[int, ...]] = {
     **{"IQ4_NL": (0,), "IQ4_XS": (0,), "IQ1_S": (0,), "TQ1_0": (52,), "TQ2_0": (64,)},
     **dict.fromkeys(("IQ2_XXS", "IQ2_XS", "IQ2_S", "IQ3_XXS", "IQ3_S"), (0,)),
     "IQ1_M": (),
-    "MXFP4": (),
+    **{"MXFP4": (), "NVFP4": ()},
 }
 """Where a block holds half-precision numbers: random bytes there could be no number."""
 
@@ -35,6 +35,8 @@ def test_equals_the_reference(name: str) -> None:
         blocks[..., first : first + 2] = numbers.view(np.uint8)
     if name == "MXFP4":
         blocks[..., 0] = random.integers(100, 140, blocks.shape[:2])  # no power beyond a float's
+    if name == "NVFP4":
+        blocks[..., :4] &= 127  # scales have no sign
     rows = blocks.reshape(6, -1)
     expected = torch.from_numpy(gguf.quants.dequantize(rows, kind))
     opened = open_blocks(kind, rows)

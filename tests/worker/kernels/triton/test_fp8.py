@@ -35,7 +35,7 @@ def weight(block: tuple[int, int] | None, inputs: Inputs, rows: int = 70) -> Fp8
     return Fp8Weight(stored["weight"], scales, block or (rows, 160), inputs)
 
 
-@pytest.mark.row("F21.06")
+@pytest.mark.row("F03.02", "F21.06")
 @pytest.mark.parametrize(("kind", "block", "inputs"), CASES)
 @pytest.mark.parametrize("rows", [0, 1, 37])
 def test_products_are_those_of_the_twin(

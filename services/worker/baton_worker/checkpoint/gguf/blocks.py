@@ -17,6 +17,8 @@ from baton_worker.checkpoint.gguf.grid_blocks import GRID_TYPES
 from baton_worker.kernels.quantized_weights import BlockQuantized
 
 _Type = gguf.GGMLQuantizationType
+_UNSIGNED = 0x7F
+"""Bits of an 8-bit float without its sign; all of them set are no number."""
 
 
 def open_blocks(kind: int, rows: npt.NDArray[np.uint8]) -> BlockQuantized:
@@ -144,6 +146,16 @@ def _mxfp4(block: Tensor) -> BlockQuantized:
     return BlockQuantized("mxfp4", _nibbles(block[..., 1:]).flatten(1), exponents)
 
 
+def _nvfp4(block: Tensor) -> BlockQuantized:
+    """Scales of four groups 0 to 3, 8-bit floats without a sign of which the greatest code is 0;
+    codes 4 to 35, group by group."""
+    steps = block[..., :4] & _UNSIGNED
+    steps = torch.where(steps == _UNSIGNED, 0, steps).flatten(1)
+    codes = _nibbles(block[..., 4:].reshape(*block.shape[:2], 4, 8)).flatten(1)
+    factors = torch.ones(block.shape[:2], dtype=torch.float32)
+    return BlockQuantized("nvfp4", codes, factors, scale_steps=steps.view(torch.int8))
+
+
 def _iq4_nl(block: Tensor) -> BlockQuantized:
     """Scale 0, codes 2 to 17."""
     return BlockQuantized("iq4", _nibbles(block[..., 2:]).flatten(1), _halves(block, 0))
@@ -174,5 +186,6 @@ BLOCK_TYPES: dict[int, Callable[[Tensor], BlockQuantized]] = {
     _Type.Q4_K: _q4_k,
     _Type.Q6_K: _q6_k,
     _Type.MXFP4: _mxfp4,
+    _Type.NVFP4: _nvfp4,
 }
 """Decoders by GGUF type; other types are dequantised."""
