@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -10,6 +11,8 @@ import pytest
 import torch
 
 from baton.errors import ModelError
+from baton_worker.checkpoint.load import load_model
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.quantization.collect import CollectedWeights
 from baton_worker.quantization.exl3 import Exl3Weight, formats
 from tests.support import quantized_checkpoints
@@ -88,3 +91,16 @@ def test_what_cannot_be_read_is_refused() -> None:
     }.items():
         with pytest.raises(ModelError, match="do not fit one another"):
             read("mul1", parts | {part: wrong})
+
+
+def test_floats_of_a_trellis_may_be_rounded_again(tmp_path: Path, driver: Any) -> None:
+    """No kernel keeps a trellis packed, but eight bits of what it means stay packed."""
+    settings = {"quant_method": "exl3", "codebook": "mul1"}
+    quantized_checkpoints.save(tmp_path, "LlamaForCausalLM", settings, exl3(2), **SIZES)
+    plain = BuildContext(quantized_checkpoints.CPU, torch.float32)
+    floats, rounded = (
+        load_model(tmp_path, replace(plain, quantization=q)) for q in ("none", "int8")
+    )
+    assert rounded.weight_bytes < 0.5 * floats.weight_bytes
+    first, second = (driver(m, 1).step({0: [5, 6, 7]})[0] for m in (floats, rounded))
+    assert 0 < float((first - second).norm() / first.norm()) < 0.05

@@ -161,9 +161,14 @@ def _hadamard() -> Tensor:
 
 def _tiles(trellis: Tensor, codebook: str) -> Tensor:
     """int16 [a, b, 16 * bits] to float16 [a, b, 16, 16], by input and output."""
-    states = _states(trellis)
-    values = CODEBOOKS[codebook](states)
-    return torch.unflatten(values[..., _order()], -1, (_TILE, _TILE))
+    states = _states(trellis)[..., _order()]
+    return torch.unflatten(_values(codebook)[states], -1, (_TILE, _TILE))
+
+
+@cache
+def _values(codebook: str) -> Tensor:
+    """float16 [65536]: the value of every state. Hashing each state of a weight takes longer."""
+    return CODEBOOKS[codebook](torch.arange(1 << _STATE))
 
 
 def _states(trellis: Tensor) -> Tensor:
