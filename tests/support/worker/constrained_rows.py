@@ -64,8 +64,9 @@ class Jumping(House):
         limits: SchedulerOptions | None = None,
         pages: int = 200,
         proposer: Proposer | None = None,
+        **drafting: Any,
     ) -> None:
-        super().__init__(loaded, limits, num_pages=pages, proposer=proposer)
+        super().__init__(loaded, limits, num_pages=pages, proposer=proposer, **drafting)
         self.runner.batch.sampling.grammars = like.fresh()
         self.logprobs: dict[int, list[Any]] = {}
 

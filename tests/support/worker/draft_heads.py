@@ -81,10 +81,11 @@ class Shadow(Proposer):
 
 
 def with_head(
-    loaded: LoadedModel, folder: Path, method: str, *, within: bool = False
+    loaded: LoadedModel, folder: Path, method: str, *, within: bool = False, most: int = 1
 ) -> LoadedModel:
-    """A loaded model on the CPU, with the head of a folder, or `within` the target's own."""
-    config = SpeculativeConfig(1, method=method, model="" if within else str(folder))
+    """A loaded model on the CPU, with the head of a folder, or `within` the target's own, for at
+    most so many drafts."""
+    config = SpeculativeConfig(most, method=method, model="" if within else str(folder))
     build = BuildContext(torch.device("cpu"), torch.float32)
     weights = load_draft_head(WeightsContext(config, Config(model=""), loaded, folder, build))
     return replace(loaded, drafter=weights)

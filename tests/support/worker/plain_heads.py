@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM, LlamaConfig, LlamaModel
 from tests.support.worker.draft_heads import Tensors
 
 Norm = Callable[[Tensor], Tensor]
+Reader = Callable[[list[int]], Tensor]
 
 
 def tiny_llama(config: dict[str, Any], width: int | None = None) -> Any:
@@ -43,6 +44,21 @@ def as_layer(body: Any, prefix: str) -> Tensors:
         for number, layer in enumerate(body.layers)
         for name, tensor in layer.state_dict().items()
     }
+
+
+def drafts_of_levels(levels: Sequence[PlainHead], states: Reader) -> Callable[[Any, Any], Any]:
+    """What `check_drafts` compares several layers with, each of which makes one draft; `states` are
+    the target's hidden states of tokens."""
+
+    @torch.inference_mode()
+    def drafts(tokens: list[int], hidden: Tensor) -> list[int]:
+        made, known = states(tokens[:-1]), [*tokens]
+        for number, level in enumerate(levels):
+            _, made, draft = level.level(torch.tensor(known[1 + number :]), made)
+            known.append(draft)
+        return known[len(tokens) :]
+
+    return drafts
 
 
 class OracleTarget:
@@ -137,6 +153,14 @@ class PlainHead:
         eps = self._body.layers[0].post_attention_layernorm.variance_epsilon
         self._final_norm = lambda x: F.rms_norm(x, x.shape[-1:], norm, eps)
         self._head, self._ids = (lambda x: x @ head.T), ids
+
+    def level(self, tokens: Tensor, hidden: Tensor) -> tuple[Tensor, Tensor, int]:
+        """One layer of several: of tokens [T] and hidden states [T, hidden] the stream, what the
+        next layer reads of it, and the draft behind the last."""
+        stream = self._stream(tokens, hidden)
+        normed = self._final_norm(stream)
+        carried = normed if self._carries_normed else stream
+        return stream, carried, int(self._head(normed[-1]).argmax())
 
     def _stream(self, tokens: Tensor, hidden: Tensor) -> Tensor:
         """[T] tokens and [T, hidden] to the stream [T, hidden]."""

@@ -53,6 +53,7 @@ from baton_worker.platform.device_link import DeviceLink
 from baton_worker.sampling import Sampler
 from baton_worker.sampling.sampler_backend import SamplerBackend
 from baton_worker.speculative.proposer import Proposer
+from baton_worker.speculative.token_tree import TokenTree
 
 DEVICE = torch.device("cpu")
 
@@ -76,6 +77,7 @@ class House:
         column: TokenAdapters | None = None,
         proposer: Proposer | None = None,
         num_speculative_tokens: int = 5,
+        token_tree: TokenTree | None = None,
         link: DeviceLink | None = None,
         device: torch.device = DEVICE,
     ) -> None:
@@ -102,6 +104,7 @@ class House:
             adapters=adapters and AdapterSlots(adapters, adapters.targets, 2, 8),
             proposer=proposer,
             num_speculative_tokens=num_speculative_tokens,
+            token_tree=token_tree,
         )
         host = HostPages(cache, host_pages) if host_pages else None
         self.pipeline: StepPipeline | None = None

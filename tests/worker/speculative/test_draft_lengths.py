@@ -71,3 +71,14 @@ def test_texts_that_are_hard_to_guess_are_tried_again_after_a_while() -> None:
     for _ in range(2000):
         acceptance.rest(slots)
     assert acceptance.rates(slots)[0] > 0.4
+
+
+def test_a_depth_of_a_tree_costs_all_its_nodes() -> None:
+    """A step of twice the tokens takes twice as long: a chain that is always right pays nothing, a
+    tree less; where tokens are free all depths are drafted."""
+    most, rates, widths = np.array([3]), np.array([0.99]), np.array([3, 2, 1])
+    dear = StepCosts({1: 1.0, 2: 1.4, 4: 2.2, 8: 4.0})
+    free = StepCosts({1: 1.0, 8: 1.0})
+    assert draft_lengths(rates, most, 1, free, None, widths).tolist() == [3]
+    assert draft_lengths(rates, most, 1, dear).tolist() == [3]
+    assert draft_lengths(np.array([0.5]), most, 1, dear, None, widths).tolist() == [0]

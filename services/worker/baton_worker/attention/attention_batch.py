@@ -68,6 +68,11 @@ class AttentionBatch:
         others = tuple(replace(other, last_keys=ends) for other in self.others)
         return replace(self, last_keys=ends, others=others)
 
+    def over(self, trees: TreeMask) -> AttentionBatch:
+        """The batch with a tree mask, in all page groups."""
+        others = tuple(replace(other, trees=trees) for other in self.others)
+        return replace(self, trees=trees, others=others)
+
     @property
     def begun(self) -> Tensor:
         """int64 [any]: pages whose first token is a new one."""

@@ -17,6 +17,7 @@ from baton_worker.checkpoint.fill import fill
 from baton_worker.checkpoint.load import open_checkpoint, staging
 from baton_worker.checkpoint.unstack import Stored
 from baton_worker.config import Config
+from baton_worker.kv_cache import group_bytes, one_group
 from baton_worker.layers.build_context import BuildContext, Quantize
 from baton_worker.models.build import build_layer_head
 from baton_worker.models.decoder import Model
@@ -47,8 +48,10 @@ _KINDS = {"medusa": "MedusaModel", "mlp_speculator": "MLPSpeculatorPreTrainedMod
 
 STATE_HEADS = ("medusa", "mlp_speculator")
 """Methods of heads without KV."""
-LAYER_HEADS = ("mtp", "eagle", "eagle3")
-"""Methods of heads whose KV is in the pages of the target."""
+LAYER_HEADS = ("mtp", "eagle", "eagle3", "eagle3_two_model")
+"""Methods of heads with layers of their own."""
+_TWO_MODEL = "_two_model"
+"""End of the methods of heads whose KV is in pages of their own, not in those of the target."""
 
 
 class HeadConfig(NamedTuple):
@@ -66,6 +69,7 @@ def head_config(path: Path, method: str = "") -> HeadConfig:
     """
     config = read_config(path)
     names = _names(config)
+    method = method.removesuffix(_TWO_MODEL)
     if method in ("eagle", "eagle3"):
         names = [f"{method.capitalize()}{name}" for name in names] + names
     for name in names:
@@ -112,6 +116,8 @@ class LayerHeadWeights(DraftWeights):
     """A head with layers of its own."""
 
     head: LayerHeadModel
+    further: tuple[LayerHeadModel, ...] = ()
+    """What makes the drafts behind the first, if that is not the head itself."""
 
 
 def load_draft_head(context: WeightsContext) -> DraftWeights:
@@ -126,7 +132,7 @@ def load_draft_head(context: WeightsContext) -> DraftWeights:
     config, model = context.config, context.target.model
     path, head = _found(context)
     method = METHODS[head.architecture]
-    if config.method not in ("draft_model", method):
+    if config.method.removesuffix(_TWO_MODEL) not in ("draft_model", method):
         raise SettingsError(
             f"{_FLAG}: {path} holds a {head.architecture}, whose method is {method}, not "
             f"{config.method}."
@@ -160,7 +166,33 @@ def _found(context: WeightsContext) -> tuple[Path, HeadConfig]:
 def _layer_head(
     spec: LayerHead, head: HeadConfig, path: Path, context: WeightsContext
 ) -> LayerHeadWeights:
-    model, first_layer = context.target.model, len(context.target.spec.layers)
+    apart = context.config.method.endswith(_TWO_MODEL)
+    first_layer = 0 if apart else len(context.target.spec.layers)
+    depth = len(context.config.tree.widths)
+    specs = (spec, *spec.further)[:depth]
+    made, *further = (
+        _layer_module(one, head, path, context, first_layer + number)
+        for number, one in enumerate(specs)
+    )
+    if not apart:
+        return LayerHeadWeights(
+            0,
+            made,
+            tuple(further),
+            method=METHODS[head.architecture],
+            most=len(specs) if spec.further else 0,
+            layers=tuple(layer for one in specs for layer in one.decoder.layers),
+        )
+    page, build = context.settings.block_size, _site(head, context)
+    groups = one_group(spec.decoder, page)
+    page_bytes = group_bytes(spec.decoder, groups, page, build.dtype, build.codes)
+    return LayerHeadWeights(page_bytes, made, method=context.config.method)
+
+
+def _layer_module(
+    spec: LayerHead, head: HeadConfig, path: Path, context: WeightsContext, first_layer: int
+) -> LayerHeadModel:
+    model = context.target.model
     assert isinstance(model, Model)
     stored = {
         name: tensor
@@ -179,8 +211,7 @@ def _layer_head(
     if token_ids is not None:
         module.token_ids = token_ids.to(context.build.device)
     fill(module, iter(stored.items()), spec.decoder, _quantization(context))
-    method = METHODS[head.architecture]
-    return LayerHeadWeights(0, module.eval(), method=method, layers=spec.decoder.layers)
+    return module.eval()
 
 
 def _as_stored(spec: LayerHead, stored: dict[str, Stored]) -> tuple[LayerHead, Tensor | None]:
@@ -237,6 +268,7 @@ def _site(head: HeadConfig, context: WeightsContext) -> BuildContext:
         peers=None,
         adapters=None,
         scaled=False,
+        trees=False,
         staging=staging(head.fields),
     )
 

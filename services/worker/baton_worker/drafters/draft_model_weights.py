@@ -57,7 +57,12 @@ def _build(context: WeightsContext) -> BuildContext:
     """That of the target, for one process and without adapters."""
     quantization = context.config.quantization or context.build.quantization
     return replace(
-        context.build, quantization=quantization, int8_inputs=False, peers=None, adapters=None
+        context.build,
+        quantization=quantization,
+        int8_inputs=False,
+        peers=None,
+        adapters=None,
+        trees=False,
     )
 
 

@@ -17,6 +17,7 @@ from baton_worker.distributed.communicator import Communicator, SingleRank, numb
 from baton_worker.engine import exactness
 from baton_worker.engine.async_scheduling.policy import refuses as synchronous
 from baton_worker.engine.memory import choose_pages, free_for_all
+from baton_worker.engine.speculation.tree_support import check_tree
 from baton_worker.graphs import Sizes, refuses
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.kv_cache import (
@@ -208,13 +209,15 @@ def _speculative(config: Config, loaded: LoadedModel) -> SpeculativeConfig | Non
         raise SettingsError("--speculative-config: this model makes no tokens. Leave it out.")
     if speculative is None or (drafter := loaded.drafter) is None:
         return speculative
-    if drafter.most and speculative.num_speculative_tokens > drafter.most:
+    speculative = msgspec.structs.replace(speculative, method=drafter.method or speculative.method)
+    check_tree(speculative, loaded, config)
+    if drafter.most and len(speculative.tree.widths) > drafter.most:
         raise SettingsError(
             f"--speculative-config: this head drafts {drafter.most} tokens, and "
             f"num_speculative_tokens is {speculative.num_speculative_tokens}. Set it to "
             f"{drafter.most} or less."
         )
-    return msgspec.structs.replace(speculative, method=drafter.method or speculative.method)
+    return speculative
 
 
 def _draft_page_bytes(loaded: LoadedModel, ranks: Communicator, device: torch.device) -> int:

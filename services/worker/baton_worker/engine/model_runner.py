@@ -25,6 +25,7 @@ from baton_worker.engine.page_moves import PageMoves
 from baton_worker.engine.pooling_step import PoolingStep
 from baton_worker.engine.sampling_step import SamplingStep
 from baton_worker.engine.spans import Spans
+from baton_worker.engine.speculation.tree_verification import keep_paths
 from baton_worker.kv_cache import KVCache
 from baton_worker.kv_cache.host_pages import HostPages
 from baton_worker.pooling.pooler import Pooler
@@ -189,6 +190,8 @@ class ModelRunner:
             outputs.refuse(self._encoder.broken_slots(inputs), NOT_FINITE)
         hidden = self._forward(inputs)
         self._sampling.step(inputs, hidden, outputs)
+        if outputs.paths:
+            keep_paths(self._cache, inputs, outputs)
         self._pooling.step(inputs, hidden, outputs)
         return hidden
 

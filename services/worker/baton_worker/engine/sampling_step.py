@@ -9,12 +9,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from baton_worker.engine.batch.draft_sampler import DraftSampler
 from baton_worker.engine.batch.logits_rows import LogitsRows
 from baton_worker.engine.batch.sampling_state import SamplingState
 from baton_worker.engine.batch.step_inputs import StepInputs
 from baton_worker.engine.batch.step_outputs import StepOutputs
 from baton_worker.engine.forward.forward_pass import ForwardPass
 from baton_worker.engine.logprob_step import LogprobStep
+from baton_worker.engine.speculation.tree_verification import TreeVerification, as_chain
 from baton_worker.engine.speculation.verification import NO_TOKEN, accepted
 from baton_worker.sampling import Sampler, concatenate, describe
 
@@ -35,6 +37,7 @@ class SamplingStep:
     def __init__(self, forward: ForwardPass, sampling: SamplingState, sampler: Sampler) -> None:
         self._forward, self._sampling, self.sampler = forward, sampling, sampler
         self._logprobs = LogprobStep(forward, sampling.vocab_size)
+        self._trees = TreeVerification(DraftSampler(sampling.sequences, sampling, sampler))
 
     def step(self, inputs: StepInputs, hidden: Tensor, outputs: StepOutputs) -> None:
         """Tokens, log-probabilities and failures; hidden is [T, hidden], or [B, width]."""
@@ -48,6 +51,10 @@ class SamplingStep:
         if not good.all():
             good = _set_apart(rows, good, outputs)
             rows, logits = rows.take(good), logits[_indices(good, logits)]
+        if inputs.trees:
+            outputs.paths, kept = self._trees.walk(inputs, rows, logits)
+            rows = as_chain(inputs, rows.take(kept), outputs.paths)
+            logits = logits[_indices(kept, logits)]
         if len(rows):
             self._sample(_Step(inputs, hidden, outputs), rows, logits)
 
@@ -127,8 +134,10 @@ def _keep(
     outputs.slots = kept.slots[first]
     outputs.counts = step.inputs.forced[outputs.slots] + sampled
     outputs.tokens = _with_forced(step.inputs, kept, tokens[stays])
-    if (rows.drafts >= 0).any():
-        verified = np.bincount(rows.slots[rows.drafts >= 0], minlength=len(step.inputs.forced))
+    verified = np.bincount(rows.slots[rows.drafts >= 0], minlength=len(step.inputs.forced))
+    for slot, parents in step.inputs.trees.items():
+        verified[slot] = len(parents) - 1
+    if verified.any():
         outputs.drafted = verified[outputs.slots]
         outputs.accepted = np.where(outputs.drafted > 0, sampled - 1, 0)
 

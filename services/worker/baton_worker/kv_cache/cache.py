@@ -146,6 +146,18 @@ class KVCache:
         for plane in self.planes:
             plane[targets] = plane[sources]
 
+    def move(
+        self,
+        group: int,
+        sources: tuple[list[int], list[int]],
+        targets: tuple[list[int], list[int]],
+    ) -> None:
+        """Copy the KV of tokens in all layers of a group, pairwise: (pages, offsets in them). All
+        sources are read before a target is written."""
+        for layer, pages in enumerate(self.layers):
+            if self.groups.of[layer] == group:
+                pages[targets] = pages[sources]
+
     def begin(self, batch: Any, layers: slice = slice(None)) -> None:
         """Zero the pages that the step `batch`, an `AttentionBatch`, writes from their start, in
         these layers.

@@ -23,6 +23,7 @@ from baton_worker.kernels.page_layout import Layout
 from baton_worker.platform import machine
 from baton_worker.sampling import Sampler
 from baton_worker.sampling.sampler_backend import SamplerBackend
+from baton_worker.speculative.config import parse
 
 log = logger(__name__)
 
@@ -65,6 +66,8 @@ class BuildContext:
     """Communication with the ranks that hold the other parts of the model."""
     adapters: TokenAdapters | None = None
     """Which adapter each token has, where adapters are served."""
+    trees: bool = False
+    """Whether the new tokens of a row may be a tree of drafts."""
     threads: int = 1
     """CPU threads of one tensor operation."""
     row_block: int = 0
@@ -97,6 +100,7 @@ class BuildContext:
             experts=ExpertKernelSelector(config.moe_backend),
             sampler=Sampler(SamplerBackend.named(config.sampling_backend, device)),
             adapters=_adapters(config, device),
+            trees=_drafts_trees(config),
             threads=max(1, (config.threads or machine.cores()) // config.tensor_parallel_size),
         )
 
@@ -109,6 +113,11 @@ class BuildContext:
         """An uninitialised parameter; the loader fills it or refuses the checkpoint."""
         data = torch.empty(shape, dtype=self.dtype, device=self.device)
         return nn.Parameter(data, requires_grad=False)
+
+
+def _drafts_trees(config: Config) -> bool:
+    speculative = parse(config.speculative_config)
+    return speculative is not None and not speculative.tree.is_chain
 
 
 def _adapters(config: Config, device: torch.device) -> TokenAdapters | None:

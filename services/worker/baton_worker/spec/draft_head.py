@@ -59,6 +59,9 @@ class LayerHead:
     """Tokens of the target; where the decoder has fewer, the checkpoint maps them to these."""
     prefixes: tuple[str, ...] = ()
     """Prefixes of its tensors in a checkpoint that holds more; none: all tensors are its own."""
+    further: tuple[LayerHead, ...] = ()
+    """Heads of one layer each that make the second draft and the ones behind it: every one reads
+    what the one before has made of a position, and the embedding of one token later."""
 
     @property
     def hidden(self) -> int:

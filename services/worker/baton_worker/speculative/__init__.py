@@ -17,9 +17,10 @@ PROPOSERS = Registry(
         "suffix": "baton_worker.speculative.suffix:SuffixProposer",
         "medusa": "baton_worker.drafters.state_head:StateHeadProposer",
         "mlp_speculator": "baton_worker.drafters.state_head:StateHeadProposer",
-        "mtp": "baton_worker.drafters.layer_head:LayerHeadProposer",
+        "mtp": "baton_worker.drafters.prediction_layers:mtp_proposer",
         "eagle": "baton_worker.drafters.layer_head:LayerHeadProposer",
         "eagle3": "baton_worker.drafters.layer_head:LayerHeadProposer",
+        "eagle3_two_model": "baton_worker.drafters.two_model:TwoModelProposer",
     },
 )
 """Proposers by the method that `--speculative-config` names: called with a
@@ -35,6 +36,7 @@ DRAFT_WEIGHTS = Registry(
         "mtp": "baton_worker.drafters.draft_head_weights:load_draft_head",
         "eagle": "baton_worker.drafters.draft_head_weights:load_draft_head",
         "eagle3": "baton_worker.drafters.draft_head_weights:load_draft_head",
+        "eagle3_two_model": "baton_worker.drafters.draft_head_weights:load_draft_head",
     },
 )
 """Methods with weights of their own: what loads these before the pages are sized, called with a

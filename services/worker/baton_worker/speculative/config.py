@@ -14,6 +14,7 @@ from pydantic import AfterValidator
 
 from baton.errors import SettingsError
 from baton_worker.speculative import DRAFT_WEIGHTS, PROPOSERS
+from baton_worker.speculative.token_tree import TokenTree
 
 _FLAG = "--speculative-config"
 Quantize: TypeAlias = Literal["none", "int8", "int4"]
@@ -34,7 +35,6 @@ _NOTHING = {
     "attention_backend": "--attention-backend is for all models of a worker",
     "moe_backend": "--moe-backend is for all models of a worker",
     "parallel_drafting": "each method drafts in the one way that it has",
-    "speculative_token_tree": "drafts of a sequence are a chain",
     "enforce_eager": "--no-cuda-graphs is for all",
     "use_local_argmax_reduction": "the kernels of each machine are chosen when it starts",
 }
@@ -65,6 +65,8 @@ class SpeculativeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
     """Drafts per token of the match."""
     suffix_decoding_min_token_prob: float = 0.1
     """Least share of the places of the match that go on with the draft."""
+    speculative_token_tree: str = ""
+    """The shape of drafts, see `TokenTree.parse`; empty: a chain."""
 
     def __post_init__(self) -> None:
         if bool(self.model) != (self.method in DRAFT_WEIGHTS) and self.method != "mtp":
@@ -82,6 +84,27 @@ class SpeculativeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
             raise ValueError("suffix_decoding_min_token_prob is 0 to 1")
         if self.suffix_decoding_max_spec_factor <= 0:
             raise ValueError("suffix_decoding_max_spec_factor is above 0")
+        if self.speculative_token_tree:
+            self._check_tree(TokenTree.parse(self.speculative_token_tree))
+
+    @property
+    def tree(self) -> TokenTree:
+        """The shape of drafts."""
+        if self.speculative_token_tree:
+            return TokenTree.parse(self.speculative_token_tree)
+        return TokenTree.chain(self.num_speculative_tokens)
+
+    def _check_tree(self, tree: TokenTree) -> None:
+        if self.num_speculative_tokens != len(tree.nodes):
+            raise ValueError(
+                f"num_speculative_tokens is {self.num_speculative_tokens}, and "
+                f"speculative_token_tree has {len(tree.nodes)} nodes: give the same number"
+            )
+        if self.method not in DRAFT_WEIGHTS and not tree.is_chain:
+            raise ValueError(
+                f"the method {self.method} copies text, which is a chain: leave "
+                "speculative_token_tree out, or use a method with a 'model'"
+            )
 
 
 def parse(text: str) -> SpeculativeConfig | None:

@@ -69,8 +69,9 @@ def draft_lengths(
     num_tokens: int,
     costs: StepCosts,
     drafting: StepCosts | None = None,
+    widths: Column | None = None,
 ) -> Column:
-    """Number of drafts for each of some rows of a step.
+    """Number of drafts for each of some rows of a step: of depths, if they are trees.
 
     Args:
         rates: [R], acceptance rates.
@@ -78,6 +79,8 @@ def draft_lengths(
         num_tokens: new tokens of the step without drafts.
         costs: of steps.
         drafting: of drafting one token for each of so many rows; None: it takes no time.
+        widths: int64 [depths], drafts of each depth of a tree; None: one each. The rate is that of
+            any of them.
 
     Returns:
         int64 [R]
@@ -85,7 +88,8 @@ def draft_lengths(
     depth = np.arange(1, int(most.max(initial=0)) + 1)
     gains = np.where(depth <= most[:, None], rates[:, None] ** depth, 0.0)
     order = np.argsort(-gains, axis=None, kind="stable")[: int(most.sum())]
-    drafts = np.arange(len(order) + 1)
+    wide = np.ones(len(depth), np.int64) if widths is None else widths[: len(depth)]
+    drafts = np.concatenate(([0], wide[order % max(1, len(depth))].cumsum()))
     gained = np.concatenate(([0.0], gains.flat[order].cumsum()))
     seconds = costs.seconds(num_tokens + drafts)
     if drafting is not None:

@@ -17,7 +17,6 @@ if TYPE_CHECKING:
 
     from baton_worker.checkpoint.load import LoadedModel
     from baton_worker.config import Config
-    from baton_worker.engine.batch.block_tables import BlockTables
     from baton_worker.graphs import Sizes
     from baton_worker.kv_cache import KVCache
     from baton_worker.layers.build_context import BuildContext
@@ -106,6 +105,18 @@ class DraftSampler(Protocol):
         """
 
 
+class Tables(Protocol):
+    """Block tables by slot."""
+
+    @property
+    def tables(self) -> npt.NDArray[np.int32]:
+        """int32 [groups, slots, blocks]"""
+
+    @property
+    def page_size(self) -> int:
+        """Tokens of a page."""
+
+
 class TargetStep(NamedTuple):
     """What a step of the target has computed for B rows of T tokens, and what came of it. Each of
     the tokens is followed by another one in the log of its sequence: rejected drafts are not among
@@ -123,7 +134,7 @@ class TargetStep(NamedTuple):
     """int64 [T] or [axes, T], see `StepInputs.positions`."""
     hidden: Tensor
     """[T, any], see `models.decoder.Model.forward`."""
-    tables: BlockTables
+    tables: Tables
     """The pages of all slots, also in later steps."""
     cache: KVCache
     """Those pages."""

@@ -30,7 +30,7 @@ def test_only_confirmed_tokens_are_seen() -> None:
     )
     rows = BatchRows(slots, starts, counts, np.ones(5, bool))
     inputs: Any = _Fields(rows=rows, pooling={3: None}, positions=np.arange(11), tables="t")
-    outputs: Any = _Fields(failed={2: "why"}, withdrawn=[])
+    outputs: Any = _Fields(failed={2: "why"}, withdrawn=[], paths={})
     hidden = torch.arange(11.0)[:, None]
     cache: Any = "c"
     step = target_step(inputs, outputs, hidden, sequences, cache)
@@ -40,5 +40,10 @@ def test_only_confirmed_tokens_are_seen() -> None:
     assert step.lengths.tolist() == [7, 6, 4]
     assert step.next_tokens.tolist() == [105, 106, 3, 4, 5, 403]
     assert step.hidden.flatten().tolist() == step.positions.tolist() == [0, 1, 3, 4, 5, 9]
+    # Of a tree the nodes that were followed are seen: the known token and the second of two drafts.
+    outputs.paths = {1: [0, 2]}
+    step = target_step(inputs, outputs, hidden, sequences, cache)
+    assert step is not None and step.next_tokens.tolist() == [105, 106, 3, 4, 5, 403]
+    assert step.hidden.flatten().tolist() == [0, 2, 3, 4, 5, 9]
     outputs.failed |= dict.fromkeys((0, 1, 4), "why")
     assert target_step(inputs, outputs, hidden, sequences, cache) is None

@@ -68,9 +68,10 @@ def test_eagle(loaded: LoadedModel, stories: Path, tmp_path: Path) -> None:
     check_drafts(served, stories, plain.drafts(MOST), MOST)
 
 
-@pytest.mark.row("D02", "F08.05", "F08.06")
+@pytest.mark.row("D02", "F08.05", "F08.06", "F08.07")
 def test_eagle3(loaded: LoadedModel, stories: Path, tmp_path: Path) -> None:
-    """Three layers' inputs, a vocabulary of its own, either residual."""
+    """Three layers' inputs, a vocabulary of its own, either residual; in the target's pages and in
+    its own."""
     hidden, vocab = loaded.spec.hidden, 200
     ids = torch.arange(loaded.vocab_size)[:: loaded.vocab_size // vocab][:vocab]
     for normed in (False, True):
@@ -91,9 +92,11 @@ def test_eagle3(loaded: LoadedModel, stories: Path, tmp_path: Path) -> None:
             }
         )
         maps = {"d2t": ids - torch.arange(vocab), "t2d": torch.zeros(loaded.vocab_size) > 0}
-        served = with_head(
-            loaded, save_head(tmp_path / str(normed), tensors | maps, **config), "eagle3"
-        )
+        folder = save_head(tmp_path / str(normed), tensors | maps, **config)
+        method = "eagle3_two_model" if normed else "eagle3"
+        served = with_head(loaded, folder, method)
+        own = len(served.kv_spec.layers) - len(loaded.spec.layers)
+        assert (own, bool(served.drafter and served.drafter.page_bytes)) == (not normed, normed)
         plain = PlainHead(body, stories, tensors["fc.weight"], reads=(0, 2, 4))
         plain.joined(tensors["midlayer.hidden_norm.weight"], residual_normed=normed)
         plain.own_head(tensors["norm.weight"], tensors["lm_head.weight"], ids)

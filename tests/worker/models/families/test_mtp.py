@@ -32,8 +32,8 @@ from baton_worker.layers.build_context import BuildContext
 from tests.oracles.mixtures import pangu_ultra, step3p5
 from tests.support import tiny_models
 from tests.support.worker.draft_heads import Tensors, random_tensors, with_head
-from tests.support.worker.head_runs import check_drafts
-from tests.support.worker.plain_heads import OracleBody, OracleTarget, PlainHead
+from tests.support.worker.head_runs import check_drafts, last_hidden
+from tests.support.worker.plain_heads import OracleBody, OracleTarget, PlainHead, drafts_of_levels
 from tests.support.worker.scheduled_engine import DEVICE
 
 MOST = 3
@@ -341,6 +341,32 @@ def test_drafts_where_the_head_is_no_layer_of_the_target(tmp_path: Path) -> None
         windows = page_groups(served.kv_spec, 4, torch.float32).windows
         num_pages = 200 if len(set(windows)) > 1 else 28
         check_drafts(served, None, plain.drafts(MOST), MOST, num_pages, every=15)
+
+
+@pytest.mark.row("F08.10", "D13")
+def test_each_of_several_layers_makes_its_own_draft(tmp_path: Path) -> None:
+    """Three layers behind a target of two, each with a projection and norms of its own."""
+    architecture = "Glm4MoeForCausalLM"
+    changes = {"vocab_size": 512, "tie_word_embeddings": False, "num_hidden_layers": 5}
+    model = tiny_models.save_checkpoint(tmp_path, architecture, **changes)
+    config = json.loads((tmp_path / "config.json").read_text())
+    config |= {"num_hidden_layers": 2, "num_nextn_predict_layers": 3}
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    tensors, levels = load_file(tmp_path / "model.safetensors"), list[PlainHead]()
+    for number in (2, 3, 4):
+        body = copy.deepcopy(model.model)
+        body.layers, body.config.num_hidden_layers = nn.ModuleList([body.layers[number]]), 1
+        shapes: dict[str, tuple[int, ...]] = {NAMES[0]: (48, 96)} | dict.fromkeys(NAMES[1:], (48,))
+        parts = random_tensors(shapes, seed=number)
+        tensors |= {f"model.layers.{number}.{name}.weight": t for name, t in parts.items()}
+        levels.append(_head(body, model, parts, NAMES))
+    save_file({n: t.contiguous() for n, t in tensors.items()}, tmp_path / "model.safetensors")
+    loaded = load_model(tmp_path, BuildContext(DEVICE, torch.float32))
+    served = with_head(loaded, tmp_path, "mtp", within=True, most=MOST)
+    assert len(served.kv_spec.layers) == 5 and served.drafter and served.drafter.most == 3
+    check_drafts(served, None, drafts_of_levels(levels, last_hidden(tmp_path)), MOST)
+    alone = with_head(loaded, tmp_path, "mtp", within=True)
+    assert len(alone.kv_spec.layers) == 3, "one draft takes one layer"
 
 
 def test_a_checkpoint_without_the_layer_is_refused_by_name(stories: Path, tmp_path: Path) -> None:

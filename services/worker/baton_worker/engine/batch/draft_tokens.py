@@ -20,11 +20,13 @@ from baton_worker.engine.batch.sequence_states import SequenceStates
 from baton_worker.engine.batch.step_inputs import StepInputs
 from baton_worker.engine.batch.step_outputs import StepOutputs
 from baton_worker.engine.batch.target_step import target_step
+from baton_worker.engine.batch.tree_sampler import TreeSampler
 from baton_worker.kv_cache import KVCache
 from baton_worker.sampling import Sampler
 from baton_worker.speculative.draft_lengths import Acceptance, draft_lengths
 from baton_worker.speculative.proposer import DraftRequest, Proposer, Tokens
 from baton_worker.speculative.step_costs import StepCosts
+from baton_worker.speculative.token_tree import TokenTree
 
 
 class DraftTokens:
@@ -35,6 +37,7 @@ class DraftTokens:
         most: maximum drafts of a sequence in one step.
         costs: step costs, which limit drafts to those that pay; None: no limit by cost.
         sampler: what draws tokens.
+        shape: of the drafts of a row, which are then trees; None: chains.
     """
 
     def __init__(
@@ -46,12 +49,17 @@ class DraftTokens:
         most: int = 0,
         costs: StepCosts | None = None,
         sampler: Sampler | None = None,
+        shape: TokenTree | None = None,
     ) -> None:
         self._sequences, self._tables, self._sampling = sequences, tables, sampling
         self._proposer, self._most = proposer, most if proposer is not None else 0
         self._costs, slots = costs, len(sequences.held)
         self._groups = [b""] * slots
+        self._shape = TokenTree.chain(self._most) if shape is None else shape
+        self._widths = np.array(self._shape.widths, np.int64)
         self._sampler = DraftSampler(sequences, sampling, sampler)
+        if not self._shape.is_chain:
+            self._sampler = TreeSampler(self._shape, sequences, sampling, sampler)
         self.seconds = 0.0
         """What proposing took in this step."""
         self._predicted: dict[int, PredictedText] = {}
@@ -61,6 +69,11 @@ class DraftTokens:
         """Most drafts of each sequence in one step."""
         self.counts = np.zeros(slots, np.int64)
         """How many tokens stand behind each log in this step, to be verified."""
+        self.trees: dict[int, Column] = {}
+        """By slot: where they are no chain, the parent of each in a row that begins with the last
+        token of the log, whose own is -1."""
+        self._depths = np.zeros(slots, np.int64)
+        """Most of those tokens that may stay."""
 
     def enter(self, new: NewSequence) -> None:
         """Start speculation for a new sequence."""
@@ -86,7 +99,7 @@ class DraftTokens:
     def propose(self, rows: BatchRows, budget: int) -> BatchRows:
         """Append drafts to the logs of decode rows, within their pages and limits, and at most
         `budget` tokens in total."""
-        self.counts[:], self.seconds = 0, 0.0
+        self.counts[:], self.seconds, self.trees = 0, 0.0, {}
         if self._proposer is None or not (requests := self._requests(rows, budget)):
             return rows
         begin = time.perf_counter()
@@ -104,12 +117,17 @@ class DraftTokens:
         self._sampler.begin([request.slot for request in others])
         drafts = proposer.propose(others, self._sampler)
         for request, tokens in zip(others, drafts, strict=True):
-            self._put(request, tokens[: request.most])
+            if isinstance(self._sampler, TreeSampler):
+                depth = min(len(tokens), request.most)
+                self._put_tree(request, *self._sampler.tree(request.slot, depth), depth)
+            else:
+                self._put(request, tokens[: request.most])
 
     def observe(self, slots: Column, drafted: Column, accepted: Column) -> None:
         """Record the accepted drafts of these slots."""
         some = drafted > 0
-        self._acceptance.observe(slots[some], drafted[some], accepted[some])
+        depths = self._depths[slots[some]]
+        self._acceptance.observe(slots[some], depths, accepted[some])
 
     def observe_step(
         self, inputs: StepInputs, outputs: StepOutputs, hidden: Tensor, cache: KVCache
@@ -134,24 +152,26 @@ class DraftTokens:
         sequences, requests = self._sequences, list[DraftRequest]()
         lengths = sequences.lengths[decoding]
         room = np.minimum(self._tables.room(decoding), sequences.ends[decoding] - 1) - lengths
-        most = self._worth(decoding, np.clip(room, 0, self.limits[decoding]), rows)
+        room = np.clip(room, 0, self.limits[decoding])
+        levels = np.searchsorted(self._widths.cumsum(), room, side="right")
+        most = self._worth(decoding, levels, rows)
         columns = zip(decoding.tolist(), lengths.tolist(), most.tolist(), strict=True)
         for slot, length, count in columns:
-            count = min(count, budget)
+            count = min(count, self._shape.levels(budget))
             if count > 0:
                 tokens = sequences.tokens[slot, :length]
                 remaining = int(sequences.ends[slot]) - length
                 requests.append(DraftRequest(slot, tokens, count, self._groups[slot], remaining))
-                budget -= count
+                budget -= self._shape.num_nodes(count)
         return requests
 
     def _worth(self, slots: Column, most: Column, rows: BatchRows) -> Column:
-        """Number of drafts per slot that pay, at most `most`."""
+        """Number of drafts per slot that pay, at most `most`; of depths, if they are trees."""
         if self._costs is None or not len(slots):
             return most
         rates, num_tokens = self._acceptance.rates(slots), int(rows.counts.sum())
         drafting = None if self._proposer is None else self._proposer.costs
-        lengths = draft_lengths(rates, most, num_tokens, self._costs, drafting)
+        lengths = draft_lengths(rates, most, num_tokens, self._costs, drafting, self._widths)
         self._acceptance.rest(slots[lengths == 0])
         return lengths
 
@@ -170,4 +190,12 @@ class DraftTokens:
         drafts = drafts[: strange[0]] if len(strange) else drafts
         count = self._sampling.draft(slot, drafts)
         self._sequences.tokens[slot, length : length + count] = drafts[:count]
-        self.counts[slot] = count
+        self.counts[slot] = self._depths[slot] = count
+
+    def _put_tree(self, request: DraftRequest, drafts: Tokens, parents: Column, depth: int) -> None:
+        """Append a tree, node after node."""
+        slot, length = request.slot, len(request.tokens)
+        self._sequences.tokens[slot, length : length + len(drafts)] = drafts
+        self.counts[slot], self._depths[slot] = len(drafts), depth
+        if len(drafts):
+            self.trees[slot] = parents

@@ -24,6 +24,7 @@ from baton_worker.engine.batch.sampling_state import SamplingState
 from baton_worker.engine.batch.sequence_states import SequenceStates
 from baton_worker.engine.batch.step_inputs import PromptSpan, StepInputs
 from baton_worker.engine.batch.step_outputs import Committed, StepOutputs
+from baton_worker.engine.batch.tree_rows import at_depth
 from baton_worker.engine.multimodal.pixels import Pixels
 from baton_worker.engine.multimodal_input import pixels_of
 from baton_worker.lora.slots import AdapterSlots
@@ -31,6 +32,7 @@ from baton_worker.models.vision.tower import VisionTower
 from baton_worker.sampling import Sampler
 from baton_worker.speculative.proposer import Proposer
 from baton_worker.speculative.step_costs import StepCosts
+from baton_worker.speculative.token_tree import TokenTree
 from baton_worker.structured_output.manager import StructuredOutputManager
 
 _MOST_TOKENS = 2048
@@ -56,6 +58,7 @@ class InputBatch:
         num_speculative_tokens: most drafts of a sequence in one step.
         step_costs: by which drafts are made where they pay; None: as many as there may be.
         sampler: what draws draft tokens.
+        token_tree: the shape of drafts; None: chains.
         adapters: where adapters are; None: sequences with one are refused.
     """
 
@@ -78,6 +81,7 @@ class InputBatch:
         num_speculative_tokens: int = 0,
         step_costs: StepCosts | None = None,
         sampler: Sampler | None = None,
+        token_tree: TokenTree | None = None,
     ) -> None:
         if constraints is None:
             constraints = StructuredOutputManager(None, vocab_size)
@@ -86,7 +90,9 @@ class InputBatch:
         self.sampling = SamplingState(self.sequences, vocab_size, constraints)
         parts = self.sequences, self.tables, self.sampling
         self.forced = ForcedTokens(*parts)
-        self.drafts = DraftTokens(*parts, proposer, num_speculative_tokens, step_costs, sampler)
+        self.drafts = DraftTokens(
+            *parts, proposer, num_speculative_tokens, step_costs, sampler, token_tree
+        )
         self.host_rows = HostRows(self.sequences, self.sampling, self.forced)
         """The sequences whose steps need the host."""
         self._pooling: dict[int, Pooling] = {}
@@ -235,7 +241,7 @@ class InputBatch:
         return StepInputs(
             rows=rows,
             tokens=self.sequences.tokens[rows.slots[row], positions].astype(np.int64),
-            positions=self._media.positions(rows, positions),
+            positions=self._media.positions(rows, at_depth(self.drafts.trees, rows, positions)),
             lengths=self.sequences.lengths[rows.slots] + (forced + drafted)[rows.slots],
             logits=self._logits(rows),
             tables=self.tables,
@@ -246,6 +252,7 @@ class InputBatch:
             adapters=None if self._adapters is None else self._adapters.of(rows.slots[row]),
             media=self._media.rows(rows),
             last_keys=self._media.last_keys(rows, positions),
+            trees=self.drafts.trees,
             failed=failed,
             stalled=stalled,
         )

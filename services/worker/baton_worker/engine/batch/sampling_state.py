@@ -50,6 +50,11 @@ class SamplingState:
         self._bias: dict[int, tuple[Column, npt.NDArray[np.float32]]] = {}
         self._rules: dict[int, TokenRule] = {}
 
+    @property
+    def sequences(self) -> SequenceStates:
+        """The token logs."""
+        return self._sequences
+
     def release(self, slots: Column) -> None:
         """Their sequences have gone."""
         for slot in slots.tolist():

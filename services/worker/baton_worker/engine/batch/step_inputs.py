@@ -40,8 +40,8 @@ class StepInputs:
     tokens: Column
     """int64 [T], row after row."""
     positions: Column
-    """int64 [T], their positions in their sequences; [axes, T] for models whose tokens have several
-    each."""
+    """int64 [T], their positions in their sequences, by depth in a tree; [axes, T] for models whose
+    tokens have several each."""
     lengths: Column
     """int64 [B]: tokens of each sequence that are known, forced and drafted ones included."""
     logits: LogitsRows
@@ -63,6 +63,9 @@ class StepInputs:
     """What it has given; None: there are no placeholders."""
     last_keys: Column | None = None
     """int64 [T]: the last position that each token sees; None: its own."""
+    trees: dict[int, Column] = field(default_factory=dict)
+    """By slot: the parent of each token of its row, where the drafts are a tree. See
+    `DraftTokens.trees`."""
     failed: dict[int, str] = field(default_factory=dict)
     """By slot: why a sequence that was to enter cannot run."""
     stalled: Column = field(default_factory=lambda: np.zeros(0, np.int64))

@@ -39,6 +39,9 @@ class StepOutputs:
         """int64 [S]: drafts of each that were verified; empty if there were none at all."""
         self.accepted: Column = np.zeros(0, np.int64)
         """int64 [S]: how many of them are among its tokens, before the last one."""
+        self.paths: dict[int, list[int]] = {}
+        """By slot whose drafts are a tree: numbers in its row of its last known token and of the
+        drafts that sampling has followed."""
         self.withdrawn: list[int] = []
         """The slots that make nothing of this step because of what was drafted for them."""
         self.failed = dict(inputs.failed)

@@ -9,6 +9,7 @@ from torch import Tensor
 from baton_worker.engine.batch.sequence_states import SequenceStates
 from baton_worker.engine.batch.step_inputs import StepInputs
 from baton_worker.engine.batch.step_outputs import StepOutputs
+from baton_worker.engine.batch.tree_rows import path_offsets
 from baton_worker.kv_cache import KVCache
 from baton_worker.speculative.proposer import TargetStep
 
@@ -36,7 +37,8 @@ def target_step(
     slots, starts, kept = rows.slots[some], rows.starts[some], counts[some]
     row = np.repeat(np.arange(len(kept)), kept)
     offset = np.arange(len(row)) - (np.cumsum(kept) - kept)[row]
-    index = (np.cumsum(rows.counts) - rows.counts)[some][row] + offset
+    index = (np.cumsum(rows.counts) - rows.counts)[some][row]
+    index = index + path_offsets(outputs.paths, slots[row], offset)
     if len(index) != len(hidden):
         hidden = hidden.index_select(0, torch.from_numpy(index).to(hidden.device))
     return TargetStep(

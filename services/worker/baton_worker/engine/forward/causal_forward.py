@@ -10,6 +10,7 @@ from torch import Tensor
 
 from baton_worker.attention import AttentionBatch
 from baton_worker.attention.buffers import Buffers
+from baton_worker.attention.tree_mask import TreeMask
 from baton_worker.engine.batch.plan_columns import Column
 from baton_worker.engine.batch.step_inputs import StepInputs
 from baton_worker.kernels.lora import TokenAdapters
@@ -76,7 +77,7 @@ class CausalForward:
 
     def _attention(self, inputs: StepInputs) -> AttentionBatch:
         """Attention batch of these rows, valid until the next one is built."""
-        return AttentionBatch.build_all(
+        batch = AttentionBatch.build_all(
             inputs.rows.counts,
             inputs.rows.starts,
             inputs.tables.tables,
@@ -86,6 +87,11 @@ class CausalForward:
             buffers=self.buffers,
             last_keys=inputs.last_keys,
         )
+        if not inputs.trees:
+            return batch
+        trees = [inputs.trees.get(slot) for slot in inputs.rows.slots.tolist()]
+        parents = [None if tree is None else tree.tolist() for tree in trees]
+        return batch.over(TreeMask.build(batch.query_lens, parents, self.device))
 
     def logits(self, hidden: Tensor, indices: Column | None = None) -> Tensor:
         """See `ForwardPass`."""

@@ -34,6 +34,7 @@ class Drafting:
             "proposer": self._proposer,
             "num_speculative_tokens": config.num_speculative_tokens,
             "step_costs": self.step_costs,
+            "token_tree": config.tree,
         }
 
     def measure(self, step: Callable[[Plan], Result]) -> None:

@@ -57,6 +57,7 @@ class Attention(Attending):
             spans=settings.mask.spans,
             codes=site.codes,
             layout=site.layout,
+            tree=site.trees,
             context=settings.context,
         )
         super().__init__(call, site)

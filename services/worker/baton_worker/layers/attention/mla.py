@@ -49,6 +49,7 @@ class LatentAttention(Attending):
             latent=True,
             value_dim=settings.kv_rank,
             layout=site.layout,
+            tree=site.trees,
             most_keys=getattr(settings, "top_k", None),
             context=settings.context,
         )

@@ -28,16 +28,22 @@ _NUMBERED = {
 _LAYERS = ((r"^model\.layers\.0\.layers\.0\.", "model.layers.0."),)
 
 
-def _next_layer(c: Config, family: Callable[[Config], Decoder]) -> Decoder:
-    """The target as it would be with one layer more, without all layers before that. Fields with a
-    value per layer are continued by their last."""
+def _next_layer(c: Config, family: Callable[[Config], Decoder], number: int = 0) -> Decoder:
+    """The layer of this number, from 0, behind those of the target, which is continued. Fields with
+    a value per layer are continued by their last."""
     count, grown = c.num_hidden_layers, copy.copy(c)
     for name, value in vars(c).items():
         if isinstance(value, list) and len(value) == count and name != "architectures":
-            setattr(grown, name, [*value, value[-1]])
-    grown.num_hidden_layers = count + 1
+            setattr(grown, name, [*value, *[value[-1]] * (number + 1)])
+    grown.num_hidden_layers = count + number + 1
     spec = family(grown)
-    return replace(spec, layers=spec.layers[count:], head=Head())
+    return replace(spec, layers=spec.layers[count + number :], head=Head())
+
+
+def _every(c: Config, head: Callable[[int], LayerHead]) -> LayerHead:
+    """The heads of a config, by number: each makes a draft of its own."""
+    count = getattr(c, "num_nextn_predict_layers", None) or 1
+    return replace(head(0), further=tuple(head(number) for number in range(1, count)))
 
 
 def _head(
@@ -74,9 +80,13 @@ def _head(
 
 def _numbered(c: Config, family: Callable[[Config], Decoder]) -> LayerHead:
     """DeepSeek-V3's layout; its copies of the tables are the target's."""
-    prefix = f"model.layers.{c.num_hidden_layers}."
     unused = ("embed_tokens.", "shared_head.head.")
-    return _head(_next_layer(c, family), prefix, _NUMBERED, unused=unused)
+
+    def head(number: int) -> LayerHead:
+        prefix = f"model.layers.{c.num_hidden_layers + number}."
+        return _head(_next_layer(c, family, number), prefix, _NUMBERED, unused=unused)
+
+    return _every(c, head)
 
 
 @draft_head("mtp", "DeepSeekMTPModel", within=("DeepseekV3ForCausalLM",))
@@ -106,14 +116,21 @@ def openpangu_mtp(c: Config, target: Target) -> LayerHead:
 @draft_head("mtp", "Step3p5MTP", within=("Step3p5ForCausalLM",))
 def step3p5_mtp(c: Config, target: Target) -> LayerHead:
     """A language head of its own. Some checkpoints have the layer one level deeper."""
-    prefix = f"model.layers.{c.num_hidden_layers}."
     renames = (
         (r"^model\.layers\.0\.transformer\.", "model.layers.0."),
         (r"^model\.layers\.0\.shared_head\.output\.", "model.layers.0.shared_head.head."),
     )
     names = _NUMBERED | {"head": "shared_head.head"}
-    head = _head(_next_layer(c, step3p5), prefix, names, unused=("embed_tokens.",), renames=renames)
-    return replace(head, own_head=True)
+
+    def head(number: int) -> LayerHead:
+        prefix, layer = (
+            f"model.layers.{c.num_hidden_layers + number}.",
+            _next_layer(c, step3p5, number),
+        )
+        found = _head(layer, prefix, names, unused=("embed_tokens.",), renames=renames)
+        return replace(found, own_head=True)
+
+    return _every(c, head)
 
 
 @draft_head("mtp", "GlmOcrMTPModel", within=("GlmOcrForConditionalGeneration",))
@@ -167,9 +184,12 @@ def mimo_mtp(c: Config, target: Target) -> LayerHead:
         "fusion_hidden_norm": "hidden_layernorm",
         "norm": "final_layernorm",
     }
-    decoder = _next_layer(c, mimo)
-    prefix = "model.mtp_layers.0."
-    return _head(decoder, prefix, names, carries_normed=True, hidden_first=True)
+
+    def head(number: int) -> LayerHead:
+        layer, prefix = _next_layer(c, mimo, number), f"model.mtp_layers.{number}."
+        return _head(layer, prefix, names, carries_normed=True, hidden_first=True)
+
+    return _every(c, head)
 
 
 _FC = {

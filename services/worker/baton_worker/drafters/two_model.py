@@ -1,0 +1,130 @@
+"""An EAGLE-3 head as a model of its own: apart from the target's step and pages."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from baton_worker.drafters.draft_head_weights import LayerHeadWeights
+from baton_worker.drafters.layer_head import LayerHeadProposer
+from baton_worker.drafters.own_pages import OwnPages
+from baton_worker.kv_cache import KVCache
+from baton_worker.speculative.proposer import (
+    Column,
+    DraftRequest,
+    DraftSampler,
+    ProposerContext,
+    TargetStep,
+    Tokens,
+)
+
+_MOST_WAITING = 2048
+"""Tokens whose hidden states are kept until the head runs; with more of them it runs at once."""
+
+
+class _Waiting(NamedTuple):
+    """Confirmed tokens of a slot that the head has not run yet."""
+
+    next_tokens: Column
+    """int64 [n]: the token behind each."""
+    positions: Column
+    """int64 [n] or [axes, n]"""
+    hidden: Tensor
+    """[n, any], as the target gives them."""
+
+
+class TwoModelProposer(LayerHeadProposer):
+    """Keeps what the target's steps show, and runs the head when drafts are wanted, over pages of
+    its own: the target's pages have no layers of the head, so they are handed over between workers
+    with and without one.
+
+    A sequence begins for the head at the first token whose hidden state it sees. What the prefix
+    cache or another worker had is before that, and drafts are made without it.
+    """
+
+    def __init__(self, context: ProposerContext) -> None:
+        super().__init__(context)
+        assert isinstance(context.target.drafter, LayerHeadWeights)
+        decoder, build = context.target.drafter.head.settings.decoder, context.build
+        sizes = context.num_pages, context.page_size
+        self._cache = KVCache(
+            decoder,
+            *sizes,
+            dtype=self._head.dtype,
+            device=build.device,
+            codes=build.codes,
+            layout=build.layout,
+        )
+        self._pages = OwnPages(self._cache, context.max_num_seqs, context.max_model_len)
+        self._begins = np.zeros(context.max_num_seqs, np.int64)
+        """By slot: position of the first token that the head has seen."""
+        self._seen = np.zeros(context.max_num_seqs, np.int64)
+        """By slot: tokens from there on, those that wait included."""
+        self._waiting: dict[int, list[_Waiting]] = {}
+
+    def observe(self, step: TargetStep) -> None:
+        """See `Proposer`."""
+        ends = np.cumsum(step.counts)
+        rows = zip(step.slots.tolist(), step.starts.tolist(), ends.tolist(), strict=True)
+        for (slot, start, end), count in zip(rows, step.counts.tolist(), strict=True):
+            if self._begins[slot] + self._seen[slot] != start or not self._seen[slot]:
+                self.release(slot)
+                self._begins[slot] = start
+            part = slice(end - count, end)
+            positions, hidden = step.positions[..., part], step.hidden[part]
+            waiting = _Waiting(step.next_tokens[part], positions, hidden)
+            self._waiting.setdefault(slot, []).append(waiting)
+            self._seen[slot] += count
+        if sum(len(w.next_tokens) for some in self._waiting.values() for w in some) > _MOST_WAITING:
+            self._catch_up(list(self._waiting))
+
+    def propose(self, requests: Sequence[DraftRequest], sampler: DraftSampler) -> list[Tokens]:
+        """See `Proposer`."""
+        self._catch_up([r.slot for r in requests if r.slot in self._waiting])
+        rows = [
+            request._replace(tokens=request.tokens[int(self._begins[request.slot]) :])
+            for request in requests
+            if self._reserve(request.slot, int(self._seen[request.slot]) + request.most)
+        ]
+        made = dict(zip((r.slot for r in rows), super().propose(rows, sampler), strict=True))
+        return [made.get(request.slot, np.zeros(0, np.int32)) for request in requests]
+
+    def release(self, slot: int) -> None:
+        """See `Proposer`."""
+        super().release(slot)
+        self._pages.release(slot)
+        self._waiting.pop(slot, None)
+        self._seen[slot] = 0
+
+    def _reserve(self, slot: int, length: int) -> bool:
+        """Pages for so many tokens of a slot, if it has any and there are enough."""
+        return bool(self._seen[slot]) and self._pages.reserve(slot, length)
+
+    def _catch_up(self, slots: list[int]) -> None:
+        """Run the head over all tokens of these slots that wait. A slot without pages for them
+        starts anew with its next token."""
+        for slot in [s for s in slots if not self._reserve(s, int(self._seen[s]))]:
+            slots.remove(slot)
+            self.release(slot)
+        if not slots:
+            return
+        parts = [self._waiting.pop(slot) for slot in slots]
+        counts = np.array([sum(len(w.next_tokens) for w in some) for some in parts])
+        order = np.array(slots, np.int64)
+        every = [waiting for some in parts for waiting in some]
+        super().observe(
+            TargetStep(
+                slots=order,
+                starts=self._seen[order] - counts,
+                counts=counts,
+                next_tokens=np.concatenate([w.next_tokens for w in every]),
+                positions=np.concatenate([w.positions for w in every], -1),
+                hidden=torch.cat([w.hidden for w in every]),
+                tables=self._pages,
+                cache=self._cache,
+            )
+        )
