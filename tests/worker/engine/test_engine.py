@@ -246,18 +246,24 @@ def test_a_models_windows_reach_the_scheduler_and_the_slots(
     assert dropped >= (38 + 80 - 12) // info.page_size - 1 if any(windows) else not dropped
 
 
-@pytest.mark.row("F08.01")
+@pytest.mark.row("F08.01", "F08.11")
 def test_a_drafter_takes_its_share_of_memory_and_changes_no_token(
     stories: Path, engine: Engine
 ) -> None:
-    """It lives through a reset and through sleep."""
-    drafting = {"model": str(stories), "num_speculative_tokens": 3, "quantization": "int4"}
+    """It lives through a reset and through sleep, and drafts trees."""
+    drafting: dict[str, object] = {
+        "model": str(stories),
+        "num_speculative_tokens": 3,
+        "quantization": "int4",
+    }
     given = config(stories).model_copy(update={"speculative_config": json.dumps(drafting)})
     one = Engine.build(given)
     assert one.resolved.draft_page_bytes == one.resolved.page_bytes
     assert one.resolved.kv_bytes == 2 * 64 * one.resolved.page_bytes
+    drafting["speculative_token_tree"] = "[(0,), (1,), (0, 0)]"
+    tree = given.model_copy(update={"speculative_config": json.dumps(drafting)})
     logs = []
-    for other in (engine, one, one.sleep(1, given)()):
+    for other in (engine, Engine.build(tree), one, one.sleep(1, given)()):
         other._drafting.step_costs = None  # It drafts whether or not that pays.
         for _ in range(2):
             other.reset()

@@ -13,6 +13,7 @@ from baton_worker.engine.speculation.drafting import Drafting
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.speculative.config import SpeculativeConfig
 from baton_worker.speculative.ngram import NgramProposer
+from baton_worker.speculative.token_tree import TokenTree
 
 CONFIG = EngineConfig(
     build=BuildContext(torch.device("cpu"), torch.float32),
@@ -43,6 +44,7 @@ def test_a_batch_gets_the_proposer_and_the_costs_that_were_measured() -> None:
     drafting = Drafting(NO_MODEL, replace(CONFIG, speculative=SpeculativeConfig(3)))
     assert isinstance(drafting.options()["proposer"], NgramProposer)
     assert drafting.options()["num_speculative_tokens"] == 3
+    assert drafting.options()["token_tree"] == TokenTree.chain(3)
     assert drafting.options()["step_costs"] is None
     drafting.measure(step)
     assert drafting.options()["step_costs"] is drafting.step_costs is not None
