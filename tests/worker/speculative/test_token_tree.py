@@ -16,8 +16,7 @@ def test_a_tree_of_vllm() -> None:
     tree = TokenTree.parse("[(1,), (0,), (0, 1), (0, 0), (1, 0), (0, 0, 0)]")
     assert tree.nodes == ((0,), (1,), (0, 0), (0, 1), (1, 0), (0, 0, 0))
     assert tree.widths == (2, 3, 1) and tree.ranks == (2, 2, 1)
-    assert [tree.levels(n) for n in range(8)] == [0, 0, 1, 1, 1, 2, 3, 3]
-    assert [tree.num_nodes(n) for n in range(4)] == [0, 2, 5, 6]
+    assert tree.totals == (2, 5, 6)
     assert not tree.is_chain and not tree.follows_first
     assert TokenTree.parse("[(0,), (1,), (0, 0)]").follows_first
     assert TokenTree.chain(2) == TokenTree.parse("[(0,), (0, 0)]") and TokenTree.chain(2).is_chain

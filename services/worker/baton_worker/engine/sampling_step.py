@@ -134,10 +134,10 @@ def _keep(
     outputs.slots = kept.slots[first]
     outputs.counts = step.inputs.forced[outputs.slots] + sampled
     outputs.tokens = _with_forced(step.inputs, kept, tokens[stays])
-    verified = np.bincount(rows.slots[rows.drafts >= 0], minlength=len(step.inputs.forced))
-    for slot, parents in step.inputs.trees.items():
-        verified[slot] = len(parents) - 1
-    if verified.any():
+    if step.inputs.trees or (rows.drafts >= 0).any():
+        verified = np.bincount(rows.slots[rows.drafts >= 0], minlength=len(step.inputs.forced))
+        for slot, parents in step.inputs.trees.items():
+            verified[slot] = len(parents) - 1
         outputs.drafted = verified[outputs.slots]
         outputs.accepted = np.where(outputs.drafted > 0, sampled - 1, 0)
 

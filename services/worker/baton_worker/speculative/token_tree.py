@@ -10,6 +10,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from dataclasses import dataclass
+from itertools import accumulate
 
 Node = tuple[int, ...]
 MOST_NODES = 63
@@ -63,6 +64,11 @@ class TokenTree:
         return tuple(found[depth] for depth in sorted(found))
 
     @property
+    def totals(self) -> tuple[int, ...]:
+        """By depth: nodes down to there, that depth included."""
+        return tuple(accumulate(self.widths))
+
+    @property
     def ranks(self) -> tuple[int, ...]:
         """By depth: how many different tokens are wanted there."""
         return tuple(
@@ -79,11 +85,3 @@ class TokenTree:
     def follows_first(self) -> bool:
         """Whether only nodes on the way of most probable tokens have children."""
         return all(not any(node[:-1]) for node in self.nodes)
-
-    def num_nodes(self, levels: int) -> int:
-        """Nodes of the first `levels` depths."""
-        return sum(self.widths[:levels])
-
-    def levels(self, tokens: int) -> int:
-        """How many depths fit whole in so many tokens."""
-        return sum(self.num_nodes(depth + 1) <= tokens for depth in range(len(self.widths)))

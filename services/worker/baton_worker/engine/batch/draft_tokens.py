@@ -4,6 +4,7 @@ them."""
 from __future__ import annotations
 
 import time
+from bisect import bisect_right
 from dataclasses import replace
 
 import numpy as np
@@ -56,7 +57,7 @@ class DraftTokens:
         self._costs, slots = costs, len(sequences.held)
         self._groups = [b""] * slots
         self._shape = TokenTree.chain(self._most) if shape is None else shape
-        self._widths = np.array(self._shape.widths, np.int64)
+        self._widths, self._totals = np.array(self._shape.widths, np.int64), self._shape.totals
         self._sampler = DraftSampler(sequences, sampling, sampler)
         if not self._shape.is_chain:
             self._sampler = TreeSampler(self._shape, sequences, sampling, sampler)
@@ -153,16 +154,16 @@ class DraftTokens:
         lengths = sequences.lengths[decoding]
         room = np.minimum(self._tables.room(decoding), sequences.ends[decoding] - 1) - lengths
         room = np.clip(room, 0, self.limits[decoding])
-        levels = np.searchsorted(self._widths.cumsum(), room, side="right")
+        levels = np.searchsorted(self._totals, room, side="right")
         most = self._worth(decoding, levels, rows)
         columns = zip(decoding.tolist(), lengths.tolist(), most.tolist(), strict=True)
         for slot, length, count in columns:
-            count = min(count, self._shape.levels(budget))
+            count = min(count, bisect_right(self._totals, budget))
             if count > 0:
                 tokens = sequences.tokens[slot, :length]
                 remaining = int(sequences.ends[slot]) - length
                 requests.append(DraftRequest(slot, tokens, count, self._groups[slot], remaining))
-                budget -= self._shape.num_nodes(count)
+                budget -= self._totals[count - 1]
         return requests
 
     def _worth(self, slots: Column, most: Column, rows: BatchRows) -> Column:
