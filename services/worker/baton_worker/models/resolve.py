@@ -15,7 +15,11 @@ from baton_worker.spec import Decoder
 ARCHITECTURES = Registry("architectures", DECLARED)
 _WRAPPED = {"Terratorch": "terratorch"}
 """Architectures that wrap the models of a package."""
-_LACKING = {"JinaVLForRanking": "the image encoder of Qwen2-VL is missing here"}
+_LACKING = {
+    "JinaVLForRanking": "the image encoder of Qwen2-VL is missing here",
+    "NemotronParseForConditionalGeneration": "decoders that attend to an encoder's states are "
+    "missing here",
+}
 """Missing features of some requested architectures."""
 
 
