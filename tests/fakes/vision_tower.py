@@ -22,7 +22,7 @@ class FakeTower:
     width, dtype, progress = HIDDEN, torch.float32, 0
     media_tokens = (IMAGE_TOKEN,)
     tokens_per_second = 0.0
-    rope_index, merge = "mrope", 2
+    rope_index, merge, added = "mrope", 2, False
 
     def __init__(self, rows: int) -> None:
         self._rows = rows

@@ -19,7 +19,7 @@ from baton_worker.layers.build_context import BuildContext
 from baton_worker.models.decoder import Model
 from tests.fakes.whole_system import Whole, whole
 from tests.oracles.towers.sights import makers
-from tests.support import tiny_models, tiny_phi4, tiny_towers
+from tests.support import tiny_models, tiny_molmo2, tiny_phi4, tiny_towers
 from tests.support.tiny_dual_encoders import data_url, picture
 
 COUNT = 8
@@ -75,7 +75,7 @@ def save(folder: Path, tokens: tuple[str, ...], settings: dict[str, Any]) -> int
         json.loads((folder / "config.json").read_text()),
         tokenizer.token_to_id(tokens[0]),
     )
-    names = ("image_token_id", "image_token_index", "img_context_token_id")
+    names = ("image_token_id", "image_token_index", "img_context_token_id", "image_patch_id")
     named: dict[str, Any] = {name: token for name in names if name in config}
     if "visual" in config:  # Which names the token before an image; this one is the second next.
         named["visual"] = config["visual"] | {"image_start_id": token - 2}
@@ -165,3 +165,31 @@ def test_answers_to_pictures_in_tiles_with_padding(tmp_path: Path) -> None:
             assert prompt.count(token) == len(seen)
             assert answer == continued(model, prompt, token, seen)
             assert ask(here, count)[1] == answer
+
+
+@pytest.mark.row("V59", "F02.08", "F23.03")
+def test_answers_to_a_picture_whose_tokens_see_one_another(tmp_path: Path) -> None:
+    """Molmo 2: the tokens of transformers, and again from the cache; a second picture is refused
+    with the reason."""
+    marks = ("<im_patch>", "<im_col>", "<im_start>", "<low_res_im_start>", "<im_end>", "<|image|>")
+    model = tiny_molmo2.save(tmp_path)
+    token = save(tmp_path, marks, tiny_molmo2.SETTINGS)
+    model.config.image_patch_id = model.model.config.image_patch_id = token
+    with whole(tmp_path, worker={"block_size": 4, "max_num_batched_tokens": 92}) as here:
+        prompt, answer = ask(here, 1)
+        images = read_model(tmp_path, "m").images
+        assert images is not None
+        made = images.processor(PICTURES[0])
+        placed = images.tokens(made.grid, made.num_tokens)
+        first = next(at for at in range(len(prompt)) if prompt[at : at + len(placed)] == placed)
+        kinds = torch.zeros(1, len(prompt) + COUNT, dtype=torch.int64)
+        kinds[:, first : first + len(placed)] = 1
+        given, tokens = tiny_molmo2.inputs([(made.pixels, made.grid)]), list(prompt)
+        for _ in range(COUNT):
+            seen = {"mm_token_type_ids": kinds[:, : len(tokens)], **given}
+            with torch.no_grad():
+                tokens.append(int(model(torch.tensor([tokens]), **seen).logits[0, -1].argmax()))
+        assert answer == tokens[len(prompt) :]
+        assert ask(here, 1)[1] == answer
+        with pytest.raises(AssertionError, match="takes 1 image in a request"):
+            ask(here, 2)

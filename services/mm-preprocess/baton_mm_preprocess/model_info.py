@@ -78,6 +78,10 @@ class Images:
     """Hash of the model's configuration, its revision and its processors."""
     bidirectional: bool = False
     """Whether the tokens of an image see one another in both directions."""
+    as_one: bool = False
+    """Whether all of `tokens` do, or the image tokens alone."""
+    most_images: int = 0
+    """Images that a request may have; 0 for any number."""
 
     def tokens(self, grid: Grid, num_tokens: int, number: int = 0) -> list[int]:
         """What stands for an image in a prompt; not read of an image that stands alone. `number`
@@ -87,6 +91,8 @@ class Images:
 
     def spans(self, tokens: list[int]) -> tuple[Span, ...]:
         """Which of these tokens see one another in both directions: each run of image tokens."""
+        if self.as_one:
+            return ((0, len(tokens)),)
         return tuple(runs(tokens, self.image_token)) if self.bidirectional else ()
 
 
@@ -236,6 +242,8 @@ def _images(
         path,
         _identity(path),
         family.bidirectional,
+        family.as_one,
+        family.most_images,
     )
 
 

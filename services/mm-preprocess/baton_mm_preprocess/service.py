@@ -55,12 +55,24 @@ def prepare(model: Model, request: Prepare, look: Look) -> Prepared:
     found = list[PreparedMedia]()
     for item in request.items:
         model.check(item)
+        _check_images(model, _num_images(request.items[: len(found) + 1]), item)
         outcome = look(item)
         if isinstance(outcome, Problem):
             raise InvalidRequest(outcome.message, code=outcome.code, param=item.param)
         found.append(_prepared(model, outcome, _num_images(request.items[: len(found)])))
         _check_size(found, item)
     return Prepared(request.id, tuple(found))
+
+
+def _check_images(model: Model, count: int, last: MediaItem) -> None:
+    most = 0 if model.images is None else model.images.most_images
+    if most and count > most:
+        raise InvalidRequest(
+            f"The model {model.name} takes {most} image in a request and its conversation, for it "
+            "shows each image all others. Send fewer.",
+            code="too_many_images",
+            param=last.param,
+        )
 
 
 def _num_images(items: Sequence[MediaItem]) -> int:

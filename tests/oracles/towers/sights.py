@@ -24,7 +24,8 @@ Grid: TypeAlias = tuple[int, int, int]
 Images: TypeAlias = list[tuple[Tensor, Grid]]
 IMAGE_TOKEN = 319
 FAMILIES = (
-    *("aimv2", "clip", "deepencoder", "internvit", "native", "phi4"),
+    *("aimv2", "clip", "deepencoder", "internvit", "molmo2", "native"),
+    "phi4",
     *("radio", "resampled", "siglip", "tile_rows"),
 )
 """Modules of this folder that register makers."""

@@ -34,6 +34,10 @@ class Family:
     """Whether the settings of the image processor are its defaults where there is no file."""
     bidirectional: bool = False
     """Whether the tokens of an image see one another in both directions, run by run."""
+    as_one: bool = False
+    """Whether all tokens that stand for an image are one such run, its marks included."""
+    most_images: int = 0
+    """Images that a request may have; 0 for any number."""
 
     def image_token(self, files: Files, encode: Encode) -> int:
         """Id of the image token. Raises `ModelError`."""
@@ -99,6 +103,10 @@ _ERNIE = Family(
 _KEYE = Family("KeyeImageProcessor", "<|image_pad|>", whatever=True)
 
 
+def _molmo2(files: Files) -> Placeholder:
+    return placeholders.molmo2(files.processor)
+
+
 def _tarsier(files: Files) -> Placeholder:
     return placeholders.tarsier(files.config["image_newline_idx"], files.config["image_new_idx"])
 
@@ -119,6 +127,17 @@ FAMILIES: dict[str, Family] = {
     "DeepseekOcr2ForConditionalGeneration": _OCR2,
     "Llama_Nemotron_Nano_VL": _NEMOTRON,
     "NemotronH_Nano_VL_V2": _NEMOTRON,
+    "Molmo2ForConditionalGeneration": Family(
+        "Molmo2ImageProcessor",
+        "<im_patch>",
+        marker="<|image|>",
+        names=("image_patch_id",),
+        written=_molmo2,
+        bidirectional=True,
+        as_one=True,
+        # Its images see one another, the first the last, which no cache of prefixes can hold.
+        most_images=1,
+    ),
     "Phi4MMForCausalLM": _PHI,
     "Phi4MultimodalForCausalLM": _PHI,
     "DotsOCRForCausalLM": Family("Qwen2VLImageProcessor", "<|imgpad|>"),

@@ -6,12 +6,13 @@ Pieces are text, numbers that count image tokens, and tokens by their ids.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
 
 from baton_mm_preprocess.processors.fitted_patches import FittedPatches
 from baton_mm_preprocess.processors.processed_image import Grid
+from baton_mm_preprocess.processors.sizes import Size
 
 
 class Token(NamedTuple):
@@ -189,6 +190,28 @@ def lfm2(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
     yield "<|img_thumbnail|>" if rows else ""
     yield num_tokens - rows * columns * per_tile
     yield "<|image_end|>"
+
+
+def molmo2(flags: Mapping[str, Any]) -> Placeholder:
+    """The whole image, then what its crops show together, in rows with an end or without."""
+    columns = flags.get("image_use_col_tokens", True)
+    whole_columns = flags.get("use_single_crop_col_tokens")
+    whole_columns = columns if whole_columns is None else whole_columns
+    start = "<low_res_im_start>" if flags.get("use_single_crop_start_token", True) else "<im_start>"
+
+    def view(begin: str, size: Size, *, ended: bool) -> Iterator[Piece]:
+        yield begin
+        for _ in range(size[0]):
+            yield from (size[1], "<im_col>" if ended else "")
+        yield "<im_end>"
+
+    def pieces(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
+        whole = processor.embeddings((processor.crop, processor.crop))
+        yield from view(start, whole, ended=whole_columns)
+        crops = processor.embeddings(processor.frame(grid[1], grid[2]))
+        yield from view("<im_start>", crops, ended=columns)
+
+    return pieces
 
 
 def minicpm(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:

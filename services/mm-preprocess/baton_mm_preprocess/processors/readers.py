@@ -27,6 +27,7 @@ from baton_mm_preprocess.processors.tilings.framed_parts import FramedParts
 from baton_mm_preprocess.processors.tilings.hd_tiles import HdTiles
 from baton_mm_preprocess.processors.tilings.image_slices import ImageSlices
 from baton_mm_preprocess.processors.tilings.multi_scale_tiles import MultiScaleTiles
+from baton_mm_preprocess.processors.tilings.overlapping_crops import OverlappingCrops
 from baton_mm_preprocess.processors.tilings.split_tiles import SplitTiles
 from baton_mm_preprocess.processors.tilings.tile_rows import TileRows
 from baton_mm_preprocess.processors.tilings.view_tiles import ViewTiles
@@ -47,6 +48,7 @@ Processor: TypeAlias = (
     | TileRows
     | HdTiles
     | ViewTiles
+    | OverlappingCrops
     | MultiScaleTiles
     | FramedParts
 )
@@ -406,6 +408,16 @@ def tile_rows(files: Files, fields: dict[str, Any]) -> Processor:
     )
 
 
+def overlapping_crops(files: Files, fields: dict[str, Any]) -> Processor:
+    """Molmo 2."""
+    if list(fields["overlap_margins"]) != [4, 4] or list(fields["pooling_size"]) != [2, 2]:
+        raise ModelError("its image processor has other margins than 4, or pools other than 2 x 2")
+    patch = fields["patch_size"]
+    margins = sum(fields["overlap_margins"]) * patch
+    side = both(fields["size"])[0]
+    return OverlappingCrops(read_colors(fields), side, patch, fields["max_crops"], margins)
+
+
 def view_tiles(files: Files, fields: dict[str, Any]) -> Processor:
     """DeepSeek-OCR 2, as transformers has it; without `crop_to_patches` the whole image would have
     the size of a tile."""
@@ -584,6 +596,11 @@ READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
     ),
     "Phi4MultimodalImageProcessor": _PHI,
     "Phi4MMImageProcessor": _PHI,
+    "Molmo2ImageProcessor": (
+        overlapping_crops,
+        {"size": {"height": 378, "width": 378}, "patch_size": 14, "max_crops": 8}
+        | {"overlap_margins": [4, 4], "pooling_size": [2, 2], **HALF},
+    ),
     "DeepseekOCR": (
         deepseek_ocr,
         {"base_size": 1024, "image_size": 640, "patch_size": 16, "min_crops": 2, "max_crops": 6}

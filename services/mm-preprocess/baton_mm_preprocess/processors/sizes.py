@@ -39,6 +39,18 @@ def cubic(values: npt.NDArray[np.float32], size: Size) -> npt.NDArray[np.float32
     return np.ascontiguousarray(values, np.float32)
 
 
+def linear(values: npt.NDArray[np.float32], size: Size) -> npt.NDArray[np.float32]:
+    """As `cubic`, by lines between two neighbours."""
+    for axis, count in ((1, size[0]), (2, size[1])):
+        length = values.shape[axis]
+        middle = ((np.arange(count) + 0.5) * (length / count) - 0.5).clip(0)
+        first = np.floor(middle).astype(np.int64).clip(0, length - 1)
+        share = (middle - first).astype(np.float32).reshape((1, -1, 1) if axis == 1 else (1, 1, -1))
+        second = (first + 1).clip(0, length - 1)
+        values = np.take(values, first, axis) * (1 - share) + np.take(values, second, axis) * share
+    return np.ascontiguousarray(values, np.float32)
+
+
 def _taps(length: int, count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
     """[4, count] each: the neighbours of the middle of each new cell, and their shares."""
     middle = (np.arange(count) + 0.5) * (length / count) - 0.5

@@ -21,16 +21,21 @@ class Table(Layer):
 
     weight: nn.Parameter | None
 
-    def __init__(self, rows: int, width: int, role: str, site: BuildContext) -> None:
+    def __init__(
+        self, rows: int, width: int, role: str, site: BuildContext, extra: int = 0
+    ) -> None:
         super().__init__()
-        self._name = site.name(role)
+        self._name, self._extra = site.name(role), extra
         self.weight = site.empty(rows, width)
         self._rows: Callable[[Tensor], Tensor] | None = None
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
-        """The table."""
+        """The table, or its first rows and the `extra` ones."""
         assert self.weight is not None
-        yield f"{self._name}.weight", self.weight
+        first = len(self.weight) - self._extra
+        yield f"{self._name}.weight", self.weight[:first]
+        if self._extra:
+            yield f"{self._name}.extra.weight", self.weight[first:]
 
     def lend(self, rows: Callable[[Tensor], Tensor]) -> None:
         """Look rows up through `rows`, the packed table of a tied head, and drop this copy."""
@@ -54,7 +59,7 @@ class Embedding(nn.Module):
         width = settings.width or hidden
         # Checkpoints were trained with the scale in the precision of the model.
         self._scale = torch.tensor(settings.scale, dtype=site.dtype).item()
-        self.tokens = Table(vocab, width, "embedding", site)
+        self.tokens = Table(vocab, width, "embedding", site, settings.extra)
         self.project = self.positions = self.norm = None
         if width != hidden:
             self.project = Linear(width, {"project_in": hidden}, site)

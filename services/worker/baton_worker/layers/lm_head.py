@@ -13,6 +13,9 @@ from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.invariant import tanh
 from baton_worker.layers.linear import LanguageHead, Shared
 
+NEVER = -1e30
+"""The logit of a token that is never sampled; finite, for others are a failure."""
+
 
 class Head(LanguageHead):
     """Logits of a `spec.Head`. A tied head shares the weight of the embedding table."""
@@ -35,7 +38,8 @@ class Head(LanguageHead):
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """The weight, unless the embedding fills it, and the bias."""
-        yield from super().weight_targets()
+        for name, rows in super().weight_targets():
+            yield name, rows[: len(rows) - self._settings.unsaid]
         if self.logit_bias is not None:
             yield f"{self._bias_name}.bias", self.logit_bias
 
@@ -46,6 +50,8 @@ class Head(LanguageHead):
     def process_weights_after_loading(self) -> None:
         """Normalise rows (NormHead, Baichuan 2, arXiv:2309.10305), then pack like any linear
         layer."""
+        if self._settings.unsaid and self.weight is not None:
+            self.weight[-self._settings.unsaid :] = 0
         if self._settings.unit_rows and self.weight is not None:
             self.weight.copy_(F.normalize(self.weight))
         super().process_weights_after_loading()
@@ -58,4 +64,8 @@ class Head(LanguageHead):
         if self._settings.scale != 1.0:
             logits = logits * self._settings.scale
         softcap = self._settings.softcap
-        return logits if softcap is None else softcap * tanh(logits / softcap)
+        if softcap is not None:
+            logits = softcap * tanh(logits / softcap)
+        if self._settings.unsaid:
+            logits[:, -self._settings.unsaid :] = NEVER
+        return logits

@@ -19,10 +19,13 @@ class MediaEmbeddings(NamedTuple):
     """[M, hidden * (1 + depth)], in the dtype of the model: what takes the place of tokens, then
     what is added behind each of the first `depth` layers (DeepStack, Meng et al. 2024,
     arXiv:2406.04334)."""
+    added: bool = False
+    """Whether the first are added to those of the tokens, too."""
 
     def into(self, x: Tensor) -> Tensor:
-        """[T, hidden] of the tokens, with these rows replaced."""
-        return x.index_copy(0, self.places, self.values[:, : x.shape[1]])
+        """[T, hidden] of the tokens, with these rows replaced or added."""
+        put = x.index_add if self.added else x.index_copy
+        return put(0, self.places, self.values[:, : x.shape[1]])
 
     def onto(self, x: Tensor, layer: int) -> Tensor:
         """[T, hidden] behind a layer, with what is added there."""
@@ -34,4 +37,4 @@ class MediaEmbeddings(NamedTuple):
         """Those of the tokens where `chosen` [T] holds, for a step of these tokens alone."""
         moved = torch.from_numpy(np.cumsum(chosen) - 1).to(self.places.device)
         kept = torch.from_numpy(chosen).to(self.places.device)[self.places]
-        return MediaEmbeddings(moved[self.places[kept]], self.values[kept])
+        return MediaEmbeddings(moved[self.places[kept]], self.values[kept], self.added)

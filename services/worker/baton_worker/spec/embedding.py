@@ -26,6 +26,8 @@ class Embedding:
     positions: Positions | None = None
     norm: Norm | None = None
     width: int | None = None
+    extra: int = 0
+    """Last rows of the table that are a tensor of their own in checkpoints."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,3 +42,5 @@ class Head:
     scale: float = 1.0
     softcap: float | None = None
     unit_rows: bool = False
+    unsaid: int = 0
+    """Last tokens of the vocabulary that have no row, and are never sampled."""

@@ -244,6 +244,27 @@ class ViewTiles:
 
 
 @dataclass(frozen=True, slots=True)
+class OverlappingCrops:
+    """Windows of 2 x 2 patches, of the whole image and of what its crops of `side` x `side` patches
+    show together, become one embedding each: their mean, of `inputs` channels, attends to them, and
+    a gated feed-forward of `width` and `intermediate` channels leads to `hidden` (Molmo 2,
+    arXiv:2601.10611). `margins` are patches that the crop before or behind shows, too; `name` is
+    the checkpoint's."""
+
+    name: str
+    side: int
+    margins: tuple[int, int]
+    inputs: int
+    width: int
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    intermediate: int
+    activation: str
+    hidden: int
+
+
+@dataclass(frozen=True, slots=True)
 class SamEncoder:
     """Layers over patches that see their windows, or with relative positions of rows and of columns
     all of an image, and convolutions to states of 4 x 4 patches (SAM, arXiv:2304.02643). `prefix`
@@ -318,7 +339,16 @@ class VisionTower:
     full_layers: tuple[int, ...] = ()
     deepstack: tuple[tuple[int, tuple[Step, ...]], ...] = ()
     arrangement: (
-        Newlines | Marks | Ends | TileRows | HdTiles | ViewTiles | Slices | SplitTiles | None
+        Newlines
+        | Marks
+        | Ends
+        | TileRows
+        | HdTiles
+        | ViewTiles
+        | OverlappingCrops
+        | Slices
+        | SplitTiles
+        | None
     ) = None
     """How the embeddings of tiles are put together; None: one after the other."""
     front: SamEncoder | None = None
@@ -334,6 +364,8 @@ class VisionTower:
     """Placeholders of videos; None if they are `image_token` too, or there are none."""
     bidirectional: bool = False
     """Whether the tokens of an image see one another in both directions."""
+    added: bool = False
+    """Whether embeddings are added to those of their tokens, and do not replace them."""
     rope_index: str = "mrope"
     """Positions of images where tokens have several, a key of
     `engine.multimodal.rope_index.RULES`."""

@@ -30,7 +30,7 @@ _SEEING = ("vision_config", "vit_config", "visual_tokenizer_config", "img_proces
 """Fields of configs with an encoder of images."""
 _IMAGE_TEXTS = (
     *("<image>", "<IMG_CONTEXT>", "<|image_pad|>", "<|endoftext10|>"),
-    "<|IMAGE_PLACEHOLDER|>",
+    *("<|IMAGE_PLACEHOLDER|>", "<|image|>"),
 )
 """Image tokens by which models are trained whose configs do not name them."""
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized")

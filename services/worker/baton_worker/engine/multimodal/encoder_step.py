@@ -56,7 +56,7 @@ class EncoderStep:
             for rows in inputs.media
         ]
         places = torch.from_numpy(np.concatenate([rows.places for rows in inputs.media]))
-        embeddings = MediaEmbeddings(places.to(self._device), torch.cat(parts))
+        embeddings = MediaEmbeddings(places.to(self._device), torch.cat(parts), self.tower.added)
         self._cache.discard(self._broken)
         self._cache.trim(pinned)
         return replace(inputs, embeddings=embeddings)

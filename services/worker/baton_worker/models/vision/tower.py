@@ -19,6 +19,7 @@ from baton_worker.layers.vision.grid import Size, patchify
 from baton_worker.layers.vision.hd_tiles import HdTiles
 from baton_worker.layers.vision.marks import Ends, Marks
 from baton_worker.layers.vision.newlines import Newlines
+from baton_worker.layers.vision.overlapping_crops import OverlappingCrops
 from baton_worker.layers.vision.patch_embedding import PatchEmbedding
 from baton_worker.layers.vision.projector import Codebook, Projector
 from baton_worker.layers.vision.sam import SamEncoder
@@ -62,6 +63,7 @@ class VisionTower(nn.Module):
         """Tokens in whose place an embedding goes."""
         self.tokens_per_second = tower.video.tokens_per_second if tower.video else 0.0
         self.rope_index, self.merge = tower.rope_index, tower.merge
+        self.added = tower.added
         self._dtype, self._device = site.dtype, site.device
 
     def refusal(self, shape: Sequence[int], grid: Grid) -> str:
@@ -135,6 +137,8 @@ class VisionTower(nn.Module):
             return Newlines(settings, tower.hidden, site)
         if isinstance(settings, spec.TileRows):
             return TileRows(settings, tower.hidden, site)
+        if isinstance(settings, spec.OverlappingCrops):
+            return OverlappingCrops(settings, site)
         if isinstance(settings, spec.ViewTiles):
             return ViewTiles(settings, tower.hidden, site)
         if isinstance(settings, spec.HdTiles):
