@@ -409,10 +409,17 @@ def kept(
     return logs, house.most_held * group_bytes(loaded.spec, groups, 4, torch.float32)
 
 
+@pytest.fixture(scope="module")
+def kept_by_all(mixed: Windows) -> tuple[list[list[int]], int]:
+    """As `kept`, where every layer keeps every token."""
+    limits = SchedulerOptions(max_steps_per_plan=1)
+    return kept(mixed.loaded, one_group(mixed.loaded.spec, 4), limits)
+
+
 @pytest.mark.row("F04.11", "F12.01")
 @pytest.mark.parametrize("max_steps", [1, 8])
 def test_windowed_groups_of_a_mixed_model_free_their_pages_and_the_text_is_that_of_a_dense_mask(
-    mixed: Windows, max_steps: int
+    mixed: Windows, kept_by_all: tuple[list[list[int]], int], max_steps: int
 ) -> None:
     spec, limits = mixed.loaded.spec, SchedulerOptions(max_steps_per_plan=max_steps)
     groups = page_groups(spec, 4, torch.float32)
@@ -420,7 +427,7 @@ def test_windowed_groups_of_a_mixed_model_free_their_pages_and_the_text_is_that_
     logs, held = kept(mixed.loaded, groups, limits)
     for prompt, log in zip(PROMPTS, logs, strict=True):
         assert len(log) == 140 and log == mixed.would_say(prompt, log)
-    plain, before = kept(mixed.loaded, one_group(spec, 4), limits)
+    plain, before = kept_by_all
     assert plain == logs
     # 181 tokens fill 46 pages of every layer; a window, and what is in flight, far fewer.
     size = group_bytes(spec, groups, 4, torch.float32)
