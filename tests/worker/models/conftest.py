@@ -6,13 +6,14 @@ import pytest
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """The tests of one `pair` follow one another, so that it is made once. pytest sorts them by
-    the place of a case in each test's own list instead."""
-    places = {n: id(pair) for n, item in enumerate(items) if (pair := _pair(item)) is not None}
-    first = {pair: n for n, pair in reversed(places.items())}
-    ordered = sorted(places, key=lambda n: first[places[n]])
-    for place, item in zip(places, [items[n] for n in ordered], strict=True):
-        items[place] = item
+    """The tests of one `pair` follow one another, so that it is made once: pytest sorts them by
+    the place of a case in each test's own list. And they are first, for their file takes longest:
+    begun last, it would leave the other processes idle."""
+    numbers: dict[int, int] = {}
+    for item in items:
+        numbers.setdefault(id(_pair(item)), len(numbers))
+    numbers[id(None)] = len(numbers)
+    items.sort(key=lambda item: numbers[id(_pair(item))])
 
 
 def _pair(item: pytest.Item) -> object | None:
