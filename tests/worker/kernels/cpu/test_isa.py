@@ -10,6 +10,7 @@ from baton_worker.kernels.cpu.isa import (
     LEVELS,
     IsaLevel,
     best,
+    native,
     without_tiles,
 )
 
@@ -27,6 +28,8 @@ def test_without_tiles_the_next_level_is_the_best() -> None:
     assert LEVELS[0].has_tiles and not LEVELS[1].has_tiles
     assert best(without_tiles(LEVELS[0].needs)) is LEVELS[1]
     assert best(without_tiles(LEVELS[2].needs)) is LEVELS[2]
+    assert native(LEVELS[0].needs) == LEVELS[:2]
+    assert native(LEVELS[2].needs) == (LEVELS[2],) and native(frozenset()) == ()
 
 
 @pytest.mark.parametrize("missing", sorted(LEVELS[-1].needs))

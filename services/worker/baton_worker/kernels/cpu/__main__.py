@@ -1,7 +1,8 @@
-"""Build the kernels ahead of their first use: `python -m baton_worker.kernels.cpu [--bench]`.
+"""Build the kernels ahead of their first use: `python -m baton_worker.kernels.cpu`.
 
 Builds every library at every level into the package, so that a container image runs on any CPU
-without a compiler. With `--bench` it measures the products instead.
+without a compiler. With `--native` it builds what this machine's CPU runs; with `--bench` it
+measures the products instead.
 """
 
 from __future__ import annotations
@@ -13,7 +14,8 @@ import torch
 from baton_worker.config import Config
 from baton_worker.kernels.cpu import bench
 from baton_worker.kernels.cpu.build import SHIPPED, Builder, BuildError, names
-from baton_worker.kernels.cpu.isa import LEVELS
+from baton_worker.kernels.cpu.isa import LEVELS, native
+from baton_worker.platform import machine
 
 
 def main(arguments: list[str]) -> int:
@@ -21,14 +23,14 @@ def main(arguments: list[str]) -> int:
     if arguments == ["--bench"]:
         bench.main()
         return 0
-    if arguments:
-        print("usage: python -m baton_worker.kernels.cpu [--bench]", file=sys.stderr)
+    if arguments not in ([], ["--native"]):
+        print("usage: python -m baton_worker.kernels.cpu [--native | --bench]", file=sys.stderr)
         return 2
     torch.get_num_threads()
     builder = Builder(Config.load().cxx, SHIPPED)
     try:
         for name in names():
-            for level in LEVELS:
+            for level in native(machine.instructions()) if arguments else LEVELS:
                 print(builder.library(name, level))
     except BuildError as error:
         print(f"The CPU kernels are not built: {error}.", file=sys.stderr)
