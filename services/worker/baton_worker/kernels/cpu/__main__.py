@@ -8,6 +8,8 @@ measures the products instead.
 from __future__ import annotations
 
 import sys
+from concurrent.futures import ThreadPoolExecutor
+from itertools import product
 
 import torch
 
@@ -28,10 +30,12 @@ def main(arguments: list[str]) -> int:
         return 2
     torch.get_num_threads()
     builder = Builder(Config.load().cxx, SHIPPED)
+    levels = native(machine.instructions()) if arguments else LEVELS
+    wanted = list(product(names(), levels))
     try:
-        for name in names():
-            for level in native(machine.instructions()) if arguments else LEVELS:
-                print(builder.library(name, level))
+        with ThreadPoolExecutor(machine.cores()) as pool:
+            for library in pool.map(lambda pair: builder.library(*pair), wanted):
+                print(library)
     except BuildError as error:
         print(f"The CPU kernels are not built: {error}.", file=sys.stderr)
         return 1
