@@ -206,6 +206,7 @@ class RealScheduler(FakeServer):
 def info_of(worker: WorkerEngine, name: str) -> WorkerInfo:
     """What the worker says of itself."""
     resolved = worker.resolved
+    drafts = resolved.speculative
     return WorkerInfo(
         name,
         resolved.num_pages,
@@ -217,6 +218,7 @@ def info_of(worker: WorkerEngine, name: str) -> WorkerInfo:
         eos_ids=resolved.eos_ids,
         pooling=resolved.pooling,
         windows=resolved.groups.windows,
+        num_speculative_tokens=drafts.num_speculative_tokens if drafts else 0,
     )
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from tests.oracles.towers.plain import (
     Weights,
     axial_angles,
+    cells,
     in_windows,
     patches_of,
     resized,
@@ -192,3 +193,67 @@ def ovis2_5(folder: Path, architecture: str) -> Sight:
         expected.append(torch.cat((start, shares @ table[: size - 4], end)))
         images.append((patches_of(image, 5), (1, rows, columns)))
     return Sight(images, expected, model, 302)
+
+
+class SectionedRotary(torch.nn.Module):
+    """The angles of Qwen2-VL's rope for positions on three axes, in the place of those of a model
+    of transformers."""
+
+    def __init__(self, sections: tuple[int, int, int], base: float) -> None:
+        super().__init__()
+        self.sections, self.base = sections, base
+        self.places = torch.empty((3, 0), dtype=torch.int64)
+
+    def place(self, prompt: list[int], image_token: int, grids: list[tuple[int, ...]]) -> None:
+        """Positions of a prompt: an image of rows x columns of tokens is one step in time, and its
+        rows and columns count from 0."""
+        places, time, shapes = list[tuple[int, int, int]](), 0, iter(grids)
+        while len(places) < len(prompt):
+            if prompt[len(places)] != image_token:
+                places.append((time, time, time))
+            else:
+                rows, columns = next(shapes)
+                places += [(time, r, c) for r in range(rows) for c in range(columns)]
+            time += 1
+        self.places = torch.tensor(places).T
+
+    def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Cosines and sines, [1, n, 2 * the sum of the sections]; text goes on behind the
+        prompt."""
+        more, half = position_ids.shape[-1] - self.places.shape[1], sum(self.sections)
+        first = int(self.places[0, -1]) + 1 if self.places.shape[1] else 0
+        places = torch.cat((self.places, (torch.arange(more) + first).expand(3, -1)), 1)
+        axis = torch.repeat_interleave(torch.arange(3), torch.tensor(self.sections))
+        angles = places[axis].T * self.base ** -(torch.arange(half) / half)
+        both = torch.cat((angles, angles), 1)[None]
+        return both.cos().to(x.dtype), both.sin().to(x.dtype)
+
+
+@sight("IsaacForConditionalGeneration")
+def isaac(folder: Path, architecture: str) -> Sight:
+    """SigLIP 2 with a matrix over patches whose channels are last, 2 x 2 patches merged, and a
+    projection without biases."""
+    sections = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 1, 1]}
+    model, config, text = text_model("Qwen3ForCausalLM", head_dim=8)
+    w, root = Weights(), "model.vision_embedding"
+    siglip_weights(w, f"{root}.0", VISION)
+    name = f"{root}.0.embeddings.patch_embedding.weight"
+    w[name] = w[name].permute(0, 2, 3, 1).flatten(1).contiguous()
+    w.linear(f"{root}.1", 128, 512, bias=False)
+    w.linear(f"{root}.3", 512, 48, bias=False)
+    own = VISION | {"num_patches": 36, "pixel_shuffle_scale_factor": 2}
+    more = {"vision_config": own, "image_token_id": IMAGE_TOKEN, "rope_parameters": sections}
+    save(folder, architecture, config | more, w, text)
+    model.model.rotary_emb = SectionedRotary((2, 1, 1), 10_000.0)
+    images, expected = Images(), []
+    for seed, (rows, columns) in enumerate(((6, 4), (2, 8))):
+        image = pixels(seed, 3, rows * 5, columns * 5)
+        patches = cells(image, 5).unflatten(1, (3, 25)).transpose(1, 2).flatten(1)
+        x = F.linear(patches, w[name], w[f"{root}.0.embeddings.patch_embedding.bias"])
+        table = w[f"{root}.0.embeddings.position_embedding.weight"]
+        how = {"mode": "bilinear", "align_corners": False, "antialias": True}
+        x = siglip_layers(w, f"{root}.0", VISION, x + resized(table, rows, columns, **how))
+        x = in_windows(w.layer_norm(f"{root}.0.post_layernorm", x), rows, columns).flatten(1)
+        expected.append(w.run(f"{root}.3", F.silu(w.run(f"{root}.1", x))))
+        images.append((patches_of(image, 5), (1, rows, columns)))
+    return Sight(images, expected, model)

@@ -26,8 +26,10 @@ class Colors(msgspec.Struct, frozen=True):
     mean: tuple[float, ...] = (0.0, 0.0, 0.0)
     std: tuple[float, ...] = (1.0, 1.0, 1.0)
 
-    def __call__(self, pixels: npt.NDArray[np.uint8]) -> npt.NDArray[np.float32]:
-        """uint8 [height, width, 3] to float32 [3, height, width]."""
+    def __call__(
+        self, pixels: npt.NDArray[np.uint8] | npt.NDArray[np.float32]
+    ) -> npt.NDArray[np.float32]:
+        """Bytes [height, width, 3], or means of bytes, to float32 [3, height, width]."""
         scaled = (pixels.astype(np.float64) * self.scale).astype(np.float32)
         normed = (scaled - np.array(self.mean, np.float32)) / np.array(self.std, np.float32)
         return np.ascontiguousarray(normed.transpose(2, 0, 1), np.float32)

@@ -152,6 +152,9 @@ FAMILIES: dict[str, Family] = {
     "Ernie4_5_VLMoeForConditionalGeneration": _ERNIE,
     "Ernie4_5_VL_MoeForConditionalGeneration": _ERNIE,
     "Ernie4_5_VLForConditionalGeneration": _ERNIE,
+    "IsaacForConditionalGeneration": Family(
+        "Isaac", "<|image_pad|>", marker="<image>", whatever=True, unmarked=True, in_code=True
+    ),
     "QwenVLForConditionalGeneration": Family(
         "QwenVL", "<imgpad>", placeholders.qwen_vl, whatever=True, in_code=True
     ),

@@ -28,6 +28,7 @@ from baton_mm_preprocess.processors.tilings.hd_tiles import HdTiles
 from baton_mm_preprocess.processors.tilings.image_slices import ImageSlices
 from baton_mm_preprocess.processors.tilings.multi_scale_tiles import MultiScaleTiles
 from baton_mm_preprocess.processors.tilings.overlapping_crops import OverlappingCrops
+from baton_mm_preprocess.processors.tilings.rounded_patches import RoundedPatches
 from baton_mm_preprocess.processors.tilings.split_tiles import SplitTiles
 from baton_mm_preprocess.processors.tilings.tile_rows import TileRows
 from baton_mm_preprocess.processors.tilings.view_tiles import ViewTiles
@@ -51,6 +52,7 @@ Processor: TypeAlias = (
     | OverlappingCrops
     | MultiScaleTiles
     | FramedParts
+    | RoundedPatches
 )
 
 
@@ -174,6 +176,22 @@ def hunyuan_patches(files: Files, fields: dict[str, Any]) -> Processor:
 def ernie_vl(files: Files, fields: dict[str, Any]) -> Processor:
     """ERNIE 4.5-VL, whose files may name frames of videos that images do not have."""
     return patch_sequence(files, fields | {"temporal_patch_size": 1})
+
+
+def isaac(files: Files, fields: dict[str, Any]) -> Processor:
+    """Isaac's own code, whose limits are in either file."""
+    least, most = (
+        fields.get(f"{limit}_num_patches") or files.config.get(f"vision_{limit}_num_patches")
+        for limit in ("min", "max")
+    )
+    vision = files.vision
+    return RoundedPatches(
+        read_colors(fields),
+        vision.get("patch_size", 16),
+        vision.get("pixel_shuffle_scale_factor", 1),
+        least or 0,
+        most or 256,
+    )
 
 
 def qwen_vl(files: Files, fields: dict[str, Any]) -> Processor:
@@ -583,6 +601,7 @@ READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
     "H2OVLChat": (h2ovl_chat, {}),
     "NemotronVL": (nemotron_tiles, {"max_num_tiles": 12, "use_thumbnail": True}),
     "MiniMaxVL01": (minimax_vl, {"resample": _CUBIC, "image_grid_pinpoints": _PINPOINTS, **CLIP}),
+    "Isaac": (isaac, HALF),
     "QwenVL": (qwen_vl, {"resample": _CUBIC, **CLIP}),
     "Ovis": (ovis, {"resample": _CUBIC, **CLIP}),
     "Ovis2_5": (

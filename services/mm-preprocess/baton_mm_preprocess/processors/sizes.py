@@ -289,3 +289,52 @@ def whole_tiles(size: Size, tile: int) -> Size:
         return math.ceil(int(width / aspect) / tile) * tile, width
     height = math.ceil(height / tile) * tile
     return height, math.ceil(int(height * aspect) / tile) * tile
+
+
+_PRECISION = 1e-5
+_LARGEST_SCALE = 100.0
+
+
+def rounded_up(size: Size, factor: int, least: int, most: int) -> Size:
+    """Isaac: both sides rounded up to multiples of `factor`, at the scale nearest to 1 with at
+    least and at most so many windows of `factor` x `factor` pixels; found by bisection."""
+
+    def at(scale: float) -> Size:
+        height, width = (max(1, math.ceil(scale * side / factor)) * factor for side in size)
+        return height, width
+
+    def windows(scale: float) -> int:
+        height, width = at(scale)
+        return height * width // factor**2
+
+    if windows(1.0) < least:
+        low, high = 1.0, _LARGEST_SCALE
+        while high - low >= _PRECISION:
+            middle = (low + high) / 2
+            low, high = (low, middle) if windows(middle) >= least else (middle, high)
+        return at(high)
+    if windows(1.0) <= most:
+        return at(1.0)
+    low, high = _PRECISION / 10, 1.0
+    while high - low >= _PRECISION:
+        middle = (low + high) / 2
+        low, high = (middle, high) if windows(middle) <= most else (low, middle)
+    return at(low)
+
+
+def interpolated(pixels: npt.NDArray[np.uint8], size: Size) -> npt.NDArray[np.float32]:
+    """[height, width, C] at another size, each pixel from its four neighbours alone, however much
+    smaller it becomes: bilinear, as torch interpolates without antialiasing."""
+    out = pixels.astype(np.float32)
+    for axis, count in enumerate(size):
+        have = out.shape[axis]
+        places = (np.arange(count, dtype=np.float32) + 0.5) * np.float32(have / count) - 0.5
+        places = np.maximum(places, 0.0)
+        low = np.minimum(places.astype(np.int64), have - 1)
+        high = np.minimum(low + 1, have - 1)
+        share = np.expand_dims(
+            (places - low).astype(np.float32), [a for a in range(3) if a != axis]
+        )
+        first, second = np.take(out, low, axis), np.take(out, high, axis)
+        out = first * (1 - share) + second * share
+    return out

@@ -91,3 +91,15 @@ def test_a_grid_that_is_not_that_of_the_tokens_is_refused() -> None:
 
 def wrong() -> SequenceMedia:
     return SequenceMedia(b"d" * 32, np.arange(5), np.zeros((1, 1), np.float32), (1, 4, 6))
+
+
+@pytest.mark.row("V35")
+def test_rows_and_columns_of_an_image_may_count_apart() -> None:
+    """As Perceptron describes Isaac: an image is one step in time, whatever its size."""
+    media = [item(2, (1, 4, 6)), item(10, (1, 2, 4))]
+    table, shift = axis_positions(media, apart=True)
+    time = [0, 1, *[2] * 6, 3, 4, 5, 5]
+    rows = [0, 1, 0, 0, 0, 1, 1, 1, 3, 4, 0, 0]
+    columns = [0, 1, 0, 1, 2, 0, 1, 2, 3, 4, 0, 1]
+    assert table.tolist() == [time, rows, columns]
+    assert len(time) + shift == 6, "text goes on one behind the last image"

@@ -21,6 +21,7 @@ ROWS = (
     "V30",
     "V33",
     "V34",
+    "V35",
     "V36",
     "V37",
     "V38",
@@ -42,7 +43,17 @@ ROWS = (
 
 
 @pytest.mark.row(
-    "F01.12", "F01.13", "F01.21", "F01.22", "F01.23", "F01.24", "F01.25", "F02.07", "F23.02", *ROWS
+    "F01.07",
+    "F01.12",
+    "F01.13",
+    "F01.21",
+    "F01.22",
+    "F01.23",
+    "F01.24",
+    "F01.25",
+    "F02.07",
+    "F23.02",
+    *ROWS,
 )
 def test_towers_equal_an_independent_re_computation(tmp_path: Path, driver: Any) -> None:
     """Embeddings within 1e-3 in float32, and the logits of a text around them, where the language

@@ -55,12 +55,16 @@ class AxisPositions(NamedTuple):
         )
 
 
-def axis_positions(media: Sequence[SequenceMedia], tokens_per_second: float = 0.0) -> AxisPositions:
+def axis_positions(
+    media: Sequence[SequenceMedia], tokens_per_second: float = 0.0, *, apart: bool = False
+) -> AxisPositions:
     """The positions in a sequence with these media, in order.
 
     Args:
         tokens_per_second: positions on the time axis per second of a video; 0 for one per frame of
             its grid.
+        apart: rows and columns count from 0 in each image, and text behind it begins one after its
+            last frame (Isaac).
 
     Raises:
         ValueError: the tokens of an item are not those of its grid.
@@ -74,8 +78,11 @@ def axis_positions(media: Sequence[SequenceMedia], tokens_per_second: float = 0.
             position += first - index
             box = np.indices(_cells(grid, len(run))).reshape(AXES, -1)
             box[0] = (box[0] * np.float32(step)).astype(np.int64)
-            parts.append(position + box)
-            index, position = first + len(run), position + int(box.max()) + 1
+            sides = box[:1] if apart else box
+            last = int(sides.max())
+            sides += position
+            parts.append(box)
+            index, position = first + len(run), position + last + 1
     return AxisPositions(np.concatenate(parts, axis=1), position - index)
 
 

@@ -20,10 +20,17 @@ def mrope(media: Sequence[SequenceMedia], axes: int, tower: VisionTower) -> Axis
     return axis_positions(media, tower.tokens_per_second)
 
 
+def mrope_apart(media: Sequence[SequenceMedia], axes: int, tower: VisionTower) -> AxisPositions:
+    """See `mrope.axis_positions`, with rows and columns of each image apart."""
+    if axes != AXES:
+        raise ValueError(f"images in prompts have no positions on {axes} axes here")
+    return axis_positions(media, tower.tokens_per_second, apart=True)
+
+
 def xdrope(media: Sequence[SequenceMedia], axes: int, tower: VisionTower) -> AxisPositions:
     """See `xdrope.grid_positions`."""
     return grid_positions(media, axes, tower.merge)
 
 
-RULES: dict[str, Rule] = {"mrope": mrope, "xdrope": xdrope}
+RULES: dict[str, Rule] = {"mrope": mrope, "mrope_apart": mrope_apart, "xdrope": xdrope}
 """By `spec.VisionTower.rope_index`."""
