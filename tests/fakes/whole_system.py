@@ -16,6 +16,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+import httpx
+
 from baton.net.discovery import StaticDirectory
 from baton.net.topology import (
     FRONTEND,
@@ -246,7 +248,12 @@ class Whole(Site):
     """Synchronous access to the whole system over one checkpoint."""
 
     def __init__(
-        self, path: Path, *, worker: dict[str, Any] | None = None, **settings: Any
+        self,
+        path: Path,
+        *,
+        worker: dict[str, Any] | None = None,
+        scheduler: SchedulerOptions | None = None,
+        **settings: Any,
     ) -> None:
         given = {"device": "cpu", "dtype": "float32", "threads": 1, "max_num_seqs": 32}
         config = WorkerConfig(model=str(path), **given | (worker or {}))
@@ -255,11 +262,16 @@ class Whole(Site):
         self.config = Config(service_wait_seconds=1.0, **own | settings)
         self.model = path.name
         self.worker = WorkerEngine.build(config)
-        limits = SchedulerOptions()
+        limits = scheduler or SchedulerOptions()
         self.engine = WholeEngine(self.config, path, self.worker, limits)  # type: ignore[assignment]
         self.app = create_app(self.config, self.engine)
         self._runner = asyncio.Runner()
         self._stack = AsyncExitStack()
+
+    def complete(self, **fields: Any) -> httpx.Response:
+        """POST /v1/completions."""
+        body = {"model": self.model, "max_tokens": 8, "temperature": 0} | fields
+        return self.post("/v1/completions", body)
 
     def embed(self, given: Any, **fields: Any) -> Any:
         """POST /v1/embeddings."""

@@ -13,7 +13,7 @@ import pytest
 from tests.support import tiny_models
 from tests.support.served_system import PATIENCE, Served, until
 from tests.support.system.running_system import alive, works
-from tests.support.system.two_rank_system import Story
+from tests.support.system.two_rank_system import Story, told_by_one_process
 
 pytestmark = [
     pytest.mark.slow,
@@ -30,13 +30,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(scope="module")
-def alone(model: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
+def alone(model: Path) -> str:
     """What one worker with all experts answers."""
-    server = Served(tmp_path_factory.mktemp("alone"), model, *FLAGS)
-    try:
-        return Story(server.ready().url).whole()
-    finally:
-        server.close()
+    return told_by_one_process(model)
 
 
 @pytest.fixture(scope="module")

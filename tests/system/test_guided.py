@@ -7,12 +7,13 @@ steps; prefill and decode may be in different processes; what a grammar forces i
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from baton_scheduler.options import SchedulerOptions
+from tests.fakes.whole_system import Whole, whole
 from tests.support.served_system import Served
 
 pytestmark = pytest.mark.slow
@@ -28,18 +29,12 @@ SCHEMA = {
     "required": ["name_of_the_girl", "friends", "happy_in_the_end"],
     "additionalProperties": False,
 }
-PLAIN = (
-    "--scheduler.plans-in-flight",
-    "1",
-    "--scheduler.max-steps-per-plan",
-    "1",
-    "--no-worker.jump-forward",
-)
+NO_OVERLAP = ("--scheduler.plans-in-flight", "1", "--scheduler.max-steps-per-plan", "1")
 SERVERS = {
     "overlap": ("--scheduler.plans-in-flight", "4", "--scheduler.max-steps-per-plan", "1"),
     "overlap, no jumps": ("--scheduler.max-steps-per-plan", "1", "--no-worker.jump-forward"),
     "multi-step": ("--scheduler.plans-in-flight", "2", "--scheduler.max-steps-per-plan", "16"),
-    "no overlap": ("--scheduler.plans-in-flight", "1", "--scheduler.max-steps-per-plan", "1"),
+    "no overlap": NO_OVERLAP,
     "disaggregated": (
         "--prefill-workers", "1", "--decode-workers", "1",
         "--scheduler.local-prefill-max-tokens", "0",
@@ -47,7 +42,7 @@ SERVERS = {
     ),
     "disaggregated, no overlap": (
         "--prefill-workers", "1", "--decode-workers", "1",
-        "--scheduler.local-prefill-max-tokens", "0", *PLAIN[:4],
+        "--scheduler.local-prefill-max-tokens", "0", *NO_OVERLAP,
     ),
 }  # fmt: skip
 ASKED: list[dict[str, Any]] = [
@@ -61,7 +56,7 @@ ASKED: list[dict[str, Any]] = [
 ]
 
 
-def answers(served: Served) -> list[Any]:
+def answers(served: Served | Whole) -> list[Any]:
     found = []
     for fields in ASKED:
         body = served.complete(**{"prompt": PROMPT, "max_tokens": 150} | fields).json()
@@ -71,12 +66,12 @@ def answers(served: Served) -> list[Any]:
 
 
 @pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory, stories: Path) -> Iterator[list[Any]]:
-    served = Served(tmp_path_factory.mktemp("plain"), stories, *EXACT, *PLAIN)
-    try:
-        yield answers(served.ready())
-    finally:
-        served.close()
+def expected(stories: Path) -> list[Any]:
+    """One plan of one step at a time, without jumps, in one process."""
+    one_by_one = SchedulerOptions(plans_in_flight=1, max_steps_per_plan=1)
+    worker = {"block_size": 8, "jump_forward": False}
+    with whole(stories, worker=worker, scheduler=one_by_one) as here:
+        return answers(here)
 
 
 def test_the_answers_are_valid(expected: list[Any]) -> None:

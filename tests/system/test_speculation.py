@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from tests.fakes.whole_system import Whole, whole
 from tests.support.served_system import Served, until
 
 pytestmark = pytest.mark.slow
@@ -63,7 +64,7 @@ FEW: list[dict[str, Any]] = [
 ]
 
 
-def answer(served: Served, fields: dict[str, Any]) -> Any:
+def answer(served: Served | Whole, fields: dict[str, Any]) -> Any:
     body = served.complete(**{"prompt": STORY * 3, "max_tokens": 120} | fields).json()
     choices = [(c["text"], c["finish_reason"], c["logprobs"]) for c in body["choices"]]
     return choices, body["usage"]["completion_tokens"]
@@ -98,12 +99,10 @@ def kill_while_it_answers(served: Served, delay: float) -> list[list[Any]]:
 
 
 @pytest.fixture(scope="module")
-def expected(tmp_path_factory: pytest.TempPathFactory, stories: Path) -> list[Any]:
-    served = Served(tmp_path_factory.mktemp("plain"), stories, *EXACT)
-    try:
-        return answers(served.ready(), [*FEW, *MANY])
-    finally:
-        served.close()
+def expected(stories: Path) -> list[Any]:
+    """One after the other, in one process."""
+    with whole(stories, worker={"block_size": 8}) as here:
+        return [answer(here, fields) for fields in [*FEW, *MANY]]
 
 
 @pytest.mark.row("F08.01", "F08.02", "F08.03", "F08.12", "F13.10")

@@ -14,11 +14,12 @@ from pathlib import Path
 import pytest
 
 from baton.process.lifecycle import EXIT_SETTINGS
-from tests.support.served_system import PATIENCE, Served, until
+from tests.support.served_system import PATIENCE, until
 from tests.support.system.running_system import alive, works
 from tests.support.system.two_rank_system import (
     Served2,
     Story,
+    told_by_one_process,
 )
 
 pytestmark = [
@@ -29,13 +30,8 @@ FLAGS = ("--worker.threads", "2", "--worker.dtype", "float32", "--no-spares")
 
 
 @pytest.fixture(scope="module")
-def alone(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> str:
-    """What one process answers."""
-    server = Served(tmp_path_factory.mktemp("alone"), stories, *FLAGS)
-    try:
-        return Story(server.ready().url).whole()
-    finally:
-        server.close()
+def alone(stories: Path) -> str:
+    return told_by_one_process(stories)
 
 
 @pytest.fixture(scope="module")

@@ -17,6 +17,7 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
+from tests.fakes.whole_system import whole
 from tests.support.served_system import Served, until
 from tests.support.system.running_system import complete, works
 from tests.support.system.streams import stream, text_of
@@ -58,23 +59,23 @@ def update(served: Served, info: dict[str, Any], label: str, mode: str = "keep")
     return post(served, "finish_weight_update", {"weight_version": label, "mode": mode})
 
 
+PROMPTS = ("Once upon a time", "It was", "Lily")
+
+
 def answers(url: str) -> list[str]:
-    prompts = ("Once upon a time", "It was", "Lily")
-    return [complete(url, prompt=p, max_tokens=40).json()["choices"][0]["text"] for p in prompts]
+    return [complete(url, prompt=p, max_tokens=40).json()["choices"][0]["text"] for p in PROMPTS]
 
 
-def served_answers(folder: Path, model: Path) -> list[str]:
-    folder.mkdir()
-    fresh = Served(folder, model, "--served-model-name", "hf", *EXACT)
-    try:
-        return answers(fresh.ready().url)
-    finally:
-        fresh.close()
+def fresh_answers(model: Path) -> list[str]:
+    """Those of a system that is started with these weights, in one process."""
+    with whole(model) as here:
+        answers = [here.complete(prompt=p, max_tokens=40) for p in PROMPTS]
+        return [answer.json()["choices"][0]["text"] for answer in answers]
 
 
 def test_a_stream_runs_through_two_updates(stories: Path, tmp_path: Path) -> None:
     other = changed(stories, tmp_path / "other")
-    wanted = served_answers(tmp_path / "fresh", other)
+    wanted = fresh_answers(other)
     backend = ("--weight-transfer-config", '{"backend": "files"}')
     served = Served(tmp_path, stories, "--workers", "2", *backend, *EXACT)
     try:

@@ -8,9 +8,20 @@ from pathlib import Path
 
 import httpx
 
+from tests.fakes.whole_system import whole
 from tests.support.served_system import PATIENCE, Served
 
 PROMPT = "Once upon a time there was a little girl who loved to run with her friends. " * 2
+ASKED = {"prompt": PROMPT, "max_tokens": 400, "temperature": 0, "ignore_eos": True}
+
+
+def told_by_one_process(model: Path) -> str:
+    """The text of a `Story`, without a system of processes."""
+    with whole(model) as here:
+        answer = here.complete(**ASKED)
+        assert answer.status_code == 200, answer.text
+        text: str = answer.json()["choices"][0]["text"]
+        return text
 
 
 class Story(threading.Thread):
@@ -24,10 +35,9 @@ class Story(threading.Thread):
         self.start()
 
     def run(self) -> None:
-        body = {"model": "hf", "prompt": PROMPT, "max_tokens": 400, "temperature": 0}
-        asked = {"ignore_eos": True, "stream": True}
+        body = ASKED | {"model": "hf", "stream": True}
         url = f"{self._url}/v1/completions"
-        with httpx.stream("POST", url, json=body | asked, timeout=PATIENCE) as answer:
+        with httpx.stream("POST", url, json=body, timeout=PATIENCE) as answer:
             for line in answer.iter_lines():
                 self.last = line or self.last
                 data = line.removeprefix("data: ")
