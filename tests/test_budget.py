@@ -11,12 +11,12 @@ import pytest
 ROOT = Path(__file__).parent
 BUDGET = {
     "gateway": 2300,
-    "gpu": 30,
-    "mm_preprocess": 280,
-    "ops": 520,
+    "gpu": 20,
+    "mm_preprocess": 260,
+    "ops": 470,
     "scheduler": 740,
-    "shared": 740,
-    "system": 260,
+    "shared": 720,
+    "system": 250,
     "tokenizer": 460,
     "worker/attention": 770,
     "worker/checkpoint": 550,
