@@ -37,7 +37,7 @@ def save(folder: Path, name: str) -> Any:
     model.generation_config.eos_token_id = None
     config = json.loads((folder / "config.json").read_text())
     named = {"image_token_id": token}
-    if "image_start_token_id" in config:  # Tokens of every conversation.
+    if _has_own_experts(model):  # Tokens of every conversation.
         named |= {"image_start_token_id": 2, "image_end_token_id": 4}
     for field, value in named.items():
         setattr(model.config, field, value)
@@ -94,8 +94,13 @@ def _experts(model: Any, ids: Any) -> dict[str, Any]:
     """Which tokens the experts of images take, in a model that has such."""
     import torch
 
-    config = model.config
-    if not hasattr(config, "image_start_token_id"):
+    if not _has_own_experts(model):
         return {}
+    config = model.config
     seen = [config.image_token_id, config.image_start_token_id, config.image_end_token_id]
     return {"moe_mm_token_type_ids": torch.isin(ids, torch.tensor(seen)).int()}
+
+
+def _has_own_experts(model: Any) -> bool:
+    """Whether the model has experts of images alone."""
+    return model.config.model_type.startswith("ernie4_5_vl")

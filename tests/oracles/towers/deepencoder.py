@@ -172,7 +172,7 @@ def deepseek_ocr2(folder: Path, architecture: str) -> Sight:
     model = whole_model(folder)
     fields = json.loads((folder / "config.json").read_text()) | {"architectures": [architecture]}
     (folder / "config.json").write_text(json.dumps(fields))
-    grids: list[Grid] = [(1, 2, 1), (1, 1, 1)]
+    grids: list[Grid] = [(1, 2, 1)]  # Large images take a second each.
     images, expected = Images(), list[Tensor]()
     for number, grid in enumerate(grids):
         whole, *tiles = views(number, 128, 96, grid)
