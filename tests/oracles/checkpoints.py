@@ -23,6 +23,7 @@ from tests.oracles.baichuan import Baichuan
 from tests.oracles.decilm import DeciLm
 from tests.oracles.orion import Orion
 from tests.oracles.plain import PlainLlama
+from tests.oracles.plamo import Plamo2, shapes
 from tests.oracles.scaled import MiniCpm, TeleFlm
 from tests.oracles.solar import Solar
 from tests.support import tiny_models
@@ -344,3 +345,36 @@ def decilm(folder: Path, architecture: str) -> Oracle:
     ]
     write(folder, architecture, config | {"block_configs": blocks}, tensors)
     return DeciLm(tensors, model.config)
+
+
+@maker("Plamo2ForCausalLM")
+def plamo2(folder: Path, architecture: str) -> Oracle:
+    """State spaces and attention within a window, in turn."""
+    config = {
+        "vocab_size": tiny_models.VOCAB_SIZE,
+        "hidden_size": 48,
+        "num_hidden_layers": 4,
+        "intermediate_size": 80,
+        "num_attention_heads": 4,
+        "num_key_value_heads": 2,
+        "hidden_size_per_head": 12,
+        "attention_window_size": 9,
+        "mamba_num_heads": 6,
+        "mamba_d_state": 10,
+        "mamba_d_conv": 4,
+        "rms_norm_eps": 1e-6,
+        "max_position_embeddings": tiny_models.MAX_LENGTH,
+    }
+    made = SimpleNamespace(**config)
+    tensors = {name: _random(name, shape) for name, shape in shapes(made).items()}
+    write(folder, architecture, config, tensors)
+    return Plamo2(tensors, made)
+
+
+def _random(name: str, shape: tuple[int, ...]) -> Tensor:
+    """Norms around what their offset leaves to them; decays that remember whole pages."""
+    if name.endswith("A_log"):
+        return torch.randn(shape) * 0.5 - 2.0
+    if name.endswith(("norm_weight", ".q_weight", ".k_weight", ".D")):
+        return 1 + 0.2 * torch.randn(shape)
+    return (0.2 if len(shape) == 1 else 0.3) * torch.randn(shape)

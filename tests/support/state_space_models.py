@@ -10,6 +10,8 @@ ROWS = {
     "FalconH1ForCausalLM": "S06",
     "NemotronHForCausalLM": "S08",
     "GraniteMoeHybridForCausalLM": "S09",
+    "Zamba2ForCausalLM": "S05",
+    "Plamo2ForCausalLM": "S07",
 }
 
 _MAMBA = {
@@ -71,6 +73,22 @@ TRAITS: dict[str, dict[str, Any]] = {
         "logits_scaling": 2.5,
         "attention_bias": True,
     },
+    "Zamba2ForCausalLM": {
+        "num_hidden_layers": 5,
+        "layers_block_type": ["linear_attention", "hybrid", "hybrid", "linear_attention", "hybrid"],
+        "num_key_value_heads": 6,
+        "num_mem_blocks": 2,
+        "initializer_range": 0.15,
+        "use_shared_attention_adapter": True,
+        "adapter_rank": 5,
+        "use_mem_rope": True,
+        "mamba_d_state": 10,
+        "mamba_ngroups": 2,
+        "n_mamba_heads": 6,
+        "chunk_size": 8,
+        "add_bias_linear": True,
+        "time_step_min": 0.05,
+    },
     "NemotronHForCausalLM": {
         "num_hidden_layers": None,
         "layers_block_type": [
@@ -114,6 +132,18 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "FalconH1ForCausalLM": [
         {"mamba_rms_norm": True, "ssm_multipliers": None},
         {"mamba_rms_norm": True, "mamba_norm_before_gate": False, "mlp_multipliers": None},
+    ],
+    "Zamba2ForCausalLM": [
+        {
+            "layers_block_type": ["hybrid", "linear_attention", "linear_attention"],
+            "num_hidden_layers": 3,
+            "num_mem_blocks": 1,
+            "num_key_value_heads": 2,
+            "use_shared_attention_adapter": False,
+            "use_mem_rope": False,
+            "add_bias_linear": False,
+            "mamba_ngroups": 1,
+        }
     ],
     "GraniteMoeHybridForCausalLM": [{"num_local_experts": 0, "position_embedding_type": "rope"}],
 }

@@ -8,9 +8,10 @@ from baton_worker import spec
 from baton_worker.kernels import cpu
 
 _OURS = {
-    *(spec.Attention, spec.KVSharingSource, spec.KVSharingTarget, spec.LinearAttention),
+    *(spec.Attention, spec.KVSharingSource, spec.KVSharingTarget, spec.SharedAttention),
+    *(spec.LinearAttention, spec.SelectiveStateSpace),
     *(spec.DeltaNet, spec.Mamba, spec.ShortConv, spec.StateSpace),
-    *(spec.Glu, spec.Mlp, spec.Moe, spec.ModalityMoe, NoneType),
+    *(spec.Glu, spec.SharedGlu, spec.Mlp, spec.Moe, spec.ModalityMoe, NoneType),
 }
 """Parts that use only packed products, or float32 anyway."""
 

@@ -193,6 +193,11 @@ def _state_space(whole: spec.StateSpace, share: Shard) -> spec.StateSpace:
     return replace(whole, num_heads=heads, num_groups=groups, norm=norm)
 
 
+def _selective(whole: spec.SelectiveStateSpace, share: Shard) -> spec.SelectiveStateSpace:
+    """Heads are sharded; the projection to time steps, B and C is summed over ranks."""
+    return replace(whole, num_heads=share.of(whole.num_heads, "heads"))
+
+
 def _mamba(whole: spec.Mamba, share: Shard) -> spec.Mamba:
     """Channels are sharded; the projection to time steps, B and C is summed over ranks."""
     return replace(whole, channels=share.of(whole.channels, "channels of a state space"))
@@ -244,14 +249,17 @@ _RULES: dict[type, Callable[..., Any]] = {
     spec.DualChunkAttention: _attention,
     spec.KVSharingSource: _attention,
     spec.KVSharingTarget: _attention,
+    spec.SharedAttention: _attention,
     spec.LatentAttention: _latent,
     spec.SparseLatentAttention: _latent,
     spec.ShortConv: _conv,
     spec.LinearAttention: _linear,
     spec.DeltaNet: _delta,
     spec.StateSpace: _state_space,
+    spec.SelectiveStateSpace: _selective,
     spec.Mamba: _mamba,
     spec.Glu: _dense,
+    spec.SharedGlu: _dense,
     spec.Mlp: _dense,
     spec.Moe: _moe,
     spec.ShortcutMoe: _forked,

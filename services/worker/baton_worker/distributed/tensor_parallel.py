@@ -17,6 +17,7 @@ from baton_worker.layers.norm import RmsNorm
 from baton_worker.layers.ssm.gated_norm import GatedNorm
 from baton_worker.layers.ssm.lightning_attention import LinearAttention
 from baton_worker.layers.ssm.mamba import Mamba
+from baton_worker.layers.ssm.selective_state_space import SelectiveStateSpace
 from baton_worker.models.decoder import Model
 
 
@@ -107,7 +108,7 @@ def shard_modules(model: Model, vocab: int, ranks: Communicator) -> None:
             module.norm = WideNorm(module.norm, ranks)
         elif isinstance(module, GatedNorm) and module.settings.cut:
             module.rms = WideRms(module.settings.eps, ranks)
-        elif isinstance(module, Mamba):
+        elif isinstance(module, Mamba | SelectiveStateSpace):
             module.select = AllReduced(module.select, ranks)
     table: nn.Module = model.embedding.tokens
     assert isinstance(table, Table) and table.weight is not None

@@ -27,6 +27,8 @@ class ForwardContext:
     """KV of the last `spec.KVSharingSource`: [T, 2 * num_kv_heads, head_dim]."""
     pending: list[Tensor] = field(default_factory=list)
     """Output of a `spec.ShortcutMoe`, added at the end of the next layer: [T, hidden]."""
+    embedded: list[Tensor] = field(default_factory=list)
+    """The input of the first layer, [T, hidden], which a `spec.SharedAttention` reads."""
     chosen: list[Tensor] = field(default_factory=list)
     """KV slots selected by the last indexer, see `layers.attention.sparse_plan.Plan`."""
     positions: Tensor | None = None

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import TypeAlias
 
@@ -15,10 +16,12 @@ from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.embedding import Learned
 from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.layer import Bare
+from baton_worker.layers.linear import Linear
 from baton_worker.layers.mixer import Carrying
 from baton_worker.layers.moe.modality import ModalityMoe
 from baton_worker.layers.moe.shortcut import ShortcutMoe
 from baton_worker.layers.norm import norm
+from baton_worker.layers.shared_block import SharedAttention, SharedGlu, beside_embeddings
 from baton_worker.layers.ssm.lightning_attention import LinearAttention
 
 Part: TypeAlias = Callable[[Tensor, Tensor | None], Tensor]
@@ -89,7 +92,10 @@ class SandwichNorm(Half):
 
     def __init__(self, decoder: spec.Decoder, role: str, site: BuildContext) -> None:
         super().__init__(decoder, role, site)
-        self.post_norm = norm(decoder.norm, decoder.hidden, f"{role}_post_norm", site)
+        after = decoder.norm
+        if decoder.post_offsets is not None:
+            after = replace(after, offset=decoder.post_offsets[role == "ffn"])
+        self.post_norm = norm(after, decoder.hidden, f"{role}_post_norm", site)
 
     def forward(self, x: Tensor, part: Part) -> Tensor:
         """See `Half.forward`."""
@@ -319,6 +325,67 @@ class Blended(Bare):
         return out
 
 
+class SharedTransformer(Bare):
+    """The shared block of a hybrid layer (Zamba2, arXiv:2411.15242) without residuals: it hands
+    linear(ffn(norm(attention(norm([x, embeddings]))))) to the mixer of the next layer."""
+
+    def __init__(
+        self, decoder: spec.Decoder, mixer: SharedAttention, ffn: SharedGlu, site: BuildContext
+    ) -> None:
+        super().__init__()
+        self.mixer, self.ffn, hidden = mixer, ffn, decoder.hidden
+        self.mixer_norm = norm(decoder.norm, 2 * hidden, "shared_norm", site)
+        self.ffn_norm = norm(decoder.norm, hidden, "shared_ffn_norm", site)
+        self.output = Linear(hidden, {"shared_output": hidden}, site)
+
+    def share(self, owner: SharedTransformer) -> None:
+        """Use the weights of the first layer of the block for all but adapters and `output`."""
+        self.mixer.share(owner.mixer)
+        self.ffn.share(owner.ffn)
+        self.mixer_norm, self.ffn_norm = owner.mixer_norm, owner.ffn_norm
+
+    def forward(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
+        """[T, hidden], which is returned as it is."""
+        _keep_embedded(x, step)
+        normed = self.mixer_norm(beside_embeddings(x, step))
+        attended = self.mixer(normed, step, pages, None)
+        step.pending.append(self.output(self.ffn(self.ffn_norm(attended), None)))
+        return x
+
+
+class AfterTransformer(Bare):
+    """x + mixer(norm(x + what a `SharedTransformer` before it has handed over))."""
+
+    def __init__(self, decoder: spec.Decoder, mixer: nn.Module, site: BuildContext) -> None:
+        super().__init__()
+        self.mixer, self.ffn = mixer, None
+        self.mixer_norm = norm(decoder.norm, decoder.hidden, "mixer_norm", site)
+
+    def forward(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
+        """[T, hidden] to [T, hidden]."""
+        _keep_embedded(x, step)
+        given = x + step.pending.pop() if step.pending else x
+        out: Tensor = self.mixer(self.mixer_norm(given), step, pages, x)
+        return out
+
+
+def _keep_embedded(x: Tensor, step: ForwardContext) -> None:
+    """The input of the first layer that runs is the embeddings."""
+    if not step.embedded:
+        step.embedded.append(x)
+
+
+def beside_shared(
+    decoder: spec.Decoder, mixer: nn.Module | None, ffn: nn.Module | None, site: BuildContext
+) -> nn.Module:
+    """The halves of a hybrid layer: the shared block, or nothing, and the mixer after it."""
+    if mixer is None:
+        return Sequential(decoder, None, None, site, half=PreNorm)
+    if isinstance(mixer, SharedAttention) and isinstance(ffn, SharedGlu):
+        return SharedTransformer(decoder, mixer, ffn, site)
+    return AfterTransformer(decoder, mixer, site)
+
+
 STYLES: dict[str, Callable[..., nn.Module]] = {
     "pre": partial(Sequential, half=PreNorm),
     "unnormed": partial(Sequential, half=PreNorm, mixer_norm=False),
@@ -332,6 +399,7 @@ STYLES: dict[str, Callable[..., nn.Module]] = {
     "by_modality": ByModality,
     "blended": Blended,
     "beside": Beside,
+    "shared": beside_shared,
     "parallel": partial(Parallel, shared=True),
     "parallel_two_norms": partial(Parallel, shared=False),
 }

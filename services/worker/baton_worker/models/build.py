@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -19,12 +20,14 @@ from baton_worker.layers.moe.megablocks import MegablocksExperts
 from baton_worker.layers.moe.modality import ModalityMoe
 from baton_worker.layers.moe.moe import Moe
 from baton_worker.layers.moe.shortcut import ShortcutMoe
+from baton_worker.layers.shared_block import SharedAttention, SharedGlu
 from baton_worker.layers.ssm.delta_net import DeltaNet
 from baton_worker.layers.ssm.lightning_attention import LinearAttention
 from baton_worker.layers.ssm.mamba import Mamba
 from baton_worker.layers.ssm.mamba2 import StateSpace
+from baton_worker.layers.ssm.selective_state_space import SelectiveStateSpace
 from baton_worker.layers.ssm.short_conv import ShortConv
-from baton_worker.models.block import STYLES, Joined
+from baton_worker.models.block import STYLES, Joined, SharedTransformer
 from baton_worker.models.decoder import Model
 from baton_worker.models.draft.layer_head import LayerHeadModel
 from baton_worker.spec.names import Names
@@ -34,14 +37,17 @@ LAYERS: dict[type, type[nn.Module]] = {
     spec.DualChunkAttention: DualChunk,
     spec.KVSharingSource: KVSharingSource,
     spec.KVSharingTarget: KVSharingTarget,
+    spec.SharedAttention: SharedAttention,
     spec.LatentAttention: LatentAttention,
     spec.SparseLatentAttention: SparseLatentAttention,
     spec.ShortConv: ShortConv,
     spec.LinearAttention: LinearAttention,
     spec.DeltaNet: DeltaNet,
     spec.StateSpace: StateSpace,
+    spec.SelectiveStateSpace: SelectiveStateSpace,
     spec.Mamba: Mamba,
     spec.Glu: Glu,
+    spec.SharedGlu: SharedGlu,
     spec.Mlp: Mlp,
     spec.Moe: Moe,
     spec.ShortcutMoe: ShortcutMoe,
@@ -58,11 +64,20 @@ def build(decoder: spec.Decoder, site: BuildContext) -> Model:
             a layer or its page format.
     """
     names = Names(decoder.tensors.names)
-    blocks = [
-        _block(decoder, mixer, ffn, replace(site, name=names.at(layer)))
-        for layer, (mixer, ffn) in enumerate(decoder.layers)
-    ]
-    return Model(decoder, blocks, replace(site, name=names))
+    return Model(decoder, _blocks(decoder, names, site), replace(site, name=names))
+
+
+def _blocks(decoder: spec.Decoder, names: Names, site: BuildContext) -> Iterator[nn.Module]:
+    """The blocks in order; those of a `spec.SharedAttention` share weights."""
+    owners = dict[int, SharedTransformer]()
+    for layer, (mixer, ffn) in enumerate(decoder.layers):
+        block = _block(decoder, mixer, ffn, replace(site, name=names.at(layer)))
+        if isinstance(mixer, spec.SharedAttention):
+            assert isinstance(block, SharedTransformer)
+            owner = owners.setdefault(mixer.block, block)
+            if owner is not block:
+                block.share(owner)
+        yield block
 
 
 def build_layer_head(

@@ -20,6 +20,7 @@ from baton_worker.spec.attention import (
     Projections,
     QkNorm,
     Scores,
+    SharedAttention,
     Sinks,
     SparseLatentAttention,
     Values,
@@ -51,6 +52,7 @@ from baton_worker.spec.ffn import (
     ModalityMoe,
     Moe,
     Router,
+    SharedGlu,
     ShortcutMoe,
 )
 from baton_worker.spec.norm import GatedNorm, Norm
@@ -61,6 +63,7 @@ from baton_worker.spec.state_space import (
     Mamba,
     Recurrent,
     RecurrentWithConv,
+    SelectiveStateSpace,
     ShortConv,
     StateSpace,
 )
@@ -164,6 +167,9 @@ __all__ = [
     "SamEncoder",
     "Scores",
     "Sections",
+    "SelectiveStateSpace",
+    "SharedAttention",
+    "SharedGlu",
     "ShortConv",
     "ShortcutMoe",
     "Sinks",

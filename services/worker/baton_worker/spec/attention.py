@@ -243,6 +243,19 @@ class DualChunkAttention(Attention):
         return self.chunk_size - self.local_size
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedAttention(Attention):
+    """Attention that shares its weights with all layers of the same `block` (Zamba2,
+    arXiv:2411.15242); its input is the stream and the embeddings side by side.
+
+    With an `adapter_rank`, each layer adds a low-rank product of its own to queries, keys and
+    values.
+    """
+
+    block: int
+    adapter_rank: int | None = None
+
+
 @dataclass(frozen=True, slots=True)
 class CausalAttention(Attention):
     """Causal attention in an encoder."""

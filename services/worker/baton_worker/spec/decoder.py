@@ -11,7 +11,7 @@ from baton_worker.spec.attention import (
 )
 from baton_worker.spec.checkpoint import TensorLayout
 from baton_worker.spec.embedding import Embedding, Head
-from baton_worker.spec.ffn import Glu, MegablocksExperts, Mlp, ModalityMoe, Moe, ShortcutMoe
+from baton_worker.spec.ffn import Glu, MegablocksExperts, Mlp, ModalityMoe, Moe, SharedGlu, ShortcutMoe
 from baton_worker.spec.norm import Norm
 from baton_worker.spec.state_space import (
     Recurrent,
@@ -42,7 +42,7 @@ class Blend:
 
 
 Mixer: TypeAlias = Attention | LatentAttention | Recurrent
-Ffn: TypeAlias = Glu | Mlp | Moe | MegablocksExperts | ShortcutMoe | ModalityMoe
+Ffn: TypeAlias = Glu | SharedGlu | Mlp | Moe | MegablocksExperts | ShortcutMoe | ModalityMoe
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +67,9 @@ class Decoder:
     final_norm: bool = True
     blend: Blend = Blend()
     skips: tuple[Skip, ...] = ()
+    post_offsets: tuple[float, float] | None = None
+    """What the norms after a mixer and after an ffn add to their weights, if not the offset of
+    `norm`."""
     tensors: TensorLayout = field(default_factory=TensorLayout)
     """How the checkpoint names and packs its tensors."""
     tower: VisionTower | None = None

@@ -28,6 +28,15 @@ class Glu:
     """Factor on the gate before its activation."""
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SharedGlu(Glu):
+    """Gated feed-forward that shares its weights with all layers of the same `block` (Zamba2,
+    arXiv:2411.15242); each layer adds a product of rank `adapter_rank` to gate and up."""
+
+    block: int
+    adapter_rank: int
+
+
 @dataclass(frozen=True, slots=True)
 class Mlp:
     """Plain feed-forward: down(activation(up(x)))."""

@@ -200,6 +200,39 @@ class StateSpace(RecurrentWithConv):
 
 
 @dataclass(frozen=True, slots=True)
+class SelectiveStateSpace(RecurrentWithConv):
+    """Mamba-2's heads with Mamba-1's selection (PLaMo 2, arXiv:2509.04897): B, C and the time steps
+    are projected from the convolved inputs, normed, and the time steps projected again, from
+    `step_rank` channels to one per head.
+
+    One decay per head, one B and C for all heads, and a gate without a norm. A page holds the
+    convolution's input and output, B, dt, and the state before its first token.
+    """
+
+    num_heads: int
+    head_dim: int
+    state_size: int
+    step_rank: int
+    taps: int
+    norm: Norm
+
+    @property
+    def width(self) -> int:
+        """Channels of all heads."""
+        return self.num_heads * self.head_dim
+
+    @property
+    def row(self) -> tuple[int, int, int]:
+        """One vector: inputs before and after the convolution, B, dt."""
+        return 1, 1, 2 * self.width + self.state_size + self.num_heads
+
+    @property
+    def state(self) -> tuple[int, ...]:
+        """[heads, state_size, head_dim]."""
+        return self.num_heads, self.state_size, self.head_dim
+
+
+@dataclass(frozen=True, slots=True)
 class Mamba(RecurrentWithConv):
     """A selective state space (Mamba, Gu and Dao 2023, arXiv:2312.00752): `channels` inputs, each
     convolved with `taps` learned numbers and passed through `activation`, drive states of

@@ -84,7 +84,8 @@ class StateSpace(Carrying):
         mixed = self.taps(brought, step.slots, segments.earlier, pages.tokens)
         c, inner, _ = torch.split(mixed, self._inner, dim=-1)
         query = torch.unflatten(c.float(), 1, (self.settings.num_groups, -1))
-        attended = segments.run(self._kernel, pages, query, self._fading(segments.pages, pages))
+        fading = self.rates.fading(segments.pages, pages, self.settings.limits)
+        attended = segments.run(self._kernel, pages, query, fading)
         heads = torch.unflatten(inner.float(), 1, (self.settings.num_heads, -1))
         read = (attended + heads * self.rates.skip[:, None]).flatten(1)
         gated = self._gated(read, gate)
@@ -98,13 +99,6 @@ class StateSpace(Carrying):
         normed: Tensor = self.norm(read, gate)
         return normed
 
-    def _fading(self, pages: Tensor, kept: Snapshots) -> Fading:
-        """The decay of pages int64 [n]. Unwritten tokens come after all queries, so they do not
-        count."""
-        dt = kept.tokens[:, :, 0, 0, -self.settings.num_heads :][pages].float().transpose(1, 2)
-        dt = softplus(dt + self.rates.dt_bias[:, None]).clamp(*self.settings.limits)
-        return Fading((dt * -exp(self.rates.log)[:, None]).cumsum(-1), dt)
-
 
 def _shape(settings: spec.StateSpace) -> Shape:
     """The layout of a token's page row, with B as keys and x as values."""
@@ -117,7 +111,9 @@ def _shape(settings: spec.StateSpace) -> Shape:
 class Rates(Layer):
     """A_log, D and dt_bias per head."""
 
-    def __init__(self, settings: spec.StateSpace, site: BuildContext) -> None:
+    def __init__(
+        self, settings: spec.StateSpace | spec.SelectiveStateSpace, site: BuildContext
+    ) -> None:
         super().__init__()
         self._name = site.name("ssm")
         site = replace(site, dtype=torch.float32)  # They are exponentiated.
@@ -130,3 +126,10 @@ class Rates(Layer):
         yield f"{self._name}.A_log", self.log
         yield f"{self._name}.D", self.skip
         yield f"{self._name}.dt_bias", self.dt_bias
+
+    def fading(self, pages: Tensor, kept: Snapshots, limits: tuple[float, float]) -> Fading:
+        """The decay of pages int64 [n] whose rows end with a dt per head. Unwritten tokens come
+        after all queries, so they do not count."""
+        dt = kept.tokens[:, :, 0, 0, -len(self.dt_bias) :][pages].float().transpose(1, 2)
+        dt = softplus(dt + self.dt_bias[:, None]).clamp(*limits)
+        return Fading((dt * -exp(self.log)[:, None]).cumsum(-1), dt)

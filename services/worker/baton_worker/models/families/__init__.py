@@ -51,12 +51,14 @@ from baton_worker.models.families import (
     phi,
     phi_vision,
     pixtral,
+    plamo,
     qwen_vision,
     qwen_vl,
     siglip_towers,
     step,
     vision_common,
     vision_language,
+    zamba,
 )
 from baton_worker.models.families.common import DECLARED
 
@@ -110,10 +112,12 @@ __all__ = [
     "phi",
     "phi_vision",
     "pixtral",
+    "plamo",
     "qwen_vision",
     "qwen_vl",
     "siglip_towers",
     "step",
     "vision_common",
     "vision_language",
+    "zamba",
 ]
