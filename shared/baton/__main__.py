@@ -18,6 +18,7 @@ _TOOLS = {
     "(bench engine), or write docs/performance.md (bench page)",
     "peers": "measure Baton, vLLM and llama.cpp in turn, on the same weights",
     "smoke": "ask a server some questions and judge the streams",
+    "eval": "score English and Chinese texts with a server (eval nll)",
     "run-batch": "answer a file of requests, with a server that runs or one of its own",
     "quantize": "round the weights of a checkpoint and write one that loads as it is",
     "parse": "read a model's output into reasoning, content and tool calls",
@@ -35,6 +36,7 @@ _PARTS = {
     ("bench", "engine"): "baton_worker.bench",
     ("bench", "scaling"): "baton_ops.bench.scaling",
     ("bench", "page"): "baton_ops.bench.page",
+    ("eval", "nll"): "baton_ops.quality.nll",
     ("fleet", "role"): "baton_ops.commands.role",
     ("fleet", "scale"): "baton_ops.commands.scale",
 }
@@ -43,6 +45,7 @@ _ELSEWHERE = {
     "serve": "baton_ops.supervisor.serve",
     "bench": "baton_ops.bench.serve",
     "peers": "baton_ops.bench.peers",
+    "eval": "baton_ops.quality.nll",
     "run-batch": "baton_ops.commands.run_batch",
     "quantize": "baton_worker.quantize",
     "matrix": "baton_ops.support_matrix.write",

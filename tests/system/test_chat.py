@@ -7,12 +7,15 @@ import shutil
 import subprocess
 import sys
 from collections.abc import Iterator
+from io import StringIO
 from pathlib import Path
 
 import openai
 import pytest
+from rich.console import Console
 
 from baton_ops.commands.smoke import faults, follow
+from baton_ops.quality import nll
 from tests.support.served_system import Served
 
 pytestmark = pytest.mark.slow
@@ -122,6 +125,16 @@ def test_the_smoke_test_over_curl(served: Served) -> None:
     assert "Paris" in answer.text
     # All pieces were read at once here: speed is judged below, as they come.
     assert faults(answer, "en", 0.0) == []
+
+
+@pytest.mark.row("F22.04")
+def test_the_model_predicts_two_languages(served: Served, tmp_path: Path) -> None:
+    """With real weights: scores of a language model, the same in decode steps and a prefill."""
+    console, path = Console(file=StringIO(), width=160), tmp_path / "nll.json"
+    asked = [served.url, "--decoded", "8", "--write-baseline", str(path)]
+    assert nll.run(nll.EvalNll.load(asked), console), console.file.getvalue()
+    scores = json.loads(path.read_text())["scores"]
+    assert 2.0 < scores["en"] < 3.5 and 1.0 < scores["zh"] < 4.0
 
 
 @pytest.mark.row("F22.06")

@@ -1,8 +1,9 @@
 """`baton smoke URL`: checks that a server's answers are plausible.
 
-Asks questions over the OpenAI API and checks each stream: events, language, signs of gibberish,
-speed. Use it after a deployment, against Baton or any other server; the exit code is 1 when an
-answer fails. It does not check that an answer is correct.
+Asks questions over the OpenAI API and checks each stream: events, script, characters, signs of
+gibberish, speed. Use it after a deployment, against Baton or any other server; the exit code is 1
+when an answer fails, or with a baseline when one fails that did not fail in it, or has fewer
+letters of its language. It does not check that an answer is correct.
 """
 
 from __future__ import annotations
@@ -15,6 +16,8 @@ import unicodedata
 from collections import Counter
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
+from hashlib import sha256
+from pathlib import Path
 from textwrap import shorten
 from typing import Any, Literal
 
@@ -26,6 +29,7 @@ from rich.table import Table
 
 from baton.errors import BatonError, Unavailable
 from baton.settings import Settings
+from baton_ops.quality.baseline import Baseline
 
 Language = Literal["en", "ko"]
 QUESTIONS: dict[Language, tuple[str, ...]] = {
@@ -41,6 +45,14 @@ QUESTIONS: dict[Language, tuple[str, ...]] = {
     ),
 }
 _SCRIPTS: dict[Language, str] = {"en": "LATIN", "ko": "HANGUL"}
+_ALSO: dict[Language, tuple[str, ...]] = {"en": ("GREEK",), "ko": ("LATIN", "CJK", "GREEK")}
+"""Other scripts that an answer may use: names, Hanja, symbols of formulas."""
+_MOST_FOREIGN = 0.02
+"""Fraction of an answer's letters that may be in none of these scripts."""
+_MISREAD = re.compile("[\u00c2-\u00f4][\u0080-\u00bf]")
+"""A character of UTF-8 that was read as Latin-1."""
+_SHARE_DROP = 0.2
+"""Loss of letters of the language against a baseline that is a regression."""
 _LEAST_SHARE = 0.6
 """Fraction of an answer's letters that must be in the script of its question."""
 _RUN = 8
@@ -62,6 +74,10 @@ class Smoke(Settings, prefix="smoke"):
     """How long one answer may take."""
     least_speed: float = Field(default=1.0, ge=0)
     """Tokens per second after the first that an answer must reach."""
+    baseline: Path | None = None
+    """JSON file of an earlier run: what failed there may fail, what did not must not."""
+    write_baseline: Path | None = None
+    """Write the verdicts of this run to this JSON file."""
 
 
 @dataclass
@@ -137,6 +153,8 @@ def faults(answer: Answer, language: Language, least_speed: float) -> list[str]:
     found = [*_of_stream(answer), *gibberish(answer.text)]
     if (share := script_share(answer.text, language)) < _LEAST_SHARE:
         found.append(f"{share:.0%} of its letters are {_SCRIPTS[language].title()}")
+    if (foreign := foreign_share(answer.text, language)) > _MOST_FOREIGN:
+        found.append(f"{foreign:.0%} of its letters are of other scripts")
     if answer.tokens > 1 and answer.speed < least_speed:
         found.append(f"{answer.speed:.1f} tokens/s are fewer than {least_speed:g}")
     return found
@@ -160,6 +178,14 @@ def script_share(text: str, language: Language) -> float:
     return own / len(letters) if letters else 0.0
 
 
+def foreign_share(text: str, language: Language) -> float:
+    """Return the fraction of letters that are in no script that a language uses."""
+    letters = [character for character in text if character.isalpha()]
+    used = (_SCRIPTS[language], *_ALSO[language])
+    strange = sum(not unicodedata.name(letter, "").startswith(used) for letter in letters)
+    return strange / len(letters) if letters else 0.0
+
+
 def gibberish(text: str) -> list[str]:
     """Return signs of a wrongly loaded model: broken bytes, leaked tokens, loops, no words."""
     found = []
@@ -167,6 +193,8 @@ def gibberish(text: str) -> list[str]:
         found.append("it has bytes that are no text")
     if any(unicodedata.category(c) in ("Cc", "Co", "Cn") and c not in "\n\r\t" for c in text):
         found.append("it has control or private characters")
+    if len(_MISREAD.findall(text)) > 1:
+        found.append("it is UTF-8 that was read as Latin-1")
     if leaked := re.search(r"<\|[\w ]+\|>|</?s>|\[/?INST\]", text):
         found.append(f"it shows the special token {leaked[0]}")
     if _loops(text.split()):
@@ -194,6 +222,12 @@ class Verdict:
     question: str
     answer: Answer
     faults: list[str]
+    language: Language = "en"
+
+    @property
+    def score(self) -> float:
+        """Share of its letters in the script of its language; -1 if the answer has faults."""
+        return -1.0 if self.faults else round(script_share(self.answer.text, self.language), 4)
 
 
 def ask(client: httpx.Client, model: str, question: str, options: Smoke) -> Answer:
@@ -218,17 +252,17 @@ def ask(client: httpx.Client, model: str, question: str, options: Smoke) -> Answ
         raise BadStream(f"{type(error).__name__}: {error}") from error
 
 
-def judge(client: httpx.Client, options: Smoke) -> Iterator[Verdict]:
+def judge(client: httpx.Client, model: str, options: Smoke) -> Iterator[Verdict]:
     """Yield a verdict for every question of every language."""
-    model = _first_model(client)
     for language in options.languages:
         for question in QUESTIONS[language]:
             try:
                 answer = ask(client, model, question, options)
             except BadStream as error:
-                yield Verdict(question, Answer(), [str(error)])
+                yield Verdict(question, Answer(), [str(error)], language)
             else:
-                yield Verdict(question, answer, faults(answer, language, options.least_speed))
+                found = faults(answer, language, options.least_speed)
+                yield Verdict(question, answer, found, language)
 
 
 def _first_model(client: httpx.Client) -> str:
@@ -252,13 +286,42 @@ def table(verdicts: Iterable[Verdict]) -> Table:
     return grid
 
 
+def subject(languages: Iterable[Language]) -> str:
+    """Identity of the questions in these languages."""
+    asked = {language: QUESTIONS[language] for language in languages}
+    return f"{','.join(asked)}:{sha256(json.dumps(asked).encode()).hexdigest()[:16]}"
+
+
+def regressions(verdicts: Iterable[Verdict], stored: Baseline) -> Iterator[str]:
+    """Yield a sentence for each answer that is worse than the baseline's."""
+    for verdict in verdicts:
+        before, now = stored.scores.get(verdict.question, 0.0), verdict.score
+        if before >= 0 and verdict.faults:
+            yield f"{verdict.question} It had no fault: {'; '.join(verdict.faults)}"
+        elif now < before - _SHARE_DROP:
+            yield f"{verdict.question} {now:.0%} of its letters are of its language ({before:.0%})"
+
+
 def run(options: Smoke, console: Console) -> bool:
-    """Ask the questions, print the verdicts, return whether all answers passed."""
+    """Ask the questions, print the verdicts, return whether all answers passed, or with a baseline
+    whether none is worse."""
+    about, stored = subject(options.languages), None
+    if options.baseline is not None:
+        stored = Baseline.read(options.baseline, "smoke", about)
     headers = {"Authorization": f"Bearer {options.key}"} if options.key else {}
     with httpx.Client(base_url=options.url, headers=headers, timeout=options.seconds) as client:
-        verdicts = list(judge(client, options))
+        model = _first_model(client)
+        verdicts = list(judge(client, model, options))
     console.print(table(verdicts))
-    return not any(verdict.faults for verdict in verdicts)
+    if options.write_baseline is not None:
+        scores = {verdict.question: verdict.score for verdict in verdicts}
+        Baseline("smoke", about, model, scores).write(options.write_baseline)
+    if stored is None:
+        return not any(verdict.faults for verdict in verdicts)
+    worse = list(regressions(verdicts, stored))
+    for sentence in worse:
+        console.print(f"[red]Worse than the baseline:[/] {sentence}")
+    return not worse
 
 
 def main() -> None:

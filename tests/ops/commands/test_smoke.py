@@ -5,13 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from io import StringIO
+from pathlib import Path
 from typing import Any
 
 import httpx
 import pytest
 from rich.console import Console
 
-from baton.errors import Unavailable
+from baton.errors import SettingsError, Unavailable
 from baton_ops.commands import smoke
 from baton_ops.commands.smoke import (
     Answer,
@@ -19,6 +20,7 @@ from baton_ops.commands.smoke import (
     Smoke,
     faults,
     follow,
+    foreign_share,
     gibberish,
     run,
     script_share,
@@ -110,6 +112,7 @@ def test_faults_of_a_stream_are_all_named() -> None:
         ("Paris \ue000", "control or private"),
         ("Paris<|im_end|> is", "special token <|im_end|>"),
         ("</s> Paris", "special token </s>"),
+        ("ìì¸ì í¨ë¦¬ Ã©tÃ©", "read as Latin-1"),
         ("the the the the the the the the", "again and again"),
         ("I am " * 8, "again and again"),
         ("on the road " * 9, "again and again"),
@@ -140,6 +143,33 @@ def test_the_share_of_a_script() -> None:
     assert script_share(GOOD, "en") == 1.0 and script_share(GOOD, "ko") == 0.0
     assert script_share("파리 Paris", "ko") == pytest.approx(2 / 7)
     assert script_share("123 !", "en") == 0.0
+
+
+@pytest.mark.row("F22.03")
+def test_letters_of_other_scripts_are_counted() -> None:
+    assert foreign_share("프랑스의 수도는 파리(Paris, 巴里)입니다.", "ko") == 0.0
+    assert foreign_share("Париж", "ko") == 1.0 and foreign_share("angle α", "en") == 0.0
+    answer = Answer("The capital is Париж.", 9, 4, ["stop"], closed=True, last=1.0)
+    assert faults(answer, "en", 0.0) == ["29% of its letters are of other scripts"]
+
+
+@pytest.mark.row("F22.03")
+def test_what_is_worse_than_a_baseline_fails(
+    served: list[httpx.MockTransport], tmp_path: Path
+) -> None:
+    console, path = Console(file=StringIO(), width=160), tmp_path / "smoke.json"
+    both = ["http://one", "--languages", "en,ko", "--least-speed", "0"]
+    served.append(server(stream(GOOD)))
+    assert not run(Smoke.load([*both, "--write-baseline", str(path)]), console), "Korean fails"
+    assert run(Smoke.load([*both, "--baseline", str(path)]), console), "as it did before"
+    served[0] = server(stream("Paris Paris 파리 파리 " + GOOD + " </s>"))
+    assert not run(Smoke.load([*both, "--baseline", str(path)]), console)
+    shown = console.file.getvalue()  # type: ignore[attr-defined]
+    assert shown.count("It had no fault: it shows the special token </s>") == 3
+    served[0] = server(stream("Seoul 서울 is the 수도 of 대한민국, a city on the river"))
+    assert not run(Smoke.load([*both, "--baseline", str(path)]), console)
+    with pytest.raises(SettingsError, match=r"is of smoke en,ko:.*not of smoke en:"):
+        run(Smoke.load(["http://one", "--baseline", str(path)]), console)
 
 
 def test_every_question_is_asked_and_judged(served: list[httpx.MockTransport]) -> None:

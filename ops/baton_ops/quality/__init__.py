@@ -1,0 +1,1 @@
+"""Quality of what a server computes, against a stored baseline."""

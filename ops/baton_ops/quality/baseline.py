@@ -1,0 +1,52 @@
+"""A stored baseline: the scores of an earlier run, as JSON."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+
+from baton.errors import SettingsError
+
+Scores = Mapping[str, float]
+
+
+@dataclass(frozen=True, slots=True)
+class Baseline:
+    """Scores by name, and what was measured."""
+
+    kind: str
+    """The command that wrote it."""
+    subject: str
+    """Identity of the questions or texts: scores of other ones cannot be compared."""
+    model: str
+    """For readers; another model may be compared with the same baseline."""
+    scores: Scores
+
+    def write(self, path: Path) -> None:
+        """Write it, indented, so that a diff shows what has changed."""
+        fields = {name: getattr(self, name) for name in ("kind", "subject", "model", "scores")}
+        path.write_text(json.dumps(fields, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
+
+    @classmethod
+    def read(cls, path: Path, kind: str, subject: str) -> Baseline:
+        """Read a file that `write` has written.
+
+        Raises:
+            SettingsError: there is no such file, or it is a baseline of something else.
+        """
+        try:
+            fields = json.loads(path.read_text(encoding="utf-8"))
+            scores = {str(name): float(score) for name, score in fields["scores"].items()}
+            found = cls(fields["kind"], fields["subject"], fields["model"], scores)
+        except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
+            raise SettingsError(
+                f"--baseline {path} cannot be read ({error!r}): write one with --write-baseline."
+            ) from error
+        if (found.kind, found.subject) != (kind, subject):
+            raise SettingsError(
+                f"--baseline {path} is of {found.kind} {found.subject}, not of {kind} {subject}: "
+                "write a new one with --write-baseline."
+            )
+        return found
