@@ -44,7 +44,9 @@ def test_requests_wake_what_sleeps(stories: Path, tmp_path: Path) -> None:
                 assert not asleep()
                 until(lambda: served.fleet()["running"] == 0, "it has ended")
         assert post("sleep?level=2").status_code == 200
-        assert post("wake_up").json() == {"is_sleeping": False}
+        assert post("wake_up?tags=kv_cache").status_code == 409
+        assert post("wake_up?tags=weights").json() == {"is_sleeping": True} and asleep()
+        assert post("wake_up?tags=kv_cache").json() == {"is_sleeping": False}
         until(lambda: not asleep(), "it is awake")
         assert complete(url).json()["choices"] == wanted
     finally:

@@ -250,6 +250,8 @@ class Engine:
         """Pause a model, let it sleep, or end that; returns once that is done, and known here.
         Raises `InvalidRequest` or `Unavailable`."""
         await self._scheduler.administer(model, action, self.config.request_timeout_seconds)
+        if isinstance(action, WakeUp) and action.tags == ("weights",):
+            return  # It still sleeps, if it did.
         what = "paused" if isinstance(action, Pause | Resume) else "asleep"
         wanted = isinstance(action, Pause | Sleep)
 

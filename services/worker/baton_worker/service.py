@@ -18,6 +18,7 @@ from baton.process.lifecycle import Lifecycle, default_name
 from baton.process.segments import Segments
 from baton.process.watchdog import pulse
 from baton.protocol import (
+    KV_BEFORE_WEIGHTS,
     Action,
     DropWeights,
     Envelope,
@@ -34,6 +35,7 @@ from baton.protocol import (
     SwitchWeights,
     TruncatePlan,
     UpdateWeights,
+    WakeTag,
     WakeUp,
     WorkerCommand,
     WorkerReply,
@@ -213,7 +215,23 @@ class Service:
             return self._fall_asleep(action.level)
         if isinstance(action, SwitchWeights):
             return self._switch(action.digest)
-        self._wake_up()
+        if isinstance(action, WakeUp):
+            return self._wake(action.tags)
+        return f"A worker knows no {type(action).__name__}."
+
+    def _wake(self, tags: tuple[WakeTag, ...]) -> str:
+        """Wake what the tags name, or everything. Returns why it cannot, or nothing."""
+        engine = self._engine
+        if not isinstance(engine, SleepingEngine):
+            return ""
+        if tags == ("weights",):
+            with pulse.beating():
+                engine.load()
+            self._scheduler.say(asleep=engine.level)
+            return ""
+        if tags == ("kv_cache",) and engine.level > 1:
+            return KV_BEFORE_WEIGHTS
+        self._wake_up(engine)
         return ""
 
     def _switch(self, digest: bytes) -> str:
@@ -254,18 +272,16 @@ class Service:
         if isinstance(self._kept, PersistentCache):
             self._kept.give_back(engine.cache)
         self._kept = None
-        self._engine = SleepingEngine(engine.sleep(level, self._config), engine.progress)
+        self._engine = SleepingEngine(level, engine.sleep(level, self._config), engine.progress)
         self._loader = AdapterLoader(None)
         self._updater = WeightUpdater.without_engine(self._spool)
         self._scheduler.say(asleep=level)
         return ""
 
-    def _wake_up(self) -> None:
-        if isinstance(self._engine, Engine):
-            return
+    def _wake_up(self, sleeper: SleepingEngine) -> None:
         begin = time.monotonic()
         with pulse.beating():
-            self._engine = engine = self._engine.wake()
+            self._engine = engine = sleeper.wake()
         self._kept = persistent_cache(engine, self._config)
         self._relay = relay = engine.relay(self._config, self._name)
         relay.start()

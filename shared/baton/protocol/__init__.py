@@ -1,6 +1,7 @@
 """All messages between services. They are independent of the public HTTP schema."""
 
 from baton.protocol.administration import (
+    KV_BEFORE_WEIGHTS,
     Action,
     AdminCommand,
     AdminReply,
@@ -17,6 +18,7 @@ from baton.protocol.administration import (
     SwitchWeights,
     UnloadAdapter,
     UpdateWeights,
+    WakeTag,
     WakeUp,
     WorkerCommand,
     WorkerReply,
@@ -108,6 +110,7 @@ from baton.protocol.weights import (
 __all__ = [
     "BACKGROUND",
     "DEFAULT_VERSION",
+    "KV_BEFORE_WEIGHTS",
     "PROTOCOL",
     "RECEIVED_WEIGHTS",
     "Abort",
@@ -206,6 +209,7 @@ __all__ = [
     "UpdateWeights",
     "Vocabulary",
     "VocabularyBytes",
+    "WakeTag",
     "WakeUp",
     "WeightSource",
     "WeightTransfer",

@@ -60,8 +60,15 @@ class Sleep(_Action, frozen=True, tag="sleep"):
     """1 frees keys and values, 2 the weights too."""
 
 
+WakeTag: TypeAlias = Literal["weights", "kv_cache"]
+KV_BEFORE_WEIGHTS = "The weights sleep too: wake them first, or with tags=weights&tags=kv_cache."
+
+
 class WakeUp(_Action, frozen=True, tag="wake_up"):
     """Take back what `Sleep` has freed."""
+
+    tags: tuple[WakeTag, ...] = ()
+    """What to take back; empty: everything. With its weights alone a model still sleeps."""
 
 
 class StartWeightUpdate(_Action, frozen=True, tag="start_weight_update"):

@@ -124,6 +124,24 @@ def test_what_is_unloaded_is_dropped_after_its_last_sequence() -> None:
     assert request.end == "length" and here.actions("one") == [DropAdapter(b"1")]
 
 
+@pytest.mark.row("F19.06")
+def test_weights_wake_before_keys_and_values() -> None:
+    here = Fleet("one")
+    here.ask(Sleep(2))
+    assert here.actions("one") == [Sleep(2)]
+    here.answer("one")
+    here.join("one", structs.replace(INFO, asleep=2))
+    refused = here.ask(WakeUp(("kv_cache",)), 2)
+    assert refused is not None and refused.status == 409 and "weights" in refused.reason
+    assert here.ask(WakeUp(("weights",)), 3) is None
+    assert here.actions("one") == [WakeUp(("weights",))]
+    here.answer("one")
+    assert here.admin[-1] == AdminReply(3)
+    assert here.ask(WakeUp(("weights",)), 4) == AdminReply(4), "they are there already"
+    assert here.ask(WakeUp(("kv_cache",)), 5) is None
+    assert here.actions("one") == [WakeUp(("kv_cache",))]
+
+
 @pytest.mark.row("F19.05", "F19.06")
 def test_the_next_sequence_wakes_a_model_that_sleeps() -> None:
     here = Fleet("one", "two")

@@ -31,7 +31,7 @@ def test_pages_are_freed_and_from_level_two_on_weights(stories: Path, level: int
     config = Config(model=str(stories), device="cpu", dtype="float32", threads=1)
     engine = Engine.build(config)
     before, pages, model = answer(engine), weakref.ref(engine.cache), weakref.ref(engine._model)
-    sleeper = SleepingEngine(engine.sleep(level, config), engine.progress)
+    sleeper = SleepingEngine(level, engine.sleep(level, config), engine.progress)
     assert engine.sleep_blocker is None
     del engine
     sleeper.free()
@@ -41,6 +41,9 @@ def test_pages_are_freed_and_from_level_two_on_weights(stories: Path, level: int
         nothing()
     with pytest.raises(PlanError, match="sleeps"):
         sleeper.submit(Plan(0, 0, b"", b"", b"", b""))
+    assert sleeper.level == level
+    sleeper.load()
+    assert sleeper.level == 1, "its weights are here, and it still sleeps"
     assert answer(sleeper.wake()) == before
 
 

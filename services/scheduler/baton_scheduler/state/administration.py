@@ -11,6 +11,7 @@ from collections.abc import Iterable
 import msgspec
 
 from baton.protocol import (
+    KV_BEFORE_WEIGHTS,
     AdapterInfo,
     AdminCommand,
     DropAdapter,
@@ -45,7 +46,7 @@ def requested(state: StateBase, event: AdminRequested) -> list[Decision]:
                 return answer(gateway, command, 404, f"There is no adapter '{name}'.")
             return answer(gateway, command)
         case Sleep() | WakeUp():
-            return _rest(state, gateway, command)
+            return _rest(state, gateway, command, command.action)
         case Pause():
             return pause.pause(state, gateway, command, command.action)
         case Resume():
@@ -120,9 +121,11 @@ def _check_restored(
     return [_drop(worker, reply.digest)] if strange else []
 
 
-def _rest(state: StateBase, gateway: str, command: AdminCommand) -> list[Decision]:
+def _rest(
+    state: StateBase, gateway: str, command: AdminCommand, action: Sleep | WakeUp
+) -> list[Decision]:
     """Put the workers of a model to sleep, or wake them up."""
-    workers, sleeps = list(state.fleet.serving(command.model)), isinstance(command.action, Sleep)
+    workers, sleeps = list(state.fleet.serving(command.model)), isinstance(action, Sleep)
     if not workers:
         return answer(gateway, command, 503, NOBODY)
     number = sum(live.model == command.model for live in state.live.values())
@@ -130,6 +133,11 @@ def _rest(state: StateBase, gateway: str, command: AdminCommand) -> list[Decisio
         why = f"{number} requests of the model run or wait: let them end, or pause with mode=abort."
         return answer(gateway, command, 409, why)
     able = [worker for worker in workers if bool(worker.info.asleep) != sleeps]
+    tags = () if isinstance(action, Sleep) else action.tags
+    if tags == ("kv_cache",) and any(worker.info.asleep > 1 for worker in able):
+        return answer(gateway, command, 409, KV_BEFORE_WEIGHTS)
+    if tags == ("weights",):
+        able = [worker for worker in able if worker.info.asleep > 1]
     if not able:
         return answer(gateway, command)
     return begin(state, gateway, command, able)
@@ -163,6 +171,8 @@ def replied(state: StateBase, event: WorkerReplied) -> list[Decision]:
         pending.loaded[worker.name] = reply.digest
         if reply.source is not None:
             pending.sources[worker.name] = reply.source
+        if pending.command.action == WakeUp(("weights",)):
+            worker.info = msgspec.structs.replace(worker.info, asleep=1)
     weight_updates.replied(worker, pending, reply)
     pending.waiting.discard(worker.name)
     return _check_restored(state, worker, pending, reply) + _settle(state, reply.id, pending)

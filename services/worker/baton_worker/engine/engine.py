@@ -132,30 +132,44 @@ class Engine:
         team = assemble(config, path, context.device)
         try:
             with memory_lock(context.device, config.run_dir):
-                return cls._built(config, path, context, team, version)
+                return cls._loaded_parts(config, path, context, team, version)()
         except BaseException:
             team.close()
             raise
 
     @classmethod
-    def _built(
+    def load(cls, config: Config, version: WeightVersion | None = None) -> Callable[[], Engine]:
+        """Load the weights alone; the function that it returns makes pages and warms up. For a
+        worker of one process. Raises as `build`."""
+        context, path = prepare(config), fetch(config)
+        team = assemble(config, path, context.device)
+        with memory_lock(context.device, config.run_dir):
+            return cls._loaded_parts(config, path, context, team, version)
+
+    @classmethod
+    def _loaded_parts(
         cls,
         config: Config,
         path: Path,
         context: BuildContext,
         team: Executor,
         version: WeightVersion | None,
-    ) -> Engine:
+    ) -> Callable[[], Engine]:
+        """Load the weights; returns what builds the engine."""
         base, patches = files_of(path, version)
         ranks = (team.ranks, team.lockstep)
         loaded, resolved, sharing = load(config, base, context, *ranks, patches)
         constraints = _constraints(config, path, loaded) if loaded.generates else None
         adapters = open_store(config, loaded)
-        engine = cls(loaded, resolved, constraints, team, adapters=adapters, version=version)
-        engine._sharing = sharing
-        engine._load_version = partial(load_beside, config, path, context)
-        engine._begin(config)
-        return engine
+        load_version = partial(load_beside, config, path, context)
+
+        def begin() -> Engine:
+            engine = cls(loaded, resolved, constraints, team, adapters=adapters, version=version)
+            engine._sharing, engine._load_version = sharing, load_version
+            engine._begin(config)
+            return engine
+
+        return begin
 
     def _begin(self, config: Config) -> None:
         """Warm up, and set up statistics."""
@@ -177,11 +191,12 @@ class Engine:
             return "A worker of several processes, or of a group, does not sleep."
         return None
 
-    def sleep(self, level: int, config: Config) -> Callable[[], Engine]:
-        """Returns a function that builds this engine again. Dropping this engine then frees its
-        pages and captured steps, and from level 2 on its weights."""
+    def sleep(self, level: int, config: Config) -> Callable[[], Callable[[], Engine]]:
+        """Returns a function that loads the weights, if they are to be freed, and returns another
+        one that builds this engine with them. Dropping this engine then frees its pages and
+        captured steps, and from level 2 on its weights."""
         if level > 1:
-            return partial(Engine.build, config, self.version)
+            return partial(Engine.load, config, self.version)
         parts = (self._loaded, self.resolved, self._constraints, self._team)
         adapters, version = self.adapters, self.version
         sharing, load_version = self._sharing, self._load_version
@@ -192,7 +207,7 @@ class Engine:
             engine._begin(config)
             return engine
 
-        return wake
+        return lambda: wake
 
     @property
     def update_blocker(self) -> str | None:

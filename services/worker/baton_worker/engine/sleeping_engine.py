@@ -12,7 +12,8 @@ from baton_worker.platform.malloc import release_freed_memory
 
 
 class SleepingEngine:
-    """Replaces an engine without other references; `wake` builds it again."""
+    """Replaces an engine without other references; `wake` builds it again, and `load` brings its
+    weights back before that."""
 
     idle = ready = True
     in_flight = False
@@ -20,9 +21,24 @@ class SleepingEngine:
     adapters = None
     encoder = None
 
-    def __init__(self, wake: Callable[[], Engine], progress: int) -> None:
-        """`progress` is the engine's counter when it fell asleep."""
-        self.wake, self.progress = wake, progress
+    def __init__(self, level: int, load: Callable[[], Callable[[], Engine]], progress: int) -> None:
+        """`load` is the engine's `sleep`, and `progress` its counter when it fell asleep."""
+        self._load, self.progress = load, progress
+        self._begin: Callable[[], Engine] | None = load() if level == 1 else None
+
+    @property
+    def level(self) -> int:
+        """1 if it has its weights, 2 if it has nothing."""
+        return 1 if self._begin is not None else 2
+
+    def load(self) -> None:
+        """Bring the weights back, without pages."""
+        if self._begin is None:
+            self._begin = self._load()
+
+    def wake(self) -> Engine:
+        """Build the engine again."""
+        return (self._begin or self._load())()
 
     def free(self) -> None:
         """Give the engine's memory back to the system, once nothing refers to it."""

@@ -17,14 +17,18 @@ def test_a_model_sleeps_and_wakes_up(own_site: Site) -> None:
     assert own_site.post("/wake_up").json() == {"is_sleeping": False}
     assert own_site.get("/is_sleeping").json() == {"is_sleeping": False}
     own_site.post("/sleep")
-    assert own_site.engine.scheduler.actions == [Sleep(2), WakeUp(), Sleep(1)]
+    assert own_site.post("/wake_up?tags=weights").json() == {"is_sleeping": True}
+    assert own_site.post("/wake_up?tags=kv_cache").json() == {"is_sleeping": False}
+    own_site.post("/wake_up?tags=weights&tags=kv_cache")
+    parts = [WakeUp(("weights",)), WakeUp(("kv_cache",)), WakeUp()]
+    assert own_site.engine.scheduler.actions == [Sleep(2), WakeUp(), Sleep(1), *parts]
 
 
 @pytest.mark.parametrize(
     ("path", "status", "param"),
     [
         ("/sleep?level=3", 400, "level"),
-        ("/wake_up?tags=weights", 400, "tags"),
+        ("/wake_up?tags=weights&tags=all", 400, "tags"),
         ("/sleep?model=nobody", 404, "model"),
     ],
 )

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from typing import get_args
+
 import msgspec
 from fastapi import APIRouter
 from starlette.requests import Request
 from starlette.responses import Response
 
 from baton.errors import InvalidRequest
-from baton.protocol import Sleep, WakeUp
+from baton.protocol import Sleep, WakeTag, WakeUp
 from baton_gateway.api.documentation.description import describe
 from baton_gateway.engine import Engine
 from baton_gateway.http.json_response import json_response
 
 router = APIRouter()
+
+_TAGS: tuple[WakeTag, ...] = get_args(WakeTag)
 
 
 class IsSleeping(msgspec.Struct):
@@ -36,10 +40,14 @@ async def sleep(request: Request) -> Response:
 @router.post("/wake_up")
 @describe(answer=IsSleeping)
 async def wake_up(request: Request) -> Response:
-    """Take the memory back, before a request asks for it."""
-    if "tags" in request.query_params:
-        raise InvalidRequest("A model wakes up as a whole: leave tags out.", param="tags")
-    return await _change(request, WakeUp())
+    """Take the memory back, before a request asks for it: all of it, or `tags=weights` first (a
+    model with its weights alone still sleeps) and `tags=kv_cache` later."""
+    tags = tuple(dict.fromkeys(request.query_params.getlist("tags")))
+    if strange := [tag for tag in tags if tag not in _TAGS]:
+        raise InvalidRequest(
+            f"tags are {' and '.join(_TAGS)} (got '{strange[0][:20]}').", param="tags"
+        )
+    return await _change(request, WakeUp(tags if len(tags) < len(_TAGS) else ()))
 
 
 @router.get("/is_sleeping")
@@ -53,6 +61,7 @@ async def is_sleeping(request: Request) -> Response:
 
 async def _change(request: Request, action: Sleep | WakeUp) -> Response:
     engine: Engine = request.app.state.engine
-    model = (await engine.models.get(request.query_params.get("model"))).model
-    await engine.administer(model, action)
-    return json_response(IsSleeping(isinstance(action, Sleep)))
+    facts = await engine.models.get(request.query_params.get("model"))
+    await engine.administer(facts.model, action)
+    sleeps = facts.asleep if action == WakeUp(("weights",)) else isinstance(action, Sleep)
+    return json_response(IsSleeping(sleeps))
