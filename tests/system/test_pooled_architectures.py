@@ -357,7 +357,7 @@ def test_every_step_has_a_reward(tmp_path: Path, budget: int) -> None:
             assert np.array(alone) == pytest.approx(np.array(entry["data"]), abs=1e-4)
 
 
-@pytest.mark.row("P13")
+@pytest.mark.row("P13", "F23.05")
 def test_gritlm_generates_and_embeds(tmp_path: Path) -> None:
     """Text from states that look back; vectors from states that see all, instructions left out."""
     from tests.support import tiny_models

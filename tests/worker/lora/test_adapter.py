@@ -32,6 +32,8 @@ Q = "model.layers.0.self_attn.q_proj"
             "alpha_pattern": {"o_proj": 5},
         },
         {"target_modules": ["lm_head", "down_proj"], "layers_to_transform": None},
+        {"target_modules": ["embed_tokens", "q_proj"]},
+        {"target_modules": ["up_proj"], "modules_to_save": ["lm_head", "embed_tokens"]},
     ],
 )
 def test_answers_like_peft(
@@ -51,11 +53,28 @@ def test_answers_like_peft(
         for name, weight in model.named_parameters():
             if "lora_B" in name:
                 weight.data.mul_(0.1)
-        model.save_pretrained(tmp_path, save_embedding_layers=False)
-    adapter = read_adapter(tmp_path, adapted.store.targets, 16)
-    adapted.store.targets.put(1, adapter.pairs)
-    adapted.column.write(np.ones(len(TOKENS), np.int64))
+            if "lora_embedding_B" in name or "modules_to_save" in name:
+                weight.data.add_(0.1 * torch.randn_like(weight))
+        # With its tables or without: peft writes them beside their products if it is told to.
+        embeds = "embed_tokens" in fields["target_modules"]
+        model.save_pretrained(tmp_path, save_embedding_layers=embeds)
+    targets, column = adapted.store.targets, adapted.column
+    adapter = read_adapter(tmp_path, targets, 16)
+    assert adapter.nbytes > 0
+    targets.put(1, adapter.pairs, adapter.wholes)
+    column.write(np.ones(len(TOKENS), np.int64))
     ours = driver(adapted.loaded, 1).step({0: TOKENS})[0]
+    # Beside another adapter and none: nobody's bits change.
+    other = read_adapter(adapted.folders["one"], targets, 16)
+    targets.put(0, other.pairs, other.wholes)
+    column.write(np.repeat([0, 1, -1], len(TOKENS)))
+    mixed = driver(adapted.loaded, 3).step({0: TOKENS, 1: TOKENS, 2: TOKENS})
+    assert torch.equal(mixed[1], ours)
+    for row, slot in ((0, 0), (2, -1)):
+        column.write(np.full(len(TOKENS), slot))
+        assert torch.equal(driver(adapted.loaded, 1).step({0: TOKENS})[0], mixed[row])
+    targets.put(1, other.pairs, other.wholes)
+    assert not column.eager, "the place has another adapter"
     with torch.no_grad():
         wanted = PeftModel.from_pretrained(base(), tmp_path)(torch.tensor([TOKENS])).logits[0]
         plain = base()(torch.tensor([TOKENS])).logits[0]
@@ -89,8 +108,11 @@ def broken(folder: Path, change: Any) -> Path:
         ({Q: (96, 40)}, None, "of another model"),
         ({Q: (90, 48)}, None, "of another model"),
         ({Q: None}, lambda t: t.pop(f"base_model.model.{Q}.lora_B.weight"), "one half"),
-        ({Q: None}, lambda t: t.update({"x.lm_head.weight": torch.ones(2)}), "no whole weights"),
-        ({Q: None}, lambda t: t.update({f"{Q}.lora_magnitude_vector": torch.ones(2)}), "whole"),
+        ({Q: None}, lambda t: t.update({"x.lm_head.weight": torch.ones(2)}), "only whole emb"),
+        ({Q: None}, lambda t: t.update({"lm_head.weight": torch.ones(2)}), "of another model"),
+        ({Q: None}, lambda t: t.update({f"{Q}.lora_embedding_A": torch.ones(2)}), "one half"),
+        ({Q: None, "modules_to_save": ["lm_head"]}, None, "saves lm_head, and does not"),
+        ({Q: None}, lambda t: t.update({f"{Q}.lora_magnitude_vector": torch.ones(2)}), "served"),
         ({Q: None, "rank": 20}, None, "--max-lora-rank is 16"),
         ({Q: None, "r": 3}, None, "says rank 3"),
     ],
@@ -98,7 +120,8 @@ def broken(folder: Path, change: Any) -> Path:
 def test_what_does_not_fit_is_refused_by_name(
     adapted: Adapted, tmp_path: Path, modules: dict[str, Any], change: Any, words: str
 ) -> None:
-    config = {name: modules.pop(name) for name in ("rank", "r") if name in modules}
+    fields = [name for name in ("rank", "r", "modules_to_save") if name in modules]
+    config = {name: modules.pop(name) for name in fields}
     shapes = {m: s or adapted.store.targets.shapes[m] for m, s in modules.items()}
     folder = write_adapter(tmp_path, shapes, **config)
     if change is not None:

@@ -90,7 +90,7 @@ def alone(loaded: LoadedModel, driver: Any) -> torch.Tensor:
     return logits
 
 
-@pytest.mark.row("F11.05")
+@pytest.mark.row("F11.05", "F03.33")
 @pytest.mark.parametrize("quantize", ["int8", "int4"])
 def test_a_quantised_base_takes_the_same_products(
     quantize: Any, tmp_path: Path, driver: Any

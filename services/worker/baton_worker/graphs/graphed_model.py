@@ -126,7 +126,9 @@ class GraphedModel:
     ) -> Tensor:
         """See `models.decoder.Model.forward`."""
         assert cache is self._cache
+        adapters = self._model.adapters
         eager = bool(texts) or media is not None or positions.ndim > 1
+        eager = eager or (adapters is not None and adapters.needs_eager)
         self._replayed, size = None, None if eager else self._size(batch)
         if size is None:
             if self._ragged is None or eager or not self._ragged.fits(batch):

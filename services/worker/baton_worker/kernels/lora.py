@@ -6,7 +6,7 @@ A step mixes tokens with several adapters and with none; the kernels of all laye
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import NamedTuple, Protocol
 
 import numpy as np
@@ -44,11 +44,27 @@ class TokenAdapters:
         is: kernels and captured steps point to it."""
         self.host = np.zeros(0, np.int64)
         """The same on the host, of the tokens of this step."""
+        self.eager = set[int]()
+        """Numbers of adapters that change more than products of linear layers: their steps run
+        eagerly, since the host looks up which rows they have."""
 
     def write(self, slots: npt.NDArray[np.int64]) -> None:
         """Set the adapters of the next step's tokens, int64 [T]; -1 for none."""
         self.host = slots
         self.slots[: len(slots)] = torch.from_numpy(slots)
+
+    @property
+    def needs_eager(self) -> bool:
+        """Whether a token of this step has an adapter that is `eager`."""
+        return bool(self.eager) and not self.eager.isdisjoint(self.host.tolist())
+
+    def rows(self, count: int, device: torch.device) -> Iterator[tuple[int, Tensor]]:
+        """The number of each adapter that is `eager`, and its rows of the first `count` tokens:
+        int64 [n]."""
+        for slot in sorted(self.eager):
+            found = np.flatnonzero(self.host[:count] == slot)
+            if len(found):
+                yield slot, torch.from_numpy(found).to(device)
 
 
 class LoraKernel(Protocol):

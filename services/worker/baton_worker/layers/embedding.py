@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from baton_worker import spec
+from baton_worker.kernels.lora_table import LoraTable
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.layer import Layer
 from baton_worker.layers.linear import Linear
@@ -26,8 +27,23 @@ class Table(Layer):
     ) -> None:
         super().__init__()
         self._name, self._extra = site.name(role), extra
+        self._shape = (rows, width)
         self.weight = site.empty(rows, width)
         self._rows: Callable[[Tensor], Tensor] | None = None
+        self.lora: LoraTable | None = None
+        """What adapters change, where adapters are served."""
+        if site.adapters is not None and role == "embedding" and not extra:
+            self.lora = LoraTable(site.adapters)
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Rows and columns."""
+        return self._shape
+
+    @property
+    def name(self) -> str:
+        """The module's name in a checkpoint."""
+        return self._name
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """The table, or its first rows and the `extra` ones."""
@@ -43,6 +59,10 @@ class Table(Layer):
 
     def forward(self, numbers: Tensor) -> Tensor:
         """int64 [T] to [T, width]."""
+        rows = self._base(numbers)
+        return rows if self.lora is None else self.lora.apply(numbers, rows)
+
+    def _base(self, numbers: Tensor) -> Tensor:
         if self._rows is not None:
             return self._rows(numbers)
         assert self.weight is not None

@@ -196,6 +196,8 @@ class LanguageHead(Linear):
     ) -> None:
         super().__init__(hidden, {"head": vocab}, site)
         self._head_name = site.name("head")
+        self._whole = dict[int, LinearKernel]()
+        """Weights that adapters have in the place of the head's, by number."""
         self.tied = tied_to is not None
         self._lend = None if tied_to is None else tied_to.lend
         if tied_to is not None:
@@ -226,6 +228,24 @@ class LanguageHead(Linear):
         if self._lend is not None and isinstance(self._kernel, CpuLinear) and self._kernel.has_rows:
             self._lend(self._kernel.rows)
 
+    def whole(self, weight: Tensor) -> LinearKernel:
+        """The kernel of a weight [vocab, hidden] in the place of the head's; any thread may call
+        it."""
+        spec = LinearSpec([weight], None, self.like, self.out_dtype, None, self._row_block, None)
+        return choose(spec)
+
+    def put_whole(self, slot: int, kernel: LinearKernel | None) -> None:
+        """Adapter number `slot` has this weight from now on, or that of the base."""
+        self._whole.pop(slot, None)
+        if kernel is not None:
+            self._whole[slot] = kernel
+
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """[R, hidden] to float32 logits [R, vocab]."""
-        return super().forward(x, residual).to(torch.float32)
+        logits = self._kernel(x, residual)
+        if self._whole and self._adapters is not None:
+            for slot, at in self._adapters.rows(len(x), x.device):
+                if (kernel := self._whole.get(slot)) is not None:
+                    logits = logits.index_copy(0, at, kernel(x[at], None).to(logits.dtype))
+        logits = logits if self.lora is None else self.lora.add(x, logits)
+        return logits.to(torch.float32)

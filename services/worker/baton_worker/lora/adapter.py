@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
 
@@ -16,10 +16,17 @@ from baton.errors import ModelError
 from baton_worker.checkpoint.mmap import opened
 from baton_worker.kernels.lora import LoraPair
 from baton_worker.lora.peft_config import PeftConfig
-from baton_worker.lora.targets import LoraTargets
+from baton_worker.lora.targets import LoraTargets, Whole
 
 _NAME = re.compile(
     r"(?:base_model\.model\.)?(?P<module>.+)\.lora_(?P<side>[AB])\.(?:default\.)?weight"
+)
+_TABLE = re.compile(
+    r"(?:base_model\.model\.)?(?P<module>.+)\.lora_embedding_(?P<side>[AB])(?:\.default)?(?:\.weight)?"
+)
+_WHOLE = re.compile(
+    r"(?:base_model\.model\.)?(?P<module>(?:(?!\.lora_).)+?)"
+    r"(?:\.modules_to_save(?:\.default)?|\.base_layer)?\.weight"
 )
 _LISTED = 3
 
@@ -31,12 +38,15 @@ class Adapter:
     digest: bytes
     """Identity, 16 bytes: of the stored bytes and of the scales."""
     pairs: Mapping[str, LoraPair]
-    """By module of the model."""
+    """By module of the model; of an embedding table with A as [vocab, rank]."""
+    wholes: Mapping[str, Whole] = field(default_factory=dict)
+    """Weights in the place of the base's, by module of the model."""
 
     @property
     def nbytes(self) -> int:
         """Bytes of its weights in memory."""
-        return sum(pair.a.nbytes + pair.b.nbytes for pair in self.pairs.values())
+        products = sum(pair.a.nbytes + pair.b.nbytes for pair in self.pairs.values())
+        return products + sum(whole.nbytes for whole in self.wholes.values())
 
 
 def read_adapter(folder: Path, targets: LoraTargets, max_rank: int) -> Adapter:
@@ -51,8 +61,9 @@ def read_adapter(folder: Path, targets: LoraTargets, max_rank: int) -> Adapter:
     try:
         with opened(path) as file:
             stored = {name: file.get_tensor(name) for name in sorted(file.keys())}
+            wholes = dict(_wholes(folder, stored, config, targets))
             pairs = dict(_pairs(folder, stored, config, targets, max_rank))
-        return Adapter(_digest(path, config), pairs)
+        return Adapter(_digest(path, config), pairs, wholes)
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{path} cannot be read: {error}.") from error
 
@@ -73,20 +84,22 @@ def _pairs(
     max_rank: int,
 ) -> Iterator[tuple[str, LoraPair]]:
     """The products of each module of the model."""
-    sides = dict[str, dict[str, Tensor]]()
+    sides, tables = dict[str, dict[str, Tensor]](), dict[str, dict[str, Tensor]]()
     for name, tensor in stored.items():
-        found = _NAME.fullmatch(name)
-        if found is None:
+        found, of_table = _NAME.fullmatch(name), _TABLE.fullmatch(name)
+        if found is not None:
+            sides.setdefault(found["module"], {})[found["side"]] = tensor
+        elif of_table is not None:
+            tables.setdefault(of_table["module"], {})[of_table["side"]] = tensor
+        elif _WHOLE.fullmatch(name) is None:
             raise ModelError(
-                f"The adapter {folder} holds {name}: only products of linear layers (lora_A and "
-                "lora_B) are served, no embeddings and no whole weights."
+                f"The adapter {folder} holds {name}: products of linear layers and embeddings are "
+                "served, and whole embeddings and heads."
             )
-        sides.setdefault(found["module"], {})[found["side"]] = tensor
     _check_known(folder, sides, targets)
+    yield from _table_pairs(folder, tables, config, targets, max_rank)
     for module, both in sides.items():
-        if len(both) < 2:
-            raise ModelError(f"The adapter {folder} has one half of the product of {module}.")
-        a, b = both["A"], both["B"]
+        a, b = _both(folder, module, both)
         _check_rank(folder, module, (a, b), config, max_rank)
         a = _kept(a, targets)
         for name, rows in targets.split(module, b):
@@ -98,6 +111,59 @@ def _pairs(
             yield name, LoraPair(a, _kept(rows.T, targets), config.scale_of(module))
 
 
+def _both(folder: Path, module: str, sides: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
+    if len(sides) < 2:
+        raise ModelError(f"The adapter {folder} has one half of the product of {module}.")
+    return sides["A"], sides["B"]
+
+
+def _table_pairs(
+    folder: Path,
+    tables: Mapping[str, Mapping[str, Tensor]],
+    config: PeftConfig,
+    targets: LoraTargets,
+    max_rank: int,
+) -> Iterator[tuple[str, LoraPair]]:
+    """The product of the embedding table."""
+    for module, sides in tables.items():
+        name, (a, b) = targets.table_of(module), _both(folder, module, sides)
+        if name is None:
+            raise ModelError(f"The adapter {folder} adapts {module}, no table of this model.")
+        _check_rank(folder, module, (a, b), config, max_rank)
+        _check_shape(folder, module, (a.shape[1], b.shape[0]), targets.tables[name].shape)
+        yield name, LoraPair(_kept(a.T, targets), _kept(b.T, targets), config.scale_of(module))
+
+
+def _wholes(
+    folder: Path, stored: Mapping[str, Tensor], config: PeftConfig, targets: LoraTargets
+) -> Iterator[tuple[str, Whole]]:
+    """The weights that replace those of the base: `modules_to_save`, and tables that peft saves
+    beside their products."""
+    found = {name: match["module"] for name in stored if (match := _WHOLE.fullmatch(name))}
+    for saved in config.modules_to_save:
+        if not any(module == saved or module.endswith(f".{saved}") for module in found.values()):
+            raise ModelError(f"The adapter {folder} says that it saves {saved}, and does not.")
+    for name, module in found.items():
+        shape = targets.whole_shape(module)
+        if shape is None:
+            raise ModelError(
+                f"The adapter {folder} replaces {module}: only whole embeddings and heads are "
+                "served beside others. Merge it into its base."
+            )
+        _check_shape(folder, module, tuple(stored[name].shape), shape)
+        yield targets.whole(module, _kept(stored[name], targets))
+
+
+def _check_shape(
+    folder: Path, module: str, given: tuple[int, ...], wanted: tuple[int, int]
+) -> None:
+    if given != wanted:
+        raise ModelError(
+            f"The adapter {folder} is of another model: {module} is {given} there, and {wanted} "
+            "here."
+        )
+
+
 def _check_known(folder: Path, modules: Mapping[str, object], targets: LoraTargets) -> None:
     """Every module is a layer that takes adapters."""
     strange = [module for module in modules if not targets.takes(module)]
@@ -106,7 +172,7 @@ def _check_known(folder: Path, modules: Mapping[str, object], targets: LoraTarge
         rest = f" and {len(strange) - _LISTED} more" if len(strange) > _LISTED else ""
         raise ModelError(
             f"The adapter {folder} adapts {some}{rest}: no such layer of this model takes adapters "
-            "(routed experts, embeddings, convolutions and absorbed projections do not)."
+            "(routed experts and convolutions do not)."
         )
 
 

@@ -17,7 +17,6 @@ from baton.errors import ModelError
 _MERGE = "merge the adapter into its base (peft: merge_and_unload) and serve that"
 REFUSED = {
     "use_dora": "its magnitudes (DoRA) belong to the sum of both weights",
-    "modules_to_save": "it replaces whole modules",
     "lora_bias": "its products have biases",
     "trainable_token_indices": "it replaces rows of the embedding table",
     "target_parameters": "it adapts parameters that are no modules, such as stacked experts",
@@ -67,6 +66,7 @@ _READ = frozenset(
         "alpha_pattern",
         "bias",
         "init_lora_weights",
+        "modules_to_save",
     }
 )
 _CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
@@ -82,6 +82,8 @@ class PeftConfig:
     rslora: bool = False
     rank_pattern: Mapping[str, int] = field(default_factory=dict)
     alpha_pattern: Mapping[str, float] = field(default_factory=dict)
+    modules_to_save: tuple[str, ...] = ()
+    """Ends of the names of modules that it stores whole."""
 
     @classmethod
     def read(cls, folder: Path) -> PeftConfig:
@@ -104,6 +106,7 @@ class PeftConfig:
                 rslora=bool(data.get("use_rslora")),
                 rank_pattern={k: int(v) for k, v in (data.get("rank_pattern") or {}).items()},
                 alpha_pattern={k: float(v) for k, v in (data.get("alpha_pattern") or {}).items()},
+                modules_to_save=tuple(map(str, data.get("modules_to_save") or ())),
             )
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             raise ModelError(f"{path} is not one that peft has written: {error!r}.") from error

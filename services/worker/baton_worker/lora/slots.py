@@ -46,7 +46,7 @@ class AdapterSlots:
         if number is None:
             return f"all {len(self._held)} places for adapters (--max-loras) are in use"
         if self._held[number] != digest:
-            self._targets.put(number, adapter.pairs)
+            self._targets.put(number, adapter.pairs, adapter.wholes)
             self._held[number] = digest
         self._clock += 1
         self._used[number], self._of[slot] = self._clock, number

@@ -3,21 +3,34 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from collections.abc import Iterator, Mapping, Sequence
+from types import MappingProxyType
+from typing import NamedTuple, Protocol, TypeAlias
 
 import torch
 from torch import Tensor
 
 from baton_worker.checkpoint.unfuse import Unfuse
-from baton_worker.kernels.lora import LoraKernel, LoraPair
-from baton_worker.layers.linear import Linear
+from baton_worker.kernels.linear import LinearKernel
+from baton_worker.kernels.lora import LoraPair
+from baton_worker.layers.attention.mla import UpProjection
+from baton_worker.layers.embedding import Table
+from baton_worker.layers.linear import LanguageHead, Linear
 from baton_worker.models.decoder import Model
 from baton_worker.spec import Decoder
 
+Whole: TypeAlias = Tensor | LinearKernel
+"""A weight in the place of the base's: of a table as it is, of a head as its kernel."""
+
+
+class _Putting(Protocol):
+    def put(self, slot: int, pairs: Sequence[LoraPair | None]) -> None:
+        """See `LoraKernel`."""
+        ...
+
 
 class _Layer(NamedTuple):
-    kernel: LoraKernel
+    kernel: _Putting
     parts: tuple[str, ...]
 
 
@@ -33,11 +46,24 @@ class LoraTargets:
         self._layers = list[_Layer]()
         self.shapes = dict[str, tuple[int, int]]()
         """Module -> its rows and columns."""
+        self.tables: dict[str, Table] = {}
+        """Module -> the embedding table, of which adapters may have rows, or a whole one."""
+        self.heads: dict[str, LanguageHead] = {}
+        """Module -> the head, of which adapters may have a whole one."""
+        self._eager = set[str]()
+        """Modules whose steps are not captured."""
+        self._adapters = model.adapters
         self.like: Tensor = torch.empty(0)
         """A tensor on the device and of the dtype of the products' inputs."""
         for layer in model.layers():
-            if isinstance(layer, Linear) and layer.lora is not None:
+            if isinstance(layer, Table) and layer.lora is not None:
+                self.tables[layer.name] = layer
+            if isinstance(layer, Linear | UpProjection) and layer.lora is not None:
                 parts = layer.lora_parts
+                if isinstance(layer, LanguageHead):
+                    self.heads |= dict.fromkeys(parts, layer)
+                if isinstance(layer, UpProjection):
+                    self._eager |= {*parts}
                 self._layers.append(_Layer(layer.lora, tuple(parts)))
                 self.shapes |= {name: (n, layer.in_features) for name, n in parts.items()}
                 self.like = layer.like
@@ -69,7 +95,43 @@ class LoraTargets:
             name = pattern.sub(to, name)
         return name.removesuffix(".weight")
 
-    def put(self, slot: int, pairs: Mapping[str, LoraPair]) -> None:
-        """Adapter number `slot` has these products from now on; between two steps."""
+    def whole_shape(self, module: str) -> tuple[int, int] | None:
+        """Rows and columns of a module that an adapter may replace; None if it may not."""
+        name = self._renamed(module)
+        if name in self.tables:
+            return self.tables[name].shape
+        return self.shapes[name] if name in self.heads else None
+
+    def table_of(self, module: str) -> str | None:
+        """The embedding table that a module of a checkpoint is; None if it is none."""
+        name = self._renamed(module)
+        return name if name in self.tables else None
+
+    def whole(self, module: str, weight: Tensor) -> tuple[str, Whole]:
+        """The module of the model, and what `put` takes for a weight of its `whole_shape`."""
+        name = self._renamed(module)
+        return name, self.heads[name].whole(weight) if name in self.heads else weight
+
+    def put(
+        self,
+        slot: int,
+        pairs: Mapping[str, LoraPair],
+        wholes: Mapping[str, Whole] = MappingProxyType({}),
+    ) -> None:
+        """Adapter number `slot` has these products and whole weights from now on; between two
+        steps."""
         for layer in self._layers:
             layer.kernel.put(slot, [pairs.get(name) for name in layer.parts])
+        for name, table in self.tables.items():
+            whole = wholes.get(name)
+            assert table.lora is not None and (whole is None or isinstance(whole, Tensor))
+            table.lora.put(slot, whole, pairs.get(name))
+        for name, head in self.heads.items():
+            kernel = wholes.get(name)
+            assert not isinstance(kernel, Tensor)
+            head.put_whole(slot, kernel)
+        if self._adapters is not None:
+            special = bool(wholes) or not self._eager.isdisjoint(pairs)
+            special = special or not self.tables.keys().isdisjoint(pairs)
+            self._adapters.eager.discard(slot)
+            self._adapters.eager |= {slot} if special else set()

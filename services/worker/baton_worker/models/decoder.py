@@ -49,6 +49,8 @@ class Model(BlockStack):
         self.head = Head(decoder.head, self.width, decoder.vocab, site, tied_to=tied_to)
         self._skips = {skip.to: skip for skip in decoder.skips}
         self._kept = {skip.source for skip in decoder.skips}
+        self.adapters = site.adapters
+        """Which adapter each token has, where adapters are served."""
         self.draft_inputs: tuple[int, ...] | None = None
         """What a trained draft head reads beside the last hidden states: the inputs of these
         layers. None: there is no head, and the last feed-forward may be deferred."""

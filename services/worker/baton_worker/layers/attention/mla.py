@@ -12,6 +12,7 @@ from baton_worker import spec
 from baton_worker.attention import AttentionSpec
 from baton_worker.kernels.cpu.linear import CpuLinear
 from baton_worker.kernels.kv_pages import scatter
+from baton_worker.kernels.lora_heads import LoraUpProjection
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.layer import Layer
@@ -120,6 +121,17 @@ class UpProjection(Layer):
         self.weight: nn.Parameter | None = site.empty(*shape)
         self._into: EachHead | None = None
         self._out: EachHead | None = None
+        self.in_features, self._rows = settings.kv_rank, settings.num_heads * rows
+        self.like = torch.empty(0, dtype=site.dtype, device=site.device)
+        self.lora: LoraUpProjection | None = None
+        """What adapters add, where adapters are served."""
+        if site.adapters is not None:
+            self.lora = LoraUpProjection(site.adapters, settings.num_heads, settings.nope_dim)
+
+    @property
+    def lora_parts(self) -> dict[str, int]:
+        """See `Linear`."""
+        return {} if self.lora is None else {self._name: self._rows}
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """One tensor, [num_heads * (nope_dim + value_dim), kv_rank]."""
@@ -142,6 +154,10 @@ class UpProjection(Layer):
 
     def into_latents(self, query: Tensor) -> Tensor:
         """[T, num_heads, nope_dim] to [T, num_heads, kv_rank]."""
+        latents = self._base_into(query)
+        return latents if self.lora is None else self.lora.into_latents(query, latents)
+
+    def _base_into(self, query: Tensor) -> Tensor:
         if self._into is not None:
             return self._into(query)
         assert self.weight is not None
@@ -150,6 +166,10 @@ class UpProjection(Layer):
 
     def out_of_latents(self, seen: Tensor) -> Tensor:
         """[T, num_heads, kv_rank] to [T, num_heads, value_dim]."""
+        values = self._base_out(seen)
+        return values if self.lora is None else self.lora.out_of_latents(seen, values)
+
+    def _base_out(self, seen: Tensor) -> Tensor:
         if self._out is not None:
             return self._out(seen)
         assert self.weight is not None
