@@ -37,7 +37,7 @@ class LoraUpProjection:
 
     def _of(self, pair: LoraPair) -> tuple[Product, Product]:
         """[n, heads, nope_dim] and [n, heads, kv_rank] to what is added for each."""
-        heads = pair.b.T.unflatten(0, (self._num_heads, -1)) * pair.scale
+        heads = torch.unflatten(pair.b.T, 0, (self._num_heads, -1)) * pair.scale
         keys, values = heads[:, : self._nope_dim], heads[:, self._nope_dim :]
         narrow, widen = _product(pair.a), _product(pair.a.T)
         into = [_product(key.T) for key in keys]

@@ -24,10 +24,12 @@ class LoraTable:
     def put(self, slot: int, whole: Tensor | None, pair: LoraPair | None) -> None:
         """Put an adapter into a slot: its table [vocab, width], and its product with A as [vocab,
         rank] and B as [rank, width]; None: it has none."""
-        for kept, given in ((self._whole, whole), (self._pairs, pair)):
-            kept.pop(slot, None)
-            if given is not None:
-                kept[slot] = given
+        self._whole.pop(slot, None)
+        self._pairs.pop(slot, None)
+        if whole is not None:
+            self._whole[slot] = whole
+        if pair is not None:
+            self._pairs[slot] = pair
 
     def apply(self, numbers: Tensor, rows: Tensor) -> Tensor:
         """Change the rows [T, width] of the base that were looked up for int64 [T]; returns them.

@@ -66,6 +66,7 @@ class LoraTargets:
                     self._eager |= {*parts}
                 self._layers.append(_Layer(layer.lora, tuple(parts)))
                 self.shapes |= {name: (n, layer.in_features) for name, n in parts.items()}
+                assert layer.like is not None
                 self.like = layer.like
         self._renames = [(re.compile(pattern), to) for pattern, to in spec.tensors.renames]
         self._unfuse = Unfuse(

@@ -42,11 +42,12 @@ async def sleep(request: Request) -> Response:
 async def wake_up(request: Request) -> Response:
     """Take the memory back, before a request asks for it: all of it, or `tags=weights` first (a
     model with its weights alone still sleeps) and `tags=kv_cache` later."""
-    tags = tuple(dict.fromkeys(request.query_params.getlist("tags")))
-    if strange := [tag for tag in tags if tag not in _TAGS]:
+    asked = request.query_params.getlist("tags")
+    if strange := [tag for tag in asked if tag not in _TAGS]:
         raise InvalidRequest(
             f"tags are {' and '.join(_TAGS)} (got '{strange[0][:20]}').", param="tags"
         )
+    tags = tuple(tag for tag in _TAGS if tag in asked)
     return await _change(request, WakeUp(tags if len(tags) < len(_TAGS) else ()))
 
 
