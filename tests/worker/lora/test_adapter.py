@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,13 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from baton.errors import ModelError
+from baton_worker.checkpoint.load import load_model
+from baton_worker.kernels.lora import LoraPair, TokenAdapters
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.lora.adapter import read_adapter
+from baton_worker.lora.targets import LoraTargets
+from baton_worker.models.decoder import Model
+from tests.support import tiny_models
 from tests.support.worker.adapted_model import Adapted
 from tests.support.worker.lora_folders import write_adapter
 
@@ -80,6 +87,66 @@ def test_answers_like_peft(
         plain = base()(torch.tensor([TOKENS])).logits[0]
     assert (wanted - plain).abs().max() > 0.05
     torch.testing.assert_close(ours, wanted, rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.row("F11.03")
+def test_experts_answer_like_peft(tmp_path: Path, driver: Any) -> None:
+    """Stacked parameters (`target_parameters`), and the same products for each expert by itself."""
+    from peft import LoraConfig, get_peft_model
+
+    for name in ("Qwen2MoeForCausalLM", "GptOssForCausalLM"):
+        root, column = tmp_path / name, TokenAdapters(3, 2048, torch.device("cpu"))
+        with torch.random.fork_rng():
+            torch.manual_seed(2)
+            model = tiny_models.save_checkpoint(root / "base", name)
+            parameters = ["mlp.experts.gate_up_proj", "mlp.experts.down_proj"]
+            fields = {"target_modules": ["q_proj"], "target_parameters": parameters}
+            settings = LoraConfig(r=3, lora_alpha=6, init_lora_weights=False, **fields)
+            model = get_peft_model(model, settings)
+            for parameter, weight in model.named_parameters():
+                if "lora_B" in parameter:
+                    weight.data.mul_(0.1)
+        model.save_pretrained(root / "stacked")
+        with torch.no_grad():
+            wanted = model(torch.tensor([TOKENS])).logits[0]
+            with model.disable_adapter():
+                plain = model(torch.tensor([TOKENS])).logits[0]
+        assert (wanted - plain).abs().max() > 0.5
+        loaded = load_model(
+            root / "base", BuildContext(torch.device("cpu"), torch.float32, adapters=column)
+        )
+        assert isinstance(loaded.model, Model)
+        targets = LoraTargets(loaded.model, loaded.spec)
+        stacked = read_adapter(root / "stacked", targets, 16)
+        each = read_adapter(apart(root / "each", root / "stacked", stacked.pairs), targets, 16)
+        targets.put(0, stacked.pairs)
+        targets.put(2, each.pairs)
+        column.write(np.repeat([0, -1, 2], len(TOKENS)))
+        ours = driver(loaded, 3).step(dict.fromkeys(range(3), TOKENS))
+        torch.testing.assert_close(ours[0], wanted, rtol=1e-3, atol=1e-3)
+        assert torch.equal(ours[2], ours[0])
+        column.write(np.zeros(len(TOKENS), np.int64))
+        assert torch.equal(driver(loaded, 1).step({0: TOKENS})[0], ours[0])
+        base = load_model(root / "base", BuildContext(torch.device("cpu"), torch.float32))
+        assert torch.equal(driver(base, 1).step({0: TOKENS})[0], ours[1])
+        [module, *_] = (name.split(".0.gate")[0] for name in stacked.pairs if ".0.gate" in name)
+        narrow = {module: (8, 8)}
+        with pytest.raises(ModelError, match="no parameter of experts"):
+            read_adapter(write_adapter(root / "narrow", narrow), targets, 16)
+
+
+def apart(folder: Path, stacked: Path, pairs: Mapping[str, LoraPair]) -> Path:
+    """The same products in a folder with a module for each expert."""
+    folder.mkdir()
+    stored = {}
+    for module, pair in pairs.items():
+        stored[f"{module}.lora_A.weight"] = pair.a.contiguous()
+        stored[f"{module}.lora_B.weight"] = pair.b.T.contiguous()
+    save_file(stored, folder / "adapter_model.safetensors")
+    config = json.loads((stacked / "adapter_config.json").read_text())
+    del config["target_parameters"]
+    (folder / "adapter_config.json").write_text(json.dumps(config))
+    return folder
 
 
 def test_its_digest_is_that_of_its_bytes_and_scales(adapted: Adapted, tmp_path: Path) -> None:

@@ -47,7 +47,6 @@ def test_scales_follow_rank_alpha_and_their_patterns(tmp_path: Path) -> None:
         ({"lora_bias": True}, "lora_bias"),
         ({"init_lora_weights": "pissa_niter_4"}, "changed the base weights"),
         ({"trainable_token_indices": [1]}, "embedding table"),
-        ({"target_parameters": ["experts.gate_up_proj"]}, "stacked experts"),
         ({"from_the_future": 3}, "from_the_future"),
         ({"r": "many"}, "not one that peft has written"),
         ({"alpha_pattern": {"(": 3}}, None),

@@ -100,6 +100,9 @@ def _pairs(
     yield from _table_pairs(folder, tables, config, targets, max_rank)
     for module, both in sides.items():
         a, b = _both(folder, module, both)
+        if targets.holds_experts(module):
+            yield from _expert_pairs(folder, module, (a, b), config, targets, max_rank)
+            continue
         _check_rank(folder, module, (a, b), config, max_rank)
         a = _kept(a, targets)
         for name, rows in targets.split(module, b):
@@ -134,6 +137,27 @@ def _table_pairs(
         yield name, LoraPair(_kept(a.T, targets), _kept(b.T, targets), config.scale_of(module))
 
 
+def _expert_pairs(
+    folder: Path,
+    module: str,
+    both: tuple[Tensor, Tensor],
+    config: PeftConfig,
+    targets: LoraTargets,
+    max_rank: int,
+) -> Iterator[tuple[str, LoraPair]]:
+    """The products of experts that a checkpoint stacks in one parameter (`target_parameters`)."""
+    stem = module.replace(".base_layer", "")
+    found = list(targets.stacked(stem, *both)) if both[0].ndim == both[1].ndim == 2 else []
+    if not found:
+        raise ModelError(
+            f"The adapter {folder} is of another model: {stem} has no parameter of experts that "
+            f"{list(both[1].shape)} times {list(both[0].shape)} would fit."
+        )
+    for name, a, b in found:
+        _check_rank(folder, stem, (a, b), config, max_rank)
+        yield name, LoraPair(_kept(a, targets), _kept(b.T, targets), config.scale_of(stem))
+
+
 def _wholes(
     folder: Path, stored: Mapping[str, Tensor], config: PeftConfig, targets: LoraTargets
 ) -> Iterator[tuple[str, Whole]]:
@@ -166,13 +190,13 @@ def _check_shape(
 
 def _check_known(folder: Path, modules: Mapping[str, object], targets: LoraTargets) -> None:
     """Every module is a layer that takes adapters."""
-    strange = [module for module in modules if not targets.takes(module)]
+    strange = [m for m in modules if not (targets.takes(m) or targets.holds_experts(m))]
     if strange:
         some = ", ".join(strange[:_LISTED])
         rest = f" and {len(strange) - _LISTED} more" if len(strange) > _LISTED else ""
         raise ModelError(
             f"The adapter {folder} adapts {some}{rest}: no such layer of this model takes adapters "
-            "(routed experts and convolutions do not)."
+            "(convolutions do not, nor routed experts on a GPU)."
         )
 
 

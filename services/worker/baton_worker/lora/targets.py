@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeAlias
@@ -16,8 +17,10 @@ from baton_worker.kernels.lora import LoraPair
 from baton_worker.layers.attention.mla import UpProjection
 from baton_worker.layers.embedding import Table
 from baton_worker.layers.linear import LanguageHead, Linear
+from baton_worker.layers.moe.moe import Experts
 from baton_worker.models.decoder import Model
-from baton_worker.spec import Decoder
+from baton_worker.spec import Decoder, Stacked
+from baton_worker.spec.names import Names, placed
 
 Whole: TypeAlias = Tensor | LinearKernel
 """A weight in the place of the base's: of a table as it is, of a head as its kernel."""
@@ -68,6 +71,13 @@ class LoraTargets:
                 self.shapes |= {name: (n, layer.in_features) for name, n in parts.items()}
                 assert layer.like is not None
                 self.like = layer.like
+        self._experts = [layer for layer in model.layers() if isinstance(layer, Experts)]
+        for experts in self._experts:
+            for kernel, parts, columns in experts.lora_layers():
+                self._layers.append(_Layer(kernel, tuple(parts)))
+                self.shapes |= {name: (rows, columns) for name, rows in parts.items()}
+                self.like = experts.like
+        self._stacks = _stacks(spec)
         self._renames = [(re.compile(pattern), to) for pattern, to in spec.tensors.renames]
         self._unfuse = Unfuse(
             spec,
@@ -96,6 +106,39 @@ class LoraTargets:
             name = pattern.sub(to, name)
         return name.removesuffix(".weight")
 
+    def holds_experts(self, module: str) -> bool:
+        """True if a module of a checkpoint has experts in stacked parameters. With several of them
+        peft stores all but the last under `base_layer`."""
+        name = self._renamed(module.replace(".base_layer", ""))
+        return name in self._stacks and any(self.shapes_of(name))
+
+    def shapes_of(self, module: str) -> Iterator[tuple[int, int]]:
+        """Rows and columns of the parts of the first expert of a module, if these take adapters."""
+        for stack, names in self._stacks[module]:
+            parts = (names(role).format(expert=0) for role in stack.parts)
+            yield from (self.shapes[part] for part in parts if part in self.shapes)
+
+    def stacked(self, module: str, a: Tensor, b: Tensor) -> Iterator[tuple[str, Tensor, Tensor]]:
+        """The products of stacked experts, as peft stores those of a parameter: A [experts * rank,
+        columns] and B [rows, rank * experts], experts varying fastest. Yields the modules of the
+        model, each with its A [rank, columns] and B [rows, rank]; nothing if a module has no stack
+        of this shape."""
+        for stack, names in self._stacks.get(self._renamed(module), ()):
+            parts = [names(role).format(expert=0) for role in stack.parts]
+            if not all(part in self.shapes for part in parts):
+                continue
+            rows, columns = sum(self.shapes[part][0] for part in parts), self.shapes[parts[0]][1]
+            if (rows, columns) != (len(b), a.shape[1]):
+                continue
+            count = sum(
+                names(stack.parts[0]).format(expert=n) in self.shapes for n in range(len(a))
+            )
+            each = torch.unflatten(b, 1, (-1, count))
+            for expert, own in enumerate(torch.unflatten(a, 0, (count, -1))):
+                shares = _shares(stack, each[..., expert])
+                for role, share in zip(stack.parts, shares, strict=True):
+                    yield names(role).format(expert=expert), own, share
+
     def whole_shape(self, module: str) -> tuple[int, int] | None:
         """Rows and columns of a module that an adapter may replace; None if it may not."""
         name = self._renamed(module)
@@ -123,6 +166,10 @@ class LoraTargets:
         steps."""
         for layer in self._layers:
             layer.kernel.put(slot, [pairs.get(name) for name in layer.parts])
+        for experts in self._experts:
+            if experts.lora is not None:
+                names = (name for _, parts, _ in experts.lora_layers() for name in parts)
+                experts.lora.mark(slot, any(name in pairs for name in names))
         for name, table in self.tables.items():
             whole = wholes.get(name)
             assert table.lora is not None and (whole is None or isinstance(whole, Tensor))
@@ -136,3 +183,23 @@ class LoraTargets:
             special = special or not self.tables.keys().isdisjoint(pairs)
             self._adapters.eager.discard(slot)
             self._adapters.eager |= {slot} if special else set()
+
+
+def _stacks(spec: Decoder) -> dict[str, list[tuple[Stacked, Names]]]:
+    """The stacked tensors of each module that holds experts, with the names of its layer."""
+    found = defaultdict[str, list[tuple[Stacked, Names]]](list)
+    names = Names(spec.tensors.names)
+    for layer in range(len(spec.layers)):
+        for stack in spec.tensors.stacked:
+            if stack.suffix == "weight":
+                module = placed(stack.source, layer).rpartition(".")[0]
+                found[module].append((stack, names.at(layer)))
+    return dict(found)
+
+
+def _shares(stack: Stacked, rows: Tensor) -> Sequence[Tensor]:
+    """Rows [all parts, ...] of one expert, by part."""
+    count = len(stack.parts)
+    if stack.interleaved:
+        return [rows[part::count] for part in range(count)]
+    return rows.chunk(count)

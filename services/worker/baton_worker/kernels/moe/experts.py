@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Protocol, TypeAlias
+from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from torch import Tensor
 
 from baton_worker.kernels.block_kinds import KINDS
 from baton_worker.kernels.quantized_weights import Rounding
 from baton_worker.kernels.weight import QuantizedWeight
+
+if TYPE_CHECKING:
+    from baton_worker.kernels.moe.lora import ExpertLora
 
 Gate: TypeAlias = Callable[[Tensor], Tensor]
 """What an expert does between its products: what comes out of the first one, gate and then up
@@ -42,6 +45,8 @@ class Experts:
     """By expert what stands in place of its rows of `gate_up`, which has none if all are packed."""
     packed_down: Sequence[PackedParts | None] = ()
     """The same for `down`."""
+    lora: ExpertLora | None = None
+    """What adapters add, where adapters are served."""
 
     @property
     def is_packed(self) -> bool:
@@ -66,6 +71,8 @@ class ExpertKernel(Protocol):
     """See `layers.layer.Layer.capture_blocker`."""
     takes_packed: bool
     """Whether it multiplies with weights as a checkpoint stores them; others get floats."""
+    takes_adapters: bool
+    """Whether it applies `Experts.lora`."""
 
     def __init__(self, experts: Experts) -> None: ...
 

@@ -24,6 +24,7 @@ from baton_worker.kernels.moe.dispatch import (
     output_weights,
 )
 from baton_worker.kernels.moe.experts import Experts, PackedParts
+from baton_worker.kernels.moe.lora import Slots
 from baton_worker.kernels.quantized_weights import Rounding
 from baton_worker.platform.malloc import release_pages
 
@@ -35,12 +36,15 @@ class GroupedExperts:
 
     capture_blocker = COUNTED
     takes_packed = True
+    takes_adapters = True
 
     def __init__(self, experts: Experts) -> None:
         self._gate, self._weigh_input = experts.gate, experts.weigh_input
+        self._lora = experts.lora
+        visits = None if self._lora is None else self._lora.visits.slots
         first = _Product(experts.gate_up, experts.packed_gate_up, experts.gate_up_bias)
         second = _Product(experts.down, experts.packed_down, experts.down_bias)
-        self._gate_up = first.kernels(experts, experts.fused)
+        self._gate_up = first.kernels(experts, experts.fused, visits)
         self._down = second.kernels(experts)
         pairs = [*zip(self._gate_up, experts.gate_up, strict=True)]
         pairs += zip(self._down, experts.down, strict=True)
@@ -56,16 +60,21 @@ class GroupedExperts:
         visits, counts = dispatch(experts, len(self._down))
         given = gather_inputs(x, visits, weights, self._weigh_input)
         returned, first = torch.empty_like(given), 0
+        slots = None if self._lora is None else self._lora.slots(visits, weights.shape[1])
         for expert, count in enumerate(counts):
             if count:
                 here = slice(first, first + count)
-                first_product = self._gate_up[expert]
-                inner = first_product(given[here])
-                if not first_product.applies_gate:
-                    inner = self._gate(inner)
-                returned[here] = self._down[expert](inner)
+                returned[here] = self._visits(expert, given[here], slots, here)
                 first += count
         return combine(returned, visits, output_weights(weights, self._weigh_input))
+
+    def _visits(self, expert: int, given: Tensor, slots: Slots | None, here: slice) -> Tensor:
+        """[n, hidden] to [n, hidden], the visits of one expert."""
+        products = self._gate_up[expert], self._down[expert]
+        if slots is not None and self._lora is not None:
+            return self._lora.run(expert, given, slots[here], products, self._gate)
+        inner = products[0](given)
+        return products[1](inner if products[0].applies_gate else self._gate(inner))
 
 
 class _Product(NamedTuple):
@@ -75,14 +84,17 @@ class _Product(NamedTuple):
     packed: Sequence[PackedParts | None]
     biases: Tensor | None
 
-    def kernels(self, experts: Experts, gate: str | None = None) -> list[LinearKernel]:
-        """One kernel per expert; rounded experts have their own scales."""
+    def kernels(
+        self, experts: Experts, gate: str | None = None, visits: Tensor | None = None
+    ) -> list[LinearKernel]:
+        """One kernel per expert; rounded experts have their own scales. `visits`: see
+        `LinearSpec.adapters`."""
         packed = self.packed or [None] * len(self.weights)
         made = list[LinearKernel]()
         for expert, (weight, parts) in enumerate(zip(self.weights, packed, strict=True)):
             given = parts or (_perhaps_rounded(weight, experts.quantised_as),)
             bias = None if self.biases is None else self.biases[expert]
-            made.append(choose(LinearSpec(given, bias, weight, gate=gate)))
+            made.append(choose(LinearSpec(given, bias, weight, gate=gate, adapters=visits)))
             if experts.disposable and made[-1].nbytes and weight.nbytes:
                 release_pages(weight.data_ptr(), weight.nbytes)
         return made

@@ -23,6 +23,7 @@ class PaddedExperts:
 
     capture_blocker = COUNTED
     takes_packed = False
+    takes_adapters = False
 
     def __init__(self, experts: Experts) -> None:
         self._experts = rounded(experts)

@@ -16,6 +16,7 @@ class TritonExperts:
     _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
     capture_blocker = None
     takes_packed = False
+    takes_adapters = False
 
     def __init__(self, experts: Experts) -> None:
         from baton_worker.kernels.triton import moe

@@ -11,7 +11,9 @@ from torch import Tensor, nn
 
 from baton_worker import spec
 from baton_worker.kernels.linear import has_kernel
+from baton_worker.kernels.lora import LoraKernel
 from baton_worker.kernels.moe import experts as kernels
+from baton_worker.kernels.moe.lora import ExpertLora
 from baton_worker.kernels.weight import QuantizedWeight
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.invariant import sigmoid
@@ -63,6 +65,21 @@ class Experts(Layer):
         self.int8_inputs = site.int8_inputs
         self._taken = dict[str, QuantizedWeight]()
         self._kernel: kernels.ExpertKernel | None = None
+        self.lora: ExpertLora | None = None
+        """What adapters add, where adapters are served and the kernel applies it."""
+        if site.adapters is not None and dealt is None:
+            first = [size] * len(self._first)
+            self.lora = ExpertLora(site.adapters, num, first, hidden, size, self.like)
+
+    def lora_layers(self) -> Iterator[tuple[LoraKernel, dict[str, int], int]]:
+        """Of each product of each expert its kernel, its parts and their rows, and its columns."""
+        if self.lora is None:
+            return
+        hidden, size = self._shapes[self._name("down", self._numbers[0])]
+        for expert in self._numbers:
+            parts = {self._roles[role].format(expert=expert): size for role in self._first}
+            yield self.lora.first[expert], parts, hidden
+            yield self.lora.down[expert], {self._roles["down"].format(expert=expert): hidden}, size
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """Three weights per expert, two if it is ungated, and as many biases, if any."""
@@ -105,8 +122,11 @@ class Experts(Layer):
                 disposable=True,
                 packed_gate_up=packed_gate_up,
                 packed_down=packed_down,
+                lora=self.lora,
             )
         )
+        if not self._kernel.takes_adapters:
+            self.lora = None
         self.gate_up = self.down = None
 
     def _packed(self, roles: Sequence[str]) -> list[kernels.PackedParts | None]:
