@@ -17,6 +17,7 @@ from baton_worker.follower.follower import Follower
 from baton_worker.follower.parent_death import die_with_parent
 from baton_worker.kv_cache import KVCache
 from baton_worker.kv_cache.host_pages import HostPages
+from baton_worker.lora.targets import LoraTargets
 from baton_worker.models.decoder import Model
 from tests.fakes.two_ranks import Given
 
@@ -30,7 +31,10 @@ def main() -> None:
         loaded = given.load(ranks)
         assert isinstance(loaded.model, Model)
         cache = KVCache(**given.pages(loaded))
-        Follower(loaded.model, cache, HostPages(cache, given.host_pages), ranks).run(orders)
+        host, targets = HostPages(cache, given.host_pages), None
+        if given.adapters:
+            targets = LoraTargets(loaded.model, loaded.spec, loaded.parts)
+        Follower(loaded.model, cache, host, ranks, targets=targets).run(orders)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -15,8 +15,9 @@ import torch
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.distributed.communicator import Communicator
 from baton_worker.distributed.process_groups import Gloo
-from baton_worker.executor.commands import Begin, End, Pipe
+from baton_worker.executor.commands import Begin, End, Pipe, PutAdapter
 from baton_worker.executor.leader import LedCache, LedHostPages, LedModel
+from baton_worker.kernels.lora import LoraPair, TokenAdapters
 from baton_worker.kv_cache import page_groups
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.models.decoder import Model
@@ -37,12 +38,19 @@ class Given:
     quantize: Literal["none", "int8", "int4"] = "none"
     experts: str | None = None
     context: int = 1
+    adapters: int = 0
+    """Adapters that a step may mix; 0: none are served."""
 
     def load(self, ranks: Communicator) -> LoadedModel:
         """This rank's part."""
         return load_model(
             Path(self.path),
-            BuildContext(CPU, torch.float32, quantization=self.quantize),
+            BuildContext(
+                CPU,
+                torch.float32,
+                quantization=self.quantize,
+                adapters=TokenAdapters(self.adapters, 2048, CPU) if self.adapters else None,
+            ),
             ranks=ranks,
             experts=self.experts,
             context_parallel=self.context,
@@ -96,6 +104,11 @@ class TwoRanks:
             yield Led(replace(loaded, model=model), cache, host)  # type: ignore[arg-type]
         finally:
             self.orders.send(End())
+
+    def put_adapter(self, slot: int, pairs: Mapping[str, LoraPair]) -> None:
+        """As `LeaderExecutor` does."""
+        each = [(name, pair.a, pair.b, pair.scale) for name, pair in pairs.items()]
+        self.orders.send(PutAdapter(slot, each))
 
     def close(self) -> None:
         self.process.kill()

@@ -79,6 +79,8 @@ class LoadedModel:
     recipe: PoolingRecipe | None = None
     """The recipe of `model.pooler`; None if the model only generates."""
     generates: bool = True
+    parts: Parts | None = None
+    """What this rank's shard is a part of, on several ranks."""
     drafter: DraftWeights | None = None
     """What drafts for it, if that has weights of its own."""
 
@@ -182,6 +184,7 @@ def load_model(
         weight_bytes=_held_bytes(model),
         recipe=what.recipe,
         generates=what.generates,
+        parts=parts,
     )
 
 

@@ -160,7 +160,7 @@ class Engine:
         ranks = (team.ranks, team.lockstep)
         loaded, resolved, sharing = load(config, base, context, *ranks, patches)
         constraints = _constraints(config, path, loaded) if loaded.generates else None
-        adapters = open_store(config, loaded)
+        adapters = open_store(config, loaded, team.put_adapter)
         load_version = partial(load_beside, config, path, context)
 
         def begin() -> Engine:

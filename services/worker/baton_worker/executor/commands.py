@@ -36,12 +36,24 @@ class Forward(msgspec.Struct, tag="forward", array_like=True, frozen=True):
     whole: bool
     """Whether rows are whole texts with bidirectional attention."""
     media: MediaEmbeddings | None = None
+    adapters: Tensor | None = None
+    """int64 [T]: the number of each token's adapter, -1 for none, where adapters are served."""
 
 
 class Logits(msgspec.Struct, tag="logits", array_like=True, frozen=True):
     """Compute logits of the hidden states that are broadcast next."""
 
     shape: tuple[int, int]
+    adapters: Tensor | None = None
+    """As in `Forward`, of the rows."""
+
+
+class PutAdapter(msgspec.Struct, tag="put_adapter", array_like=True, frozen=True):
+    """Put an adapter into a slot; see `lora.targets.LoraTargets.put`."""
+
+    slot: int
+    pairs: list[tuple[str, Tensor, Tensor, float]]
+    """Of each module its A, its B and the scale, as in `kernels.lora.LoraPair`: whole."""
 
 
 class Copy(msgspec.Struct, tag="copy", array_like=True, frozen=True):
@@ -87,7 +99,9 @@ class End(msgspec.Struct, tag="end", array_like=True, frozen=True):
     """Shut down the follower's model."""
 
 
-Order: TypeAlias = Begin | Forward | Logits | Copy | Clear | Store | Load | Take | Forget | End
+Order: TypeAlias = (
+    Begin | Forward | Logits | PutAdapter | Copy | Clear | Store | Load | Take | Forget | End
+)
 
 
 class Pipe:

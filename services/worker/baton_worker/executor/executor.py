@@ -3,6 +3,7 @@ group. The engine uses all of them through one interface."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -16,9 +17,11 @@ from baton_worker.distributed.expert_parallel import LockstepModel
 from baton_worker.distributed.process_groups import join
 from baton_worker.distributed.rendezvous import Rendezvous
 from baton_worker.distributed.step_sync import StepSync
+from baton_worker.executor.commands import PutAdapter
 from baton_worker.executor.follower_pool import FollowerPool
 from baton_worker.executor.kv_transfer import LeaderKVTransfer, of_rank
 from baton_worker.executor.leader import LedCache, LedHostPages, LedModel
+from baton_worker.kernels.lora import LoraPair
 from baton_worker.kv_cache import KVCache
 from baton_worker.kv_cache.host_pages import HostPages
 from baton_worker.kv_transfer.manager import KVTransferManager
@@ -51,6 +54,9 @@ class Executor:
     def model(self, model: Any) -> Any:
         """Wrap a model so that its forward passes run on all ranks."""
         return model
+
+    def put_adapter(self, slot: int, pairs: Mapping[str, LoraPair]) -> None:
+        """Put an adapter into a slot of the other ranks."""
 
     def lend(self) -> bool:
         """Without local work: join a step of other workers. Returns whether they run one."""
@@ -88,6 +94,11 @@ class LeaderExecutor(Executor):
     def model(self, model: Any) -> Any:
         """See `Executor`."""
         return LedModel(model, self._crew.orders, self.ranks)
+
+    def put_adapter(self, slot: int, pairs: Mapping[str, LoraPair]) -> None:
+        """See `Executor`."""
+        each = [(name, pair.a, pair.b, pair.scale) for name, pair in pairs.items()]
+        self._crew.orders.send(PutAdapter(slot, each))
 
     def close(self) -> None:
         """End the followers."""

@@ -42,16 +42,22 @@ class LedModel:
         media: MediaEmbeddings | None = None,
     ) -> Tensor:
         """See `models.decoder.Model.forward`."""
-        self._orders.send(Forward(tokens, positions, batch, bool(texts), media))
+        adapters = self._adapters()
+        self._orders.send(Forward(tokens, positions, batch, bool(texts), media, adapters))
         return self._model.forward(tokens, positions, batch, cache, texts, media)
 
     __call__ = forward
+
+    def _adapters(self) -> Tensor | None:
+        """The adapters of the rows that run now."""
+        adapters = self._model.adapters
+        return None if adapters is None else torch.from_numpy(adapters.host)
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
         """See `models.decoder.Model.logits`."""
         hidden = hidden.contiguous()
-        self._orders.send(Logits((hidden.shape[0], hidden.shape[1])))
+        self._orders.send(Logits((hidden.shape[0], hidden.shape[1]), self._adapters()))
         self._ranks.broadcast(hidden, 0)
         return self._model.logits(hidden)
 

@@ -8,6 +8,7 @@ from contextlib import closing
 from pathlib import Path
 
 import torch
+from torch import Tensor
 
 from baton.errors import BatonError
 from baton.logs import logger, setup
@@ -31,16 +32,19 @@ from baton_worker.executor.commands import (
     Load,
     Logits,
     Order,
+    PutAdapter,
     Reader,
     Store,
     Take,
 )
 from baton_worker.executor.kv_transfer import FollowerKVTransfer, of_rank
 from baton_worker.follower.parent_death import die_with_parent
+from baton_worker.kernels.lora import LoraPair
 from baton_worker.kv_cache import KVCache
 from baton_worker.kv_cache.host_pages import HostPages
 from baton_worker.kv_transfer.manager import KVTransferManager
 from baton_worker.layers.attention.whole_texts import by_length
+from baton_worker.lora.targets import LoraTargets
 from baton_worker.models.decoder import Model
 
 log = logger(__name__)
@@ -56,9 +60,11 @@ class Follower:
         host: HostPages | None,
         ranks: Communicator,
         relay: FollowerKVTransfer | None = None,
+        targets: LoraTargets | None = None,
     ) -> None:
+        """`targets`: the layers that take adapters, where adapters are served."""
         self._model, self._cache, self._host, self._ranks = model, cache, host, ranks
-        self._relay = relay
+        self._relay, self._targets = relay, targets
 
     def run(self, orders: Reader) -> None:
         """Execute commands until `End`, or until the leader exits."""
@@ -69,8 +75,10 @@ class Follower:
         match order:
             case Forward():
                 self._forward(order)
-            case Logits(shape):
-                self._logits(shape)
+            case Logits(shape, adapters):
+                self._logits(shape, adapters)
+            case PutAdapter(slot, pairs):
+                self._put_adapter(slot, pairs)
             case Copy(sources, targets):
                 self._cache.copy(sources, targets)
             case Clear(page, first, group):
@@ -88,12 +96,30 @@ class Follower:
 
     def _forward(self, order: Forward) -> None:
         device = order.tokens.device
+        self._note(order.adapters)
         texts = by_length(order.batch.query_lens, device) if order.whole else ()
         self._model.forward(
             order.tokens, order.positions, order.batch, self._cache, texts, order.media
         )
 
-    def _logits(self, shape: tuple[int, int]) -> None:
+    def _note(self, adapters: Tensor | None) -> None:
+        """Each row has this adapter."""
+        if adapters is not None and self._model.adapters is not None:
+            self._model.adapters.write(adapters.cpu().numpy())
+
+    def _put_adapter(self, slot: int, pairs: list[tuple[str, Tensor, Tensor, float]]) -> None:
+        assert self._targets is not None, "the leader serves adapters and this follower does not"
+        like = self._targets.like
+        self._targets.put(
+            slot,
+            {
+                name: LoraPair(a.to(like.device, like.dtype), b.to(like.device, like.dtype), scale)
+                for name, a, b, scale in pairs
+            },
+        )
+
+    def _logits(self, shape: tuple[int, int], adapters: Tensor | None) -> None:
+        self._note(adapters)
         layer = self._cache.layers[0]
         hidden = torch.empty(shape, dtype=self._model.dtype, device=layer.device)
         self._ranks.broadcast(hidden, 0)
@@ -126,9 +152,12 @@ def follow(begin: Begin, orders: Reader) -> None:
     assert isinstance(loaded.model, Model)
     cache = KVCache(**page_settings(loaded, resolved))
     host = HostPages(cache, resolved.host_pages) if resolved.host_pages else None
+    targets = None
+    if config.enable_lora:
+        targets = LoraTargets(loaded.model, loaded.spec, loaded.parts)
     with closing(_relay(begin, config, cache)) as relay:
         relay.start()
-        Follower(loaded.model, cache, host, ranks, relay).run(orders)
+        Follower(loaded.model, cache, host, ranks, relay, targets).run(orders)
 
 
 def _relay(begin: Begin, config: Config, cache: KVCache) -> FollowerKVTransfer:

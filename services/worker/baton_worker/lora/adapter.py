@@ -133,7 +133,7 @@ def _table_pairs(
         if name is None:
             raise ModelError(f"The adapter {folder} adapts {module}, no table of this model.")
         _check_rank(folder, module, (a, b), config, max_rank)
-        _check_shape(folder, module, (a.shape[1], b.shape[0]), targets.tables[name].shape)
+        _check_shape(folder, module, (a.shape[1], b.shape[0]), targets.table_shapes[name])
         yield name, LoraPair(_kept(a.T, targets), _kept(b.T, targets), config.scale_of(module))
 
 
@@ -172,7 +172,7 @@ def _wholes(
         if shape is None:
             raise ModelError(
                 f"The adapter {folder} replaces {module}: only whole embeddings and heads are "
-                "served beside others. Merge it into its base."
+                "served beside others, by workers of one process. Merge it into its base."
             )
         _check_shape(folder, module, tuple(stored[name].shape), shape)
         yield targets.whole(module, _kept(stored[name], targets))

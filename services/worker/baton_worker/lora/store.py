@@ -12,7 +12,7 @@ from baton_worker.checkpoint.load import LoadedModel
 from baton_worker.config import Config
 from baton_worker.lora.adapter import Adapter, read_adapter
 from baton_worker.lora.modules import LoraModule, lora_modules
-from baton_worker.lora.targets import LoraTargets
+from baton_worker.lora.targets import Announce, LoraTargets
 from baton_worker.models.decoder import Model
 from baton_worker.spec import Decoder
 
@@ -30,19 +30,17 @@ def check(config: Config) -> None:
             raise SettingsError("--lora-modules: add --enable-lora.")
         return
     lora_modules(config.lora_modules)
-    for flag, size in (
-        ("--tensor-parallel-size", config.tensor_parallel_size),
-        ("--data-parallel-size", config.data_parallel_size),
-    ):
-        if size > 1:
-            raise SettingsError(
-                f"--enable-lora with {flag} {size}: adapters are served by workers of one process. "
-                "Leave one of them out; --workers adds workers that all have the adapters."
-            )
+    if config.data_parallel_size > 1 or config.enable_expert_parallel:
+        raise SettingsError(
+            "--enable-lora with --data-parallel-size or --enable-expert-parallel: adapters are not "
+            "served where workers share experts. Leave one of them out; --workers adds workers "
+            "that all have the adapters."
+        )
 
 
-def open_store(config: Config, loaded: LoadedModel) -> AdapterStore | None:
-    """Load the adapters that the settings name; None if none are served.
+def open_store(config: Config, loaded: LoadedModel, announce: Announce) -> AdapterStore | None:
+    """Load the adapters that the settings name; None if none are served. `announce` puts each into
+    the slots of other ranks.
 
     Raises:
         ModelError: one is not an adapter of this model.
@@ -55,7 +53,7 @@ def open_store(config: Config, loaded: LoadedModel) -> AdapterStore | None:
             "--enable-lora: adapters are served for models that Baton has a spec of and that "
             "generate text. Leave it out, or serve a checkpoint that the adapter is merged into."
         )
-    targets = LoraTargets(loaded.model, loaded.spec)
+    targets = LoraTargets(loaded.model, loaded.spec, loaded.parts, announce)
     store = AdapterStore(targets, config.max_lora_rank, config.max_cpu_loras)
     store.load(lora_modules(config.lora_modules))
     return store

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
 from typing import NamedTuple, Protocol, TypeAlias
 
@@ -12,18 +12,23 @@ import torch
 from torch import Tensor
 
 from baton_worker.checkpoint.unfuse import Unfuse
+from baton_worker.distributed.shard_weights import Parts
 from baton_worker.kernels.linear import LinearKernel
 from baton_worker.kernels.lora import LoraPair
 from baton_worker.layers.attention.mla import UpProjection
 from baton_worker.layers.embedding import Table
 from baton_worker.layers.linear import LanguageHead, Linear
 from baton_worker.layers.moe.moe import Experts
+from baton_worker.lora.shards import LoraShards
 from baton_worker.models.decoder import Model
 from baton_worker.spec import Decoder, Stacked
 from baton_worker.spec.names import Names, placed
 
 Whole: TypeAlias = Tensor | LinearKernel
 """A weight in the place of the base's: of a table as it is, of a head as its kernel."""
+
+
+Announce: TypeAlias = Callable[[int, Mapping[str, LoraPair]], None]
 
 
 class _Putting(Protocol):
@@ -43,12 +48,22 @@ class LoraTargets:
     Args:
         model: built with `BuildContext.adapters`.
         spec: what it was built from.
+        parts: what this rank's layers are parts of, on several ranks.
+        announce: puts what `put` is given into the slots of the other ranks.
     """
 
-    def __init__(self, model: Model, spec: Decoder) -> None:
+    def __init__(
+        self,
+        model: Model,
+        spec: Decoder,
+        parts: Parts | None = None,
+        announce: Announce | None = None,
+    ) -> None:
         self._layers = list[_Layer]()
+        self._shards = None if parts is None else LoraShards(parts)
+        self._announce = announce
         self.shapes = dict[str, tuple[int, int]]()
-        """Module -> its rows and columns."""
+        """Module -> rows and columns of its weight, on all ranks together."""
         self.tables: dict[str, Table] = {}
         """Module -> the embedding table, of which adapters may have rows, or a whole one."""
         self.heads: dict[str, LanguageHead] = {}
@@ -62,21 +77,31 @@ class LoraTargets:
             if isinstance(layer, Table) and layer.lora is not None:
                 self.tables[layer.name] = layer
             if isinstance(layer, Linear | UpProjection) and layer.lora is not None:
-                parts = layer.lora_parts
+                rows_of = layer.lora_parts
                 if isinstance(layer, LanguageHead):
-                    self.heads |= dict.fromkeys(parts, layer)
+                    self.heads |= dict.fromkeys(rows_of, layer)
                 if isinstance(layer, UpProjection):
-                    self._eager |= {*parts}
-                self._layers.append(_Layer(layer.lora, tuple(parts)))
-                self.shapes |= {name: (n, layer.in_features) for name, n in parts.items()}
+                    self._eager |= {*rows_of}
+                self._layers.append(_Layer(layer.lora, tuple(rows_of)))
+                self.shapes |= {name: (n, layer.in_features) for name, n in rows_of.items()}
                 assert layer.like is not None
                 self.like = layer.like
         self._experts = [layer for layer in model.layers() if isinstance(layer, Experts)]
         for experts in self._experts:
-            for kernel, parts, columns in experts.lora_layers():
-                self._layers.append(_Layer(kernel, tuple(parts)))
-                self.shapes |= {name: (rows, columns) for name, rows in parts.items()}
+            for kernel, rows_of, columns in experts.lora_layers():
+                self._layers.append(_Layer(kernel, tuple(rows_of)))
+                self.shapes |= {name: (rows, columns) for name, rows in rows_of.items()}
                 self.like = experts.like
+        self.table_shapes = {name: table.shape for name, table in self.tables.items()}
+        """Module -> rows and columns of an embedding table, on all ranks together."""
+        self._own = self.shapes | self.table_shapes
+        """Module -> rows and columns of its weight on this rank."""
+        if self._shards is not None:
+            if len(self.tables) == len(self.heads) == 1:  # A tied head has the table's weight.
+                [[table], [head]] = self.tables, self.heads
+                self._shards.whole.setdefault(head, self._shards.whole[table])
+            self.shapes = {name: self._shards.whole[name] for name in self.shapes}
+            self.table_shapes = {name: self._shards.whole[name] for name in self.tables}
         self._stacks = _stacks(spec)
         self._renames = [(re.compile(pattern), to) for pattern, to in spec.tensors.renames]
         self._unfuse = Unfuse(
@@ -142,6 +167,8 @@ class LoraTargets:
     def whole_shape(self, module: str) -> tuple[int, int] | None:
         """Rows and columns of a module that an adapter may replace; None if it may not."""
         name = self._renamed(module)
+        if self._shards is not None:
+            return None
         if name in self.tables:
             return self.tables[name].shape
         return self.shapes[name] if name in self.heads else None
@@ -164,6 +191,10 @@ class LoraTargets:
     ) -> None:
         """Adapter number `slot` has these products and whole weights from now on; between two
         steps."""
+        if self._announce is not None:
+            self._announce(slot, pairs)
+        if self._shards is not None:
+            pairs = {name: self._cut(name, pair) for name, pair in pairs.items()}
         for layer in self._layers:
             layer.kernel.put(slot, [pairs.get(name) for name in layer.parts])
         for experts in self._experts:
@@ -183,6 +214,11 @@ class LoraTargets:
             special = special or not self.tables.keys().isdisjoint(pairs)
             self._adapters.eager.discard(slot)
             self._adapters.eager |= {slot} if special else set()
+
+    def _cut(self, name: str, pair: LoraPair) -> LoraPair:
+        assert self._shards is not None
+        cut = self._shards.cut_table if name in self.tables else self._shards.cut
+        return cut(name, pair, self._own[name])
 
 
 def _stacks(spec: Decoder) -> dict[str, list[tuple[Stacked, Names]]]:
