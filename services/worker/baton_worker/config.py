@@ -17,7 +17,7 @@ from baton_worker.speculative.config import SpeculativeJson
 from baton_worker.structured_output import GRAMMARS
 
 MAX_LORA_RANK = 512
-"""Mirrored in kernels/lora.py."""
+"""Mirrored in kernels/lora/products.py."""
 _VALUES = {
     "half": "float16",
     "float": "float32",

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from baton_worker import spec
-from baton_worker.kernels.lora_table import LoraTable
+from baton_worker.kernels.lora.table import LoraTable
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.layer import Layer
 from baton_worker.layers.linear import Linear

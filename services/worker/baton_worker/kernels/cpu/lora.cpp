@@ -12,7 +12,7 @@
 namespace baton {
 namespace {
 
-constexpr int64_t kMostRank = 512;          // mirrored in kernels/lora.py
+constexpr int64_t kMostRank = 512;          // mirrored in kernels/lora/products.py
 constexpr int64_t kWorthThreads = 1 << 16;  // multiplications: some ten microseconds
 constexpr int kTokens = kWidth == 16 ? 4 : 2;  // that pass a vector of the weights at once
 constexpr int kRanks = 4;

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from baton_worker.kernels.lora import LoraPair, TokenAdapters
-from baton_worker.kernels.lora_table import LoraTable
+from baton_worker.kernels.lora.table import LoraTable
 
 
 def test_each_token_has_the_row_of_its_adapter() -> None:
