@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from itertools import islice
 from pathlib import Path
+from typing import Any
 
 import httpx
 import pytest
@@ -19,7 +22,7 @@ from baton_worker.lora.targets import LoraTargets
 from tests.support import tiny_models
 from tests.support.served_system import Served, until
 from tests.support.system.running_system import complete, works
-from tests.support.system.streams import stream, text_of
+from tests.support.system.streams import frames, stream, text_of
 from tests.support.worker.lora_folders import write_adapter
 
 pytestmark = pytest.mark.slow
@@ -84,6 +87,42 @@ def test_mixed_streams_go_on_after_the_loss_of_the_worker(served: Served) -> Non
         os.kill(served.pids()["worker"], signal.SIGKILL)
         assert [s.result() for s in streams] == [wanted[name] for name in names]
     until(lambda: works(served.url), "the worker is back")
+
+
+@pytest.mark.row("F11.01")
+def test_a_durable_stream_keeps_its_adapter_when_the_gateway_dies(
+    served: Served, folders: dict[str, Path]
+) -> None:
+    body = {"model": "one", "prompt": "It was", "max_tokens": 300, "stream": True}
+    body |= {"temperature": 0, "ignore_eos": True}
+    wanted = text_of(list(stream(served.url, **body)))
+
+    def events(method: str, path: str, count: int, **how: Any) -> list[tuple[str, dict[str, Any]]]:
+        with httpx.stream(method, f"{served.url}{path}", timeout=60, **how) as answer:
+            assert answer.status_code == 200, answer.read()
+            every = ((i, json.loads(d)) for i, d in frames(answer.iter_lines()) if d != "[DONE]")
+            return list(islice(every, count))
+
+    durable = {"X-Stream-Durable": "1"}
+    seen = events("POST", "/v1/completions", 5, json=body, headers=durable)
+    before = served.pids()["gateway"]
+    os.kill(before, signal.SIGKILL)
+    until(lambda: served.pids().get("gateway", before) != before, "the next gateway")
+    until(lambda: works(served.url), "it serves")
+    name = seen[0][0].rpartition(":")[0]
+    seen += events("GET", f"/v1/streams/{name}", 20, headers={"Last-Event-ID": seen[-1][0]})
+    last = {"Last-Event-ID": seen[-1][0]}
+    os.kill(served.pids()["gateway"], signal.SIGKILL)
+    until(lambda: works(served.url), "the gateway is back")
+    again = str(folders["three"])
+    changed = post(served, "load", lora_name="one", lora_path=again, load_inplace=True)
+    assert changed.status_code == 200
+    [_, refused] = [*seen, *events("GET", f"/v1/streams/{name}", 1000, headers=last)][-2:]
+    assert refused[1]["error"]["code"] == "adapter_changed"
+    back = post(served, "load", lora_name="one", lora_path=str(folders["one"]), load_inplace=True)
+    assert back.status_code == 200
+    seen += events("GET", f"/v1/streams/{name}", 1000, headers=last)
+    assert text_of([event for _, event in seen]) == wanted
 
 
 def post(served: Served, route: str, **body: object) -> httpx.Response:

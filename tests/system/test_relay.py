@@ -20,6 +20,7 @@ from opentelemetry.proto.collector.trace.v1.trace_service_pb2 import ExportTrace
 from tests.support.served_system import PATIENCE, Served, until
 from tests.support.system.running_system import works
 from tests.support.system.streams import (
+    frames,
     stream,
     text_of,
 )
@@ -216,16 +217,6 @@ def test_a_scheduler_that_is_stopped_for_a_while_is_a_pause(served: Served) -> N
     seen += events
     assert by_choice(seen) == undisturbed
     until(lambda: served.pages_held() == 0, "all pages free after")
-
-
-def frames(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
-    """(id, data) of every event."""
-    name = ""
-    for line in lines:
-        if line.startswith("id: "):
-            name = line[4:]
-        elif line.startswith("data: "):
-            yield name, line[6:]
 
 
 @pytest.mark.parametrize(

@@ -58,6 +58,7 @@ from baton_gateway.clients.tokenizer import TokenizerClient
 from baton_gateway.config import Config
 from baton_gateway.gateway_status import GatewayStatus
 from baton_gateway.generation.admission import (
+    check_adapter,
     check_beams,
     check_ids,
     check_task,
@@ -200,7 +201,8 @@ class Engine:
                 await self._submit(request, sequences)
             timing.started(sum(map(len, prompts)))
             starts = tuple(s.start for s in sequences[:: request.sampling.n])
-            yield Started(prompts, starts, sequences[0].prediction)
+            first = sequences[0]
+            yield Started(prompts, starts, first.prediction, first.adapter)
             if request.sampling.beams is not None:
                 await self._search(request, sequences, began)
             async for delta in stream:
@@ -323,6 +325,7 @@ class Engine:
         self.status.check()
         await self.adapters.resolve(request.model)
         facts = check_task(request, await self.models.with_worker(request.model, patience))
+        check_adapter(request, facts)
         check_ids(request, facts)
         check_beams(request, facts)
         check_calls(request, facts)

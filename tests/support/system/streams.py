@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import httpx
@@ -19,6 +19,16 @@ def stream(url: str, **fields: Any) -> Iterator[dict[str, Any]]:
         for line in answer.iter_lines():
             if line.startswith("data: ") and line != "data: [DONE]":
                 yield json.loads(line.removeprefix("data: "))
+
+
+def frames(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
+    """(id, data) of every event."""
+    name = ""
+    for line in lines:
+        if line.startswith("id: "):
+            name = line[4:]
+        elif line.startswith("data: "):
+            yield name, line[6:]
 
 
 def text_of(events: list[dict[str, Any]]) -> str:

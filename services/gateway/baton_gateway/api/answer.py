@@ -135,6 +135,7 @@ async def _recorded(
         seed=work.sampling.seed,
         prompts=tuple(prompt.column for prompt in started.prompts),
         starts=started.starts,
+        adapter=started.adapter,
     )
     return await streams.record(record, deltas), started
 

@@ -45,6 +45,8 @@ class StreamRecord(msgspec.Struct, frozen=True):
     """int32 ids of each prompt."""
     starts: tuple[Start, ...] = ()
     """Per prompt, where its output begins."""
+    adapter: bytes = b""
+    """Digest of the adapter that was applied to the model; empty for none."""
 
 
 class _Part(msgspec.Struct, frozen=True, array_like=True):

@@ -97,6 +97,18 @@ def check_total(generation: GenerationRequest, total: int, most: int) -> None:
         )
 
 
+def check_adapter(generation: GenerationRequest, facts: ModelInfo) -> None:
+    """Check that a resumed stream goes on with the weights with which it began. Raises
+    `InvalidRequest` where the name of its adapter has got others."""
+    if generation.resumed and generation.adapter != facts.adapter:
+        raise InvalidRequest(
+            f"The adapter `{facts.name}` has been loaded again with other weights since this "
+            "stream began. Ask again.",
+            code="adapter_changed",
+            param="model",
+        )
+
+
 def check_ids(generation: GenerationRequest, facts: ModelInfo) -> None:
     """Raise `InvalidRequest` when a field contains token ids outside the vocabulary."""
     sampling = generation.sampling.params

@@ -22,6 +22,8 @@ class Started:
     """Per prompt, where its output begins."""
     prediction: bytes = b""
     """int32 ids of the output that the client expects."""
+    adapter: bytes = b""
+    """Digest of the adapter that is applied to the model; empty for none."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -202,6 +202,8 @@ class GenerationRequest:
     """The same as int32 ids, once it is encoded."""
     resumed: bool = False
     """A stream that has begun before: it waits for missing servers as long as a running one."""
+    adapter: bytes = b""
+    """Digest of the adapter with which a resumed stream began; empty for none."""
 
     @property
     def num_hidden(self) -> int:

@@ -179,6 +179,7 @@ def _record(
         seed=work.sampling.seed,
         prompts=tuple(prompt.column for prompt in started.prompts),
         starts=started.starts,
+        adapter=started.adapter,
     )
 
 

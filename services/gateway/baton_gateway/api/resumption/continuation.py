@@ -76,4 +76,5 @@ async def _continued(
         identity=replace(asked.identity, tenant=record.tenant),
         prior_outputs=past,
         resumed=True,
+        adapter=record.adapter,
     )
