@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +13,7 @@ from baton.protocol import Sampling
 from baton.protocol.token_columns import derive_seed
 from baton_gateway.catalogue import ModelInfo
 from baton_gateway.generation.admission import (
+    check_adapter,
     check_ids,
     check_text,
     clamp_max_tokens,
@@ -48,6 +50,16 @@ def test_ids_outside_the_model(fields: dict[str, Any], param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         check_ids(_generation(**fields), FACTS)
     assert (caught.value.code, caught.value.param) == ("invalid_value", param)
+
+
+def test_a_resumed_stream_keeps_its_adapter() -> None:
+    adapted = replace(FACTS, name="one", adapter=b"new")
+    check_adapter(_generation(), adapted)
+    check_adapter(_generation(resumed=True, adapter=b"new"), adapted)
+    check_adapter(_generation(resumed=True), FACTS)
+    with pytest.raises(InvalidRequest, match="`one` has been loaded again") as caught:
+        check_adapter(_generation(resumed=True, adapter=b"old"), adapted)
+    assert caught.value.code == "adapter_changed"
 
 
 def test_ids_of_the_model() -> None:

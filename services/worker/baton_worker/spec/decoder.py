@@ -11,7 +11,15 @@ from baton_worker.spec.attention import (
 )
 from baton_worker.spec.checkpoint import TensorLayout
 from baton_worker.spec.embedding import Embedding, Head
-from baton_worker.spec.ffn import Glu, MegablocksExperts, Mlp, ModalityMoe, Moe, SharedGlu, ShortcutMoe
+from baton_worker.spec.ffn import (
+    Glu,
+    MegablocksExperts,
+    Mlp,
+    ModalityMoe,
+    Moe,
+    SharedGlu,
+    ShortcutMoe,
+)
 from baton_worker.spec.norm import Norm
 from baton_worker.spec.state_space import (
     Recurrent,
