@@ -42,6 +42,10 @@ def test_a_part_knows_which_heads_of_the_checkpoint_it_has() -> None:
 
 def test_nothing_is_cut_off_nothing() -> None:
     assert part(decoder()).layers[1] == (None, None)
+    whole = replace(decoder(), head=spec.Head(unsaid=4))
+    assert part(whole, size=1) == whole
+    with pytest.raises(SettingsError, match="a head of fewer rows than the embedding"):
+        part(whole)
 
 
 def test_slopes_go_with_their_heads() -> None:

@@ -82,7 +82,7 @@ def shard_spec(whole: spec.Decoder, share: Shard) -> spec.Decoder:
     """
     if isinstance(whole, spec.Encoder):
         raise share.refusal("encoders are not cut; run more workers instead")
-    if whole.head.unsaid:
+    if whole.head.unsaid and share.size > 1:
         raise share.refusal("a head of fewer rows than the embedding is not split")
     if -(-whole.vocab // -(-whole.vocab // share.size)) != share.size:
         raise share.refusal(f"a vocabulary of {whole.vocab} has not enough rows")
