@@ -78,11 +78,14 @@ UNMIRRORED = {
     "worker/models/families/qwen_vision.py",
     "worker/models/families/siglip_towers.py",
     "worker/models/vision/stack.py",
+    "worker/layers/vision/convolution.py",
     "worker/layers/vision/cross_attention.py",
     "worker/layers/vision/learned_queries.py",
     "worker/engine/multimodal/rope_index.py",
     "worker/layers/vision/patch_embedding.py",
     "worker/layers/vision/qformer.py",
+    "worker/layers/vision/vq_encoder.py",
+    "worker/models/vision/build.py",
     # The benchmark of a GPU: tests/gpu/test_without_gpu.py runs all of it.
     "worker/bench/gpu/ceilings.py",
     "worker/bench/gpu/device_timer.py",
@@ -111,6 +114,7 @@ UNMIRRORED = {
     "shared/protocol/transfer.py",
     "shared/protocol/weights.py",
     # A protocol: each of its implementations has its own tests.
+    "worker/models/vision/media_tower.py",
     "worker/structured_output/matcher.py",
     "worker/engine/forward/forward_pass.py",
     "worker/speculative/proposer.py",
@@ -140,6 +144,7 @@ UNMIRRORED = {
     "worker/spec/rope.py",
     "worker/spec/state_space.py",
     "worker/spec/vision.py",
+    "worker/spec/vq_tower.py",
 }
 """Modules that need no test file of their own, each with its reason."""
 

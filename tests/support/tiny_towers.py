@@ -54,6 +54,18 @@ _MROPE: dict[str, Any] = {
 _QWEN = {"text_config": {**_TEXT, "rope_parameters": _MROPE}, "image_token_id": 319}
 _GLM = {"depth": 2, "hidden_size": 32, "out_hidden_size": 48, "num_heads": 4, "patch_size": 4}
 _QWEN3_VISION = _GLM | {"intermediate_size": 40, "num_position_embeddings": 36}
+_VQ = {
+    "base_channels": 32,
+    "channel_multiplier": [1, 2, 1],
+    "num_res_blocks": 1,
+    "attn_resolutions": [16],
+    "resolution": 32,
+    "latent_channels": 8,
+    "embed_dim": 4,
+    "num_embeddings": 12,
+}
+_CODES = {f"IMGIMG{chr(65 + code % 10)}Z": 270 + code for code in range(10)}
+_CODES |= {"IMGIMGBAZ": 300, "IMGIMGBBZ": 290}
 _OFFERED = [[30, 60], [60, 30], [60, 60], [90, 30], [30, 90]]
 TOWERS: dict[str, tuple[str, dict[str, Any]]] = {
     "llava-clip": ("Llava", _LLAMA | {"vision_config": _CLIP}),
@@ -303,6 +315,11 @@ TOWERS: dict[str, tuple[str, dict[str, Any]]] = {
             **{"image_token_id": 319, "image_start_token_id": 317, "image_end_token_id": 318},
             "tie_word_embeddings": False,
         },
+    ),
+    "chameleon": (
+        "Chameleon",
+        {key: value for key, value in _TEXT.items() if key != "head_dim"}
+        | {"vq_config": _VQ, "vocabulary_map": {"<image>": 319, **_CODES}, "swin_norm": True},
     ),
     "qwen3-vl": (
         "Qwen3VL",

@@ -55,6 +55,12 @@ ROWS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
         {"size": _SQUARE},
         {"num_query_tokens": 5},
     ),
+    (
+        "ChameleonForConditionalGeneration",
+        {"vq_config": {"resolution": 32, "channel_multiplier": [1, 2, 2]}},
+        {"size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}},
+        {"image_seq_length": 64},
+    ),
     ("LlavaNextForConditionalGeneration", CLIP, _NEXT, _LLAVA | _PADS),
     (
         "LlavaOnevisionForConditionalGeneration",
@@ -163,6 +169,8 @@ _TOKENS = {
     | {"start_of_img_token": "<|START_OF_IMG|>", "end_of_img_token": "<|END_OF_IMG|>"}
     | {"tile_token": "TILE", "tile_global_token": "TILE_GLOBAL"},
     "Aria": {"image_token": "<|img|>"},
+    "Chameleon": {"image_token": "<image>"}
+    | {"image_start_token": "<racm3:break>", "image_end_token": "<eoss>"},
     "Gemma3": {"image_token": "<image_soft_token>"}
     | {
         "full_image_sequence": "\n\n<start_of_image>"

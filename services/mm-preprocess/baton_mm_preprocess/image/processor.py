@@ -96,6 +96,15 @@ _BLIP: dict[str, Any] = _CLIP | {
     "size": {"height": 384, "width": 384},
     "do_center_crop": False,
 }
+_CHAMELEON: dict[str, Any] = {
+    "size": {"shortest_edge": 512},
+    "crop_size": {"height": 512, "width": 512},
+    "do_center_crop": True,
+    "resample": 1,
+    "rescale_factor": 0.0078,
+    "image_mean": [1.0, 1.0, 1.0],
+    "image_std": [1.0, 1.0, 1.0],
+}
 _COMMON: dict[str, Any] = {
     "do_resize": True,
     "resample": 3,
@@ -109,6 +118,7 @@ KINDS: dict[str, dict[str, Any]] = {
         (("CLIPImageProcessor", "CLIPImageProcessorFast", "CLIPFeatureExtractor"), _CLIP),
         (("SiglipImageProcessor", "SiglipImageProcessorFast"), _SIGLIP),
         (("BlipImageProcessor", "BlipImageProcessorFast"), _BLIP),
+        (("ChameleonImageProcessor", "ChameleonImageProcessorFast"), _CHAMELEON),
     )
     for name in names
 }

@@ -118,6 +118,9 @@ FAMILIES: dict[str, Family] = {
     "AriaForConditionalGeneration": Family("AriaImageProcessor", 9),
     "BeeForConditionalGeneration": _NORMED,
     "Blip2ForConditionalGeneration": Family("BlipImageProcessor", "<image>"),
+    "ChameleonForConditionalGeneration": Family(
+        "ChameleonImageProcessor", "<image>", placeholders.chameleon
+    ),
     "RForConditionalGeneration": _NORMED,
     "KeyeForConditionalGeneration": _KEYE,
     "KeyeVL1_5ForConditionalGeneration": _KEYE,

@@ -114,6 +114,11 @@ def internvl(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
     return ["<img>", num_tokens, "</img>"]
 
 
+def chameleon(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
+    """Image tokens between their marks."""
+    return ["<racm3:break>", num_tokens, "<eoss>"]
+
+
 def cohere2(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
     """A mark after every tile."""
     count = processor.tokens_per_tile

@@ -96,8 +96,11 @@ def fixed_size(files: Files, fields: dict[str, Any]) -> Processor:
 
 def _square(files: Files, fields: dict[str, Any]) -> tuple[Steps, int]:
     """The steps to square images, and their side. Raises `ModelError`: the encoder takes others."""
+    return _checked(files, fields, files.vision.get("image_size", 224))
+
+
+def _checked(files: Files, fields: dict[str, Any], side: int) -> tuple[Steps, int]:
     steps = read_processor(files.image, fields["image_processor_type"])
-    side = files.vision.get("image_size", 224)
     if steps.shape != (side, side):
         raise ModelError(
             f"its image processor makes images of {steps.shape or 'any size'}, and its config "
@@ -110,6 +113,13 @@ def query_tokens(files: Files, fields: dict[str, Any]) -> Processor:
     """BLIP-2: as many embeddings as its Q-Former has queries."""
     steps, _ = _square(files, fields)
     return FixedSize(steps, files.number("num_query_tokens", 32))
+
+
+def image_codes(files: Files, fields: dict[str, Any]) -> Processor:
+    """Chameleon: each level of its encoder but the last halves both sides."""
+    vq = {"resolution": 512, "channel_multiplier": [1] * 5} | (files.config.get("vq_config") or {})
+    steps, side = _checked(files, fields, vq["resolution"])
+    return FixedSize(steps, (side >> (len(vq["channel_multiplier"]) - 1)) ** 2)
 
 
 def any_resolution(files: Files, fields: dict[str, Any]) -> Processor:
@@ -535,6 +545,7 @@ READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
     "CLIPImageProcessor": (fixed_size, {}),
     "SiglipImageProcessor": (fixed_size, {}),
     "BlipImageProcessor": (query_tokens, {}),
+    "ChameleonImageProcessor": (image_codes, {}),
     "LlavaNextImageProcessor": (any_resolution, _NEXT),
     "LlavaOnevisionImageProcessor": (any_resolution, _ONEVISION),
     "Qwen2VLImageProcessor": (patch_sequence, _SEQUENCE),

@@ -40,7 +40,7 @@ from baton_worker.models.dual_encoder import build_dual_encoder
 from baton_worker.models.encoder import EncoderModel, build_encoder
 from baton_worker.models.resolve import unsupported
 from baton_worker.models.transformers_backend import TransformersModel
-from baton_worker.models.vision.tower import VisionTower
+from baton_worker.models.vision.build import build_tower
 from baton_worker.pooling.pooler import Pooler
 from baton_worker.pooling.recipe import PoolingRecipe
 from baton_worker.pooling.resolve import Task
@@ -325,7 +325,7 @@ def _built(what: ServedTask, site: BuildContext) -> Model | EncoderModel:
     else:
         model = build(what.spec, site)
         if what.spec.tower is not None:
-            model.vision = VisionTower(what.spec.tower, site)
+            model.vision = build_tower(what.spec.tower, site)
     if what.recipe is not None:
         model.pooler = Pooler(what.recipe, site)
     return model

@@ -16,7 +16,8 @@ from baton_worker.checkpoint.load import Checkpoint, open_checkpoint, rounding, 
 from baton_worker.checkpoint.task import is_listed, served_task
 from baton_worker.checkpoint.unstack import Stored
 from baton_worker.layers.build_context import BuildContext
-from baton_worker.models.vision.tower import TowerModel, VisionTower
+from baton_worker.models.vision.build import TowerModel
+from baton_worker.models.vision.media_tower import MediaTower
 from baton_worker.quantization.blocks import as_stored
 from baton_worker.spec import Decoder
 
@@ -25,7 +26,7 @@ from baton_worker.spec import Decoder
 class LoadedTower:
     """A vision tower with its projector."""
 
-    tower: VisionTower
+    tower: MediaTower
     weight_bytes: int
 
 

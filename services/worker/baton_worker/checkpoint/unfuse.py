@@ -11,7 +11,7 @@ from baton.errors import ModelError
 from baton_worker.checkpoint.row_reader import Rows
 from baton_worker.checkpoint.unstack import Whole
 from baton_worker.distributed.shard_weights import Destination
-from baton_worker.spec import Decoder, Fused
+from baton_worker.spec import Decoder, Fused, VisionTower
 from baton_worker.spec.names import Names, placed
 
 
@@ -21,7 +21,9 @@ class Unfuse:
     def __init__(self, spec: Decoder, wanted: Mapping[str, Destination]) -> None:
         self._wanted = wanted
         self._body = Names(spec.tensors.names)("embedding").split(".")[0]
-        self._rules = _rules(spec) | ({} if spec.tower is None else _rules(spec.tower.stack))
+        self._rules = _rules(spec)
+        if isinstance(spec.tower, VisionTower):
+            self._rules |= _rules(spec.tower.stack)
 
     def __call__(self, name: str, tensor: Whole) -> Iterator[tuple[str, Whole]]:
         """Split a stored tensor into one or several, views where that is possible.

@@ -18,7 +18,7 @@ from baton_worker.engine.multimodal.pixels import PixelsError
 from baton_worker.engine.multimodal_input import encoder_input
 from baton_worker.engine.startup import narrow_dtype, prepare
 from baton_worker.kernels.cpu.huge_pages import ARENA
-from baton_worker.models.vision.tower import VisionTower
+from baton_worker.models.vision.media_tower import MediaTower, is_finite
 
 log = logger(__name__)
 
@@ -33,7 +33,7 @@ class MediaEncoder:
     """
 
     def __init__(
-        self, tower: VisionTower, cache: EncoderCache, device: torch.device, weight_bytes: int = 0
+        self, tower: MediaTower, cache: EncoderCache, device: torch.device, weight_bytes: int = 0
     ) -> None:
         self.tower, self.device, self.weight_bytes = tower, device, weight_bytes
         self._cache = cache
@@ -77,7 +77,7 @@ class MediaEncoder:
             return self._cache.get(item.digest)
         pixels = encoder_input(item, self.tower)
         [embeddings] = self.tower.encode_images([torch.from_numpy(pixels.copy())], [item.grid])
-        if not bool(torch.isfinite(embeddings).all()):
+        if not is_finite(embeddings):
             raise PixelsError(NOT_FINITE)
         self._cache.put(item.digest, embeddings)
         return embeddings

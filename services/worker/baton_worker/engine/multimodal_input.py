@@ -13,7 +13,7 @@ from baton.protocol import Blob, Media
 from baton.protocol.media import Grid
 from baton_worker.engine.batch.plan_columns import Column
 from baton_worker.engine.multimodal.pixels import Pixels, PixelsError, open_pixels
-from baton_worker.models.vision.tower import VisionTower
+from baton_worker.models.vision.media_tower import MediaTower
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -59,7 +59,7 @@ def pixels_of(media: Sequence[Media], shape: tuple[int, ...] | None) -> Pixels |
 def prompt_media(
     media: Sequence[Media],
     tokens: npt.NDArray[np.int32],
-    tower: VisionTower | None,
+    tower: MediaTower | None,
     computed: int = 0,
 ) -> list[SequenceMedia] | str:
     """The media of a prompt, or why they cannot be used.
@@ -92,7 +92,7 @@ def prompt_media(
     return found
 
 
-def encoder_input(item: Media, tower: VisionTower) -> Pixels:
+def encoder_input(item: Media, tower: MediaTower) -> Pixels:
     """What the encoder takes of an item.
 
     Raises:

@@ -26,7 +26,7 @@ from baton_worker.models.block_stack import BlockStack, Plans
 from baton_worker.pooling.pooler import Pooler
 
 if TYPE_CHECKING:
-    from baton_worker.models.vision.tower import VisionTower
+    from baton_worker.models.vision.media_tower import MediaTower
 
 
 class Model(BlockStack):
@@ -47,6 +47,9 @@ class Model(BlockStack):
         self.width = embedding.width or hidden
         """Channels of a hidden state that `logits` reads."""
         self.head = Head(decoder.head, self.width, decoder.vocab, site, tied_to=tied_to)
+        self._suppressed = None
+        if decoder.suppressed_tokens:
+            self._suppressed = torch.tensor(decoder.suppressed_tokens, device=site.device)
         self._skips = {skip.to: skip for skip in decoder.skips}
         self._kept = {skip.source for skip in decoder.skips}
         self.adapters = site.adapters
@@ -56,7 +59,7 @@ class Model(BlockStack):
         layers. None: there is no head, and the last feed-forward may be deferred."""
         self.pooler: Pooler | None = None
         """Pooling head for non-generative tasks; set before the weights are filled."""
-        self.vision: VisionTower | None = None
+        self.vision: MediaTower | None = None
         """Encoder of images; set before the weights are filled."""
         self._vision_tokens: Tensor | None = None
         if decoder.vision_tokens:
@@ -173,4 +176,6 @@ class Model(BlockStack):
         if self.draft_inputs:
             hidden = hidden[:, : self.width]
         logits: Tensor = self.head(self._finished(hidden) if self._defers else hidden)
-        return logits
+        if self._suppressed is None:
+            return logits
+        return logits.index_fill(-1, self._suppressed, torch.finfo(logits.dtype).min)

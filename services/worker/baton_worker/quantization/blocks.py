@@ -25,7 +25,7 @@ from baton_worker.kernels.quantized_weights import BlockQuantized
 from baton_worker.layers.build_context import Quantize
 from baton_worker.quantization.collect import Format, Formats, Parts
 from baton_worker.quantization.methods import ONLINE
-from baton_worker.spec import Decoder
+from baton_worker.spec import Decoder, VisionTower
 from baton_worker.spec.checkpoint import TensorLayout
 
 METHOD = "baton"
@@ -92,7 +92,7 @@ def as_stored(spec: Decoder, config: SimpleNamespace) -> Decoder:
     if not _is_ours(getattr(config, "quantization_config", None)):
         return spec
     tower = spec.tower
-    if tower is not None:
+    if isinstance(tower, VisionTower):
         tower = replace(tower, stack=replace(tower.stack, tensors=_split(tower.stack.tensors)))
     return replace(spec, tensors=_split(spec.tensors), tower=tower)
 

@@ -95,6 +95,7 @@ from baton_worker.spec.vision import (
     ViewTiles,
     VisionTower,
 )
+from baton_worker.spec.vq_tower import VqTower
 
 __all__ = [
     "Activated",
@@ -188,4 +189,5 @@ __all__ = [
     "ViewTiles",
     "Vision",
     "VisionTower",
+    "VqTower",
 ]

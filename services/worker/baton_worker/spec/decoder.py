@@ -27,6 +27,7 @@ from baton_worker.spec.state_space import (
 
 if TYPE_CHECKING:
     from baton_worker.spec.vision import VisionTower
+    from baton_worker.spec.vq_tower import VqTower
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +81,12 @@ class Decoder:
     `norm`."""
     tensors: TensorLayout = field(default_factory=TensorLayout)
     """How the checkpoint names and packs its tensors."""
-    tower: VisionTower | None = None
+    tower: VisionTower | VqTower | None = None
     """The encoder of images in the prompt; None for text alone."""
     vision_tokens: tuple[int, ...] = ()
     """Tokens that the vision experts of a `ModalityMoe` take."""
+    suppressed_tokens: tuple[int, ...] = ()
+    """Tokens that stand in prompts alone: their logits are the lowest of float32."""
 
     @property
     def position_axes(self) -> int:

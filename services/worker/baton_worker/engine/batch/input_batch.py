@@ -28,7 +28,7 @@ from baton_worker.engine.batch.tree_rows import at_depth
 from baton_worker.engine.multimodal.pixels import Pixels
 from baton_worker.engine.multimodal_input import pixels_of
 from baton_worker.lora.slots import AdapterSlots
-from baton_worker.models.vision.tower import VisionTower
+from baton_worker.models.vision.media_tower import MediaTower
 from baton_worker.sampling import Sampler
 from baton_worker.speculative.proposer import Proposer
 from baton_worker.speculative.step_costs import StepCosts
@@ -73,7 +73,7 @@ class InputBatch:
         windows: tuple[int, ...] = (0,),
         constraints: StructuredOutputManager | None = None,
         image_shape: tuple[int, ...] | None = None,
-        tower: VisionTower | None = None,
+        tower: MediaTower | None = None,
         axes: int = 1,
         max_num_batched_tokens: int = _MOST_TOKENS,
         adapters: AdapterSlots | None = None,

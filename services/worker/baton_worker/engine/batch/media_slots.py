@@ -13,7 +13,7 @@ from baton_worker.engine.batch.plan_columns import Column, PlanError
 from baton_worker.engine.multimodal.mrope import AxisPositions
 from baton_worker.engine.multimodal.rope_index import RULES
 from baton_worker.engine.multimodal_input import MediaRows, SequenceMedia, prompt_media
-from baton_worker.models.vision.tower import VisionTower
+from baton_worker.models.vision.media_tower import MediaTower
 
 
 class MediaSlots:
@@ -24,7 +24,7 @@ class MediaSlots:
         axes: position axes of each token.
     """
 
-    def __init__(self, tower: VisionTower | None, axes: int = 1) -> None:
+    def __init__(self, tower: MediaTower | None, axes: int = 1) -> None:
         self._tower, self._held = tower, dict[int, list[SequenceMedia]]()
         self._axes, self._placed = axes, dict[int, AxisPositions]()
 

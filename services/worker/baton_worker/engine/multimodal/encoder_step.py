@@ -15,7 +15,7 @@ from baton_worker.engine.batch.step_inputs import StepInputs
 from baton_worker.engine.multimodal.encoder_cache import EncoderCache
 from baton_worker.engine.multimodal_input import SequenceMedia
 from baton_worker.layers.media_embeddings import MediaEmbeddings
-from baton_worker.models.vision.tower import VisionTower
+from baton_worker.models.vision.media_tower import MediaTower, is_finite
 
 NOT_FINITE = "its embeddings are not finite"
 """What is wrong with an item."""
@@ -33,7 +33,7 @@ class EncoderWork(NamedTuple):
 class EncoderStep:
     """Encodes the media that a step needs and the cache lacks, in one batch."""
 
-    def __init__(self, tower: VisionTower, cache: EncoderCache, device: torch.device) -> None:
+    def __init__(self, tower: MediaTower, cache: EncoderCache, device: torch.device) -> None:
         self.tower, self._cache, self._device = tower, cache, device
         self.num_encoded = self.num_pulled = 0
         """Numbers of items encoded here, and taken from encode workers."""
@@ -42,7 +42,7 @@ class EncoderStep:
         self._broken = set[bytes]()
 
     def __call__(self, inputs: StepInputs, pinned: Container[bytes]) -> StepInputs:
-        """The inputs with `embeddings`.
+        """The inputs with `embeddings`, or with tokens of images in the place of placeholders.
 
         Args:
             pinned: digests that sequences need after this step.
@@ -55,11 +55,15 @@ class EncoderStep:
             self._cache.get(rows.item.digest)[rows.first : rows.first + len(rows.places)]
             for rows in inputs.media
         ]
-        places = torch.from_numpy(np.concatenate([rows.places for rows in inputs.media]))
-        embeddings = MediaEmbeddings(places.to(self._device), torch.cat(parts), self.tower.added)
+        places, found = np.concatenate([rows.places for rows in inputs.media]), torch.cat(parts)
         self._cache.discard(self._broken)
         self._cache.trim(pinned)
-        return replace(inputs, embeddings=embeddings)
+        if not found.is_floating_point():
+            tokens = inputs.tokens.copy()
+            tokens[places] = found[:, 0].cpu().numpy()
+            return replace(inputs, tokens=tokens)
+        on_device = torch.from_numpy(places).to(self._device)
+        return replace(inputs, embeddings=MediaEmbeddings(on_device, found, self.tower.added))
 
     def broken_slots(self, inputs: StepInputs) -> list[int]:
         """Slots of the step with an item whose embeddings are not finite; zeros stood for them, so
@@ -84,7 +88,7 @@ class EncoderStep:
         for item, embeddings in zip(missing, found, strict=True):
             # A copy: a view would keep the embeddings of all the others in memory.
             kept = embeddings.clone()
-            if not bool(torch.isfinite(kept).all()):
+            if not is_finite(kept):
                 self._broken.add(item.digest)
                 kept.zero_()
             self._cache.put(item.digest, kept)

@@ -7,27 +7,27 @@ from collections.abc import Callable, Sequence
 from baton_worker.engine.multimodal.mrope import AXES, AxisPositions, axis_positions
 from baton_worker.engine.multimodal.xdrope import grid_positions
 from baton_worker.engine.multimodal_input import SequenceMedia
-from baton_worker.models.vision.tower import VisionTower
+from baton_worker.models.vision.media_tower import MediaTower
 
-Rule = Callable[[Sequence[SequenceMedia], int, VisionTower], AxisPositions]
+Rule = Callable[[Sequence[SequenceMedia], int, MediaTower], AxisPositions]
 """Media of a sequence and the number of axes to positions; raises `ValueError`."""
 
 
-def mrope(media: Sequence[SequenceMedia], axes: int, tower: VisionTower) -> AxisPositions:
+def mrope(media: Sequence[SequenceMedia], axes: int, tower: MediaTower) -> AxisPositions:
     """See `mrope.axis_positions`."""
     if axes != AXES:
         raise ValueError(f"images in prompts have no positions on {axes} axes here")
     return axis_positions(media, tower.tokens_per_second)
 
 
-def mrope_apart(media: Sequence[SequenceMedia], axes: int, tower: VisionTower) -> AxisPositions:
+def mrope_apart(media: Sequence[SequenceMedia], axes: int, tower: MediaTower) -> AxisPositions:
     """See `mrope.axis_positions`, with rows and columns of each image apart."""
     if axes != AXES:
         raise ValueError(f"images in prompts have no positions on {axes} axes here")
     return axis_positions(media, tower.tokens_per_second, apart=True)
 
 
-def xdrope(media: Sequence[SequenceMedia], axes: int, tower: VisionTower) -> AxisPositions:
+def xdrope(media: Sequence[SequenceMedia], axes: int, tower: MediaTower) -> AxisPositions:
     """See `xdrope.grid_positions`."""
     return grid_positions(media, axes, tower.merge)
 

@@ -11,7 +11,6 @@ from torch import Tensor, nn
 from baton.protocol.media import Grid
 from baton_worker import spec
 from baton_worker.layers.build_context import BuildContext
-from baton_worker.layers.layer import Layer
 from baton_worker.layers.norm import norm
 from baton_worker.layers.patch_embedding import CHANNELS
 from baton_worker.layers.vision.arrangement import Arrangement, Slices, SplitTiles, TileRows
@@ -24,12 +23,13 @@ from baton_worker.layers.vision.patch_embedding import PatchEmbedding
 from baton_worker.layers.vision.projector import Codebook, Projector
 from baton_worker.layers.vision.sam import SamEncoder
 from baton_worker.layers.vision.view_tiles import ViewTiles
+from baton_worker.models.vision.media_tower import MediaTower
 from baton_worker.models.vision.query_stack import Queries, QueryStack
 from baton_worker.models.vision.stack import VisionStack
 from baton_worker.spec.names import Names
 
 
-class VisionTower(nn.Module):
+class VisionTower(MediaTower):
     """A stack over patches, and its projector: see `spec.VisionTower`.
 
     An image is [patches, channels] in the order of `layers.vision.grid`, where its grid counts
@@ -60,7 +60,6 @@ class VisionTower(nn.Module):
         self.arrangement = self._arrangement(tower, replace(site, name=str))
         self.image_token = tower.image_token
         self.media_tokens = (tower.image_token, *([tower.video.token] if tower.video else []))
-        """Tokens in whose place an embedding goes."""
         self.tokens_per_second = tower.video.tokens_per_second if tower.video else 0.0
         self.rope_index, self.merge = tower.rope_index, tower.merge
         self.added = tower.added
@@ -205,15 +204,3 @@ class VisionTower(nn.Module):
             size = self.front.after(size)
         rows, columns = self.projector.after(size)
         return rows * columns + kept
-
-
-class TowerModel(nn.Module):
-    """A tower without its decoder, which encode workers run."""
-
-    def __init__(self, tower: spec.VisionTower, site: BuildContext) -> None:
-        super().__init__()
-        self.vision = VisionTower(tower, site)
-
-    def layers(self) -> list[Layer]:
-        """Every layer that holds weights, in execution order."""
-        return [module for module in self.modules() if isinstance(module, Layer)]

@@ -1,0 +1,29 @@
+"""Specs of vision towers to modules."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from baton_worker import spec
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.layer import Layer
+from baton_worker.models.vision.media_tower import MediaTower
+from baton_worker.models.vision.tower import VisionTower
+from baton_worker.models.vision.vq_tower import VqTower
+
+
+def build_tower(tower: spec.VisionTower | spec.VqTower, site: BuildContext) -> MediaTower:
+    """The modules of a tower with uninitialised parameters."""
+    return VqTower(tower, site) if isinstance(tower, spec.VqTower) else VisionTower(tower, site)
+
+
+class TowerModel(nn.Module):
+    """A tower without its decoder, which encode workers run."""
+
+    def __init__(self, tower: spec.VisionTower | spec.VqTower, site: BuildContext) -> None:
+        super().__init__()
+        self.vision = build_tower(tower, site)
+
+    def layers(self) -> list[Layer]:
+        """Every layer that holds weights, in execution order."""
+        return [module for module in self.modules() if isinstance(module, Layer)]

@@ -1,0 +1,59 @@
+"""A vision tower whose images become tokens of the vocabulary."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor
+
+from baton.protocol.media import Grid
+from baton_worker import spec
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.vision.vq_encoder import VqEncoder
+from baton_worker.models.vision.media_tower import MediaTower
+
+
+class VqTower(MediaTower):
+    """See `spec.VqTower`. Images are [3, image, image] and run one by one, so that the tokens of
+    one do not depend on others."""
+
+    def __init__(self, tower: spec.VqTower, site: BuildContext) -> None:
+        super().__init__()
+        self.settings, self.encoder = tower, VqEncoder(tower, site)
+        self.image_token, self.media_tokens = tower.image_token, (tower.image_token,)
+        self._tokens = torch.tensor((*tower.tokens, -1), dtype=torch.int32, device=site.device)
+        self._site = site
+
+    def refusal(self, shape: Sequence[int], grid: Grid) -> str:
+        """See `MediaTower.refusal`."""
+        wanted = [3, self.settings.image, self.settings.image]
+        if list(shape) == wanted:
+            return ""
+        return f"an image of shape {wanted} was expected, not {list(shape)}"
+
+    def num_tokens(self, shape: Sequence[int], grid: Grid) -> int:
+        """The same for all images."""
+        return self.settings.num_tokens
+
+    @property
+    def width(self) -> int:
+        """One token."""
+        return 1
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of tokens."""
+        return torch.int32
+
+    @property
+    def progress(self) -> int:
+        """Number of blocks run since construction, for watchdogs."""
+        return self.encoder.progress
+
+    @torch.inference_mode()
+    def encode_images(self, pixels: Sequence[Tensor], grids: Sequence[Grid]) -> list[Tensor]:
+        """float32 images to int32 [num_tokens, 1] each; -1 where the encoder's state is not
+        finite."""
+        device, dtype = self._site.device, self._site.dtype
+        return [self._tokens[self.encoder(image.to(device, dtype))][:, None] for image in pixels]
