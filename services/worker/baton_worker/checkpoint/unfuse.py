@@ -16,12 +16,13 @@ from baton_worker.spec.names import Names, placed
 
 
 class Unfuse:
-    """Splits fused tensors of a spec; restores the prefix of a body that was saved alone."""
+    """Splits fused tensors of a spec, drops rows that are not read, and restores the prefix of a
+    body that was saved alone."""
 
     def __init__(self, spec: Decoder, wanted: Mapping[str, Destination]) -> None:
         self._wanted = wanted
         self._body = Names(spec.tensors.names)("embedding").split(".")[0]
-        self._rules = _rules(spec)
+        self._rules, self._longer = _rules(spec), spec.tensors.longer
         if isinstance(spec.tower, VisionTower):
             self._rules |= _rules(spec.tower.stack)
 
@@ -33,6 +34,8 @@ class Unfuse:
         """
         name = self._whole_name(name)
         module, _, suffix = name.rpartition(".")
+        if module in self._longer and name in self._wanted:
+            tensor = tensor[: self._wanted[name].shape[0]]
         if module not in self._rules:
             yield name, tensor
             return

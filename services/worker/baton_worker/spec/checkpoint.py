@@ -54,3 +54,5 @@ class TensorLayout:
     """Other spellings of tensor names: regular expression and replacement, applied in turn."""
     unused: tuple[str, ...] = ()
     """Prefixes of tensors that may stay unread."""
+    longer: tuple[str, ...] = ()
+    """Modules whose tensors have rows behind those that are read."""
