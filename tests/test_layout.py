@@ -85,7 +85,9 @@ UNMIRRORED = {
     "worker/layers/vision/patch_embedding.py",
     "worker/layers/vision/qformer.py",
     "worker/layers/vision/vq_encoder.py",
+    "worker/layers/vision/window_attention.py",
     "worker/models/vision/build.py",
+    "worker/models/vision/swin_stack.py",
     # The benchmark of a GPU: tests/gpu/test_without_gpu.py runs all of it.
     "worker/bench/gpu/ceilings.py",
     "worker/bench/gpu/device_timer.py",
@@ -143,6 +145,7 @@ UNMIRRORED = {
     "worker/spec/norm.py",
     "worker/spec/rope.py",
     "worker/spec/state_space.py",
+    "worker/spec/swin.py",
     "worker/spec/vision.py",
     "worker/spec/vq_tower.py",
 }

@@ -69,6 +69,16 @@ _CODES |= {"IMGIMGBAZ": 300, "IMGIMGBBZ": 290}
 _OFFERED = [[30, 60], [60, 30], [60, 60], [90, 30], [30, 90]]
 TOWERS: dict[str, tuple[str, dict[str, Any]]] = {
     "llava-clip": ("Llava", _LLAMA | {"vision_config": _CLIP}),
+    "llava-swin": (
+        "Llava",
+        _LLAMA
+        | {"vision_feature_layer": -1, "vision_feature_select_strategy": "full"}
+        | {
+            "vision_config": {"model_type": "swin", "image_size": 44, "patch_size": 4}
+            | {"embed_dim": 8, "depths": [2, 2], "num_heads": [2, 4], "window_size": 3}
+            | {"mlp_ratio": 2.0, "use_absolute_embeddings": True}
+        },
+    ),
     "llava-siglip": (
         "Llava",
         _LLAMA

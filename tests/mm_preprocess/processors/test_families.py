@@ -257,6 +257,17 @@ def test_pixels_and_placeholders_equal_those_of_transformers() -> None:
                 assert found.grid == tuple(made.features["image_grid_thw"][0])
 
 
+def test_stages_of_a_swin_tower_halve_the_sides() -> None:
+    """LLaVA's processor in transformers counts patches alone."""
+    vision = {"model_type": "swin", "image_size": 44, "patch_size": 4, "depths": [2, 2, 2]}
+    settings = {"image_processor_type": "ViTImageProcessor", "size": {"height": 44, "width": 44}}
+    family = FAMILIES["LlavaForConditionalGeneration"]
+    found = processor_of(Files({"vision_config": vision}, settings), family.kind)(picture(60, 30))
+    made = reference("ViTImageProcessor", settings, picture(60, 30))
+    assert np.array_equal(found.pixels, made.features["pixel_values"][0])
+    assert found.num_tokens == 3 * 3, "11 patches a side become 6, then 3"
+
+
 def test_ovis_has_image_tokens_in_the_place_of_marks() -> None:
     family = FAMILIES["Ovis2ForConditionalGeneration"]
     settings = {"size": _SQUARE}

@@ -96,6 +96,7 @@ _BLIP: dict[str, Any] = _CLIP | {
     "size": {"height": 384, "width": 384},
     "do_center_crop": False,
 }
+_VIT: dict[str, Any] = _SIGLIP | {"resample": 2}
 _CHAMELEON: dict[str, Any] = {
     "size": {"shortest_edge": 512},
     "crop_size": {"height": 512, "width": 512},
@@ -118,6 +119,7 @@ KINDS: dict[str, dict[str, Any]] = {
         (("CLIPImageProcessor", "CLIPImageProcessorFast", "CLIPFeatureExtractor"), _CLIP),
         (("SiglipImageProcessor", "SiglipImageProcessorFast"), _SIGLIP),
         (("BlipImageProcessor", "BlipImageProcessorFast"), _BLIP),
+        (("ViTImageProcessor", "ViTImageProcessorFast"), _VIT),
         (("ChameleonImageProcessor", "ChameleonImageProcessorFast"), _CHAMELEON),
     )
     for name in names

@@ -85,13 +85,17 @@ _CUBIC, _LINEAR, _LANCZOS = 3, 2, 1
 
 
 def fixed_size(files: Files, fields: dict[str, Any]) -> Processor:
-    """LLaVA and PaliGemma: as many embeddings as patches, with CLIP's class token if it is kept."""
+    """LLaVA and PaliGemma: as many embeddings as patches, with CLIP's class token if it is kept.
+    Stages of a Swin tower halve the sides between them."""
     vision = files.vision
     steps, side = _square(files, fields)
     patch = vision.get("patch_size", 32)
     whole = vision.get("model_type", "clip_vision_model") == "clip_vision_model"
     kept = files.config.get("vision_feature_select_strategy", "default") == "full"
-    return FixedSize(steps, (side // patch) ** 2 + (1 if whole and kept else 0))
+    side //= patch
+    for _ in vision.get("depths", ())[1:]:
+        side = -(-side // 2)
+    return FixedSize(steps, side**2 + (1 if whole and kept else 0))
 
 
 def _square(files: Files, fields: dict[str, Any]) -> tuple[Steps, int]:
@@ -544,6 +548,7 @@ _PHI: tuple[Reader, dict[str, Any]] = (
 READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
     "CLIPImageProcessor": (fixed_size, {}),
     "SiglipImageProcessor": (fixed_size, {}),
+    "ViTImageProcessor": (fixed_size, {}),
     "BlipImageProcessor": (query_tokens, {}),
     "ChameleonImageProcessor": (image_codes, {}),
     "LlavaNextImageProcessor": (any_resolution, _NEXT),

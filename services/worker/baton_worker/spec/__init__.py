@@ -67,6 +67,7 @@ from baton_worker.spec.state_space import (
     ShortConv,
     StateSpace,
 )
+from baton_worker.spec.swin import Swin
 from baton_worker.spec.vision import (
     Activated,
     Bracket,
@@ -181,6 +182,7 @@ __all__ = [
     "Stacked",
     "StateSpace",
     "Step",
+    "Swin",
     "TensorLayout",
     "TileRows",
     "Unfold",

@@ -112,6 +112,11 @@ class Vision(Encoder):
     pool: AttentionPool | None = None
     projection: Dense | None = None
 
+    @property
+    def out_hidden(self) -> int:
+        """Channels of the last states."""
+        return self.hidden
+
 
 @dataclass(frozen=True, slots=True)
 class Padding:

@@ -132,6 +132,7 @@ DEFAULT = {
 # Buffers in older checkpoints that follow from the config.
 _RECOMPUTED = (
     ".rotary_emb.inv_freq",
+    ".relative_position_index",
     *(f".{attention}.bias" for attention in ("self_attn", "attn", "attention")),
     *(f".{attention}.masked_bias" for attention in ("self_attn", "attn", "attention")),
 )

@@ -55,7 +55,7 @@ def test_older_and_newer_spellings_of_tensors(prefix: str) -> None:
     ("text", "vision", "fields", "words"),
     [
         ({"model_type": "gemma"}, {}, {}, "text_config.model_type gemma"),
-        ({}, {"model_type": "swin"}, {}, "vision_config.model_type swin"),
+        ({}, {"model_type": "vit"}, {}, "vision_config.model_type vit"),
     ],
 )
 def test_what_is_not_supported_is_named(

@@ -9,7 +9,10 @@ from baton_worker.models.families.clip import clip_vision, siglip_vision
 from baton_worker.models.families.common import Config, architecture
 from baton_worker.models.families.hybrid import minimax_text_01
 from baton_worker.models.families.pixtral import pixtral_vision
+from baton_worker.models.families.swin import RENAMES as _SWIN
+from baton_worker.models.families.swin import swin_vision
 from baton_worker.models.families.vision_common import (
+    RENAMES,
     image_token,
     text_model,
     two_layers,
@@ -32,6 +35,7 @@ _VISION = {
     "clip_vision_model": clip_vision,
     "siglip_vision_model": siglip_vision,
     "pixtral": pixtral_vision,
+    "swin": swin_vision,
 }
 """Stacks, by the model type of the vision config."""
 _TOWER, _PROJECTOR = "vision_tower", "multi_modal_projector"
@@ -51,7 +55,7 @@ def llava(c: Config) -> Decoder:
     """The states of some layers through two projections. Tarsier (arXiv:2407.00634) differs in the
     tokens between rows alone."""
     decoder = text_model(c)
-    return with_tower(decoder, tower(c, decoder.hidden), unused=unread(c))
+    return with_tower(decoder, tower(c, decoder.hidden), (*RENAMES, *_SWIN), unused=unread(c))
 
 
 @architecture("LlavaNextForConditionalGeneration", "LlavaNextVideoForConditionalGeneration")
@@ -160,7 +164,7 @@ def tower(
     bias = getattr(c, "multimodal_projector_bias", bias)
     return VisionTower(
         stack=replace(stack, layers=stack.layers[: max(layers)], final_norm=False),
-        projector=two_layers(c, stack.hidden * len(layers), hidden, bias=bias),
+        projector=two_layers(c, stack.out_hidden * len(layers), hidden, bias=bias),
         image_token=image_token(c, token),
         hidden=hidden,
         taps=layers if len(layers) > 1 else (),
@@ -182,6 +186,7 @@ def unread(c: Config, default: int = -2) -> tuple[str, ...]:
     layers = range(max(taken(c, count, default)), count)
     return (
         f"{_TOWER}.post_layernorm.",
+        f"{_TOWER}.layernorm.",
         f"{_TOWER}.embeddings.position_ids",
         f"{_TOWER}.head.",
         *(f"{_TOWER}.encoder.layers.{layer}." for layer in layers),

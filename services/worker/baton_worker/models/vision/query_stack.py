@@ -51,6 +51,10 @@ class QueryStack(Stack):
     def __init__(self, tower: spec.VisionTower, site: BuildContext) -> None:
         super().__init__(tower.stack, blocks_of(tower.stack, site), site)
 
+    def after(self, size: Size) -> Size:
+        """Rows and columns of the last states: there are as many queries as patches."""
+        return size
+
     def run(
         self, x: Tensor, sizes: Sequence[Size], seen: Sequence[Size] | None = None
     ) -> tuple[Tensor, dict[int, Tensor]]:

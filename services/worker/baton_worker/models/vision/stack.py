@@ -55,6 +55,10 @@ class VisionStack(Stack):
         back = order.argsort()
         return self._moved(final, back), {at: self._moved(s, back) for at, s in kept.items()}
 
+    def after(self, size: Size) -> Size:
+        """Rows and columns of the last states: those of the patches."""
+        return size
+
     def _counts(self, sizes: Sequence[Size]) -> list[int]:
         return [rows * columns + self._leading for rows, columns in sizes]
 

@@ -26,6 +26,7 @@ from baton_worker.layers.vision.view_tiles import ViewTiles
 from baton_worker.models.vision.media_tower import MediaTower
 from baton_worker.models.vision.query_stack import Queries, QueryStack
 from baton_worker.models.vision.stack import VisionStack
+from baton_worker.models.vision.swin_stack import SwinStack
 from baton_worker.spec.names import Names
 
 
@@ -51,9 +52,7 @@ class VisionTower(MediaTower):
         self.embedding_norm = None
         if stack.embedding_norm is not None:
             self.embedding_norm = norm(stack.embedding_norm, stack.hidden, "embedding_norm", site)
-        self.stack: VisionStack | QueryStack = (
-            QueryStack(tower, site) if tower.queries else VisionStack(tower, site)
-        )
+        self.stack = _stack(tower, site)
         self.projector = Projector(tower.projector, site)
         self.finish = Projector(tower.finish, site)
         self.deepstack = nn.ModuleList(Projector(steps, site) for _, steps in tower.deepstack)
@@ -170,7 +169,7 @@ class VisionTower(MediaTower):
         final = self._without_class_token(final, sizes)
         if self.settings.joined:
             final = torch.cat((final, first), dim=-1)
-        outputs = [self.projector(final, sizes)]
+        outputs = [self.projector(final, [self.stack.after(size) for size in sizes])]
         for (layer, _), steps in zip(self.settings.deepstack, self.deepstack, strict=True):
             outputs.append(steps(kept[layer + 1], sizes))
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
@@ -202,5 +201,11 @@ class VisionTower(MediaTower):
         kept = self._patch.leading if self.settings.keeps_class_token else 0
         if self.front is not None:
             size = self.front.after(size)
-        rows, columns = self.projector.after(size)
+        rows, columns = self.projector.after(self.stack.after(size))
         return rows * columns + kept
+
+
+def _stack(tower: spec.VisionTower, site: BuildContext) -> VisionStack | QueryStack | SwinStack:
+    if isinstance(tower.stack, spec.Swin):
+        return SwinStack(tower.stack, site)
+    return QueryStack(tower, site) if tower.queries else VisionStack(tower, site)
