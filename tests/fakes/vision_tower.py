@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from baton.protocol.media import Grid
-from baton_worker.models.vision.tower import VisionTower
+from baton_worker.models.vision.media_tower import MediaTower
 
 IMAGE_TOKEN, HIDDEN = 99, 4
 
@@ -30,9 +30,9 @@ class FakeTower:
         """Number of images of each call."""
 
     @property
-    def tower(self) -> VisionTower:
+    def tower(self) -> MediaTower:
         """This, in the place of a real one."""
-        return cast(VisionTower, self)
+        return cast(MediaTower, self)
 
     def refusal(self, shape: Sequence[int], grid: Grid) -> str:
         return "" if len(shape) == 3 else f"an image of shape {list(shape)}"
@@ -44,3 +44,13 @@ class FakeTower:
         self.batches.append(len(pixels))
         rows = torch.arange(self._rows, dtype=torch.float32)[:, None]
         return [(image.flatten()[0] + rows).expand(-1, HIDDEN) for image in pixels]
+
+
+class FakeTokenTower(FakeTower):
+    """Row r of an image of value v is the token v + r; -1 if v is not finite."""
+
+    width, dtype = 1, torch.int32
+
+    def encode_images(self, pixels: Sequence[Tensor], grids: Sequence[Grid]) -> list[Tensor]:
+        found = super().encode_images(pixels, grids)
+        return [rows[:, :1].nan_to_num(-1).to(torch.int32) for rows in found]

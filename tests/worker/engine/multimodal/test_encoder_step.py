@@ -11,7 +11,7 @@ from baton_worker.engine.batch.step_inputs import StepInputs
 from baton_worker.engine.multimodal.encoder_cache import EncoderCache
 from baton_worker.engine.multimodal.encoder_step import EncoderStep
 from baton_worker.engine.multimodal_input import MediaRows, SequenceMedia
-from tests.fakes.vision_tower import FakeTower
+from tests.fakes.vision_tower import FakeTokenTower, FakeTower
 from tests.support.worker.plans import batch, entering, plan
 
 CPU = torch.device("cpu")
@@ -64,3 +64,16 @@ def test_an_item_whose_embeddings_are_not_finite_fails_its_own_rows() -> None:
     fine = inputs(MediaRows(item(20), 0, np.array([0])))
     step(fine, set())
     assert step.broken_slots(fine) == []
+
+
+def test_tokens_of_an_image_take_the_place_of_placeholders() -> None:
+    cache = EncoderCache(1 << 20)
+    step = EncoderStep(FakeTokenTower(3).tower, cache, CPU)
+    given = inputs(MediaRows(item(20), 1, np.array([0, 2])))
+    found = step(given, set())
+    assert found.embeddings is None and found.tokens.tolist() == [21, 2, 22]
+    assert given.tokens.tolist() == [1, 2, 3], "the log keeps its placeholders"
+    bad = replace(item(10), digest=b"bad", pixels=np.full((1, 1, 1), np.nan, np.float32))
+    broken = inputs(MediaRows(bad, 0, np.array([1])))
+    assert step(broken, set()).tokens.tolist() == [1, 0, 3]
+    assert step.broken_slots(broken) == [0] and b"bad" not in cache and b"20" in cache
