@@ -24,6 +24,7 @@ from tests.support import tiny_models, tiny_molmo2, tiny_phi4, tiny_towers
 from tests.support.tiny_dual_encoders import data_url, picture
 
 COUNT = 8
+PAGE = Path(__file__).parents[2] / "docs" / "api" / "multimodal.md"
 PICTURES = [picture(60, 40, 1), picture(30, 33, 2)]
 _SQUARE = {"height": 30, "width": 30}
 _OFFERED = [[30, 60], [60, 30], [60, 60], [90, 30], [30, 90]]
@@ -66,6 +67,11 @@ CASES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "Blip2ForConditionalGeneration": (("<image>",), {"size": _SQUARE}),
 }
 """Tokens that the vocabulary has, the image token first, and the settings of the processor."""
+
+
+def template(page: str) -> str:
+    """The chat template on a page of the documentation."""
+    return page.split("```jinja\n")[1].split("```")[0].rstrip()
 
 
 def save(folder: Path, tokens: tuple[str, ...], settings: dict[str, Any]) -> int:
@@ -156,6 +162,8 @@ def test_answers_to_pictures(tmp_path: Path) -> None:
         folder.mkdir()
         text = text_model(name, folder)
         image_token = save(folder, tokens, settings)
+        if name.startswith("Blip2"):
+            (folder / "chat_template.jinja").write_text(template(PAGE.read_text()))
         with whole(folder, worker={"block_size": 4, "max_num_batched_tokens": 12}) as here:
             for count in (1, 2):
                 prompt, answer = ask(here, count)
@@ -166,6 +174,7 @@ def test_answers_to_pictures(tmp_path: Path) -> None:
                     grids = [(rows // 2, columns // 2) for rows, columns in sizes]
                     text.model.rotary_emb.place(prompt, image_token, grids)
                 assert answer == continued(text, prompt, image_token, seen), name
+                assert prompt[0] == image_token or not name.startswith("Blip2")
 
 
 @pytest.mark.row("V58", "F02.07", "F23.02")
