@@ -263,7 +263,7 @@ def test_a_drafter_takes_its_share_of_memory_and_changes_no_token(
     drafting["speculative_token_tree"] = "[(0,), (1,), (0, 0)]"
     tree = given.model_copy(update={"speculative_config": json.dumps(drafting)})
     logs = []
-    for other in (engine, Engine.build(tree), one, one.sleep(1, given)()):
+    for other in (engine, Engine.build(tree), one, one.sleep(1, given)()()):
         other._drafting.step_costs = None  # It drafts whether or not that pays.
         for _ in range(2):
             other.reset()
