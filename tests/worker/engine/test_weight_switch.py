@@ -84,7 +84,7 @@ def test_it_answers_as_an_engine_that_was_started_with_them(
     engine.switch_to(engine.load_version(two), two, config)
     assert answer(engine) == answer(Engine.build(Config(model=str(mixed), **settings)))
     assert answer(Engine.build(config, two)) == answer(engine)
-    awake = engine.sleep(2, config)()
+    awake = engine.sleep(2, config)()()
     assert awake.version == two and answer(awake) == answer(engine)
 
 
