@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Literal, TypeAlias
 
 from pydantic import BeforeValidator
 
@@ -16,6 +16,8 @@ from baton_worker.quantization.methods import ALIASES, METHODS, REFUSED, ROUNDS
 from baton_worker.speculative.config import SpeculativeJson
 from baton_worker.structured_output import GRAMMARS
 
+Quantize: TypeAlias = Literal["none", "int8", "int4", "fp8", "mxfp4", "nf4", "experts_int8"]
+"""To what weights are rounded while they are loaded."""
 MAX_LORA_RANK = 512
 """Mirrored in kernels/lora/products.py."""
 _VALUES = {
@@ -205,10 +207,7 @@ class Config(Settings, prefix="worker"):
     """What the model is served for; auto is what its checkpoint was made for."""
     pooling_type: Literal["auto", "mean", "cls", "last", "max"] = setting("auto", "model")
     """Which states of a text make its vector; auto is what the checkpoint asks for."""
-    quantization: Annotated[
-        Literal["none", "int8", "int4", "fp8", "mxfp4", "nf4", "experts_int8"],
-        BeforeValidator(_of_checkpoint),
-    ] = setting("none", "model")
+    quantization: Annotated[Quantize, BeforeValidator(_of_checkpoint)] = setting("none", "model")
     """Round weights when they are loaded, experts_int8 those of experts alone; what a checkpoint
     has rounded stays as it is."""
     int8_activations: bool = setting(False, "model")

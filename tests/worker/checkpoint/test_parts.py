@@ -15,8 +15,9 @@ from torch import Tensor
 from baton.errors import ModelError, SettingsError
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.checkpoint.safetensors import SafetensorsFolder
+from baton_worker.config import Quantize
 from baton_worker.kernels.cpu.linear import CpuLinear
-from baton_worker.layers.build_context import BuildContext, Quantize
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.embedding import Table
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.moe.moe import Experts

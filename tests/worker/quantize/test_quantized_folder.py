@@ -14,11 +14,13 @@ from safetensors.torch import load_file, save_file
 from baton.errors import ModelError
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.checkpoint.quantized_loading import QuantizedLoader
-from baton_worker.layers.build_context import BuildContext, Quantize
+from baton_worker.config import Quantize
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.moe.moe import Experts
 from baton_worker.quantization.blocks import SCHEMES
 from baton_worker.quantize.quantized_folder import write
 from baton_worker.quantize.shard_writer import ShardWriter
+from tests.fakes.threaded_ranks import Threaded, together
 from tests.support import quantized_checkpoints, tiny_llava, tiny_models
 from tests.support.quantized_checkpoints import SIZES
 
@@ -70,6 +72,22 @@ def test_logits_are_those_of_rounding_while_loading(
             first, second = (driver(model, 1).step({0: PROMPT})[0] for model in (theirs, ours))
             assert torch.equal(first, second), (architecture, scheme)
     assert not any(widened)
+
+
+def test_each_rank_takes_its_part(tmp_path: Path, driver: Any) -> None:
+    """Of packed weights; the tied head, which is rounded while loading, too."""
+    source, out = tmp_path / "given", tmp_path / "made"
+    tiny_models.save_checkpoint(source, "LlamaForCausalLM", **MODELS["LlamaForCausalLM"])
+    rounded(source, out, "int4")
+    whole = driver(loaded(out), 1).step({0: PROMPT})[0]
+
+    def part(ranks: Threaded) -> tuple[torch.Tensor, int]:
+        mine = load_model(out, BuildContext(CPU, torch.float32), ranks=ranks)
+        return driver(mine, 1).step({0: PROMPT})[0], mine.weight_bytes
+
+    for found, held in together(2, part):
+        assert float((found - whole).abs().max()) < 1e-4
+        assert held < 0.75 * loaded(out).weight_bytes
 
 
 @pytest.mark.row("F03.16")
@@ -142,6 +160,8 @@ def test_what_cannot_be_rounded_is_refused_and_leaves_nothing(tmp_path: Path) ->
         assert where == source or not where.exists()
         return error.value.message
 
+    with pytest.raises(ModelError, match=r"none rounds nothing\. Give one of int8, int4"):
+        rounded(source, out, "none")
     assert "exists" in refusal(source, source)
     (tmp_path / "a.gguf").write_bytes(b"GGUF")
     assert "a.gguf is a GGUF file" in refusal(tmp_path / "a.gguf")

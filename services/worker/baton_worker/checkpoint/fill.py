@@ -21,6 +21,7 @@ from baton_worker.checkpoint.quantized_loading import (
 from baton_worker.checkpoint.row_reader import Rows, copy_rows
 from baton_worker.checkpoint.unfuse import Unfuse
 from baton_worker.checkpoint.unstack import Stored, Unstack, Whole
+from baton_worker.config import Quantize
 from baton_worker.distributed.shard_weights import (
     Destination,
     Parts,
@@ -29,7 +30,6 @@ from baton_worker.distributed.shard_weights import (
     slices,
 )
 from baton_worker.kernels.weight import QuantizedWeight
-from baton_worker.layers.build_context import Quantize
 from baton_worker.layers.layer import Layer
 from baton_worker.platform.malloc import release_freed_memory
 from baton_worker.spec import Decoder

@@ -11,10 +11,10 @@ from torch import Tensor
 from baton.logs import logger
 from baton_worker.checkpoint.row_reader import Rows
 from baton_worker.checkpoint.unstack import Stored, Whole
+from baton_worker.config import Quantize
 from baton_worker.kernels.cpu.int8_linear import Int8Weight
 from baton_worker.kernels.linear import has_kernel
 from baton_worker.kernels.weight import QuantizedWeight
-from baton_worker.layers.build_context import Quantize
 from baton_worker.layers.layer import Layer
 from baton_worker.layers.linear import GatedLinear, Linear
 from baton_worker.layers.moe.moe import Experts

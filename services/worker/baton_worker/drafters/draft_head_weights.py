@@ -16,9 +16,9 @@ from baton.registry import Registry
 from baton_worker.checkpoint.fill import fill
 from baton_worker.checkpoint.load import open_checkpoint, staging
 from baton_worker.checkpoint.unstack import Stored
-from baton_worker.config import Config
+from baton_worker.config import Config, Quantize
 from baton_worker.kv_cache import group_bytes, one_group
-from baton_worker.layers.build_context import BuildContext, Quantize
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.models.build import build_layer_head
 from baton_worker.models.decoder import Model
 from baton_worker.models.draft.layer_head import LayerHeadModel

@@ -324,7 +324,7 @@ def _normal_quantiles(groups: Tensor) -> BlockQuantized:
 
 def _nearest_entries(values: Tensor, table: Tensor) -> Tensor:
     """int64: the index of the entry of an ascending table that is nearest to each value."""
-    return torch.bucketize(values, (table[1:] + table[:-1]) / 2)
+    return torch.bucketize(values, ((table[1:] + table[:-1]) / 2).to(values.device))
 
 
 ROUNDINGS: dict[str, Callable[[Tensor], BlockQuantized]] = {

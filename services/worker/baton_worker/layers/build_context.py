@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, TypeAlias
 
 import torch
 from torch import nn
@@ -15,7 +14,7 @@ from baton.process import nvidia
 from baton_worker.attention.call_stats import CallStats
 from baton_worker.attention.context_parallel import Peers
 from baton_worker.attention.selector import AttentionSelector
-from baton_worker.config import Config
+from baton_worker.config import Config, Quantize
 from baton_worker.kernels.kv_codes import CODES, KVCodes
 from baton_worker.kernels.lora import TokenAdapters
 from baton_worker.kernels.moe.selector import ExpertKernelSelector
@@ -32,10 +31,6 @@ _MOST_TOKENS = 2048
 _EXACT_ROWS = 128
 """Of every product with --exact: as many as cost no more than one where weights have to be read."""
 _NO_GPU = "PyTorch sees no GPU here."
-
-
-Quantize: TypeAlias = Literal["none", "int8", "int4", "fp8", "mxfp4", "nf4", "experts_int8"]
-"""A value of the setting `quantization`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,23 +13,23 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any, cast, get_args
 
 import torch
 from torch import Tensor
 
 from baton.errors import ModelError
+from baton_worker.config import Quantize
 from baton_worker.kernels.block_kinds import KINDS
 from baton_worker.kernels.gptq import pack, unpack
 from baton_worker.kernels.quantized_weights import BlockQuantized
-from baton_worker.layers.build_context import Quantize
 from baton_worker.quantization.collect import Format, Formats, Parts
 from baton_worker.quantization.methods import ONLINE
 from baton_worker.spec import Decoder, VisionTower
 from baton_worker.spec.checkpoint import TensorLayout
 
 METHOD = "baton"
-SCHEMES: tuple[Quantize, ...] = ("int8", "int4", "fp8", "mxfp4", "nf4", "experts_int8")
+SCHEMES: tuple[Quantize, ...] = tuple(name for name in get_args(Quantize) if name != "none")
 """What weights are rounded to while they are loaded, by the names of the setting."""
 _CODES = "weight.codes"
 _BYTE = 8

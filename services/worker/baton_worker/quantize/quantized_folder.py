@@ -28,13 +28,14 @@ from baton_worker.checkpoint.quantized_loading import choose_precision
 from baton_worker.checkpoint.task import is_listed, served_task
 from baton_worker.checkpoint.unfuse import Unfuse
 from baton_worker.checkpoint.unstack import Unstack
+from baton_worker.config import Quantize
 from baton_worker.kernels.block_kinds import KINDS
 from baton_worker.kernels.quantized_weights import quantise
-from baton_worker.layers.build_context import BuildContext, Quantize
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.layer import Layer
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.moe.moe import Experts
-from baton_worker.quantization.blocks import settings, stored
+from baton_worker.quantization.blocks import SCHEMES, settings, stored
 from baton_worker.quantization.methods import method
 from baton_worker.quantize.shard_writer import ShardWriter
 from baton_worker.spec import Decoder
@@ -72,6 +73,8 @@ def write(
     Raises:
         ModelError: the checkpoint cannot be rounded, or `out` exists.
     """
+    if scheme == "none":
+        raise ModelError(f"--scheme none rounds nothing. Give one of {', '.join(SCHEMES)}.")
     if out.exists():
         raise ModelError(f"{out} exists. Name a directory that does not, or remove it first.")
     checkpoint = _opened(source)
