@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -41,7 +40,7 @@ def sandboxed(text: str) -> Iterator[SandboxedTemplate]:
         template.close()
 
 
-def test_it_renders_and_refuses_as_in_process_within_a_millisecond_more() -> None:
+def test_it_renders_and_refuses_as_in_process() -> None:
     plain = CompiledTemplate(PLAIN, VARIABLES)
     with sandboxed(PLAIN) as template:
         assert template.render(said("hi \u00e9")) == plain.render(said("hi \u00e9"))
@@ -50,12 +49,6 @@ def test_it_renders_and_refuses_as_in_process_within_a_millisecond_more() -> Non
         with pytest.raises(InvalidRequest, match="never") as caught:
             template.render(said("no"))
         assert caught.value.param == "messages"
-        times = []
-        for _ in range(50):
-            begun = time.perf_counter()
-            template.render(said("hi"))
-            times.append(time.perf_counter() - begun)
-        assert sorted(times)[5] < 0.002, "the quiet ones, on a busy machine"
 
 
 def test_time_and_memory_are_limited_per_conversation(monkeypatch: pytest.MonkeyPatch) -> None:

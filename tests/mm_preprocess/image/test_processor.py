@@ -88,4 +88,7 @@ def test_the_shape_is_known_before_any_image() -> None:
     assert read_processor(PROCESSORS["SiglipModel"], "").shape == (30, 30)
     free = PROCESSORS["CLIPModel"] | {"do_center_crop": False}
     assert read_processor(free, "").shape is None
-    assert all(read_processor({}, kind).shape == (224, 224) for kind in KINDS)
+    sides = {"Blip": 384, "Chameleon": 512}
+    for kind in KINDS:
+        side = sides.get(kind.partition("Image")[0], 224)
+        assert read_processor({}, kind).shape == (side, side), kind

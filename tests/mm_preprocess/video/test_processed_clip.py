@@ -15,7 +15,7 @@ def test_times() -> None:
 
 
 def test_what_fits_in_a_message() -> None:
-    check_bytes(16, (512, 512))
-    with pytest.raises(InvalidRequest, match="17 frames of 512 x 512 pixels") as caught:
-        check_bytes(17, (512, 512))
+    check_bytes(18, (512, 512))
+    with pytest.raises(InvalidRequest, match="19 frames of 512 x 512 pixels") as caught:
+        check_bytes(19, (512, 512))
     assert caught.value.code == "video_too_large"
