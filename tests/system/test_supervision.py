@@ -148,8 +148,14 @@ def test_the_spare_of_a_killed_worker_goes_on_with_its_stream(served: Served) ->
     stands_by = re.compile(r"worker\[(\d+)\] - loaded; waiting to take the place of a worker")
     undisturbed = Stream(served.url)
     undisturbed.join(PATIENCE)
-    until(lambda: alive(int((stands_by.findall(served.log.read_text()) or [0])[-1])), "a spare")
-    spare, stream = int(stands_by.findall(served.log.read_text())[-1]), Stream(served.url)
+
+    def loaded() -> int:
+        """The spare; 0 while the last one that has loaded is gone, or is the worker by now."""
+        last = int((stands_by.findall(served.log.read_text()) or [0])[-1])
+        return last if alive(last) and last != served.pids()["worker"] else 0
+
+    until(lambda: loaded() > 0, "a spare")
+    spare, stream = loaded(), Stream(served.url)
     assert stream.begun.wait(PATIENCE)
     os.kill(served.pids()["worker"], signal.SIGKILL)
     stream.join(PATIENCE)

@@ -102,7 +102,13 @@ def test_a_spare_does_not_outlive_a_drain(spared: Callable[[str], Supervisor]) -
 
 
 @pytest.fixture
-def crew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
+def others() -> set[int]:
+    """Children of earlier tests."""
+    return children()
+
+
+@pytest.fixture
+def crew(others: set[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
     """Two workers that turn, with a spare for both that writes down what it is called with."""
     monkeypatch.setattr("baton_ops.supervisor.supervisor.SPARE_SECONDS", 0.0)
     monkeypatch.setattr("baton_ops.supervisor.supervisor.FIRST_SPARE_SECONDS", 0.0)
@@ -122,19 +128,19 @@ def crew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor
 
 
 def test_a_spare_of_several_takes_the_place_of_the_one_that_dies(
-    crew: Supervisor, tmp_path: Path
+    others: set[int], crew: Supervisor, tmp_path: Path
 ) -> None:
     of, call, firsts = tmp_path / "of", tmp_path / "call", {pid(crew, "one"), pid(crew, "two")}
     tick_until(crew, lambda: of.exists() and bool(of.read_text()))
     assert int(of.read_text()) == pid(crew, "one"), "it knows whose memory it will have"
-    (spare,) = children() - firsts
+    (spare,) = children() - others - firsts
     first, two = pid(crew, "one"), pid(crew, "two")
     os.kill(two, signal.SIGKILL)
     tick_until(crew, lambda: pid(crew, "two") not in {0, two} and call.exists())
     assert (pid(crew, "one"), pid(crew, "two")) == (first, spare)
     tick_until(crew, lambda: bool(call.read_bytes()))
     assert json.loads(call.read_bytes())[-3:] == ["worker", "--name", "two"]
-    tick_until(crew, lambda: len(children() - firsts) == 2)
+    tick_until(crew, lambda: len(children() - others - firsts) == 2)
     crew.drain()
     assert not children() & {spare, *firsts}
 

@@ -21,6 +21,7 @@ MIXERS: list[spec.Recurrent] = [
     spec.LinearAttention(3, 8, (0.5, 0.1, 1e-3), spec.Norm(1e-6)),
     spec.DeltaNet(2, 4, 6, 8, 4, spec.GatedNorm(1e-6, 4, gate_first=False, shared=True)),
     spec.StateSpace(4, 3, 2, 5, 4, spec.GatedNorm(1e-6)),
+    spec.SelectiveStateSpace(4, 3, 5, 6, 4, spec.Norm(1e-6)),
     spec.Mamba(channels=6, state_size=5, step_rank=3, taps=4),
 ]
 
