@@ -174,6 +174,7 @@ class Jobs:
             messages=[{"role": "user", "content": f"Question {seed}"}],
             tools=[_WEATHER],  # type: ignore[list-item]
             tool_choice="required",
+            parallel_tool_calls=False,
             stream=True,
             max_completion_tokens=200,
             seed=seed,

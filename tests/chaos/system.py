@@ -25,12 +25,14 @@ from baton.net.topology import (
     MEDIA,
     TOKENIZE,
 )
+from baton.process.segments import SegmentKeeper
 from baton.settings import SERVICES, Settings, environment
 from baton_ops.supervisor import replicas
 from baton_ops.supervisor.death_reports import DeathReports
 from baton_ops.supervisor.liveness import HUNG_SECONDS
 from baton_ops.supervisor.options import CHILD_MAIN, WITH_SPARE
 from baton_ops.supervisor.process_state import STOPPED_SECONDS
+from baton_ops.supervisor.spare import SharedSpare
 from baton_ops.supervisor.supervisor import TICK_SECONDS, Patience, Supervisor
 from tests.chaos.faults import Fault, Kind, draw
 from tests.chaos.wires import Wires, free_port
@@ -73,19 +75,24 @@ class Crew:
     def command(self, name: str, role: str) -> list[str]:
         """How a worker is started."""
         if self.real:
-            exact = [
-                "--dtype",
-                "float32",
-                "--threads",
-                str(self.ranks),
-                "--num-gpu-blocks-override",
-                "512",
-            ]
-            exact += ["--kv-transports", self.transports, "--tensor-parallel-size", str(self.ranks)]
-            return [*CHILD_MAIN, "worker", "--name", name, "--role", role, *exact]
+            return [*CHILD_MAIN, "worker", "--name", name, "--role", role, *self._exact()]
         fake = [sys.executable, "-m", "tests.fakes.hash_worker", "--model-name", "chaos"]
         fake += ["--vocab-size", str(self.vocab), "--step-ms", str(self.step_ms)]
         return [*fake, "--max-num-seqs", "128", "--name", name, "--supervised"]
+
+    def spare(self, names: Sequence[str]) -> SharedSpare | None:
+        """The spare of the workers of these names, as under `baton serve`; None without a model,
+        and for workers of several ranks."""
+        if not self.real or self.ranks > 1:
+            return None
+        return SharedSpare(tuple(names), [*CHILD_MAIN, "--spare", "worker", *self._exact()])
+
+    def _exact(self) -> list[str]:
+        """Flags of all real workers."""
+        flags = ["--dtype", "float32", "--threads", str(self.ranks)]
+        flags += ["--num-gpu-blocks-override", "512", "--kv-transports", self.transports]
+        # For TCP, on this machine.
+        return [*flags, "--tensor-parallel-size", str(self.ranks), "--trusted-network"]
 
 
 @dataclass(frozen=True)
@@ -138,7 +145,7 @@ class System:
         for name in replicas.names("gateway", front.gateways):
             started[name] += self._led(name)
         commands = {name: [*_LEASH, *own] for name, own in started.items()}
-        commands |= {f"worker#{n}": self._worker(n, r) for n, r in crew.roles().items()}
+        workers = {f"worker#{n}": self._worker(n, r) for n, r in crew.roles().items()}
         own = {
             "BATON_SERVED_MODEL_NAME": "chaos",
             "BATON_RUN_DIR": str(self._run),
@@ -147,10 +154,16 @@ class System:
             **replicas.variables(self._run, counts),
         }
         self._supervisor = Supervisor(
-            commands, {**environment(), **own, **given}, 5.0, front.kept(started), front.patience()
+            commands | workers,
+            {**environment(), **own, **given},
+            5.0,
+            front.kept(started),
+            front.patience(),
+            crew.spare(list(workers)) if front.spares else None,
         )
+        self._keeper = SegmentKeeper(self._run)
         self._deaths = DeathReports(StaticDirectory(Settings(run_dir=self._run)))
-        self._supervisor.report_to(self._deaths.add)
+        self._supervisor.report_to(self._died)
         self._stopped = threading.Event()
         self._watching = threading.Thread(target=self._watch, daemon=True)
 
@@ -190,12 +203,12 @@ class System:
         if not self._crew.real:
             return command
         wires = [f"pages#{name}/{rank}" for rank in range(self._crew.ranks)]
-        command += ["--trusted-network"]  # for TCP, on this machine
         command += ["--bind-kv", ",".join(self._ends[wire] for wire in wires)]
         return [*command, "--advertise-kv", ",".join(map(self._wires.address, wires))]
 
     def __enter__(self) -> Self:
         self._wires.__enter__()
+        self._keeper.__enter__()
         self._supervisor.start()
         self._watching.start()
         return self
@@ -207,7 +220,12 @@ class System:
         self._watching.join()
         self._supervisor.kill()
         self._deaths.close()
+        self._keeper.__exit__(kind, value, trace)
         self._wires.__exit__(kind, value, trace)
+
+    def _died(self, pid: int, code: int) -> None:
+        self._keeper.process_died(pid, code)
+        self._deaths.add(pid, code)
 
     def _watch(self) -> None:
         while not self._stopped.wait(TICK_SECONDS):
