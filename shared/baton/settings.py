@@ -29,7 +29,7 @@ from pydantic_settings import SettingsError as CliError
 from baton.errors import SettingsError
 from baton.setting_groups import Group, setting, trait
 from baton.settings_file import of_service, path_in, read
-from baton.settings_help import HELP, HELP_ALL, page
+from baton.settings_help import HELP, HELP_ALL, page, positional
 
 SERVICES = ("gateway", "tokenizer", "mm-preprocess", "scheduler", "worker")
 """Folder, compose service, extra and verb of each service."""
@@ -125,7 +125,7 @@ class Settings(BaseSettings):
     def help(cls, everything: bool) -> str:
         """Its flags by group. A tool shows the common ones only when everything is asked for."""
         common = everything or cls.prefix in SERVICES
-        usage = f"usage: {program(cls.prefix)} [flags]\n\n{inspect.getdoc(cls) or ''}\n\n{_NOTE}"
+        usage = f"usage: {_usage(cls)}\n\n{inspect.getdoc(cls) or ''}\n\n{_NOTE}"
         fields = [
             (name.replace("_", "-"), field)
             for name, field in cls.model_fields.items()
@@ -204,14 +204,27 @@ def check_names(environ: Mapping[str, str]) -> None:
             raise SettingsError(f"Unknown environment variable {name}.{hint}")
 
 
+def _usage(cls: type[Settings]) -> str:
+    """ "baton smoke [URL] [flags]"."""
+    places = [
+        name.upper() if field.is_required() else f"[{name.upper()}]"
+        for name, field in cls.model_fields.items()
+        if positional(field)
+    ]
+    return " ".join((program(cls.prefix), *places, "[flags]"))
+
+
 def _unread(cls: type[Settings], problem: str) -> str:
     """What argparse says of a command line, with the nearest flag where one is unknown."""
     said = problem.removeprefix("error parsing CLI: ")
     unknown = said.rpartition("unrecognized arguments: ")[2].split() if "unrecog" in said else []
     if not unknown:
         return f"{said[:1].upper()}{said[1:]}."
-    flags = ["--" + name.replace("_", "-") for name in cls.model_fields]
-    near = difflib.get_close_matches(unknown[0].partition("=")[0], flags, n=1)
+    flag = unknown[0].partition("=")[0]
+    flags = {"--" + name.replace("_", "-"): field for name, field in cls.model_fields.items()}
+    if flag in flags and positional(flags[flag]):
+        return f"There is no flag {flag}: {_usage(cls)}"
+    near = difflib.get_close_matches(flag, [f for f in flags if not positional(flags[f])], n=1)
     return f"Unknown flag {unknown[0]}." + (f" Did you mean {near[0]}?" if near else "")
 
 

@@ -8,6 +8,7 @@ from typing import Annotated, Any, Literal, get_args, get_origin
 
 from pydantic.fields import FieldInfo
 from pydantic_core import PydanticUndefined
+from pydantic_settings import CliPositionalArg
 
 from baton.registry import Registry
 from baton.setting_groups import Group, trait
@@ -15,6 +16,7 @@ from baton.setting_groups import Group, trait
 HELP = ("-h", "--help")
 HELP_ALL = ("--help-all", "--help=advanced", "--help=all")
 WIDTH = 96
+_POSITIONAL = get_args(CliPositionalArg[str])[1]
 _NAMES = {"str": "TEXT", "int": "N", "float": "NUMBER", "Path": "PATH", "bool": ""}
 
 
@@ -37,12 +39,19 @@ def page(usage: str, fields: Iterable[tuple[str, FieldInfo]], everything: bool) 
 def entry(flag: str, field: FieldInfo) -> Iterator[str]:
     """One flag with its values, then its meaning and its default."""
     mark = " (advanced)" if trait(field, "advanced") else ""
-    if field.annotation is bool:
+    if positional(field):
+        yield f"  {flag.upper()}{mark}"
+    elif field.annotation is bool:
         yield f"  --{flag} / --no-{flag}{mark}"
     else:
         yield f"  --{flag} {values(field)}{mark}"
     text = f"{field.description or ''} {_default(field)}".strip()
     yield textwrap.fill(text, WIDTH, initial_indent=" " * 6, subsequent_indent=" " * 6)
+
+
+def positional(field: FieldInfo) -> bool:
+    """Whether it is given by its place on the command line, without a flag."""
+    return _POSITIONAL in field.metadata
 
 
 def values(field: FieldInfo) -> str:

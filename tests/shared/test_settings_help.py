@@ -3,10 +3,14 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Literal
 
+import pytest
 from pydantic import BaseModel
+from pydantic_settings import CliPositionalArg
 
+from baton.errors import SettingsError
 from baton.registry import Registry
 from baton.setting_groups import setting
+from baton.settings import Settings
 from baton.settings_help import page, values
 
 
@@ -17,6 +21,15 @@ class Knobs(BaseModel):
     folder: Path | None = setting(None, "model")
     deep: int = setting(2, "memory", advanced=True)
     fast: bool = setting(True, "batching")
+
+
+class Tool(Settings, prefix="tool"):
+    """A command."""
+
+    file: CliPositionalArg[Path]
+    """What is read."""
+    url: CliPositionalArg[str] = "http://here"
+    size: int = 1
 
 
 def test_values_are_choices_or_a_kind() -> None:
@@ -31,3 +44,15 @@ def test_groups_are_in_order_and_advanced_ones_are_kept_back() -> None:
     assert heads == ["options:", "model:", "batching:"]
     assert "--fast / --no-fast\n      (default: on)" in text and "--deep" not in text
     assert "--deep N (advanced)" in page("usage: x", Knobs.model_fields.items(), everything=True)
+
+
+def test_what_is_given_by_its_place_is_no_flag() -> None:
+    text = Tool.help(everything=False)
+    assert text.startswith("usage: baton tool FILE [URL] [flags]")
+    assert "  FILE\n      What is read." in text and "--size N" in text
+    assert "--file" not in text and "--url" not in text
+    with pytest.raises(SettingsError, match=r"no flag --url: baton tool FILE \[URL\] \[flags\]"):
+        Tool.load(["x", "--url", "y"])
+    with pytest.raises(SettingsError, match=r"Unknown flag --ulr=y\.$"):
+        Tool.load(["x", "--ulr=y"])
+    assert (Tool.load(["x", "y"]).url, Tool.load(["x"]).file) == ("y", Path("x"))
