@@ -9,6 +9,7 @@ import random
 import time
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from functools import partial
 from typing import Any, NamedTuple
 
 import httpx
@@ -133,7 +134,7 @@ class Jobs:
     async def _background(self, number: int) -> Outcome:
         seed, wanted = self._texts[number % len(self._texts)]
         key = f"background-{self._seed}-{number}"
-        return await _judged(lambda: self._response(seed, key), wanted)
+        return await _judged(partial(self._response, seed, key), wanted)
 
     async def _response(self, seed: int, key: str = "") -> str:
         """Begin a response in the background, under a key if there is one, and poll its end."""
@@ -157,7 +158,7 @@ class Jobs:
         while time.monotonic() < until:
             seed, wanted = self._calls[(number + count) % len(self._calls)]
             key, count = f"call-{self._seed}-{number}-{count}", count + 1
-            outcomes.append(await _judged(lambda: self._whole_call(seed, key), wanted))  # noqa: B023
+            outcomes.append(await _judged(partial(self._whole_call, seed, key), wanted))
         return outcomes
 
     async def _whole_call(self, seed: int, key: str) -> str:

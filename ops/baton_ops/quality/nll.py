@@ -189,7 +189,9 @@ def run(options: EvalNll, console: Console) -> bool:
         scores: dict[str, Score] = {name: scorer.score(name) for name in options.languages}
     found = list(faults(scores, options, stored))
     console.print(table(scores, {language: sentence for language, sentence in found}))
-    if options.write_baseline is not None and not found:
+    if options.write_baseline is not None and found:
+        console.print(f"{options.write_baseline} is not written: these scores have faults.")
+    elif options.write_baseline is not None:
         numbers = {language: round(score.nll, 6) for language, score in scores.items()}
         Baseline("nll", about, scorer.model, numbers).write(options.write_baseline)
     return not found

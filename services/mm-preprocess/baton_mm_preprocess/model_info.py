@@ -18,9 +18,10 @@ from baton_mm_preprocess.image.processor import read_processor
 from baton_mm_preprocess.media_settings import ProcessorKwargs
 from baton_mm_preprocess.processors.families import FAMILIES
 from baton_mm_preprocess.processors.fixed_size import FixedSize
+from baton_mm_preprocess.processors.image_processors import processor_of
 from baton_mm_preprocess.processors.placeholders import Placeholder, plain, runs, token_ids
 from baton_mm_preprocess.processors.processed_image import Grid
-from baton_mm_preprocess.processors.readers import Files, Processor, processor_of
+from baton_mm_preprocess.processors.readers import Files, Processor
 from baton_mm_preprocess.tokenizer import encode
 from baton_mm_preprocess.video.families import VIDEO_FAMILIES, VideoFamily
 from baton_mm_preprocess.video.placeholders import ClipPlaceholder

@@ -16,7 +16,7 @@ class Family:
     """How a family takes images."""
 
     kind: str
-    """Image processor if the files name none, a key of `readers.READERS`."""
+    """Image processor if the files name none, a key of `image_processors.READERS`."""
     token: int | str
     """Token in whose place an embedding goes, if the config names none."""
     placeholder: Placeholder = placeholders.plain

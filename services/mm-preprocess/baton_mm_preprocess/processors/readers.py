@@ -13,7 +13,7 @@ from baton.tile_splits import TileSplits
 from baton_mm_preprocess.image.processor import Processor as Steps
 from baton_mm_preprocess.image.processor import both, read_processor
 from baton_mm_preprocess.processors.any_resolution import AnyResolution
-from baton_mm_preprocess.processors.colors import CLIP, HALF, IMAGENET, read_colors
+from baton_mm_preprocess.processors.colors import CLIP, IMAGENET, read_colors
 from baton_mm_preprocess.processors.dynamic_tiles import DynamicTiles
 from baton_mm_preprocess.processors.fitted_patches import FittedPatches
 from baton_mm_preprocess.processors.fixed_size import FixedSize
@@ -81,7 +81,12 @@ class Files:
 
 Reader: TypeAlias = Callable[[Files, dict[str, Any]], Processor]
 
-_CUBIC, _LINEAR, _LANCZOS = 3, 2, 1
+_CUBIC = 3
+_ARIA_GRIDS = (
+    *((1, columns) for columns in range(2, 9)),
+    *((2, 4), (2, 3), (2, 2), (2, 1), (3, 1), (3, 2), (4, 1), (4, 2)),
+    *((rows, 1) for rows in range(5, 9)),
+)
 
 
 def fixed_size(files: Files, fields: dict[str, Any]) -> Processor:
@@ -490,186 +495,3 @@ def among(processor: Processor, images: int) -> Processor:
     if isinstance(processor, TileRows | MultiScaleTiles):
         return processor.among(images)
     return processor
-
-
-_PINPOINTS = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]
-_NEXT = {
-    "size": {"shortest_edge": 224},
-    "crop_size": {"height": 224, "width": 224},
-    "do_center_crop": True,
-    "resample": _CUBIC,
-    "image_grid_pinpoints": _PINPOINTS,
-    **CLIP,
-}
-_SIDES = range(384, 2305, 384)
-_ONEVISION = {
-    "size": {"height": 384, "width": 384},
-    "do_center_crop": False,
-    "resample": _CUBIC,
-    "image_grid_pinpoints": [[tall, wide] for tall in _SIDES for wide in _SIDES],
-    **CLIP,
-}
-_SEQUENCE = {
-    "resample": _CUBIC,
-    "size": {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280},
-    "patch_size": 14,
-    "merge_size": 2,
-    "temporal_patch_size": 2,
-    **CLIP,
-}
-_TILES = {
-    "size": {"height": 384, "width": 384},
-    "resample": _CUBIC,
-    "min_patches": 1,
-    "max_patches": 12,
-    **CLIP,
-}
-_SPLITS = {
-    "size": {"longest_edge": 4 * 364},
-    "max_image_size": {"longest_edge": 364},
-    "resample": _LANCZOS,
-    "do_image_splitting": True,
-    **HALF,
-}
-_GLM: tuple[Reader, dict[str, Any]] = (
-    patch_sequence,
-    _SEQUENCE
-    | {"size": {"shortest_edge": 112 * 112, "longest_edge": 28 * 28 * 15_000}, "volume": True},
-)
-_ARIA_GRIDS = (
-    *((1, columns) for columns in range(2, 9)),
-    *((2, 4), (2, 3), (2, 2), (2, 1), (3, 1), (3, 2), (4, 1), (4, 2)),
-    *((rows, 1) for rows in range(5, 9)),
-)
-_PHI: tuple[Reader, dict[str, Any]] = (
-    hd_tiles,
-    {"size": {"height": 448, "width": 448}, "patch_size": 14, "dynamic_hd": 36, **HALF},
-)
-READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
-    "CLIPImageProcessor": (fixed_size, {}),
-    "SiglipImageProcessor": (fixed_size, {}),
-    "ViTImageProcessor": (fixed_size, {}),
-    "BlipImageProcessor": (query_tokens, {}),
-    "ChameleonImageProcessor": (image_codes, {}),
-    "LlavaNextImageProcessor": (any_resolution, _NEXT),
-    "LlavaOnevisionImageProcessor": (any_resolution, _ONEVISION),
-    "Qwen2VLImageProcessor": (patch_sequence, _SEQUENCE),
-    "Glm4vImageProcessor": _GLM,
-    "Glm46VImageProcessor": _GLM,
-    "Lfm2VlImageProcessor": (
-        split_tiles,
-        {"resample": _LINEAR, "do_image_splitting": True, "use_thumbnail": True, "min_tiles": 2}
-        | {"max_tiles": 10, "min_image_tokens": 64, "max_image_tokens": 256, "tile_size": 512}
-        | {"encoder_patch_size": 16, "downsample_factor": 2, "max_pixels_tolerance": 2.0, **HALF},
-    ),
-    "HunYuanVLImageProcessor": (
-        hunyuan_patches,
-        _SEQUENCE
-        | {"size": {"shortest_edge": 512 * 512, "longest_edge": 2048 * 2048}}
-        | {"patch_size": 16, "temporal_patch_size": 1},
-    ),
-    "KeyeImageProcessor": (
-        patch_sequence,
-        _SEQUENCE
-        | {"size": {"shortest_edge": 28 * 28 * 4, "longest_edge": 28 * 28 * 1280}, **HALF}
-        | {"temporal_patch_size": 1, "enlarge": "side_by_side"},
-    ),
-    "PaddleOCRVLImageProcessor": (
-        patch_sequence,
-        _SEQUENCE
-        | {"size": {"shortest_edge": 384 * 384, "longest_edge": 1536 * 1536}}
-        | {"temporal_patch_size": 1, "enlarge": "side_by_side"},
-    ),
-    "Ernie4_5_VLMoeImageProcessor": (
-        ernie_vl,
-        _SEQUENCE | {"size": {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 6177}},
-    ),
-    "PixtralImageProcessor": (
-        fitted_patches,
-        {"size": {"longest_edge": 1024}, "patch_size": 16, "resample": _CUBIC, **CLIP},
-    ),
-    "Gemma3ImageProcessor": (
-        pan_and_scan,
-        {"size": {"height": 224, "width": 224}, "resample": _LINEAR, **HALF},
-    ),
-    "AriaImageProcessor": (
-        padded_patches,
-        {"max_image_size": 980, "min_image_size": 336, "split_image": False, "resample": _CUBIC}
-        | HALF,
-    ),
-    "Idefics3ImageProcessor": (image_splits, _SPLITS),
-    "SmolVLMImageProcessor": (image_splits, _SPLITS),
-    "GotOcr2ImageProcessor": (dynamic_tiles, _TILES),
-    "Cohere2VisionImageProcessor": (
-        dynamic_tiles,
-        _TILES | {"size": {"height": 512, "width": 512}, "rule": "least_upscaled"},
-    ),
-    "Ovis2ImageProcessor": (dynamic_tiles, _TILES | {"rule": "covering", "whole_first": True}),
-    "Llama4ImageProcessor": (
-        padded_tiles,
-        {"size": {"height": 336, "width": 336}, "resample": _LINEAR, "max_patches": 16, **HALF},
-    ),
-    "KimiVLImageProcessor": (
-        limited_patches,
-        {"patch_size": 14, "in_token_limit": 4096, **HALF},
-    ),
-    "InternVLChat": (internvl_chat, {}),
-    "H2OVLChat": (h2ovl_chat, {}),
-    "NemotronVL": (nemotron_tiles, {"max_num_tiles": 12, "use_thumbnail": True}),
-    "MiniMaxVL01": (minimax_vl, {"resample": _CUBIC, "image_grid_pinpoints": _PINPOINTS, **CLIP}),
-    "Isaac": (isaac, HALF),
-    "QwenVL": (qwen_vl, {"resample": _CUBIC, **CLIP}),
-    "Ovis": (ovis, {"resample": _CUBIC, **CLIP}),
-    "Ovis2_5": (
-        ovis2_5,
-        {"resample": _CUBIC, "min_pixels": 448 * 448, "max_pixels": 1792 * 1792, **HALF}
-        | {"size": {}},
-    ),
-    "MiniCPMVImageProcessor": (
-        image_slices,
-        {"scale_resolution": 448, "max_slice_nums": 9, "patch_size": 14, "slice_mode": True},
-    ),
-    "Phi4MultimodalImageProcessor": _PHI,
-    "Phi4MMImageProcessor": _PHI,
-    "Molmo2ImageProcessor": (
-        overlapping_crops,
-        {"size": {"height": 378, "width": 378}, "patch_size": 14, "max_crops": 8}
-        | {"overlap_margins": [4, 4], "pooling_size": [2, 2], **HALF},
-    ),
-    "DeepseekOCR": (
-        deepseek_ocr,
-        {"base_size": 1024, "image_size": 640, "patch_size": 16, "min_crops": 2, "max_crops": 6}
-        | HALF,
-    ),
-    "DeepseekOcr2ImageProcessor": (
-        view_tiles,
-        {"size": {"height": 1024, "width": 1024}, "tile_size": 768, "crop_to_patches": True}
-        | {"min_patches": 2, "max_patches": 6, "background_color": [127] * 3}
-        | {"resample": _CUBIC, **HALF},
-    ),
-    "DeepseekVLV2Processor": (
-        tile_rows,
-        {"patch_size": 14, "downsample_ratio": 2, **HALF},
-    ),
-}
-"""How the settings of an image processor are read, and the defaults of transformers for them."""
-
-
-def processor_of(files: Files, kind: str, *, whatever: bool = False) -> Processor:
-    """The processor that a checkpoint describes, of `kind` if its files name none, or `whatever`
-    they say.
-
-    Raises:
-        ModelError: it is not supported, or a field makes no sense.
-    """
-    said = None if whatever else files.image.get("image_processor_type")
-    named = str(said or kind).removesuffix("Fast")
-    if named not in READERS:
-        raise ModelError(f"its image processor {named} is not supported, only {', '.join(READERS)}")
-    reader, defaults = READERS[named]
-    given = {key: value for key, value in files.image.items() if value is not None}
-    fields = defaults | given | {"image_processor_type": named}
-    try:
-        return reader(files, fields)
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
-        raise ModelError(f"its image processor has a field that makes no sense: {error}") from error

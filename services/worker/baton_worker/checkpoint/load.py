@@ -138,11 +138,7 @@ def load_model(
     ranks = SingleRank() if ranks is None else ranks
     checkpoint = open_checkpoint(path)
     context = rounding(context, checkpoint.config)
-    if context.int8_inputs and not rounds_inputs(checkpoint.config):
-        raise SettingsError(
-            "--int8-activations: this checkpoint does not say how inputs are rounded to 8-bit "
-            "integers, as w8a8 of compressed-tensors does. Serve it without the setting."
-        )
+    _check_inputs(context, checkpoint.config)
     if patches:
         checkpoint = PatchedCheckpoint(checkpoint, patches)
     config = checkpoint.config
@@ -168,11 +164,11 @@ def load_model(
     model = _built(what, site)
     if parts is not None:
         _connect(model, spec, ranks, lockstep)
-    stored = (
-        random_weights(meta_layers(whole, site), dtype, context.device)
-        if dummy
-        else _weights(checkpoint, spec, what, scaled)
-    )
+    stored: Iterator[tuple[str, Stored]]
+    if dummy:
+        stored = random_weights(meta_layers(whole, site), dtype, context.device)
+    else:
+        stored = _weights(checkpoint, spec, what, scaled)
     fill(model, stored, as_stored(spec, config), context.quantization, parts)
     return LoadedModel(
         model=model.eval(),
@@ -288,6 +284,14 @@ def _cut(
 def meta_layers(what: ServedTask, site: BuildContext) -> list[Layer]:
     """The layers of the whole model, without memory."""
     return _built(what, replace(site, device=torch.device("meta"), staging=None)).layers()
+
+
+def _check_inputs(context: BuildContext, config: SimpleNamespace) -> None:
+    if context.int8_inputs and not rounds_inputs(config):
+        raise SettingsError(
+            "--int8-activations: this checkpoint does not say how inputs are rounded to 8-bit "
+            "integers, as w8a8 of compressed-tensors does. Serve it without the setting."
+        )
 
 
 def _check_dummy(path: Path, config: SimpleNamespace) -> None:

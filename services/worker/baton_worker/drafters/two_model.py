@@ -9,9 +9,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from baton_worker.drafters.block_tables import BlockTables
 from baton_worker.drafters.draft_head_weights import LayerHeadWeights
 from baton_worker.drafters.layer_head import LayerHeadProposer
-from baton_worker.drafters.own_pages import OwnPages
 from baton_worker.kv_cache import KVCache
 from baton_worker.speculative.proposer import (
     Column,
@@ -59,7 +59,7 @@ class TwoModelProposer(LayerHeadProposer):
             codes=build.codes,
             layout=build.layout,
         )
-        self._pages = OwnPages(self._cache, context.max_num_seqs, context.max_model_len)
+        self._pages = BlockTables(self._cache, context.max_num_seqs, context.max_model_len)
         self._begins = np.zeros(context.max_num_seqs, np.int64)
         """By slot: position of the first token that the head has seen."""
         self._seen = np.zeros(context.max_num_seqs, np.int64)

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from baton_worker import spec
-from baton_worker.kernels.lora.table import LoraTable
+from baton_worker.kernels.lora.embedding import LoraEmbedding
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.layer import Layer
 from baton_worker.layers.linear import Linear
@@ -30,10 +30,10 @@ class Table(Layer):
         self._shape = (rows, width)
         self.weight = site.empty(rows, width)
         self._rows: Callable[[Tensor], Tensor] | None = None
-        self.lora: LoraTable | None = None
+        self.lora: LoraEmbedding | None = None
         """What adapters change, where adapters are served."""
         if site.adapters is not None and role == "embedding" and not extra:
-            self.lora = LoraTable(site.adapters)
+            self.lora = LoraEmbedding(site.adapters)
 
     @property
     def shape(self) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from baton_worker import spec
 from baton_worker.attention import AttentionSpec
 from baton_worker.kernels.cpu.linear import CpuLinear
 from baton_worker.kernels.kv_pages import scatter
-from baton_worker.kernels.lora.heads import LoraUpProjection
+from baton_worker.kernels.lora.up_projection import LoraUpProjection
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.layer import Layer

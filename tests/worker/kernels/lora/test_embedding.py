@@ -6,12 +6,12 @@ import numpy as np
 import torch
 
 from baton_worker.kernels.lora import LoraPair, TokenAdapters
-from baton_worker.kernels.lora.table import LoraTable
+from baton_worker.kernels.lora.embedding import LoraEmbedding
 
 
 def test_each_token_has_the_row_of_its_adapter() -> None:
     adapters = TokenAdapters(3, 64, torch.device("cpu"))
-    table, base, whole = LoraTable(adapters), torch.randn(20, 6), torch.randn(20, 6)
+    table, base, whole = LoraEmbedding(adapters), torch.randn(20, 6), torch.randn(20, 6)
     pair = LoraPair(torch.randn(20, 3), torch.randn(3, 6), 0.5)
     table.put(0, whole, None)
     table.put(1, None, pair)

@@ -8,7 +8,7 @@ from baton_worker.drafters.page_pool import PagePool
 from baton_worker.kv_cache import KVCache
 
 
-class OwnPages:
+class BlockTables:
     """Block tables by slot. A page is zeroed when a slot takes it: attention multiplies what it
     does not see by 0, which would leave a NaN.
 

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 
 from baton_worker.kernels.lora import LoraPair, TokenAdapters
-from baton_worker.kernels.lora.heads import LoraUpProjection
+from baton_worker.kernels.lora.up_projection import LoraUpProjection
 
 HEADS, NOPE, VALUE, LATENT, RANK = 3, 5, 4, 8, 2
 

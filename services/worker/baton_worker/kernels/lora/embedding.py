@@ -8,7 +8,7 @@ from torch import Tensor
 from baton_worker.kernels.lora import LoraPair, TokenAdapters
 
 
-class LoraTable:
+class LoraEmbedding:
     """Rows of an embedding table for tokens with adapters: a whole table in place of the base's,
     and scale * A[:, id]^T B added to that. A token's bits do not depend on the others.
 
