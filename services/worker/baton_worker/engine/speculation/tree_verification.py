@@ -39,8 +39,10 @@ class _Tree(NamedTuple):
 
 
 class TreeVerification:
-    """Args:
-    sampler: draws and appends tokens as the target does.
+    """Walks the trees of a step.
+
+    Args:
+        sampler: draws and appends tokens as the target does.
     """
 
     def __init__(self, sampler: DraftSampler) -> None:
