@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
 from collections.abc import Iterator
-from concurrent.futures import Future, ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from itertools import cycle, islice
 from pathlib import Path
 from typing import Any
 
@@ -49,8 +52,25 @@ def roles(served: Served) -> dict[str, str]:
     return {w["name"]: w["role"] for w in served.fleet()["workers"] if w["state"] == "ready"}
 
 
-def ask(served: Served, clients: ThreadPoolExecutor) -> list[Future[Any]]:
-    return [clients.submit(answer, served, fields) for fields in ASKED]
+@contextmanager
+def load(served: Served, wanted: list[Any]) -> Iterator[None]:
+    """Four clients that ask without a pause while the body runs; each answer must be the wanted."""
+    ended = threading.Event()
+
+    def client(first: int) -> None:
+        for fields, expected in islice(cycle(zip(ASKED, wanted, strict=True)), first, None):
+            if ended.is_set():
+                return
+            assert answer(served, fields) == expected
+
+    with ThreadPoolExecutor(4) as clients:
+        found = [clients.submit(client, 3 * number) for number in range(4)]
+        try:
+            yield
+        finally:
+            ended.set()
+        for future in found:
+            future.result(timeout=PATIENCE)
 
 
 def run_dir(served: Served) -> Path:
@@ -68,16 +88,19 @@ def metric(served: Served, name: str) -> float:
 
 
 def test_roles_that_change_under_load_change_no_token(served: Served, wanted: list[Any]) -> None:
-    with ThreadPoolExecutor(4) as clients:
-        found = ask(served, clients)
+    with load(served, wanted):
         for one, other in (("prefill", "decode"), ("decode", "prefill"), ("both", "both")):
-            until(lambda: served.fleet()["running"] > 0 or found[-1].done(), "something runs")
+            until(lambda: served.fleet()["running"] > 0, "something runs")
+            before = metric(served, "baton_handoffs_total")
             turn(served, "worker-1", one)  # type: ignore[arg-type]
             turn(served, "worker-2", other)  # type: ignore[arg-type]
             now = {"worker-1": one, "worker-2": other}
             until(lambda now=now: roles(served) == now, "the gateway shows it")  # type: ignore[misc]
-        assert [future.result(timeout=PATIENCE) for future in found] == wanted
-    assert metric(served, "baton_handoffs_total") > 0
+            if one != other:
+                until(
+                    lambda before=before: metric(served, "baton_handoffs_total") > before,  # type: ignore[misc]
+                    "a prompt is handed over",
+                )
     assert "restarting" not in served.log.read_text(), "nobody had to start again"
 
 
@@ -93,13 +116,11 @@ def test_a_restarted_process_keeps_its_role(served: Served) -> None:
 def test_more_and_fewer_workers_under_load_change_no_token(
     served: Served, wanted: list[Any]
 ) -> None:
-    with ThreadPoolExecutor(4) as clients:
-        found = ask(served, clients)
+    with load(served, wanted):
         for word in ("both=3", "both=1"):
             argv = [word, "--run-dir", str(run_dir(served))]
             workers = scale(ScaleOptions.load(argv))
             until(lambda now=workers: roles(served) == now, "the gateway shows it")  # type: ignore[misc]
-        assert [future.result(timeout=PATIENCE) for future in found] == wanted
     assert roles(served) == {"worker-1": "both"}
     until(lambda: not {"worker-2", "worker-3"} & served.pids().keys(), "their processes end")
 

@@ -119,7 +119,8 @@ def test_encrypted_thinking_goes_back_without_its_text() -> None:
         turns = [{"role": "user", "content": "hi"}, sealed, whole["output"][1]]
         assert here.post(PATH, body | {"input": turns}, headers=mine).status_code == 200
         assert json.loads(rendered(here).messages)[1]["reasoning_content"] == "hmm"
-        changed = [{**sealed, "encrypted_content": "A" + sealed["encrypted_content"][1:]}]
+        first, rest = thought["encrypted_content"][0], thought["encrypted_content"][1:]
+        changed = [{**sealed, "encrypted_content": ("B" if first == "A" else "A") + rest}]
         for headers, items in ((other, turns), (mine, changed)):
             refused = here.post(PATH, body | {"input": items}, headers=headers)
             assert (error_of(refused)["param"] or "").endswith(".encrypted_content")
