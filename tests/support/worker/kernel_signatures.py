@@ -77,6 +77,7 @@ number = int(sys.argv[2])
 for path, types, constants in json.loads(sys.argv[1]):
     module, kernel = path.split(".")
     kernel = getattr(importlib.import_module(f"baton_worker.kernels.triton.{module}"), kernel)
+    warps, stages = constants.pop("num_warps", 0), constants.pop("num_stages", 2)
     types |= dict.fromkeys(constants, "constexpr")
     signature = {name: types.get(name, "i32") for name in kernel.arg_names}
     # Rows begin at multiples of 16 bytes, and strides are multiples of 16.
@@ -84,7 +85,7 @@ for path, types, constants in json.loads(sys.argv[1]):
     attrs = {(i,): [["tt.divisibility", 16]] for i in aligned}
     source = ASTSource(kernel, signature, constexprs=constants, attrs=attrs)
     wide = constants.get("VALUES", 0) > 128 or constants.get("EXACT", False)
-    options = {"num_warps": 8 if wide else 4, "num_stages": 2}
+    options = {"num_warps": warps or (8 if wide else 4), "num_stages": stages}
     made = triton.compile(source, target=GPUTarget("cuda", number, 32), options=options)
     ptx = made.asm["ptx"]
     with tempfile.NamedTemporaryFile("w", suffix=".ptx") as file:
@@ -103,7 +104,8 @@ for path, types, constants in json.loads(sys.argv[1]):
 def compiled(
     kernels: list[tuple[str, dict[str, str], dict[str, Any]]], architecture: int, cache: Path
 ) -> list[Compiled]:
-    """Compile kernels, given as "module.function", types and constants, for a compute capability
+    """Compile kernels, given as "module.function", types and constants (`num_warps` and
+    `num_stages` among them, if they are not 4 and 2), for a compute capability
     (90 is 9.0). In a process of its own, because whether a function is interpreted is settled when
     it is defined."""
     given = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}

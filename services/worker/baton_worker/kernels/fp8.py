@@ -55,6 +55,12 @@ class Inputs:
         codes = (x.float() / wide).clamp_(-MOST, MOST).to(torch.float8_e4m3fn)
         return codes, scales
 
+    def in_columns(self, x: Tensor, multiple: int) -> tuple[Tensor, Tensor]:
+        """The same with rows of zeros up to a multiple, and scales contiguous along tokens, as
+        products by libraries read them."""
+        codes, scales = self.quantise(F.pad(x, (0, 0, 0, -len(x) % multiple)))
+        return codes, scales.T.clone(memory_format=torch.contiguous_format).T
+
     def _scales(self, x: Tensor, width: int) -> Tensor:
         groups = -(-x.shape[1] // width)
         if self.scale is not None:

@@ -82,6 +82,7 @@ LINEAR_KERNELS = Registry(
     "linear kernel",
     {
         "cpu": "baton_worker.kernels.cpu.linear:CpuLinear",
+        "scaled_mm": "baton_worker.kernels.scaled_mm:ScaledMmLinear",
         "triton": "baton_worker.kernels.linear:TritonLinear",
         "int8": "baton_worker.kernels.cpu.int8_linear:Int8Linear",
         "rotated": "baton_worker.kernels.rotated_linear:RotatedLinear",

@@ -28,6 +28,9 @@ PUT: dict[str, Any] = {"NUM_KV_HEADS": 2, "HEAD_DIM": 64, "GIVEN": False, "DIM":
 SAMPLE: dict[str, Any] = {"ROWS": 1, "TILE": 1024}
 WORDS = {"words": INTS, "scales": "*fp16", "zeros": "*i16", "groups": INTS, "out": "*bf16"}
 CODES = {"x": BYTES, "x_scales": FLOAT, "weight": BYTES, "w_scales": FLOAT, "out": "*bf16"}
+QUANTISE = {"x": "*bf16", "given": FLOAT, "codes": BYTES, "scales": FLOAT} | dict.fromkeys(
+    ("limit", "most_code", "least_scale"), "fp32"
+)
 GPTQ: dict[str, Any] = {"COLUMNS": 64, "INNER": 32}
 FP8: dict[str, Any] = {"ROWS": 16, "COLUMNS": 64, "INNER": 128}
 NATIVE = ("fp8._product", CODES, FP8 | {"IS_NATIVE": True})
@@ -96,9 +99,8 @@ KERNELS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
     ("fp8._product", CODES, FP8 | {"IS_NATIVE": False}),
     (
         "fp8._quantise",
-        {"x": "*bf16", "codes": BYTES, "scales": FLOAT}
-        | dict.fromkeys(("limit", "most_code", "least_scale"), "fp32"),
-        {"WIDTH": 128},
+        QUANTISE,
+        {"WIDTH": 128, "IS_GIVEN": False},
     ),
     (
         "sampling._choose",
@@ -124,6 +126,11 @@ def _attention(
     return "attention._attend", types, ATTEND | sizes | widths | plain | more
 
 
+def _quantised(width: int, warps: int) -> tuple[str, dict[str, str], dict[str, Any]]:
+    """A launch of `fp8.quantise`."""
+    return "fp8._quantise", QUANTISE, {"WIDTH": width, "IS_GIVEN": False, "num_warps": warps}
+
+
 _DEEPSEEK = LATENT | {"SINKS": False, "KEYS": 32}
 _SHORT = {"query": "*bf16", "pages": "*bf16"}
 SHAPES = {
@@ -137,6 +144,9 @@ SHAPES = {
     "gpt-oss, prompt": _attention(64, 8, 64, 64, SINKS=True, WINDOWED=True),
     "DeepSeek-V3, decode": ("attention._attend", PAGED | _SHORT, ATTEND | _DEEPSEEK | {"ROWS": 16}),
     "DeepSeek-V3, prompt": ("attention._attend", PAGED | _SHORT, ATTEND | _DEEPSEEK | {"ROWS": 32}),
+    "Llama 3 8B, inputs as 8-bit floats": _quantised(4096, 16),
+    "Llama 3 8B, inputs of down as 8-bit floats": _quantised(16384, 16),
+    "DeepSeek-V3, inputs as 8-bit floats": _quantised(128, 1),
     "Llama 3 8B over FP8 pages, decode": _attention(32, 8, 128, 16, CODES=2),
     "Llama 3 8B over FP8 pages, prompt": _attention(32, 8, 128, 64, CODES=2),
 }
@@ -147,6 +157,7 @@ CHANGING = {
     "sampling._choose": {"num_rows"},
     "gptq._product": {"rows"},
     "fp8._product": {"rows"},
+    "fp8._quantise": {"tokens", "scale_token", "scale_group"},
     "top_k._top_k": {"num_tokens"},
 }
 """What differs from step to step."""

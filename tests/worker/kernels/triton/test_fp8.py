@@ -62,7 +62,8 @@ def test_inputs_are_rounded_in_one_launch_as_the_twin_rounds_them(
     x[2] = 0
     x[4, 7], x[5, 150] = torch.nan, torch.inf
     good = [0, 1, 2, 3, 6, 7, 8]
-    for inputs in (Inputs(), Inputs(32), Inputs(128), Inputs(most=3.0), Inputs(per_tensor=True)):
+    kinds = (Inputs(), Inputs(32), Inputs(128), Inputs(most=3.0), Inputs(per_tensor=True))
+    for inputs in (*kinds, Inputs(scale=torch.tensor(0.5, device=device))):
         # Of these, a token's scale is that of all.
         given = x[good] if inputs.per_tensor else x
         for dtype in (torch.float32, torch.bfloat16):
@@ -71,9 +72,17 @@ def test_inputs_are_rounded_in_one_launch_as_the_twin_rounds_them(
             rows = [*range(len(good))] if inputs.per_tensor else good
             assert torch.equal(scales[rows], wanted_scales[rows])
             assert torch.equal(codes[rows].view(torch.uint8), wanted[rows].view(torch.uint8))
-            if not inputs.per_tensor and inputs.most is None:
+            if not inputs.per_tensor and inputs.most is None and inputs.scale is None:
                 product = codes.float() * scales.repeat_interleave(inputs.group or 160, 1)[:, :160]
                 assert product[4, 7].isnan() and not product[5, 150].isfinite()
+        # In the layout of libraries, which codes and scales do not depend on.
+        laid_out, in_columns = kernel.quantise(given, inputs, 4)
+        twin, twin_columns = inputs.in_columns(given, 4)
+        assert laid_out.shape == twin.shape and in_columns.stride() == twin_columns.stride()
+        assert torch.equal(laid_out[rows].view(torch.uint8), twin[rows].view(torch.uint8))
+        assert not laid_out[len(given) :].view(torch.uint8).any()
+        for some in (rows, slice(len(given), None)):
+            assert torch.equal(in_columns[some], twin_columns[some])
     nothing = kernel.quantise(x[:0], Inputs(32))
     assert nothing[0].shape == (0, 160) and nothing[1].shape == (0, 5)
 

@@ -19,6 +19,7 @@ from baton_worker.kernels.fp8 import Fp8Weight, Inputs
 from baton_worker.kernels.fp8 import dequantise as fp8_floats
 from baton_worker.kernels.gptq import GptqWeight
 from baton_worker.kernels.moe.experts import Experts
+from baton_worker.kernels.scaled_mm import ScaledMmLinear
 from baton_worker.sampling import PARAMETERS, Sampler, device_columns, fill
 
 _SEED = 0
@@ -74,7 +75,7 @@ def cases(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Iterator[Ke
     for make in (maker.norm, maker.rope, maker.kv_write, maker.top_k):
         yield make()
     for tokens in (sizes.rows, sizes.prompt):
-        for build in (maker.gptq, maker.fp8, maker.experts):
+        for build in (maker.gptq, maker.fp8, maker.scaled_mm, maker.experts):
             yield build(tokens)
     yield maker.attention("decode", [1] * sizes.rows, [sizes.context - 1] * sizes.rows)
     yield maker.attention("prompt", [sizes.prompt], [0])
@@ -90,6 +91,12 @@ _SAMPLINGS = {
     "plain": Sampling(1),
     "top_p": Sampling(1, temperature=0.8, top_p=0.9, top_k=50),
 }
+
+
+def _fp8_reference(x: Tensor, weight: Fp8Weight) -> Tensor:
+    codes, scales = weight.inputs.quantise(x)
+    inputs = fp8_floats(codes, scales, (1, weight.inputs.group or x.shape[1])).double()
+    return inputs @ weight.dequantise().double().T
 
 
 class _Maker:
@@ -200,19 +207,27 @@ class _Maker:
     def fp8(self, tokens: int) -> KernelCase:
         from baton_worker.kernels.triton.fp8 import product
 
-        hidden, group = self.sizes.hidden, self.sizes.group
-        codes = self.random(hidden, hidden, scale=50.0).to(torch.float8_e4m3fn)
-        scales = torch.rand(hidden // group, hidden // group, device=self.device) * 1e-3
-        weight = Fp8Weight(codes, scales, (group, group), Inputs(group))
-        x = self.random(tokens, hidden)
-
-        def reference() -> Tensor:
-            rounded, each = weight.inputs.quantise(x)
-            inputs = fp8_floats(rounded, each, (1, group)).double()
-            return inputs @ weight.dequantise().double().T
-
-        run = partial(product, x, weight)
+        weight, x = self._fp8_weight(self.sizes.group), self.random(tokens, self.sizes.hidden)
+        run, reference = partial(product, x, weight), partial(_fp8_reference, x, weight)
         return self._product(f"fp8 w8a8, {tokens} tokens", run, reference, x, weight.nbytes)
+
+    def scaled_mm(self, tokens: int) -> KernelCase:
+        """By block where libraries have that, on a GPU; else by row."""
+        by_block = self.device.type == "cuda"
+        weight = self._fp8_weight(self.sizes.group if by_block else None)
+        x = self.random(tokens, self.sizes.hidden)
+        run = partial(ScaledMmLinear([weight], None, self.dtype, 0), x)
+        reference = partial(_fp8_reference, x, weight)
+        return self._product(f"fp8 scaled_mm, {tokens} tokens", run, reference, x, weight.nbytes)
+
+    def _fp8_weight(self, group: int | None) -> Fp8Weight:
+        """With scales by block, or by row."""
+        hidden = self.sizes.hidden
+        codes = self.random(hidden, hidden, scale=50.0).to(torch.float8_e4m3fn)
+        block = (group, group) if group else (1, hidden)
+        counts = [hidden // width for width in block]
+        scales = torch.rand(*counts, device=self.device) * 1e-3
+        return Fp8Weight(codes, scales, block, Inputs(group))
 
     def _product(
         self,

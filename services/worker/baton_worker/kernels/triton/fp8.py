@@ -39,56 +39,79 @@ def _as_operand(codes, IS_NATIVE: tl.constexpr):  # type: ignore[no-untyped-def]
     return operand
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["tokens", "scale_token", "scale_group"])  # type: ignore[untyped-decorator]
 def _quantise(  # type: ignore[no-untyped-def]
     x,
+    given,
     codes,
     scales,
+    tokens,
     columns,
     group,
-    groups,
+    scale_token,
+    scale_group,
     limit,
     most_code,
     least_scale,
+    IS_GIVEN: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
-    """Codes and scale of one group of one token."""
+    """Codes and scale of one group of one token; beyond the last token those of zeros. The scale is
+    that of the largest number, or the one that is given."""
     token, number_of_group = tl.program_id(0).to(tl.int64), tl.program_id(1)
     channel = tl.arange(0, WIDTH)
     at = number_of_group * group + channel
     seen = (channel < group) & (at < columns)
-    value = tl.load(x + token * columns + at, mask=seen, other=0.0).to(tl.float32)
+    there = channel * 0 + token < tokens
+    value = tl.load(x + token * columns + at, mask=seen & there, other=0.0)
+    value = value.to(tl.float32)
     # A comparison with what is not a number fails.
     whole = tl.min((tl.abs(value) < float("inf")).to(tl.int32), 0) == 1
     value = tl.where(whole, value, 0.0)
-    largest = tl.minimum(tl.max(tl.abs(value), 0), limit)
-    scale = tl.maximum(tl.div_rn(largest, most_code), least_scale)
+    if IS_GIVEN:
+        scale = tl.load(given)
+    else:
+        largest = tl.minimum(tl.max(tl.abs(value), 0), limit)
+        scale = tl.maximum(tl.div_rn(largest, most_code), least_scale)
     limited = tl.minimum(tl.maximum(tl.div_rn(value, scale), -most_code), most_code)
     tl.store(codes + token * columns + at, code(limited, FP8), mask=seen)
     # Infinity and what is no number have no code: the scale says so.
     scale = tl.where(whole, scale, float("nan"))
-    tl.store(scales + token * groups + number_of_group, scale)
+    tl.store(scales + token * scale_token + number_of_group * scale_group, scale)
 
 
-def quantise(x: Tensor, inputs: Inputs) -> tuple[Tensor, Tensor]:
-    """x [T, K] to codes float8 [T, K] and scales float32 [T, ceil(K / group)] in one launch; the
-    twin is `Inputs.quantise`, which also has scales that are stored or shared by all tokens."""
-    if inputs.scale is not None or inputs.per_tensor:
-        return inputs.quantise(x)
-    tokens, columns = x.shape
-    group = inputs.group or columns
-    groups = -(-columns // group)
+def quantise(x: Tensor, inputs: Inputs, multiple: int = 0) -> tuple[Tensor, Tensor]:
+    """x [T, K] to codes float8 [T, K] and scales float32 [T, ceil(K / group)] in one launch, behind
+    a maximum where all tokens share a scale. The twins are `Inputs.quantise` and, with a `multiple`
+    of rows, `Inputs.in_columns`."""
+    columns, group = x.shape[1], inputs.group or x.shape[1]
+    tokens, groups = len(x) + (-len(x) % multiple if multiple else 0), -(-columns // group)
+    given = _given(x, inputs)
     codes = torch.empty((tokens, columns), dtype=torch.uint8, device=x.device)
-    scales = torch.empty((tokens, groups), dtype=torch.float32, device=x.device)
-    limit = float("inf") if inputs.most is None else inputs.most
+    shape = (groups, tokens) if multiple else (tokens, groups)
+    scales = torch.empty(shape, dtype=torch.float32, device=x.device)
+    scales = scales.T if multiple else scales
     if tokens:
         launch: Any = _quantise[(tokens, groups)]
         launch(
-            *(x.contiguous(), codes, scales, columns, group, groups, limit, MOST, LEAST),
+            *(x.contiguous(), given, codes, scales, len(x), columns, group, *scales.stride()),
+            *(float("inf") if inputs.most is None else inputs.most, MOST, LEAST),
+            IS_GIVEN=given is not None,
             WIDTH=power(group),
-            num_warps=min(8, max(1, power(group) // 256)),
+            num_warps=min(16, max(1, power(group) // 256)),
         )
     return codes.view(torch.float8_e4m3fn), scales
+
+
+def _given(x: Tensor, inputs: Inputs) -> Tensor | None:
+    """float32 []: the scale of all tokens, if they share one."""
+    if inputs.scale is not None:
+        return inputs.scale.float()
+    if not inputs.per_tensor or not len(x):
+        return None
+    largest = x.abs().amax().float()
+    largest = largest if inputs.most is None else largest.clamp(max=inputs.most)
+    return (largest / MOST).clamp(min=LEAST)
 
 
 @triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
