@@ -79,7 +79,9 @@ def test_the_first_kernel_that_refuses_no_weight_is_chosen(monkeypatch: pytest.M
     kernel = choose(LinearSpec((weight,), None, weight, gate="silu"))
     assert isinstance(kernel, PlainLinear) and not kernel.nbytes and not kernel.applies_gate
     assert has_kernel(weight, weight) and not has_kernel(blocks, weight)
-    with pytest.raises(ModelError, match=r"cpu refused: of this test; scaled_mm .* plain refused: it"):
+    with pytest.raises(
+        ModelError, match=r"cpu refused: of this test; scaled_mm .* plain refused: it"
+    ):
         choose(LinearSpec((blocks,), None, weight))
 
 

@@ -65,7 +65,9 @@ class ScaledMmLinear:
             return "it needs a GPU"
         if torch.cuda.get_device_capability(like.device) < CAPABILITY:
             return "GPUs have products of 8-bit floats from compute capability 8.9 on"
-        if why := _refuses_layout(weight, like.dtype, torch.cuda.get_device_capability(like.device)):
+        if why := _refuses_layout(
+            weight, like.dtype, torch.cuda.get_device_capability(like.device)
+        ):
             return why
         return _trial(like.device, like.dtype, _by_block(weight))
 
