@@ -326,6 +326,19 @@ TOWERS: dict[str, tuple[str, dict[str, Any]]] = {
             "tie_word_embeddings": False,
         },
     ),
+    "qwen3-omni": (
+        "Qwen3OmniMoeThinker",
+        {
+            "text_config": _TEXT
+            | {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+            | {"rope_parameters": _MROPE},
+            "vision_config": _QWEN3_VISION | {"deepstack_visual_indexes": [0, 1]},
+            "audio_config": {"d_model": 16, "encoder_layers": 1, "encoder_attention_heads": 2}
+            | {"encoder_ffn_dim": 16, "output_dim": 48, "downsample_hidden_size": 8},
+            **{"image_token_id": 319, "video_token_id": 318, "audio_token_id": 317},
+            **{"vision_start_token_id": 316, "audio_start_token_id": 315},
+        },
+    ),
     "chameleon": (
         "Chameleon",
         {key: value for key, value in _TEXT.items() if key != "head_dim"}
@@ -351,6 +364,7 @@ SPELLINGS = {
     "LightOnOCRForConditionalGeneration": "lighton-ocr",
     "OpenCUAForConditionalGeneration": "opencua",
     "KimiK25ForConditionalGeneration": "kimi-k2.5",
+    "Qwen3OmniMoeForConditionalGeneration": "qwen3-omni",
     "KimiVLForConditionalGeneration": "kimi-k2.5",
 }
 """Architectures that transformers does not have, and the tower that has their shape."""

@@ -165,7 +165,7 @@ def read_model(path: Path, name: str, kwargs: ProcessorKwargs = _NONE) -> Model:
         return Model(name, "GGUF")
     if not (path / CONFIGS[0]).is_file() and (path / CONFIGS[1]).is_file():
         return Model(name, "Mistral's format")  # Its images are not encoded.
-    config = read_json(path / CONFIGS[0], name)
+    config = _unnested(read_json(path / CONFIGS[0], name))
     architecture = str((config.get("architectures") or ["unknown"])[0])
     if architecture not in SQUARES and architecture not in FAMILIES:
         return Model(name, architecture, modalities(config))
@@ -218,12 +218,16 @@ def _without_kind(image: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def modalities(config: Mapping[str, Any]) -> tuple[str, ...]:
     """Modalities in a configuration, in the order of `MODALITIES`."""
-    parts = [config, *(config[key] for key in _NESTED if isinstance(config.get(key), dict))]
+    fields = _unnested(config)
     return tuple(
-        kind
-        for kind in MODALITIES
-        if any(part.get(key) is not None for part in parts for key in _KEYS[kind])
+        kind for kind in MODALITIES if any(fields.get(key) is not None for key in _KEYS[kind])
     )
+
+
+def _unnested(config: Mapping[str, Any]) -> Mapping[str, Any]:
+    """A configuration with what an omni model says of its encoders beside the rest."""
+    parts = [config[key] for key in _NESTED if isinstance(config.get(key), dict)]
+    return {key: value for part in (config, *parts) for key, value in part.items()}
 
 
 def _images(

@@ -150,6 +150,8 @@ FAMILIES: dict[str, Family] = {
     "Qwen2VLForConditionalGeneration": _QWEN,
     "Qwen2_5_VLForConditionalGeneration": _QWEN,
     "Qwen3VLForConditionalGeneration": _QWEN,
+    "Qwen3OmniMoeForConditionalGeneration": _QWEN,
+    "Qwen3OmniMoeThinkerForConditionalGeneration": _QWEN,
     "Qwen3_5ForConditionalGeneration": _QWEN,
     "Qwen3_5MoeForConditionalGeneration": _QWEN,
     "Ernie4_5_VLMoeForConditionalGeneration": _ERNIE,

@@ -48,7 +48,7 @@ def read_config(folder: Path) -> SimpleNamespace:
 
 def read_eos_token_ids(folder: Path, config: SimpleNamespace) -> tuple[int, ...]:
     """Token ids that end a generation: from `generation_config.json` if it has any, else from the
-    config or its text config.
+    config or its text config, else the end-of-turn token of an omni model (Qwen3-Omni).
 
     Instruction-tuned checkpoints list their end-of-turn token only in the former.
     """
@@ -56,7 +56,7 @@ def read_eos_token_ids(folder: Path, config: SimpleNamespace) -> tuple[int, ...]
     ids = getattr(_read_json(generation), "eos_token_id", None) if generation.is_file() else None
     for part in (config, getattr(config, "text_config", None)):
         ids = getattr(part, "eos_token_id", None) if ids is None else ids
-    return as_ids(ids)
+    return as_ids(getattr(config, "im_end_token_id", None) if ids is None else ids)
 
 
 def as_ids(value: int | list[int] | None) -> tuple[int, ...]:

@@ -13,6 +13,9 @@ import torch
 from safetensors.torch import load_file, save_file
 from torch import Tensor
 
+from baton.errors import InvalidRequest
+from baton.protocol import MediaItem
+from baton_mm_preprocess.model_info import read_model
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.media_embeddings import MediaEmbeddings
@@ -203,6 +206,7 @@ LOOKS: dict[str, Callable[..., Look]] = {
     "paddleocr-vl": patches,
     "glm-ocr": grids,
     "ernie-vl": grids,
+    "qwen3-omni": grids,
     "qwen3.5": grids,
     "qwen3.5-moe": grids,
     "llava-next-video": any_resolution,
@@ -246,6 +250,7 @@ ROWS = (
     "F01.09",
     "F01.11",
     "F01.14",
+    "F01.17",
     "F01.29",
     "F01.30",
     "V21",
@@ -357,6 +362,31 @@ def test_hunyuan_vl_as_its_makers_save_it(tmp_path: Path) -> None:
     )
     save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
     compare(load_model(tmp_path, CPU), images, expected, "hunyuan-vl")
+
+
+@pytest.mark.row("F01.17")
+def test_the_thinker_of_a_model_that_hears_and_speaks(tmp_path: Path) -> None:
+    """Qwen3-Omni as Qwen saves it: what hears and speaks stays unread."""
+    reference, tensors = tiny_tower("qwen3-omni", tmp_path), dict[str, Tensor]()
+    with torch.no_grad():
+        images, expected, _ = grids(reference, torch.randn)
+    for name, tensor in load_file(tmp_path / "model.safetensors").items():
+        tensors[f"thinker.{name}"] = tensor
+    tensors |= {"talker.codec_head.weight": torch.ones(2, 2), "code2wav.a.bias": torch.ones(2)}
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    config = tmp_path / "config.json"
+    fields = {"thinker_config": json.loads(config.read_text()), "im_end_token_id": 7}
+    architecture = "Qwen3OmniMoeForConditionalGeneration"
+    config.write_text(json.dumps(fields | {"architectures": [architecture]}))
+    loaded = load_model(tmp_path, CPU)
+    compare(loaded, images, expected, "qwen3-omni")
+    assert loaded.eos_token_ids == (7,)
+    settings = {"patch_size": 4, "image_processor_type": "Qwen2VLImageProcessor"}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(settings))
+    seen = read_model(tmp_path, "m")
+    assert seen.images is not None and seen.images.image_token == 319
+    with pytest.raises(InvalidRequest, match="does not take audio input"):
+        seen.check(MediaItem("audio", "", ""))
 
 
 @pytest.mark.row("V56")

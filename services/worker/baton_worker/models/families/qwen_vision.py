@@ -1,5 +1,6 @@
-"""Encoders of Qwen2-VL (arXiv:2409.12191), Qwen2.5-VL (arXiv:2502.13923) and Qwen3-VL
-(arXiv:2511.21631): images of any size, positions by rotation, 2 x 2 patches merged."""
+"""Encoders of Qwen2-VL (arXiv:2409.12191), Qwen2.5-VL (arXiv:2502.13923), Qwen3-VL
+(arXiv:2511.21631) and Qwen3-Omni (arXiv:2509.17765): images of any size, positions by rotation,
+2 x 2 patches merged."""
 
 from __future__ import annotations
 
@@ -51,6 +52,8 @@ _NAMES = {
     "gate": f"{LAYER}.mlp.gate_proj",
 }
 _BIASED = Projections(bias=True, output_bias=True)
+_QWEN2_MERGER = ("ln_q", "mlp.0", "mlp.2")
+_QWEN3_MERGER = ("norm", "linear_fc1", "linear_fc2")
 
 
 def qwen2_vl_vision(c: Config, hidden: int) -> VisionTower:
@@ -59,7 +62,7 @@ def qwen2_vl_vision(c: Config, hidden: int) -> VisionTower:
     norm = Norm(1e-6, "layer", bias=True)
     ffn = Mlp(int(v.embed_dim * v.mlp_ratio), v.hidden_act, bias=True)
     stack = stack_of(v, v.embed_dim, norm, ffn, up="mlp.fc1", down="mlp.fc2")
-    steps = _merger(v, v.embed_dim, hidden, norm, "visual.merger", ("ln_q", "mlp.0", "mlp.2"))
+    steps = _merger(v, v.embed_dim, hidden, norm, "visual.merger", _QWEN2_MERGER)
     return VisionTower(
         stack=stack,
         projector=steps,
@@ -76,7 +79,7 @@ def qwen2_5_vl_vision(c: Config, hidden: int) -> VisionTower:
     v = part_of(c, "vision", BASE | defaults | more)
     norm, ffn = Norm(1e-6), Glu(v.intermediate_size, v.hidden_act, bias=True)
     stack = stack_of(v, v.hidden_size, norm, ffn, up="mlp.up_proj", down="mlp.down_proj")
-    steps = _merger(v, v.hidden_size, hidden, norm, "visual.merger", ("ln_q", "mlp.0", "mlp.2"))
+    steps = _merger(v, v.hidden_size, hidden, norm, "visual.merger", _QWEN2_MERGER)
     return VisionTower(
         stack=stack,
         projector=steps,
@@ -88,9 +91,22 @@ def qwen2_5_vl_vision(c: Config, hidden: int) -> VisionTower:
     )
 
 
-def qwen3_vl_vision(c: Config, hidden: int, *, deepstack: bool = True) -> VisionTower:
+def qwen3_omni_vision(c: Config, hidden: int) -> VisionTower:
+    """Qwen3-VL's encoder, whose mergers have names of their own."""
+    return qwen3_vl_vision(c, hidden, mergers="visual.merger_list", names=_QWEN2_MERGER)
+
+
+def qwen3_vl_vision(
+    c: Config,
+    hidden: int,
+    *,
+    deepstack: bool = True,
+    mergers: str = "visual.deepstack_merger_list",
+    names: tuple[str, str, str] = _QWEN3_MERGER,
+) -> VisionTower:
     """Learned positions beside the rotation, and with `deepstack` states of three layers for the
-    decoder."""
+    decoder. `mergers` and `names` are the checkpoint's of these states' projectors and of a
+    projector's layers."""
     defaults = {"depth": 27, "hidden_size": 1152, "hidden_act": "gelu_pytorch_tanh"}
     more = {"patch_size": 16, "intermediate_size": 4304, "num_position_embeddings": 2304}
     v = part_of(c, "vision", BASE | defaults | more | {"deepstack_visual_indexes": (8, 16, 24)})
@@ -107,8 +123,6 @@ def qwen3_vl_vision(c: Config, hidden: int, *, deepstack: bool = True) -> Vision
     )
     up, down = "mlp.linear_fc1", "mlp.linear_fc2"
     stack = stack_of(v, v.hidden_size, norm, ffn, up=up, down=down, patches=patches)
-    names = ("norm", "linear_fc1", "linear_fc2")
-    merger = "visual.deepstack_merger_list"
     return VisionTower(
         stack=stack,
         projector=_merger(v, v.hidden_size, hidden, norm, "visual.merger", names),
@@ -116,7 +130,7 @@ def qwen3_vl_vision(c: Config, hidden: int, *, deepstack: bool = True) -> Vision
         hidden=hidden,
         video=VideoPlaceholders(video_token(c, 151_656)),
         deepstack=tuple(
-            (layer, _merger(v, v.hidden_size, hidden, norm, f"{merger}.{n}", names, last=True))
+            (layer, _merger(v, v.hidden_size, hidden, norm, f"{mergers}.{n}", names, last=True))
             for n, layer in enumerate(taken)
         ),
     )

@@ -19,6 +19,7 @@ from baton_worker.models.families.qwen_vision import RENAMES as RENAMES_OF_VISUA
 from baton_worker.models.families.qwen_vision import (
     qwen2_5_vl_vision,
     qwen2_vl_vision,
+    qwen3_omni_vision,
     qwen3_vl_vision,
 )
 from baton_worker.models.families.vision_common import text_model, with_tower
@@ -32,6 +33,9 @@ from baton_worker.spec import (
     VisionTower,
 )
 
+_OMNI = ((r"^thinker\.", ""), *RENAMES_OF_VISUAL)
+_UNHEARD = ("audio_tower.", "talker.", "code2wav.")
+"""Prefixes of what hears and speaks."""
 RENAMES = (
     (r"^model\.language_model\.", "model."),
     (r"^language_model\.(model|lm_head)\.", r"\1."),
@@ -57,6 +61,16 @@ def qwen3_vl(c: Config) -> Decoder:
     sections = Sections((24, 20, 20), "cycled")
     decoder = language_model(c, qwen3, sections, base=500_000.0)
     return _seeing(decoder, qwen3_vl_vision(c, decoder.hidden))
+
+
+@architecture("Qwen3OmniMoeForConditionalGeneration", "Qwen3OmniMoeThinkerForConditionalGeneration")
+def qwen3_omni(c: Config) -> Decoder:
+    """The thinker of Qwen3-Omni (arXiv:2509.17765), which sees and writes; what hears and speaks is
+    left out."""
+    if part := getattr(c, "thinker_config", None):
+        c = SimpleNamespace(**vars(part) | {"served_length": getattr(c, "served_length", None)})
+    decoder = language_model(c, qwen3_moe, Sections((24, 20, 20), "cycled"), base=1_000_000.0)
+    return with_tower(decoder, qwen3_omni_vision(c, decoder.hidden), _OMNI, _UNHEARD)
 
 
 @architecture("Glm4vForConditionalGeneration")
