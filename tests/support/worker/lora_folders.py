@@ -20,18 +20,24 @@ def write_adapter(
     rank: int = 4,
     seed: int = 0,
     scale: float = 1.0,
+    magnitude: float | None = None,
     **config: Any,
 ) -> Path:
-    """An adapter of modules of these shapes (out, in); `scale` makes its products larger."""
+    """An adapter of modules of these shapes (out, in); `scale` makes its products larger. With
+    `magnitude` it is decomposed (DoRA), and the rows of all weights have about this norm."""
     generator, stored = torch.Generator().manual_seed(seed), {}
     for module, (rows, columns) in shapes.items():
         stem = f"base_model.model.{module}"
         a = torch.randn(rank, columns, generator=generator) / columns**0.5
         b = torch.randn(rows, rank, generator=generator) * scale
         stored |= {f"{stem}.lora_A.weight": a, f"{stem}.lora_B.weight": b}
+        if magnitude is not None:
+            norms = magnitude * (0.5 + torch.rand(rows, generator=generator))
+            stored[f"{stem}.lora_magnitude_vector"] = norms
     folder.mkdir(parents=True, exist_ok=True)
     save_file(stored, folder / "adapter_model.safetensors")
     said = {"peft_type": "LORA", "r": rank, "lora_alpha": 2 * rank, "bias": "none"} | config
+    said |= {} if magnitude is None else {"use_dora": True}
     (folder / "adapter_config.json").write_text(json.dumps(said))
     return folder
 
@@ -51,11 +57,17 @@ def merge(base: Path, adapter: Path, to: Path, turned: Container[str] = ()) -> P
     """A copy of a checkpoint whose weights have the adapter in them. The modules `turned` are
     stored the other way round, [in, out]."""
     shutil.copytree(base, to)
+    own = load_file(adapter / "adapter_model.safetensors")
     for path in to.glob("*.safetensors"):
         stored = load_file(path)
         for module, delta in deltas(adapter).items():
             if (weight := stored.get(f"{module}.weight")) is not None:
-                delta = delta.T if module in turned else delta
-                stored[f"{module}.weight"] = (weight.float() + delta).to(weight.dtype)
+                weight = weight.T if module in turned else weight
+                total = weight.float() + delta
+                norms = own.get(f"base_model.model.{module}.lora_magnitude_vector")
+                if norms is not None:
+                    total *= (norms / total.norm(dim=1))[:, None]
+                total = total.T.contiguous() if module in turned else total
+                stored[f"{module}.weight"] = total.to(weight.dtype)
         save_file(stored, path, {"format": "pt"})
     return to

@@ -41,6 +41,7 @@ Q = "model.layers.0.self_attn.q_proj"
         {"target_modules": ["lm_head", "down_proj"], "layers_to_transform": None},
         {"target_modules": ["embed_tokens", "q_proj"]},
         {"target_modules": ["up_proj"], "modules_to_save": ["lm_head", "embed_tokens"]},
+        {"target_modules": ["q_proj", "o_proj", "up_proj", "lm_head"], "use_dora": True},
     ],
 )
 def test_answers_like_peft(
@@ -60,6 +61,8 @@ def test_answers_like_peft(
         for name, weight in model.named_parameters():
             if "lora_B" in name:
                 weight.data.mul_(0.1)
+            if "lora_magnitude" in name:
+                weight.data.mul_(1 + 0.3 * torch.rand_like(weight))
             if "lora_embedding_B" in name or "modules_to_save" in name:
                 weight.data.add_(0.1 * torch.randn_like(weight))
         # With its tables or without: peft writes them beside their products if it is told to.
@@ -129,6 +132,8 @@ def test_experts_answer_like_peft(tmp_path: Path, driver: Any) -> None:
         assert torch.equal(driver(loaded, 1).step({0: TOKENS})[0], ours[0])
         base = load_model(root / "base", BuildContext(torch.device("cpu"), torch.float32))
         assert torch.equal(driver(base, 1).step({0: TOKENS})[0], ours[1])
+        with pytest.raises(ModelError, match=r"decomposes .*experts.*DoRA"):
+            read_adapter(decomposed(root / "each"), targets, 16)
         [module, *_] = (name.split(".0.gate")[0] for name in stacked.pairs if ".0.gate" in name)
         narrow = {module: (8, 8)}
         with pytest.raises(ModelError, match="no parameter of experts"):
@@ -146,6 +151,18 @@ def apart(folder: Path, stacked: Path, pairs: Mapping[str, LoraPair]) -> Path:
     config = json.loads((stacked / "adapter_config.json").read_text())
     del config["target_parameters"]
     (folder / "adapter_config.json").write_text(json.dumps(config))
+    return folder
+
+
+def decomposed(folder: Path) -> Path:
+    """An adapter of the same products with magnitudes."""
+    path = folder / "adapter_model.safetensors"
+    stored = load_file(path)
+    for name in [name for name in stored if name.endswith(".lora_B.weight")]:
+        stored[name.replace("lora_B.weight", "lora_magnitude_vector")] = stored[name].norm(dim=1)
+    save_file(stored, path)
+    config = json.loads((folder / "adapter_config.json").read_text())
+    (folder / "adapter_config.json").write_text(json.dumps(config | {"use_dora": True}))
     return folder
 
 
@@ -179,7 +196,11 @@ def broken(folder: Path, change: Any) -> Path:
         ({Q: None}, lambda t: t.update({"lm_head.weight": torch.ones(2)}), "of another model"),
         ({Q: None}, lambda t: t.update({f"{Q}.lora_embedding_A": torch.ones(2)}), "one half"),
         ({Q: None, "modules_to_save": ["lm_head"]}, None, "saves lm_head, and does not"),
-        ({Q: None}, lambda t: t.update({f"{Q}.lora_magnitude_vector": torch.ones(2)}), "served"),
+        (
+            {Q: None},
+            lambda t: t.update({f"{Q}.lora_magnitude_vector": torch.ones(2)}),
+            "no use_dora",
+        ),
         ({Q: None, "rank": 20}, None, "--max-lora-rank is 16"),
         ({Q: None, "r": 3}, None, "says rank 3"),
     ],

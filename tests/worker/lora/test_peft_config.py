@@ -42,7 +42,6 @@ def test_scales_follow_rank_alpha_and_their_patterns(tmp_path: Path) -> None:
     ("fields", "words"),
     [
         ({"peft_type": "IA3"}, "only LORA is served"),
-        ({"use_dora": True}, "use_dora"),
         ({"bias": "all"}, "bias: all"),
         ({"lora_bias": True}, "lora_bias"),
         ({"init_lora_weights": "pissa_niter_4"}, "changed the base weights"),

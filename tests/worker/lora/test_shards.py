@@ -54,6 +54,9 @@ def test_two_ranks_answer_as_one(tmp_path: Path, driver: Any, two_ranks: TwoRank
             run = driver(alone, 2)
             run.loaded, run.cache = led.loaded, led.cache
             ours = run.step({0: TOKENS, 1: TOKENS})
+            with pytest.raises(ModelError, match="no whole rows"):
+                dora = write_adapter(tmp_path / f"{name}-dora", one.shapes, magnitude=1.0)
+                read_adapter(dora, both, 64)
             whole = {"lm_head": (320, 48)}
             with pytest.raises(ModelError, match="workers of one process"):
                 read_adapter(replaced(tmp_path / f"{name}-whole", whole), both, 64)

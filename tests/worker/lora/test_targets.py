@@ -22,6 +22,8 @@ from tests.support.worker.lora_folders import merge, write_adapter
 
 CPU = torch.device("cpu")
 TOKENS = [7 + (31 * i) % 300 for i in range(40)]
+DECOMPOSED = ("Phi3ForCausalLM", "GPT2LMHeadModel", "GPTNeoXForCausalLM")
+"""Of these an adapter has magnitudes too."""
 TURNED = {"GPT2LMHeadModel": ("c_attn", "c_proj", "c_fc")}
 """Modules that are stored as [in, out]."""
 
@@ -70,14 +72,20 @@ def test_equals_the_merged_checkpoint(
     assert len(shapes) >= number
     adapter = write_adapter(tmp_path / "adapter", shapes, scale=0.03)
     targets.put(1, read_adapter(adapter, targets, 64).pairs)
-    both = {module for module in shapes if module.endswith(turned)}
-    merged = merge(tmp_path / "base", adapter, tmp_path / "merged", both)
-    column.write(np.repeat([1, -1], len(TOKENS)))
-    ours = driver(loaded, 2).step({0: TOKENS, 1: TOKENS})
-    wanted, base = (alone(load(folder), driver) for folder in (merged, tmp_path / "base"))
-    assert (wanted - base).abs().max() > 0.3
-    torch.testing.assert_close(ours[0], wanted, rtol=1e-3, atol=1e-3)
+    both, adapters = {module for module in shapes if module.endswith(turned)}, [adapter]
+    if architecture in DECOMPOSED:
+        dora = write_adapter(tmp_path / "dora", shapes, scale=0.03, magnitude=0.2)
+        targets.put(0, read_adapter(dora, targets, 64).pairs)
+        adapters.append(dora)
+    column.write(np.repeat([1, -1, 0], len(TOKENS)))
+    ours = driver(loaded, 3).step({0: TOKENS, 1: TOKENS, 2: TOKENS})
+    base = alone(load(tmp_path / "base"), driver)
     assert torch.equal(ours[1], base), "a row without an adapter has the bits of the base"
+    for row, folder in zip((0, 2), adapters, strict=False):
+        merged = merge(tmp_path / "base", folder, tmp_path / f"merged-{row}", both)
+        wanted = alone(load(merged), driver)
+        assert (wanted - base).abs().max() > 0.3
+        torch.testing.assert_close(ours[row], wanted, rtol=1e-3, atol=1e-3)
 
 
 def load(folder: Path) -> LoadedModel:

@@ -64,6 +64,25 @@ class LinearKernel(Protocol):
         """[T, in_features] to [T, out_features]; `residual` has the shape of the result."""
         ...
 
+    def sums(self, x: Tensor) -> Tensor:
+        """x W^T alone, before bias, gate and factors: float32 [T, rows of the weight]. Not for
+        steps that are captured."""
+        ...
+
+    def put_factors(self, slot: int, factors: Tensor | None) -> bool:
+        """From now on multiply the sums of rows whose adapter has this number by `factors`,
+        float32 [rows of the weight], before a bias; None: by nothing. Returns whether the kernel
+        does that; otherwise its caller does."""
+        ...
+
+
+class WithoutFactors:
+    """A kernel that leaves factors to its caller."""
+
+    def put_factors(self, slot: int, factors: Tensor | None) -> bool:
+        """See `LinearKernel`."""
+        return False
+
 
 class LinearBackend(Protocol):
     """The contract of a row of `LINEAR_KERNELS`."""
@@ -116,7 +135,7 @@ def has_kernel(weight: LinearWeight, like: Tensor) -> bool:
     return any(backend.refuses(weight, like) is None for backend in backends)
 
 
-class PlainLinear:
+class PlainLinear(WithoutFactors):
     """The plain twin: `torch.nn.functional.linear`, any device and dtype.
 
     Args:
@@ -143,19 +162,23 @@ class PlainLinear:
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """See `LinearKernel`."""
-        y = self._product(x)
+        y = self._product(x, self._bias)
         return y if residual is None else residual + y
 
-    def _product(self, x: Tensor) -> Tensor:
+    def sums(self, x: Tensor) -> Tensor:
+        """See `LinearKernel`."""
+        return self._product(x, None).float()
+
+    def _product(self, x: Tensor, bias: Tensor | None) -> Tensor:
         rows, block = len(x), self._row_block
         if not block or not rows:
-            return F.linear(x, self._weight, self._bias)
+            return F.linear(x, self._weight, bias)
         parts = torch.split(F.pad(x, (0, 0, 0, -rows % block)), block)
-        made = [F.linear(part, self._weight, self._bias) for part in parts]
+        made = [F.linear(part, self._weight, bias) for part in parts]
         return (made[0] if len(made) == 1 else torch.cat(made))[:rows]
 
 
-class OneDnnLinear:
+class OneDnnLinear(WithoutFactors):
     """oneDNN with a prepacked weight, where the C++ kernels are not available.
 
     `F.linear` reorders the weight into oneDNN's blocked layout in every call, which costs more than
@@ -203,6 +226,11 @@ class OneDnnLinear:
             y = self._linear_binary(x, residual, self._weight, self._bias, "add")
         return y
 
+    def sums(self, x: Tensor) -> Tensor:
+        """See `LinearKernel`."""
+        y: Tensor = self._linear(x, self._weight, None, "none", [], "")
+        return y.float()
+
 
 TRITON_PRODUCTS: dict[type, str] = {
     GptqWeight: "baton_worker.kernels.triton.gptq",
@@ -211,7 +239,7 @@ TRITON_PRODUCTS: dict[type, str] = {
 """The module with `refuses(weight, device)` and `product(x, weight)` for a class of weights."""
 
 
-class TritonLinear:
+class TritonLinear(WithoutFactors):
     """Products on a GPU with quantised weights in the layout of their checkpoint; parts of a fused
     weight side by side.
 
@@ -260,7 +288,16 @@ class TritonLinear:
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """See `LinearKernel`."""
-        flat = x.reshape(-1, x.shape[-1])
+        y = self._product(x.reshape(-1, x.shape[-1]))
+        y = y.view(*x.shape[:-1], y.shape[-1])
+        y = y if self._bias is None else y + self._bias
+        return y if residual is None else residual + y
+
+    def sums(self, x: Tensor) -> Tensor:
+        """See `LinearKernel`."""
+        return self._product(x).float()
+
+    def _product(self, flat: Tensor) -> Tensor:
         blocks = torch.split(flat, self._row_block or max(1, len(flat)))
         parts = [
             torch.cat([product(rows, part) for rows in blocks])
@@ -268,10 +305,7 @@ class TritonLinear:
             else product(flat, part)
             for product, part in self._parts
         ]
-        y = parts[0] if len(parts) == 1 else torch.cat(parts, -1)
-        y = y.view(*x.shape[:-1], y.shape[-1])
-        y = y if self._bias is None else y + self._bias
-        return y if residual is None else residual + y
+        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
 
 def _triton(weight: QuantizedWeight) -> Any:

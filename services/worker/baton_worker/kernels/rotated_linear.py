@@ -117,8 +117,19 @@ class RotatedLinear:
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """See `LinearKernel`."""
+        return self._inner(self._turned(x), residual)
+
+    def sums(self, x: Tensor) -> Tensor:
+        """See `LinearKernel`."""
+        return self._inner.sums(self._turned(x))
+
+    def put_factors(self, slot: int, factors: Tensor | None) -> bool:
+        """See `LinearKernel`."""
+        return self._inner.put_factors(slot, factors)
+
+    def _turned(self, x: Tensor) -> Tensor:
         turned = self._rotate(x.reshape(-1, self._size)).view(x.shape)
-        return self._inner(turned if self._factor == 1.0 else turned * self._factor, residual)
+        return turned if self._factor == 1.0 else turned * self._factor
 
 
 def _packed(weight: RotatedWeight, like: Tensor) -> QuantizedWeight:

@@ -18,7 +18,8 @@ from baton_worker.kernels.linear import (
     choose,
     has_kernel,
 )
-from baton_worker.kernels.lora import LoraKernel, PlainLora, lora_kernel
+from baton_worker.kernels.lora import LoraKernel, LoraPair, PlainLora, lora_kernel
+from baton_worker.kernels.lora.magnitudes import output_factors, row_squares, with_factors
 from baton_worker.kernels.quantized_weights import Rounding
 from baton_worker.kernels.weight import QuantizedWeight
 from baton_worker.layers.build_context import BuildContext
@@ -57,12 +58,32 @@ class Linear(Layer):
         if site.adapters is not None:
             sizes = list(parts.values())
             self.lora = lora_kernel(in_features, sizes, site.adapters, self.like, self.out_dtype)
+        self._row_squares = torch.empty(0)
+        """See `kernels.lora.magnitudes`; where adapters are served."""
+        self._factors = dict[int, Tensor]()
+        """Factors of outputs by number of an adapter, where the kernel does not apply them."""
 
     @property
     def lora_parts(self) -> dict[str, int]:
         """The modules that an adapter may name, and their rows, in the order of `lora.put`; empty
         where adapters are not served."""
         return {} if self.lora is None else self._parts
+
+    def put_adapter(self, slot: int, pairs: Sequence[LoraPair | None]) -> None:
+        """Adapter number `slot` has these products from now on; see `LoraKernel.put`."""
+        assert self.lora is not None
+        sizes = list(self._parts.values())
+        factors = output_factors(pairs, sizes, self._row_squares, self._kernel.sums)
+        if factors is not None:
+            pairs = with_factors(pairs, sizes, factors)
+        self.lora.put(slot, pairs)
+        self._factors.pop(slot, None)
+        if not self._kernel.put_factors(slot, factors) and factors is not None:
+            self._factors[slot] = factors
+
+    def is_eager(self, slot: int) -> bool:
+        """True if the host looks up which rows have this adapter."""
+        return slot in self._factors
 
     @property
     def capture_blocker(self) -> str | None:
@@ -102,6 +123,8 @@ class Linear(Layer):
             self._unstage()
             weights = [self._own()]
         rows = None if self._adapters is None else self._adapters.slots
+        if self.lora is not None:
+            self._row_squares = row_squares(weights, self.like.device)
         spec = LinearSpec(
             weights, self.bias, self.like, self.out_dtype, self.gate, self._row_block, rows
         )
@@ -143,8 +166,18 @@ class Linear(Layer):
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """[T, in_features] to [T, out_features], plus `residual` of that shape."""
-        y = self._kernel(x, residual)
+        y = self._product(x, residual)
         return y if self.lora is None else self.lora.add(x, y)
+
+    def _product(self, x: Tensor, residual: Tensor | None) -> Tensor:
+        """That of the weight, with the factors of adapters."""
+        y = self._kernel(x, residual)
+        if self._factors and self._adapters is not None:
+            for slot, at in self._adapters.rows(len(x), x.device):
+                if (factors := self._factors.get(slot)) is not None:
+                    more = self._kernel.sums(x[at]) * (factors - 1)
+                    y = y.index_copy(0, at, (y[at].float() + more).to(y.dtype))
+        return y
 
 
 class GatedLinear(Linear):
@@ -242,7 +275,7 @@ class LanguageHead(Linear):
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """[R, hidden] to float32 logits [R, vocab]."""
-        logits = self._kernel(x, residual)
+        logits = self._product(x, residual)
         if self._whole and self._adapters is not None:
             for slot, at in self._adapters.rows(len(x), x.device):
                 if (kernel := self._whole.get(slot)) is not None:

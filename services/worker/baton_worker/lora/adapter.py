@@ -15,6 +15,7 @@ from torch import Tensor
 from baton.errors import ModelError
 from baton_worker.checkpoint.mmap import opened
 from baton_worker.kernels.lora import LoraPair
+from baton_worker.lora.magnitudes import is_magnitude, with_magnitudes
 from baton_worker.lora.peft_config import PeftConfig
 from baton_worker.lora.targets import LoraTargets, Whole
 
@@ -45,7 +46,8 @@ class Adapter:
     @property
     def nbytes(self) -> int:
         """Bytes of its weights in memory."""
-        products = sum(pair.a.nbytes + pair.b.nbytes for pair in self.pairs.values())
+        tensors = [t for pair in self.pairs.values() for t in (pair.a, pair.b, pair.magnitude)]
+        products = sum(tensor.nbytes for tensor in tensors if tensor is not None)
         return products + sum(whole.nbytes for whole in self.wholes.values())
 
 
@@ -63,6 +65,7 @@ def read_adapter(folder: Path, targets: LoraTargets, max_rank: int) -> Adapter:
             stored = {name: file.get_tensor(name) for name in sorted(file.keys())}
             wholes = dict(_wholes(folder, stored, config, targets))
             pairs = dict(_pairs(folder, stored, config, targets, max_rank))
+            pairs = with_magnitudes(folder, pairs, stored, config, targets)
         return Adapter(_digest(path, config), pairs, wholes)
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{path} cannot be read: {error}.") from error
@@ -91,7 +94,7 @@ def _pairs(
             sides.setdefault(found["module"], {})[found["side"]] = tensor
         elif of_table is not None:
             tables.setdefault(of_table["module"], {})[of_table["side"]] = tensor
-        elif _WHOLE.fullmatch(name) is None:
+        elif _WHOLE.fullmatch(name) is None and not is_magnitude(name):
             raise ModelError(
                 f"The adapter {folder} holds {name}: products of linear layers and embeddings are "
                 "served, and whole embeddings and heads."

@@ -16,7 +16,6 @@ from baton.errors import ModelError
 
 _MERGE = "merge the adapter into its base (peft: merge_and_unload) and serve that"
 REFUSED = {
-    "use_dora": "its magnitudes (DoRA) belong to the sum of both weights",
     "lora_bias": "its products have biases",
     "trainable_token_indices": "it replaces rows of the embedding table",
     "layer_replication": "it repeats layers of its base",
@@ -62,6 +61,7 @@ _READ = frozenset(
         "r",
         "lora_alpha",
         "use_rslora",
+        "use_dora",
         "rank_pattern",
         "alpha_pattern",
         "bias",
@@ -80,6 +80,8 @@ class PeftConfig:
     rank: int
     alpha: float
     rslora: bool = False
+    dora: bool = False
+    """Whether each adapted module has magnitudes."""
     rank_pattern: Mapping[str, int] = field(default_factory=dict)
     alpha_pattern: Mapping[str, float] = field(default_factory=dict)
     modules_to_save: tuple[str, ...] = ()
@@ -104,6 +106,7 @@ class PeftConfig:
                 rank=int(data["r"]),
                 alpha=float(data["lora_alpha"]),
                 rslora=bool(data.get("use_rslora")),
+                dora=bool(data.get("use_dora")),
                 rank_pattern={k: int(v) for k, v in (data.get("rank_pattern") or {}).items()},
                 alpha_pattern={k: float(v) for k, v in (data.get("alpha_pattern") or {}).items()},
                 modules_to_save=tuple(map(str, data.get("modules_to_save") or ())),
@@ -124,7 +127,8 @@ class PeftConfig:
     def canonical(self) -> bytes:
         """Text that is equal for equal scales; part of the adapter's digest."""
         patterns = sorted(self.rank_pattern.items()), sorted(self.alpha_pattern.items())
-        return json.dumps([self.rank, self.alpha, self.rslora, *patterns]).encode()
+        found = [self.rank, self.alpha, self.rslora, *patterns]
+        return json.dumps([*found, "dora"] if self.dora else found).encode()
 
 
 def refuses(data: Mapping[str, Any]) -> str | None:

@@ -6,7 +6,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from types import MappingProxyType
-from typing import NamedTuple, Protocol, TypeAlias
+from typing import NamedTuple, TypeAlias
 
 import torch
 from torch import Tensor
@@ -31,14 +31,9 @@ Whole: TypeAlias = Tensor | LinearKernel
 Announce: TypeAlias = Callable[[int, Mapping[str, LoraPair]], None]
 
 
-class _Putting(Protocol):
-    def put(self, slot: int, pairs: Sequence[LoraPair | None]) -> None:
-        """See `LoraKernel`."""
-        ...
-
-
 class _Layer(NamedTuple):
-    kernel: _Putting
+    put: Callable[[int, Sequence[LoraPair | None]], None]
+    """See `LoraKernel`."""
     parts: tuple[str, ...]
 
 
@@ -60,6 +55,8 @@ class LoraTargets:
         announce: Announce | None = None,
     ) -> None:
         self._layers = list[_Layer]()
+        self._linears = dict[str, Linear]()
+        """Module -> its layer, where that may have magnitudes."""
         self._shards = None if parts is None else LoraShards(parts)
         self._announce = announce
         self.shapes = dict[str, tuple[int, int]]()
@@ -82,14 +79,17 @@ class LoraTargets:
                     self.heads |= dict.fromkeys(rows_of, layer)
                 if isinstance(layer, UpProjection):
                     self._eager |= {*rows_of}
-                self._layers.append(_Layer(layer.lora, tuple(rows_of)))
+                    self._layers.append(_Layer(layer.lora.put, tuple(rows_of)))
+                else:
+                    self._linears |= dict.fromkeys(rows_of, layer)
+                    self._layers.append(_Layer(layer.put_adapter, tuple(rows_of)))
                 self.shapes |= {name: (n, layer.in_features) for name, n in rows_of.items()}
                 assert layer.like is not None
                 self.like = layer.like
         self._experts = [layer for layer in model.layers() if isinstance(layer, Experts)]
         for experts in self._experts:
             for kernel, rows_of, columns in experts.lora_layers():
-                self._layers.append(_Layer(kernel, tuple(rows_of)))
+                self._layers.append(_Layer(kernel.put, tuple(rows_of)))
                 self.shapes |= {name: (rows, columns) for name, rows in rows_of.items()}
                 self.like = experts.like
         self.table_shapes = {name: table.shape for name, table in self.tables.items()}
@@ -113,6 +113,13 @@ class LoraTargets:
         """True if a module of a checkpoint takes adapters."""
         parts = self._unfuse.parts(self._renamed(module))
         return all(name.removesuffix(".weight") in self.shapes for name in parts)
+
+    def magnitude_blocker(self, module: str) -> str | None:
+        """Why a module of the model cannot have magnitudes (DoRA), as half a sentence; None if it
+        can."""
+        if self._shards is not None:
+            return "workers of several processes have no whole rows to take norms of"
+        return None if module in self._linears else "only linear layers have them"
 
     def split(self, module: str, rows: Tensor) -> Iterator[tuple[str, Tensor]]:
         """The modules of the model that a module of a checkpoint is, each with its share of a
@@ -196,7 +203,7 @@ class LoraTargets:
         if self._shards is not None:
             pairs = {name: self._cut(name, pair) for name, pair in pairs.items()}
         for layer in self._layers:
-            layer.kernel.put(slot, [pairs.get(name) for name in layer.parts])
+            layer.put(slot, [pairs.get(name) for name in layer.parts])
         for experts in self._experts:
             if experts.lora is not None:
                 names = (name for _, parts, _ in experts.lora_layers() for name in parts)
@@ -212,6 +219,7 @@ class LoraTargets:
         if self._adapters is not None:
             special = bool(wholes) or not self._eager.isdisjoint(pairs)
             special = special or not self.tables.keys().isdisjoint(pairs)
+            special = special or any(self._linears[n].is_eager(slot) for n in self._linears)
             self._adapters.eager.discard(slot)
             self._adapters.eager |= {slot} if special else set()
 

@@ -18,7 +18,14 @@ from torch import Tensor
 
 from baton_worker.kernels.block_kinds import KINDS
 from baton_worker.kernels.gptq import GptqWeight
-from baton_worker.kernels.linear import LinearKernel, LinearSpec, LinearWeight, choose, has_kernel
+from baton_worker.kernels.linear import (
+    LinearKernel,
+    LinearSpec,
+    LinearWeight,
+    WithoutFactors,
+    choose,
+    has_kernel,
+)
 from baton_worker.kernels.quantized_weights import BlockQuantized, UnreadWeight
 
 _KIND, _ZERO, _MOST = "int8", 128, 127
@@ -90,7 +97,7 @@ def quantise(x: Tensor, scale: float | None) -> tuple[Tensor, Tensor]:
     return (wide / scales).round_().clamp_(-_MOST - 1, _MOST).to(x.dtype), scales
 
 
-class Int8Linear:
+class Int8Linear(WithoutFactors):
     """Rounds inputs and multiplies integers; parts with scales of inputs of their own are products
     of their own.
 
@@ -125,10 +132,14 @@ class Int8Linear:
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """See `LinearKernel`."""
         flat = x.reshape(-1, x.shape[-1])
-        y = torch.cat([product(flat) for product in self._products], -1)
+        y = self.sums(flat)
         y = y if self._bias is None else y + self._bias
         y = y.view(*x.shape[:-1], y.shape[-1])
         return (y if residual is None else y + residual).to(self._out_dtype)
+
+    def sums(self, x: Tensor) -> Tensor:
+        """See `LinearKernel`."""
+        return torch.cat([product(x) for product in self._products], -1)
 
 
 class _Product:

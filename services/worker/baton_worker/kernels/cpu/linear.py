@@ -14,6 +14,7 @@ from baton_worker.kernels.cpu import library
 from baton_worker.kernels.cpu.bf12 import Bf12Weight
 from baton_worker.kernels.cpu.call_recorder import Kernel
 from baton_worker.kernels.cpu.huge_pages import ARENA
+from baton_worker.kernels.cpu.output_factors import OutputFactors
 from baton_worker.kernels.cpu.weight_layout import FORMATS, arranged, library_of, pack
 from baton_worker.kernels.linear import LinearSpec, LinearWeight
 from baton_worker.kernels.quantized_weights import BlockQuantized, Rounding, merge
@@ -40,6 +41,7 @@ class _Weight(ctypes.Structure):
         ("starts", ctypes.c_void_p),
         ("exceptions", ctypes.c_void_p),
         ("adapters", ctypes.c_void_p),
+        ("factors", ctypes.c_void_p),
     )
 
 
@@ -57,7 +59,8 @@ class CpuLinear:
         gate: return activation(gate) * up, with an activation of `GATES`.
         dtype: of x and residual, float32 or bfloat16; None means the weight's.
         out_dtype: of the result, float32 or `dtype`; None means `dtype`.
-        adapters: the number of each row's adapter, int32, of a weight with a gate and a residual.
+        adapters: the number of each row's adapter, int32: of a weight with a gate and a residual,
+            or with factors.
         compact: store bfloat16 in three quarters of its bytes where that is possible; None means
             where it pays. Not a bit of any result depends on it.
     """
@@ -109,7 +112,7 @@ class CpuLinear:
             adapters=None if adapters is None else adapters.data_ptr(),
             **({} if self._compact is None else self._compact.pointers()),
         )
-        self._adapters = adapters
+        self._adapters, self._factors = adapters, OutputFactors()
         self._address = ctypes.addressof(self._weight)
         products = library(library_of(kind))
         assert products is not None
@@ -141,7 +144,7 @@ class CpuLinear:
             return cls(first, spec.bias, dtype=dtype, **_asked(spec))
         parts = merge([part for part in spec.weights if isinstance(part, BlockQuantized)])
         if len(parts) > 1:
-            return join(parts, spec.bias, dtype, spec.out_dtype)
+            return join(parts, spec.bias, dtype, spec.out_dtype, spec.adapters)
         return cls(parts[0], spec.bias, dtype=dtype, **_asked(spec))
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
@@ -172,6 +175,31 @@ class CpuLinear:
         if step != 1:
             x, stride = x.contiguous(), depth
         self._run(self._address, x, rows, stride, residual, out)
+
+    def sums(self, x: Tensor) -> Tensor:
+        """See `LinearKernel`."""
+        packed = len(self._panels)
+        columns = packed * 2 * self._width
+        whole = _Weight.from_buffer_copy(self._weight)
+        whole.columns = whole.stride = columns
+        whole.bias, whole.factors, whole.activation, whole.output_is_float = None, None, 0, 1
+        out = torch.empty(len(x), columns, dtype=torch.float32)
+        x = x.contiguous()
+        self._run(ctypes.addressof(whole), x, len(x), self._depth, None, out)
+        if not self.applies_gate:
+            return out[:, : self.columns]
+        halves = out.view(len(x), packed, 2, self._width).transpose(1, 2).flatten(2)
+        return halves[..., : self.columns].flatten(1)
+
+    def put_factors(self, slot: int, factors: Tensor | None) -> bool:
+        """See `LinearKernel`."""
+        if self._adapters is None:
+            return False
+        if factors is not None:
+            factors = arranged(factors.float(), self._width, self.applies_gate)
+        self._factors.put(slot, factors)
+        self._weight.factors = self._factors.address
+        return True
 
     @property
     def nbytes(self) -> int:
@@ -212,12 +240,13 @@ def join(
     bias: Tensor | None,
     dtype: torch.dtype,
     out_dtype: torch.dtype | None,
+    adapters: Tensor | None = None,
 ) -> CpuLinear | JoinedLinear:
     """The kernel of a weight whose rows come in several kinds."""
     rows = [some.shape[0] for some in blocks]
     biases = [None] * len(rows) if bias is None else list(torch.split(bias, rows))
     kernels = [
-        CpuLinear(some, part, dtype=dtype, out_dtype=out_dtype)
+        CpuLinear(some, part, dtype=dtype, out_dtype=out_dtype, adapters=adapters)
         for some, part in zip(blocks, biases, strict=True)
     ]
     return kernels[0] if len(kernels) == 1 else JoinedLinear(kernels)
@@ -246,3 +275,13 @@ class JoinedLinear:
             part.write(x, None if residual is None else residual[:, columns], out[:, columns])
             first += part.columns
         return out
+
+    def sums(self, x: Tensor) -> Tensor:
+        """See `LinearKernel`."""
+        return torch.cat([part.sums(x) for part in self._parts], -1)
+
+    def put_factors(self, slot: int, factors: Tensor | None) -> bool:
+        """See `LinearKernel`."""
+        columns = [part.columns for part in self._parts]
+        each = [None] * len(columns) if factors is None else torch.split(factors, columns)
+        return all([p.put_factors(slot, f) for p, f in zip(self._parts, each, strict=True)])

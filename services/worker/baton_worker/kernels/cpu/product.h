@@ -66,6 +66,13 @@ struct Weight {
     const Exception* exceptions;
     // Of every row, below 0 for none; a gated weight with a residual has them.
     const std::int32_t* adapters;
+    // By adapter, null or one for each packed column, which multiplies the sums of its rows; null
+    // while there are none.
+    const float* const* factors;
+
+    const float* factors_of(std::int64_t row) const {
+        return factors == nullptr || adapters[row] < 0 ? nullptr : factors[adapters[row]];
+    }
 
     CompactPanels compact() const { return {panels, bases, starts, exceptions, depth}; }
 };
@@ -204,6 +211,10 @@ void write(const Call& call, std::int64_t panel, int count, const Finished& sums
     for (int m = 0; m < sums.count; ++m) {
         Vec left = load(sums.left + m * sums.step), right = load(sums.right + m * sums.step);
         const std::int64_t at = (sums.first + m) * w.stride + column;
+        if (const float* factors = w.factors_of(sums.first + m)) {
+            left = mul(left, load(factors + panel * kColumns));
+            right = mul(right, load(factors + panel * kColumns + kWidth));
+        }
         if (w.bias != nullptr) {
             left = add(left, load(w.bias + panel * kColumns));
             right = add(right, load(w.bias + panel * kColumns + kWidth));
@@ -219,7 +230,7 @@ void write(const Call& call, std::int64_t panel, int count, const Finished& sums
     }
 }
 
-// Bias, activation, residual, rounding. Once for many products: it would be a copy in each.
+// Factors, bias, activation, residual, rounding. Once for many products: it would be a copy in each.
 template <class T>
 __attribute__((noinline)) void finish(const Call& call, std::int64_t panel, Finished sums) {
     const std::int64_t wanted = call.panel_columns();

@@ -26,6 +26,9 @@ class LoraPair(NamedTuple):
     b: Tensor
     """[rank, out_features]: the transpose of what a checkpoint stores."""
     scale: float
+    magnitude: Tensor | None = None
+    """Norms of the rows of the adapted weight, float32 [out_features], if they are decomposed; see
+    `magnitudes`."""
 
 
 class TokenAdapters:
