@@ -27,20 +27,26 @@ def best_resolution(size: Size, offered: Iterable[Size]) -> Size:
     return max(offered, key=worth)
 
 
-def unpadded_range(size: Size, grid: Size) -> tuple[int, int, int]:
+def unpadded_range(size: Size, grid: Size, *, rounded: bool = True) -> tuple[int, int, int]:
     """(first, end, axis): the rows (axis 0) or columns (axis 1) of a padded grid of embeddings that
-    show the image."""
+    show the image. Without `rounded` an integer product that is a little smaller in floating point
+    counts one less, as in the code of HyperCLOVA X."""
     (height, width), (rows, columns) = size, grid
     if width / height > columns / rows:
-        edge = (rows - int(round(height * (columns / width), 7))) // 2
+        edge = (rows - _floor(height * (columns / width), rounded)) // 2
         return edge, rows - edge, 0
-    edge = (columns - int(round(width * (rows / height), 7))) // 2
+    edge = (columns - _floor(width * (rows / height), rounded)) // 2
     return edge, columns - edge, 1
 
 
-def unpadded(size: Size, grid: Size) -> Size:
-    """Rows and columns of a padded grid of embeddings that show the image."""
-    first, end, axis = unpadded_range(size, grid)
+def _floor(value: float, rounded: bool) -> int:
+    return int(round(value, 7) if rounded else value)
+
+
+def unpadded(size: Size, grid: Size, *, rounded: bool = True) -> Size:
+    """Rows and columns of a padded grid of embeddings that show the image; `rounded` as of
+    `unpadded_range`."""
+    first, end, axis = unpadded_range(size, grid, rounded=rounded)
     return (end - first, grid[1]) if axis == 0 else (grid[0], end - first)
 
 

@@ -29,3 +29,8 @@ def test_a_grid_is_limited_only_where_it_is_clearly_too_large() -> None:
     assert limited((81, 81), 27, 9) == (81, 81)
     assert limited((85, 85), 27, 9) == (85, 85)
     assert limited((162, 162), 27, 9) == (81, 81)
+
+
+def test_hyperclova_x_does_not_round_products_that_are_nearly_integers() -> None:
+    assert unpadded((55, 66), (18, 18)) == (16, 18)
+    assert unpadded((55, 66), (18, 18), rounded=False) == (14, 18)

@@ -47,6 +47,15 @@ CASES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "IsaacForConditionalGeneration": (("<|image_pad|>",), {"max_num_patches": 24}),
     "QwenVLForConditionalGeneration": (("<imgpad>", "<img>", "</img>"), {}),
     "Ovis2_5": (("<|image_pad|>",), {"min_pixels": 100, "max_pixels": 2000}),
+    "HCXVisionForCausalLM": (
+        ("<|dummy3|>",),
+        {"size": {"shortest_edge": 30}, "crop_size": _SQUARE, "anyres": True, "unpad": True}
+        | {"possible_resolutions": _OFFERED},
+    ),
+    "KananaVForConditionalGeneration": (
+        ("<image>",),
+        {"patch_size": 5, "min_pixels": 200, "max_pixels": 1500},
+    ),
     "DeepseekOCRForCausalLM": (
         ("<image>",),
         {"base_size": 64, "image_size": 40, "patch_size": 4, "max_crops": 3},
@@ -91,6 +100,8 @@ def save(folder: Path, tokens: tuple[str, ...], settings: dict[str, Any]) -> int
     named: dict[str, Any] = {name: token for name in names if name in config}
     if "visual" in config:  # Which names the token before an image; this one is the second next.
         named["visual"] = config["visual"] | {"image_start_id": token - 2}
+    if folder.name.startswith("Kanana"):  # Which names the token before it.
+        named["text_config"] = config["text_config"] | {"eos_token_id": token - 1}
     if "vocabulary_map" in config:
         named["vocabulary_map"] = config["vocabulary_map"] | {"<image>": token}
     (folder / "config.json").write_text(json.dumps(config | named))
@@ -154,7 +165,7 @@ def text_model(name: str, folder: Path) -> Any:
 
 
 @pytest.mark.row("F01.01", "F02.10", "V29", "V30", "V31", "V36", "V37", "V39", "V43", "V45", "V49")
-@pytest.mark.row("V35", "V53", "V55", "V57", "V60", "V63")
+@pytest.mark.row("V24", "V28", "V35", "V53", "V55", "V57", "V60", "V63")
 def test_answers_to_pictures(tmp_path: Path) -> None:
     """Steps of 12 tokens cut every image. Templates know no images here, and say where one is."""
     for name, (tokens, settings) in CASES.items():

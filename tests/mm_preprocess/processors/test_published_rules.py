@@ -334,3 +334,63 @@ def test_deepseek_ocr_sees_the_whole_image_and_larger_ones_in_tiles() -> None:
         assert np.array_equal(found.pixels[256:], second(image).pixels[256:])
     with pytest.raises(ModelError, match="crop_to_patches"):
         processor("DeepseekOCR2ForCausalLM", {}, {"crop_to_patches": False})
+
+
+@pytest.mark.row("V24")
+def test_hyperclova_x_pads_whole_image_and_tiles_with_the_mean_color() -> None:
+    offered = [[28, 28], [28, 56], [56, 28], [56, 56], [84, 28]]
+    config = {"vision_config": {"image_size": 28, "patch_size": 7}}
+    config |= {"num_queries_vis_abstractor_image": 9}
+    settings = {"size": {"shortest_edge": 28}, "crop_size": {"height": 28, "width": 28}}
+    settings |= {"anyres": True, "unpad": True, "possible_resolutions": offered}
+    settings |= {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+    made = processor("HCXVisionForCausalLM", config, settings)
+    for width, height in [*SIZES, (49, 21)]:
+        image = picture(width, height)
+        tall, wide = best_resolution((height, width), made.offered)
+        long = (28, math.ceil(height / width * 28))
+        size = long if width >= height else (math.ceil(width / height * 28), 28)
+        scale = min(wide / width, tall / height)
+        fit = min(math.ceil(width * scale), wide), min(math.ceil(height * scale), tall)
+        views = []
+        for frame, inner in (((28, 28), size), ((wide, tall), fit)):
+            view = Image.new("RGB", frame, (127, 127, 127))
+            corner = (frame[0] - inner[0]) // 2, (frame[1] - inner[1]) // 2
+            view.paste(image.resize(inner, 3), corner)
+            views.append(view)
+        corners = [(x, y) for y in range(0, tall, 28) for x in range(0, wide, 28)]
+        tiles = [views[0], *(views[1].crop((x, y, x + 28, y + 28)) for x, y in corners)]
+        found = made(image)
+        expected = np.stack([colored(tile) for tile in tiles])
+        assert np.abs(found.pixels - expected).max() < 1e-5, (width, height)
+        rows, columns = tall // 28 * 3, wide // 28 * 3
+        if width / height > columns / rows:
+            rows -= (rows - int(height * (columns / width))) // 2 * 2
+        else:
+            columns -= (columns - int(width * (rows / height))) // 2 * 2
+        assert found.num_tokens == 9 + rows * columns + rows
+    for field, match in (("anyres", "no padded tiles"), ("possible_resolutions", "no sizes")):
+        with pytest.raises(ModelError, match=match):
+            processor("HCXVisionForCausalLM", config, settings | {field: type(settings[field])()})
+    with pytest.raises(ModelError, match="differ in the size"):
+        processor("HCXVisionForCausalLM", {"vision_config": {"image_size": 30}}, settings)
+
+
+@pytest.mark.row("V28")
+def test_kanana_v_enlarges_narrow_images_first_and_writes_a_line_for_each_row() -> None:
+    limits = {"patch_size": 7, "min_pixels": 1400, "max_pixels": 30_000}
+    family = FAMILIES["KananaVForConditionalGeneration"]
+    made = processor("KananaVForConditionalGeneration", {}, limits)
+    known = processor("Qwen2VLForConditionalGeneration", {}, limits)
+    for width, height in [*SIZES, (5, 40), (300, 9)]:
+        image = picture(width, height)
+        if min(width, height) < 14:
+            scale = 14 / min(width, height)
+            image = image.resize((int(width * scale), int(height * scale)), 3)
+        found, same = made(picture(width, height)), known(image)
+        assert found.grid == same.grid and np.array_equal(found.pixels, same.pixels)
+        rows, columns = found.grid[1] // 2, found.grid[2] // 2
+        pieces = family.placeholder(made, found.grid, found.num_tokens)
+        assert "".join(map(written, pieces)) == f"\n{'*' * columns}" * rows
+    config = {"text_config": {"eos_token_id": 7}}
+    assert family.image_token(Files(config, {}), lambda text: []) == 8

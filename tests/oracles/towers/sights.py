@@ -24,7 +24,7 @@ Grid: TypeAlias = tuple[int, int, int]
 Images: TypeAlias = list[tuple[Tensor, Grid]]
 IMAGE_TOKEN = 319
 FAMILIES = (
-    *("aimv2", "clip", "deepencoder", "internvit", "molmo2", "native"),
+    *("abstractors", "aimv2", "clip", "deepencoder", "internvit", "molmo2", "native"),
     "phi4",
     *("radio", "resampled", "siglip", "tile_rows"),
 )

@@ -11,13 +11,14 @@ from baton.anyres import Size, best_resolution, limited, unpadded
 from baton_mm_preprocess.image.processor import Processor
 from baton_mm_preprocess.processors.processed_image import ProcessedImage
 from baton_mm_preprocess.processors.sizes import (
+    by_longer_side_up,
     inside,
     inside_rounded_down,
     pixels_of,
     resized,
     size_of,
 )
-from baton_mm_preprocess.processors.tiles import cut, padded
+from baton_mm_preprocess.processors.tiles import Pixels, cut, padded
 
 
 class AnyResolution(msgspec.Struct, frozen=True, tag=True):
@@ -34,6 +35,12 @@ class AnyResolution(msgspec.Struct, frozen=True, tag=True):
     """Beyond so many tiles of embeddings their grid is made smaller; 0 for never."""
     rounded_down: bool = False
     """Whether the image is rounded down to whole pixels in its frame, not up."""
+    background: tuple[int, int, int] = (0, 0, 0)
+    """Color of the padding."""
+    squared: bool = False
+    """Whether the whole image is padded to a square too, and not stretched."""
+    unpadded_rounded: bool = True
+    """`rounded` of `baton.anyres.unpadded_range`."""
 
     def __call__(self, image: Image.Image) -> ProcessedImage:
         """Process an image in RGB."""
@@ -41,13 +48,22 @@ class AnyResolution(msgspec.Struct, frozen=True, tag=True):
         frame = best_resolution(size, self.offered)
         fit = inside_rounded_down if self.rounded_down else inside
         large = resized(image, fit(size, frame), self.resample)
-        small = resized(image, (self.tile, self.tile), self.resample)
-        cuts = cut(padded(pixels_of(large), frame), (self.tile, self.tile))
-        tiles = [self.steps(tile) for tile in (small, *map(Image.fromarray, cuts))]
+        tile = self.tile, self.tile
+        cuts = [self._whole(image), *cut(padded(pixels_of(large), frame, self.background), tile)]
+        tiles = [self.steps(Image.fromarray(some)) for some in cuts]
         return ProcessedImage(np.stack(tiles), (1, *size), self.num_tokens(size, frame))
+
+    def _whole(self, image: Image.Image) -> Pixels:
+        tile = self.tile, self.tile
+        if not self.squared:
+            return pixels_of(resized(image, tile, self.resample))
+        size = by_longer_side_up(size_of(image), self.tile)
+        return padded(pixels_of(resized(image, size, self.resample)), tile, self.background)
 
     def num_tokens(self, size: Size, frame: Size) -> int:
         """Embeddings of the whole image, of the tiles without padding, and one per row of these."""
         grid = frame[0] // self.tile * self.patches, frame[1] // self.tile * self.patches
-        rows, columns = limited(unpadded(size, grid), self.patches, self.most_tiles)
+        rows, columns = limited(
+            unpadded(size, grid, rounded=self.unpadded_rounded), self.patches, self.most_tiles
+        )
         return self.patches**2 + rows * columns + rows

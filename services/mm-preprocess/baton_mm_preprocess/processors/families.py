@@ -17,7 +17,7 @@ class Family:
 
     kind: str
     """Image processor if the files name none, a key of `image_processors.READERS`."""
-    token: int | str
+    token: int | str | Callable[[Files], int]
     """Token in whose place an embedding goes, if the config names none."""
     placeholder: Placeholder = placeholders.plain
     marker: str = ""
@@ -45,6 +45,8 @@ class Family:
             for said in (files.config, files.vision):
                 if isinstance(value := said.get(name), int):
                     return value
+        if callable(self.token):
+            return self.token(files)
         return self.token if isinstance(self.token, int) else single(self.token, encode)
 
     def placeholder_of(self, files: Files) -> Placeholder:
@@ -109,6 +111,11 @@ def _molmo2(files: Files) -> Placeholder:
 
 def _tarsier(files: Files) -> Placeholder:
     return placeholders.tarsier(files.config["image_newline_idx"], files.config["image_new_idx"])
+
+
+def _behind_end(files: Files) -> int:
+    """The token behind the one that ends a sequence."""
+    return int(files.config["text_config"]["eos_token_id"]) + 1
 
 
 FAMILIES: dict[str, Family] = {
@@ -200,6 +207,12 @@ FAMILIES: dict[str, Family] = {
         "Ovis2_5", "<|image_pad|>", placeholders.ends, "<image>", whatever=True, unmarked=True
     ),
     "MiniMaxVL01ForConditionalGeneration": Family("MiniMaxVL01", "<image>", whatever=True),
+    "HCXVisionForCausalLM": Family(
+        "HyperCLOVAX", 100_009, whatever=True, names=("image_token_id", "img_start_id")
+    ),
+    "KananaVForConditionalGeneration": Family(
+        "KananaVImageProcessor", _behind_end, placeholders.kanana, whatever=True
+    ),
     "H2OVLChatModel": replace(_CHAT, kind="H2OVLChat"),
     "MiniCPMV": _MINICPM,
     "MiniCPMO": _MINICPM,

@@ -67,6 +67,10 @@ READERS: dict[str, tuple[readers.Reader, dict[str, Any]]] = {
     "LlavaNextImageProcessor": (readers.any_resolution, _NEXT),
     "LlavaOnevisionImageProcessor": (readers.any_resolution, _ONEVISION),
     "Qwen2VLImageProcessor": (readers.patch_sequence, _SEQUENCE),
+    "KananaVImageProcessor": (
+        readers.kanana_patches,
+        _SEQUENCE | {"size": {"shortest_edge": 56 * 56, "longest_edge": 14 * 14 * 4 * 1280}},
+    ),
     "Glm4vImageProcessor": _GLM,
     "Glm46VImageProcessor": _GLM,
     "Lfm2VlImageProcessor": (
@@ -135,6 +139,12 @@ READERS: dict[str, tuple[readers.Reader, dict[str, Any]]] = {
     "MiniMaxVL01": (
         readers.minimax_vl,
         {"resample": _CUBIC, "image_grid_pinpoints": _PINPOINTS, **CLIP},
+    ),
+    "HyperCLOVAX": (
+        readers.hyperclovax,
+        {"size": {"shortest_edge": 336}, "crop_size": {"height": 336, "width": 336}}
+        | {"anyres": False, "unpad": False, "pad_to_square": True, "resample": _CUBIC}
+        | {"possible_resolutions": [], **CLIP},
     ),
     "Isaac": (readers.isaac, HALF),
     "QwenVL": (readers.qwen_vl, {"resample": _CUBIC, **CLIP}),

@@ -22,6 +22,7 @@ from baton_mm_preprocess.processors.sizes import (
 )
 
 ENLARGE: dict[str, Callable[[Size, int], Size]] = {
+    "at_least": at_least,
     "side_by_side": side_by_side,
     "by_shorter_side": by_shorter_side,
 }
@@ -42,6 +43,8 @@ class PatchSequence(msgspec.Struct, frozen=True, tag=True):
     """Whether the limits count the pixels of all frames, and short sides are enlarged (GLM-4V)."""
     enlarge: str = ""
     """How short sides are enlarged, a key of `ENLARGE`; "" for not at all."""
+    stepwise: bool = False
+    """Whether an enlarged image is resized again, and not the image at once (Kanana V)."""
     framed: bool = False
     """Whether there is an embedding after each row, too, and one at both ends (Hunyuan-VL)."""
 
@@ -53,6 +56,8 @@ class PatchSequence(msgspec.Struct, frozen=True, tag=True):
             size = at_least(size, factor)
         if self.enlarge:
             size = ENLARGE[self.enlarge](size, factor)
+        if self.stepwise and size != size_of(image):
+            image = resized(image, size, self.resample)
         size = smart(size, factor, self.min_pixels / share, self.max_pixels / share)
         pixels = self.colors(pixels_of(resized(image, size, self.resample)))
         rows, columns = size[0] // self.patch, size[1] // self.patch

@@ -179,6 +179,13 @@ def ends(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
     return [num_tokens + 2]
 
 
+def kanana(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
+    """A new line before every row."""
+    rows, columns = grid[1] // processor.merge, grid[2] // processor.merge
+    for _ in range(rows):
+        yield from ("\n", columns)
+
+
 def lfm2(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
     """Tiles by row and column, then the whole image."""
     if not processor.marked:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeAlias
@@ -185,6 +186,13 @@ def patch_sequence(files: Files, fields: dict[str, Any]) -> Processor:
     )
 
 
+def kanana_patches(files: Files, fields: dict[str, Any]) -> Processor:
+    """Kanana V's own code, which resizes by cubics whatever `resample` says."""
+    made = patch_sequence(files, fields | {"resample": _CUBIC, "enlarge": "at_least"})
+    assert isinstance(made, PatchSequence)
+    return msgspec.structs.replace(made, stepwise=True)
+
+
 def hunyuan_patches(files: Files, fields: dict[str, Any]) -> Processor:
     """Hunyuan-VL, which resizes by cubics whatever `resample` says."""
     made = patch_sequence(files, fields | {"resample": _CUBIC})
@@ -363,6 +371,34 @@ def minimax_vl(files: Files, fields: dict[str, Any]) -> Processor:
     made = any_resolution(files, fields | square | {"vision_aspect_ratio": None})
     assert isinstance(made, AnyResolution)
     return msgspec.structs.replace(made, most_tiles=0, rounded_down=True)
+
+
+def hyperclovax(files: Files, fields: dict[str, Any]) -> Processor:
+    """HyperCLOVA X's own code: all padding has the mean color."""
+    config, tile = files.config, fields["crop_size"]["height"]
+    if not (fields["anyres"] and fields["unpad"] and fields["pad_to_square"]):
+        raise ModelError(
+            "its image processor makes no padded tiles (anyres, unpad and pad_to_square)"
+        )
+    if fields["size"].get("shortest_edge") != tile or tile != files.vision.get("image_size"):
+        raise ModelError(f"its image processor and its config differ in the size of tiles, {tile}")
+    old = config.get("num_queries_vis_abstractor", 0)
+    queries = config.get("num_queries_vis_abstractor_image", old)
+    if not fields["possible_resolutions"]:
+        raise ModelError("its image processor names no sizes (possible_resolutions)")
+    red, green, blue = (int(255 * mean) for mean in fields["image_mean"])
+    return AnyResolution(
+        steps=read_processor(
+            {**fields, "do_pad": False, "image_processor_type": None}, "CLIPImageProcessor"
+        ),
+        tile=tile,
+        offered=tuple((tall, wide) for tall, wide in fields["possible_resolutions"]),
+        resample=fields["resample"],
+        patches=math.isqrt(queries) if queries > 0 else tile // files.vision["patch_size"],
+        background=(red, green, blue),
+        squared=True,
+        unpadded_rounded=False,
+    )
 
 
 def ovis2_5(files: Files, fields: dict[str, Any]) -> Processor:

@@ -136,6 +136,14 @@ def by_longer_side(size: Size, edge: int, least: int) -> Size:
     return (shorter, edge) if size[1] >= size[0] else (edge, shorter)
 
 
+def by_longer_side_up(size: Size, edge: int) -> Size:
+    """HyperCLOVA X: the longer side becomes `edge`, the other one is rounded up."""
+    height, width = size
+    if width >= height:
+        return math.ceil(height / width * edge), edge
+    return edge, math.ceil(width / height * edge)
+
+
 def fitted(size: Size, longest: int, patch: int) -> Size:
     """Pixtral (arXiv:2410.07073): at most `longest` pixels a side, rounded up to whole patches."""
     ratio = max(size) / longest

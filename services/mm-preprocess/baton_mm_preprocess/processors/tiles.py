@@ -24,11 +24,13 @@ def cut(pixels: Pixels, tile: Size) -> list[Pixels]:
     ]
 
 
-def padded(pixels: Pixels, size: Size) -> Pixels:
-    """In the middle of a black image of this size."""
-    missing = [whole - have for whole, have in zip(size, pixels.shape, strict=False)]
-    around = [(some // 2, some - some // 2) for some in missing]
-    return np.pad(pixels, [*around, (0, 0)])
+def padded(pixels: Pixels, size: Size, background: tuple[int, int, int] = (0, 0, 0)) -> Pixels:
+    """In the middle of an image of this size and color."""
+    top, left = ((whole - have) // 2 for whole, have in zip(size, pixels.shape[:2], strict=True))
+    frame = np.empty((*size, 3), np.uint8)
+    frame[:] = background
+    frame[top : top + pixels.shape[0], left : left + pixels.shape[1]] = pixels
+    return frame
 
 
 def colored(tiles: Sequence[Pixels], colors: Colors) -> npt.NDArray[np.float32]:

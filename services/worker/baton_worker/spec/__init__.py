@@ -69,6 +69,7 @@ from baton_worker.spec.state_space import (
 )
 from baton_worker.spec.swin import Swin
 from baton_worker.spec.vision import (
+    Abstractor,
     Activated,
     Bracket,
     Codebook,
@@ -99,6 +100,7 @@ from baton_worker.spec.vision import (
 from baton_worker.spec.vq_tower import VqTower
 
 __all__ = [
+    "Abstractor",
     "Activated",
     "Attention",
     "AttentionPool",

@@ -155,6 +155,24 @@ class LearnedQueries:
     norm: Norm
 
 
+@dataclass(frozen=True, slots=True)
+class Abstractor:
+    """The states of a part of an image go through `depth` RegNet blocks, become fewer, and go
+    through as many again (C-Abstractor; Honeybee, arXiv:2312.06742): means of `pooled` x `pooled`
+    places, or with `pooled` 0 each `merge` x `merge` states side by side.
+
+    The states have `inputs` channels, the vectors `width`; learned positions of a square of side
+    `positions`, if that is not 0, are resized and added; `name` is the checkpoint's."""
+
+    name: str
+    inputs: int
+    width: int
+    depth: int
+    positions: int
+    pooled: int = 0
+    merge: int = 1
+
+
 Step: TypeAlias = (
     Merge
     | Convolution
@@ -170,6 +188,7 @@ Step: TypeAlias = (
     | Resampler
     | QFormer
     | LearnedQueries
+    | Abstractor
 )
 """One step from the states of patches to embeddings."""
 
@@ -190,6 +209,8 @@ class Newlines:
     patches: int
     offered: tuple[tuple[int, int], ...]
     most_tiles: int = 0
+    rounded: bool = True
+    """As of `baton.anyres.unpadded_range`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -379,5 +400,9 @@ class VisionTower:
     @property
     def merge(self) -> int:
         """Patches on a side of what becomes one embedding."""
-        sizes = [step.size for step in self.projector if isinstance(step, Merge | Convolution)]
-        return sizes[0] if sizes else 1
+        for step in self.projector:
+            if isinstance(step, Merge | Convolution):
+                return step.size
+            if isinstance(step, Abstractor):
+                return step.merge
+        return 1

@@ -52,3 +52,14 @@ def test_defaults_give_way_to_the_folder(tmp_path: Path) -> None:
     spec = {"added_tokens": [entry(3, "b")], "model": {"vocab": {"a": 0}}}
     source = folder.source(spec, {"eos_token": "a", "bos_token": "a"})
     assert source.named == {"eos_token": "b", "bos_token": "a"} and source.eos_ids == (3,)
+
+
+def test_image_tokens_that_a_config_implies(tmp_path: Path) -> None:
+    spec: dict[str, Any] = {"added_tokens": [], "model": {"vocab": {}}}
+    for config, token in (
+        ({"model_type": "kanana-1.5-v", "text_config": {"eos_token_id": 7}}, 8),
+        ({"img_start_id": 9}, 9),
+        ({"img_start_id": 9, "image_token_id": 6}, 6),
+    ):
+        folder = written(tmp_path, config=config | {"vision_config": {}})
+        assert folder.source(spec).placeholder_ids == {"image": token}

@@ -17,6 +17,8 @@ from tests.oracles.towers.sights import Sight, makers
 
 CPU = BuildContext(torch.device("cpu"), torch.float32)
 ROWS = (
+    "V24",
+    "V28",
     "V29",
     "V30",
     "V33",
@@ -51,6 +53,8 @@ ROWS = (
     "F01.23",
     "F01.24",
     "F01.25",
+    "F01.27",
+    "F01.28",
     "F02.07",
     "F23.02",
     *ROWS,

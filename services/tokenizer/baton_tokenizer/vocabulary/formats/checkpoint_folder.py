@@ -149,9 +149,19 @@ def _placeholder_ids(config: Mapping[str, Any]) -> dict[str, int]:
         token = next((config[name] for name in names if isinstance(config.get(name), int)), None)
         if token is not None:
             found[modality] = token
+    implied = _implied_image_id(config)
+    return found if implied is None else {"image": implied, **found}
+
+
+def _implied_image_id(config: Mapping[str, Any]) -> int | None:
+    """The token in the place of an image of families that name another one."""
     start = (config.get("visual") or {}).get("image_start_id")
-    # Qwen-VL names the token before an image; those after it and in its place follow.
-    return found if start is None else {"image": int(start) + 2, **found}
+    if start is not None:  # Qwen-VL: of the token before an image, the second next.
+        return int(start) + 2
+    if config.get("model_type") == "kanana-1.5-v":  # The next one to the end of a sequence.
+        return int(config["text_config"]["eos_token_id"]) + 1
+    found = config.get("img_start_id")  # HyperCLOVA X, before it wrote `image_token_id`.
+    return found if isinstance(found, int) else None
 
 
 def entry(number: int, content: str, *, special: bool = False, **flags: Any) -> dict[str, Any]:

@@ -35,7 +35,7 @@ class Newlines(Arrangement):
 
     def kept(self, size: Size) -> Size:
         """Rows and columns without padding, and shrunk if there is a limit."""
-        return self._limited(unpadded(size, self.grid(size)))
+        return self._limited(unpadded(size, self.grid(size), rounded=self.settings.rounded))
 
     def num_tokens(self, count: int, grid: Grid) -> int:
         """Embeddings of an image of (1, height, width) pixels, or of a video of (frames, 0, 0)."""
@@ -66,7 +66,7 @@ class Newlines(Arrangement):
         rows, columns = grid[0] // side, grid[1] // side
         cells = tiles.view(rows, columns, side, side, -1).transpose(1, 2)
         plane = cells.reshape(*grid, -1)
-        first, end, axis = unpadded_range(size, grid)
+        first, end, axis = unpadded_range(size, grid, rounded=self.settings.rounded)
         plane = plane.narrow(axis, first, end - first)
         kept = self._limited((plane.shape[0], plane.shape[1]))
         if kept != tuple(plane.shape[:2]):

@@ -17,6 +17,7 @@ from baton_worker.layers.linear import Linear
 from baton_worker.layers.mlp import Glu, activation
 from baton_worker.layers.norm import norm
 from baton_worker.layers.pooler_head import Dense
+from baton_worker.layers.vision.abstractor import Abstractor
 from baton_worker.layers.vision.grid import Size
 from baton_worker.layers.vision.learned_queries import LearnedQueries
 from baton_worker.layers.vision.qformer import QFormer
@@ -136,6 +137,7 @@ STEPS: dict[type, Callable[[Any, BuildContext], nn.Module]] = {
     spec.Resampler: Resampler,
     spec.QFormer: QFormer,
     spec.LearnedQueries: LearnedQueries,
+    spec.Abstractor: Abstractor,
 }
 """Layer of each step."""
 
