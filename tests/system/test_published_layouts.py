@@ -12,6 +12,7 @@ import torch
 from tokenizers import Tokenizer
 from torch import Tensor
 
+from baton.checkpoint.part_folders import text_folder, vision_folder
 from baton_mm_preprocess.model_info import read_model
 from baton_mm_preprocess.processors.processed_image import ProcessedImage
 from baton_mm_preprocess.processors.readers import among
@@ -47,6 +48,7 @@ CASES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
     "IsaacForConditionalGeneration": (("<|image_pad|>",), {"max_num_patches": 24}),
     "QwenVLForConditionalGeneration": (("<imgpad>", "<img>", "</img>"), {}),
     "Ovis2_5": (("<|image_pad|>",), {"min_pixels": 100, "max_pixels": 2000}),
+    "LlavaLlamaModel": (("<image>",), {"size": {"height": 20, "width": 20}}),
     "HCXVisionForCausalLM": (
         ("<|dummy3|>",),
         {"size": {"shortest_edge": 30}, "crop_size": _SQUARE, "anyres": True, "unpad": True}
@@ -85,13 +87,14 @@ def template(page: str) -> str:
 
 def save(folder: Path, tokens: tuple[str, ...], settings: dict[str, Any]) -> int:
     """Put a tokenizer and a processor beside a checkpoint; returns the image token."""
+    texts = text_folder(folder)
     for name in ("added_tokens.json", "tokenizer_config.json"):
-        (folder / name).unlink(missing_ok=True)
-    tiny_models.save_tokenizer(folder)
-    tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
+        (texts / name).unlink(missing_ok=True)
+    tiny_models.save_tokenizer(texts)
+    tokenizer = Tokenizer.from_file(str(texts / "tokenizer.json"))
     tokenizer.add_special_tokens(list(tokens))
-    tokenizer.save(str(folder / "tokenizer.json"))
-    (folder / "preprocessor_config.json").write_text(json.dumps(settings))
+    tokenizer.save(str(texts / "tokenizer.json"))
+    (vision_folder(folder) / "preprocessor_config.json").write_text(json.dumps(settings))
     config, token = (
         json.loads((folder / "config.json").read_text()),
         tokenizer.token_to_id(tokens[0]),
@@ -165,7 +168,7 @@ def text_model(name: str, folder: Path) -> Any:
 
 
 @pytest.mark.row("F01.01", "F02.10", "V29", "V30", "V31", "V36", "V37", "V39", "V43", "V45", "V49")
-@pytest.mark.row("V24", "V28", "V35", "V53", "V55", "V57", "V60", "V63")
+@pytest.mark.row("V07", "V24", "V28", "V35", "V53", "V55", "V57", "V60", "V63")
 def test_answers_to_pictures(tmp_path: Path) -> None:
     """Steps of 12 tokens cut every image. Templates know no images here, and say where one is."""
     for name, (tokens, settings) in CASES.items():

@@ -11,6 +11,7 @@ from typing import Any
 
 from baton.checkpoint.hub import CONFIGS
 from baton.checkpoint.json_file import read_json
+from baton.checkpoint.part_folders import part_configs, vision_folder
 from baton.errors import InvalidRequest, ModelError
 from baton.protocol import MediaItem
 from baton.protocol.media import Span
@@ -165,7 +166,7 @@ def read_model(path: Path, name: str, kwargs: ProcessorKwargs = _NONE) -> Model:
         return Model(name, "GGUF")
     if not (path / CONFIGS[0]).is_file() and (path / CONFIGS[1]).is_file():
         return Model(name, "Mistral's format")  # Its images are not encoded.
-    config = _unnested(read_json(path / CONFIGS[0], name))
+    config = {**_unnested(read_json(path / CONFIGS[0], name)), **part_configs(path)}
     architecture = str((config.get("architectures") or ["unknown"])[0])
     if architecture not in SQUARES and architecture not in FAMILIES:
         return Model(name, architecture, modalities(config))
@@ -291,8 +292,8 @@ def _identity(path: Path) -> bytes:
     """Hash of what decides how a file is seen, but for the file. The last part of the path is
     the revision of a model from a hub."""
     found = sha256(path.name.encode())
-    for name in ("config.json", *_FILES, _VIDEO_FILE):
-        file = path / name
+    own = vision_folder(path)
+    for file in (path / "config.json", *(own / name for name in (*_FILES, _VIDEO_FILE))):
         content = file.read_bytes() if file.is_file() else b""
         found.update(b"%d:%b" % (len(content), content))
     return found.digest()
@@ -300,8 +301,9 @@ def _identity(path: Path) -> bytes:
 
 def _processing(path: Path, name: str) -> Mapping[str, Any]:
     """Image processor settings of a checkpoint."""
+    own = vision_folder(path)
     for file in _FILES:
-        if (path / file).is_file():
-            found = read_json(path / file, name)
+        if (own / file).is_file():
+            found = read_json(own / file, name)
             return found.get("image_processor") or found
     raise ModelError(f"it has no {_FILES[0]}")

@@ -7,6 +7,7 @@ from pathlib import Path
 
 from tokenizers import Tokenizer
 
+from baton.checkpoint.part_folders import text_folder
 from baton.errors import ModelError
 
 
@@ -21,7 +22,7 @@ def encode(folder: Path, text: str) -> list[int]:
     Raises:
         ModelError: the folder has no tokenizer.json.
     """
-    file = folder / "tokenizer.json"
+    file = text_folder(folder) / "tokenizer.json"
     if not file.is_file():
         raise ModelError("it has no tokenizer.json, which says how images are framed")
     ids: list[int] = _read(file).encode(text, add_special_tokens=False).ids

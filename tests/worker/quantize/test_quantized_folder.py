@@ -11,6 +11,7 @@ import torch
 from rich.console import Console
 from safetensors.torch import load_file, save_file
 
+from baton.checkpoint.part_folders import PARTS
 from baton.errors import ModelError
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.checkpoint.quantized_loading import QuantizedLoader
@@ -166,6 +167,11 @@ def test_what_cannot_be_rounded_is_refused_and_leaves_nothing(tmp_path: Path) ->
     (tmp_path / "a.gguf").write_bytes(b"GGUF")
     assert "a.gguf is a GGUF file" in refusal(tmp_path / "a.gguf")
     assert "no config.json" in refusal(tmp_path)
+    for part in PARTS:
+        (tmp_path / "vila" / part).mkdir(parents=True)
+        (tmp_path / "vila" / part / "config.json").write_text("{}")
+    (tmp_path / "vila" / "config.json").write_text("{}")
+    assert "in a folder of its own" in refusal(tmp_path / "vila")
     packed = {"quant_method": "gptq", "bits": 4, "group_size": 32}
     quantized_checkpoints.save(
         tmp_path / "gptq", "LlamaForCausalLM", packed, quantized_checkpoints.gptq(), **SIZES

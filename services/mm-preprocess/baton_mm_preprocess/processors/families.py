@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 
@@ -118,6 +119,16 @@ def _behind_end(files: Files) -> int:
     return int(files.config["text_config"]["eos_token_id"]) + 1
 
 
+def _vila(files: Files) -> Placeholder:
+    given = files.config.get("image_encoder") or {}
+    encoder = json.loads(given) if isinstance(given, str) else given
+    kind = str(encoder.get("_target_", "BasicImageEncoder")).rpartition(".")[2]
+    if kind != "BasicImageEncoder":
+        raise ModelError(f"its image_encoder {kind} is unknown")
+    start, end = encoder.get("start_tokens"), encoder.get("end_tokens", "\n")
+    return placeholders.vila(start or "", end or "")
+
+
 FAMILIES: dict[str, Family] = {
     "LlavaForConditionalGeneration": Family("CLIPImageProcessor", 32_000, placeholders.llava),
     "Lfm2VlForConditionalGeneration": Family("Lfm2VlImageProcessor", "<image>", placeholders.lfm2),
@@ -213,6 +224,7 @@ FAMILIES: dict[str, Family] = {
     "KananaVForConditionalGeneration": Family(
         "KananaVImageProcessor", _behind_end, placeholders.kanana, whatever=True
     ),
+    "LlavaLlamaModel": Family("VILA", "<image>", whatever=True, written=_vila),
     "H2OVLChatModel": replace(_CHAT, kind="H2OVLChat"),
     "MiniCPMV": _MINICPM,
     "MiniCPMO": _MINICPM,

@@ -146,6 +146,7 @@ READERS: dict[str, tuple[readers.Reader, dict[str, Any]]] = {
         | {"anyres": False, "unpad": False, "pad_to_square": True, "resample": _CUBIC}
         | {"possible_resolutions": [], **CLIP},
     ),
+    "VILA": (readers.vila, {"size": {"height": 384, "width": 384}, **HALF}),
     "Isaac": (readers.isaac, HALF),
     "QwenVL": (readers.qwen_vl, {"resample": _CUBIC, **CLIP}),
     "Ovis": (readers.ovis, {"resample": _CUBIC, **CLIP}),

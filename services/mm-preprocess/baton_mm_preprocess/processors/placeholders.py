@@ -186,6 +186,19 @@ def kanana(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
         yield from ("\n", columns)
 
 
+def vila(start: str, end: str) -> Placeholder:
+    """Each tile between texts that have embeddings of their own, and a line for each of an image
+    that is cut into tiles."""
+
+    def pieces(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
+        count = processor.tiles.tokens_per_tile
+        for _ in range(num_tokens // count):
+            # No image tokens between two texts: they are encoded apart.
+            yield from (start, count, end, 0, "\n" if grid[1] else "", 0)
+
+    return pieces
+
+
 def lfm2(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
     """Tiles by row and column, then the whole image."""
     if not processor.marked:

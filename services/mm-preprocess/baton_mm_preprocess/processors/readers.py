@@ -27,6 +27,7 @@ from baton_mm_preprocess.processors.patch_sequence import PatchSequence
 from baton_mm_preprocess.processors.tilings.framed_parts import FramedParts
 from baton_mm_preprocess.processors.tilings.hd_tiles import HdTiles
 from baton_mm_preprocess.processors.tilings.image_slices import ImageSlices
+from baton_mm_preprocess.processors.tilings.lone_tiles import LoneTiles
 from baton_mm_preprocess.processors.tilings.multi_scale_tiles import MultiScaleTiles
 from baton_mm_preprocess.processors.tilings.overlapping_crops import OverlappingCrops
 from baton_mm_preprocess.processors.tilings.rounded_patches import RoundedPatches
@@ -52,6 +53,7 @@ Processor: TypeAlias = (
     | ViewTiles
     | OverlappingCrops
     | MultiScaleTiles
+    | LoneTiles
     | FramedParts
     | RoundedPatches
 )
@@ -401,6 +403,30 @@ def hyperclovax(files: Files, fields: dict[str, Any]) -> Processor:
     )
 
 
+def vila(files: Files, fields: dict[str, Any]) -> Processor:
+    """VILA's own code: tiles of an image that is alone, where the config asks for them."""
+    config, side = files.config, files.config["vision_tower_cfg"]["image_size"]
+    aspect = config.get("image_aspect_ratio")
+    if aspect not in ("resize", "dynamic"):
+        raise ModelError(f"its images of another aspect ratio are made {aspect}, which is unknown")
+    if both(fields["size"]) != (side, side):
+        raise ModelError(f"its image processor and its config differ in the size of images, {side}")
+    kind = config["mm_projector_cfg"]["mm_projector_type"]
+    patches = side // config["vision_tower_cfg"]["patch_size"]
+    window = {"mlp_downsample_2x2_fix": 2, "mlp_downsample_3x3_fix": 3}.get(kind, 1)
+    return LoneTiles(
+        DynamicTiles(
+            read_colors(fields),
+            (side, side),
+            _CUBIC,
+            (-(-patches // window)) ** 2,
+            config.get("min_tiles", 1),
+            config.get("max_tiles", 12) if aspect == "dynamic" else 1,
+        ),
+        lined=aspect == "dynamic",
+    )
+
+
 def ovis2_5(files: Files, fields: dict[str, Any]) -> Processor:
     """Ovis 2.5's own code, which has its limits in code."""
     encoder = files.config["vit_config"]
@@ -528,6 +554,6 @@ def deepseek_ocr(files: Files, fields: dict[str, Any]) -> Processor:
 
 def among(processor: Processor, images: int) -> Processor:
     """What becomes of each of so many images of a request."""
-    if isinstance(processor, TileRows | MultiScaleTiles):
+    if isinstance(processor, TileRows | MultiScaleTiles | LoneTiles):
         return processor.among(images)
     return processor

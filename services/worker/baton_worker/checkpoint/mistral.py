@@ -10,7 +10,7 @@ from torch import Tensor
 
 from baton.errors import ModelError
 from baton.logs import logger
-from baton_worker.checkpoint.safetensors import SafetensorsFolder
+from baton_worker.checkpoint.safetensors import SafetensorsFolder, indexed
 from baton_worker.spec import Decoder
 
 log = logger(__name__)
@@ -62,7 +62,7 @@ class MistralFolder(SafetensorsFolder):
     def _shards(self) -> list[Path]:
         index = self._folder / "consolidated.safetensors.index.json"
         if index.is_file():
-            return self._indexed(index)
+            return indexed(index)
         found = sorted(self._folder.glob("consolidated*.safetensors"))
         if not found:
             raise ModelError(f"{self._folder} holds no consolidated.safetensors.")

@@ -9,6 +9,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from baton.checkpoint.json_file import read_json
+from baton.checkpoint.part_folders import PARTS, in_parts
 from baton.errors import ModelError
 from baton_worker.checkpoint.mmap import opened
 from baton_worker.quantization.collect import Collected, CollectedWeights
@@ -21,7 +22,8 @@ _MAPPED = 2 << 20
 
 
 class SafetensorsFolder:
-    """A Hugging Face folder: `model.safetensors`, or the shards that its index lists."""
+    """A Hugging Face folder: `model.safetensors`, or the shards that its index lists. The tensors
+    of a checkpoint `in_parts` are named after their folder, too."""
 
     def __init__(self, folder: Path) -> None:
         self._folder = folder
@@ -42,26 +44,36 @@ class SafetensorsFolder:
         # Embedding tables are in the first shard, heads in the last. The larger layer that packs
         # goes first: packed last, its floats would add to the peak.
         for shard in self._shards() if spec.head.tied else reversed(self._shards()):
+            prefix = "" if shard.parent == self._folder else f"{shard.parent.name}."
             try:
-                yield from _tensors(shard)
+                for name, tensor in _tensors(shard):
+                    yield prefix + name, tensor
             except (SafetensorError, OSError) as error:
                 raise ModelError(f"{shard} cannot be read: {error}.") from error
 
     def _shards(self) -> list[Path]:
-        index = self._folder / "model.safetensors.index.json"
-        if index.is_file():
-            return self._indexed(index)
-        single = self._folder / "model.safetensors"
-        if single.is_file():
-            return [single]
-        raise ModelError(
-            f"{self._folder} holds no model.safetensors and no model.safetensors.index.json. "
-            "Baton reads safetensors and GGUF only; convert other weights first."
-        )
+        if in_parts(self._folder):
+            return [shard for part in PARTS for shard in _shards_of(self._folder / part)]
+        return _shards_of(self._folder)
 
-    def _indexed(self, index: Path) -> list[Path]:
-        """Files that an index names. Raises `ModelError`."""
-        return [self._folder / name for name in sorted(_names(index))]
+
+def _shards_of(folder: Path) -> list[Path]:
+    """Files with the weights of a folder. Raises `ModelError`."""
+    index = folder / "model.safetensors.index.json"
+    if index.is_file():
+        return indexed(index)
+    single = folder / "model.safetensors"
+    if single.is_file():
+        return [single]
+    raise ModelError(
+        f"{folder} holds no model.safetensors and no model.safetensors.index.json. "
+        "Baton reads safetensors and GGUF only; convert other weights first."
+    )
+
+
+def indexed(index: Path) -> list[Path]:
+    """Files that an index names. Raises `ModelError`."""
+    return [index.parent / name for name in sorted(_names(index))]
 
 
 def _names(index: Path) -> set[str]:

@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 from baton.checkpoint.gguf_header import read_metadata
+from baton.checkpoint.part_folders import text_folder
 
 
 def difference(one: Path, size: int, other: Path, other_size: int) -> str:
@@ -30,7 +31,7 @@ def token_table(path: Path) -> dict[int, str]:
     """Names by token, from a GGUF file or the tokenizer.json of a folder; empty if it has none."""
     if path.is_file():
         return dict(enumerate(read_metadata(path).get("tokenizer.ggml.tokens", [])))
-    file = path / "tokenizer.json"
+    file = text_folder(path) / "tokenizer.json"
     if not file.is_file():
         return {}
     data = json.loads(file.read_text())

@@ -22,6 +22,7 @@ from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TimeR
 from torch import Tensor
 
 from baton.checkpoint.json_file import read_json
+from baton.checkpoint.part_folders import in_parts
 from baton.errors import ModelError
 from baton_worker.checkpoint.load import Checkpoint, meta_layers, open_checkpoint
 from baton_worker.checkpoint.quantized_loading import choose_precision
@@ -102,6 +103,11 @@ def _opened(source: Path) -> Checkpoint:
     if not (source / "config.json").is_file():
         raise ModelError(
             f"{source} has no config.json: only folders in the Hugging Face format are rounded."
+        )
+    if in_parts(source):
+        raise ModelError(
+            f"{source} has its language model in a folder of its own: only single folders are "
+            "rounded. Serve it with --quantization instead."
         )
     checkpoint = open_checkpoint(source)
     if (named := method(checkpoint.config)) is not None:

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 from baton.checkpoint.added_tokens import added_tokens
 from baton.checkpoint.json_file import read_json
+from baton.checkpoint.part_folders import PARTS, in_parts, text_folder
 from baton.errors import ModelError
 from baton_worker.spec.config_limits import check_sizes
 from baton_worker.spec.mistral_params import config_of
@@ -18,7 +19,7 @@ _BESIDE = {
     "hf_quant_config.json": "modelopt",
 }
 """Files in which older tools store their quantisation settings, and the tool."""
-_SEEING = ("vision_config", "vit_config", "visual_tokenizer_config")
+_SEEING = ("vision_config", "vit_config", "visual_tokenizer_config", "vision_tower_cfg")
 """Fields of configs with an encoder of images."""
 
 
@@ -26,7 +27,8 @@ def read_config(folder: Path) -> SimpleNamespace:
     """Read `config.json`, or `params.json` of Mistral's format, into nested attribute objects.
 
     Quantisation settings in a separate file become `quantization_config`; of a model that sees, the
-    texts and ids of the tokens that its tokenizer added become `added_tokens`.
+    texts and ids of the tokens that its tokenizer added become `added_tokens`. Those of a
+    checkpoint `in_parts` are read anew from their folders.
 
     Raises:
         ModelError: there is no such file, it is not a JSON object, or a size is out of bounds.
@@ -36,13 +38,15 @@ def read_config(folder: Path) -> SimpleNamespace:
         config = config_of(read_json(own))
     else:
         config = _read_json(folder / "config.json")
+    for part in PARTS if in_parts(folder) else ():
+        setattr(config, f"{part}_cfg", _read_json(folder / part / "config.json"))
     check_sizes(config)
     for name, method in _BESIDE.items():
         if not hasattr(config, "quantization_config") and (folder / name).is_file():
             settings = vars(_read_json(folder / name))
             config.quantization_config = SimpleNamespace(**{"quant_method": method} | settings)
     if any(hasattr(config, name) for name in _SEEING):
-        config.added_tokens = added_tokens(folder)
+        config.added_tokens = added_tokens(text_folder(folder))
     return config
 
 
@@ -52,9 +56,10 @@ def read_eos_token_ids(folder: Path, config: SimpleNamespace) -> tuple[int, ...]
 
     Instruction-tuned checkpoints list their end-of-turn token only in the former.
     """
-    generation = folder / "generation_config.json"
+    generation = text_folder(folder) / "generation_config.json"
     ids = getattr(_read_json(generation), "eos_token_id", None) if generation.is_file() else None
-    for part in (config, getattr(config, "text_config", None)):
+    parts = (getattr(config, name, None) for name in ("text_config", "llm_cfg"))
+    for part in (config, *parts):
         ids = getattr(part, "eos_token_id", None) if ids is None else ids
     return as_ids(getattr(config, "im_end_token_id", None) if ids is None else ids)
 

@@ -82,10 +82,12 @@ class Codebook:
 
 @dataclass(frozen=True, slots=True)
 class Unfold:
-    """As `Merge` by "channels" of patches that lie row by row; zeros fill up the last row and the
-    last column of windows (DeepSeek-VL2, arXiv:2412.10302)."""
+    """As `Merge` of patches that lie row by row; zeros fill up the last row and the last column of
+    windows (DeepSeek-VL2, arXiv:2412.10302)."""
 
     size: int
+    how: str = "channels"
+    """"channels" or "concat", as of `Merge`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -18,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 from tokenizers import Tokenizer
 
+from baton.checkpoint.part_folders import text_folder
 from baton.errors import ModelError
 from baton_worker.structured_output.bpe_merges import Merges
 from baton_worker.structured_output.vocabulary import Vocabulary
@@ -46,7 +47,7 @@ def encoder(path: Path, vocabulary: Vocabulary) -> Encoder:
     if path.is_file():
         return Merges.read(path, vocabulary)
     try:
-        tokenizer = Tokenizer.from_file(str(path / "tokenizer.json"))
+        tokenizer = Tokenizer.from_file(str(text_folder(path) / "tokenizer.json"))
     except Exception as error:  # the library raises bare Exception
         raise ModelError(f"The tokenizer cannot be built: {error}.") from error
     tokenizer.no_truncation()

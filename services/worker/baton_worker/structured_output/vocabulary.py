@@ -9,6 +9,7 @@ from pathlib import Path
 
 from baton.checkpoint import byte_tokens
 from baton.checkpoint.gguf_header import read_metadata
+from baton.checkpoint.part_folders import text_folder
 from baton.errors import ModelError
 
 _SPACE = "\u2581"
@@ -32,7 +33,9 @@ class Vocabulary:
 
         Raises `ModelError` when there is no vocabulary to read.
         """
-        pieces = _from_gguf(path) if path.is_file() else _from_json(path / "tokenizer.json")
+        pieces = (
+            _from_gguf(path) if path.is_file() else _from_json(text_folder(path) / "tokenizer.json")
+        )
         table = [b""] * size
         for token, piece in pieces:
             if token < size:

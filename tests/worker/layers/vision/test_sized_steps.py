@@ -28,3 +28,10 @@ def test_vectors_after_rows_and_at_both_ends() -> None:
     sizes = [rows.after(size) for size in sizes]
     assert ends(found, sizes)[:, 0].tolist() == [8, 0, 1, 7, 2, 3, 7, 9, 8, 4, 7, 9]
     assert [ends.after(size) for size in sizes] == [(1, 8), (1, 4)]
+
+
+def test_a_window_has_channel_after_channel_or_state_after_state() -> None:
+    x = torch.arange(8.0).view(4, 2)
+    by_channel, by_state = (Unfold(spec.Unfold(2, how), CPU) for how in ("channels", "concat"))
+    assert by_channel(x, [(2, 2)]).tolist() == [[0, 2, 4, 6, 1, 3, 5, 7]]
+    assert by_state(x, [(2, 2)]).tolist() == [[0, 1, 2, 3, 4, 5, 6, 7]]

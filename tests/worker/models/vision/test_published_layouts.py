@@ -17,6 +17,7 @@ from tests.oracles.towers.sights import Sight, makers
 
 CPU = BuildContext(torch.device("cpu"), torch.float32)
 ROWS = (
+    "V07",
     "V24",
     "V28",
     "V29",

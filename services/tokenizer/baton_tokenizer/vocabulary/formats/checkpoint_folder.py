@@ -9,6 +9,7 @@ from typing import Any
 
 from baton.checkpoint.added_tokens import added_tokens
 from baton.checkpoint.json_file import read_json
+from baton.checkpoint.part_folders import text_folder
 from baton.errors import SettingsError
 from baton_tokenizer.vocabulary.vocabulary import Source
 
@@ -26,7 +27,10 @@ _MEDIA_KEYS = tuple(
     for kind in ("image", "video", "audio", "vision_start", "vision_end", "boi", "eoi")
     for suffix in ("token_id", "token_index")
 )
-_SEEING = ("vision_config", "vit_config", "visual_tokenizer_config", "img_processor")
+_SEEING = (
+    *("vision_config", "vit_config", "visual_tokenizer_config", "img_processor"),
+    "vision_tower_cfg",
+)
 """Fields of configs with an encoder of images."""
 _IMAGE_TEXTS = (
     *("<image>", "<IMG_CONTEXT>", "<|image_pad|>", "<|endoftext10|>"),
@@ -40,7 +44,8 @@ class Folder:
     """JSON and Jinja files of a checkpoint. Missing files are treated as empty."""
 
     def __init__(self, path: Path) -> None:
-        self.path = path
+        self.path = text_folder(path)
+        self._outer = path
 
     @cached_property
     def settings(self) -> dict[str, Any]:
@@ -58,6 +63,14 @@ class Folder:
         named = self.settings.get("auto_map", {}).get("AutoTokenizer") or [None]
         given = self.settings.get("tokenizer_class") or named[0] or ""
         return str(given).rpartition(".")[2].removesuffix("Fast")
+
+    @cached_property
+    def _config(self) -> dict[str, Any]:
+        """config.json, of a checkpoint in parts that of the language model over its own."""
+        own = self._json("config.json")
+        if self.path == self._outer:
+            return own
+        return read_json(self._outer / "config.json") | own
 
     @property
     def sees_by_qwen_vl(self) -> bool:
@@ -81,7 +94,7 @@ class Folder:
     def source(self, spec: dict[str, Any], named: Mapping[str, str] | None = None) -> Source:
         """A vocabulary with the folder's settings; `named` are defaults of its format."""
         roles = {**(named or {}), **self.named}
-        config = self._json("config.json")
+        config = self._config
         return Source(
             spec=spec,
             templates=dict(self._templates()),

@@ -32,7 +32,7 @@ class Unfold(Sized):
 
     def __init__(self, settings: spec.Unfold, site: BuildContext) -> None:
         super().__init__()
-        self._size = settings.size
+        self._size, self._by_patch = settings.size, settings.how == "concat"
 
     def after(self, size: Size) -> Size:
         """Whole windows, begun ones included."""
@@ -46,7 +46,10 @@ class Unfold(Sized):
     def _part(self, x: Tensor, size: Size) -> Tensor:
         below, right = (-side % self._size for side in size)
         plane = F.pad(x.view(*size, -1).permute(2, 0, 1), (0, right, 0, below))
-        return F.unfold(plane[None], self._size, stride=self._size)[0].T
+        windows = F.unfold(plane[None], self._size, stride=self._size)[0].T
+        if not self._by_patch:
+            return windows
+        return torch.unflatten(windows, 1, (x.shape[1], -1)).transpose(1, 2).flatten(1)
 
 
 class RowEnds(Sized):
