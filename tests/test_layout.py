@@ -90,6 +90,12 @@ UNMIRRORED = {
     "worker/layers/vision/vq_encoder.py",
     "worker/layers/vision/window_attention.py",
     "worker/models/vision/build.py",
+    # Layers of the model whose tower is tested against transformers, with all it attends to.
+    "worker/kv_cache/cross_pages.py",
+    "worker/layers/attention/cross_attention.py",
+    "worker/layers/attention/cross_states.py",
+    "worker/layers/vision/tile_layers.py",
+    "worker/models/gated_cross_block.py",
     "worker/models/vision/swin_stack.py",
     # The benchmark of a GPU: tests/gpu/test_without_gpu.py runs all of it.
     "worker/bench/gpu/ceilings.py",
@@ -149,6 +155,7 @@ UNMIRRORED = {
     "worker/spec/rope.py",
     "worker/spec/state_space.py",
     "worker/spec/swin.py",
+    "worker/spec/tiled_tower.py",
     "worker/spec/vision.py",
     "worker/spec/vq_tower.py",
 }

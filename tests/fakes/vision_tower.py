@@ -22,7 +22,7 @@ class FakeTower:
     width, dtype, progress = HIDDEN, torch.float32, 0
     media_tokens = (IMAGE_TOKEN,)
     tokens_per_second = 0.0
-    rope_index, merge, added = "mrope", 2, False
+    rope_index, merge, added, cross = "mrope", 2, False, False
 
     def __init__(self, rows: int) -> None:
         self._rows = rows
@@ -38,6 +38,9 @@ class FakeTower:
         return "" if len(shape) == 3 else f"an image of shape {list(shape)}"
 
     def num_tokens(self, shape: Sequence[int], grid: Grid) -> int:
+        return self._rows
+
+    def num_placeholders(self, shape: Sequence[int], grid: Grid) -> int:
         return self._rows
 
     def encode_images(self, pixels: Sequence[Tensor], grids: Sequence[Grid]) -> list[Tensor]:

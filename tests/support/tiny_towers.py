@@ -344,6 +344,19 @@ TOWERS: dict[str, tuple[str, dict[str, Any]]] = {
         {key: value for key, value in _TEXT.items() if key != "head_dim"}
         | {"vq_config": _VQ, "vocabulary_map": {"<image>": 319, **_CODES}, "swin_norm": True},
     ),
+    "mllama": (
+        "Mllama",
+        {
+            "text_config": {key: value for key, value in _TEXT.items() if key != "head_dim"}
+            | {"num_hidden_layers": 5, "cross_attention_layers": [1, 3], "bos_token_id": 0}
+            | {"rope_parameters": {"rope_type": "default", "rope_theta": 10_000.0}}
+            | {"pad_token_id": 0, "eos_token_id": 1},
+            "vision_config": {"hidden_size": 32, "intermediate_size": 40, "attention_heads": 4}
+            | {"num_hidden_layers": 3, "num_global_layers": 2, "vision_output_dim": 96}
+            | {"intermediate_layers_indices": [0, 2], "image_size": 16, "patch_size": 4},
+            "image_token_index": 320,
+        },
+    ),
     "qwen3-vl": (
         "Qwen3VL",
         _QWEN

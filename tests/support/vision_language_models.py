@@ -27,22 +27,6 @@ TRAITS: dict[str, dict[str, Any]] = {
             "patch_size": 4,
         },
     },
-    "MllamaForConditionalGeneration": {
-        "num_hidden_layers": 4,
-        "cross_attention_layers": [1],
-        "tie_word_embeddings": False,
-        "vision_config": {
-            "hidden_size": 16,
-            "intermediate_size": 16,
-            "attention_heads": 2,
-            "num_hidden_layers": 1,
-            "num_global_layers": 1,
-            "vision_output_dim": 32,
-            "intermediate_layers_indices": [0],
-            "image_size": 16,
-            "patch_size": 4,
-        },
-    },
     "Qwen2VLForConditionalGeneration": {
         **_rope(1, 2, 1),
         "use_sliding_window": True,

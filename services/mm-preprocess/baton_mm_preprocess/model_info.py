@@ -82,6 +82,8 @@ class Images:
     """Whether the tokens of an image see one another in both directions."""
     as_one: bool = False
     """Whether all of `tokens` do, or the image tokens alone."""
+    cross: bool = False
+    """Whether tokens attend to what the encoder makes, which takes the place of none."""
     most_images: int = 0
     """Images that a request may have; 0 for any number."""
 
@@ -249,6 +251,7 @@ def _images(
         _identity(path),
         family.bidirectional,
         family.as_one,
+        family.cross,
         family.most_images,
     )
 

@@ -97,7 +97,15 @@ def _prepared(model: Model, ready: Ready, number: int) -> PreparedMedia:
         assert images is not None, "the model has been checked"
         tokens = images.tokens(ready.grid, ready.num_tokens, number)
         marker, spans = images.marker, images.spans(tokens)
-        return PreparedMedia(ready.digest, pack(tokens), ready.tensor, marker, ready.grid, spans)
+        return PreparedMedia(
+            digest=ready.digest,
+            tokens=pack(tokens),
+            pixels=ready.tensor,
+            marker=marker,
+            grid=ready.grid,
+            spans=spans,
+            num_states=ready.num_tokens if images.cross else 0,
+        )
     assert videos is not None, "the model has been checked"
     return PreparedMedia(
         digest=ready.digest,

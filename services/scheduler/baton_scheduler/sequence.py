@@ -256,9 +256,8 @@ class Sequence:
 
     def _named(self, item: Media, computed: int) -> Media:
         key = media_key(self.submit, item.digest, self.weights)
-        seen = item.start + item.length <= computed
         pixels = item.pixels
-        if seen:
+        if not item.is_needed(computed):
             pixels = msgspec.structs.replace(pixels, data=b"", token=b"", address="")
         return msgspec.structs.replace(item, digest=key, pixels=pixels)
 

@@ -67,6 +67,17 @@ class Media(msgspec.Struct, frozen=True, array_like=True):
     """As `PreparedMedia.spans`."""
     seconds_per_grid: float = 0.0
     """Seconds between two frames of the grid of a video; 0 for an image."""
+    num_states: int = 0
+    """As `PreparedMedia.num_states`."""
+
+    @property
+    def num_encoded(self) -> int:
+        """Number of vectors that its encoder makes, about."""
+        return self.num_states or self.length
+
+    def is_needed(self, computed: int) -> bool:
+        """Whether tokens from position `computed` on need what its encoder makes."""
+        return self.num_states > 0 or self.start + self.length > computed
 
 
 class PreparedMedia(msgspec.Struct, frozen=True, array_like=True):
@@ -85,6 +96,9 @@ class PreparedMedia(msgspec.Struct, frozen=True, array_like=True):
     empty in models with causal attention alone."""
     seconds_per_grid: float = 0.0
     """Seconds between two frames of the grid of a video; 0 for an image."""
+    num_states: int = 0
+    """Number of vectors that its encoder makes, if every token from its first on attends to them
+    (cross-attention); 0 where they take the place of its tokens."""
 
 
 class Prepare(RpcRequest, tag="prepare", frozen=True):

@@ -311,6 +311,26 @@ def test_llama4_pads_its_tiles() -> None:
     )
 
 
+@pytest.mark.row("V14", "F02.09")
+def test_tiles_that_tokens_attend_to() -> None:
+    """Of Llama 3.2 Vision, number for number as transformers makes them; one token stands for an
+    image."""
+    family = FAMILIES["MllamaForConditionalGeneration"]
+    settings = {"size": {"height": 28, "width": 28}, "max_image_tiles": 4}
+    config = {"vision_config": {"image_size": 28, "patch_size": 7}}
+    processor = processor_of(Files(config, settings), family.kind)
+    for size in SIZES:
+        found, made = processor(picture(*size)), reference(family.kind, settings, picture(*size))
+        count = int(made.features["num_tiles"][0][0])
+        assert np.array_equal(found.pixels, made.features["pixel_values"][0, 0, :count]), size
+        shapes = [(rows, columns) for rows in range(1, 5) for columns in range(1, 4 // rows + 1)]
+        assert shapes[made.features["aspect_ratio_ids"][0, 0] - 1] == found.grid[1:]
+        assert found.num_tokens == count * 17 and family.cross
+        assert list(family.placeholder(processor, found.grid, found.num_tokens)) == [1]
+    with pytest.raises(ModelError, match="tiles of 28 pixels"):
+        processor_of(Files({}, settings), family.kind)
+
+
 def test_kimi_pads_what_it_does_not_shrink() -> None:
     """By the published description: transformers has no processor of Kimi-VL."""
     family = FAMILIES["KimiVLForConditionalGeneration"]

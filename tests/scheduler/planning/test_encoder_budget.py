@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from baton.protocol import Blob, Media, Plan, Sampling
@@ -44,6 +45,22 @@ def test_a_chunk_ends_before_an_image_that_is_too_much_for_its_step(
     made.finish()
     assert request.tokens == request.expected[0]
     assert [chunks(plan)[0] for plan in made.plans[: len(expected)]] == expected
+
+
+def test_an_image_that_every_later_token_attends_to_is_encoded_wherever_it_is_cached() -> None:
+    """One token stands for it; the budget counts its states, and its pixels go to any worker."""
+    made = world(50)
+    lasting = Media(b"a" * 32, 1, 1, Blob("float32", (1,), bytes(4)), num_states=40)
+    other = msgspec.structs.replace(lasting, digest=b"b" * 32, start=3)
+    prompt, sampling = list(range(100, 140)), Sampling(2, seed=1)
+    made.submit(prompt, sampling, media=(lasting, other))
+    made.finish()
+    assert [chunks(plan)[0] for plan in made.plans[:2]] == [3, 37]
+    assert lasting.is_needed(9) and not image(1, 1).is_needed(11) and lasting.num_encoded == 40
+    made.submit(prompt, sampling, media=(lasting, other))
+    made.finish()
+    new = [new for plan in made.plans for new in plan.new_sequences][-1]
+    assert new.num_computed > 4 and all(item.pixels.data for item in new.media)
 
 
 def test_texts_run_in_every_step_of_a_storm_of_images() -> None:

@@ -44,8 +44,15 @@ def test_nothing_is_cut_off_nothing() -> None:
     assert part(decoder()).layers[1] == (None, None)
     whole = replace(decoder(), head=spec.Head(unsaid=4))
     assert part(whole, size=1) == whole
-    with pytest.raises(SettingsError, match="a head of fewer rows than the embedding"):
-        part(whole)
+
+
+def test_the_last_parts_have_the_tokens_that_are_never_sampled() -> None:
+    """A part of 8 rows may be longer than what is left of the vocabulary."""
+    whole = replace(decoder(), vocab=30, head=spec.Head(unsaid=4))
+    heads = [part(whole, rank, 4).head for rank in range(4)]
+    assert [head.unsaid for head in heads] == [0, 0, 0, 6] and all(head.filled for head in heads)
+    with pytest.raises(SettingsError, match="leaves a rank without any"):
+        part(replace(whole, head=spec.Head(unsaid=7)), size=4)
 
 
 def test_slopes_go_with_their_heads() -> None:

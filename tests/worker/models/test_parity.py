@@ -77,7 +77,6 @@ ROWS = {
     "NemotronNASForCausalLM": "T41",
     "NemotronForCausalLM": "T42",
     "MambaForCausalLM": "S01",
-    "MllamaForConditionalGeneration": "V14",
 }
 ROWS |= moe_models.ROWS | state_space_models.ROWS | delta_net_models.ROWS
 ODDITIES = {"MiMoV2FlashForCausalLM": ["F23.08"], "LongcatFlashForCausalLM": ["F23.11"]}

@@ -54,4 +54,5 @@ def _placed(item: PreparedMedia, start: int, length: int) -> Media:
         grid=item.grid,
         spans=item.spans,
         seconds_per_grid=item.seconds_per_grid,
+        num_states=item.num_states,
     )

@@ -37,6 +37,8 @@ class Family:
     """Whether the tokens of an image see one another in both directions, run by run."""
     as_one: bool = False
     """Whether all tokens that stand for an image are one such run, its marks included."""
+    cross: bool = False
+    """Whether tokens attend to what the encoder makes, which takes the place of none."""
     most_images: int = 0
     """Images that a request may have; 0 for any number."""
 
@@ -245,6 +247,9 @@ FAMILIES: dict[str, Family] = {
     ),
     "OpenCUAForConditionalGeneration": Family(
         "Qwen2VLImageProcessor", "<|media_placeholder|>", names=("media_placeholder_token_id",)
+    ),
+    "MllamaForConditionalGeneration": Family(
+        "MllamaImageProcessor", "<|image|>", placeholders.one, cross=True
     ),
     "AyaVisionForConditionalGeneration": Family(
         "GotOcr2ImageProcessor", "<|IMG_PATCH|>", placeholders.aya, "<image>"

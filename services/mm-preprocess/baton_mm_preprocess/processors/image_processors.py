@@ -129,6 +129,10 @@ READERS: dict[str, tuple[readers.Reader, dict[str, Any]]] = {
         readers.padded_tiles,
         {"size": {"height": 336, "width": 336}, "resample": _LINEAR, "max_patches": 16, **HALF},
     ),
+    "MllamaImageProcessor": (
+        readers.attended_tiles,
+        {"size": {"height": 224, "width": 224}, "resample": _LINEAR, "max_image_tiles": 4} | HALF,
+    ),
     "KimiVLImageProcessor": (
         readers.limited_patches,
         {"patch_size": 14, "in_token_limit": 4096, **HALF},

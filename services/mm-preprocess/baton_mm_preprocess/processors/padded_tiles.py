@@ -1,4 +1,5 @@
-"""Llama 4: tiles of a canvas that holds the image, padded right and below, and the whole image."""
+"""Tiles of a canvas that holds the image, padded right and below (Llama 3.2 Vision), and the whole
+image (Llama 4)."""
 
 from __future__ import annotations
 
@@ -19,7 +20,7 @@ from baton_mm_preprocess.processors.tiles import colored, cut
 
 
 class PaddedTiles(msgspec.Struct, frozen=True, tag=True):
-    """Pixels [tiles, 3, tile, tile], the whole image last if there are several; the grid counts
+    """Pixels [tiles, 3, tile, tile], the `whole` image last if there are several; the grid counts
     tiles without it."""
 
     colors: Colors
@@ -27,6 +28,7 @@ class PaddedTiles(msgspec.Struct, frozen=True, tag=True):
     resample: int
     tokens_per_tile: int
     most: int = 16
+    whole: bool = True
 
     def __call__(self, image: Image.Image) -> ProcessedImage:
         """Process an image in RGB."""
@@ -41,7 +43,7 @@ class PaddedTiles(msgspec.Struct, frozen=True, tag=True):
         missing = [most - side for most, side in zip(canvas, pixels.shape, strict=False)]
         padded = np.pad(pixels, [(0, missing[0]), (0, missing[1]), (0, 0)])
         tiles = cut(padded, (self.tile, self.tile))
-        if len(tiles) > 1:
+        if self.whole and len(tiles) > 1:
             tiles.append(pixels_of(resized(image, (self.tile, self.tile), self.resample)))
         made = colored(tiles, self.colors)
         return ProcessedImage(made, (1, rows, columns), len(made) * self.tokens_per_tile)

@@ -65,6 +65,11 @@ def plain(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
     return [num_tokens]
 
 
+def one(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
+    """One image token, however many states tokens attend to."""
+    return [1]
+
+
 def llava(processor: Any, grid: Grid, num_tokens: int) -> Iterable[Piece]:
     """Image tokens alone, or rows of them for Pixtral's encoder."""
     as_pixtral = isinstance(processor, FittedPatches)

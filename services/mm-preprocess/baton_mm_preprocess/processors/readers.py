@@ -312,6 +312,19 @@ def padded_tiles(files: Files, fields: dict[str, Any]) -> Processor:
     )
 
 
+def attended_tiles(files: Files, fields: dict[str, Any]) -> Processor:
+    """Llama 3.2 Vision: the states of a tile are those of its patches and of a class token."""
+    tile, vision = both(fields["size"])[0], files.vision
+    if tile != vision.get("image_size", 448):
+        raise ModelError(
+            f"its image processor makes tiles of {tile} pixels a side, and its config wants "
+            f"{vision.get('image_size', 448)}"
+        )
+    states = (tile // vision.get("patch_size", 14)) ** 2 + 1
+    most = min(fields["max_image_tiles"], vision.get("max_num_tiles", 4))
+    return PaddedTiles(read_colors(fields), tile, fields["resample"], states, most, whole=False)
+
+
 def limited_patches(files: Files, fields: dict[str, Any]) -> Processor:
     """Kimi-VL."""
     if not fields.get("pad_input", False):

@@ -193,7 +193,7 @@ class MediaEncodings:
             return
         known = max((worker.keys.known_tokens(sequence) for worker in local), default=0)
         for item in _distinct(sequence.submit.media):
-            if item.start + item.length > known:
+            if item.is_needed(known):
                 self._request(sequence, item, encoders, local)
         self._update(sequence)
 
@@ -206,10 +206,9 @@ class MediaEncodings:
         if sequence.num_pulls >= _MOST_PULLS:
             return False
         known = worker.keys.known_tokens(sequence)
-        media = sequence.submit.media
-        weights = sequence.weights
-        ends = {media_key(sequence.submit, i.digest, weights): i.start + i.length for i in media}
-        missing = [encoding for encoding in mine if ends[encoding.item.digest] > known]
+        media = [item for item in sequence.submit.media if item.is_needed(known)]
+        needed = {media_key(sequence.submit, item.digest, sequence.weights) for item in media}
+        missing = [encoding for encoding in mine if encoding.item.digest in needed]
         for encoding in missing:
             self._pull(encoding, sequence, worker)
         if missing:
@@ -339,10 +338,14 @@ class MediaEncodings:
     def _worth(
         self, model: str, item: Media, encoders: list[EncodeWorker], local: list[Worker]
     ) -> bool:
-        sizes = [encoding.num_bytes / encoding.item.length for encoding in self if encoding.done]
-        num_bytes = item.length * (sizes[-1] if sizes else 0.0)
+        sizes = [
+            encoding.num_bytes / encoding.item.num_encoded for encoding in self if encoding.done
+        ]
+        num_bytes = item.num_encoded * (sizes[-1] if sizes else 0.0)
         ahead = self._num_queued_tokens(model)
-        return worth_encoding_apart(item.length, num_bytes, ahead, encoders, local, self._links)
+        return worth_encoding_apart(
+            item.num_encoded, num_bytes, ahead, encoders, local, self._links
+        )
 
     def _usable(self, model: str, local: Iterable[Worker]) -> list[EncodeWorker]:
         """Encode workers whose embeddings some worker takes: of one layout, from one version of
@@ -357,13 +360,13 @@ class MediaEncodings:
     def _num_queued_tokens(self, model: str) -> int:
         """Embeddings that wait for an encode worker of a model."""
         queued = (e for e in self if not e.worker and (model == e.model or not e.model))
-        return sum(encoding.item.length for encoding in queued)
+        return sum(encoding.item.num_encoded for encoding in queued)
 
     def _send(self, encoding: Encoding, worker: EncodeWorker, now: float) -> Decision:
         self._count += 1
         encoding.id, encoding.worker = self._count, worker.name
         encoding.take_pixels()
-        worker.begin(encoding.id, encoding.item.length, now)
+        worker.begin(encoding.id, encoding.item.num_encoded, now)
         token = _token(encoding.id, worker)
         return Tell(worker.name, EncodeMedia(worker.epoch, encoding.id, token, encoding.item))
 
@@ -379,7 +382,7 @@ class MediaEncodings:
                 address=source.info.kv_address,
                 token=_token(number, source),
                 start=0,
-                end=encoding.item.length,
+                end=encoding.item.num_encoded,
                 pages=b"",
                 source_epoch=source.epoch,
                 digest=encoding.item.digest,

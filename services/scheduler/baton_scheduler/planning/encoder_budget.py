@@ -32,9 +32,9 @@ class EncoderBudget:
             if item.start >= start + count:
                 break
             key = media_key(sequence.submit, item.digest, sequence.weights)
-            if item.start + item.length <= start or self._worker.has_media(key):
+            if not item.is_needed(start) or self._worker.has_media(key):
                 continue
-            if not self._take(item.length):
+            if not self._take(item.num_encoded):
                 return max(0, item.start - start)
             self._worker.remember_media(key)
         return count

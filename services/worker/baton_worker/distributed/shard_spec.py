@@ -82,8 +82,6 @@ def shard_spec(whole: spec.Decoder, share: Shard) -> spec.Decoder:
     """
     if isinstance(whole, spec.Encoder):
         raise share.refusal("encoders are not cut; run more workers instead")
-    if whole.head.unsaid and share.size > 1:
-        raise share.refusal("a head of fewer rows than the embedding is not split")
     if -(-whole.vocab // -(-whole.vocab // share.size)) != share.size:
         raise share.refusal(f"a vocabulary of {whole.vocab} has not enough rows")
     if share.placement is not None:
@@ -92,7 +90,19 @@ def shard_spec(whole: spec.Decoder, share: Shard) -> spec.Decoder:
     if share.context > 1 and not any(getattr(mixer, "context", None) for mixer, _ in layers):
         raise share.undivided("no layer of this model keeps all tokens")
     # The last shard may have fewer rows; they are padded with zeros.
-    return replace(whole, layers=layers, vocab=-(-whole.vocab // share.size))
+    rows = -(-whole.vocab // share.size)
+    return replace(whole, layers=layers, vocab=rows, head=_head(whole, rows, share))
+
+
+def _head(whole: spec.Decoder, rows: int, share: Shard) -> spec.Head:
+    """The head's share of `rows`, of which the last may be among those that are never sampled."""
+    if not whole.head.unsaid or share.size == 1:
+        return whole.head
+    said = whole.vocab - whole.head.unsaid
+    if -(-said // rows) != share.size:
+        raise share.refusal(f"a head of {said} rows leaves a rank without any")
+    unsaid = max(0, (share.rank + 1) * rows - said)
+    return replace(whole.head, unsaid=unsaid, filled=True)
 
 
 def deal(whole: spec.Decoder, share: Shard) -> spec.Decoder:
@@ -152,6 +162,17 @@ def _tokens(whole: spec.Attention, share: Shard) -> spec.ContextShard | None:
     if isinstance(whole, spec.DualChunkAttention):
         raise share.undivided("dual chunk attention has ranges of keys of its own")
     return share.tokens(whole.num_kv_heads)
+
+
+def _cross(whole: spec.CrossAttention, share: Shard) -> spec.CrossAttention:
+    """Each rank keeps the states' KV of its own heads."""
+    num_heads = share.of(whole.num_heads, "query heads")
+    if whole.num_kv_heads % share.size and share.size % whole.num_kv_heads:
+        raise share.refusal(
+            f"{whole.num_kv_heads} key heads can neither be dealt out nor repeated evenly"
+        )
+    kept = max(1, whole.num_kv_heads // share.size)
+    return replace(whole, num_heads=num_heads, num_kv_heads=kept)
 
 
 def _latent(whole: spec.LatentAttention, share: Shard) -> spec.LatentAttention:
@@ -246,6 +267,7 @@ def _by_modality(whole: spec.ModalityMoe, share: Shard) -> spec.ModalityMoe:
 
 _RULES: dict[type, Callable[..., Any]] = {
     spec.Attention: _attention,
+    spec.CrossAttention: _cross,
     spec.DualChunkAttention: _attention,
     spec.KVSharingSource: _attention,
     spec.KVSharingTarget: _attention,

@@ -29,6 +29,8 @@ from baton_worker.engine.forward.dual_encoder_forward import DualEncoderForward
 from baton_worker.engine.forward.encoder_forward import EncoderForward
 from baton_worker.engine.forward.forward_pass import ForwardPass
 from baton_worker.engine.model_runner import ModelRunner
+from baton_worker.engine.multimodal.cross_encoder_step import CrossEncoderStep
+from baton_worker.engine.multimodal.cross_page_table import CrossPageTable
 from baton_worker.engine.multimodal.encoder_cache import EncoderCache
 from baton_worker.engine.multimodal.encoder_step import EncoderStep
 from baton_worker.engine.runtime_stats import RuntimeStats
@@ -43,7 +45,7 @@ from baton_worker.graphs.startup import graphed_model, why_uncaptured
 from baton_worker.kernels.cpu.call_recorder import CallRecording
 from baton_worker.kernels.cpu.huge_pages import ARENA
 from baton_worker.kernels.cpu.shared_pages import SharedPages
-from baton_worker.kv_cache import KVCache
+from baton_worker.kv_cache import KVCache, bytes_per_cross_page
 from baton_worker.kv_transfer.manager import KVTransferManager
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.moe.expert_load import ExpertLoad
@@ -446,8 +448,14 @@ class Engine:
     def _encoder_step(self, resolved: EngineConfig) -> EncoderStep | None:
         if self._tower is None:
             return None
-        cache = EncoderCache(resolved.encoder_cache_bytes)
-        return EncoderStep(self._tower, cache, resolved.build.device)
+        cache, device = EncoderCache(resolved.encoder_cache_bytes), resolved.build.device
+        if not self._tower.cross:
+            return EncoderStep(self._tower, cache, device)
+        page_bytes = bytes_per_cross_page(
+            self._loaded.kv_spec, resolved.page_size, resolved.build.dtype
+        )
+        table = CrossPageTable(resolved.page_size, page_bytes, resolved.encoder_cache_bytes)
+        return CrossEncoderStep(self._tower, cache, device, table)
 
     def _forward_pass(self) -> ForwardPass:
         device, pooling = self.resolved.build.device, self.resolved.pooling

@@ -22,6 +22,7 @@ from baton_worker.graphs import Sizes, refuses
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.kv_cache import (
     LayerGroups,
+    bytes_per_cross_page,
     group_bytes,
     one_group,
     page_groups,
@@ -160,7 +161,9 @@ def resolve(
     # The memory that is left can be measured once all have loaded: this is where they wait.
     weight_bytes = sum(numbers(ranks, loaded.weight_bytes, device))
     images = config.encoder_cache_bytes if loaded.spec.tower is not None else 0
-    free, on_cpu = free_for_all(device, ranks) - images, device.type == "cpu"
+    # The KV of states in pages of their own may take as much again.
+    crosses = bytes_per_cross_page(loaded.kv_spec, config.block_size, build.dtype) > 0
+    free, on_cpu = free_for_all(device, ranks) - images * (1 + crosses), device.type == "cpu"
     max_num_batched_tokens = _batch_tokens(config, loaded, wanted, on_cpu)
     taken = PageGroups(groups.windows, config.block_size, max_num_batched_tokens)
     draft_page_bytes = _draft_page_bytes(loaded, ranks, device)

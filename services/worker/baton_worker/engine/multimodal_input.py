@@ -42,6 +42,19 @@ class MediaRows(NamedTuple):
     """int64: where on the flat token axis they go."""
 
 
+class SeenMedia(NamedTuple):
+    """Media items that tokens of a step attend to, without being their placeholders."""
+
+    items: tuple[SequenceMedia, ...]
+    places: Column
+    """int64, ascending: where on the flat token axis these tokens are."""
+
+    @property
+    def key(self) -> tuple[bytes, ...]:
+        """Digests of the items, in order."""
+        return tuple(item.digest for item in self.items)
+
+
 def pixels_of(media: Sequence[Media], shape: tuple[int, ...] | None) -> Pixels | str:
     """The single image of a sequence in the model's shape, or why it cannot be used. `shape` is
     None for a text model.
@@ -76,13 +89,15 @@ def prompt_media(
         blob, end = item.pixels, item.start + item.length
         within = np.isin(tokens[item.start : end], tower.media_tokens)
         positions = item.start + np.flatnonzero(within)
-        bare = not (blob.data or blob.token) and end <= computed
+        bare = not (blob.data or blob.token or item.is_needed(computed))
         if why := tower.refusal(blob.shape, item.grid):
             return why
-        if len(positions) != (expected := tower.num_tokens(blob.shape, item.grid)):
+        if len(positions) != (expected := tower.num_placeholders(blob.shape, item.grid)):
             return f"a media item has {len(positions)} placeholders in the place of {expected}"
         if bool(item.spans) != tower.bidirectional:
             return "its attention within images is not as the media preprocessor says"
+        if item.num_states != tower.cross * tower.num_tokens(blob.shape, item.grid):
+            return "its attention to images is not as the media preprocessor says"
         pixels = np.zeros(0, np.float32) if bare else _opened(blob)
         if isinstance(pixels, str):
             return pixels

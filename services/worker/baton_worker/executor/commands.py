@@ -141,7 +141,9 @@ class Reader:
     def _typed(self, kind: type, value: Any) -> Any:
         assert kind is Tensor, f"orders carry no {kind}"
         dtype, shape, data = value
-        numbers = torch.frombuffer(bytearray(data), dtype=getattr(torch, dtype))
+        numbers = torch.empty(0, dtype=getattr(torch, dtype))
+        if data:
+            numbers = torch.frombuffer(bytearray(data), dtype=numbers.dtype)
         return numbers.view(shape).to(self.device)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from baton_worker.kv_cache.cache import KVCache
+from baton_worker.kv_cache.cross_pages import bytes_per_cross_page
 from baton_worker.kv_cache.layer_groups import (
     LayerGroups,
     group_bytes,
@@ -14,6 +15,7 @@ from baton_worker.kv_cache.page_shapes import bytes_per_page, page_shapes
 __all__ = [
     "KVCache",
     "LayerGroups",
+    "bytes_per_cross_page",
     "bytes_per_page",
     "group_bytes",
     "one_group",

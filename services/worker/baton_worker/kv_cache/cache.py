@@ -12,6 +12,7 @@ from baton_worker.kernels.cpu.huge_pages import zeros
 from baton_worker.kernels.kv_codes import KVCodes
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.kernels.ssm_states import Snapshots
+from baton_worker.kv_cache.cross_pages import CrossPages
 from baton_worker.kv_cache.layer_groups import (
     LayerGroups,
     are_alike,
@@ -84,6 +85,8 @@ class KVCache:
         self.codes = codes
         self.layout = layout
         self.groups = one_group(spec, page_size) if groups is None else groups
+        self.cross = CrossPages(spec, page_size, dtype=dtype, device=device, layout=layout)
+        """Pages of the layers that attend to the states of an encoder."""
         self._contexts = [context(mixer) for mixer, _ in spec.layers]
         shapes, dtype = page_shapes(spec, page_size, codes), torch.uint8 if codes else dtype
         self.alike = are_alike(spec, self.groups, shapes)
@@ -135,9 +138,11 @@ class KVCache:
     @property
     def views(self) -> list[Any]:
         """Per layer, the argument of its mixer: its part of `layers`, with its states if it has
-        any."""
+        any, or of `cross`."""
         return [
-            Snapshots(pages, self.states[layer]) if layer in self.states else pages
+            Snapshots(pages, self.states[layer])
+            if layer in self.states
+            else self.cross.layers.get(layer, pages)
             for layer, pages in enumerate(self.layers)
         ]
 

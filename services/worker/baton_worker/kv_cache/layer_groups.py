@@ -34,10 +34,11 @@ from baton_worker.kv_cache.page_shapes import (
     state_shapes,
 )
 from baton_worker.spec import (
+    Attention,
+    CrossAttention,
     Decoder,
     Encoder,
     LatentAttention,
-    Mixer,
     Recurrent,
 )
 
@@ -154,10 +155,14 @@ def _spans(spec: Decoder, page_size: int) -> dict[int, int]:
     if isinstance(spec, Encoder):
         return {}
     mixers = enumerate(mixer for mixer, _ in spec.layers)
-    return {layer: _span(mixer, page_size) for layer, mixer in mixers if mixer is not None}
+    return {
+        layer: _span(mixer, page_size)
+        for layer, mixer in mixers
+        if not (mixer is None or isinstance(mixer, CrossAttention))
+    }
 
 
-def _span(mixer: Mixer, page_size: int) -> int:
+def _span(mixer: Attention | LatentAttention | Recurrent, page_size: int) -> int:
     """Attention window of a mixer in tokens, the query token included; 0: unlimited."""
     if isinstance(mixer, LatentAttention):
         return 0

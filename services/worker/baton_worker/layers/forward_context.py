@@ -7,6 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
+from baton_worker.layers.attention.cross_states import CrossStep
 from baton_worker.layers.attention.whole_texts import Texts
 from baton_worker.layers.rope.rope import Angles
 from baton_worker.spec import Rope
@@ -33,5 +34,7 @@ class ForwardContext:
     """KV slots selected by the last indexer, see `layers.attention.sparse_plan.Plan`."""
     positions: Tensor | None = None
     """int64 [T], each token's position in its sequence, or [axes, T]."""
+    cross: CrossStep | None = None
+    """What tokens see of the states of an encoder; None: no token sees any."""
     vision: Tensor | None = None
     """bool [T]: which tokens are `spec.Decoder.vision_tokens`; None without such."""

@@ -39,7 +39,8 @@ class Head(LanguageHead):
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """The weight, unless the embedding fills it, and the bias."""
         for name, rows in super().weight_targets():
-            yield name, rows[: len(rows) - self._settings.unsaid]
+            unfilled = 0 if self._settings.filled else self._settings.unsaid
+            yield name, rows[: len(rows) - unfilled]
         if self.logit_bias is not None:
             yield f"{self._bias_name}.bias", self.logit_bias
 

@@ -9,6 +9,8 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
+from baton_worker.layers.attention.cross_states import CrossInputs
+
 
 class MediaEmbeddings(NamedTuple):
     """What a step sees beside its tokens."""
@@ -21,6 +23,8 @@ class MediaEmbeddings(NamedTuple):
     arXiv:2406.04334)."""
     added: bool = False
     """Whether the first are added to those of the tokens, too."""
+    cross: CrossInputs | None = None
+    """What tokens see of the states of an encoder; None: no token sees any."""
 
     def into(self, x: Tensor) -> Tensor:
         """[T, hidden] of the tokens, with these rows replaced or added."""
@@ -37,4 +41,5 @@ class MediaEmbeddings(NamedTuple):
         """Those of the tokens where `chosen` [T] holds, for a step of these tokens alone."""
         moved = torch.from_numpy(np.cumsum(chosen) - 1).to(self.places.device)
         kept = torch.from_numpy(chosen).to(self.places.device)[self.places]
+        assert self.cross is None, "tokens that attend to media are not run apart"
         return MediaEmbeddings(moved[self.places[kept]], self.values[kept], self.added)

@@ -21,7 +21,7 @@ class Patches(nn.Module):
     def __init__(self, settings: spec.Patches, hidden: int, site: BuildContext) -> None:
         super().__init__()
         self.settings = settings
-        self.project = _Projection(settings, hidden, site)
+        self.project = PatchProjection(settings, hidden, site)
         self.class_token = None
         if settings.class_token:
             self.class_token = Learned((hidden,), "class_token", site)
@@ -48,7 +48,7 @@ def squares(pixels: Tensor, size: int) -> Tensor:
     return cut.permute(0, 2, 4, 1, 3, 5).flatten(3).flatten(0, 2)
 
 
-class _Projection(Linear):
+class PatchProjection(Linear):
     """A convolution with disjoint windows, run as a matrix product; the checkpoint's shape is
     [hidden, C, size, size]."""
 

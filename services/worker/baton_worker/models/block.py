@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from baton_worker import spec
+from baton_worker.layers.attention.cross_attention import CrossAttention
 from baton_worker.layers.attention.gqa import Attention
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.embedding import Learned
@@ -23,6 +24,7 @@ from baton_worker.layers.moe.shortcut import ShortcutMoe
 from baton_worker.layers.norm import norm
 from baton_worker.layers.shared_block import SharedAttention, SharedGlu, beside_embeddings
 from baton_worker.layers.ssm.lightning_attention import LinearAttention
+from baton_worker.models.gated_cross_block import GatedCross
 
 Part: TypeAlias = Callable[[Tensor, Tensor | None], Tensor]
 """A mixer or an ffn: [T, hidden] and a residual to add to the result."""
@@ -167,6 +169,16 @@ def by_mixer(
     """Post-norms around attention and pre-norms around other mixers (OLMo Hybrid)."""
     half = PostNorm if isinstance(mixer, Attention) else PreNorm
     return Sequential(decoder, mixer, ffn, site, half=half)
+
+
+def with_gated_cross(
+    decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, site: BuildContext
+) -> nn.Module:
+    """Layers of attention to the states of an encoder are gated, others pre-normed (Llama 3.2
+    Vision)."""
+    if isinstance(mixer, CrossAttention):
+        return GatedCross(decoder, mixer, ffn, site)
+    return Sequential(decoder, mixer, ffn, site, half=PreNorm)
 
 
 class Joined(Bare):
@@ -395,6 +407,7 @@ STYLES: dict[str, Callable[..., nn.Module]] = {
     "after": partial(Sequential, half=AfterNorm),
     "normed": partial(Sequential, half=NormedStream),
     "by_mixer": by_mixer,
+    "gated_cross": with_gated_cross,
     "shortcut": Shortcut,
     "by_modality": ByModality,
     "blended": Blended,

@@ -9,6 +9,7 @@ from typing import Any
 from torch import nn
 
 from baton_worker import spec
+from baton_worker.layers.attention.cross_attention import CrossAttention
 from baton_worker.layers.attention.cross_layer import KVSharingSource, KVSharingTarget
 from baton_worker.layers.attention.dual_chunk import DualChunk
 from baton_worker.layers.attention.gqa import Attention
@@ -34,6 +35,7 @@ from baton_worker.spec.names import Names
 
 LAYERS: dict[type, type[nn.Module]] = {
     spec.Attention: Attention,
+    spec.CrossAttention: CrossAttention,
     spec.DualChunkAttention: DualChunk,
     spec.KVSharingSource: KVSharingSource,
     spec.KVSharingTarget: KVSharingTarget,
@@ -106,6 +108,9 @@ def _head_block(head: spec.LayerHead, layer: int, site: BuildContext) -> nn.Modu
 
 
 def _block(decoder: spec.Decoder, mixer: Any, ffn: Any, site: BuildContext) -> nn.Module:
+    if isinstance(mixer, spec.CrossAttention):
+        # It may run some tokens of a step, and adapters are told for all of them.
+        site = replace(site, adapters=None)
     parts = [
         None if part is None else LAYERS[type(part)](part, decoder.hidden, site)
         for part in (mixer, ffn)

@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from baton_worker import spec
 from baton_worker.attention import AttentionBatch
 from baton_worker.kv_cache.cache import KVCache
+from baton_worker.layers.attention.cross_attention import CrossAttention
+from baton_worker.layers.attention.cross_states import CrossInputs, CrossStep
 from baton_worker.layers.attention.whole_texts import Texts
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.embedding import Embedding
@@ -37,6 +39,7 @@ class Model(BlockStack):
     ) -> None:
         super().__init__()
         embedding, hidden = decoder.embedding, decoder.hidden
+        self._device = site.device
         self.embedding = Embedding(embedding, decoder.vocab, hidden, site)
         self._set_blocks(blocks, site)
         self.norm = norm(decoder.norm, hidden, "norm", site) if decoder.final_norm else None
@@ -65,6 +68,7 @@ class Model(BlockStack):
         if decoder.vision_tokens:
             self._vision_tokens = torch.tensor(decoder.vision_tokens, device=site.device)
         routers = [m for m in self.blocks[-1].modules() if isinstance(m, Router)]
+        self._cross = [m for m in self.blocks.modules() if isinstance(m, CrossAttention)]
         self.alone = not any(router.together for router in routers)
         """Whether the last layer's ffn treats each token independently."""
         self.progress = 0
@@ -117,12 +121,21 @@ class Model(BlockStack):
         if self._vision_tokens is not None:
             vision = (tokens[:, None] == self._vision_tokens).any(-1)
             steps = [replace(step, vision=vision) for step in steps]
+        if media is not None and media.cross is not None:
+            cross = self._cross_step(media.cross, cache)
+            steps = [replace(step, cross=cross) for step in steps]
         x, inputs = self.embedding(tokens, positions, media), list[Tensor]()
         hidden = self._through(x, steps, cache, media, inputs)
         if self._defers:
             return hidden
         hidden = self._finished(hidden)
         return torch.cat((hidden, *inputs), -1) if inputs else hidden
+
+    def _cross_step(self, inputs: CrossInputs, cache: KVCache) -> CrossStep:
+        """Make room for the states, and plan the attention to them."""
+        cache.cross.grow(inputs.num_pages)
+        backends = {layer.call: layer.backend for layer in self._cross}
+        return CrossStep.plan(inputs, backends.items(), cache.page_size, self._device)
 
     def _through(
         self,

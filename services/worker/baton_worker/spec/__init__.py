@@ -4,10 +4,13 @@ Nothing here imports torch, so a spec can be read, printed and compared anywhere
 used by at least two architectures; a one-off is a spec type (and a layer file) of its own.
 """
 
+from typing import TypeAlias
+
 from baton_worker.spec.attention import (
     Attention,
     CausalAttention,
     ContextShard,
+    CrossAttention,
     DualChunkAttention,
     HalfCausalAttention,
     Indexer,
@@ -68,6 +71,7 @@ from baton_worker.spec.state_space import (
     StateSpace,
 )
 from baton_worker.spec.swin import Swin
+from baton_worker.spec.tiled_tower import TiledTower
 from baton_worker.spec.vision import (
     Abstractor,
     Activated,
@@ -99,6 +103,9 @@ from baton_worker.spec.vision import (
 )
 from baton_worker.spec.vq_tower import VqTower
 
+Tower: TypeAlias = VisionTower | VqTower | TiledTower
+"""An encoder of images."""
+
 __all__ = [
     "Abstractor",
     "Activated",
@@ -110,6 +117,7 @@ __all__ = [
     "Codebook",
     "ContextShard",
     "Convolution",
+    "CrossAttention",
     "Decoder",
     "DeltaNet",
     "Dense",
@@ -187,6 +195,8 @@ __all__ = [
     "Swin",
     "TensorLayout",
     "TileRows",
+    "TiledTower",
+    "Tower",
     "Unfold",
     "Values",
     "VideoPlaceholders",

@@ -141,6 +141,26 @@ class Attention:
 
 
 @dataclass(frozen=True, slots=True)
+class CrossAttention:
+    """Attention to the states of an encoder (Vaswani et al. 2017, arXiv:1706.03762), which have no
+    order: a token sees all states of its media items, and none of other tokens.
+
+    Its KV are in pages of their own, written once for each item (`models.cross_kv`), so a layer
+    has no pages among those of the tokens.
+    """
+
+    num_heads: int
+    num_kv_heads: int
+    head_dim: int
+    scale: float
+    states: int
+    """Channels of a state."""
+    projections: Projections = Projections()
+    qk_norm: QkNorm | None = None
+    """Over each "head"."""
+
+
+@dataclass(frozen=True, slots=True)
 class LatentAttention:
     """Multi-head latent attention (DeepSeek-V2, arXiv:2405.04434) over a cache of latents.
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, TypeAlias
 
 from baton_worker.spec.attention import (
     Attention,
+    CrossAttention,
     LatentAttention,
 )
 from baton_worker.spec.checkpoint import TensorLayout
@@ -26,6 +27,7 @@ from baton_worker.spec.state_space import (
 )
 
 if TYPE_CHECKING:
+    from baton_worker.spec.tiled_tower import TiledTower
     from baton_worker.spec.vision import VisionTower
     from baton_worker.spec.vq_tower import VqTower
 
@@ -50,7 +52,7 @@ class Blend:
     ffn: tuple[float, float] = (1.0, 1.0)
 
 
-Mixer: TypeAlias = Attention | LatentAttention | Recurrent
+Mixer: TypeAlias = Attention | LatentAttention | CrossAttention | Recurrent
 Ffn: TypeAlias = Glu | SharedGlu | Mlp | Moe | MegablocksExperts | ShortcutMoe | ModalityMoe
 
 
@@ -81,7 +83,7 @@ class Decoder:
     `norm`."""
     tensors: TensorLayout = field(default_factory=TensorLayout)
     """How the checkpoint names and packs its tensors."""
-    tower: VisionTower | VqTower | None = None
+    tower: VisionTower | VqTower | TiledTower | None = None
     """The encoder of images in the prompt; None for text alone."""
     vision_tokens: tuple[int, ...] = ()
     """Tokens that the vision experts of a `ModalityMoe` take."""

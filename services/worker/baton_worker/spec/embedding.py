@@ -44,3 +44,5 @@ class Head:
     unit_rows: bool = False
     unsaid: int = 0
     """Last tokens of the vocabulary that have no row, and are never sampled."""
+    filled: bool = False
+    """Whether a loader writes zeros to the rows of these, as it does for a rank's share."""

@@ -106,3 +106,29 @@ def test_axes_and_grids_that_do_not_fit_are_said() -> None:
     tokens = np.array([5, I, I, I], np.int32)
     assert "no grid" in MediaSlots(FakeTower(3).tower, axes=3).enter(0, media, tokens)
     assert "4 axes" in MediaSlots(FakeTower(3).tower, axes=4).enter(0, media, tokens)
+
+
+def test_tokens_attend_to_the_last_image_or_run_of_images_before_them() -> None:
+    tower = FakeTower(3)
+    tower.cross, tower.num_placeholders = True, lambda shape, grid: 1  # type: ignore[method-assign]
+    slots, tokens = MediaSlots(tower.tower), np.array([5, I, 6, 7, I, I, 8, 9], np.int32)
+    media = tuple(
+        Media(name * 32, start, 1, PIXELS, num_states=3)
+        for name, start in ((b"a", 1), (b"b", 4), (b"c", 5))
+    )
+    assert slots.enter(2, media, tokens) == "" and slots.enter(0, (), tokens) == ""
+
+    def seen(*parts: tuple[int, int, int]) -> list[tuple[bytes, list[int]]]:
+        return [
+            (b"".join(digest[:1] for digest in some.key), some.places.tolist())
+            for some in slots.seen(rows(*parts))
+        ]
+
+    assert seen((0, 0, 2), (2, 0, 8)) == [(b"a", [3, 4, 5]), (b"b", [6]), (b"bc", [7, 8, 9])]
+    assert seen((2, 2, 1)) == [(b"a", [0])] and seen((2, 9, 2)) == [(b"bc", [0, 1])]
+    assert seen((2, 0, 1)) == [] and slots.rows(rows((2, 0, 8))) == ()
+    assert len(slots.needed(np.full(3, 8))) == 3, "to the end of the sequence"
+    slots.release(np.array([2]))
+    assert seen((2, 2, 1)) == [] and not slots.needed(np.zeros(3, np.int64))
+    bare = msgspec.structs.replace(media[0], num_states=0)
+    assert "attention to images" in slots.enter(2, (bare,), tokens)

@@ -269,7 +269,7 @@ def test_towers_make_the_numbers_of_transformers(tmp_path: Path, driver: Any) ->
     def make(*shape: int) -> Tensor:
         return torch.randn(shape, generator=generator)
 
-    for name in TOWERS.keys() - {"chameleon"}:  # Whose images become tokens.
+    for name in TOWERS.keys() - {"chameleon", "mllama"}:  # No embeddings take a place.
         reference = tiny_tower(name, tmp_path / name)
         with torch.no_grad():
             images, expected, whole = LOOKS.get(name, square)(reference, make)

@@ -251,6 +251,7 @@ class InputBatch:
             images=self._images,
             adapters=None if self._adapters is None else self._adapters.of(rows.slots[row]),
             media=self._media.rows(rows),
+            seen=self._media.seen(rows),
             last_keys=self._media.last_keys(rows, positions),
             trees=self.drafts.trees,
             failed=failed,

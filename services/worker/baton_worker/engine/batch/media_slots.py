@@ -12,7 +12,7 @@ from baton_worker.engine.batch.batch_rows import BatchRows
 from baton_worker.engine.batch.plan_columns import Column, PlanError
 from baton_worker.engine.multimodal.mrope import AxisPositions
 from baton_worker.engine.multimodal.rope_index import RULES
-from baton_worker.engine.multimodal_input import MediaRows, SequenceMedia, prompt_media
+from baton_worker.engine.multimodal_input import MediaRows, SeenMedia, SequenceMedia, prompt_media
 from baton_worker.models.vision.media_tower import MediaTower
 
 
@@ -69,7 +69,7 @@ class MediaSlots:
 
     def rows(self, rows: BatchRows) -> tuple[MediaRows, ...]:
         """Encoder outputs that the tokens of these rows need."""
-        if not self._held:
+        if not self._held or self._tower is None or self._tower.cross:
             return ()
         offsets = np.cumsum(rows.counts) - rows.counts
         columns = (rows.slots.tolist(), rows.starts.tolist(), rows.counts.tolist(), offsets)
@@ -80,6 +80,19 @@ class MediaSlots:
                 if first < end:
                     places = item.positions[first:end] - start + offset
                     found.append(MediaRows(item, first, places))
+        return tuple(found)
+
+    def seen(self, rows: BatchRows) -> tuple[SeenMedia, ...]:
+        """What of media the tokens of these rows attend to: nothing before the first item, then the
+        last one before them, or the last run of items without tokens between them."""
+        if not self._held or self._tower is None or not self._tower.cross:
+            return ()
+        found, offset = list[SeenMedia](), 0
+        for slot, start, count in zip(*map(np.ndarray.tolist, _columns(rows)), strict=True):
+            for first, end, items in _sights(self._held.get(slot, ()), start, start + count):
+                places = np.arange(first, end) + (offset - start)
+                found.append(SeenMedia(items, places))
+            offset += count
         return tuple(found)
 
     def last_keys(self, rows: BatchRows, indices: Column) -> Column | None:
@@ -121,13 +134,14 @@ class MediaSlots:
         return out
 
     def needed(self, computed: Column) -> set[bytes]:
-        """Digests of the items of which a placeholder is not computed yet; `computed` is by
-        slot."""
+        """Digests of the items of which a placeholder is not computed yet, or to which all later
+        tokens attend; `computed` is by slot."""
+        lasting = self._tower is not None and self._tower.cross
         return {
             item.digest
             for slot, items in self._held.items()
             for item in items
-            if item.positions[-1] >= computed[slot]
+            if lasting or item.positions[-1] >= computed[slot]
         }
 
 
@@ -141,3 +155,18 @@ def _spans(items: Sequence[SequenceMedia], start: int, stop: int) -> Iterator[tu
         for first, end in item.spans.tolist():
             if first < stop and end > start:
                 yield first, end
+
+
+def _sights(
+    items: Sequence[SequenceMedia], start: int, stop: int
+) -> Iterator[tuple[int, int, tuple[SequenceMedia, ...]]]:
+    """Runs [first, end) of the tokens [start, stop), and the items that each run sees."""
+    together = tuple[SequenceMedia, ...]()
+    for number, item in enumerate(items):
+        first = int(item.positions[0])
+        joined = together and first == together[-1].positions[-1] + 1
+        together = (*together, item) if joined else (item,)
+        later = items[number + 1 : number + 2]
+        end = int(later[0].positions[0]) if later else stop
+        if (begin := max(first, start)) < (last := min(end, stop)):
+            yield begin, last, together

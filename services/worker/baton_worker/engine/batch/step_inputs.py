@@ -14,7 +14,7 @@ from baton_worker.engine.batch.block_tables import BlockTables
 from baton_worker.engine.batch.logits_rows import LogitsRows
 from baton_worker.engine.batch.plan_columns import Column
 from baton_worker.engine.multimodal.pixels import Pixels
-from baton_worker.engine.multimodal_input import MediaRows
+from baton_worker.engine.multimodal_input import MediaRows, SeenMedia
 from baton_worker.layers.media_embeddings import MediaEmbeddings
 
 
@@ -59,6 +59,8 @@ class StepInputs:
     """int64 [T]: number of each token's adapter, -1 for none; None where none are served."""
     media: tuple[MediaRows, ...] = ()
     """What the encoder has to give for placeholders among the tokens."""
+    seen: tuple[SeenMedia, ...] = ()
+    """What of media the tokens attend to, in models with cross-attention."""
     embeddings: MediaEmbeddings | None = None
     """What it has given; None: there are no placeholders."""
     last_keys: Column | None = None
@@ -87,6 +89,7 @@ class StepInputs:
             prompt_spans=(),
             adapters=None if self.adapters is None else self.adapters[tokens],
             media=(),
+            seen=(),
             last_keys=None if self.last_keys is None else self.last_keys[tokens],
             embeddings=None if self.embeddings is None else self.embeddings.take(tokens),
         )

@@ -68,9 +68,12 @@ class EncoderStep:
     def broken_slots(self, inputs: StepInputs) -> list[int]:
         """Slots of the step with an item whose embeddings are not finite; zeros stood for them, so
         that no number of another row can depend on them."""
-        ends = np.cumsum(inputs.rows.counts)
-        broken = [rows.places[0] for rows in inputs.media if rows.item.digest in self._broken]
-        rows = np.searchsorted(ends, broken, side="right")
+        broken = [rows for rows in inputs.media if rows.item.digest in self._broken]
+        return self._slots(inputs, [int(rows.places[0]) for rows in broken])
+
+    def _slots(self, inputs: StepInputs, places: list[int]) -> list[int]:
+        """Slots of the tokens at these places on the flat token axis."""
+        rows = np.searchsorted(np.cumsum(inputs.rows.counts), places, side="right")
         return [int(slot) for slot in inputs.rows.slots[rows]]
 
     def adopt(self, digest: bytes, embeddings: Tensor) -> None:

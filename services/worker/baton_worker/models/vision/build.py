@@ -8,19 +8,24 @@ from baton_worker import spec
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.layer import Layer
 from baton_worker.models.vision.media_tower import MediaTower
+from baton_worker.models.vision.tiled_tower import TiledTower
 from baton_worker.models.vision.tower import VisionTower
 from baton_worker.models.vision.vq_tower import VqTower
 
 
-def build_tower(tower: spec.VisionTower | spec.VqTower, site: BuildContext) -> MediaTower:
+def build_tower(tower: spec.Tower, site: BuildContext) -> MediaTower:
     """The modules of a tower with uninitialised parameters."""
-    return VqTower(tower, site) if isinstance(tower, spec.VqTower) else VisionTower(tower, site)
+    if isinstance(tower, spec.VqTower):
+        return VqTower(tower, site)
+    if isinstance(tower, spec.TiledTower):
+        return TiledTower(tower, site)
+    return VisionTower(tower, site)
 
 
 class TowerModel(nn.Module):
     """A tower without its decoder, which encode workers run."""
 
-    def __init__(self, tower: spec.VisionTower | spec.VqTower, site: BuildContext) -> None:
+    def __init__(self, tower: spec.Tower, site: BuildContext) -> None:
         super().__init__()
         self.vision = build_tower(tower, site)
 

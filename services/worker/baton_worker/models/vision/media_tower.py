@@ -25,6 +25,9 @@ class MediaTower(nn.Module):
     """Patches on a side of what becomes one embedding."""
     added = False
     """Whether embeddings are added to those of their placeholders."""
+    cross = False
+    """Whether they take the place of no token: those behind an item see all of it, by the
+    decoder's cross-attention."""
 
     def refusal(self, shape: Sequence[int], grid: Grid) -> str:
         """Why pixels of this shape cannot be encoded, or nothing."""
@@ -33,6 +36,10 @@ class MediaTower(nn.Module):
     def num_tokens(self, shape: Sequence[int], grid: Grid) -> int:
         """Number of embeddings of an image."""
         raise NotImplementedError
+
+    def num_placeholders(self, shape: Sequence[int], grid: Grid) -> int:
+        """Number of `media_tokens` that stand for an image."""
+        return self.num_tokens(shape, grid)
 
     @property
     def bidirectional(self) -> bool:
