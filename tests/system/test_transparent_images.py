@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import signal
 import threading
 from collections.abc import Iterator
@@ -18,6 +19,7 @@ from tokenizers import Tokenizer
 
 from tests.fakes.whole_system import Whole, whole
 from tests.support import transparent_llava
+from tests.support.conformance import SPECS, failures
 from tests.support.served_system import PATIENCE, Served, until
 from tests.support.tiny_dual_encoders import data_url
 
@@ -47,6 +49,15 @@ class Glass:
 def glass(tmp_path_factory: pytest.TempPathFactory, smollm2: Path) -> Glass:
     folder = tmp_path_factory.mktemp("glass") / "glass"
     return Glass(folder, transparent_llava.save(folder, smollm2))
+
+
+def terse(glass: Glass, folder: Path) -> Path:
+    """The same model, for which an answer ends with a sentence: a full stop is an end token."""
+    found = shutil.copytree(glass.folder, folder / "glass", copy_function=os.link)
+    tokenizer = Tokenizer.from_file(str(found / "tokenizer.json"))
+    ends = [tokenizer.token_to_id(piece) for piece in ("<|im_end|>", ".", ",", "\u010a")]
+    (found / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+    return found
 
 
 def said(text: str) -> dict[str, Any]:
@@ -115,9 +126,11 @@ def stream(served: Served, *parts: dict[str, Any]) -> Iterator[list[int]]:
                     yield choice.get("token_ids") or []
 
 
+@pytest.mark.filterwarnings("ignore:jsonschema.RefResolver")  # of the conformance suite
 def test_an_answer_to_pictures_outlives_its_worker(glass: Glass, run_dir: Path) -> None:
-    """Its tokens are those of the answer to the text, through five real processes."""
-    served = Served(run_dir, glass.folder, "--worker.dtype", "float32")
+    """Its tokens are those of the answer to the text, through five real processes; and a
+    conformance suite's pictures are answered in each API."""
+    served = Served(run_dir, terse(glass, run_dir), "--worker.dtype", "float32")
     try:
         served.ready()
         read = [token for part in stream(served, said(FRANCE + GERMANY)) for token in part]
@@ -126,6 +139,8 @@ def test_an_answer_to_pictures_outlives_its_worker(glass: Glass, run_dir: Path) 
         os.kill(served.pids()["worker"], signal.SIGKILL)
         seen += [token for part in events for token in part]
         assert len(seen) == 64 and seen == read
+        for kind in SPECS:
+            assert failures(served.url, "glass", kind, images=True) == []
     finally:
         served.close()
 
