@@ -41,6 +41,7 @@ from baton.protocol import (
     FinishWeightUpdate,
     Hello,
     HelloRequest,
+    InitWeightTransfer,
     LoadAdapter,
     Logprobs,
     MediaInfo,
@@ -361,7 +362,10 @@ class FakeScheduler(FakeServer):
         if isinstance(command.action, Pause | Resume):
             self.paused = isinstance(command.action, Pause)
             return AdminReply(command.id)
-        if isinstance(command.action, StartWeightUpdate | UpdateWeights | FinishWeightUpdate):
+        if isinstance(
+            command.action,
+            InitWeightTransfer | StartWeightUpdate | UpdateWeights | FinishWeightUpdate,
+        ):
             self.weight_version = getattr(command.action, "label", "") or self.weight_version
             return AdminReply(command.id)
         assert isinstance(command.action, UnloadAdapter)

@@ -13,10 +13,10 @@ from baton.structured_output.engines import TRIALS
 from baton_gateway.durable import check_journal, check_store
 from baton_gateway.generation.processor_registry import check_setting
 
-WEIGHT_BACKENDS = ("files", "shared_memory")
+WEIGHT_BACKENDS = ("files", "shared_memory", "gloo")
 _NO_BACKENDS = {
-    "nccl": "it is a group of GPUs with the trainer",
-    "sparse_nccl": "it is a group of GPUs with the trainer",
+    "nccl": "it is a group of GPUs with the trainer, and gloo is one of processes",
+    "sparse_nccl": "it is a group of GPUs with the trainer, and gloo is one of processes",
     "ipc": "it is memory of a GPU that the trainer shares",
     "sharded_rdt": "it is memory of GPUs that a Ray cluster shares",
 }
@@ -93,7 +93,7 @@ class Config(Settings, prefix="gateway"):
     when a request first asks for it. Needs --allow-runtime-lora-updating."""
     weight_transfer_config: Annotated[str, AfterValidator(_known_backend)] = setting("", "security")
     """Let operators change the weights while the model serves, as vLLM takes it: '{"backend":
-    "files"}' or "shared_memory"; empty means no. Workers read what the requests name."""
+    "files"}' or "shared_memory" or "gloo"; empty means no. Workers read what the requests name."""
     reasoning_key: str = setting("", "security", repr=False)
     """Secret, of 16 random characters or more, that encrypts the thinking which clients of the
     Responses API keep; the same for the gateways of several machines. Empty means one that is made

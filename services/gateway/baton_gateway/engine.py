@@ -29,6 +29,7 @@ from baton.process.pixel_store import SHARES_MEMORY, PixelStore
 from baton.protocol import (
     FinishWeightUpdate,
     Hello,
+    InitWeightTransfer,
     LoadAdapter,
     Pause,
     Resume,
@@ -264,7 +265,9 @@ class Engine:
         await wait_until(known, self.config.service_wait_seconds)
 
     async def change_weights(
-        self, model: str, action: StartWeightUpdate | UpdateWeights | FinishWeightUpdate
+        self,
+        model: str,
+        action: InitWeightTransfer | StartWeightUpdate | UpdateWeights | FinishWeightUpdate,
     ) -> None:
         """Take a step of a weight update; returns once every worker has, and its outcome is known
         here. Raises `InvalidRequest` or `Unavailable`."""

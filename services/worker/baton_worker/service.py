@@ -23,6 +23,7 @@ from baton.protocol import (
     DropWeights,
     Envelope,
     Grant,
+    InitWeightTransfer,
     LoadWeights,
     PageHashes,
     Plan,
@@ -184,7 +185,9 @@ class Service:
             return
         if isinstance(command.action, Sleep | WakeUp | SwitchWeights):
             self._naps.append(command)
-        elif isinstance(command.action, UpdateWeights | LoadWeights | DropWeights):
+        elif isinstance(
+            command.action, InitWeightTransfer | UpdateWeights | LoadWeights | DropWeights
+        ):
             self._updater.submit(command)
         else:
             self._loader.submit(command)

@@ -71,6 +71,18 @@ class WakeUp(_Action, frozen=True, tag="wake_up"):
     """What to take back; empty: everything. With its weights alone a model still sleeps."""
 
 
+class InitWeightTransfer(_Action, frozen=True, tag="init_weight_transfer"):
+    """Join a process group of torch.distributed with a trainer, who is rank 0."""
+
+    address: str
+    port: int
+    """Where the trainer's store listens."""
+    rank: int
+    """Of the worker that is told; in the command of an operator of the first worker."""
+    world_size: int
+    """The trainer's processes in the group, and one for each worker."""
+
+
 class StartWeightUpdate(_Action, frozen=True, tag="start_weight_update"):
     """Begin to collect new weights; one that was begun before is given up."""
 
@@ -114,6 +126,7 @@ Action: TypeAlias = (
     | Resume
     | Sleep
     | WakeUp
+    | InitWeightTransfer
     | StartWeightUpdate
     | UpdateWeights
     | FinishWeightUpdate

@@ -69,7 +69,15 @@ class SharedMemoryTransfer(_Transfer, frozen=True, tag="shared_memory"):
     """What the bytes of all tensors must have, in hexadecimal digits."""
 
 
-WeightTransfer: TypeAlias = FileTransfer | SharedMemoryTransfer
+class BroadcastTransfer(_Transfer, frozen=True, tag="gloo"):
+    """Tensors that a trainer broadcasts, in this order, in the group of `InitWeightTransfer`."""
+
+    tensors: tuple[TensorInfo, ...]
+    sha256: str = ""
+    """What the bytes of all tensors must have, in hexadecimal digits."""
+
+
+WeightTransfer: TypeAlias = FileTransfer | SharedMemoryTransfer | BroadcastTransfer
 
 UpdateMode: TypeAlias = Literal["keep", "wait", "abort"]
 """What becomes of running sequences: they continue on the new weights from their logs, finish on

@@ -12,6 +12,8 @@ from baton.protocol import (
     AdminReply,
     DropAdapter,
     LoadAdapter,
+    Pause,
+    Resume,
     Sampling,
     Sleep,
     UnloadAdapter,
@@ -168,6 +170,27 @@ def test_the_next_sequence_wakes_a_model_that_sleeps() -> None:
     here.join("two", INFO)
     here.finish()
     assert request.end == "length" and here.admin[-1].id == 4
+
+
+@pytest.mark.row("F19.05", "F19.06")
+def test_a_paused_model_sleeps_and_its_sequences_go_on_after_it() -> None:
+    here = Fleet("one")
+    request = here.submit([1] * 20, Sampling(30), model="fake")
+    for _ in range(3):
+        here.round()
+    begun = len(request.tokens)
+    assert begun and here.ask(Pause("keep")) == AdminReply(1) and here.ask(Sleep(1), 2) is None
+    here.answer("one")
+    here.join("one", structs.replace(INFO, asleep=1))
+    here.round()
+    assert here.actions("one") == [], "a paused model is not woken"
+    here.ask(Resume(), 3)
+    here.tick()
+    assert here.actions("one") == [WakeUp()]
+    here.answer("one")
+    here.join("one", INFO)
+    here.finish()
+    assert request.end == "length" and len(request.tokens) == 30 > begun
 
 
 def test_more_adapters_than_memory_holds_come_and_go_by_use() -> None:

@@ -12,6 +12,7 @@ from baton.protocol import (
     DropWeights,
     FileTransfer,
     FinishWeightUpdate,
+    InitWeightTransfer,
     LoadWeights,
     Sampling,
     StartWeightUpdate,
@@ -106,6 +107,25 @@ def test_each_step_needs_the_one_before() -> None:
     assert here.actions("one") == [DropWeights()] and here.answer("one") == AdminReply(4)
     empty = here.ask(FinishWeightUpdate())
     assert empty is not None and empty.status == 409 and "/update_weights" in empty.reason
+
+
+def test_workers_join_a_group_with_a_trainer_in_the_order_of_their_names() -> None:
+    here = Fleet()
+    init = InitWeightTransfer("trainer", 29500, 2, 4)
+    nobody = here.ask(init)
+    assert nobody is not None and nobody.status == 503
+    here.join("two", INFO)
+    here.join("one", INFO)
+    few = here.ask(structs.replace(init, world_size=3))
+    assert few is not None and few.status == 400 and "has 2 workers" in few.reason
+    assert here.ask(init) is None
+    assert [here.actions(name) for name in ("one", "two")] == [
+        [structs.replace(init, rank=2)],
+        [structs.replace(init, rank=3)],
+    ]
+    here.answer("one")
+    told = here.answer("two", "The group with the trainer has failed: it timed out")
+    assert told is not None and told.status == 400 and "timed out" in told.reason
 
 
 def test_running_sequences_continue_on_the_new_weights() -> None:

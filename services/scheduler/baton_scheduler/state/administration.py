@@ -16,6 +16,7 @@ from baton.protocol import (
     AdminCommand,
     DropAdapter,
     FinishWeightUpdate,
+    InitWeightTransfer,
     LoadAdapter,
     Pause,
     Resume,
@@ -51,6 +52,8 @@ def requested(state: StateBase, event: AdminRequested) -> list[Decision]:
             return pause.pause(state, gateway, command, command.action)
         case Resume():
             return pause.resume(state, gateway, command)
+        case InitWeightTransfer():
+            return weight_updates.init(state, gateway, command, command.action)
         case StartWeightUpdate():
             return weight_updates.start(state, gateway, command)
         case UpdateWeights():
@@ -129,8 +132,9 @@ def _rest(
     if not workers:
         return answer(gateway, command, 503, NOBODY)
     number = sum(live.model == command.model for live in state.live.values())
-    if sleeps and number:
-        why = f"{number} requests of the model run or wait: let them end, or pause with mode=abort."
+    parked = command.model in state.paused and not any(len(worker.batch) for worker in workers)
+    if sleeps and number and not parked:
+        why = f"{number} requests of the model run or wait: let them end, or pause it first."
         return answer(gateway, command, 409, why)
     able = [worker for worker in workers if bool(worker.info.asleep) != sleeps]
     tags = () if isinstance(action, Sleep) else action.tags

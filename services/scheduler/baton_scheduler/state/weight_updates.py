@@ -1,5 +1,6 @@
 """Weights of a model change while it serves.
 
+init (if workers and a trainer form a group)
 start --> update, as often as needed --> finish: every worker loads them beside its own
                                             | one cannot        | all can
                                             v                   v
@@ -15,10 +16,13 @@ from __future__ import annotations
 
 from hashlib import sha256
 
+from msgspec import structs
+
 from baton.protocol import (
     AdminCommand,
     DropWeights,
     FinishWeightUpdate,
+    InitWeightTransfer,
     LoadWeights,
     StartWeightUpdate,
     SwitchWeights,
@@ -33,13 +37,32 @@ from baton_scheduler.events import Decision, Tell
 from baton_scheduler.state.base import StateBase
 from baton_scheduler.state.pending_command import PendingCommand
 from baton_scheduler.state.weight_update import WeightUpdate
-from baton_scheduler.state.worker_commands import ASLEEP, NOBODY, answer, begin
+from baton_scheduler.state.worker_commands import ASLEEP, NOBODY, answer, begin, begin_each
 from baton_scheduler.workers.worker import Worker
 
 _BYTES = 16
 """Length of a version's digest."""
 _NOT_STARTED = "No weight update of this model was started: POST /start_weight_update first."
 _BUSY = "A weight update of this model is being finished: wait for its answer."
+
+
+def init(
+    state: StateBase, gateway: str, command: AdminCommand, action: InitWeightTransfer
+) -> list[Decision]:
+    """Have every worker join a group with a trainer, one rank after the other."""
+    workers = sorted(state.fleet.serving(command.model), key=lambda worker: worker.name)
+    if not workers:
+        return answer(gateway, command, 503, NOBODY)
+    if any(worker.info.asleep for worker in workers):
+        return answer(gateway, command, 409, ASLEEP)
+    if action.world_size != action.rank + len(workers):
+        why = f"The model has {len(workers)} workers: world_size is that many above rank_offset."
+        return answer(gateway, command, 400, why)
+    told = [
+        (worker, structs.replace(action, rank=action.rank + place))
+        for place, worker in enumerate(workers)
+    ]
+    return begin_each(state, gateway, command, told)
 
 
 def start(state: StateBase, gateway: str, command: AdminCommand) -> list[Decision]:

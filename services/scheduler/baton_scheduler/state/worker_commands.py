@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from baton.protocol import Action, AdminCommand, AdminReply, WorkerCommand
 from baton_scheduler.events import Decision, Reply, Tell
@@ -23,11 +23,21 @@ def begin(
 ) -> list[Decision]:
     """Tell workers to carry out a command; `action` is what they are told, if it differs. Without
     a gateway it is the scheduler's own."""
-    state.counters.commands += 1
-    number, told = state.counters.commands, list(workers)
-    state.commands[number] = PendingCommand(gateway, command, {worker.name for worker in told})
     action = command.action if action is None else action
-    return [Tell(w.name, WorkerCommand(w.epoch, number, action)) for w in told]
+    return begin_each(state, gateway, command, [(worker, action) for worker in workers])
+
+
+def begin_each(
+    state: StateBase,
+    gateway: str,
+    command: AdminCommand,
+    told: Sequence[tuple[Worker, Action]],
+) -> list[Decision]:
+    """The same where each worker is told something of its own."""
+    state.counters.commands += 1
+    number = state.counters.commands
+    state.commands[number] = PendingCommand(gateway, command, {worker.name for worker, _ in told})
+    return [Tell(w.name, WorkerCommand(w.epoch, number, action)) for w, action in told]
 
 
 def answer(

@@ -1,4 +1,4 @@
-"""Receive weights: from files, or from shared memory."""
+"""Receive weights: from files, from shared memory, or from a trainer's broadcast."""
 
 from __future__ import annotations
 
@@ -12,12 +12,14 @@ from torch import Tensor
 
 from baton.errors import ModelError
 from baton.protocol import (
+    BroadcastTransfer,
     FileTransfer,
     SharedMemoryTransfer,
     TensorInfo,
     WeightSource,
     WeightTransfer,
 )
+from baton_worker.weight_transfer.broadcast import Membership
 from baton_worker.weight_transfer.contents import source_of
 from baton_worker.weight_transfer.spool import WeightSpool
 
@@ -29,15 +31,34 @@ _DTYPES = {
 _SEGMENTS = Path("/dev/shm")
 
 
-def receive(transfer: WeightTransfer, spool: WeightSpool) -> WeightSource:
-    """Returns files with the weights of a transfer.
+def receive(transfer: WeightTransfer, spool: WeightSpool, member: Membership) -> WeightSource:
+    """Returns files with the weights of a transfer. `member` is this worker's place in a group with
+    a trainer.
 
     Raises:
         ModelError: there are none, or their contents are not the expected ones.
     """
     if isinstance(transfer, FileTransfer):
         return source_of(Path(transfer.path).expanduser().absolute(), transfer.sha256)
+    if isinstance(transfer, BroadcastTransfer):
+        return spool.store(_broadcast(transfer, member))
     return spool.store(dict(_from_shared_memory(transfer)))
+
+
+def _broadcast(transfer: BroadcastTransfer, member: Membership) -> dict[str, Tensor]:
+    """The tensors, as a trainer sends them now."""
+    for tensor in transfer.tensors:
+        _size(tensor)  # Refused before any is waited for.
+    found, total = dict[str, Tensor](), sha256()
+    for tensor in transfer.tensors:
+        got = member.receive(tensor.shape, _DTYPES[tensor.dtype])
+        total.update(got.flatten().view(torch.uint8).numpy().data)
+        found[tensor.name] = got
+    if transfer.sha256 and total.hexdigest() != transfer.sha256.lower():
+        raise ModelError(
+            f"What was broadcast has SHA-256 {total.hexdigest()}, not {transfer.sha256}."
+        )
+    return found
 
 
 def _from_shared_memory(transfer: SharedMemoryTransfer) -> Iterator[tuple[str, Tensor]]:

@@ -1,5 +1,6 @@
 """Weight updates of a worker: a thread receives and loads, between steps they are tried out.
 
+init_weight_transfer --> thread: join a group with a trainer --> answer
 update_weights --> thread: receive --> answer
 load_weights ----> thread: check the files, load --> main thread: one step on them --> answer
 switch_weights --> main thread: `take`
@@ -12,10 +13,13 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import Never, TypeAlias
 
+from msgspec import structs
+
 from baton.errors import BatonError
 from baton.logs import logger
 from baton.protocol import (
     DropWeights,
+    InitWeightTransfer,
     LoadWeights,
     UpdateWeights,
     WeightSource,
@@ -24,12 +28,13 @@ from baton.protocol import (
     WorkerReply,
 )
 from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.weight_transfer.broadcast import Membership
 from baton_worker.weight_transfer.contents import check
 from baton_worker.weight_transfer.receive import receive
 from baton_worker.weight_transfer.spool import WeightSpool
 
 Loaded: TypeAlias = tuple[WeightVersion, LoadedModel]
-_Work: TypeAlias = Future[WeightSource] | Future[LoadedModel]
+_Work: TypeAlias = Future[WeightSource] | Future[LoadedModel] | Future[None]
 _TROUBLE = (BatonError, OSError, RuntimeError, MemoryError)
 """What goes wrong without a fault here: files, memory of the host, memory of a device."""
 
@@ -55,6 +60,7 @@ class WeightUpdater:
     ) -> None:
         self._spool, self._load, self._try_out, self._blocker = spool, load, try_out, blocker
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="weights")
+        self._member = Membership()
         self._under_way: deque[tuple[WorkerCommand, _Work | None]] = deque()
         self._loaded: Loaded | None = None
 
@@ -72,8 +78,10 @@ class WeightUpdater:
         work: _Work | None = None
         if self._blocker is None:
             match command.action:
+                case InitWeightTransfer():
+                    work = self._thread.submit(self._member.join, *structs.astuple(command.action))
                 case UpdateWeights(transfer):
-                    work = self._thread.submit(receive, transfer, self._spool)
+                    work = self._thread.submit(receive, transfer, self._spool, self._member)
                 case LoadWeights(version):
                     work = self._thread.submit(self._checked, version)
         self._under_way.append((command, work))
@@ -112,6 +120,8 @@ class WeightUpdater:
 
     def _done(self, command: WorkerCommand, work: _Work, reply: WorkerReply) -> WorkerReply:
         result = work.result()
+        if result is None:
+            return reply
         if isinstance(result, WeightSource):
             return WorkerReply(reply.epoch, reply.id, digest=result.digest, source=result)
         assert isinstance(command.action, LoadWeights)
@@ -134,5 +144,6 @@ class WeightUpdater:
         self._loaded = None
 
     def close(self) -> None:
-        """End the thread after its current command."""
+        """End the thread after its current command, and wait for no trainer."""
+        self._member.close()
         self._thread.shutdown(wait=False, cancel_futures=True)

@@ -6,8 +6,10 @@ import pytest
 
 from baton.errors import SettingsError
 from baton.protocol import (
+    BroadcastTransfer,
     FileTransfer,
     FinishWeightUpdate,
+    InitWeightTransfer,
     SharedMemoryTransfer,
     StartWeightUpdate,
     TensorInfo,
@@ -69,11 +71,26 @@ def test_an_update_from_shared_memory() -> None:
         assert here.engine.scheduler.actions == [UpdateWeights(wanted)]
 
 
+def test_an_update_from_a_trainer_s_broadcast() -> None:
+    init = {"master_address": "10.0.0.1", "master_port": 29500, "world_size": 3}
+    info = {"names": ["a"], "dtype_names": ["bfloat16"], "shapes": [[2, 3]]}
+    with site(weight_transfer_config='{"backend": "gloo"}') as here:
+        assert here.post(STEPS[0], {"init_info": init}).status_code == 200
+        assert here.post(STEPS[2], {"update_info": info}).status_code == 200
+        assert here.engine.scheduler.actions == [
+            InitWeightTransfer("10.0.0.1", 29500, 1, 3),
+            UpdateWeights(BroadcastTransfer((TensorInfo("a", "bfloat16", (2, 3)),))),
+        ]
+        for change in ({"world_size": 1}, {"rank_offset": 0}, {"master_port": 0}, {"x": 1}):
+            refused = here.post(STEPS[0], {"init_info": init | change})
+            assert refused.status_code == 400 and next(iter(change)) in str(error_of(refused))
+
+
 @pytest.mark.parametrize(
     ("text", "why"),
     [
         ('{"backend": "nccl"}', "not served here"),
-        ('{"backend": "carrier pigeon"}', "files or shared_memory"),
+        ('{"backend": "carrier pigeon"}', "files or shared_memory or gloo"),
         ("{}", "wants a backend"),
         ('{"backend": "files", "x": "y"}', "unknown field 'x'"),
         ("files", "not a JSON object"),

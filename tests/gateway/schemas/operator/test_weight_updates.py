@@ -5,10 +5,18 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
-from baton.protocol import FileTransfer, SharedMemoryTransfer, TensorInfo
+from baton.protocol import (
+    BroadcastTransfer,
+    FileTransfer,
+    InitWeightTransfer,
+    SharedMemoryTransfer,
+    TensorInfo,
+)
 from baton_gateway.schemas.operator.weight_updates import (
+    BroadcastUpdate,
     FileUpdate,
     FinishWeightUpdateRequest,
+    GroupInit,
     InitWeightTransferRequest,
     SharedMemoryUpdate,
     UpdateWeightsRequest,
@@ -24,6 +32,13 @@ def test_updates_become_messages() -> None:
     memory = SharedMemoryUpdate.model_validate(MEMORY | {"sha256": digits})
     wanted = SharedMemoryTransfer("psm_1", (TensorInfo("a", "bfloat16", (2, 3)),), digits.lower())
     assert memory.transfer() == wanted
+    tensors = {name: column for name, column in MEMORY.items() if name != "name"}
+    broadcast = BroadcastUpdate.model_validate(tensors | {"sha256": digits})
+    assert broadcast.transfer() == BroadcastTransfer(wanted.tensors, wanted.sha256)
+    init = GroupInit.model_validate(
+        {"master_address": "trainer", "master_port": 1, "rank_offset": 2, "world_size": 4}
+    )
+    assert init.action() == InitWeightTransfer("trainer", 1, 2, 4)
     assert FinishWeightUpdateRequest().mode == "keep"
     for kind, field in (
         (InitWeightTransferRequest, "init_info"),

@@ -17,17 +17,20 @@ from baton_gateway.http.body import build
 from baton_gateway.http.body_reader import read
 from baton_gateway.http.json_response import json_response
 from baton_gateway.schemas.operator.weight_updates import (
+    BroadcastUpdate,
     FileUpdate,
     FinishWeightUpdateRequest,
+    GroupInit,
     InitWeightTransferRequest,
     SharedMemoryUpdate,
     UpdateWeightsRequest,
 )
 
 router = APIRouter()
-_UPDATES: dict[str, type[FileUpdate | SharedMemoryUpdate]] = {
+_UPDATES: dict[str, type[FileUpdate | SharedMemoryUpdate | BroadcastUpdate]] = {
     "files": FileUpdate,
     "shared_memory": SharedMemoryUpdate,
+    "gloo": BroadcastUpdate,
 }
 
 
@@ -46,9 +49,13 @@ class WeightVersionStatus(msgspec.Struct):
 @router.post("/init_weight_transfer_engine")
 @describe(InitWeightTransferRequest, WeightUpdateStatus)
 async def init_weight_transfer_engine(request: Request) -> Response:
-    """Agree with a trainer on a channel. Files and shared memory need none."""
-    _engine(request)
-    await read(request, InitWeightTransferRequest)
+    """Agree with a trainer on a channel. With `gloo` every worker joins a process group; files and
+    shared memory need nothing."""
+    engine = _engine(request)
+    body = await read(request, InitWeightTransferRequest)
+    if weight_backend(engine.config.weight_transfer_config) == "gloo":
+        init = build(body.init_info, GroupInit, strict=True)
+        await engine.change_weights(await _model(request), init.action())
     return json_response(WeightUpdateStatus("Weight transfer initialized"))
 
 
@@ -112,6 +119,6 @@ def _engine(request: Request) -> Engine:
     if not engine.config.weight_transfer_config:
         raise NotFound(
             "Weights do not change while the model serves here: the operator can set "
-            """--weight-transfer-config '{"backend": "files"}' or "shared_memory"."""
+            """--weight-transfer-config '{"backend": "files"}', "shared_memory" or "gloo"."""
         )
     return engine

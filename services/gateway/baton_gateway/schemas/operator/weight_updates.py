@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
 from pydantic import Field, model_validator
 
 from baton.protocol import (
+    BroadcastTransfer,
     FileTransfer,
+    InitWeightTransfer,
     SharedMemoryTransfer,
     TensorInfo,
     UpdateMode,
@@ -19,13 +21,14 @@ _Path = Annotated[str, Field(min_length=1, max_length=4096)]
 _Digits = Annotated[str, Field(pattern="^[0-9a-fA-F]{64}$")]
 _Name = Annotated[str, Field(min_length=1, max_length=512)]
 _MOST_TENSORS = 100_000
+_MOST_RANKS = 4096
 
 
 class InitWeightTransferRequest(Request):
     """POST /init_weight_transfer_engine (vLLM)."""
 
     init_info: dict[str, Any]
-    """Nothing has to be agreed on for files and shared memory."""
+    """Fields of `GroupInit` for the backend `gloo`. Files and shared memory need none."""
 
     @classmethod
     def _special(cls) -> frozenset[str]:
@@ -46,11 +49,9 @@ class FileUpdate(Request):
         return FileTransfer(self.path, self.sha256)
 
 
-class SharedMemoryUpdate(Request):
-    """`update_info` of the backend `shared_memory`: tensors one after the other, without gaps."""
+class _TensorList(Request):
+    """Tensors that are sent one after the other, without gaps."""
 
-    name: _Name
-    """Of the POSIX segment on the host of the workers."""
     names: Annotated[list[_Name], Field(min_length=1, max_length=_MOST_TENSORS)]
     """Of the tensors, as in the checkpoint."""
     dtype_names: list[_Name]
@@ -60,25 +61,60 @@ class SharedMemoryUpdate(Request):
     """What all bytes of the tensors must have."""
 
     @model_validator(mode="after")
-    def _as_many(self) -> SharedMemoryUpdate:
+    def _as_many(self) -> Self:
         if not len(self.names) == len(self.dtype_names) == len(self.shapes):
             raise ValueError("names, dtype_names and shapes have one entry for each tensor")
         if len(set(self.names)) < len(self.names):
             raise ValueError("a tensor comes twice")
         return self
 
+    def tensors(self) -> tuple[TensorInfo, ...]:
+        """As in a message."""
+        columns = zip(self.names, self.dtype_names, self.shapes, strict=True)
+        return tuple(TensorInfo(name, dtype, tuple(shape)) for name, dtype, shape in columns)
+
+
+class SharedMemoryUpdate(_TensorList):
+    """`update_info` of the backend `shared_memory`."""
+
+    name: _Name
+    """Of the POSIX segment on the host of the workers."""
+
     def transfer(self) -> WeightTransfer:
         """As a message."""
-        columns = zip(self.names, self.dtype_names, self.shapes, strict=True)
-        tensors = tuple(TensorInfo(name, dtype, tuple(shape)) for name, dtype, shape in columns)
-        return SharedMemoryTransfer(self.name, tensors, (self.sha256 or "").lower())
+        return SharedMemoryTransfer(self.name, self.tensors(), (self.sha256 or "").lower())
+
+
+class BroadcastUpdate(_TensorList):
+    """`update_info` of the backend `gloo`: rank 0 broadcasts the tensors in this order."""
+
+    def transfer(self) -> WeightTransfer:
+        """As a message."""
+        return BroadcastTransfer(self.tensors(), (self.sha256 or "").lower())
+
+
+class GroupInit(Request):
+    """`init_info` of the backend `gloo` (vLLM): a process group, the trainer its rank 0."""
+
+    master_address: _Name
+    """Of the trainer, where its store listens."""
+    master_port: Annotated[int, Field(ge=1, le=65535)]
+    rank_offset: Annotated[int, Field(ge=1, le=_MOST_RANKS)] = 1
+    """Rank of the first worker."""
+    world_size: Annotated[int, Field(ge=2, le=2 * _MOST_RANKS)]
+    """Ranks of the trainer and one for each worker of the model."""
+
+    def action(self) -> InitWeightTransfer:
+        """As a message."""
+        place = self.rank_offset, self.world_size
+        return InitWeightTransfer(self.master_address, self.master_port, *place)
 
 
 class UpdateWeightsRequest(Request):
     """POST /update_weights (vLLM)."""
 
     update_info: dict[str, Any]
-    """Fields of the backend: of `FileUpdate` or `SharedMemoryUpdate`."""
+    """Fields of the backend: of `FileUpdate`, `SharedMemoryUpdate` or `BroadcastUpdate`."""
 
     @classmethod
     def _special(cls) -> frozenset[str]:
