@@ -80,8 +80,13 @@ for path, types, constants in json.loads(sys.argv[1]):
     warps, stages = constants.pop("num_warps", 0), constants.pop("num_stages", 2)
     types |= dict.fromkeys(constants, "constexpr")
     signature = {name: types.get(name, "i32") for name in kernel.arg_names}
-    # Rows begin at multiples of 16 bytes, and strides are multiples of 16.
-    aligned = [i for i, n in enumerate(kernel.arg_names) if signature[n][0] == "*" or "stride" in n]
+    # Rows begin at multiples of 16 bytes, and strides are multiples of 16; rows of packed weights.
+    widths = ("columns", "inner") if path.startswith("grouped") else ()
+    aligned = [
+        i
+        for i, n in enumerate(kernel.arg_names)
+        if signature[n][0] == "*" or "stride" in n or n in widths
+    ]
     attrs = {(i,): [["tt.divisibility", 16]] for i in aligned}
     source = ASTSource(kernel, signature, constexprs=constants, attrs=attrs)
     wide = constants.get("VALUES", 0) > 128 or constants.get("EXACT", False)

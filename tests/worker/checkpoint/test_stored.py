@@ -13,10 +13,13 @@ import torch
 from torch import Tensor
 
 from baton_worker.checkpoint.load import LoadedModel, load_model
-from baton_worker.kernels import fp8, linear
+from baton_worker.kernels import fp8, linear, packed_linear
 from baton_worker.kernels.gptq import GptqWeight
 from baton_worker.kernels.linear import TritonLinear
 from baton_worker.kernels.moe.grouped import GroupedExperts
+from baton_worker.kernels.mxfp4 import Mxfp4Weight
+from baton_worker.kernels.nvfp4 import Nvfp4Weight
+from baton_worker.kernels.packed_linear import PackedLinear
 from baton_worker.layers.attention.indexer import Exact
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.linear import Linear
@@ -41,8 +44,10 @@ def interpreted() -> Iterator[None]:
 @pytest.fixture
 def on_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     """A machine whose CPU passes for a GPU."""
-    monkeypatch.setattr(linear, "runs", lambda device: True)
-    for weight in (GptqWeight, fp8.Fp8Weight):
+    for module in (linear, packed_linear):
+        monkeypatch.setattr(module, "runs", lambda device: True)
+    monkeypatch.setattr(packed_linear, "has_float8", lambda device: True)
+    for weight in (GptqWeight, fp8.Fp8Weight, Mxfp4Weight, Nvfp4Weight):
         monkeypatch.setattr(weight, "blocks", lambda self: None)
 
 
@@ -55,7 +60,7 @@ def gptq_weight(rows: int, columns: int) -> GptqWeight:
 def loaded(folder: Path) -> LoadedModel:
     made = load_model(folder, BuildContext(CPU, torch.float32))
     layers = [module for module in made.model.modules() if isinstance(module, Linear)]
-    stored = [layer for layer in layers if isinstance(layer._kernel, TritonLinear)]
+    stored = [layer for layer in layers if isinstance(layer._kernel, TritonLinear | PackedLinear)]
     assert len(stored) == LAYERS and all(layer.weight is None for layer in stored)
     assert all(0 < layer.weight_bytes < 320 * 64 * 4 for layer in stored)
     return made
@@ -109,9 +114,10 @@ def test_weights_that_stay_packed_are_nowhere_floats(on_triton: None) -> None:
     weight = gptq_weight(32, 64)
     assert all(layer.load_quantized(f"{part}.weight", weight) for part in "ab")
     layer.process_weights_after_loading()
-    assert isinstance(layer._kernel, TritonLinear) and layer.weight is None
-    assert layer.weight_bytes == 2 * weight.nbytes < 64 * 64 * 2
-    assert all(part.words.device == STAGED.device for _, part in layer._kernel._parts)  # type: ignore[attr-defined]
+    assert isinstance(layer._kernel, PackedLinear) and layer.weight is None
+    assert [packed.words.device for packed, _ in layer._kernel._products] == [STAGED.device]
+    # Rows are filled up to a whole tile of 128 channels.
+    assert 0 < layer.weight_bytes < 3 * weight.nbytes < 64 * 64 * 4
 
 
 def test_floats_go_to_the_device_when_a_layer_has_them_all(on_triton: None) -> None:
@@ -138,9 +144,10 @@ def test_experts_too(on_triton: None, floats: bool) -> None:
     layer.process_weights_after_loading()
     assert isinstance(layer._kernel, GroupedExperts) and layer.gate_up is None
     kernels = [*layer._kernel._gate_up, *layer._kernel._down]
-    assert sum(isinstance(kernel, TritonLinear) for kernel in kernels) == 8 - floats
+    assert sum(isinstance(kernel, PackedLinear) for kernel in kernels) == 8 - floats
     packed = gptq_weight(32, 64).nbytes
-    assert packed * 8 < layer.weight_bytes < packed * 13 + floats * 64 * 64 * 4
+    # Rows of 64 channels and less are filled up to tiles of 128.
+    assert packed * 8 < layer.weight_bytes < packed * 24 + floats * 64 * 64 * 4
 
 
 @pytest.mark.parametrize("scheme", ["gptq", "fp8"])
@@ -164,7 +171,8 @@ def test_experts_multiply_with_what_is_stored(
     layers = [layer for layer in made.model.layers() if isinstance(layer, Experts)]
     weights = sum(p.numel() for name, p in oracle.named_parameters() if ".experts." in name)
     held = sum(layer.weight_bytes for layer in layers) * 8 / weights
-    assert held < (6.5 if scheme == "gptq" else 8.5)
+    # Rows of 64 channels take a whole tile of 128 of four bits each.
+    assert held < (9 if scheme == "gptq" else 8.5)
     found = driver(made, 1).step({0: TEXT})[0]
     with torch.inference_mode():
         plain = oracle(torch.tensor([TEXT]), use_cache=False).logits[0]

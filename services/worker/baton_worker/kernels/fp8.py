@@ -47,6 +47,12 @@ class Inputs:
     most: float | None = None
     """Scales are at most as if this were the largest number ("activation_scale_ub")."""
 
+    @property
+    def kind(self) -> tuple[int | None, float | None, bool, float | None]:
+        """Equal for inputs that are rounded alike."""
+        scale = None if self.scale is None else float(self.scale)
+        return self.group, scale, self.per_tensor, self.most
+
     def quantise(self, x: Tensor) -> tuple[Tensor, Tensor]:
         """x [T, K] to codes float8 [T, K] and scales float32 [T, ceil(K / group)]."""
         width = self.group or x.shape[1]

@@ -102,6 +102,7 @@ LINEAR_KERNELS = Registry(
     {
         "cpu": "baton_worker.kernels.cpu.linear:CpuLinear",
         "scaled_mm": "baton_worker.kernels.scaled_mm:ScaledMmLinear",
+        "packed": "baton_worker.kernels.packed_linear:PackedLinear",
         "triton": "baton_worker.kernels.linear:TritonLinear",
         "int8": "baton_worker.kernels.cpu.int8_linear:Int8Linear",
         "rotated": "baton_worker.kernels.rotated_linear:RotatedLinear",

@@ -51,8 +51,8 @@ class ScaledMmLinear:
     def __init__(
         self, parts: Sequence[Fp8Weight], bias: Tensor | None, dtype: torch.dtype, row_block: int
     ) -> None:
-        runs_of_parts = groupby(parts, key=lambda part: (_by_block(part), _rounding(part.inputs)))
-        self._products = [_Product(list(run), dtype) for _, run in runs_of_parts]
+        alike = groupby(parts, key=lambda part: (_by_block(part), part.inputs.kind))
+        self._products = [_Product(list(run), dtype) for _, run in alike]
         self._bias, self._row_block = bias, row_block
         self.nbytes = sum(product.nbytes for product in self._products)
 
@@ -63,11 +63,10 @@ class ScaledMmLinear:
             return "it multiplies with 8-bit floats"
         if like is None or like.device.type != "cuda":
             return "it needs a GPU"
-        if torch.cuda.get_device_capability(like.device) < CAPABILITY:
+        if (capability := torch.cuda.get_device_capability(like.device)) < CAPABILITY:
+            _say_what_is_missing(like.device)
             return "GPUs have products of 8-bit floats from compute capability 8.9 on"
-        if why := _refuses_layout(
-            weight, like.dtype, torch.cuda.get_device_capability(like.device)
-        ):
+        if why := _refuses_layout(weight, like.dtype, capability):
             return why
         return _trial(like.device, like.dtype, _by_block(weight))
 
@@ -161,12 +160,6 @@ def _by_block(weight: Fp8Weight) -> bool:
     return weight.block[1] < weight.shape[1] or weight.inputs.group is not None
 
 
-def _rounding(inputs: Inputs) -> tuple[Any, ...]:
-    """Equal for inputs that are rounded alike."""
-    scale = None if inputs.scale is None else float(inputs.scale)
-    return inputs.group, scale, inputs.per_tensor, inputs.most
-
-
 def _refuses_layout(
     weight: Fp8Weight, dtype: torch.dtype, capability: tuple[int, int]
 ) -> str | None:
@@ -183,6 +176,11 @@ def _refuses_layout(
     if capability[0] != _HOPPER:
         return "cuBLASLt scales blocks of 128 on compute capability 9 only"
     return None if hasattr(F, "scaled_mm") else "this PyTorch has no scaled_mm with scales by block"
+
+
+@functools.cache
+def _say_what_is_missing(device: torch.device) -> None:
+    log.warning("%s has no products of 8-bit floats: they are multiplied as 16-bit ones", device)
 
 
 @functools.cache

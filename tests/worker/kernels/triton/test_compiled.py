@@ -95,6 +95,12 @@ KERNELS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
         | {"visits": LONGS, "expert_of_block": LONGS},
         {"HAS_BIAS": True, "ROWS": 16, "COLUMNS": 64, "INNER": 64},
     ),
+    (
+        "grouped._dequantise",
+        {"words": INTS, "scales": "*fp16", "zeros": BYTES, "out": "*bf16"},
+        {"VALUES": 1, "SCALES": 0, "BITS": 4, "COLUMNS": 64, "TILE": 128, "factors": None},
+    ),
+    ("grouped._sum", {"parts": FLOAT, "bias": "*bf16", "out": "*bf16"}, {"WIDTH": 1024}),
     ("gptq._dequantise", WORDS, {"BITS": 8} | GPTQ),
     ("fp8._product", CODES, FP8 | {"IS_NATIVE": False}),
     (
@@ -131,6 +137,30 @@ def _quantised(width: int, warps: int) -> tuple[str, dict[str, str], dict[str, A
     return "fp8._quantise", QUANTISE, {"WIDTH": width, "IS_GIVEN": False, "num_warps": warps}
 
 
+_WORDS = {"words": INTS, "bias": "*bf16", "visits": INTS, "expert_of_block": INTS}
+_FORMATS: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
+    "integer": ({"scales": "*fp16", "zeros": BYTES}, {"VALUES": 1, "SCALES": 0}),
+    "mxfp4": ({"scales": BYTES}, {"VALUES": 2, "SCALES": 1, "FOLDED": True}),
+    "nvfp4": ({"scales": BYTES, "factors": FLOAT}, {"VALUES": 2, "SCALES": 2, "FOLDED": True}),
+    "fp8": (
+        {"scales": FLOAT, "x_scales": FLOAT},
+        {"VALUES": 3, "SCALES": 0, "BITS": 8, "SLICES": 4},
+    ),
+    "float": ({"words": "*bf16"}, {"VALUES": 0, "SCALES": 0, "BITS": 32, "SLICES": 1, "TILE": 64}),
+}
+
+
+def _grouped(format: str, rows: int, **more: Any) -> tuple[str, dict[str, str], dict[str, Any]]:
+    """A launch of `grouped.product`; `SPLIT` ones are of linear layers."""
+    types, constants = _FORMATS[format]
+    split = more.get("SPLIT", False)
+    sizes = {"BITS": 4, "SLICES": 8, "TILE": 128, "COLUMNS": 64, "num_stages": 4}
+    plain = {"FOLDED": False, "GROUPED": not split, "SPLIT": split, "ROWS": rows}
+    given = _WORDS | types | {"x": "*bf16", "out": FLOAT if split else "*bf16"}
+    unused = dict.fromkeys({"x_scales", "scales", "zeros", "factors"} - types.keys())
+    return "grouped._product", given, sizes | plain | constants | unused | more
+
+
 _DEEPSEEK = LATENT | {"SINKS": False, "KEYS": 32}
 _SHORT = {"query": "*bf16", "pages": "*bf16"}
 SHAPES = {
@@ -147,6 +177,20 @@ SHAPES = {
     "Llama 3 8B, inputs as 8-bit floats": _quantised(4096, 16),
     "Llama 3 8B, inputs of down as 8-bit floats": _quantised(16384, 16),
     "DeepSeek-V3, inputs as 8-bit floats": _quantised(128, 1),
+    "Llama 3 8B int4, decode": _grouped("integer", 16, SPLIT=True),
+    "Llama 3 8B int4, groups of 32, decode": _grouped("integer", 16, SPLIT=True, SLICES=2),
+    "Llama 3 8B int4, 64 rows": _grouped("integer", 64, SPLIT=True),
+    "Llama 3 8B int8, 64 rows": _grouped("integer", 64, SPLIT=True, BITS=8, SLICES=4),
+    "Qwen3 30B-A3B int4, decode": _grouped("integer", 16),
+    "Qwen3 30B-A3B int4, prompt": _grouped("integer", 64),
+    "gpt-oss mxfp4, decode": _grouped("mxfp4", 16),
+    "gpt-oss mxfp4, prompt": _grouped("mxfp4", 64),
+    "DeepSeek-V3 nvfp4, decode": _grouped("nvfp4", 16),
+    "DeepSeek-V3 nvfp4, prompt": _grouped("nvfp4", 64),
+    "DeepSeek-V3 fp8, decode": _grouped("fp8", 16),
+    "DeepSeek-V3 fp8, prompt": _grouped("fp8", 64),
+    "Qwen3 30B-A3B, experts of a decode step": _grouped("float", 16),
+    "Qwen3 30B-A3B, experts of a prompt": _grouped("float", 64),
     "Llama 3 8B over FP8 pages, decode": _attention(32, 8, 128, 16, CODES=2),
     "Llama 3 8B over FP8 pages, prompt": _attention(32, 8, 128, 64, CODES=2),
 }
@@ -157,6 +201,8 @@ CHANGING = {
     "sampling._choose": {"num_rows"},
     "gptq._product": {"rows"},
     "fp8._product": {"rows"},
+    "grouped._product": {"rows", "first_tiles"},
+    "grouped._sum": {"count", "splits"},
     "fp8._quantise": {"tokens", "scale_token", "scale_group"},
     "top_k._top_k": {"num_tokens"},
 }

@@ -19,6 +19,7 @@ from baton_worker.kernels.fp8 import Fp8Weight, Inputs
 from baton_worker.kernels.fp8 import dequantise as fp8_floats
 from baton_worker.kernels.gptq import GptqWeight
 from baton_worker.kernels.moe.experts import Experts
+from baton_worker.kernels.packed_linear import PackedLinear
 from baton_worker.kernels.scaled_mm import ScaledMmLinear
 from baton_worker.sampling import PARAMETERS, Sampler, device_columns, fill
 
@@ -75,7 +76,7 @@ def cases(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Iterator[Ke
     for make in (maker.norm, maker.rope, maker.kv_write, maker.top_k):
         yield make()
     for tokens in (sizes.rows, sizes.prompt):
-        for build in (maker.gptq, maker.fp8, maker.scaled_mm, maker.experts):
+        for build in (maker.gptq, maker.packed, maker.fp8, maker.scaled_mm, maker.experts):
             yield build(tokens)
     yield maker.attention("decode", [1] * sizes.rows, [sizes.context - 1] * sizes.rows)
     yield maker.attention("prompt", [sizes.prompt], [0])
@@ -186,8 +187,22 @@ class _Maker:
         return KernelCase("top_k_softmax", run, reference, logits.nbytes, 0, 1e-5)
 
     def gptq(self, tokens: int) -> KernelCase:
+        """In the words of a checkpoint, as weights of 2 and 3 bits are multiplied."""
         from baton_worker.kernels.triton.gptq import product
 
+        weight, x, reference = self._int4(tokens)
+        run = partial(product, x, weight)
+        return self._product(f"gptq int4, {tokens} tokens", run, reference, x, weight.nbytes)
+
+    def packed(self, tokens: int) -> KernelCase:
+        """In the layout that weights of 4 and 8 bits are brought to."""
+        weight, x, reference = self._int4(tokens)
+        layer = PackedLinear([weight], None, self.device)
+        run = partial(layer, x)
+        return self._product(f"packed int4, {tokens} tokens", run, reference, x, layer.nbytes)
+
+    def _int4(self, tokens: int) -> tuple[GptqWeight, Tensor, Callable[[], Tensor]]:
+        """A weight, inputs and the product in float64 with what the weight means."""
         hidden, groups = self.sizes.hidden, self.sizes.hidden // self.sizes.group
         like = {"generator": self._generator, "device": self.device}
         codes = torch.randint(0, 16, (hidden, hidden), dtype=torch.uint8, **like)  # type: ignore[call-overload]
@@ -198,11 +213,10 @@ class _Maker:
 
         def reference() -> Tensor:
             wide = (codes.double().unflatten(1, (groups, -1)) - 8) * scales.double().T[..., None]
-            product: Tensor = x.double() @ wide.flatten(1).to(self.dtype).double().T
+            product: Tensor = x.double() @ wide.flatten(1).double().T
             return product
 
-        run = partial(product, x, weight)
-        return self._product(f"gptq int4, {tokens} tokens", run, reference, x, weight.nbytes)
+        return weight, x, reference
 
     def fp8(self, tokens: int) -> KernelCase:
         from baton_worker.kernels.triton.fp8 import product

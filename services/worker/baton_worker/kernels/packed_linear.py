@@ -1,0 +1,110 @@
+"""Linear layers on a GPU whose weights stay packed, in the layout that Triton's kernel reads."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from baton_worker.kernels import packed_weights
+from baton_worker.kernels.fp8 import Fp8Weight, Inputs
+from baton_worker.kernels.linear import LinearSpec, LinearWeight
+from baton_worker.kernels.packed_weights import PackedWeights, alike, pack
+from baton_worker.kernels.scaled_mm import CAPABILITY
+from baton_worker.kernels.triton import runs
+from baton_worker.kernels.weight import QuantizedWeight
+
+UNPACKED = 256
+"""Rows from which on a weight is unpacked for a product: the kernel would do so once for each tile
+of rows, and the product of floats costs less than that."""
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+
+
+class PackedLinear:
+    """y = x W^T of weights of 4 and 8 bits, parts of one format in one product.
+
+    Args:
+        parts: the weights whose rows make up the layer's.
+        bias: one value per row of all parts.
+        device: device of the product.
+        row_block: rows of every product, padded with zeros; 0: as many as there are.
+    """
+
+    applies_gate = False
+
+    def __init__(
+        self,
+        parts: Sequence[QuantizedWeight],
+        bias: Tensor | None,
+        device: torch.device,
+        row_block: int = 0,
+    ) -> None:
+        self._bias, self._row_block = bias, row_block
+        self._products = list[tuple[PackedWeights, Inputs | None]]()
+        for run in _runs(parts):
+            inputs = run[0].inputs if isinstance(run[0], Fp8Weight) else None
+            self._products.append((pack(run, device), inputs))
+        self.nbytes = sum(weights.nbytes for weights, _ in self._products)
+
+    @classmethod
+    def refuses(cls, weight: LinearWeight, like: Tensor | None = None) -> str | None:
+        """See `LinearBackend`."""
+        if isinstance(weight, Tensor) or not isinstance(weight, packed_weights.PACKABLE):
+            return "it multiplies with packed integers and floats of a checkpoint"
+        if like is None or not runs(like.device):
+            return "it needs a GPU"
+        if like.dtype not in _DTYPES:
+            return f"it has no product for {like.dtype}"
+        if isinstance(weight, Fp8Weight) and has_float8(like.device):
+            return "this GPU has products of 8-bit floats"
+        return packed_weights.refuses(weight)
+
+    @classmethod
+    def build(cls, spec: LinearSpec) -> PackedLinear:
+        """See `LinearBackend`."""
+        parts = [part for part in spec.weights if isinstance(part, packed_weights.PACKABLE)]
+        return cls(parts, spec.bias, spec.like.device, spec.row_block)
+
+    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """See `LinearKernel`."""
+        flat = x.reshape(-1, x.shape[-1])
+        rows, block = len(flat), self._row_block
+        if block:
+            flat = F.pad(flat, (0, 0, 0, -rows % block))
+        made = [self._rows(some) for some in torch.split(flat, block or max(1, rows))]
+        y = (made[0] if len(made) == 1 else torch.cat(made))[:rows]
+        y = y.view(*x.shape[:-1], y.shape[-1])
+        y = y if self._bias is None else y + self._bias
+        return y if residual is None else residual + y
+
+    def _rows(self, x: Tensor) -> Tensor:
+        parts = [_product(x, *product) for product in self._products]
+        return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
+
+
+def has_float8(device: torch.device) -> bool:
+    """Whether tensor cores of a device take 8-bit floats."""
+    return device.type == "cuda" and torch.cuda.get_device_capability(device) >= CAPABILITY
+
+
+def _runs(parts: Sequence[QuantizedWeight]) -> list[list[QuantizedWeight]]:
+    """Neighbours of one format."""
+    runs_of_parts = list[list[QuantizedWeight]]()
+    for part in parts:
+        if runs_of_parts and alike(runs_of_parts[-1][0], part):
+            runs_of_parts[-1].append(part)
+        else:
+            runs_of_parts.append([part])
+    return runs_of_parts
+
+
+def _product(x: Tensor, weights: PackedWeights, inputs: Inputs | None) -> Tensor:
+    """x [T, K] to [T, N]."""
+    from baton_worker.kernels.triton import grouped  # Needs triton, which may not be installed.
+
+    if len(x) < UNPACKED or inputs is not None:
+        return grouped.product(x, weights, inputs=inputs)
+    x = x if weights.order is None else x.index_select(1, weights.order)
+    return x @ grouped.dequantise(weights, x.dtype)

@@ -1,0 +1,374 @@
+"""Products of rows with the weight of their expert, or of one layer, whose codes stay packed.
+
+The layout is that of `kernels.packed_weights`: a program reads a tile of words once, next to each
+other, and makes floats of its codes on the way into tensor cores. Integers, less their zero points,
+and floats of 4 and 8 bits are exact in bfloat16; scales multiply sums in float32, but those of
+4-bit floats, which are exact in bfloat16 too, and multiply the numbers. Weights that are floats
+have no codes, and share the rest.
+
+Few rows are cut along the inner axis (`SPLIT`), so that they fill a GPU: a second launch adds the
+parts in order. How often depends on the weight alone, so a row's bits do not depend on the others
+of its tile, and tiles have 16 or 64 rows.
+"""
+
+from __future__ import annotations
+
+import functools
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from baton_worker.kernels.fp8 import Inputs
+from baton_worker.kernels.packed_weights import TILE, PackedWeights
+from baton_worker.kernels.triton.fp8 import quantise
+
+VALUES = {"float": 0, "integer": 1, "e2m1": 2, "e4m3": 3}
+SCALES = {"float": 0, "e8m0": 1, "e4m3": 2}
+FEW, MANY = 16, 64
+"""Rows of a tile."""
+COLUMNS = 64
+_INNER = 64
+"""Channels of a tile of floats."""
+STAGES = 4
+"""Tiles of words that are on their way."""
+_SUMMED = 1024
+_PER_PROCESSOR = 2
+"""Programs that few rows are cut into for each processor of the GPU."""
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _numbers(codes, VALUES: tl.constexpr):  # type: ignore[no-untyped-def]
+    """float32 of int32 codes, by their bits: a conversion is slower, and each is exact."""
+    if VALUES == 1:
+        # 2^23 + code, less 2^23.
+        number = (codes | 0x4B000000).to(tl.float32, bitcast=True) - 8388608.0
+    elif VALUES == 2:
+        # Sign, exponent and fraction in their places; 126 is the difference of the biases.
+        bits = ((codes & 8) << 28) | ((codes & 7) << 22)
+        number = bits.to(tl.float32, bitcast=True) * 8.507059173023462e37
+    else:
+        bits = ((codes & 128) << 24) | ((codes & 127) << 20)
+        number = bits.to(tl.float32, bitcast=True) * 1.329227995784916e36
+    return number
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _scale(at, there, SCALES: tl.constexpr):  # type: ignore[no-untyped-def]
+    """float32 of stored scales."""
+    scale = tl.load(at, mask=there, other=0)
+    if SCALES == 1:
+        # The code 0 is 2^-127, which has no exponent of its own; 255 is no number.
+        bits = tl.where(scale == 0, 0x400000, scale.to(tl.int32) << 23)
+        number = tl.where(scale == 255, float("nan"), bits.to(tl.float32, bitcast=True))
+    elif SCALES == 2:
+        number = _numbers(scale.to(tl.int32), 3)
+    else:
+        number = scale.to(tl.float32)
+    return number
+
+
+@triton.jit(do_not_specialize=["rows", "first_tiles"])  # type: ignore[untyped-decorator]
+def _product(  # type: ignore[no-untyped-def]
+    x,
+    x_scales,
+    words,
+    scales,
+    zeros,
+    factors,
+    bias,
+    out,
+    visits,
+    expert_of_block,
+    rows,
+    num_experts,
+    columns,
+    inner,
+    divisor,
+    group,
+    x_group,
+    first_tiles,
+    VALUES: tl.constexpr,
+    SCALES: tl.constexpr,
+    BITS: tl.constexpr,
+    SLICES: tl.constexpr,
+    FOLDED: tl.constexpr,
+    GROUPED: tl.constexpr,
+    SPLIT: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    """out[visit] = x[visit // divisor] @ weight[expert].T + bias[expert], of a part of the channels
+    if SPLIT. Of GROUPED rows the expert of each block of visits is given, others are visits of one.
+    SLICES runs of channels of a tile share a scale, all of them if it is FOLDED into numbers."""
+    column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    inside = column < columns
+    if GROUPED:
+        expert = tl.load(expert_of_block + tl.program_id(0)).to(tl.int64)
+        if expert >= num_experts:
+            return
+        visit = tl.load(visits + tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+        real = visit >= 0
+    else:
+        expert = tl.program_id(0).to(tl.int64) * 0
+        visit = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+        real = visit < rows
+    source = visit // divisor
+    tiles = tl.cdiv(inner, TILE)
+    first, last = tl.program_id(2) * first_tiles, tiles
+    if SPLIT:
+        last = tl.minimum(first + first_tiles, tiles)
+    total = tl.full((ROWS, COLUMNS), 0.0, tl.float32)
+    RUN: tl.constexpr = TILE * BITS // 32
+    channel = tl.arange(0, RUN if VALUES else TILE)
+    groups, x_groups = tl.cdiv(inner, group), tl.cdiv(inner, x_group)
+    for tile in range(first, last):
+        if VALUES == 0:
+            k = tile * TILE + channel
+            a = x + source[:, None] * inner + k[None, :]
+            a = tl.load(a, mask=real[:, None] & (k < inner)[None, :], other=0.0)
+            b = words + (expert * columns + column[None, :]) * inner + k[:, None]
+            b = tl.load(b, mask=(k < inner)[:, None] & inside[None, :], other=0.0)
+            total = tl.dot(a, b, total, input_precision="ieee")
+        else:
+            line = (expert * tiles + tile) * RUN + channel
+            word = words + line[:, None] * columns + column[None, :]
+            word = tl.load(word, mask=inside[None, :], other=0)
+            for begin in tl.static_range(0, 32 // BITS, SLICES):
+                # The last group may be longer than the channels that are left.
+                number_of_group = (tile * TILE + begin * RUN) // group
+                at = (expert * groups + tl.minimum(number_of_group, groups - 1)) * columns + column
+                if VALUES == 1:
+                    zero = tl.load(zeros + at, mask=inside, other=0).to(tl.float32)
+                part = total if FOLDED else tl.full((ROWS, COLUMNS), 0.0, tl.float32)
+                for step in tl.static_range(SLICES):
+                    run = begin + step
+                    k = tile * TILE + run * RUN + channel
+                    a = x + source[:, None] * inner + k[None, :]
+                    a = tl.load(a, mask=real[:, None] & (k < inner)[None, :], other=0.0)
+                    b = _numbers((word >> (run * BITS)) & ((1 << BITS) - 1), VALUES)
+                    if VALUES == 1:
+                        b -= zero[None, :]
+                    if FOLDED:
+                        own = (tile * TILE + run * RUN) // group
+                        own = (expert * groups + tl.minimum(own, groups - 1)) * columns + column
+                        b *= _scale(scales + own, inside, SCALES)[None, :]
+                    part = tl.dot(a, b.to(a.dtype), part, input_precision="ieee")
+                if FOLDED:
+                    total = part
+                else:
+                    scale = _scale(scales + at, inside, SCALES)
+                    if VALUES == 3:
+                        x_at = (tile * TILE + begin * RUN) // x_group
+                        x_at = source * x_groups + tl.minimum(x_at, x_groups - 1)
+                        part *= tl.load(x_scales + x_at, mask=real, other=0.0)[:, None]
+                    total += part * scale[None, :]
+    if SCALES == 2:
+        factor = tl.load(factors + expert * columns + column, mask=inside, other=0.0)
+        total *= factor[None, :]
+    if SPLIT:
+        target = out + (tl.program_id(2).to(tl.int64) * rows + visit[:, None]) * columns
+    else:
+        if bias is not None:
+            added = tl.load(bias + expert * columns + column, mask=inside, other=0.0)
+            total += added[None, :].to(tl.float32)
+        target = out + visit[:, None] * columns
+    target += column[None, :]
+    tl.store(target, total.to(out.dtype.element_ty), mask=real[:, None] & inside[None, :])
+
+
+@triton.jit(do_not_specialize=["count", "splits"])  # type: ignore[untyped-decorator]
+def _sum(parts, bias, out, count, columns, splits, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
+    """out [rows, columns], `count` numbers: the sum of float32 parts [splits, rows, columns] in
+    order, plus a bias."""
+    at = tl.program_id(0).to(tl.int64) * WIDTH + tl.arange(0, WIDTH)
+    there = at < count
+    total = tl.full((WIDTH,), 0.0, tl.float32)
+    part = parts + at
+    for _ in range(splits):
+        total += tl.load(part, mask=there, other=0.0)
+        part += count
+    if bias is not None:
+        total += tl.load(bias + at % columns, mask=there, other=0.0).to(tl.float32)
+    tl.store(out + at, total.to(out.dtype.element_ty), mask=there)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _dequantise(  # type: ignore[no-untyped-def]
+    words,
+    scales,
+    zeros,
+    factors,
+    out,
+    columns,
+    inner,
+    group,
+    VALUES: tl.constexpr,
+    SCALES: tl.constexpr,
+    BITS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    """out [inner, columns]: a tile of one weight, in packed order."""
+    RUN: tl.constexpr = TILE * BITS // 32
+    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    inside, channel = column < columns, tl.arange(0, RUN)
+    tile, groups = tl.program_id(1).to(tl.int64), tl.cdiv(inner, group)
+    word = words + (tile * RUN + channel)[:, None] * columns + column[None, :]
+    word = tl.load(word, mask=inside[None, :], other=0)
+    for run in tl.static_range(32 // BITS):
+        k = tile * TILE + run * RUN + channel
+        at = tl.minimum((tile * TILE + run * RUN) // group, groups - 1) * columns + column
+        number = _numbers((word >> (run * BITS)) & ((1 << BITS) - 1), VALUES)
+        if VALUES == 1:
+            number -= tl.load(zeros + at, mask=inside, other=0).to(tl.float32)[None, :]
+        scale = _scale(scales + at, inside, SCALES)
+        if SCALES == 2:
+            scale *= tl.load(factors + column, mask=inside, other=0.0)
+        number *= scale[None, :]
+        target = out + k[:, None] * columns + column[None, :]
+        there = (k < inner)[:, None] & inside[None, :]
+        tl.store(target, number.to(out.dtype.element_ty), mask=there)
+
+
+class Visits(NamedTuple):
+    """Visits by expert, each expert's padded to whole blocks."""
+
+    rows: Tensor
+    """int32 [num_blocks * block], -1 where a block is not full."""
+    experts: Tensor
+    """int32 [num_blocks]: the expert of each block, E for a block that is not used."""
+    block: int
+    """Rows of a block."""
+
+
+def product(
+    x: Tensor,
+    weights: Tensor | PackedWeights,
+    bias: Tensor | None = None,
+    *,
+    inputs: Inputs | None = None,
+    visits: Visits | None = None,
+    num_visits: int = 0,
+    divisor: int = 1,
+) -> Tensor:
+    """Rows x [T, K] times weights [1, N, K] to [T, N] of their dtype; with visits row visit //
+    divisor of x times the weight of the visit's expert, to [num_visits, N]. Rows of visits to
+    nobody are not written.
+
+    Args:
+        bias: [E, N].
+        inputs: how x is rounded for 8-bit floats; not at all without it.
+    """
+    count = len(x) if visits is None else num_visits
+    experts, columns, inner = weights.shape
+    out = x.new_empty(count, columns)
+    if not count:
+        return out
+    form = _form(weights, x.dtype, inputs)
+    x, x_scales = _prepared(x, weights, inputs)
+    rows = tile_rows(count) if visits is None else visits.block
+    blocks = triton.cdiv(count, rows) if visits is None else len(visits.experts)
+    tiles = triton.cdiv(inner, form["TILE"])
+    first_tiles = tiles if visits is not None or count > MANY else _share(columns, tiles, x.device)
+    splits = triton.cdiv(tiles, first_tiles)
+    parts = out if splits == 1 else out.new_empty((splits, count, columns), dtype=torch.float32)
+    launch: Any = _product[(blocks, triton.cdiv(columns, COLUMNS), splits)]
+    launch(
+        *(x, x_scales, *_tensors(weights), bias if splits == 1 else None, parts),
+        *((None, None) if visits is None else (visits.rows, visits.experts)),
+        *(count, experts, columns, inner, divisor, _group(weights)),
+        *((inputs.group if inputs is not None else None) or inner, first_tiles),
+        **form,
+        GROUPED=visits is not None,
+        SPLIT=splits > 1,
+        ROWS=rows,
+        COLUMNS=COLUMNS,
+        num_stages=STAGES,
+    )
+    return out if splits == 1 else _added(parts, bias, out)
+
+
+def tile_rows(count: int) -> int:
+    """Rows of a tile for so many rows."""
+    return FEW if count <= FEW else MANY
+
+
+def dequantise(weights: PackedWeights, dtype: torch.dtype) -> Tensor:
+    """The one weight [1, N, K] as floats [K, N], its channels in packed order."""
+    _, columns, inner = weights.shape
+    out = torch.empty(inner, columns, dtype=dtype, device=weights.words.device)
+    launch: Any = _dequantise[(triton.cdiv(columns, COLUMNS), triton.cdiv(inner, TILE))]
+    values, scales = VALUES[weights.values], SCALES[weights.scale_type]
+    launch(
+        *(*_tensors(weights), out, columns, inner, weights.group),
+        **{"VALUES": values, "SCALES": scales, "BITS": weights.bits},
+        COLUMNS=COLUMNS,
+        TILE=TILE,
+    )
+    return out
+
+
+def _form(
+    weights: Tensor | PackedWeights, dtype: torch.dtype, inputs: Inputs | None
+) -> dict[str, int | bool]:
+    """Constants of the kernel that follow from the format."""
+    if isinstance(weights, Tensor):
+        plain = {"VALUES": 0, "SCALES": 0, "BITS": 32, "SLICES": 1, "FOLDED": False}
+        return plain | {"TILE": _INNER}
+    folded = weights.values == "e2m1" and dtype is not torch.float16
+    limit = min(weights.group, (inputs and inputs.group) or weights.depth, TILE)
+    run = TILE * weights.bits // 32
+    return {
+        "VALUES": VALUES[weights.values],
+        "SCALES": SCALES[weights.scale_type],
+        "BITS": weights.bits,
+        "SLICES": TILE // run if folded else max(1, min(limit, TILE) // run),
+        "FOLDED": folded,
+        "TILE": TILE,
+    }
+
+
+def _prepared(
+    x: Tensor, weights: Tensor | PackedWeights, inputs: Inputs | None
+) -> tuple[Tensor, Tensor | None]:
+    """Inputs in the order of packed channels, as codes of 8-bit floats in x's dtype if they are
+    rounded, and their scales."""
+    if isinstance(weights, PackedWeights) and weights.order is not None:
+        x = x.index_select(1, weights.order)
+    if inputs is None:
+        return x.contiguous(), None
+    codes, scales = quantise(x, inputs)
+    return codes.to(x.dtype), scales
+
+
+def _group(weights: Tensor | PackedWeights) -> int:
+    return TILE if isinstance(weights, Tensor) else weights.group
+
+
+def _tensors(weights: Tensor | PackedWeights) -> tuple[Tensor | None, ...]:
+    if isinstance(weights, Tensor):
+        return weights, None, None, None
+    return weights.words, weights.scales, weights.zeros, weights.factors
+
+
+def _share(columns: int, tiles: int, device: torch.device) -> int:
+    """Tiles of a program of few rows."""
+    programs = _PER_PROCESSOR * _processors(device) // triton.cdiv(columns, COLUMNS)
+    return int(triton.cdiv(tiles, max(1, min(programs, tiles // 2))))
+
+
+@functools.cache
+def _processors(device: torch.device) -> int:
+    if device.type != "cuda":
+        return 1
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
+def _added(parts: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
+    launch: Any = _sum[(triton.cdiv(out.numel(), _SUMMED),)]
+    launch(parts, bias, out, out.numel(), out.shape[1], len(parts), WIDTH=_SUMMED)
+    return out
