@@ -82,7 +82,7 @@ def site(**settings: Any) -> Iterator[Site]:
         here.close()
 
 
-def speaking(own_site: Site, reply: str, **tokenizer: str) -> None:
+def speaking(own_site: Site, reply: str, **tokenizer: Any) -> None:
     """The model says `reply`; its tokenizer names these formats."""
     own_site.engine.scheduler.reply = reply
     for name, value in tokenizer.items():

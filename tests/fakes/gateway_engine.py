@@ -150,6 +150,7 @@ class FakeTokenizer(FakeServer):
         """Answer the next Decode as if its states were unknown."""
         self.refuse: RequestError | None = None
         self.tool_call_parser = self.reasoning_parser = "none"
+        self.sampling_defaults: dict[str, int | float] = {}
         self.tail = ""
         """End of every rendered conversation."""
 
@@ -158,6 +159,7 @@ class FakeTokenizer(FakeServer):
             MODEL, VOCAB, eos_ids=(EOS,), bos_id=BOS, has_chat_template=True,
             special_ids=(BOS, EOS, MEDIA_PAD), media_ids=(MEDIA_PAD,),
             tool_call_parser=self.tool_call_parser, reasoning_parser=self.reasoning_parser,
+            sampling_defaults=self.sampling_defaults,
         )  # fmt: skip
         return Hello("tokenizer", "tokenizer-1", self.incarnation, "0", tokenizer=info)
 

@@ -90,7 +90,6 @@ ROWS = (
     Row("--tokenizer-mode", holds=("auto",), instead="the tokenizer is read from the checkpoint"),
     Row("--config-format", holds=("auto", "hf"), instead=_LOADER),
     Row("--model-impl", holds=("auto",), instead="the architecture decides: leave it out"),
-    Row("--generation-config", holds=("vllm",), instead="requests say how they are sampled"),
     Row("--lora-dtype", holds=("auto",), instead="adapters have the dtype of the model"),
     Row("--runner", holds=("auto", "generate"), instead="use --task"),
     Row("--convert", holds=("auto", "none"), instead="use --task"),

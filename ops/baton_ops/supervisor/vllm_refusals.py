@@ -119,11 +119,6 @@ REFUSED = (
         _names("--disable-sliding-window"),
         _names("--hf-overrides --rope-scaling --rope-theta --hf-config-path"),
     ),
-    Refusal(
-        "edit generation_config.json, or let requests say it",
-        (),
-        _names("--override-generation-config"),
-    ),
     Refusal("use --pooling-type", (), _names("--pooler-config --override-pooler-config")),
     Refusal(
         "the loader finds the format of a checkpoint itself: leave it out",

@@ -6,7 +6,7 @@ model is served from the moment that a worker and a tokenizer of it have joined.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from baton.protocol import DEFAULT_VERSION, AdapterInfo, ModelStats, PoolingInfo, TokenizerInfo
@@ -44,6 +44,8 @@ class ModelInfo:
     """How the model writes tool calls and thinking."""
     tokenizer: str = ""
     """Group of tokenizers: those that name this model in their `Hello`."""
+    sampling_defaults: Mapping[str, int | float] = field(default_factory=dict)
+    """Sampling parameters of requests that do not give them; see `with_defaults`."""
 
 
 class Catalogue:
@@ -116,4 +118,5 @@ def _entry(info: TokenizerInfo, stats: ModelStats | None) -> ModelInfo:
         model=info.model,
         formats=output_formats(info),
         tokenizer=info.model,
+        sampling_defaults=info.sampling_defaults,
     )

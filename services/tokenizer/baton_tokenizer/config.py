@@ -5,6 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from baton.settings import Settings, setting
+from baton_tokenizer.sampling_defaults import Source
 
 
 class Config(Settings, prefix="tokenizer"):
@@ -21,6 +22,12 @@ class Config(Settings, prefix="tokenizer"):
     template or the checkpoint's response_template, none leaves calls in the text."""
     reasoning_parser: str = setting("auto", "model")
     """The same for the model's thinking."""
+    generation_config: Source = setting("auto", "model")
+    """Sampling parameters of requests that do not give them: auto takes what the checkpoint's
+    generation_config.json recommends, vllm takes the defaults of OpenAI's API."""
+    override_generation_config: str = setting("", "model")
+    """JSON object of such parameters, stronger than the checkpoint's: temperature, top_p, top_k,
+    min_p, repetition_penalty, max_new_tokens."""
     max_decode_states: int = setting(16384, "limits", advanced=True, ge=1)
     """Sequences with decode state; the longest unused is dropped and rebuilt from its log."""
     max_encode_tokens: int = setting(1_048_576, "limits", advanced=True, ge=1)

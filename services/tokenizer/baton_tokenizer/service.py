@@ -43,6 +43,7 @@ from baton_tokenizer.config import Config
 from baton_tokenizer.decode_states import DecodeStates
 from baton_tokenizer.detokenize import Alphabet, decode
 from baton_tokenizer.encode import Encoder, Ids
+from baton_tokenizer.sampling_defaults import sampling_defaults
 from baton_tokenizer.template_sandbox import SandboxedTemplate
 from baton_tokenizer.vocabulary.load import load
 from baton_tokenizer.vocabulary.vocabulary import TokenizerVocabulary
@@ -204,12 +205,18 @@ def _described(vocab: TokenizerVocabulary, config: Config) -> TokenizerInfo:
         response_template=vocab.response_template,
     )
     log.info("%s", chosen.reason)
+    defaults = sampling_defaults(
+        vocab.generation, config.generation_config, config.override_generation_config
+    )
+    if defaults:
+        log.info("requests that do not say otherwise are sampled with %s", defaults)
     tools, reasoning = chosen.tool_format, chosen.reasoning_format
     return structs.replace(
         vocab.info(served_name(config)),
         tool_call_parser=tools.name if tools else NONE,
         reasoning_parser=reasoning.name if reasoning else NONE,
         response_template=json.encode(vocab.response_template) if vocab.response_template else b"",
+        sampling_defaults=defaults,
     )
 
 

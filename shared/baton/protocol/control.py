@@ -103,6 +103,9 @@ class TokenizerInfo(msgspec.Struct, frozen=True, array_like=True):
     """The same for thinking."""
     response_template: bytes = b""
     """JSON: what the checkpoint declares about its outputs; empty if nothing."""
+    sampling_defaults: dict[str, int | float] = {}
+    """Sampling parameters of requests that do not give them, by field of a
+    generation_config.json."""
 
 
 class MediaInfo(msgspec.Struct, frozen=True, array_like=True):

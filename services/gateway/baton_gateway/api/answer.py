@@ -40,6 +40,7 @@ from baton_gateway.http.disconnect import cancel_on_disconnect
 from baton_gateway.http.error_formats import encoder_of
 from baton_gateway.http.json_response import json_response
 from baton_gateway.http.middleware import tenant_of
+from baton_gateway.schemas.sampling_defaults import with_defaults
 from baton_gateway.streaming.direct_sink import DirectSink
 from baton_gateway.streaming.event_frames import EventFrames, NamedFrames, NumberedFrames
 from baton_gateway.streaming.head import Head
@@ -52,7 +53,9 @@ async def answer(request: Request, route: StreamRoute[B]) -> Response:
     body = route.convert(await read(request, route.schema))
     engine: Engine = request.app.state.engine
     check_choices(body, route.num_prompts(body), engine.config)
-    await permitted(request, body.model)
+    facts = await permitted(request, body.model)
+    request.state.sampling_defaults = facts.sampling_defaults
+    body = with_defaults(body, facts.sampling_defaults)
     key = idempotency_key(request)
     if key is None:
         head = Head.of(request, route.id_prefix, body.model)
@@ -136,6 +139,7 @@ async def _recorded(
         prompts=tuple(prompt.column for prompt in started.prompts),
         starts=started.starts,
         adapter=started.adapter,
+        sampling_defaults=dict(request.state.sampling_defaults),
     )
     return await streams.record(record, deltas), started
 

@@ -47,6 +47,8 @@ class StreamRecord(msgspec.Struct, frozen=True):
     """Per prompt, where its output begins."""
     adapter: bytes = b""
     """Digest of the adapter that was applied to the model; empty for none."""
+    sampling_defaults: dict[str, int | float] = {}
+    """Sampling parameters that the body does not give, as the model recommended them."""
 
 
 class _Part(msgspec.Struct, frozen=True, array_like=True):

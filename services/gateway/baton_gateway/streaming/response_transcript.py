@@ -80,7 +80,7 @@ class ResponseTranscript:
             model=head.model,
             status="in_progress",
             output=[],
-            **body.response,
+            **(body.response | {"temperature": body.temperature, "top_p": body.top_p}),
         )
         """The response as far as it has come."""
         self._vocabulary, self._top = vocabulary, body.top_logprobs or 0

@@ -45,6 +45,8 @@ class Source:
     """Those of them that stand for an item, by modality."""
     response_template: Mapping[str, Any] = field(default_factory=dict)
     """What the checkpoint declares about its outputs."""
+    generation: Mapping[str, Any] = field(default_factory=dict)
+    """Content of its generation_config.json."""
 
 
 @dataclass(frozen=True)
@@ -68,6 +70,7 @@ class TokenizerVocabulary:
     response_template: Mapping[str, Any]
     placeholders: Mapping[str, str] = field(default_factory=dict)
     """Text of the token that stands for an item, by modality."""
+    generation: Mapping[str, Any] = field(default_factory=dict)
 
     def info(self, model: str) -> TokenizerInfo:
         """Properties for the `Hello` to gateways."""
@@ -104,6 +107,7 @@ def build(source: Source) -> TokenizerVocabulary:
         eos_ids=source.eos_ids,
         media_ids=tuple(sorted(media)),
         response_template=source.response_template,
+        generation=source.generation,
         placeholders={
             modality: text
             for modality, token in source.placeholder_ids.items()

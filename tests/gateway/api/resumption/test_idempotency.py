@@ -85,9 +85,14 @@ def test_another_body_under_the_same_key_is_refused_for_good(tmp_path: Path) -> 
 
 
 def test_a_whole_answer_survives_its_gateway(tmp_path: Path) -> None:
+    """Also what the model recommended when it began, which its successor does not."""
     path, journal = "/v1/completions", tmp_path / "journal"
     with site(journal_path=journal) as one:
         one.engine.scheduler.reply, one.engine.scheduler.pace = REPLY, 0.01
+        one.engine.tokenizer.sampling_defaults = {"top_k": 7}
+        one.engine.tokenizer.restart()
+        infos = one.engine.tokenizers
+        until(lambda: [i.sampling_defaults for i in infos.infos] == [{"top_k": 7}], "it is known")
 
         def try_once() -> None:
             with suppress(httpx.HTTPError):
@@ -102,6 +107,7 @@ def test_a_whole_answer_survives_its_gateway(tmp_path: Path) -> None:
         two.engine.scheduler.reply = REPLY
         whole = ask(two, path, logprobs=1).json()
         assert whole["choices"][0]["text"] == REPLY
+        assert runs(two)[0].sampling.top_k == 7
         assert (
             len(whole["choices"][0]["logprobs"]["tokens"]) == len(REPLY.encode()) + 1
         )  # and the end

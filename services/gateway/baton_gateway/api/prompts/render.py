@@ -24,6 +24,7 @@ from baton_gateway.http.json_response import json_response
 from baton_gateway.schemas.chat import ChatRequest
 from baton_gateway.schemas.completions import CompletionRequest
 from baton_gateway.schemas.prompts import RenderedPrompt, RenderResponse
+from baton_gateway.schemas.sampling_defaults import with_defaults
 from baton_gateway.streaming.head import Head
 
 router = APIRouter()
@@ -47,7 +48,8 @@ async def prepared(request: Request, route: StreamRoute[B], body: B) -> Prepared
     """Check and encode a request as if it were to run. Raises what running it would raise."""
     engine: Engine = request.app.state.engine
     check_choices(body, route.num_prompts(body), engine.config)
-    await permitted(request, body.model)
+    facts = await permitted(request, body.model)
+    body = with_defaults(body, facts.sampling_defaults)
     work = route.generation(request, body, Head.of(request, route.id_prefix, body.model))
     return await cancel_on_disconnect(request.receive, engine.prepare(work))
 

@@ -39,6 +39,7 @@ from baton_gateway.http.json_response import json_response
 from baton_gateway.http.middleware import quota_of, tenant_of
 from baton_gateway.schemas.responses.chat import ResponseChat
 from baton_gateway.schemas.responses.request import ResponsesRequest
+from baton_gateway.schemas.sampling_defaults import with_defaults
 from baton_gateway.streaming.direct_sink import DirectSink
 from baton_gateway.streaming.event_frames import NamedFrames
 from baton_gateway.streaming.head import Head
@@ -51,12 +52,12 @@ log = logger(__name__)
 
 async def answer_response(request: Request, asked: ResponsesRequest) -> Response:
     """Return the answer to a request."""
-    await permitted(request, asked.model)
+    facts = await permitted(request, asked.model)
     head = _head(request, asked)
     if (known := await _begun_before(request, head, asked)) is not None:
         return known
     state = await state_of(request, asked)
-    body = await fitting_chat(request, asked, state)
+    body = with_defaults(await fitting_chat(request, asked, state), facts.sampling_defaults)
     is_durable(request, body, ROUTE)
     writer = await response_writer(request.app.state.engine, body, head)
     work = ROUTE.generation(request, body, head)

@@ -19,6 +19,7 @@ from baton_gateway.generation.request import GenerationRequest, PriorOutput
 from baton_gateway.http.body import build
 from baton_gateway.http.body_reader import BodyReader
 from baton_gateway.schemas.sampled_request import SampledRequest
+from baton_gateway.schemas.sampling_defaults import with_defaults
 from baton_gateway.streaming.head import Head
 from baton_gateway.streaming.writer import Writer
 
@@ -60,7 +61,8 @@ async def _body(app: Starlette, record: StreamRecord) -> SampledRequest:
     """The recorded body. A large one is parsed outside of the event loop, as it was at first."""
     bodies: BodyReader = app.state.bodies
     route = route_of(record.route)
-    return route.convert(build(await bodies.parse(record.body), route.schema))
+    body = route.convert(build(await bodies.parse(record.body), route.schema))
+    return with_defaults(body, record.sampling_defaults)
 
 
 async def _continued(

@@ -121,5 +121,7 @@ class MessagesRequest(CountTokensRequest):
                 "Invalid 'thinking.budget_tokens': it must be below 'max_tokens'.",
             )
         same = ("max_tokens", "stream", "temperature", "top_p", "top_k")
-        fields = super()._fields() | {name: getattr(self, name) for name in same}
+        fields = super()._fields() | {
+            name: getattr(self, name) for name in same if name in self.model_fields_set
+        }
         return fields | {"stop": self.stop_sequences, "user": self.metadata.user_id}

@@ -213,8 +213,8 @@ class ResponsesRequest(Request):
 
     def _chat_fields(self, conversation: Conversation) -> dict[str, Any]:
         choice, tools = chat_choice(self.tool_choice, self.tool_names)
-        given = {name: getattr(self, name) for name in _CHAT_FIELDS}
-        fields = {name: value for name, value in given.items() if value is not None}
+        given = [name for name in _CHAT_FIELDS if name in self.model_fields_set]
+        fields = {name: value for name in given if (value := getattr(self, name)) is not None}
         fields |= {
             "model": self.model,
             "messages": conversation.finish(),

@@ -103,6 +103,7 @@ class Folder:
             media_ids=tuple(v for key in _MEDIA_KEYS if isinstance(v := config.get(key), int)),
             placeholder_ids=self._placeholder_ids(config),
             response_template=self._response_template(),
+            generation=self.generation,
         )
 
     def _placeholder_ids(self, config: Mapping[str, Any]) -> dict[str, int]:

@@ -1,0 +1,29 @@
+"""Sampling parameters that a request does not give: those that its model recommends."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TypeVar
+
+from baton_gateway.schemas.sampled_request import SampledRequest
+
+B = TypeVar("B", bound=SampledRequest)
+_LIMITS = {"max_tokens", "max_completion_tokens"}
+
+
+def with_defaults(body: B, defaults: Mapping[str, int | float]) -> B:
+    """Return the request with the model's defaults in the place of fields that it does not give.
+
+    Args:
+        defaults: by field of a generation_config.json; `max_new_tokens` is the field max_tokens.
+
+    A beam search has no sampling parameters and stays as it is.
+    """
+    if not defaults or body.beams is not None:
+        return body
+    given = body.model_fields_set
+    missing = {name: value for name, value in defaults.items() if name not in given}
+    limit = missing.pop("max_new_tokens", None)
+    if limit is not None and given.isdisjoint(_LIMITS):
+        missing["max_tokens"] = max(limit, body.min_tokens)
+    return body.model_copy(update=missing)
