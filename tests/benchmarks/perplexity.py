@@ -1,0 +1,153 @@
+"""Perplexity of SmolLM2 in every scheme that weights can be rounded to, against float32.
+
+`python -m tests.benchmarks.perplexity [FILE.json]` scores the texts of `baton eval nll` in the
+worker's own engine code and writes a record of docs/benchmarks. The figures depend neither on the
+load of a machine nor, beyond the last digit, on its kernels.
+
+The model is only published in four bits, which its weights would fit without any loss. So each
+group of 32 weights is moved off its grid by noise of up to half a step, in all schemes alike: the
+reference is that model in float32.
+"""
+
+from __future__ import annotations
+
+import math
+import sys
+import tempfile
+from collections.abc import Iterator
+from datetime import date
+from pathlib import Path
+from typing import Any
+
+import msgspec
+import torch
+import torch.nn.functional as F
+from gguf import GGMLQuantizationType as Type
+from torch import Tensor
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from baton.checkpoint.hub import resolve
+from baton.settings import Settings
+from baton_ops.bench.record import Cell, Machine, Record, Table
+from baton_ops.quality.nll import texts
+from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.config import Quantize
+from baton_worker.kernels.kv_codes import CODES, KVCodes
+from baton_worker.layers.build_context import BuildContext
+from tests.support.gguf_conversion import convert
+from tests.support.worker.page_driver import Driver
+
+CPU, GROUP, LEVELS, ROOM = torch.device("cpu"), 32, 15, 1024
+ROUNDED: tuple[Quantize, ...] = ("int8", "int4", "fp8", "mxfp4", "nf4")
+"""Of `--quantization`."""
+STORED = (Type.Q8_0, Type.Q5_1, Type.Q5_0, Type.Q4_1, Type.Q4_0, Type.MXFP4)
+"""GGUF types that the reference package can write."""
+Scores = dict[str, float]
+
+
+def off_grid(weight: Tensor, generator: torch.Generator) -> Tensor:
+    """A weight [N, K] with noise of up to half a step of each group's grid."""
+    groups = weight.view(len(weight), -1, GROUP)
+    step = (groups.amax(-1, keepdim=True) - groups.amin(-1, keepdim=True)) / LEVELS
+    noise = torch.rand(groups.shape, generator=generator) - 0.5
+    return (groups + noise * step).view_as(weight)
+
+
+def write_model(folder: Path) -> Any:
+    """Write the reference; returns its tokenizer."""
+    path = resolve(Settings())
+    source = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
+    tokenizer = AutoTokenizer.from_pretrained(**source)
+    model: Any = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
+    generator = torch.Generator().manual_seed(0)
+    with torch.no_grad():
+        for weight in model.parameters():
+            if weight.ndim == 2:
+                weight.copy_(off_grid(weight, generator))
+    model.save_pretrained(folder)
+    return tokenizer
+
+
+def perplexity(
+    loaded: LoadedModel, prompts: dict[str, list[list[int]]], codes: KVCodes | None
+) -> Scores:
+    """By language, over all tokens but the first of each text."""
+    found = Scores()
+    for language, rows in prompts.items():
+        nats = 0.0
+        for tokens in rows:
+            driver = Driver(loaded, 1, pages_per_row=ROOM, codes=codes)
+            logits = driver.step({0: tokens})[0]
+            nats += float(F.cross_entropy(logits[:-1], torch.tensor(tokens[1:]), reduction="sum"))
+        found[language] = math.exp(nats / sum(len(tokens) - 1 for tokens in rows))
+    return found
+
+
+def subjects(folder: Path) -> Iterator[tuple[str, Path, BuildContext]]:
+    """Name, checkpoint and how it is loaded."""
+    floats, halves = BuildContext(CPU, torch.float32), BuildContext(CPU, torch.bfloat16)
+    yield "float32", folder, floats
+    yield "bfloat16", folder, halves
+    for scheme in ROUNDED:
+        yield (
+            f"--quantization {scheme}",
+            folder,
+            BuildContext(CPU, torch.bfloat16, quantization=scheme),
+        )
+    for kind in STORED:
+        kinds = {".weight": kind}
+        yield f"GGUF {kind.name}", convert(folder, "llama", {}, kinds), halves
+    for dtype in ("fp8", "int8"):
+        site = BuildContext(CPU, torch.bfloat16, codes=CODES[dtype])
+        yield f"bfloat16, --kv-cache-dtype {dtype}", folder, site
+
+
+def measure(folder: Path) -> Iterator[tuple[str, Scores]]:
+    """The perplexity of each subject."""
+    tokenizer = write_model(folder)
+    prompts = {
+        language: [tokenizer(text)["input_ids"] for text in texts(language)]
+        for language in ("en", "zh")
+    }
+    for name, path, site in subjects(folder):
+        yield name, perplexity(load_model(path, site), prompts, site.codes)
+
+
+def record(found: list[tuple[str, Scores]]) -> Record:
+    """What is published of it."""
+    reference = found[0][1]
+    rows: list[tuple[Cell, ...]] = [
+        (name, *(round(100 * (scores[key] / reference[key] - 1), 2) for key in reference))
+        for name, scores in found[1:]
+    ]
+    shown = ", ".join(f"{reference[key]:.2f} ({key})" for key in reference)
+    table = Table(
+        "quality",
+        "Perplexity of SmolLM2-135M against float32, %",
+        ("weights", "English", "Chinese"),
+        tuple(rows),
+        command="python -m tests.benchmarks.perplexity",
+        decimals=2,
+        notes=(
+            f"The texts of `baton eval nll`; perplexity in float32 is {shown}.",
+            "Weights are moved off the grid of the published 4-bit file by noise, for all alike.",
+            "GGUF types round to the nearest, embeddings included, without an importance matrix.",
+        ),
+    )
+    return Record(date.today(), Machine("any", "any"), (table,))
+
+
+def main() -> None:
+    """Measure, print and write."""
+    found = list[tuple[str, Scores]]()
+    with tempfile.TemporaryDirectory() as folder, torch.no_grad():
+        for name, scores in measure(Path(folder)):
+            found.append((name, scores))
+            print(name, *(f"{key} {value:.4f}" for key, value in scores.items()), flush=True)
+    if len(sys.argv) > 1:
+        data = msgspec.json.format(msgspec.json.encode(record(found)), indent=2)
+        Path(sys.argv[1]).write_bytes(data + b"\n")
+
+
+if __name__ == "__main__":
+    main()
