@@ -258,7 +258,8 @@ class Service:
 
     def _new_updater(self, engine: Engine) -> WeightUpdater:
         blocker = engine.update_blocker
-        return WeightUpdater(self._spool, engine.load_version, engine.try_out, blocker)
+        steps = (engine.load_version, engine.try_out, engine.drop_version)
+        return WeightUpdater(self._spool, *steps, blocker)
 
     def _fall_asleep(self, level: int) -> str:
         """Returns why it cannot, or nothing."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+import shutil
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
@@ -10,14 +11,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from safetensors.torch import load_file, save_file
 
 from baton.errors import SettingsError
-from baton.protocol import Sampling
+from baton.protocol import Sampling, WeightVersion
 from baton_worker.config import Config
 from baton_worker.engine.engine import Engine
+from baton_worker.executor.commands import LoadShard
 from baton_worker.executor.executor import Executor, assemble
 from baton_worker.kv_transfer.wire_format import layout
 from baton_worker.layers.build_context import BuildContext
+from baton_worker.weight_transfer.contents import source_of
 from baton_worker.worker_info import worker_info
 from tests.fakes.scheduler_planner import Planner, Sequence, run_all
 from tests.support import tiny_models
@@ -88,6 +92,47 @@ def test_keys_are_offered_to_workers_of_as_many_ranks(
     relay.start()
     assert worker_info(alone, "m", "both", relay).kv_layout == layout(alone.cache)
     relay.close()
+
+
+@pytest.mark.row("F14.03", "F14.14")
+def test_weights_of_two_ranks_change_as_those_of_one(
+    alone: Engine, two: Engine, stories: Path, tmp_path: Path
+) -> None:
+    before, wanted, given = tokens(alone), [], config(stories, tmp_path, 2)
+    paths = [changed(stories, tmp_path / "other"), stories]
+    versions = [
+        WeightVersion(number, f"v{number}", bytes([number]), (source_of(path),))
+        for number, path in enumerate(paths, 1)
+    ]
+    alone_given = config(stories, tmp_path, 1)
+    for version in versions:
+        alone.switch_to(alone.load_version(version), version, alone_given)
+        wanted.append(tokens(alone))
+    assert wanted[0] != before == wanted[1] and two.update_blocker is None
+    for version, now in zip(versions, wanted, strict=True):
+        loaded, ran = two.load_version(version), tokens(two)
+        assert two.try_out(loaded) == "" and tokens(two) == ran, "the trial has pages of its own"
+        two.switch_to(loaded, version, given)
+        assert tokens(two) == now and two.version == version
+    # A rank that cannot load them says so to all: nothing changes.
+    team: Any = two._team
+    loaded = two.load_version(versions[0])
+    team._crew.orders.send(LoadShard(str(tmp_path / "nowhere"), []))
+    assert "Rank 1 could not load them" in two.try_out(loaded)
+    two.drop_version()
+    assert tokens(two) == before
+    # A worker that starts later begins with the version in use.
+    with closing(Engine.build(given, versions[0])) as later:
+        assert tokens(later) == wanted[0]
+
+
+def changed(stories: Path, folder: Path) -> Path:
+    """The model with other weights."""
+    shutil.copytree(stories, folder)
+    path = next(folder.glob("*.safetensors"))
+    tensors = {name: 1.5 * t if "down_proj" in name else t for name, t in load_file(path).items()}
+    save_file(tensors, path, metadata={"format": "pt"})
+    return folder
 
 
 @pytest.mark.parametrize(

@@ -55,7 +55,7 @@ def test_followers_are_told_nothing_but_the_settings_of_a_worker(
         tensor_parallel_size=2, run_dir=tmp_path / "run", device="cpu", max_num_seqs=7
     )
     FollowerPool(measured, tmp_path, lost=lambda rank, code: None).close()
-    [(*_, settings, _)] = told
+    [(_, _, _, settings, *_)] = told
     assert "rounds" not in settings and Config(**settings).max_num_seqs == 7
 
 

@@ -33,8 +33,9 @@ class Fake:
 
     def __init__(self, folder: Path, blocker: str | None = None) -> None:
         self.updater = WeightUpdater(
-            WeightSpool(folder, "m"), self.load, lambda loaded: "", blocker
+            WeightSpool(folder, "m"), self.load, lambda loaded: "", self.drop, blocker
         )
+        self.drops = 0
         self.tried: list[Any] = []
         self.updater._try_out = self.try_out
 
@@ -44,6 +45,9 @@ class Fake:
         if version.label == "broken":
             raise RuntimeError("out of memory")
         return cast(LoadedModel, version.label)
+
+    def drop(self) -> None:
+        self.drops += 1
 
     def try_out(self, loaded: LoadedModel) -> str:
         self.tried.append(loaded)
@@ -92,7 +96,9 @@ def test_what_is_loaded_and_tried_out_can_be_taken_once(tmp_path: Path) -> None:
     assert version is not None and version.label == "one" and cast(str, loaded) == "one"
     for forget in (lambda: fake.answers(DropWeights()), fake.updater.reset):
         fake.answers(load("one"))
+        before = fake.drops
         forget()
+        assert fake.drops == before + 1
         assert fake.updater.take(b"one") is None
     path.write_bytes(b"others")
     assert "has changed" in fake.answers(load("one"))[0].reason

@@ -131,7 +131,8 @@ class Engine:
         check(config)
         check_lora(config)
         context, path = prepare(config), fetch(config)
-        team = assemble(config, path, context.device)
+        base, patches = files_of(path, version)
+        team = assemble(config, base, context.device, patches)
         try:
             with memory_lock(context.device, config.run_dir):
                 return cls._loaded_parts(config, path, context, team, version)()
@@ -144,7 +145,8 @@ class Engine:
         """Load the weights alone; the function that it returns makes pages and warms up. For a
         worker of one process. Raises as `build`."""
         context, path = prepare(config), fetch(config)
-        team = assemble(config, path, context.device)
+        base, patches = files_of(path, version)
+        team = assemble(config, base, context.device, patches)
         with memory_lock(context.device, config.run_dir):
             return cls._loaded_parts(config, path, context, team, version)
 
@@ -163,7 +165,7 @@ class Engine:
         loaded, resolved, sharing = load(config, base, context, *ranks, patches)
         constraints = _constraints(config, path, loaded) if loaded.generates else None
         adapters = open_store(config, loaded, team.put_adapter)
-        load_version = partial(load_beside, config, path, context)
+        load_version = partial(load_beside, config, path, context, team)
 
         def begin() -> Engine:
             engine = cls(loaded, resolved, constraints, team, adapters=adapters, version=version)
@@ -214,8 +216,8 @@ class Engine:
     @property
     def update_blocker(self) -> str | None:
         """Why its weights cannot change, in one sentence; None if they can."""
-        if self.resolved.ranks > 1 or self.in_lockstep:
-            return "The weights of a worker of several processes, or of a group, do not change."
+        if self.in_lockstep:
+            return "The weights of workers that share experts do not change."
         if self._load_version is None:
             return "The weights of this engine do not change."
         return None
@@ -232,16 +234,32 @@ class Engine:
     def try_out(self, loaded: LoadedModel) -> str:
         """Run two steps of a model with other weights, on pages of their own. Returns why it cannot
         be used, or an empty string."""
-        resolved = trial_config(self.resolved)
-        trial = Engine(loaded, resolved, adapters=self._adapters_for(loaded))
+        if why := self._team.begin_trial():
+            return why
+        try:
+            why = self._trial(loaded, trial_config(self.resolved))
+        finally:
+            self._team.end_trial()
+        if why:
+            self._team.drop_beside()
+        return why
+
+    def _trial(self, loaded: LoadedModel, resolved: EngineConfig) -> str:
+        adapters = self._adapters_for(loaded)
+        trial = Engine(loaded, resolved, team=self._team, adapters=adapters)
         for plan in islice(warmup.plans(resolved), _TRIAL_STEPS):
             if failed := trial.step(plan).failed:
                 return f"A step on the new weights failed: {next(iter(failed.values()))}"
         return ""
 
+    def drop_version(self) -> None:
+        """What was loaded is not used."""
+        self._team.drop_beside()
+
     def switch_to(self, loaded: LoadedModel, version: WeightVersion, config: Config) -> None:
         """Use other weights of the same model from now on; all sequences are forgotten."""
         build = self.resolved.build
+        self._team.switch()
         self.adapters = self._adapters_for(loaded)
         self._loaded, self._model, self.version = loaded, loaded.model, version
         self._tower = loaded.model.vision if isinstance(loaded.model, Model) else None
@@ -270,8 +288,7 @@ class Engine:
         """The adapters, for the layers of a model with other weights."""
         if self.adapters is None:
             return None
-        assert isinstance(loaded.model, Model), "only these take adapters"
-        return self.adapters.for_model(loaded.model, loaded.spec)
+        return self.adapters.for_model(loaded, self._team.put_adapter)
 
     @property
     def cache(self) -> KVCache:

@@ -9,10 +9,10 @@ from baton.errors import ModelError
 from baton.protocol import WeightVersion
 from baton_worker.checkpoint.load import LoadedModel
 from baton_worker.config import Config
-from baton_worker.distributed.communicator import SingleRank
 from baton_worker.engine.engine_config import EngineConfig
 from baton_worker.engine.memory import free_bytes
 from baton_worker.engine.startup import load_weights
+from baton_worker.executor.executor import Executor
 from baton_worker.layers.build_context import BuildContext
 
 _TRIAL_PAGES = 256
@@ -32,21 +32,36 @@ def files_of(path: Path, version: WeightVersion | None) -> tuple[Path, tuple[Pat
 
 
 def load_beside(
-    config: Config, path: Path, build: BuildContext, used: LoadedModel, version: WeightVersion
+    config: Config,
+    path: Path,
+    build: BuildContext,
+    team: Executor,
+    used: LoadedModel,
+    version: WeightVersion,
 ) -> LoadedModel:
-    """Load a version of a model beside the weights in use.
+    """Load a version of a model beside the weights in use, on all ranks.
 
     Raises:
         ModelError: there is no room, or it is another model.
     """
-    free = free_bytes(build.device)
-    if used.weight_bytes > free:
+    free, needed = free_bytes(build.device), used.weight_bytes
+    if build.device.type == "cpu":
+        needed *= team.ranks.size  # They share the host's memory.
+    if needed > free:
         raise ModelError(
-            f"New weights take {used.weight_bytes >> 20} MiB beside those in use, and "
+            f"New weights take {needed >> 20} MiB beside those in use, and "
             f"{free >> 20} MiB are free. Give KV less (--gpu-memory-utilization, --max-kv-bytes)."
         )
     base, patches = files_of(path, version)
-    loaded = load_weights(config, base, build, SingleRank(), None, patches)
+    team.load_beside(base, patches)
+    try:
+        return _same_model(load_weights(config, base, build, team.ranks, None, patches), used)
+    except BaseException:
+        team.drop_beside()
+        raise
+
+
+def _same_model(loaded: LoadedModel, used: LoadedModel) -> LoadedModel:
     if loaded.spec != used.spec or loaded.recipe != used.recipe:
         raise ModelError(
             "The new weights are of another model than the one that is served: their config.json "

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from threading import Lock
 from typing import Any, BinaryIO, TypeAlias
 
 import msgspec
@@ -25,6 +26,8 @@ class Begin(msgspec.Struct, tag="begin", array_like=True, frozen=True):
     """Worker settings that differ from their defaults."""
     reports: int = -1
     """Descriptor to write reports to."""
+    patches: list[str] = []
+    """Files with tensors that replace some of the model's."""
 
 
 class Forward(msgspec.Struct, tag="forward", array_like=True, frozen=True):
@@ -95,20 +98,61 @@ class Forget(msgspec.Struct, tag="forget", array_like=True, frozen=True):
     """Forget all transfers; see `kv_transfer.manager.KVTransferManager.reset`."""
 
 
+class LoadShard(msgspec.Struct, tag="load_shard", array_like=True, frozen=True):
+    """Load other weights beside those in use, while commands go on."""
+
+    path: str
+    """Checkpoint."""
+    patches: list[str]
+    """Files with tensors that replace some of its own."""
+
+
+class BeginTrial(msgspec.Struct, tag="begin_trial", array_like=True, frozen=True):
+    """Wait for `LoadShard`, agree with all ranks that it has succeeded on each, and if so run what
+    follows on the loaded weights, with pages of their own."""
+
+
+class EndTrial(msgspec.Struct, tag="end_trial", array_like=True, frozen=True):
+    """Run what follows on the weights in use again."""
+
+
+class SwitchShard(msgspec.Struct, tag="switch_shard", array_like=True, frozen=True):
+    """Use the loaded weights from now on."""
+
+
+class DropShard(msgspec.Struct, tag="drop_shard", array_like=True, frozen=True):
+    """Forget the loaded weights."""
+
+
 class End(msgspec.Struct, tag="end", array_like=True, frozen=True):
     """Shut down the follower's model."""
 
 
 Order: TypeAlias = (
-    Begin | Forward | Logits | PutAdapter | Copy | Clear | Store | Load | Take | Forget | End
+    Begin
+    | Forward
+    | Logits
+    | PutAdapter
+    | Copy
+    | Clear
+    | Store
+    | Load
+    | Take
+    | Forget
+    | LoadShard
+    | BeginTrial
+    | EndTrial
+    | SwitchShard
+    | DropShard
+    | End
 )
 
 
 class Pipe:
-    """Sends commands to several followers, one pipe each."""
+    """Sends commands to several followers, one pipe each. Any thread may send."""
 
     def __init__(self, files: list[BinaryIO]) -> None:
-        self._files = files
+        self._files, self._lock = files, Lock()
         self._encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
 
     def send(self, order: Order) -> None:
@@ -117,9 +161,10 @@ class Pipe:
         Raises:
             OSError: a follower has exited.
         """
-        data = self._encoder.encode(order)
-        for file in self._files:
-            frames.send(file, data)
+        with self._lock:
+            data = self._encoder.encode(order)
+            for file in self._files:
+                frames.send(file, data)
 
 
 class Reader:

@@ -3,7 +3,7 @@ group. The engine uses all of them through one interface."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +12,19 @@ import torch
 from baton.errors import SettingsError
 from baton_worker.config import Config
 from baton_worker.distributed.all2all import ALL2ALL
-from baton_worker.distributed.communicator import Communicator, SingleRank
+from baton_worker.distributed.communicator import Communicator, SingleRank, numbers
 from baton_worker.distributed.expert_parallel import LockstepModel
 from baton_worker.distributed.process_groups import join
 from baton_worker.distributed.rendezvous import Rendezvous
 from baton_worker.distributed.step_sync import StepSync
-from baton_worker.executor.commands import PutAdapter
+from baton_worker.executor.commands import (
+    BeginTrial,
+    DropShard,
+    EndTrial,
+    LoadShard,
+    PutAdapter,
+    SwitchShard,
+)
 from baton_worker.executor.follower_pool import FollowerPool
 from baton_worker.executor.kv_transfer import LeaderKVTransfer, of_rank
 from baton_worker.executor.leader import LedCache, LedHostPages, LedModel
@@ -58,6 +65,23 @@ class Executor:
     def put_adapter(self, slot: int, pairs: Mapping[str, LoraPair]) -> None:
         """Put an adapter into a slot of the other ranks."""
 
+    def load_beside(self, path: Path, patches: Sequence[Path]) -> None:
+        """Have the other ranks load other weights beside those in use; any thread may ask."""
+
+    def drop_beside(self) -> None:
+        """Have the other ranks forget them; any thread may ask."""
+
+    def begin_trial(self) -> str:
+        """Run what follows on the weights beside, on all ranks, once each has loaded its part.
+        Returns why that cannot be, or an empty string."""
+        return ""
+
+    def end_trial(self) -> None:
+        """Run what follows on the weights in use."""
+
+    def switch(self) -> None:
+        """Have the other ranks use the weights beside."""
+
     def lend(self) -> bool:
         """Without local work: join a step of other workers. Returns whether they run one."""
         return False
@@ -73,7 +97,7 @@ class LeaderExecutor(Executor):
     """The leader of a group of followers."""
 
     def __init__(self, crew: FollowerPool, device: torch.device) -> None:
-        self._crew = crew
+        self._crew, self._device = crew, device
         self.ranks = crew.join(device)
 
     def cache(self, **settings: Any) -> KVCache:
@@ -99,6 +123,29 @@ class LeaderExecutor(Executor):
         """See `Executor`."""
         each = [(name, pair.a, pair.b, pair.scale) for name, pair in pairs.items()]
         self._crew.orders.send(PutAdapter(slot, each))
+
+    def load_beside(self, path: Path, patches: Sequence[Path]) -> None:
+        """See `Executor`."""
+        self._crew.orders.send(LoadShard(str(path), list(map(str, patches))))
+
+    def drop_beside(self) -> None:
+        """See `Executor`."""
+        self._crew.orders.send(DropShard())
+
+    def begin_trial(self) -> str:
+        """See `Executor`."""
+        self._crew.orders.send(BeginTrial())
+        able = numbers(self.ranks, 1, self._device)
+        failed = [str(rank) for rank, loaded in enumerate(able) if not loaded]
+        return f"Rank {', '.join(failed)} could not load them: its log says why." if failed else ""
+
+    def end_trial(self) -> None:
+        """See `Executor`."""
+        self._crew.orders.send(EndTrial())
+
+    def switch(self) -> None:
+        """See `Executor`."""
+        self._crew.orders.send(SwitchShard())
 
     def close(self) -> None:
         """End the followers."""
@@ -185,9 +232,11 @@ def _check_context(context: int, ranks: int, page_size: int) -> None:
             )
 
 
-def assemble(config: Config, path: Path, device: torch.device) -> Executor:
+def assemble(
+    config: Config, path: Path, device: torch.device, patches: Sequence[Path] = ()
+) -> Executor:
     """Create the executor with all processes that the settings require; returns when they have
-    joined.
+    joined. They load the checkpoint at `path`, and `patches` with tensors that replace some of it.
 
     Raises:
         SettingsError: the settings are inconsistent.
@@ -198,5 +247,5 @@ def assemble(config: Config, path: Path, device: torch.device) -> Executor:
     return (
         Executor()
         if config.tensor_parallel_size == 1
-        else LeaderExecutor(FollowerPool(config, path), device)
+        else LeaderExecutor(FollowerPool(config, path, patches), device)
     )

@@ -6,7 +6,7 @@ import os
 import subprocess
 import sys
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import BinaryIO, cast
@@ -43,10 +43,17 @@ class FollowerPool:
     Args:
         config: settings of this worker.
         path: local path of the model.
+        patches: files with tensors that replace some of its own.
         lost: called on exit of a follower; by default this process exits.
     """
 
-    def __init__(self, config: Config, path: Path, lost: Callable[[int, int], None] = _end) -> None:
+    def __init__(
+        self,
+        config: Config,
+        path: Path,
+        patches: Sequence[Path] = (),
+        lost: Callable[[int, int], None] = _end,
+    ) -> None:
         self._size, self._lost, self._closing = config.tensor_parallel_size, lost, False
         self._in_order = config.exact
         config.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
@@ -63,7 +70,8 @@ class FollowerPool:
         self.reports = [Reports(reader) for reader in self._readers]
         for rank, (process, (_, writing)) in enumerate(zip(self.processes, pipes, strict=True), 1):
             os.close(writing)
-            begin = Begin(rank, self._size, str(self._meeting), settings, writing)
+            meeting, files = str(self._meeting), list(map(str, patches))
+            begin = Begin(rank, self._size, meeting, settings, writing, files)
             Pipe([cast(BinaryIO, process.stdin)]).send(begin)
             watch = threading.Thread(target=self._watch, args=(rank, process), daemon=True)
             watch.start()

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import torch
@@ -18,27 +20,36 @@ from baton.process.lifecycle import (
     EXIT_SETTINGS,
     default_name,
 )
+from baton_worker.checkpoint.load import LoadedModel
 from baton_worker.config import Config
-from baton_worker.distributed.communicator import Communicator
+from baton_worker.distributed.communicator import Communicator, numbers
 from baton_worker.distributed.process_groups import join
-from baton_worker.engine.startup import load, page_settings, prepare
+from baton_worker.engine.engine_config import EngineConfig
+from baton_worker.engine.startup import load, load_weights, page_settings, prepare
+from baton_worker.engine.weight_switch import trial_config
 from baton_worker.executor.commands import (
     Begin,
+    BeginTrial,
     Clear,
     Copy,
+    DropShard,
     End,
+    EndTrial,
     Forget,
     Forward,
     Load,
+    LoadShard,
     Logits,
     Order,
     PutAdapter,
     Reader,
     Store,
+    SwitchShard,
     Take,
 )
 from baton_worker.executor.kv_transfer import FollowerKVTransfer, of_rank
 from baton_worker.follower.parent_death import die_with_parent
+from baton_worker.follower.shard_update import Shard, ShardUpdate
 from baton_worker.kernels.lora import LoraPair
 from baton_worker.kv_cache import KVCache
 from baton_worker.kv_cache.host_pages import HostPages
@@ -46,6 +57,7 @@ from baton_worker.kv_transfer.manager import KVTransferManager
 from baton_worker.layers.attention.whole_texts import by_length
 from baton_worker.lora.targets import LoraTargets
 from baton_worker.models.decoder import Model
+from baton_worker.platform.malloc import release_freed_memory
 
 log = logger(__name__)
 
@@ -61,10 +73,13 @@ class Follower:
         ranks: Communicator,
         relay: FollowerKVTransfer | None = None,
         targets: LoraTargets | None = None,
+        update: ShardUpdate | None = None,
     ) -> None:
-        """`targets`: the layers that take adapters, where adapters are served."""
-        self._model, self._cache, self._host, self._ranks = model, cache, host, ranks
-        self._relay, self._targets = relay, targets
+        """`targets`: the layers that take adapters, where adapters are served. `update` loads other
+        weights, where these can change."""
+        self._used = self._shard = Shard(model, cache, targets)
+        self._host, self._ranks = host, ranks
+        self._relay, self._update = relay, update
 
     def run(self, orders: Reader) -> None:
         """Execute commands until `End`, or until the leader exits."""
@@ -80,9 +95,9 @@ class Follower:
             case PutAdapter(slot, pairs):
                 self._put_adapter(slot, pairs)
             case Copy(sources, targets):
-                self._cache.copy(sources, targets)
+                self._shard.cache.copy(sources, targets)
             case Clear(page, first, group):
-                self._cache.clear(page, first, group)
+                self._shard.cache.clear(page, first, group)
             case Store(pages, host):
                 self._host_pages.store(pages, host)
             case Load(host, pages):
@@ -91,6 +106,16 @@ class Follower:
                 self._own_relay.take(message)
             case Forget():
                 self._own_relay.reset()
+            case LoadShard(path, patches):
+                self._own_update.begin(Path(path), tuple(map(Path, patches)))
+            case BeginTrial():
+                self._begin_trial()
+            case EndTrial():
+                self._shard = self._used
+            case SwitchShard():
+                self._switch()
+            case DropShard():
+                self._own_update.drop()
             case _:
                 raise AssertionError(f"{type(order).__name__} is no order for a running follower")
 
@@ -98,19 +123,36 @@ class Follower:
         device = order.tokens.device
         self._note(order.adapters)
         texts = by_length(order.batch.query_lens, device) if order.whole else ()
-        self._model.forward(
-            order.tokens, order.positions, order.batch, self._cache, texts, order.media
+        shard = self._shard
+        shard.model.forward(
+            order.tokens, order.positions, order.batch, shard.cache, texts, order.media
         )
+
+    def _begin_trial(self) -> None:
+        beside = self._own_update.loaded()
+        device = self._used.cache.layers[0].device
+        if all(numbers(self._ranks, int(beside is not None), device)) and beside is not None:
+            self._shard = beside
+
+    def _switch(self) -> None:
+        """Pages stay where they are: the leader reads none that was written with other weights."""
+        beside = self._own_update.loaded()
+        assert beside is not None, "the leader switches after a trial on all ranks"
+        self._own_update.drop()
+        self._used = self._shard = replace(beside, cache=self._used.cache)
+        gc.collect()
+        release_freed_memory()
 
     def _note(self, adapters: Tensor | None) -> None:
         """Each row has this adapter."""
-        if adapters is not None and self._model.adapters is not None:
-            self._model.adapters.write(adapters.cpu().numpy())
+        if adapters is not None and self._shard.model.adapters is not None:
+            self._shard.model.adapters.write(adapters.cpu().numpy())
 
     def _put_adapter(self, slot: int, pairs: list[tuple[str, Tensor, Tensor, float]]) -> None:
-        assert self._targets is not None, "the leader serves adapters and this follower does not"
-        like = self._targets.like
-        self._targets.put(
+        targets = self._shard.targets
+        assert targets is not None, "the leader serves adapters and this follower does not"
+        like = targets.like
+        targets.put(
             slot,
             {
                 name: LoraPair(a.to(like.device, like.dtype), b.to(like.device, like.dtype), scale)
@@ -120,15 +162,20 @@ class Follower:
 
     def _logits(self, shape: tuple[int, int], adapters: Tensor | None) -> None:
         self._note(adapters)
-        layer = self._cache.layers[0]
-        hidden = torch.empty(shape, dtype=self._model.dtype, device=layer.device)
+        layer = self._shard.cache.layers[0]
+        hidden = torch.empty(shape, dtype=self._shard.model.dtype, device=layer.device)
         self._ranks.broadcast(hidden, 0)
-        self._model.logits(hidden)
+        self._shard.model.logits(hidden)
 
     @property
     def _host_pages(self) -> HostPages:
         assert self._host is not None, "the leader has host pages and this follower has none"
         return self._host
+
+    @property
+    def _own_update(self) -> ShardUpdate:
+        assert self._update is not None, "the leader's weights change and those here do not"
+        return self._update
 
     @property
     def _own_relay(self) -> FollowerKVTransfer:
@@ -148,16 +195,32 @@ def follow(begin: Begin, orders: Reader) -> None:
     orders.device = context.device
     meeting = Path(begin.meeting)
     ranks = join(meeting, begin.rank, begin.size, context.device, in_order=config.exact)
-    loaded, resolved, _ = load(config, Path(config.model), context, ranks)
+    patches = tuple(map(Path, begin.patches))
+    loaded, resolved, _ = load(config, Path(config.model), context, ranks, None, patches)
+    used = _shard(config, loaded, resolved)
+    host = HostPages(used.cache, resolved.host_pages) if resolved.host_pages else None
+
+    def load_beside(path: Path, patches: tuple[Path, ...]) -> Shard:
+        beside = load_weights(config, path, context, ranks, None, patches)
+        return _shard(config, beside, trial_config(resolved))
+
+    with (
+        closing(_relay(begin, config, used.cache)) as relay,
+        closing(ShardUpdate(load_beside)) as update,
+    ):
+        relay.start()
+        parts = (used.model, used.cache, host, ranks, relay, used.targets, update)
+        del used, loaded
+        Follower(*parts).run(orders)
+
+
+def _shard(config: Config, loaded: LoadedModel, resolved: EngineConfig) -> Shard:
+    """This rank's part of a model, with pages."""
     assert isinstance(loaded.model, Model)
-    cache = KVCache(**page_settings(loaded, resolved))
-    host = HostPages(cache, resolved.host_pages) if resolved.host_pages else None
     targets = None
     if config.enable_lora:
         targets = LoraTargets(loaded.model, loaded.spec, loaded.parts)
-    with closing(_relay(begin, config, cache)) as relay:
-        relay.start()
-        Follower(loaded.model, cache, host, ranks, relay, targets).run(orders)
+    return Shard(loaded.model, KVCache(**page_settings(loaded, resolved)), targets)
 
 
 def _relay(begin: Begin, config: Config, cache: KVCache) -> FollowerKVTransfer:

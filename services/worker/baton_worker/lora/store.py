@@ -14,7 +14,6 @@ from baton_worker.lora.adapter import Adapter, read_adapter
 from baton_worker.lora.modules import LoraModule, lora_modules
 from baton_worker.lora.targets import Announce, LoraTargets
 from baton_worker.models.decoder import Model
-from baton_worker.spec import Decoder
 
 log = logger(__name__)
 
@@ -73,9 +72,11 @@ class AdapterStore:
         self._adapters = dict[bytes, Adapter]()
         self._infos = dict[tuple[str, bytes], AdapterInfo]()
 
-    def for_model(self, model: Model, spec: Decoder) -> AdapterStore:
-        """The same adapters, for a model of the same spec with other weights."""
-        other = AdapterStore(LoraTargets(model, spec), self._max_rank, self._capacity)
+    def for_model(self, loaded: LoadedModel, announce: Announce) -> AdapterStore:
+        """The same adapters, for a model of the same spec with other weights; see `open_store`."""
+        assert isinstance(loaded.model, Model), "only these take adapters"
+        targets = LoraTargets(loaded.model, loaded.spec, loaded.parts, announce)
+        other = AdapterStore(targets, self._max_rank, self._capacity)
         other._adapters, other._infos = dict(self._adapters), dict(self._infos)
         return other
 

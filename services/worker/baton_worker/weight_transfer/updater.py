@@ -48,6 +48,7 @@ class WeightUpdater:
         spool: the files of this model.
         load: builds the model with other weights, beside the one in use; on any thread.
         try_out: runs a step of such a model; returns why it cannot be used, or an empty string.
+        drop: the last model that was loaded is not used.
         blocker: why weights cannot change here; None if they can.
     """
 
@@ -56,9 +57,11 @@ class WeightUpdater:
         spool: WeightSpool,
         load: Callable[[WeightVersion], LoadedModel],
         try_out: Callable[[LoadedModel], str],
+        drop: Callable[[], None],
         blocker: str | None = None,
     ) -> None:
         self._spool, self._load, self._try_out, self._blocker = spool, load, try_out, blocker
+        self._drop = drop
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="weights")
         self._member = Membership()
         self._under_way: deque[tuple[WorkerCommand, _Work | None]] = deque()
@@ -71,7 +74,7 @@ class WeightUpdater:
         def refuse(_: object) -> Never:
             raise AssertionError("it has a blocker")
 
-        return cls(spool, refuse, refuse, "A worker that sleeps gets no weights.")
+        return cls(spool, refuse, refuse, lambda: None, "A worker that sleeps gets no weights.")
 
     def submit(self, command: WorkerCommand) -> None:
         """Start a command."""
@@ -109,6 +112,7 @@ class WeightUpdater:
         reply = WorkerReply(command.epoch, command.id, self._blocker or "")
         if isinstance(command.action, DropWeights):
             self._loaded = None
+            self._drop()
         if work is None:
             return reply
         try:
@@ -142,6 +146,7 @@ class WeightUpdater:
         """Forget commands and weights, since the scheduler has."""
         self._under_way.clear()
         self._loaded = None
+        self._drop()
 
     def close(self) -> None:
         """End the thread after its current command, and wait for no trainer."""
