@@ -10,6 +10,7 @@ from baton.errors import ModelError
 from baton_worker.kernels.cpu.linear import CpuLinear
 from baton_worker.kernels.gptq import GptqWeight
 from baton_worker.kernels.linear import (
+    LINEAR_KERNELS,
     LinearSpec,
     OneDnnLinear,
     PlainLinear,
@@ -59,6 +60,13 @@ def test_strided_input_is_accepted() -> None:
     with torch.inference_mode():
         packed = OneDnnLinear(weight, None)(wide[:, 4:12])
     torch.testing.assert_close(packed, wide[:, 4:12] @ weight.T)
+
+
+def test_every_kernel_has_sums_and_takes_or_leaves_factors() -> None:
+    """Layers ask any kernel for both, where adapters are served."""
+    for name in LINEAR_KERNELS.names():
+        backend = LINEAR_KERNELS.load(name)
+        assert all(hasattr(backend, method) for method in ("sums", "put_factors")), name
 
 
 @pytest.mark.parametrize("dtype", [torch.float64, torch.int8])

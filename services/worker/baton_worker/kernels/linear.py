@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from importlib import import_module
@@ -76,8 +77,19 @@ class LinearKernel(Protocol):
         ...
 
 
-class WithoutFactors:
-    """A kernel that leaves factors to its caller."""
+class WithoutFactors(ABC):
+    """A kernel that leaves factors to its caller, with its bias in `_bias`."""
+
+    _bias: Tensor | None
+
+    @abstractmethod
+    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """See `LinearKernel`."""
+
+    def sums(self, x: Tensor) -> Tensor:
+        """See `LinearKernel`."""
+        y = self(x).float()
+        return y if self._bias is None else y - self._bias
 
     def put_factors(self, slot: int, factors: Tensor | None) -> bool:
         """See `LinearKernel`."""

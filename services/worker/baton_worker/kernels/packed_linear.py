@@ -10,7 +10,7 @@ from torch import Tensor
 
 from baton_worker.kernels import packed_weights
 from baton_worker.kernels.fp8 import Fp8Weight, Inputs
-from baton_worker.kernels.linear import LinearSpec, LinearWeight
+from baton_worker.kernels.linear import LinearSpec, LinearWeight, WithoutFactors
 from baton_worker.kernels.packed_weights import PackedWeights, alike, pack
 from baton_worker.kernels.scaled_mm import CAPABILITY
 from baton_worker.kernels.triton import runs
@@ -22,7 +22,7 @@ of rows, and the product of floats costs less than that."""
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
-class PackedLinear:
+class PackedLinear(WithoutFactors):
     """y = x W^T of weights of 4 and 8 bits, parts of one format in one product.
 
     Args:

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from baton_worker.kernels import fp8
 from baton_worker.kernels.fp8 import Fp8Weight, Inputs
-from baton_worker.kernels.linear import LinearSpec, LinearWeight
+from baton_worker.kernels.linear import LinearSpec, LinearWeight, WithoutFactors
 from baton_worker.kernels.triton import runs
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ _FITS = 16
 """Rows and columns of a weight are multiples of this."""
 
 
-class ScaledMmLinear:
+class ScaledMmLinear(WithoutFactors):
     """y = x W^T of quantised inputs and weights, the parts of a fused weight in one product where
     their inputs are rounded alike.
 
