@@ -106,7 +106,7 @@ def main() -> None:
             max_loras=COUNT,
             max_cpu_loras=COUNT,
             max_lora_rank=RANK,
-            lora_modules=" ".join(write_all(Path(folder), every)),
+            lora_modules=",".join(write_all(Path(folder), every)),
         )
         found = measure(subjects(options), options)
     Console().print(table(found, f"{STREAMS} streams"))

@@ -9,11 +9,15 @@ from __future__ import annotations
 import random
 import struct
 from functools import cache
+from types import SimpleNamespace
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from baton_worker.kernels.cpu.trellis_weight import TrellisWeight
+from baton_worker.quantization.collect import CollectedWeights
+from baton_worker.quantization.exl3 import formats
 from tests.support.quantized_checkpoints import Method, Rounded
 
 _MULTIPLIERS = {"3inst": 89226354, "mcg": 0xCBAC1FED, "mul1": 0x83DCD12D}
@@ -45,6 +49,17 @@ def exl3(bits: int, codebook: str = "mul1", *, left: str = "suh", right: str = "
         return parts, torch.from_numpy(meant.T.astype(np.float32, order="C"))
 
     return method
+
+
+def weight_of(codebook: str | None, parts: dict[str, Tensor]) -> TrellisWeight:
+    """What a checkpoint's tensors are read as; old ones name no codebook."""
+    given = SimpleNamespace() if codebook is None else SimpleNamespace(codebook=codebook)
+    reading = CollectedWeights(formats(given))
+    found = [pair for name, part in parts.items() for pair in reading(f"a.{name}", part)]
+    reading.end()
+    [(name, weight)] = found
+    assert name == "a.weight" and isinstance(weight, TrellisWeight)
+    return weight
 
 
 @cache

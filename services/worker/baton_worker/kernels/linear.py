@@ -118,6 +118,7 @@ LINEAR_KERNELS = Registry(
         "triton": "baton_worker.kernels.linear:TritonLinear",
         "int8": "baton_worker.kernels.cpu.int8_linear:Int8Linear",
         "rotated": "baton_worker.kernels.rotated_linear:RotatedLinear",
+        "trellis": "baton_worker.kernels.cpu.trellis_linear:TrellisLinear",
         "onednn": "baton_worker.kernels.linear:OneDnnLinear",
         "plain": "baton_worker.kernels.linear:PlainLinear",
     },

@@ -42,7 +42,7 @@ _RUNTIME = r"(/\S*/lib(?:gomp|omp|iomp5)[^/\s]*\.so[^/\s]*)$"
 log = logger(__name__)
 
 
-ON_DEMAND = frozenset({"block_linear"})
+ON_DEMAND = frozenset({"block_linear", "trellis"})
 """Libraries that few checkpoints need."""
 
 
