@@ -14,8 +14,8 @@ from baton.settings import SERVICES
 _TOOLS = {
     "serve": "run the whole system on this machine",
     "chat": "talk to a server in the terminal",
-    "bench": "measure a server (bench serve), how it scales (bench scaling) or an engine alone "
-    "(bench engine), or write docs/performance.md (bench page)",
+    "bench": "measure a server (bench serve), how it scales (bench scaling), what images cost "
+    "(bench images) or an engine alone (bench engine), or write docs/performance.md (bench page)",
     "peers": "measure Baton, vLLM and llama.cpp in turn, on the same weights",
     "smoke": "ask a server some questions and judge the streams",
     "eval": "score English and Chinese texts with a server (eval nll)",
@@ -35,6 +35,7 @@ _PARTS = {
     ("bench", "serve"): "baton_ops.bench.serve",
     ("bench", "engine"): "baton_worker.bench",
     ("bench", "scaling"): "baton_ops.bench.scaling",
+    ("bench", "images"): "baton_ops.bench.image_costs",
     ("bench", "page"): "baton_ops.bench.page",
     ("eval", "nll"): "baton_ops.quality.nll",
     ("fleet", "role"): "baton_ops.commands.role",

@@ -52,6 +52,7 @@ def test_a_verb_finds_its_module_by_rule(monkeypatch: pytest.MonkeyPatch) -> Non
             ["baton bench serve", "--url", "u"],
         ),
         (("bench", "scaling"), "baton_ops.bench.scaling", ["baton bench scaling"]),
+        (("bench", "images", "m"), "baton_ops.bench.image_costs", ["baton bench images", "m"]),
         (("bench", "page"), "baton_ops.bench.page", ["baton bench page"]),
         (("bench", "m.gguf"), "baton_ops.bench.serve", ["baton bench", "m.gguf"]),
         (

@@ -52,6 +52,10 @@ class PeerSystems:
     """Installs the systems and converts the weights, once, in one folder."""
 
     def __init__(self, folder: Path, gguf: Path) -> None:
+        """
+        Args:
+            gguf: the model's file, or a folder that Baton and vLLM read as it is.
+        """
         self._folder, self._gguf = folder.absolute(), gguf
         self._folder.mkdir(parents=True, exist_ok=True)
         # Files of two models may have one name.
@@ -100,6 +104,8 @@ class PeerSystems:
 
     def wide(self) -> Path:
         """Folder of the bfloat16 weights; created on the first call."""
+        if self._gguf.is_dir():
+            return self._gguf
         target = self._wide
         if not (target / "config.json").is_file():
             # The conversion needs only these two packages besides Baton's own.

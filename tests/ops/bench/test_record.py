@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from baton.errors import BatonError
-from baton_ops.bench.record import read, read_all
+from baton_ops.bench.record import Table, add, read, read_all
 
 
 def fields(**others: Any) -> dict[str, Any]:
@@ -61,3 +61,16 @@ def test_the_newest_record_comes_first(tmp_path: Path) -> None:
     written(tmp_path, other, "2026-01-02-another.json")
     names = [record.file_name for record in read_all(tmp_path)]
     assert names == ["2026-01-03-cpu.json", "2026-01-02-another.json", "2026-01-02-cpu.json"]
+
+
+def test_tables_join_the_record_of_the_day(tmp_path: Path) -> None:
+    """Those of a title that is there take its place; a row is one line of the file."""
+    rate, size = (
+        Table("peers", title, ("system", "1"), (("a [b]", 2.5),)) for title in ("Rate", "Size")
+    )
+    path = add(tmp_path, "cpu", [rate])
+    assert read(path).tables == (rate,) and read(path).machine.processor
+    other = Table("peers", "Rate", ("system",), (("c",),), notes=("A [note], twice.",))
+    assert add(tmp_path, "cpu", [size, other]) == path
+    assert read(path).tables == (other, size)
+    assert '["c"]' in path.read_text() and '"command"' not in path.read_text()

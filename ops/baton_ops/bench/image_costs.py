@@ -1,0 +1,223 @@
+"""`baton bench images MODEL`: what images cost, as ratios.
+
+    repeated   first token with images that the server knows, over that with new ones
+    storm      99th percentile of the pauses of text streams beside new images, over that without
+    encoders   first token of several new images with two encode workers, over that with one
+
+Starts a server for each fleet. Prints tables, writes JSON, and with `--record` adds the tables to
+the records of which docs/performance.md is made.
+"""
+
+import asyncio
+import json
+import sys
+from collections.abc import Callable, Coroutine, Sequence
+from datetime import UTC, datetime
+from pathlib import Path
+from statistics import median
+from typing import Any, Literal
+
+import httpx
+import msgspec
+from pydantic import Field
+from pydantic_settings import CliPositionalArg
+from rich.console import Console
+from rich.table import Table as Grid
+
+from baton.errors import BatonError
+from baton.settings import DEFAULT_MODEL, Settings
+from baton_ops.bench import machine, record
+from baton_ops.bench.image_runs import ImageRuns, Load
+from baton_ops.bench.load_generator import Target, first_model
+from baton_ops.bench.page import text_of
+from baton_ops.bench.prompts import prompts_for
+from baton_ops.bench.record import Table
+from baton_ops.bench.server import served
+
+Figure = Literal["repeated", "storm", "encoders"]
+
+
+FLEETS = {
+    "1": (),
+    "1, and 1 to encode": ("--encode", "1"),
+    "1 to prefill, 1 to decode, 1 to encode": ("--encode", "1", "--prefill", "1", "--decode", "1"),
+}
+"""Workers and their flags, for the storm."""
+
+
+class ImageCosts(Settings, prefix="bench_images"):
+    """Measure what images cost a server."""
+
+    model: CliPositionalArg[str] = DEFAULT_MODEL
+    """Model that sees: a directory, org/name[@revision], or pypi://package/file."""
+    figures: tuple[Figure, ...] = Field(default=("repeated", "storm", "encoders"), min_length=1)
+    """What is measured."""
+    images: int = Field(default=4, ge=1, le=64)
+    """Images of a request, for `encoders`; the others have one."""
+    image_width: int = Field(default=512, ge=1, le=8192)
+    """Pixels."""
+    image_height: int = Field(default=512, ge=1, le=8192)
+    """Pixels."""
+    requests: int = Field(default=8, ge=1)
+    """Requests, or pairs of them, of `repeated` and `encoders`."""
+    rounds: int = Field(default=2, ge=1)
+    """How often `storm` measures text streams alone and beside images."""
+    streams: int = Field(default=4, ge=1, le=1024)
+    """Text streams of `storm`."""
+    storm: int = Field(default=2, ge=1, le=1024)
+    """Requests with an image that `storm` keeps in flight."""
+    input_len: int = Field(default=32, ge=1)
+    """Tokens of the text of a request."""
+    output_len: int = Field(default=128, ge=2)
+    """Tokens of the answer of a text stream."""
+    start_seconds: float = Field(default=900.0, gt=0)
+    """How long a server may take to load its model."""
+    seed: int = 0
+    """Seed of images and prompts."""
+    out: Path = Path("bench")
+    """Folder for the JSON and the servers' output."""
+    record: Path | None = None
+    """Folder of the records, docs/benchmarks, to add the tables to."""
+    machine: str = "unnamed"
+    """Name of this machine in the record."""
+    serve_args: str = ""
+    """Further flags for the servers, separated by spaces."""
+
+    @property
+    def asked(self) -> Load:
+        """What a request is like."""
+        size = (self.image_width, self.image_height)
+        return Load(self.input_len, self.output_len, size, self.seed)
+
+
+Measure = Callable[[ImageRuns], Coroutine[Any, Any, Any]]
+
+
+def _run(options: ImageCosts, stem: Path, name: str, flags: tuple[str, ...], call: Measure) -> Any:
+    """What a measurement gives on a server with these flags."""
+
+    async def measured(url: str) -> Any:
+        timeout = httpx.Timeout(None, connect=10.0)
+        async with httpx.AsyncClient(base_url=url, timeout=timeout) as client:
+            target = Target(client, await first_model(client), "chat")
+            runs = ImageRuns(target, await prompts_for(target, options.seed), options.asked)
+            await runs.warm_up()
+            return await call(runs)
+
+    log = stem.with_suffix(f".{name}.server.log")
+    every = [*options.serve_args.split(), *flags]
+    with served(options.model, every, log, options.start_seconds) as url:
+        return asyncio.run(measured(url))
+
+
+def _repeated(options: ImageCosts, stem: Path) -> Table:
+    found = _run(options, stem, "repeated", (), lambda runs: runs.repeated(options.requests, 1))
+    medians = (1000 * median(found.cold), 1000 * median(found.known))
+    return Table(
+        question="images",
+        title="First token with a known image",
+        command="baton bench images MODEL --figures repeated",
+        columns=("image", "new (ms)", "known (ms)", "ratio", "encoder runs for known ones"),
+        decimals=2,
+        rows=((_size(options), *medians, found.ratio, found.encoder_runs),),
+    )
+
+
+def _storm(options: ImageCosts, stem: Path) -> Table:
+    rows = list[tuple[record.Cell, ...]]()
+    for number, (workers, flags) in enumerate(FLEETS.items()):
+        found = _run(
+            options, stem, f"storm-{number}", flags,
+            lambda runs: runs.storm(options.rounds, options.streams, options.storm),
+        )  # fmt: skip
+        alone, beside = found.p99
+        rows.append((workers, 1000 * alone, 1000 * beside, beside / alone, found.images_per_second))
+    return Table(
+        question="images",
+        title=f"Pauses of {options.streams} text streams, 99th percentile",
+        command="baton bench images MODEL --figures storm",
+        columns=("workers", "alone (ms)", "beside images (ms)", "ratio", "images/s"),
+        decimals=2,
+        rows=tuple(rows),
+    )
+
+
+def _encoders(options: ImageCosts, stem: Path) -> Table:
+    middles = list[float]()
+    for count in (1, 2):
+        found = _run(
+            options, stem, f"encoders-{count}", ("--encode", str(count)),
+            lambda runs: runs.cold(options.requests, options.images),
+        )  # fmt: skip
+        middles.append(1000 * median(found))
+    return Table(
+        question="images",
+        title=f"First token of {options.images} new images",
+        command="baton bench images MODEL --figures encoders",
+        columns=("encode workers", "time (ms)", "ratio to one"),
+        decimals=2,
+        rows=tuple((str(n), time, time / middles[0]) for n, time in enumerate(middles, 1)),
+    )
+
+
+def _size(options: ImageCosts) -> str:
+    return f"{options.image_width} x {options.image_height}"
+
+
+_FIGURES: dict[Figure, Callable[[ImageCosts, Path], Table]] = {
+    "repeated": _repeated,
+    "storm": _storm,
+    "encoders": _encoders,
+}
+
+
+def grid(table: Table) -> Grid:
+    """A table for the terminal."""
+    shown = Grid(title=table.title, title_justify="left")
+    for column in table.columns:
+        shown.add_column(column, justify="right")
+    for row in table.rows:
+        shown.add_row(*(text_of(cell, table.decimals) for cell in row))
+    return shown
+
+
+def report(options: ImageCosts, tables: Sequence[Table]) -> dict[str, Any]:
+    """Return the results with everything needed to interpret them, for the JSON."""
+    return {
+        "date": datetime.now(UTC).isoformat(timespec="seconds"),
+        "machine": machine.facts(),
+        "settings": options.model_dump(mode="json", include=set(ImageCosts.__annotations__)),
+        "tables": msgspec.to_builtins(tables),
+    }
+
+
+def run(options: ImageCosts, console: Console) -> list[Path]:
+    """Measure, print and write. Returns the paths of the files."""
+    stem = options.out / datetime.now(UTC).strftime("images-%Y-%m-%dT%H%M%S")
+    tables = list[Table]()
+    for name in options.figures:
+        console.print(f"measuring [bold]{name}[/]")
+        tables.append(_FIGURES[name](options, stem))
+        console.print(grid(tables[-1]))
+    options.out.mkdir(parents=True, exist_ok=True)
+    path = stem.with_suffix(".json")
+    path.write_text(json.dumps(report(options, tables), indent=1) + "\n")
+    paths = [path]
+    if options.record is not None:
+        paths.append(record.add(options.record, options.machine, tables))
+    console.print(f"wrote {' and '.join(map(str, paths))}", highlight=False)
+    return paths
+
+
+def main() -> None:
+    """Measure, or print an error."""
+    try:
+        run(ImageCosts.load(sys.argv[1:]), Console())
+    except BatonError as error:
+        sys.exit(f"baton bench images: {error.message}")
+    except KeyboardInterrupt:
+        sys.exit(130)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,169 @@
+"""What images cost: the first token with new and with known ones, and the pauses of text streams
+beside them."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from statistics import median
+
+import httpx
+import numpy as np
+
+from baton.errors import Unavailable
+from baton_ops.bench.images import Images
+from baton_ops.bench.load_generator import Outcome, Request, Target, closed_loop
+from baton_ops.bench.prompts import Prompts
+
+_RUN_SECONDS = 600.0
+"""Seconds after which a run sends no more requests."""
+_STATS_SECONDS = 3.0
+"""More than the scheduler takes to send its counters again."""
+
+
+@dataclass(frozen=True)
+class Load:
+    """What a request is like."""
+
+    input_len: int
+    """Tokens of its text."""
+    output_len: int
+    """Tokens of the answer of a text stream; requests with images ask for one."""
+    image_size: tuple[int, int]
+    """Pixels: width, height."""
+    seed: int = 0
+
+
+@dataclass(frozen=True)
+class Repeated:
+    """Seconds to the first token of the same images under two texts, request by request."""
+
+    cold: list[float]
+    """Images that the server has never seen."""
+    known: list[float]
+    encoder_runs: int
+    """Images that were encoded in the second requests."""
+
+    @property
+    def ratio(self) -> float:
+        """Of the medians."""
+        return median(self.known) / median(self.cold)
+
+
+@dataclass(frozen=True)
+class Storm:
+    """Seconds between two chunks of text streams, over all rounds."""
+
+    alone: list[float]
+    beside: list[float]
+    """While requests with new images were in flight."""
+    images_per_second: float
+
+    @property
+    def p99(self) -> tuple[float, float]:
+        """Seconds: alone, and beside images."""
+        alone, beside = (float(np.percentile(gaps, 99)) for gaps in (self.alone, self.beside))
+        return alone, beside
+
+
+class ImageRuns:
+    """Runs against one server. Every method raises `Unavailable` when a request fails."""
+
+    def __init__(self, target: Target, prompts: Prompts, load: Load) -> None:
+        self._target, self._prompts, self._load = target, prompts, load
+        self._images = Images(1, load.image_size, 0, load.seed)
+
+    async def warm_up(self) -> None:
+        """Send unmeasured requests, so that lazy initialisation is not measured."""
+        for _ in range(2):
+            await self._first_token(self._new_images(1))
+
+    async def cold(self, requests: int, images: int) -> list[float]:
+        """Seconds to the first token of requests with so many new images, one after the other."""
+        return [await self._first_token(self._new_images(images)) for _ in range(requests)]
+
+    async def repeated(self, requests: int, images: int) -> Repeated:
+        """So many pairs of requests."""
+        cold, known = list[float](), list[float]()
+        before = await encoder_runs(self._target.client)
+        for _ in range(requests):
+            shown = self._new_images(images)
+            cold.append(await self._first_token(shown))
+            known.append(await self._first_token(shown))
+        encoded = await encoder_runs(self._target.client) - before
+        return Repeated(cold, known, encoded - requests * images)
+
+    async def storm(self, rounds: int, streams: int, in_flight: int) -> Storm:
+        """Text streams alone and beside so many requests with an image, in alternating rounds."""
+        alone, beside = list[float](), list[float]()
+        seen, seconds = 0, 0.0
+        clock = asyncio.get_running_loop().time
+        for _ in range(rounds):
+            alone += await self._gaps(streams)
+            async with self._shower(in_flight) as answered:
+                begun = clock()
+                beside += await self._gaps(streams)
+                seen, seconds = seen + len(answered), seconds + clock() - begun
+        return Storm(alone, beside, seen / seconds)
+
+    def _new_images(self, count: int) -> tuple[str, ...]:
+        return tuple(url for _ in range(count) for url in self._images.next())
+
+    async def _first_token(self, images: Sequence[str]) -> float:
+        text = self._prompts.make(self._load.input_len)
+        now = asyncio.get_running_loop().time()
+        outcome = await self._target.send(Request(text, 1, tuple(images)), now, now + _RUN_SECONDS)
+        _check([outcome])
+        return outcome.arrivals[0] - outcome.begun
+
+    async def _gaps(self, streams: int) -> list[float]:
+        load = self._load
+        asked = [
+            Request(self._prompts.make(load.input_len), load.output_len) for _ in range(streams)
+        ]
+        ended = await closed_loop(self._target, asked, streams, _RUN_SECONDS, lambda outcome: None)
+        _check(ended)
+        return [float(gap) for outcome in ended for gap in np.diff(outcome.arrivals)]
+
+    @asynccontextmanager
+    async def _shower(self, in_flight: int) -> AsyncIterator[list[float]]:
+        """Keep requests with new images in flight; yields their times to the first token."""
+        answered = list[float]()
+
+        async def slot() -> None:
+            while True:
+                answered.append(await self._first_token(self._new_images(1)))
+
+        slots = [asyncio.create_task(slot()) for _ in range(in_flight)]
+        try:
+            while not any(each.done() for each in slots) and not answered:
+                await asyncio.sleep(0.01)
+            yield answered
+        finally:
+            failed = [each for each in slots if each.done()]
+            for each in slots:
+                each.cancel()
+            await asyncio.gather(*slots, return_exceptions=True)
+        for each in failed:
+            each.result()
+
+
+async def encoder_runs(client: httpx.AsyncClient) -> int:
+    """Images that workers of any role have encoded since the scheduler's start, read until the
+    number, which the scheduler sends out from time to time, stays as it is."""
+    last = -1
+    while True:
+        fleet = (await client.get("/fleet")).raise_for_status().json()
+        found = int(fleet["media_encoded"] + fleet["media_encoded_locally"])
+        if found == last:
+            return found
+        last = found
+        await asyncio.sleep(_STATS_SECONDS)
+
+
+def _check(outcomes: Sequence[Outcome]) -> None:
+    for outcome in outcomes:
+        if outcome.error is not None:
+            raise Unavailable(f"A request of the benchmark failed: {outcome.error}")

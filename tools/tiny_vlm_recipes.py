@@ -1,0 +1,127 @@
+"""Three architectures of vision-language models in sizes of a third of a million parameters, for
+pictures of 64 x 64 pixels."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+IMAGE, PAD, END = "<image>", "<|pad|>", "<|end|>"
+_LAYERS, _WIDTH, _HEADS = 3, 64, 4
+_TEXT: dict[str, Any] = {
+    "hidden_size": _WIDTH,
+    "intermediate_size": 3 * _WIDTH,
+    "num_hidden_layers": 2,
+    "num_attention_heads": _HEADS,
+    "num_key_value_heads": _HEADS,
+    "head_dim": _WIDTH // _HEADS,
+    "max_position_embeddings": 512,
+    # About the root of the width's inverse: with the usual 0.02 so narrow a layer adds nothing.
+    "initializer_range": 0.1,
+}
+_VISION: dict[str, Any] = {
+    "hidden_size": _WIDTH,
+    "intermediate_size": 3 * _WIDTH,
+    "num_hidden_layers": _LAYERS,
+    "num_attention_heads": _HEADS,
+    "patch_size": 8,
+}
+_COLORS = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+_TEMPLATE = (
+    "{% for message in messages %}<|{{ message['role'] }}|>"
+    "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
+    "{% for part in message['content'] %}"
+    "{% if part['type'] == 'image' %}SEEN{% else %}{{ part['text'] }}{% endif %}"
+    "{% endfor %}{% endif %}<|end|>"
+    "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
+
+
+@dataclass(frozen=True)
+class Recipe:
+    """One architecture."""
+
+    name: str
+    """That of its classes in transformers, without `ForConditionalGeneration`."""
+    config: dict[str, Any]
+    processor: dict[str, Any]
+    """preprocessor_config.json"""
+    written: str
+    """What stands for a picture in the text that the model reads."""
+    special: tuple[str, ...] = ()
+    """Tokens of `written` beside `image_token`."""
+    image_token: str = IMAGE
+    seen: str = IMAGE
+    """What the chat template writes for a picture."""
+    grid: tuple[int, int, int] | None = None
+    """Patches in time, height and width, where the model is told."""
+    batched: bool = False
+    """Whether the pixels of a batch are [rows, images of a row, ...] and not [images, ...]."""
+
+    @property
+    def chat_template(self) -> str:
+        """In Jinja."""
+        return _TEMPLATE.replace("SEEN", self.seen)
+
+    @property
+    def tokens(self) -> tuple[str, ...]:
+        """All special tokens, by their ids."""
+        return (END, PAD, "<|user|>", "<|assistant|>", self.image_token, *self.special)
+
+
+_LLAVA = Recipe(
+    "Llava",
+    {
+        "text_config": {"model_type": "llama", **_TEXT},
+        "vision_config": _VISION
+        | {"model_type": "siglip_vision_model", "image_size": 64}
+        | {"vision_use_head": False},
+        "image_seq_length": 64,
+        "vision_feature_layer": -1,
+        "vision_feature_select_strategy": "full",
+    },
+    {"image_processor_type": "SiglipImageProcessor", "size": {"height": 64, "width": 64}} | _COLORS,
+    IMAGE * 64,
+)
+_AROUND, _WHOLE = "<fake_token_around_image>", "<global-img>"
+_TILES = tuple(f"<row_{row}_col_{column}>" for row in (1, 2) for column in (1, 2))
+_WRITTEN = [f"{_AROUND}{tile}{IMAGE * 4}" for tile in (*_TILES, _WHOLE)]
+_SMOLVLM = Recipe(
+    "SmolVLM",
+    {
+        "text_config": {"model_type": "llama", **_TEXT},
+        "vision_config": _VISION | {"model_type": "smolvlm_vision", "image_size": 32},
+        "scale_factor": 2,
+    },
+    {
+        "image_processor_type": "SmolVLMImageProcessor",
+        "size": {"longest_edge": 64},
+        "max_image_size": {"longest_edge": 32},
+        **_COLORS,
+    },
+    "{}{}\n{}{}\n\n{}".format(*_WRITTEN) + _AROUND,
+    (_AROUND, _WHOLE, *_TILES),
+    batched=True,
+)
+_ROTATION = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 3, 3]}
+_START, _PATCH, _STOP = "<|vision_start|>", "<|image_pad|>", "<|vision_end|>"
+_QWEN2_VL = Recipe(
+    "Qwen2VL",
+    {
+        "text_config": _TEXT | {"rope_parameters": _ROTATION},
+        "vision_config": {"depth": _LAYERS, "embed_dim": _WIDTH, "hidden_size": _WIDTH}
+        | {"num_heads": _HEADS, "mlp_ratio": 3, "patch_size": 8, "initializer_range": 0.1},
+    },
+    {
+        "image_processor_type": "Qwen2VLImageProcessor",
+        "patch_size": 8,
+        "size": {"shortest_edge": 256, "longest_edge": 4096},
+        **_COLORS,
+    },
+    _START + _PATCH * 16 + _STOP,
+    (_START, _STOP),
+    _PATCH,
+    _START + _PATCH + _STOP,
+    (1, 8, 8),
+)
+RECIPES = {"llava": _LLAVA, "smolvlm": _SMOLVLM, "qwen2_vl": _QWEN2_VL}
