@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import asyncio
+import base64
+import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import httpx
+import numpy as np
 import pytest
+import torch
 from PIL import Image
+from safetensors.torch import save
 
-from baton.protocol import Submit
+from baton.protocol import MediaItem, Submit
 from tests.fakes.gateway_app import error_of
 from tests.fakes.whole_system import Whole, whole
 from tests.support import tiny_grids, tiny_llava, tiny_models
@@ -140,6 +145,54 @@ def test_drafts_grammars_and_preemption_beside_images_change_nothing(
             assert [tokens_of(answer.json()) for answer in answers] == expected
         counters = drafting.engine.scheduler.state.counters  # type: ignore[attr-defined]
         assert counters.num_drafts > 0 and counters.preemptions > 0
+
+
+@pytest.mark.row("F02.04")
+def test_embeddings_of_a_client_are_an_image(here: Whole) -> None:
+    """What the tower makes of an image, sent in its place, as safetensors and as numpy writes it:
+    the same tokens, beside an image, and again from the cache; other embeddings, other tokens."""
+    assert here.worker.encoder is not None
+    prepared = here.engine.preprocessor._look(1, MediaItem("image", data_url(RED), ""))  # type: ignore[attr-defined]
+    pixels = np.frombuffer(prepared.tensor.data, "<f4").reshape(prepared.tensor.shape)
+    [made] = here.worker.encoder.tower.encode_images([torch.from_numpy(pixels.copy())], [(1, 1, 1)])
+    wanted, before = tokens_of(ask(here, TALK)), encoded(here)
+    file = io.BytesIO()
+    np.save(file, made[None].numpy())
+    for data in (save({"image_embeds": made.contiguous()}), file.getvalue()):
+        for again in (False, True):
+            talk = [*TALK[:2], {"role": "user", "content": [embeds(data), said("again")]}]
+            answer = ask(here, talk)
+            assert tokens_of(answer) == wanted, "the last of three images"
+            assert not again or cached(answer) == answer["usage"]["prompt_tokens"] - 1
+    assert encoded(here) == before
+    first, other = (
+        ask(here, [{"role": "user", "content": [embeds(save({"x": made * n}))]}]) for n in (1, 9)
+    )
+    assert tokens_of(first) != tokens_of(other)
+    whole_rows = ask(here, [{"role": "user", "content": [embeds(save({"x": made[:5].clone()}))]}])
+    assert whole_rows["prompt_token_ids"].count(289) == 5, "as many tokens as embeddings"
+    torch.save(made, file := io.BytesIO())
+    refused: list[tuple[Any, str]] = [
+        (save({"x": made[:, :-1].contiguous()}), "this model takes [n, 48]"),
+        (save({"x": made * float("nan")}), "not finite"),
+        (save({"x": made.double()}), "no safetensors file"),
+        (save({"x": made, "y": made.clone()}), "one tensor"),
+        (file.getvalue(), "torch.save writes code"),
+        (b"\x93NUMPY", "cannot be read"),
+        ({"image_embeds": {"a": "b"}}, "a base64 string of one tensor"),
+        ({"image_embeds": "?"}, "not base64"),
+        ({}, "Missing required parameter"),
+    ]
+    for given, why in refused:
+        part = embeds(given) if isinstance(given, bytes) else {"type": "image_embeds", **given}
+        body = {"model": here.model, "messages": [{"role": "user", "content": [part]}]}
+        error = error_of(answer := here.post("/v1/chat/completions", body))
+        assert answer.status_code == 400 and why in error["message"], (why, error)
+        assert error["param"] == "messages[0].content[0].image_embeds"
+
+
+def embeds(data: bytes) -> dict[str, Any]:
+    return {"type": "image_embeds", "image_embeds": base64.b64encode(data).decode()}
 
 
 def test_images_differ_where_their_tokens_do_not(llava: tuple[Path, Any], here: Whole) -> None:

@@ -15,9 +15,13 @@ from baton_mm_preprocess.remote import download
 
 _HEAD = 256
 """Number of characters searched for the comma of a `data:` URL."""
-_TYPES = {"image": ("image/",), "video": ("video/", "image/gif")}
+_TYPES = {
+    "image": ("image/",),
+    "image_embeds": ("application/octet-stream",),
+    "video": ("video/", "image/gif"),
+}
 """How the media type of each modality begins; a GIF is a clip too."""
-_WITH_ARTICLE = {"image": "an image", "video": "a video"}
+_WITH_ARTICLE = {"image": "an image", "image_embeds": "embeddings", "video": "a video"}
 
 
 def fetch(url: str, most: int, allowed: Sequence[str] = (), kind: str = "image") -> bytes:
@@ -25,7 +29,7 @@ def fetch(url: str, most: int, allowed: Sequence[str] = (), kind: str = "image")
 
     Args:
         allowed: hosts that files may be fetched from, see `remote.download`.
-        kind: modality of the file, "image" or "video".
+        kind: modality of the file, "image", "image_embeds" or "video".
 
     Raises:
         InvalidRequest: it is no base64 `data:` URL and leads to none of these, is empty, or is too

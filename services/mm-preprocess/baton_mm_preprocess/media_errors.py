@@ -1,10 +1,14 @@
-"""Errors of files, which name their modality: "image" or "video"."""
+"""Errors of files, which name their modality: "image", "image_embeds" or "video"."""
 
 from __future__ import annotations
 
 from baton.errors import InvalidRequest
 
-EXAMPLES = {"image": "data:image/png;base64,...", "video": "data:video/mp4;base64,..."}
+EXAMPLES = {
+    "image": "data:image/png;base64,...",
+    "image_embeds": "data:application/octet-stream;base64,...",
+    "video": "data:video/mp4;base64,...",
+}
 """What a `data:` URL looks like."""
 
 

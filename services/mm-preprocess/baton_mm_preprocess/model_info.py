@@ -20,7 +20,13 @@ from baton_mm_preprocess.media_settings import ProcessorKwargs
 from baton_mm_preprocess.processors.families import FAMILIES
 from baton_mm_preprocess.processors.fixed_size import FixedSize
 from baton_mm_preprocess.processors.image_processors import processor_of
-from baton_mm_preprocess.processors.placeholders import Placeholder, plain, runs, token_ids
+from baton_mm_preprocess.processors.placeholders import (
+    Placeholder,
+    plain,
+    runs,
+    takes_embeds,
+    token_ids,
+)
 from baton_mm_preprocess.processors.processed_image import Grid
 from baton_mm_preprocess.processors.readers import Files, Processor
 from baton_mm_preprocess.tokenizer import encode
@@ -86,6 +92,8 @@ class Images:
     """Whether tokens attend to what the encoder makes, which takes the place of none."""
     most_images: int = 0
     """Images that a request may have; 0 for any number."""
+    embeds_width: int = 0
+    """Numbers of an embedding that a client may send; 0 if it may send none."""
 
     def tokens(self, grid: Grid, num_tokens: int, number: int = 0) -> list[int]:
         """What stands for an image in a prompt; not read of an image that stands alone. `number`
@@ -142,6 +150,14 @@ class Model:
         """Raise `InvalidRequest` if this media item cannot be served."""
         if item.modality == "video" and self.images is not None and self.video_trouble:
             message = f"The model {self.name} cannot take videos as it is: {self.video_trouble}."
+        elif item.modality == "image_embeds" and self.images is not None:
+            if self.images.embeds_width:
+                return
+            message = (
+                f"The model {self.name} does not take embeddings of images: the positions or the "
+                "tokens of an image follow from its size, which embeddings do not have. Send the "
+                "image."
+            )
         elif item.modality not in self.modalities:
             takes = f"It takes text and {', '.join(self.modalities)}." if self.modalities else ""
             reason = takes or "It takes text only."
@@ -242,18 +258,27 @@ def _images(
     family = FAMILIES[architecture]
     files = _files(path, name, config, kwargs, in_code=family.in_code)
     spell = partial(encode, path)
+    processor = processor_of(files, family.kind, whatever=family.whatever)
+    placeholder = family.placeholder_of(files)
     return Images(
-        processor_of(files, family.kind, whatever=family.whatever),
+        processor,
         family.marker_token(files, spell),
         family.image_token(files, spell),
-        family.placeholder_of(files),
+        placeholder,
         path,
         _identity(path),
         family.bidirectional,
         family.as_one,
         family.cross,
         family.most_images,
+        _hidden_size(config) if takes_embeds(processor, placeholder) else 0,
     )
+
+
+def _hidden_size(config: Mapping[str, Any]) -> int:
+    """Of the language model; 0 if the config does not say it."""
+    text = config.get("text_config") or {}
+    return int(text.get("hidden_size") or config.get("hidden_size") or 0)
 
 
 def _files(

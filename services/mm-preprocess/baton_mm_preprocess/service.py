@@ -59,7 +59,8 @@ def prepare(model: Model, request: Prepare, look: Look) -> Prepared:
         outcome = look(item)
         if isinstance(outcome, Problem):
             raise InvalidRequest(outcome.message, code=outcome.code, param=item.param)
-        found.append(_prepared(model, outcome, _num_images(request.items[: len(found)])))
+        number = _num_images(request.items[: len(found)])
+        found.append(_prepared(model, item, outcome, number))
         _check_size(found, item)
     return Prepared(request.id, tuple(found))
 
@@ -76,7 +77,7 @@ def _check_images(model: Model, count: int, last: MediaItem) -> None:
 
 
 def _num_images(items: Sequence[MediaItem]) -> int:
-    return sum(item.modality == "image" for item in items)
+    return sum(item.modality in ("image", "image_embeds") for item in items)
 
 
 def _check_size(found: Sequence[PreparedMedia], last: MediaItem) -> None:
@@ -90,7 +91,7 @@ def _check_size(found: Sequence[PreparedMedia], last: MediaItem) -> None:
         )
 
 
-def _prepared(model: Model, ready: Ready, number: int) -> PreparedMedia:
+def _prepared(model: Model, item: MediaItem, ready: Ready, number: int) -> PreparedMedia:
     """As the model takes it; `number` counts the images before it."""
     images, videos, times = model.images, model.videos, ready.times
     if times is None:
@@ -105,6 +106,7 @@ def _prepared(model: Model, ready: Ready, number: int) -> PreparedMedia:
             grid=ready.grid,
             spans=spans,
             num_states=ready.num_tokens if images.cross else 0,
+            is_embeds=item.modality == "image_embeds",
         )
     assert videos is not None, "the model has been checked"
     return PreparedMedia(
@@ -177,12 +179,13 @@ class Preprocessor:
         """Raise `InvalidRequest` for the first item beyond the limit of all, or of its modality."""
         counts = Counter[str]()
         for number, item in enumerate(request.items, start=1):
-            counts[item.modality] += 1
+            kind = item.modality.removesuffix("_embeds")
+            counts[kind] += 1
             if number > self._max_items:
                 raise _too_many(f"{len(request.items)} media parts", self._max_items, item)
-            most = self._limits.get(item.modality, self._max_items)
-            if counts[item.modality] > most:
-                raise _too_many(f"{counts[item.modality]} {item.modality}s", most, item)
+            most = self._limits.get(kind, self._max_items)
+            if counts[kind] > most:
+                raise _too_many(f"{counts[kind]} {kind}s", most, item)
 
     def _traced(self, received: Received, request: Prepare, look: Look) -> Prepared:
         with span("prepare", received.envelope.trace):
@@ -201,6 +204,7 @@ def setup_of(model: Model, config: Config) -> Setup:
         config.media_memory,
         images.identity,
         listed(config.allowed_media_domains),
+        images.embeds_width,
         None if videos is None else VideoSetup(videos.processor, limits),
     )
 

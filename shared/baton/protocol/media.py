@@ -44,7 +44,7 @@ class MediaItem(msgspec.Struct, frozen=True, array_like=True):
     """One media part of a message."""
 
     modality: str
-    """"image", "video" or "audio"."""
+    """"image", "image_embeds", "video" or "audio"."""
     url: str
     """`data:` URL, or an http or https URL of a server that is allowed."""
     param: str
@@ -69,6 +69,8 @@ class Media(msgspec.Struct, frozen=True, array_like=True):
     """Seconds between two frames of the grid of a video; 0 for an image."""
     num_states: int = 0
     """As `PreparedMedia.num_states`."""
+    is_embeds: bool = False
+    """As `PreparedMedia.is_embeds`."""
 
     @property
     def num_encoded(self) -> int:
@@ -99,6 +101,8 @@ class PreparedMedia(msgspec.Struct, frozen=True, array_like=True):
     num_states: int = 0
     """Number of vectors that its encoder makes, if every token from its first on attends to them
     (cross-attention); 0 where they take the place of its tokens."""
+    is_embeds: bool = False
+    """Whether `pixels` are embeddings [n, width] that a client made, which no encoder sees."""
 
 
 class Prepare(RpcRequest, tag="prepare", frozen=True):

@@ -12,8 +12,8 @@ from baton_gateway.generation.request import ChatPrompt
 
 FILE_SCHEME = "file_id:"
 """Scheme of a URL that names an uploaded file."""
-_MODALITIES = {"image_url": "image", "video_url": "video"}
-"""Type of a part to its modality, which is the type that chat templates look for."""
+_MODALITIES = {"image_url": "image", "image_embeds": "image_embeds", "video_url": "video"}
+"""Type of a part to its modality."""
 
 
 def chat_prompt(
@@ -49,6 +49,6 @@ def _shown(message: Mapping[str, Any], param: str, media: list[MediaItem]) -> Ma
             # A part with a file had a field of another name.
             place += "" if url.startswith(FILE_SCHEME) else f".{kind}"
             media.append(MediaItem(modality, url, place))
-            part = {"type": modality}
+            part = {"type": modality.removesuffix("_embeds")}  # As chat templates know it.
         parts.append(part)
     return {**message, "content": parts}

@@ -55,4 +55,5 @@ def _placed(item: PreparedMedia, start: int, length: int) -> Media:
         spans=item.spans,
         seconds_per_grid=item.seconds_per_grid,
         num_states=item.num_states,
+        is_embeds=item.is_embeds,
     )

@@ -25,7 +25,8 @@ _SEEING = ("user", "tool")
 """Roles whose messages may hold images and videos."""
 _DETAILS = ("auto", "low", "high", "original")
 _MEDIA = ("input_audio", "file", "audio_url", "image", "video")
-_SUPPORTED = "'text', 'image_url' and 'video_url'"
+_SUPPORTED = "'text', 'image_url', 'image_embeds' and 'video_url'"
+_TENSOR = "data:application/octet-stream;base64,"
 _EXAMPLES = {"image": "data:image/png;base64,...", "video": "data:video/mp4;base64,..."}
 
 Message = dict[str, Any]
@@ -111,6 +112,8 @@ def _part(part: object, role: str, param: str) -> Message:
         return {"type": "text", "text": _text(part, kind, param)}
     if kind in _IMAGES:
         return _image(part, kind, role, param)
+    if kind == "image_embeds":
+        return _embeds(part, role, param)
     if kind == "video_url":
         return _video(part, role, param)
     if kind in _MEDIA:
@@ -146,6 +149,19 @@ def _image(part: Message, kind: str, role: str, param: str) -> Message:
         message = f"Invalid value: {shorten(given['detail'])}. Supported values are: {supported}."
         raise invalid(f"{place}.detail", message)
     return {"type": "image_url", "image_url": {"url": _url(given, place, "image")}}
+
+
+def _embeds(part: Message, role: str, param: str) -> Message:
+    """Embeddings of an image, as vLLM has them: `{"image_embeds": "<base64>"}`."""
+    _check_seeing(role, "images", param)
+    place, given = f"{param}.image_embeds", part.get("image_embeds")
+    if given is None:
+        raise missing(place)
+    if not isinstance(given, str) or not given:
+        raise wrong_type(place, "a base64 string of one tensor", given)
+    if not given.isascii():
+        raise invalid(place, f"Invalid '{place}': expected base64.", "invalid_base64_image_embeds")
+    return {"type": "image_embeds", "image_embeds": {"url": f"{_TENSOR}{given}"}}
 
 
 def _video(part: Message, role: str, param: str) -> Message:

@@ -11,8 +11,10 @@ from itertools import groupby
 from typing import Any, NamedTuple, TypeAlias
 
 from baton_mm_preprocess.processors.fitted_patches import FittedPatches
+from baton_mm_preprocess.processors.patch_sequence import PatchSequence
 from baton_mm_preprocess.processors.processed_image import Grid
 from baton_mm_preprocess.processors.sizes import Size
+from baton_mm_preprocess.processors.tilings.rounded_patches import RoundedPatches
 
 
 class Token(NamedTuple):
@@ -263,3 +265,14 @@ def minicpm(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
 def qwen_vl(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
     """A numbered line for each image."""
     return ["Picture ", Number(1), ": <img>", num_tokens, "</img>\n"]
+
+
+_UNSIZED: tuple[Placeholder, ...] = (plain, one, llava, internvl)
+"""Those that follow from the number of embeddings alone, of processors but these."""
+_SIZED = (FittedPatches, PatchSequence, RoundedPatches)
+
+
+def takes_embeds(processor: Any, placeholder: Placeholder) -> bool:
+    """Whether what stands for an image follows from the number of its embeddings alone, and the
+    positions of its tokens do, too."""
+    return placeholder in _UNSIZED and not isinstance(processor, _SIZED)

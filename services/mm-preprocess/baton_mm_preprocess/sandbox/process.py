@@ -16,6 +16,7 @@ from baton.process.sandbox import Handler, limit_memory, main
 from baton.protocol import Blob
 from baton_mm_preprocess.fetch import fetch
 from baton_mm_preprocess.image.decode import decode
+from baton_mm_preprocess.image.embeddings import read_embeddings
 from baton_mm_preprocess.processors.processed_image import Grid
 from baton_mm_preprocess.processors.readers import Processor, among
 from baton_mm_preprocess.video.decode import VideoLimits, probe
@@ -43,6 +44,8 @@ class Setup(msgspec.Struct, frozen=True):
     """What decides how files are seen, for their digests."""
     allowed_domains: tuple[str, ...] = ()
     """Servers that files may be fetched from."""
+    width: int = 0
+    """Hidden size of the model; 0 if it takes no embeddings."""
     video: VideoSetup | None = None
     """How clips are processed; None if the model takes none."""
 
@@ -52,7 +55,7 @@ class Source(msgspec.Struct, frozen=True):
 
     url: str
     modality: str = "image"
-    """"image" or "video"."""
+    """"image", "image_embeds" or "video"."""
     images: int = 1
     """Number of images of the request that this one belongs to."""
 
@@ -83,6 +86,8 @@ def prepare(source: Source, setup: Setup) -> Outcome:
     kind = source.modality
     try:
         data = fetch(source.url, setup.max_bytes, setup.allowed_domains, kind)
+        if kind == "image_embeds":
+            return _embeddings(data, setup)
         return _video(data, setup) if kind == "video" else _image(data, source, setup)
     except InvalidRequest as error:
         return Problem(error.code, error.message)
@@ -98,6 +103,12 @@ def _image(data: bytes, source: Source, setup: Setup) -> Ready:
     image = processor(decode(data, setup.max_pixels))
     name = digest(data, (processor, setup.identity))
     return Ready(_blob(image.pixels), name, image.grid, image.num_tokens)
+
+
+def _embeddings(data: bytes, setup: Setup) -> Ready:
+    found = read_embeddings(data, setup.width)
+    name = digest(data, ("image_embeds", setup.identity))
+    return Ready(_blob(found), name, (1, 1, 1), len(found))
 
 
 def _video(data: bytes, setup: Setup) -> Ready:

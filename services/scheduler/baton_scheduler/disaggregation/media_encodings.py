@@ -193,7 +193,7 @@ class MediaEncodings:
             return
         known = max((worker.keys.known_tokens(sequence) for worker in local), default=0)
         for item in _distinct(sequence.submit.media):
-            if item.is_needed(known):
+            if item.is_needed(known) and not item.is_embeds:
                 self._request(sequence, item, encoders, local)
         self._update(sequence)
 

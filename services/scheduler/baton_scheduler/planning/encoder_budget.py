@@ -32,7 +32,7 @@ class EncoderBudget:
             if item.start >= start + count:
                 break
             key = media_key(sequence.submit, item.digest, sequence.weights)
-            if not item.is_needed(start) or self._worker.has_media(key):
+            if item.is_embeds or not item.is_needed(start) or self._worker.has_media(key):
                 continue
             if not self._take(item.num_encoded):
                 return max(0, item.start - start)

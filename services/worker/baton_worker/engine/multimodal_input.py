@@ -30,6 +30,8 @@ class SequenceMedia:
     """int64 [any, 2]: from which position to which, exclusive, tokens see one another."""
     seconds_per_grid: float = 0.0
     """Seconds between two frames of the grid of a video; 0 for an image."""
+    is_embeds: bool = False
+    """Whether `pixels` are embeddings [n, width] that a client made."""
 
 
 class MediaRows(NamedTuple):
@@ -90,21 +92,35 @@ def prompt_media(
         within = np.isin(tokens[item.start : end], tower.media_tokens)
         positions = item.start + np.flatnonzero(within)
         bare = not (blob.data or blob.token or item.is_needed(computed))
-        if why := tower.refusal(blob.shape, item.grid):
+        if why := refusal(item, tower):
             return why
-        if len(positions) != (expected := tower.num_placeholders(blob.shape, item.grid)):
+        count = blob.shape[0] if item.is_embeds else tower.num_tokens(blob.shape, item.grid)
+        if len(positions) != (expected := tower.num_placeholders(count)):
             return f"a media item has {len(positions)} placeholders in the place of {expected}"
         if bool(item.spans) != tower.bidirectional:
             return "its attention within images is not as the media preprocessor says"
-        if item.num_states != tower.cross * tower.num_tokens(blob.shape, item.grid):
+        if item.num_states != tower.cross * count:
             return "its attention to images is not as the media preprocessor says"
         pixels = np.zeros(0, np.float32) if bare else _opened(blob)
         if isinstance(pixels, str):
             return pixels
         spans = np.array(item.spans, np.int64).reshape(-1, 2).cumsum(1) + item.start
         seconds = item.seconds_per_grid
-        found.append(SequenceMedia(item.digest, positions, pixels, item.grid, spans, seconds))
+        found.append(
+            SequenceMedia(item.digest, positions, pixels, item.grid, spans, seconds, item.is_embeds)
+        )
     return found
+
+
+def refusal(item: Media, tower: MediaTower) -> str:
+    """Why the tensor of an item is nothing for this model, or nothing."""
+    shape = item.pixels.shape
+    if not item.is_embeds:
+        return tower.refusal(shape, item.grid)
+    if not tower.dtype.is_floating_point:
+        return "its images are tokens: it takes no embeddings"
+    fits = len(shape) == 2 and shape[0] > 0 and shape[1] == tower.width
+    return "" if fits else f"embeddings have the shape {list(shape)}, not [n, {tower.width}]"
 
 
 def encoder_input(item: Media, tower: MediaTower) -> Pixels:
@@ -113,8 +129,9 @@ def encoder_input(item: Media, tower: MediaTower) -> Pixels:
     Raises:
         PixelsError: it cannot be encoded, and why.
     """
+    assert not item.is_embeds, "a scheduler sends these to no encoder"
     pixels = open_pixels(item.pixels)
-    if why := tower.refusal(pixels.shape, item.grid):
+    if why := refusal(item, tower):
         raise PixelsError(why)
     return pixels
 

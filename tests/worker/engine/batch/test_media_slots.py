@@ -110,7 +110,7 @@ def test_axes_and_grids_that_do_not_fit_are_said() -> None:
 
 def test_tokens_attend_to_the_last_image_or_run_of_images_before_them() -> None:
     tower = FakeTower(3)
-    tower.cross, tower.num_placeholders = True, lambda shape, grid: 1  # type: ignore[method-assign]
+    tower.cross, tower.num_placeholders = True, lambda num_tokens: 1  # type: ignore[method-assign]
     slots, tokens = MediaSlots(tower.tower), np.array([5, I, 6, 7, I, I, 8, 9], np.int32)
     media = tuple(
         Media(name * 32, start, 1, PIXELS, num_states=3)

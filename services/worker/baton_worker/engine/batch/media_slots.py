@@ -54,6 +54,8 @@ class MediaSlots:
         if self._axes == 1:
             return ""
         assert self._tower is not None
+        if any(item.is_embeds for item in self._held[slot]):
+            return "its positions follow from the size of an image, which embeddings do not have"
         rule = RULES[self._tower.rope_index]
         try:
             self._placed[slot] = rule(self._held[slot], self._axes, self._tower)

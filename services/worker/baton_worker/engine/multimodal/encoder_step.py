@@ -83,6 +83,11 @@ class EncoderStep:
 
     def _encode(self, items: dict[bytes, SequenceMedia]) -> None:
         missing = [item for digest, item in items.items() if digest not in self._cache]
+        for item in missing:
+            if item.is_embeds:
+                made = torch.from_numpy(item.pixels.copy())
+                self._keep(item.digest, made.to(self._device, self.tower.dtype))
+        missing = [item for item in missing if not item.is_embeds]
         if not missing:
             return
         begin = time.perf_counter()
@@ -90,11 +95,13 @@ class EncoderStep:
         found = self.tower.encode_images(pixels, [item.grid for item in missing])
         for item, embeddings in zip(missing, found, strict=True):
             # A copy: a view would keep the embeddings of all the others in memory.
-            kept = embeddings.clone()
-            if not is_finite(kept):
-                self._broken.add(item.digest)
-                kept.zero_()
-            self._cache.put(item.digest, kept)
+            self._keep(item.digest, embeddings.clone())
         self.num_encoded += len(missing)
         seconds, tokens = time.perf_counter() - begin, sum(map(len, found))
         self.last = EncoderWork(len(missing), tokens, seconds)
+
+    def _keep(self, digest: bytes, embeddings: Tensor) -> None:
+        if not is_finite(embeddings):
+            self._broken.add(digest)
+            embeddings.zero_()
+        self._cache.put(digest, embeddings)

@@ -37,9 +37,9 @@ class MediaTower(nn.Module):
         """Number of embeddings of an image."""
         raise NotImplementedError
 
-    def num_placeholders(self, shape: Sequence[int], grid: Grid) -> int:
-        """Number of `media_tokens` that stand for an image."""
-        return self.num_tokens(shape, grid)
+    def num_placeholders(self, num_tokens: int) -> int:
+        """Number of `media_tokens` that stand for an image of so many embeddings."""
+        return num_tokens
 
     @property
     def bidirectional(self) -> bool:

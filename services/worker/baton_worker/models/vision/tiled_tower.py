@@ -70,7 +70,7 @@ class TiledTower(MediaTower):
         """States of an image: those of its tiles."""
         return shape[0] * self.settings.tile_states
 
-    def num_placeholders(self, shape: Sequence[int], grid: Grid) -> int:
+    def num_placeholders(self, num_tokens: int) -> int:
         """One token stands for an image of any size."""
         return 1
 
