@@ -94,7 +94,7 @@ UNMIRRORED = {
     "worker/kv_cache/cross_pages.py",
     "worker/layers/attention/cross_attention.py",
     "worker/layers/attention/cross_states.py",
-    "worker/layers/vision/tile_layers.py",
+    "worker/models/vision/tile_layers.py",
     "worker/models/gated_cross_block.py",
     "worker/models/vision/swin_stack.py",
     # The benchmark of a GPU: tests/gpu/test_without_gpu.py runs all of it.

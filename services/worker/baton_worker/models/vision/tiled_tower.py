@@ -16,8 +16,8 @@ from baton_worker.layers.embedding import Learned
 from baton_worker.layers.norm import norm
 from baton_worker.layers.patch_embedding import CHANNELS, PatchProjection, squares
 from baton_worker.layers.pooler_head import Dense
-from baton_worker.layers.vision.tile_layers import TileLayer, TilePositions, TileVectors
 from baton_worker.models.vision.media_tower import MediaTower
+from baton_worker.models.vision.tile_layers import TileLayer, TilePositions, TileVectors
 
 _ROUND = 8
 """States of a tile, with padding, are a multiple of so many."""
