@@ -171,13 +171,12 @@ def test_embeddings_of_a_client_are_an_image(here: Whole) -> None:
     assert tokens_of(first) != tokens_of(other)
     whole_rows = ask(here, [{"role": "user", "content": [embeds(save({"x": made[:5].clone()}))]}])
     assert whole_rows["prompt_token_ids"].count(289) == 5, "as many tokens as embeddings"
-    torch.save(made, file := io.BytesIO())
     refused: list[tuple[Any, str]] = [
         (save({"x": made[:, :-1].contiguous()}), "this model takes [n, 48]"),
         (save({"x": made * float("nan")}), "not finite"),
         (save({"x": made.double()}), "no safetensors file"),
         (save({"x": made, "y": made.clone()}), "one tensor"),
-        (file.getvalue(), "torch.save writes code"),
+        (b"PK\x03\x04archive/data.pkl", "torch.save writes code"),
         (b"\x93NUMPY", "cannot be read"),
         ({"image_embeds": {"a": "b"}}, "a base64 string of one tensor"),
         ({"image_embeds": "?"}, "not base64"),

@@ -31,9 +31,9 @@ def test_numbers_of_sixteen_and_thirty_two_bits() -> None:
 
 def test_what_is_no_tensor_of_embeddings_is_refused() -> None:
     whole = save({"x": torch.ones(3, 4)})
-    file, code = io.BytesIO(), io.BytesIO()
+    file = io.BytesIO()
     np.save(file, np.ones((3, 4), np.int64))
-    np.save(code, np.array([{}]), allow_pickle=True)
+    code = file.getvalue().replace(b"'<i8'", b"'|O' ")
     cases = {
         whole[:-1]: "no safetensors file",
         b"\xff" * 20: "no safetensors file",
@@ -41,7 +41,7 @@ def test_what_is_no_tensor_of_embeddings_is_refused() -> None:
         save({"x": torch.ones(0, 4)}): "[0, 4]",
         save({"x": torch.ones(2, 3, 4)}): "[2, 3, 4]",
         file.getvalue(): "int64",
-        code.getvalue(): "cannot be read",
+        code: "cannot be read",
     }
     for data, why in cases.items():
         with pytest.raises(InvalidRequest, match="cannot be used") as caught:
