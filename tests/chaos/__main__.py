@@ -67,6 +67,8 @@ class Chaos(Settings, prefix="chaos"):
     """Milliseconds that a step of a worker without a model takes."""
     spares: bool = True
     """Gateways, tokenizers and the scheduler have spares, as under `baton serve`."""
+    fork_workers: bool = True
+    """Workers with a model are forked from one that has loaded, as under `baton serve`."""
     stopped_seconds: float = Field(default=STOPPED_SECONDS, ge=0)
     """As of `baton serve`."""
     hung_seconds: float = Field(default=HUNG_SECONDS, ge=0)
@@ -101,7 +103,7 @@ class Chaos(Settings, prefix="chaos"):
             ranks=self.tensor_parallel,
         )
         patience = (self.stopped_seconds, self.hung_seconds)
-        front = Front(self.gateways, self.tokenizers, self.spares, *patience)
+        front = Front(self.gateways, self.tokenizers, self.spares, self.fork_workers, *patience)
         given = {"BATON_MODEL": self.model, "BATON_LOG_LEVEL": self.log_level}
         return System(folder, port, crew, front, given)
 

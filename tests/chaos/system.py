@@ -32,7 +32,7 @@ from baton_ops.supervisor.death_reports import DeathReports
 from baton_ops.supervisor.liveness import HUNG_SECONDS
 from baton_ops.supervisor.options import CHILD_MAIN, WITH_SPARE
 from baton_ops.supervisor.process_state import STOPPED_SECONDS
-from baton_ops.supervisor.spare import SharedSpare
+from baton_ops.supervisor.spare import ForkedServices
 from baton_ops.supervisor.supervisor import TICK_SECONDS, Patience, Supervisor
 from tests.chaos.faults import Fault, Kind, draw
 from tests.chaos.wires import Wires, free_port
@@ -80,12 +80,12 @@ class Crew:
         fake += ["--vocab-size", str(self.vocab), "--step-ms", str(self.step_ms)]
         return [*fake, "--max-num-seqs", "128", "--name", name, "--supervised"]
 
-    def spare(self, names: Sequence[str]) -> SharedSpare | None:
-        """The spare of the workers of these names, as under `baton serve`; None without a model,
-        and for workers of several ranks."""
+    def forked(self, names: Sequence[str]) -> ForkedServices | None:
+        """What the workers of these names are forked from, as under `baton serve`; None without a
+        model, and for workers of several ranks."""
         if not self.real or self.ranks > 1:
             return None
-        return SharedSpare(tuple(names), [*CHILD_MAIN, "--spare", "worker", *self._exact()])
+        return ForkedServices(names, [*CHILD_MAIN, "--fork-server", "worker", *self._exact()])
 
     def _exact(self) -> list[str]:
         """Flags of all real workers."""
@@ -97,11 +97,12 @@ class Crew:
 
 @dataclass(frozen=True)
 class Front:
-    """How many gateways and tokenizers there are, and what stands by."""
+    """How many gateways and tokenizers there are, and how what dies is replaced."""
 
     gateways: int = 1
     tokenizers: int = 1
     spares: bool = True
+    forks: bool = True
     stopped_seconds: float = STOPPED_SECONDS
     hung_seconds: float = HUNG_SECONDS
     """How long a service may be stopped, and hang, before it is killed; 0 is for ever."""
@@ -159,7 +160,7 @@ class System:
             5.0,
             front.kept(started),
             front.patience(),
-            crew.spare(list(workers)) if front.spares else None,
+            crew.forked(list(workers)) if front.forks else None,
         )
         self._keeper = SegmentKeeper(self._run)
         self._deaths = DeathReports(StaticDirectory(Settings(run_dir=self._run)))

@@ -18,13 +18,16 @@ PATIENCE = 120.0
 """Seconds for anything that must happen; a bound on a failure, not a measurement."""
 
 
-def _serves(process: str, command: list[str]) -> bool:
-    """Whether it is no spare, or one that has been called; drops the flag from its command."""
-    if "--spare" not in command:
-        return True
-    command.remove("--spare")
-    service = command[command.index("baton_ops.supervisor.child_main") + 1]
-    return Path(f"/proc/{process}/comm").read_text().strip() == f"baton-{service}"[:15]
+def _name(process: str, command: list[str]) -> str | None:
+    """Its service or the name of one of several; None for a standby that has not been called."""
+    kind = {"--spare", "--fork-server"} & set(command)
+    if kind:  # The command line is that of the standby.
+        _, ours, title = Path(f"/proc/{process}/comm").read_text().strip().partition("baton-")
+        waits = not ours or any(flag.startswith(f"--{title}") for flag in kind)
+        return None if waits else title
+    if "--name" in command:
+        return command[command.index("--name") + 1]
+    return command[command.index("baton_ops.supervisor.child_main") + 1]
 
 
 class Served:
@@ -69,9 +72,9 @@ class Served:
         for child in children:
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
                 command = Path(f"/proc/{child}/cmdline").read_text().split("\0")
-                if "baton_ops.supervisor.child_main" in command and _serves(child, command):
-                    name = "--name" if "--name" in command else "baton_ops.supervisor.child_main"
-                    found[command[command.index(name) + 1]] = int(child)
+                ours = "baton_ops.supervisor.child_main" in command
+                if ours and (name := _name(child, command)) is not None:
+                    found[name] = int(child)
         return found
 
     def complete(self, **fields: Any) -> httpx.Response:

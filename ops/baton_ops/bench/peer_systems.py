@@ -117,8 +117,8 @@ class PeerSystems:
         return target
 
     def _baton(self, name: str, weights: Path, *more: str) -> PeerSystem:
-        # The others have no spare that loads beside the first requests.
-        alone = ("--no-spare-worker", "--no-scheduler.enable-prefix-caching")
+        # The others load and serve in the same process.
+        alone = ("--no-fork-workers", "--no-scheduler.enable-prefix-caching")
         flags = (*alone, "--worker.max-model-len", str(_CONTEXT))
         command = (sys.executable, "-m", "baton", "serve", str(weights), "--port", "{port}")
         return PeerSystem(name, (*command, *flags, *more), "/health/ready")

@@ -26,8 +26,8 @@ def free_port() -> int:
         return int(probe.getsockname()[1])
 
 
-_NO_SPARE = "--no-spare-worker"
-"""A spare would load beside the first requests, and its cores be missed in the figures."""
+_NO_FORK_SERVER = "--no-fork-workers"
+"""Servers that are measured beside this one load and serve in the same process."""
 
 
 @contextmanager
@@ -39,7 +39,7 @@ def served(model: str, arguments: Sequence[str], log: Path, start_seconds: float
 
     def command(port: int) -> list[str]:
         serve = [sys.executable, "-m", "baton", "serve", model, "--port", str(port)]
-        return [*serve, _NO_SPARE, *arguments]
+        return [*serve, _NO_FORK_SERVER, *arguments]
 
     with running(command, "/health/ready", {}, log, start_seconds) as url:
         yield url

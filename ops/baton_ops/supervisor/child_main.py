@@ -7,6 +7,9 @@ socket, the service reports through it that its main loop is alive (`baton.proce
 
     python -m baton_ops.supervisor.child_main worker
     python -m baton_ops.supervisor.child_main --spare gateway
+    python -m baton_ops.supervisor.child_main --fork-server worker
+
+A fork server has one thread (`baton.process.fork_server`), which reads standard input itself.
 """
 
 from __future__ import annotations
@@ -23,10 +26,12 @@ from pathlib import Path
 
 from baton.__main__ import main as baton
 from baton.process import standby
+from baton.process.clone import die_with_parent
+from baton.process.fork_server import ForkServer
 from baton.process.watchdog import pulse
 from baton.settings import environment
 
-_SPARE = "--spare"
+_SPARE, _FORK_SERVER = "--spare", "--fork-server"
 
 
 def _follow(service: str) -> None:
@@ -34,8 +39,9 @@ def _follow(service: str) -> None:
     try:
         for line in leash:
             if line.endswith(b"\n"):  # otherwise the supervisor died while it wrote
-                _rename(service)
-                standby.call(_arguments(service, json.loads(line)))
+                arguments = _arguments(service, json.loads(line))
+                _rename(_title(service, arguments))
+                standby.call(arguments)
     except ConnectionResetError:
         pass  # the supervisor left our last report unread
     finally:
@@ -60,16 +66,47 @@ def _rename(service: str) -> None:
         Path("/proc/self/comm").write_text(f"baton-{service}")
 
 
-def main() -> None:
-    """Watch the supervisor, then run `baton <service>`."""
-    spare = _SPARE in sys.argv[1:2]
-    if spare:
-        del sys.argv[1]
-        standby.hold(int(environment().get(standby.REPLACED, 0)))
-    service = "".join(sys.argv[1:2])
-    _rename("spare" if spare else service)
+def _title(service: str, arguments: list[str]) -> str:
+    """The name of one of several, or its service."""
+    return arguments[arguments.index("--name") + 1] if "--name" in arguments[:-1] else service
+
+
+def _attach(service: str) -> None:
+    """Connect this process to its supervisor by standard input."""
     _tell()
     threading.Thread(target=_follow, args=(service,), name="leash", daemon=True).start()
+
+
+def _hold_forks(service: str, replaced: int) -> None:
+    """Make this process a fork server, and a standby until it is a fork."""
+
+    server = ForkServer()
+
+    def forked(seconds: float | None) -> list[str] | None:
+        if (command := server.wait(seconds)) is None:
+            return None
+        arguments = _arguments(service, command)
+        _rename(_title(service, arguments))
+        _attach(service)
+        return arguments
+
+    die_with_parent()
+    standby.hold(replaced, forked)
+
+
+def main() -> None:
+    """Watch the supervisor, then run `baton <service>`."""
+    kind = "".join({_SPARE, _FORK_SERVER} & set(sys.argv[1:2]))
+    if kind:
+        del sys.argv[1]
+    service, replaced = "".join(sys.argv[1:2]), int(environment().get(standby.REPLACED, 0))
+    _rename(kind.lstrip("-") or _title(service, sys.argv[2:]))
+    if kind == _FORK_SERVER:
+        _hold_forks(service, replaced)
+    else:
+        if kind == _SPARE:
+            standby.hold(replaced)
+        _attach(service)
     baton()
 
 

@@ -26,20 +26,35 @@ class ChildProcess(subprocess.Popen[bytes]):
             stdin = theirs.fileno()
             super().__init__(list(command), env=environment, stdin=stdin, process_group=0)
 
-    def call(self, command: Sequence[str]) -> bool:
-        """Activate a spare in place of the process with this command. False when it is dead."""
+    def call(self, command: Sequence[str], control: socket.socket | None = None) -> bool:
+        """Activate a spare in place of the process with this command. False when it is dead.
+
+        `control`: control socket of the process that a fork server is to make.
+        """
         line = json.dumps(list(command)).encode() + b"\n"
+        descriptors = [] if control is None else [control.fileno()]
         with contextlib.suppress(OSError):
-            return self.poll() is None and self._leash.send(line) == len(line)
+            sent = socket.send_fds(self._leash, [line], descriptors) if self.poll() is None else 0
+            return sent == len(line)
         return False
 
     def told(self) -> bool:
         """Return whether the child's main loop has reported since the last call."""
-        with contextlib.suppress(OSError):  # no report yet, or the child is dead
-            return bool(self._leash.recv(4096))
-        return False
+        return reported(self._leash)
+
+    def hand_over(self) -> None:
+        """Forget the process, which runs on as a `ForkedProcess`."""
+        self.returncode = 0
+        self._leash.close()
 
     def close(self) -> None:
         """Reap the process and close the socket."""
         self.wait()
         self._leash.close()
+
+
+def reported(leash: socket.socket) -> bool:
+    """Whether a child's main loop has reported on its socket since the last call."""
+    with contextlib.suppress(OSError):  # no report yet, or the child is dead
+        return bool(leash.recv(4096))
+    return False

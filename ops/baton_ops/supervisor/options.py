@@ -31,7 +31,7 @@ from baton_ops.supervisor.flags import Reader, add_file, table
 from baton_ops.supervisor.help import USAGE, entries
 from baton_ops.supervisor.liveness import HUNG_SECONDS
 from baton_ops.supervisor.process_state import STOPPED_SECONDS
-from baton_ops.supervisor.spare import SharedSpare
+from baton_ops.supervisor.spare import ForkedServices
 from baton_ops.supervisor.supervisor import Patience
 from baton_ops.supervisor.worker_pool import NAMES
 
@@ -63,10 +63,11 @@ class Serve(Settings):
     spares: bool = setting(True, "reliability")
     """Keep a second process of every gateway, tokenizer and scheduler loaded, to take over when it
     dies."""
-    spare_worker: bool = setting(True, "reliability", advanced=True)
-    """On CPUs and with --spares: keep one more worker loaded, which takes the place of the next one
-    that dies. Where memory has no room for a second copy of the weights, it loads them then.
-    Workers of several ranks, or that share experts, have none."""
+    fork_workers: bool = setting(True, "reliability", advanced=True)
+    """On CPUs: load the model once, in a process of its own from which workers are forked, at the
+    start and whenever one dies. Where memory has no room for its weights beside those of the
+    workers, each of them loads its own. Workers of several ranks, workers that share experts, and
+    encode workers are not forked."""
     gateways: int = setting(1, "reliability", ge=1, le=16)
     """Gateways behind the one port: when one is lost or cut off, its durable streams go on at
     another at once."""
@@ -237,18 +238,15 @@ def spares(config: Serve, run_dir: Path) -> dict[str, list[str]]:
     }
 
 
-def shared_spare(config: Serve) -> SharedSpare | None:
-    """The spare of all workers; None where there is none. It is called with the name and role of
-    the one that has died."""
+def forked_workers(config: Serve) -> ForkedServices | None:
+    """The workers that are forked from one which has loaded; None where each loads by itself."""
     whole, crew = _whole(config), workers(config)
-    if not (config.spares and config.spare_worker) or group(config) > 1:
-        return None
-    if not device_shares.on_cpu(whole):
+    if not config.fork_workers or group(config) > 1 or not device_shares.on_cpu(whole):
         return None
     shares = device_shares.flags(whole, len(crew), None)
     # What it has loaded is a whole model, of which an encode worker has a part.
     names = tuple(name for name, role in crew.items() if role != "encode")
-    return SharedSpare(names, [*CHILD_MAIN, "--spare", "worker", *shares])
+    return ForkedServices(names, [*CHILD_MAIN, "--fork-server", "worker", *shares])
 
 
 def patience(config: Serve) -> dict[str, Patience]:

@@ -35,11 +35,11 @@ from baton_ops.supervisor.options import (
     Serve,
     commands,
     counts,
+    forked_workers,
     group,
     patience,
     run_directory,
     serve_config,
-    shared_spare,
     spares,
     variables,
     worker_command,
@@ -104,7 +104,7 @@ def run(config: Serve) -> int:
             config.shutdown_timeout,
             spares(config, folder),
             patience(config),
-            shared_spare(config),
+            forked_workers(config),
         )
         keeper = SegmentKeeper(folder)
         crew = WorkerPool(

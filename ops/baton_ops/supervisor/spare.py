@@ -1,21 +1,31 @@
-"""Standby processes of the supervisor's children (`baton.process.standby`)."""
+"""Standby processes of the supervisor's children (`baton.process.standby`).
+
+Spare        one process for one child: takes its place when it dies
+ForkServer   one process for several children, which forks every one of them, at the start and
+             whenever one dies (`baton.process.fork_server`)
+"""
 
 from __future__ import annotations
 
+import contextlib
+import subprocess
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from baton.process import standby
 from baton_ops.supervisor.child_process import ChildProcess
+from baton_ops.supervisor.forked_process import ForkedProcess, ForkRequest
 
 FIRST_DELAY = 5.0
 """Pause in seconds before a spare that has ended by itself is started again; doubles each time."""
 LONGEST_DELAY = 300.0
 """Loading takes cores from the others."""
+_ENDING_SECONDS = 0.2
+"""Longest time from the end of a process's sockets to its own."""
 
 
-class Spare:
-    """A standby process. Life cycle: `prepare` often, `call` or `dismiss` once."""
+class Standby:
+    """A standby process. Life cycle: `prepare` often, `dismiss` once."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]):
         self._command, self._environment = list(command), dict(environment)
@@ -25,15 +35,34 @@ class Spare:
     def prepare(self, now: float, replaced: int) -> None:
         """Start the process if there is none. After an early exit, the next attempt is delayed.
 
-        `replaced`: process id that it is to stand in for.
+        `replaced`: process id that it is to stand in for; 0 if there is none.
         """
-        if self._process is not None and self._process.poll() is not None:
-            self._process.close()
-            self._process, self._due = None, now + self._delay
+        if self.ended() is not None:
+            self._reap()
+            self._due = now + self._delay
             self._delay = min(2 * self._delay, LONGEST_DELAY)
         if self._process is None and now >= self._due:
             environment = {**self._environment, standby.REPLACED: str(replaced)}
             self._process = ChildProcess(self._command, environment)
+
+    def ended(self) -> int | None:
+        """Return the exit code, if the process has ended by itself."""
+        return None if self._process is None else self._process.poll()
+
+    def dismiss(self) -> None:
+        """Stop the process."""
+        if self._process is not None:
+            self._process.kill()
+            self._reap()
+
+    def _reap(self) -> None:
+        process, self._process = self._process, None
+        if process is not None:
+            process.close()
+
+
+class Spare(Standby):
+    """A standby that takes the place of the first child that dies."""
 
     def call(self, command: Sequence[str]) -> ChildProcess | None:
         """Activate the process in place of one with this command, and return it. None when there
@@ -45,17 +74,65 @@ class Spare:
         process.close()  # it has died since the last check
         return None
 
+
+class ForkServer(Standby):
+    """A standby that forks the processes of several children."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]):
+        super().__init__(command, environment)
+        self._abandoned: list[ForkRequest] = []
+
+    def fork(self, command: Sequence[str]) -> ForkRequest | None:
+        """Ask for a process with this command, at once or when the server has loaded. None when
+        there is no server."""
+        if self._process is None or self.ended() is not None:
+            return None
+        request = ForkRequest(self._process, command)
+        return None if request.failed else request
+
+    def forked(self, request: ForkRequest) -> ForkedProcess | None:
+        """Return the process of a request, once it is there."""
+        made = request.poll()
+        if request.failed and self._process is not None:
+            with contextlib.suppress(subprocess.TimeoutExpired):
+                self._process.wait(_ENDING_SECONDS)
+        if made is not None:
+            self._delay = FIRST_DELAY
+            if self._process is not None and made.pid == self._process.pid:
+                self._process.hand_over()  # it could not fork
+                self._process = None
+        return made
+
+    def abandon(self, request: ForkRequest) -> None:
+        """End the process of a request that nobody needs any more, once it is there."""
+        self._abandoned.append(request)
+
+    def prepare(self, now: float, replaced: int) -> None:
+        """See `Standby`."""
+        super().prepare(now, replaced)
+        self._end_abandoned()
+
     def dismiss(self) -> None:
-        """Stop the process."""
-        process, self._process = self._process, None
-        if process is not None:
-            process.kill()
-            process.close()
+        """See `Standby`. What it has forked runs on."""
+        super().dismiss()
+        self._end_abandoned()
+        while self._abandoned:
+            self._abandoned.pop().close()
+
+    def _end_abandoned(self) -> None:
+        for request in list(self._abandoned):
+            made = self.forked(request)
+            if made is not None:
+                made.kill()
+                made.close()
+            if made is not None or request.failed:
+                request.close()
+                self._abandoned.remove(request)
 
 
 @dataclass(frozen=True)
-class SharedSpare:
-    """A standby process that several services share; it is started once all of them run."""
+class ForkedServices:
+    """Services whose processes a fork server makes, and how that is started."""
 
     services: Collection[str]
     command: Sequence[str]

@@ -8,8 +8,10 @@ A child is in one of three states:
 
 A child may have a spare: a second process that has loaded everything and waits
 (`baton.process.standby`). A restart is then a line to the spare instead of seconds of imports and
-loading. The next spare is started once the new process has been up for a while. Several children
-may share one spare: it stands in for whichever dies first.
+loading. The next spare is started once the new process has been up for a while.
+
+Several children may have a fork server in place of spares: it is started with them, loads once, and
+forks the first process of each and every next one. While there is none, they start by themselves.
 
 A child that stays stopped (SIGSTOP) or whose main loop hangs is killed and restarted, since its
 peers cannot tell. It is dead before its successor starts, so the two never overlap.
@@ -29,9 +31,10 @@ from dataclasses import dataclass
 from baton.logs import logger
 from baton.process.lifecycle import EXIT_MODEL, EXIT_SETTINGS
 from baton_ops.supervisor.child_process import ChildProcess
+from baton_ops.supervisor.forked_process import ForkedProcess, ForkRequest
 from baton_ops.supervisor.liveness import HangDetector, probe
 from baton_ops.supervisor.process_state import StopDetector
-from baton_ops.supervisor.spare import SharedSpare, Spare
+from baton_ops.supervisor.spare import ForkedServices, ForkServer, Spare
 
 TICK_SECONDS = 0.05
 """Interval in seconds of checks, and the longest delay until a death is noticed."""
@@ -96,19 +99,19 @@ class Child:
         environment: Mapping[str, str],
         spare: Spare | None = None,
         patience: Patience | None = None,
-        shared: Spare | None = None,
+        fork_server: ForkServer | None = None,
     ):
-        """Without `patience`, inactivity is never checked. `shared`: a spare that others may call
-        first."""
+        """Without `patience`, inactivity is never checked."""
         self.service = service
         self.restarts = 0
-        self.process: ChildProcess | None = None
-        """The running process; None while it waits for its restart."""
+        self.process: ChildProcess | ForkedProcess | None = None
+        """The running process; None while it waits for its restart, or for the fork server."""
         self.on_death: Callable[[int, int], None] = _ignore
         """Called with the process id and the exit code."""
         self.command, self._environment = list(command), dict(environment)
         """Command of the next start."""
-        self._spare, self._shared = spare, shared
+        self._spare, self._fork_server = spare, fork_server
+        self._fork: ForkRequest | None = None
         patience = patience or Patience()
         self._stillness = StopDetector(patience.stopped)
         self._standstill = HangDetector(patience.hung)
@@ -117,18 +120,39 @@ class Child:
         self._due = 0.0
 
     def start(self, now: float) -> None:
-        """Activate the spare or, without one, start a process."""
-        spare = self._spare or self._shared
-        called = spare.call(self.command) if spare is not None else None
-        self.process = called or ChildProcess(self.command, self._environment)
+        """Ask the fork server or activate the spare; without them, start a process."""
         self._started = now
+        if self._fork_server is not None:
+            self._fork = self._fork_server.fork(self.command)
+        if self._spare is not None:
+            self.process = self._spare.call(self.command)
+        if self._fork is None and self.process is None:
+            self.process = ChildProcess(self.command, self._environment)
+
+    @property
+    def awaits_fork(self) -> bool:
+        """Whether it waits for the fork server."""
+        return self._fork is not None
+
+    def _take_fork(self, now: float) -> None:
+        """Take the process that was asked for, once it is there. If the server has died meanwhile,
+        start one without it, where that can help."""
+        if self._fork is None or self._fork_server is None:
+            return
+        self.process = self._fork_server.forked(self._fork)
+        if self._fork.failed and self._fork_server.ended() not in HOPELESS:
+            self._fork.close()
+            self.process = ChildProcess(self.command, self._environment)
+        if self.process is not None:
+            self._fork, self._started = None, now
 
     def tick(self, now: float) -> int | None:
         """Check for a death, or perform a restart that is due. Returns the exit code after a
         death."""
+        self._take_fork(now)
         self._put_down(now)
         code = self._look(now)
-        if self.process is None and now >= self._due:
+        if self.process is None and self._fork is None and now >= self._due:
             self.restarts += 1
             self.start(now)
         if self._spare is not None and self.process and self._settled(now):
@@ -183,6 +207,9 @@ class Child:
         if self._spare is not None:
             self._spare.dismiss()
             self._spare = None
+        if self._fork is not None and self._fork_server is not None:
+            self._fork_server.abandon(self._fork)
+            self._fork = None
 
     def signal(self, number: signal.Signals) -> None:
         """Send a signal, if the process runs."""
@@ -215,16 +242,18 @@ class Supervisor:
         drain_seconds: float,
         spares: Mapping[str, Sequence[str]] | None = None,
         patience: Mapping[str, Patience] | None = None,
-        shared: SharedSpare | None = None,
+        forked: ForkedServices | None = None,
     ) -> None:
         """`spares`: command of the standby process, per service that has one of its own.
 
         `patience`: inactivity limits, per service that is checked.
+
+        `forked`: services whose processes are forked from one that has loaded.
         """
         kept = {service: Spare(c, environment) for service, c in (spares or {}).items()}
         patient = patience or {}
-        self._shared = None if shared is None else Spare(shared.command, environment)
-        self._sharing = () if shared is None else tuple(shared.services)
+        self._fork_server = None if forked is None else ForkServer(forked.command, environment)
+        self._forked = () if forked is None else tuple(forked.services)
         self.children = {
             s: Child(
                 s,
@@ -232,7 +261,7 @@ class Supervisor:
                 environment,
                 kept.get(s),
                 patient.get(s),
-                self._shared if s in self._sharing else None,
+                self._fork_server if s in self._forked else None,
             )
             for s, c in commands.items()
         }
@@ -253,12 +282,15 @@ class Supervisor:
             child.on_death = on_death
 
     def start(self) -> None:
-        """Start all children at once."""
+        """Start all children at once; those that are forked begin once their server has loaded."""
+        if self._fork_server is not None:
+            self._fork_server.prepare(time.monotonic(), 0)
         for child in self.children.values():
             child.start(time.monotonic())
 
     def tick(self, leaving: Collection[str] = ()) -> None:
         """Check every child except those in `leaving`."""
+        self.verdict = self.verdict or self._doomed()
         for service in self._retired.keys() - set(leaving):
             self._part(service)
         for service, child in list(self.children.items()):
@@ -266,24 +298,31 @@ class Supervisor:
                 code = child.tick(time.monotonic())
                 if code in HOPELESS:
                     self._despair(service, code)
-        if self._shared is not None:
-            self._prepare(self._shared)
+        if self._fork_server is not None:
+            self._prepare(self._fork_server)
 
-    def _prepare(self, spare: Spare) -> None:
-        """Start the spare that services share, once all of them run: not beside their start."""
+    def _prepare(self, server: ForkServer) -> None:
+        """Start the fork server again if it has died, once all its services run: not beside their
+        start."""
         now = time.monotonic()
-        sharing = [self.children[s] for s in self._sharing if s in self.children]
-        if sharing and all(child.serves(now) for child in sharing):
-            assert sharing[0].process is not None
-            spare.prepare(now, sharing[0].process.pid)
+        forked = [self.children[s] for s in self._forked if s in self.children]
+        if forked and all(child.serves(now) for child in forked):
+            assert forked[0].process is not None
+            server.prepare(now, forked[0].process.pid)
+
+    def _doomed(self) -> tuple[str, int] | None:
+        """A service that waits for a fork server which no restart can help, and its exit code."""
+        code = None if self._fork_server is None else self._fork_server.ended()
+        waiting = [s for s in self._forked if s in self.children and self.children[s].awaits_fork]
+        return (waiting[0], code) if waiting and code in HOPELESS else None
 
     def _dismiss(self) -> None:
         """Stop all spares: nothing is restarted any more."""
         for child in self.children.values():
             child.settle()
-        if self._shared is not None:
-            self._shared.dismiss()
-            self._shared = None
+        if self._fork_server is not None:
+            self._fork_server.dismiss()
+            self._fork_server = None
 
     def _despair(self, service: str, code: int) -> None:
         """Handle a child that a restart cannot help."""

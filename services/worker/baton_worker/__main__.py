@@ -11,6 +11,9 @@ if __name__ == "__main__":
     # (kernels/cpu/team.h); for the rest some ten microseconds do. Read once, when torch is imported
     # below.
     default_environment("GOMP_SPINCOUNT", "1000")
+    # NumPy multiplies no matrices here: it needs no threads, which a process could not be forked
+    # with (`baton.process.fork_server`).
+    default_environment("OPENBLAS_NUM_THREADS", "1")
 
     from baton.process.lifecycle import main
     from baton_worker.config import Config

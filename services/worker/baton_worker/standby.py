@@ -15,12 +15,16 @@ from baton.protocol import WeightVersion
 from baton_worker.config import Config
 from baton_worker.engine.engine import Engine
 from baton_worker.engine.memory import has_room
+from baton_worker.kernels.cpu.huge_pages import give_back
 from baton_worker.kv_transfer.vllm_config import resolve
 from baton_worker.weight_transfer.contents import check
 from baton_worker.weight_transfer.spool import WeightSpool
 
 _ROOM_SECONDS = 5.0
 """How often a standby looks whether there is room for its weights, and for other weights."""
+
+_OF_ONE = ("name", "role", "fleet_address", "bind_kv", "advertise_kv")
+"""Settings in which workers that share a standby may differ."""
 
 log = logger(__name__)
 
@@ -36,12 +40,12 @@ def await_room(config: Config) -> None:
 
 
 def in_place_of(arguments: Sequence[str], config: Config) -> Config:
-    """The settings of a standby that takes the place of a worker with these arguments: its name and
-    role, which the engine does not know."""
+    """The settings of a standby that takes the place of a worker with these arguments: its name,
+    role and addresses, which the engine does not know."""
     if not arguments:
         return config
     replaced = resolve(Config.load(arguments))
-    return config.model_copy(update={"name": replaced.name, "role": replaced.role})
+    return config.model_copy(update={name: getattr(replaced, name) for name in _OF_ONE})
 
 
 def with_pages_of_others(config: Config) -> Config:
@@ -57,8 +61,9 @@ def load_engine(config: Config) -> Engine:
     tried = spool.version()
     engine = _engine(config, tried)
     if standby.held():
-        log.info("loaded; waiting to take the place of a worker that dies")
-    while standby.held():
+        log.info("loaded; waiting to fork workers")
+    while True:
+        standby.wait(_ROOM_SECONDS)
         if (version := spool.version()) != tried:
             tried = version
             engine.close()
@@ -66,13 +71,21 @@ def load_engine(config: Config) -> Engine:
             gc.unfreeze()
             gc.collect()
             engine = _engine(config, version)
-        standby.wait(_ROOM_SECONDS)
-    return engine
+        elif not standby.held():
+            return engine
 
 
 def _engine(config: Config, version: WeightVersion | None) -> Engine:
     """An engine with these weights, or with those of the start where these cannot be loaded: the
-    scheduler gives no sequence to a worker with other weights than the rest."""
+    scheduler gives no sequence to a worker with other weights than the rest. That of a standby has
+    pages that take no memory: what warming up has written to them is dropped."""
+    engine = _warm_engine(config, version)
+    for plane in engine.cache.planes if standby.held() else ():
+        give_back(plane)
+    return engine
+
+
+def _warm_engine(config: Config, version: WeightVersion | None) -> Engine:
     if version is not None:
         try:
             for source in version.sources:

@@ -9,6 +9,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
+from functools import partial
 from types import FrameType
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ from baton.net.discovery import Directory
 from baton.net.handshake import BEAT_SECONDS, unique_identity
 from baton.net.sockets import Client
 from baton.net.topology import Link
+from baton.process import standby
 from baton.protocol import Beat, Hello, HelloRequest
 from baton.settings import Settings
 from baton.telemetry import configure
@@ -83,9 +85,10 @@ def main(service: str, config: type[C], serve: Callable[[C, Lifecycle], int]) ->
     try:
         settings = config.load(sys.argv[1:])
         setup(service, settings.log_level)
-        configure(service, settings.otlp_endpoint)
         life = Lifecycle(settings.shutdown_timeout)
-        life.watch()
+        # Exporting starts a thread, and a standby that was told to end would hand that on.
+        standby.when_active(partial(configure, service, settings.otlp_endpoint))
+        standby.when_active(life.watch)
         code = serve(settings, life)
     except SettingsError as error:
         print(f"baton {service}: {error.message}", file=sys.stderr)

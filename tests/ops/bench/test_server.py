@@ -44,7 +44,7 @@ def test_serves_for_as_long_as_it_is_wanted(tmp_path: Path) -> None:
         httpx.get(url)
     assert log.read_text().startswith("arguments: -m baton serve a-model --port ")
     assert (
-        log.read_text().rstrip().partition("\n")[0].endswith("--no-spare-worker --worker.threads 1")
+        log.read_text().rstrip().partition("\n")[0].endswith("--no-fork-workers --worker.threads 1")
     )
 
 

@@ -12,6 +12,10 @@ import time
 
 import pytest
 
+from baton_ops.supervisor.child_process import ChildProcess
+from baton_ops.supervisor.forked_process import ForkRequest
+from tests.support.served_system import until
+
 SUPERVISOR = textwrap.dedent(
     """
     import subprocess, sys, time
@@ -67,7 +71,45 @@ def test_a_spare_waits_for_its_call() -> None:
         assert spare.poll() is None
         spare.stdin.write('["python", "-m", "child", "worker", "--name", "decode-1"]\n')
         spare.stdin.flush()
-        assert spare.stdout.readline().split() == ["--name", "decode-1", "baton-worker"]
+        assert spare.stdout.readline().split() == ["--name", "decode-1", "baton-decode-1"]
+
+
+FORK_SERVER = textwrap.dedent(
+    """
+    import sys
+    sys.argv = ["leash", "--fork-server", "worker", "--threads", "1"]
+    import baton_ops.supervisor.child_main as leash
+    from baton.process import standby
+    from baton.process.watchdog import pulse
+    def service():
+        standby.when_active(lambda: print("active", end=" ", flush=True))
+        print(*standby.wait(), open("/proc/self/comm").read().strip(), flush=True)
+        while True:
+            pulse.beat()
+    leash.baton = service
+    leash.main()
+    """
+)
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="forks to its parent")
+def test_a_fork_server_forks_workers_that_end_with_the_supervisor(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    server = ChildProcess([sys.executable, "-c", FORK_SERVER], os.environ)
+    try:
+        for name in ("worker-1", "decode-2"):
+            request = ForkRequest(server, ["child", "worker", "--name", name])
+            until(lambda made=request: made.poll() is not None, "a fork")
+            fork = request.poll()
+            assert fork is not None and server.poll() is None
+            until(fork.told, "its loop turns")
+            assert capfd.readouterr().out.split() == ["active", "--name", name, f"baton-{name}"]
+            request.close()
+            assert fork.wait() == -signal.SIGKILL
+    finally:
+        server.kill()
+        server.close()
 
 
 def test_a_leash_that_is_held_does_not_end_the_service() -> None:

@@ -12,11 +12,11 @@ from baton.settings import SERVICES, Settings, config_classes
 from baton_ops.supervisor.options import (
     Serve,
     commands,
+    forked_workers,
     group,
     patience,
     run_directory,
     serve_config,
-    shared_spare,
     spares,
     variables,
     workers,
@@ -132,28 +132,27 @@ def test_each_of_several_gateways_and_tokenizers_has_a_spare_that_starts_as_it_d
     assert spares(load("--no-spares"), RUN) == {}
 
 
-def test_workers_on_a_cpu_share_a_spare_that_starts_as_they_do_but_for_name_and_role(
+def test_workers_on_a_cpu_are_forked_from_one_that_starts_as_they_do_but_for_name_and_role(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("baton.process.nvidia.count", lambda: 0)
     config = load("--prefill-workers", "1", "--decode-workers", "2")
-    spare = shared_spare(config)
-    assert spare is not None and set(spare.services) == {"prefill-1", "decode-1", "decode-2"}
+    forked = forked_workers(config)
+    assert forked is not None and set(forked.services) == {"prefill-1", "decode-1", "decode-2"}
     started = commands(config, RUN)["decode-1"]
     named = ["--name", "decode-1", "--role", "decode"]
-    assert [part for part in spare.command if part != "--spare"] == [
+    assert [part for part in forked.command if part != "--fork-server"] == [
         part for part in started if part not in named
     ]
     for without in (
-        ("--no-spares",),
-        ("--no-spare-worker",),
+        ("--no-fork-workers",),
         ("--tensor-parallel-size", "2"),
         ("--data-parallel-size", "2", "--enable-expert-parallel"),
     ):
-        assert shared_spare(load(*without)) is None, without
+        assert forked_workers(load(*without)) is None, without
     monkeypatch.setattr("baton.process.nvidia.count", lambda: 1)
-    assert shared_spare(load()) is None, "a GPU has no room for two"
-    assert shared_spare(load("--worker.device", "cpu")) is not None
+    assert forked_workers(load()) is None, "a GPU has no room for two"
+    assert forked_workers(load("--worker.device", "cpu")) is not None
 
 
 def test_only_workers_may_do_nothing_for_ever() -> None:

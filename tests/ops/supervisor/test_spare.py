@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import os
 import signal
 import sys
@@ -12,8 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.process import standby
-from baton_ops.supervisor.spare import FIRST_DELAY, SharedSpare, Spare
+from baton_ops.supervisor.spare import FIRST_DELAY, Spare
 from baton_ops.supervisor.supervisor import TICK_SECONDS, Supervisor
 from tests.fakes.supervisor_loop import tick_until
 from tests.support.system.running_system import alive
@@ -33,13 +31,6 @@ def pid(supervisor: Supervisor, service: str) -> int:
 
 WAITING = "import sys, time; sys.stdin.buffer.readline(); time.sleep(600)"
 """A spare that begins when it is called."""
-TURNING = (
-    "import os, socket, time\n"
-    "from baton.process.watchdog import pulse\n"
-    "pulse.attach(socket.socket(fileno=os.dup(0)))\n"
-    "while True: pulse.beat(); time.sleep(0.05)\n"
-)
-"""A service whose loop turns."""
 
 
 @pytest.fixture
@@ -99,68 +90,6 @@ def test_a_spare_does_not_outlive_a_drain(spared: Callable[[str], Supervisor]) -
     tick_until(supervisor, lambda: len(children() - others) == 2)
     supervisor.drain()
     assert children() <= others
-
-
-@pytest.fixture
-def others() -> set[int]:
-    """Children of earlier tests."""
-    return children()
-
-
-@pytest.fixture
-def crew(others: set[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Supervisor]:
-    """Two workers that turn, with a spare for both that writes down what it is called with."""
-    monkeypatch.setattr("baton_ops.supervisor.supervisor.SPARE_SECONDS", 0.0)
-    monkeypatch.setattr("baton_ops.supervisor.supervisor.FIRST_SPARE_SECONDS", 0.0)
-    telling = (
-        "import os, sys\n"
-        f"open({str(tmp_path)!r} + '/of', 'w').write(os.environ[{standby.REPLACED!r}])\n"
-        "line = sys.stdin.buffer.readline()\n"
-        f"open({str(tmp_path)!r} + '/call', 'wb').write(line)\n"
-    )
-    commands = {name: [*python(TURNING), "worker", "--name", name] for name in ("one", "two")}
-    supervisor = Supervisor(
-        commands, os.environ, 5.0, shared=SharedSpare(tuple(commands), python(telling + TURNING))
-    )
-    supervisor.start()
-    yield supervisor
-    supervisor.kill()
-
-
-def test_a_spare_of_several_takes_the_place_of_the_one_that_dies(
-    others: set[int], crew: Supervisor, tmp_path: Path
-) -> None:
-    of, call, firsts = tmp_path / "of", tmp_path / "call", {pid(crew, "one"), pid(crew, "two")}
-    tick_until(crew, lambda: of.exists() and bool(of.read_text()))
-    assert int(of.read_text()) == pid(crew, "one"), "it knows whose memory it will have"
-    (spare,) = children() - others - firsts
-    first, two = pid(crew, "one"), pid(crew, "two")
-    os.kill(two, signal.SIGKILL)
-    tick_until(crew, lambda: pid(crew, "two") not in {0, two} and call.exists())
-    assert (pid(crew, "one"), pid(crew, "two")) == (first, spare)
-    tick_until(crew, lambda: bool(call.read_bytes()))
-    assert json.loads(call.read_bytes())[-3:] == ["worker", "--name", "two"]
-    tick_until(crew, lambda: len(children() - others - firsts) == 2)
-    crew.drain()
-    assert not children() & {spare, *firsts}
-
-
-def test_it_is_not_started_beside_the_start_of_those_it_is_for(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    monkeypatch.setattr("baton_ops.supervisor.supervisor.FIRST_SPARE_SECONDS", 0.0)
-    others = children()
-    commands = {"one": python(TURNING), "two": python(SLEEP)}
-    shared = SharedSpare(tuple(commands), python(WAITING))
-    supervisor = Supervisor(commands, os.environ, 5.0, shared=shared)
-    try:
-        supervisor.start()
-        tick_until(supervisor, lambda: supervisor.children["one"].serves(time.monotonic()))
-        for _ in range(4):
-            supervisor.tick()
-        assert children() - others == {pid(supervisor, "one"), pid(supervisor, "two")}
-    finally:
-        supervisor.kill()
 
 
 def test_one_that_cannot_load_is_tried_again_ever_more_rarely() -> None:

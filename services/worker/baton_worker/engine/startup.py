@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -10,6 +11,7 @@ import torch
 
 from baton.errors import SettingsError
 from baton.logs import logger
+from baton.process import standby
 from baton.process.segments import Segments
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.config import Config
@@ -17,6 +19,7 @@ from baton_worker.distributed.communicator import Communicator
 from baton_worker.distributed.step_sync import StepSync
 from baton_worker.drafters.draft_head_weights import LAYER_HEADS, STATE_HEADS, method_of_head
 from baton_worker.engine.engine_config import EngineConfig, resolve
+from baton_worker.engine.warmup import wake_threads
 from baton_worker.kernels import cpu
 from baton_worker.kernels.cpu.huge_pages import ARENA
 from baton_worker.kernels.cpu.shared_pages import SharedPages
@@ -39,12 +42,20 @@ def prepare(config: Config, rank: int = 0) -> BuildContext:
     keep_freed_memory()
     cpu.use(config)
     build = BuildContext.from_config(config, rank)
-    torch.set_num_threads(build.threads)
+    _use_threads(build.threads)
     if build.device.type == "cpu":
         cpu.prepare()
     else:
         _prepare_gpu(build.device)
     return build
+
+
+def _use_threads(number: int) -> None:
+    """Run tensor operations on so many threads. A standby has one, of which workers are forked."""
+    torch.set_num_threads(1 if standby.held() else number)
+    if standby.held():
+        standby.when_active(partial(torch.set_num_threads, number))
+        standby.when_active(wake_threads)
 
 
 def _prepare_gpu(device: torch.device) -> None:

@@ -85,6 +85,14 @@ def test_zeros_are_there_and_nobody_elses(shape: tuple[int, ...], dtype: torch.d
     assert made[0].all() and not made[1].any()
 
 
+def test_memory_that_is_given_back_is_zeros_again() -> None:
+    for size in (1 << 10, 3 << 20):
+        memory = huge_pages.zeros((size,), dtype=torch.uint8, device=torch.device("cpu")).fill_(7)
+        huge_pages.give_back(memory)
+        assert memory.count_nonzero() == 0
+        assert memory.fill_(1).sum() == size
+
+
 def test_zeros_of_another_device_are_left_to_it() -> None:
     made = huge_pages.zeros((3, huge_pages._LEAST), dtype=torch.uint8, device=torch.device("meta"))
     assert made.device.type == "meta"

@@ -130,4 +130,5 @@ def test_a_standby_takes_nothing_until_it_is_called() -> None:
         assert resident(memory) == 0
     finally:
         standby.call()
+        standby.wait()
     wait_until(lambda: is_there(memory))

@@ -20,7 +20,7 @@ import torch
 from torch import Tensor
 
 from baton_worker.kernels.cpu.prefault import Populator
-from baton_worker.kernels.cpu.shared_pages import HUGE, Block, aligned
+from baton_worker.kernels.cpu.shared_pages import HUGE, Block, aligned, drop
 
 _CHUNK = 32 << 20
 """Bytes that are reserved at a time; the system commits only what is written."""
@@ -129,6 +129,14 @@ def zeros(shape: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> 
     memory = _reserve(size)
     _POPULATOR.add(memory)
     return _tensor(memory, 0, shape, dtype)
+
+
+def give_back(memory: Tensor) -> None:
+    """Return the memory of a tensor of `zeros` to the system; it reads as zeros afterwards."""
+    if memory.device.type == "cpu" and memory.nbytes >= _LEAST:
+        drop(memory.data_ptr(), -(-memory.nbytes // mmap.PAGESIZE) * mmap.PAGESIZE)
+    else:
+        memory.zero_()
 
 
 def _reserve(size: int) -> mmap.mmap:

@@ -43,11 +43,13 @@ class Populator:
         self._waiting.put(weakref.ref(memory))
         with self._begin:
             if not self._begun:
-                threading.Thread(target=self._run, name="populate", daemon=True).start()
                 self._begun = True
+                standby.when_active(self._start)  # Until then the worker that runs has this memory.
+
+    def _start(self) -> None:
+        threading.Thread(target=self._run, name="populate", daemon=True).start()
 
     def _run(self) -> None:
-        standby.wait()  # Until then the worker that runs has this memory.
         time.sleep(self._delay)
         taken = True
         while True:

@@ -184,6 +184,12 @@ def map_fixed(
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 
+def drop(address: int, size: int) -> None:
+    """Give private memory back to the system; later reads give zeros. Raises `OSError`."""
+    if _C.madvise(address, size, mmap.MADV_DONTNEED):
+        raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
+
+
 def remove(address: int, size: int) -> None:
     """Give shared memory back to the system; later reads give zeros. Raises `OSError`."""
     if _C.madvise(address, size, mmap.MADV_REMOVE):

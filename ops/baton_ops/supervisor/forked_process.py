@@ -1,0 +1,86 @@
+"""Child processes that a fork server makes (`baton.process.fork_server`)."""
+
+from __future__ import annotations
+
+import os
+import signal
+import socket
+from collections.abc import Sequence
+
+from baton_ops.supervisor.child_process import ChildProcess, reported
+
+_LINE = 32
+"""Bytes of the line with a process id."""
+
+
+class ForkedProcess:
+    """A child of this process, like a `ChildProcess` but for who made it."""
+
+    def __init__(self, pid: int, leash: socket.socket) -> None:
+        self.pid = pid
+        self.returncode: int | None = None
+        """As of `subprocess.Popen`; None while it runs."""
+        self._leash = leash
+
+    def poll(self) -> int | None:
+        """Return the exit code; None while it runs."""
+        return self._reap(os.WNOHANG)
+
+    def wait(self) -> int | None:
+        """Return the exit code, once there is one."""
+        return self._reap(0)
+
+    def _reap(self, options: int) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, options)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+    def send_signal(self, number: int) -> None:
+        """Send a signal, if it runs."""
+        if self.poll() is None:
+            os.kill(self.pid, number)
+
+    def kill(self) -> None:
+        """Kill it, if it runs."""
+        self.send_signal(signal.SIGKILL)
+
+    def told(self) -> bool:
+        """Return whether its main loop has reported since the last call."""
+        return reported(self._leash)
+
+    def close(self) -> None:
+        """Reap the process and close its socket."""
+        self.wait()
+        self._leash.close()
+
+
+class ForkRequest:
+    """A process that a fork server was asked for. Life cycle: `poll` until there is one or it
+    `failed`; `close` otherwise."""
+
+    def __init__(self, server: ChildProcess, command: Sequence[str]) -> None:
+        """The new process is to take the place of one with this command."""
+        self._leash, theirs = socket.socketpair()
+        self._leash.setblocking(False)
+        self._line = b""
+        with theirs:
+            self.failed = not server.call(command, theirs)
+            """The server has ended before it forked."""
+
+    def poll(self) -> ForkedProcess | None:
+        """Return the new process, once it has said its id."""
+        while not self.failed and not self._line.endswith(b"\n"):
+            try:
+                found = self._leash.recv(1)  # What follows the line are reports of its main loop.
+            except BlockingIOError:
+                return None
+            except ConnectionError:
+                found = b""
+            self._line += found
+            self.failed = not found or len(self._line) > _LINE
+        return None if self.failed else ForkedProcess(int(self._line), self._leash)
+
+    def close(self) -> None:
+        """Give it up: the new process ends with the socket."""
+        self._leash.close()
