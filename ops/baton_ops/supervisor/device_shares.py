@@ -25,7 +25,7 @@ def flags(variables: Mapping[str, str], count: int, place: int | None) -> list[s
 
 def on_cpu(variables: Mapping[str, str]) -> bool:
     """Whether each worker is one process that runs on the CPU."""
-    return _ranks(variables) == 1 and _usable(variables) == 0
+    return ranks(variables) == 1 and _usable(variables) == 0
 
 
 def _flags(
@@ -43,17 +43,17 @@ def _flags(
 
 def _gpus(variables: Mapping[str, str], place: int) -> list[int]:
     """GPUs of its own, beside each other; from the first again where there are fewer."""
-    have, ranks = _usable(variables), _ranks(variables)
-    if have < 2 or ranks > have or "BATON_WORKER_GPU" in variables:
+    have, size = _usable(variables), ranks(variables)
+    if have < 2 or size > have or "BATON_WORKER_GPU" in variables:
         return []
-    first = place * ranks % (have - have % ranks)
-    return list(range(first, first + ranks))
+    first = place * size % (have - have % size)
+    return list(range(first, first + size))
 
 
 def _on_one_device(variables: Mapping[str, str], count: int) -> int:
     """How many of so many workers share a device."""
-    have, ranks = _usable(variables), _ranks(variables)
-    return -(-count // (have // ranks)) if have >= ranks else count
+    have, size = _usable(variables), ranks(variables)
+    return -(-count // (have // size)) if have >= size else count
 
 
 def _usable(variables: Mapping[str, str]) -> int:
@@ -64,5 +64,6 @@ def _usable(variables: Mapping[str, str]) -> int:
     return nvidia.count() if named is None else len([n for n in named.split(",") if n.strip()])
 
 
-def _ranks(variables: Mapping[str, str]) -> int:
+def ranks(variables: Mapping[str, str]) -> int:
+    """Processes of each worker."""
     return int(variables.get("BATON_WORKER_TENSOR_PARALLEL_SIZE", "1"))

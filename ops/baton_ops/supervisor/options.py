@@ -239,14 +239,34 @@ def spares(config: Serve, run_dir: Path) -> dict[str, list[str]]:
 
 
 def forked_workers(config: Serve) -> ForkedServices | None:
-    """The workers that are forked from one which has loaded; None where each loads by itself."""
+    """The workers that are forked from one which has loaded; None where each loads by itself.
+
+    Raises:
+        SettingsError: `--fork-workers` was asked for, and they cannot be forked.
+    """
     whole, crew = _whole(config), workers(config)
-    if not config.fork_workers or group(config) > 1 or not device_shares.on_cpu(whole):
-        return None
-    shares = device_shares.flags(whole, len(crew), None)
     # What it has loaded is a whole model, of which an encode worker has a part.
     names = tuple(name for name, role in crew.items() if role != "encode")
+    if not config.fork_workers:
+        return None
+    if reason := _unforkable(config):
+        if "fork_workers" in config.model_fields_set:
+            raise SettingsError(f"--fork-workers: {reason}. Leave it out: each loads by itself.")
+        return None
+    shares = device_shares.flags(whole, len(crew), None)
     return ForkedServices(names, [*CHILD_MAIN, "--fork-server", "worker", *shares])
+
+
+def _unforkable(config: Serve) -> str | None:
+    """Why workers cannot be forked, as half a sentence; None if they can."""
+    whole = _whole(config)
+    if group(config) > 1:
+        return "workers that share experts join a group when they load"
+    if device_shares.ranks(whole) > 1:
+        return "the processes of --tensor-parallel-size join a group when they load"
+    if not device_shares.on_cpu(whole):
+        return "a process that has initialised a GPU cannot be forked"
+    return None
 
 
 def patience(config: Serve) -> dict[str, Patience]:

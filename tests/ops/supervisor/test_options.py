@@ -144,14 +144,19 @@ def test_workers_on_a_cpu_are_forked_from_one_that_starts_as_they_do_but_for_nam
     assert [part for part in forked.command if part != "--fork-server"] == [
         part for part in started if part not in named
     ]
-    for without in (
-        ("--no-fork-workers",),
-        ("--tensor-parallel-size", "2"),
-        ("--data-parallel-size", "2", "--enable-expert-parallel"),
-    ):
-        assert forked_workers(load(*without)) is None, without
+    assert forked_workers(load("--no-fork-workers")) is None
+    refused = {
+        "processes of --tensor-parallel-size": ("--tensor-parallel-size", "2"),
+        "share experts": ("--data-parallel-size", "2", "--enable-expert-parallel"),
+    }
+    for words, flags in refused.items():
+        assert forked_workers(load(*flags)) is None
+        with pytest.raises(SettingsError, match=words):
+            forked_workers(load("--fork-workers", *flags))
     monkeypatch.setattr("baton.process.nvidia.count", lambda: 1)
-    assert forked_workers(load()) is None, "a GPU has no room for two"
+    assert forked_workers(load()) is None
+    with pytest.raises(SettingsError, match="has initialised a GPU cannot be forked"):
+        forked_workers(load("--fork-workers"))
     assert forked_workers(load("--worker.device", "cpu")) is not None
 
 
