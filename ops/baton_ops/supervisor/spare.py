@@ -107,19 +107,15 @@ class ForkServer(Standby):
         """End the process of a request that nobody needs any more, once it is there."""
         self._abandoned.append(request)
 
-    def prepare(self, now: float, replaced: int) -> None:
-        """See `Standby`."""
-        super().prepare(now, replaced)
-        self._end_abandoned()
-
     def dismiss(self) -> None:
         """See `Standby`. What it has forked runs on."""
         super().dismiss()
-        self._end_abandoned()
+        self.end_abandoned()
         while self._abandoned:
             self._abandoned.pop().close()
 
-    def _end_abandoned(self) -> None:
+    def end_abandoned(self) -> None:
+        """End the processes of abandoned requests that have come since the last call."""
         for request in list(self._abandoned):
             made = self.forked(request)
             if made is not None:

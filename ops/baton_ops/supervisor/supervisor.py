@@ -130,9 +130,9 @@ class Child:
             self.process = ChildProcess(self.command, self._environment)
 
     @property
-    def awaits_fork(self) -> bool:
-        """Whether it waits for the fork server."""
-        return self._fork is not None
+    def awaits_first_fork(self) -> bool:
+        """Whether it waits for the fork server since the start."""
+        return self._fork is not None and self.restarts == 0
 
     def _take_fork(self, now: float) -> None:
         """Take the process that was asked for, once it is there. If the server has died meanwhile,
@@ -140,7 +140,8 @@ class Child:
         if self._fork is None or self._fork_server is None:
             return
         self.process = self._fork_server.forked(self._fork)
-        if self._fork.failed and self._fork_server.ended() not in HOPELESS:
+        hopeless = self.awaits_first_fork and self._fork_server.ended() in HOPELESS
+        if self._fork.failed and not hopeless:
             self._fork.close()
             self.process = ChildProcess(self.command, self._environment)
         if self.process is not None:
@@ -299,6 +300,7 @@ class Supervisor:
                 if code in HOPELESS:
                     self._despair(service, code)
         if self._fork_server is not None:
+            self._fork_server.end_abandoned()
             self._prepare(self._fork_server)
 
     def _prepare(self, server: ForkServer) -> None:
@@ -311,9 +313,11 @@ class Supervisor:
             server.prepare(now, forked[0].process.pid)
 
     def _doomed(self) -> tuple[str, int] | None:
-        """A service that waits for a fork server which no restart can help, and its exit code."""
+        """A service that has never been there for want of a fork server which no restart can help,
+        and the exit code of that. Later ones may fail for what the services take themselves."""
         code = None if self._fork_server is None else self._fork_server.ended()
-        waiting = [s for s in self._forked if s in self.children and self.children[s].awaits_fork]
+        forked = (s for s in self._forked if s in self.children)
+        waiting = [s for s in forked if self.children[s].awaits_first_fork]
         return (waiting[0], code) if waiting and code in HOPELESS else None
 
     def _dismiss(self) -> None:
