@@ -117,7 +117,7 @@ def head_bits(loaded: LoadedModel) -> float:
     return (head.weight_bytes or 0) * 8 / (loaded.spec.hidden * loaded.vocab_size)
 
 
-@pytest.mark.row("F03.33")
+@pytest.mark.row("F03.28", "F03.33")
 def test_logits_are_those_of_the_floats_that_are_meant(tmp_path: Path, driver: Any) -> None:
     for name, case in CASES.items():
         oracle = written.save(
