@@ -34,6 +34,12 @@ KINDS: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
         {"num_frames": 5, "image_mean": [0.5] * 3, "image_std": [0.5] * 3} | _VOLUME,
     ),
     "glm4v": ("Glm4vImageProcessor", "Glm4vVideoProcessor", _PATCHES, {"fps": 4} | _VOLUME),
+    "kimi-k2.5": (
+        "Kimi_K25ImageProcessor",
+        "Kimi_K25VideoProcessor",
+        {"patch_size": 6, "max_patches": 64, "size": {"max_height": 16, "max_width": 16}},
+        {"num_frames": 6},
+    ),
     "llava-onevision": (
         "LlavaOnevisionImageProcessor",
         "LlavaOnevisionVideoProcessor",
@@ -45,13 +51,14 @@ KINDS: dict[str, tuple[str, str, dict[str, Any], dict[str, Any]]] = {
 """By the name of the tower: image and video processor, what the files say of images, and what they
 say of clips besides."""
 _MARKS = (tiny_llava.IMAGE_TOKEN, VIDEO_TOKEN)
+_IMAGE_TOKENS = {"glm4v": "<|image|>", "kimi-k2.5": "<|media_pad|>"}
 _AROUND = ("<|vision_start|>", "<|vision_end|>", "<|begin_of_image|>", "<|end_of_image|>")
 
 
 def save(folder: Path, name: str) -> Any:
     """Save model, tokenizer and processors; returns the transformers model."""
     model = tiny_tower(name, folder)
-    image, video = _save_tokenizer(folder, "<|image|>" if name == "glm4v" else _MARKS[0])
+    image, video = _save_tokenizer(folder, _IMAGE_TOKENS.get(name, _MARKS[0]))
     kind, video_kind, settings, more = KINDS[name]
     tokens = {"image_token_id": image, "video_token_id": video}
     config = json.loads((folder / "config.json").read_text())
@@ -77,7 +84,7 @@ def _save_tokenizer(folder: Path, image: str) -> tuple[int, int]:
     tiny_llava.save_tokenizer(folder, CHAT_TEMPLATE.replace(_MARKS[0], image))
     file = folder / "tokenizer.json"
     tokenizer = Tokenizer.from_file(str(file))
-    tokenizer.add_special_tokens([VIDEO_TOKEN, "<|image|>", *_AROUND])
+    tokenizer.add_special_tokens([VIDEO_TOKEN, *_IMAGE_TOKENS.values(), *_AROUND])
     tokenizer.save(str(file))
     return tokenizer.token_to_id(image), tokenizer.token_to_id(VIDEO_TOKEN)
 
@@ -121,7 +128,7 @@ class _Inputs:
         from tokenizers import Tokenizer
 
         self.tensors = dict[str, Any]()
-        self.patches = name != "llava-onevision"
+        self.patches = name not in ("llava-onevision", "kimi-k2.5")
         self._kinds, self._model, self._folder = KINDS[name], model, folder
         self._stem = model.config.architectures[0].removesuffix("ForConditionalGeneration")
         self._tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))

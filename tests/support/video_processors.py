@@ -41,11 +41,21 @@ def crop(image: Any, top: int, left: int, height: int, width: int) -> Any:
     return image[..., top : top + height, left : left + width]
 
 
+def pad(image: Any, padding: Any, fill: Any = 0, padding_mode: str = "constant") -> Any:
+    """Pixels left, above, right and below, as torchvision.transforms.v2.functional.pad."""
+    import torch
+
+    left, above, right, below = padding
+    sides = (left, right, above, below)
+    return torch.nn.functional.pad(image, sides, mode=padding_mode, value=fill or 0)
+
+
 _MODES = SimpleNamespace(BILINEAR="bilinear", BICUBIC="bicubic", LANCZOS="lanczos")
 _FUNCTIONS = {
     "resize": resize,
     "normalize": normalize,
     "crop": crop,
+    "pad": pad,
     "grayscale_to_rgb": lambda image: image,
     "InterpolationMode": _MODES,
 }
@@ -71,9 +81,8 @@ def _importable() -> Iterator[ModuleType]:
 
 def video_processor(kind: str, **settings: Any) -> Any:
     """A video processor of transformers, for example "Qwen2VLVideoProcessor"."""
-    from transformers import image_processing_backends, video_processing_utils
-
     modules = {
+        "Kimi_K25": "kimi_k25",
         "Qwen2VL": "qwen2_vl",
         "Qwen3VL": "qwen3_vl",
         "Glm4v": "glm4v",
@@ -82,8 +91,15 @@ def video_processor(kind: str, **settings: Any) -> Any:
         "SmolVLM": "smolvlm",
     }
     name = modules[kind.removesuffix("VideoProcessor")]
+    return torch_processor(f"{name}.video_processing_{name}", kind, **settings)
+
+
+def torch_processor(module_name: str, kind: str, **settings: Any) -> Any:
+    """A processor of a module in `transformers.models` that is written for torchvision."""
+    from transformers import image_processing_backends, video_processing_utils
+
     with _importable() as functions:
-        module = importlib.import_module(f"transformers.models.{name}.video_processing_{name}")
+        module = importlib.import_module(f"transformers.models.{module_name}")
         for user in (image_processing_backends, video_processing_utils):
             vars(user).setdefault("tvF", functions)
         vars(image_processing_backends).update(
@@ -98,6 +114,7 @@ _TOKENS = {
     | {"vision_end_token": "<|vision_end|>"},
     "Glm4v": {"image_token": "<|image|>"},
     "Llava": {"video_token": "<video>"},
+    "Kimi": {"video_token": "<|media_pad|>"},
     "InternVL": {"image_token": "<IMG_CONTEXT>", "start_image_token": "<img>"}
     | {"end_image_token": "</img>"},
     "SmolVLM": {"image_token": "<image>", "fake_image_token": "<fake_token_around_image>"}

@@ -76,6 +76,14 @@ CASES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         {"size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}},
     ),
     "Blip2ForConditionalGeneration": (("<image>",), {"size": _SQUARE}),
+    "KimiK25ForConditionalGeneration": (
+        ("<|media_pad|>",),
+        {
+            "media_proc_cfg": {"in_patch_limit": 24, "patch_limit_on_one_side": 16, "patch_size": 6}
+            | {"merge_kernel_size": 2, "temporal_merge_kernel_size": 4, "sample_fps": 2.0}
+            | {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
+        },
+    ),
 }
 """Tokens that the vocabulary has, the image token first, and the settings of the processor."""
 

@@ -48,7 +48,7 @@ def tokens_of(answer: dict[str, Any]) -> list[int]:
     return tokens
 
 
-@pytest.mark.row("F02.04", "F02.05", "F02.11", "F01.15", "F01.16")
+@pytest.mark.row("F02.04", "F02.05", "F02.11", "F01.15", "F01.16", "F01.10", "V23")
 def test_videos_of_every_family(tmp_path: Path) -> None:
     """A video between an image and text, cut by steps of 12 tokens and pages of 4: the tokens and
     numbers of transformers. Again, from the prefix cache; another video is another answer."""

@@ -9,13 +9,16 @@ import numpy as np
 import numpy.typing as npt
 import pytest
 import transformers
+from PIL import Image
 
 from baton.errors import ModelError
 from baton_mm_preprocess.processors.families import FAMILIES
 from baton_mm_preprocess.processors.image_processors import processor_of
+from baton_mm_preprocess.processors.limited_patches import LimitedPatches
 from baton_mm_preprocess.processors.patches import patchify
 from baton_mm_preprocess.processors.readers import Files
 from tests.support.tiny_dual_encoders import PROCESSORS, picture
+from tests.support.video_processors import torch_processor
 
 SIZES = [(64, 48), (17, 90), (301, 200), (31, 29), (700, 130)]
 CLIP = {"vision_config": {"model_type": "clip_vision_model", "image_size": 30, "patch_size": 6}}
@@ -346,6 +349,32 @@ def test_kimi_pads_what_it_does_not_shrink() -> None:
     assert small.grid == (1, 4, 8), "48 x 24 pixels, padded"
     with pytest.raises(ModelError, match="pad_input"):
         processor_of(Files({}, {}), family.kind)
+
+
+@pytest.mark.row("F01.10", "V23")
+def test_kimi_k25_as_transformers_and_as_moonshot_name_its_settings() -> None:
+    """Grids are those of transformers; pixels are Moonshot's, which Pillow resizes."""
+    family = FAMILIES["Kimi_K25ForConditionalGeneration"]
+    settings = {"max_patches": 60, "patch_size": 7, "size": {"max_height": 12, "max_width": 12}}
+    own = torch_processor("kimi_k25.image_processing_kimi_k25", family.kind, **settings)
+    half, limits = [0.5] * 3, {"in_patch_limit": 60, "patch_limit_on_one_side": 12}
+    sizes = {"patch_size": 7, "merge_kernel_size": 2, "temporal_merge_kernel_size": 4}
+    moonshot = {"media_proc_cfg": limits | sizes | {"image_mean": half, "image_std": half}}
+    processor = processor_of(Files({}, settings), family.kind)
+    assert isinstance(processor, LimitedPatches)
+    assert processor == processor_of(Files({}, moonshot), family.kind)
+    for size in SIZES:
+        made, found = own(picture(*size), return_tensors="np"), processor(picture(*size))
+        assert found.grid == tuple(made["image_grid_thw"][0]), size
+        assert found.num_tokens == found.pixels.shape[0] // 4
+        tall, wide = processor.size(size[::-1])
+        plane = np.zeros((found.grid[1] * 7, found.grid[2] * 7, 3))
+        plane[:tall, :wide] = picture(*size).resize((wide, tall), Image.Resampling.BICUBIC)
+        expected = (plane.transpose(2, 0, 1) / 127.5 - 1).astype(np.float32)
+        assert np.abs(found.pixels - patchify(expected, 7, 2)).max() < 1e-6, size
+    moonshot["media_proc_cfg"]["fixed_output_tokens"] = 8
+    with pytest.raises(ModelError, match="fixed_output_tokens"):
+        processor_of(Files({}, moonshot), family.kind)
 
 
 def test_tokens_of_families() -> None:

@@ -105,6 +105,10 @@ _ERNIE = Family(
     unmarked=True,
     names=("image_token_id", "im_patch_id"),
 )
+_KIMI = Family(
+    "KimiVLImageProcessor", 163_605, names=("media_placeholder_token_id", "image_token_id")
+)
+_KIMI_K25 = replace(_KIMI, kind="Kimi_K25ImageProcessor")
 _KEYE = Family("KeyeImageProcessor", "<|image_pad|>", whatever=True)
 
 
@@ -242,9 +246,9 @@ FAMILIES: dict[str, Family] = {
     ),
     "LightOnOCRForConditionalGeneration": _LIGHTON,
     "LightOnOcrForConditionalGeneration": _LIGHTON,
-    "KimiVLForConditionalGeneration": Family(
-        "KimiVLImageProcessor", 163_605, names=("media_placeholder_token_id", "image_token_id")
-    ),
+    "KimiVLForConditionalGeneration": _KIMI,
+    "KimiK25ForConditionalGeneration": _KIMI_K25,
+    "Kimi_K25ForConditionalGeneration": _KIMI_K25,
     "OpenCUAForConditionalGeneration": Family(
         "Qwen2VLImageProcessor", "<|media_placeholder|>", names=("media_placeholder_token_id",)
     ),

@@ -137,6 +137,11 @@ READERS: dict[str, tuple[readers.Reader, dict[str, Any]]] = {
         readers.limited_patches,
         {"patch_size": 14, "in_token_limit": 4096, **HALF},
     ),
+    "Kimi_K25ImageProcessor": (
+        readers.kimi_k25,
+        {"patch_size": 14, "merge_size": 2, "max_patches": 16_384, **HALF}
+        | {"size": {"max_height": 512, "max_width": 512}},
+    ),
     "InternVLChat": (readers.internvl_chat, {}),
     "H2OVLChat": (readers.h2ovl_chat, {}),
     "NemotronVL": (readers.nemotron_tiles, {"max_num_tiles": 12, "use_thumbnail": True}),

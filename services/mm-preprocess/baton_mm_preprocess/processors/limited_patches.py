@@ -1,4 +1,5 @@
-"""Kimi-VL (arXiv:2504.07491): at most so many patches, padded to whole windows right and below."""
+"""Kimi-VL (arXiv:2504.07491) and Kimi K2.5 (arXiv:2602.02276): at most so many patches, padded to
+whole windows right and below."""
 
 from __future__ import annotations
 
@@ -11,7 +12,7 @@ from PIL import Image
 from baton_mm_preprocess.processors.colors import Colors
 from baton_mm_preprocess.processors.patches import patchify
 from baton_mm_preprocess.processors.processed_image import ProcessedImage
-from baton_mm_preprocess.processors.sizes import pixels_of, resized, size_of
+from baton_mm_preprocess.processors.sizes import Size, pixels_of, resized, size_of
 
 
 class LimitedPatches(msgspec.Struct, frozen=True, tag=True):
@@ -24,18 +25,30 @@ class LimitedPatches(msgspec.Struct, frozen=True, tag=True):
     patch: int = 14
     merge: int = 2
     resample: int = 3
+    side: int = 0
+    """Most patches along a side; 0 for any number."""
 
     def __call__(self, image: Image.Image) -> ProcessedImage:
         """Process an image in RGB."""
-        height, width = size_of(image)
-        count = (width // self.patch) * (height // self.patch)
-        if count > self.most:
-            scale = math.sqrt(self.most / count)
-            size = max(1, int(height * scale)), max(1, int(width * scale))
-            image = resized(image, size, self.resample)
-        window = self.patch * self.merge
-        missing = [-side % window for side in size_of(image)]
+        size = self.size(size_of(image))
+        image = resized(image, size, self.resample)
+        rows, columns = self.grid(size)
+        missing = rows * self.patch - size[0], columns * self.patch - size[1]
         padded = np.pad(pixels_of(image), [(0, missing[0]), (0, missing[1]), (0, 0)])
-        rows, columns = (side // self.patch for side in padded.shape[:2])
         patches = patchify(self.colors(padded), self.patch, self.merge)
         return ProcessedImage(patches, (1, rows, columns), rows * columns // self.merge**2)
+
+    def size(self, size: Size) -> Size:
+        """Height and width of an image of this size before it is padded."""
+        tall, wide = size
+        count = max(1, tall // self.patch) * max(1, wide // self.patch)
+        scale = min(1.0, math.sqrt(self.most / count))
+        if self.side:
+            scale = min(scale, self.side * self.patch / max(size))
+        return max(1, int(tall * scale)), max(1, int(wide * scale))
+
+    def grid(self, size: Size) -> Size:
+        """Rows and columns of the patches that hold an image of this size."""
+        window = self.patch * self.merge
+        rows, columns = (-(-length // window) * self.merge for length in size)
+        return rows, columns

@@ -335,6 +335,35 @@ def limited_patches(files: Files, fields: dict[str, Any]) -> Processor:
     )
 
 
+def kimi_k25(files: Files, fields: dict[str, Any]) -> Processor:
+    """Kimi K2.5, as transformers or as Moonshot names its settings."""
+    own = fields.get("media_proc_cfg")
+    return limited_by_side(fields | moonshot(own) if own else fields)
+
+
+def limited_by_side(fields: Mapping[str, Any]) -> LimitedPatches:
+    """What becomes of an image or a frame, from the names of transformers."""
+    sizes = fields["patch_size"], fields["merge_size"]
+    most, side = fields["max_patches"], fields["size"]["max_height"]
+    return LimitedPatches(read_colors(fields), most, *sizes, side=side)
+
+
+def moonshot(own: Mapping[str, Any]) -> dict[str, Any]:
+    """Moonshot's settings under the names of transformers. Raises `ModelError`."""
+    if own.get("fixed_output_tokens") is not None:
+        raise ModelError("its image processor asks for fixed_output_tokens")
+    side = own["patch_limit_on_one_side"]
+    return {
+        "patch_size": own["patch_size"],
+        "merge_size": own["merge_kernel_size"],
+        "temporal_patch_size": own["temporal_merge_kernel_size"],
+        "max_patches": own["in_patch_limit"],
+        "size": {"max_height": side, "max_width": side},
+        "image_mean": own["image_mean"],
+        "image_std": own["image_std"],
+    }
+
+
 def internvl_chat(files: Files, fields: dict[str, Any]) -> DynamicTiles:
     """InternVL's own code, whose settings are in config.json."""
     config, side = files.config, files.config.get("force_image_size") or files.vision["image_size"]

@@ -43,6 +43,12 @@ class VideoFamily:
 
 _QWEN2 = VideoFamily("Qwen2VLVideoProcessor", "<|video_pad|>")
 _INTERNVL = VideoFamily("InternVLVideoProcessor", "<video>", placeholders.internvl, "<IMG_CONTEXT>")
+_KIMI = VideoFamily(
+    "Kimi_K25VideoProcessor",
+    "<|kimi_k25_video_placeholder|>",
+    placeholders.kimi_k25,
+    "<|media_pad|>",
+)
 VIDEO_FAMILIES: dict[str, VideoFamily] = {
     "Qwen2VLForConditionalGeneration": _QWEN2,
     "Qwen2_5_VLForConditionalGeneration": _QWEN2,
@@ -52,6 +58,8 @@ VIDEO_FAMILIES: dict[str, VideoFamily] = {
     "Glm4vForConditionalGeneration": VideoFamily(
         "Glm4vVideoProcessor", "<|video|>", placeholders.glm4v, "<|image|>"
     ),
+    "KimiK25ForConditionalGeneration": _KIMI,
+    "Kimi_K25ForConditionalGeneration": _KIMI,
     "LlavaOnevisionForConditionalGeneration": VideoFamily(
         "LlavaOnevisionVideoProcessor", "<video>"
     ),

@@ -5,6 +5,7 @@ Pieces are as those of `processors.placeholders`.
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeAlias
 
@@ -38,6 +39,16 @@ def glm4v(processor: Any, grid: Grid, num_tokens: int, times: ClipTimes) -> Iter
         yield "<|begin_of_image|>"
         yield num_tokens // grid[0]
         yield f"<|end_of_image|>{int(times.frames[frame * processor.sampling.group])}"
+
+
+def kimi_k25(processor: Any, grid: Grid, num_tokens: int, times: ClipTimes) -> Iterator[Piece]:
+    """When each chunk of frames begins, and its tokens between marks."""
+    firsts = times.frames[:: processor.sampling.group]
+    for seconds in firsts:
+        clock = time.strftime("%H:%M:%S", time.gmtime(seconds))
+        yield f"{clock}.{int(seconds % 1 * 1000):03d}<|media_begin|>video<|media_content|>"
+        yield num_tokens // len(firsts)
+        yield "<|media_end|>"
 
 
 def internvl(processor: Any, grid: Grid, num_tokens: int, times: ClipTimes) -> Iterator[Piece]:

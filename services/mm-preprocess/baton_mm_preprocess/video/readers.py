@@ -9,12 +9,13 @@ from typing import Any, TypeAlias
 from baton.errors import ModelError
 from baton_mm_preprocess.image.processor import read_processor
 from baton_mm_preprocess.processors.colors import CLIP, HALF, read_colors
-from baton_mm_preprocess.processors.readers import Files
+from baton_mm_preprocess.processors.readers import Files, limited_by_side, moonshot
+from baton_mm_preprocess.video.clip_chunks import ClipChunks
 from baton_mm_preprocess.video.clip_patches import ClipPatches
 from baton_mm_preprocess.video.clip_tiles import ClipTiles
 from baton_mm_preprocess.video.sampling import Sampling
 
-VideoProcessor: TypeAlias = ClipPatches | ClipTiles
+VideoProcessor: TypeAlias = ClipPatches | ClipTiles | ClipChunks
 VideoReader: TypeAlias = Callable[[Files, dict[str, Any]], VideoProcessor]
 
 _CUBIC, _LANCZOS = 3, 1
@@ -35,6 +36,23 @@ def clip_patches(files: Files, fields: dict[str, Any]) -> VideoProcessor:
         volume=fields.get("volume", False),
         max_tokens=fields["max_video_tokens"] if capped else 0,
     )
+
+
+def clip_chunks(files: Files, fields: dict[str, Any]) -> VideoProcessor:
+    """Kimi K2.5, as transformers or as Moonshot names its settings."""
+    rate = fields.get("fps") or 2
+    if own := fields.get("media_proc_cfg"):
+        rate = fields.get("fps") or own["sample_fps"]
+        most = own.get("in_patch_limit_each_frame") or own["in_patch_limit"]
+        fields = fields | moonshot(own) | {"max_patches": most, "rule": "rounded"}
+        limit, group = own.get("in_patch_limit_video"), fields["temporal_patch_size"]
+        if limit is not None and limit < group * most:
+            raise ModelError("its in_patch_limit_video is below that of a chunk of frames")
+    group, vision = fields["temporal_patch_size"], files.vision
+    known = vision.get("pos_emb_time", vision.get("init_pos_emb_time", 4))
+    if group != known:
+        raise ModelError(f"it has chunks of {group} frames, and its encoder takes {known}")
+    return ClipChunks(_sampling(fields | {"fps": rate}, group=group), limited_by_side(fields))
 
 
 def pooled_tiles(files: Files, fields: dict[str, Any]) -> VideoProcessor:
@@ -109,6 +127,11 @@ READERS: dict[str, tuple[VideoReader, dict[str, Any]]] = {
         _QWEN
         | {"size": {"shortest_edge": 112 * 112, "longest_edge": 28 * 28 * 2 * 30_000}}
         | {"rule": "seconds", "volume": True},
+    ),
+    "Kimi_K25VideoProcessor": (
+        clip_chunks,
+        {"patch_size": 14, "merge_size": 2, "temporal_patch_size": 4, "max_patches": 4096}
+        | {"size": {"max_height": 512, "max_width": 512}, "rule": "uniform", **HALF},
     ),
     "LlavaOnevisionVideoProcessor": (
         pooled_tiles,

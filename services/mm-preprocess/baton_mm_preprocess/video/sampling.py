@@ -75,6 +75,12 @@ def spread(sampling: Sampling, total: int, fps: float) -> list[int]:
     return [int(index) for index in np.linspace(0, total - 1, count).round()]
 
 
+def rounded(sampling: Sampling, total: int, fps: float) -> list[int]:
+    """As `spread`, of the closest number of frames (Kimi K2.5, arXiv:2602.02276)."""
+    count = min(max(round(sampling.count(total, fps)), 1), total)
+    return [int(index) for index in np.linspace(0, total - 1, count).round()]
+
+
 def seconds(sampling: Sampling, total: int, fps: float) -> list[int]:
     """A frame every 1 / `fps` seconds, an even number of them (GLM-4.1V, arXiv:2507.01006)."""
     rate, duration, last = sampling.fps, total / fps, total - 1
@@ -116,6 +122,7 @@ RULES: dict[str, Rule] = {
     "centered": centered,
     "grouped": grouped,
     "spread": spread,
+    "rounded": rounded,
     "seconds": seconds,
     "inner": inner,
 }

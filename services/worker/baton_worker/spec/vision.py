@@ -389,6 +389,9 @@ class VisionTower:
     """Whether the tokens of an image see one another in both directions."""
     added: bool = False
     """Whether embeddings are added to those of their tokens, and do not replace them."""
+    pooled_frames: int = 0
+    """Frames of a video that see one another and become one, the mean of their states; 0 for none
+    (MoonViT-3D, arXiv:2602.02276)."""
     rope_index: str = "mrope"
     """Positions of images where tokens have several, a key of
     `engine.multimodal.rope_index.RULES`."""

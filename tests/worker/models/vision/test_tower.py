@@ -126,6 +126,18 @@ def patches(model: Any, make: Callable[..., Tensor]) -> Look:
     return list(zip(own, sizes, strict=True)), list(found.pooler_output), None
 
 
+def clips(model: Any, make: Callable[..., Tensor]) -> Look:
+    """Images, and clips of three frames and of six, which are four and two for transformers."""
+    side, images, expected = model.config.vision_config.patch_size, Images(), list[Tensor]()
+    for grid, chunks in (((1, 6, 4), [1]), ((3, 2, 8), [3]), ((6, 4, 4), [4, 2])):
+        frames = make(grid[0], 3, grid[1] * side, grid[2] * side)
+        images.append((patchify(frames, side, 2).flatten(0, 1), grid))
+        plain = patchify(frames, side, 1).view(-1, 3, side, side)
+        grids = torch.tensor([[count, *grid[1:]] for count in chunks])
+        expected.append(torch.cat(list(model.get_video_features(plain, grids).pooler_output)))
+    return images, expected, None
+
+
 def split(model: Any, make: Callable[..., Tensor]) -> Look:
     """Tiles and the whole image, and a small image; patches are padded for transformers, row by
     row and with the channels last."""
@@ -212,7 +224,7 @@ LOOKS: dict[str, Callable[..., Look]] = {
     "llava-next-video": any_resolution,
     "lfm2-vl": split,
     "ovis2": marked,
-    "kimi-k2.5": patches,
+    "kimi-k2.5": clips,
     "lighton-ocr": any_size,
     "llava-next": any_resolution,
     "llava-onevision": any_resolution,
@@ -248,6 +260,7 @@ ROWS = (
     "V63",
     "F01.08",
     "F01.09",
+    "F01.10",
     "F01.11",
     "F01.14",
     "F01.17",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -37,6 +38,7 @@ _DEFAULTS: dict[str, Any] = {
     "hidden_size": 1152,
     "intermediate_size": 4304,
     "merge_kernel_size": [2, 2],
+    "init_pos_emb_time": 4,
 }
 _LAYER = "vision_tower.encoder.blocks.{layer}"
 _NAMES = {
@@ -63,8 +65,12 @@ def kimi_vl(c: Config) -> Decoder:
 
 @architecture("KimiK25ForConditionalGeneration", "Kimi_K25ForConditionalGeneration")
 def kimi_k25(c: Config) -> Decoder:
-    """Kimi K2.5 on still images."""
-    return _kimi(c, "mm_projector", ("mm_projector.proj.0", "mm_projector.proj.2"))
+    """Kimi K2.5 (arXiv:2602.02276): its encoder, MoonViT-3D, takes videos a few frames at once."""
+    decoder = _kimi(c, "mm_projector", ("mm_projector.proj.0", "mm_projector.proj.2"))
+    assert isinstance(decoder.tower, VisionTower)
+    return replace(
+        decoder, tower=replace(decoder.tower, pooled_frames=_vision(c).init_pos_emb_time)
+    )
 
 
 def _kimi(c: Config, prefix: str, names: tuple[str, str]) -> Decoder:
@@ -85,8 +91,9 @@ def _kimi(c: Config, prefix: str, names: tuple[str, str]) -> Decoder:
 def _vision(c: Config) -> SimpleNamespace:
     """The vision config under one spelling."""
     given = part_of(c, "vision", {})
-    side = getattr(given, "pos_emb_height", None)
-    return part_of(c, "vision", _DEFAULTS | ({"init_pos_emb_height": side} if side else {}))
+    names = ("pos_emb_height", "pos_emb_time")
+    said = {f"init_{name}": getattr(given, name) for name in names if hasattr(given, name)}
+    return part_of(c, "vision", _DEFAULTS | said)
 
 
 def _stack(v: Any) -> Vision:

@@ -7,6 +7,7 @@ from torch import nn
 from baton_worker import spec
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.layer import Layer
+from baton_worker.models.vision.frame_pooling_tower import FramePoolingTower
 from baton_worker.models.vision.media_tower import MediaTower
 from baton_worker.models.vision.tiled_tower import TiledTower
 from baton_worker.models.vision.tower import VisionTower
@@ -19,7 +20,7 @@ def build_tower(tower: spec.Tower, site: BuildContext) -> MediaTower:
         return VqTower(tower, site)
     if isinstance(tower, spec.TiledTower):
         return TiledTower(tower, site)
-    return VisionTower(tower, site)
+    return FramePoolingTower(tower, site) if tower.pooled_frames else VisionTower(tower, site)
 
 
 class TowerModel(nn.Module):

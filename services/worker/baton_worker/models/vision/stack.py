@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 
 import torch
 from torch import Tensor
@@ -22,7 +23,11 @@ class VisionStack(Stack):
         self._wanted = {*tower.taps, *(layer + 1 for layer, _ in tower.deepstack)}
 
     def run(
-        self, x: Tensor, sizes: Sequence[Size], seen: Sequence[Size] | None = None
+        self,
+        x: Tensor,
+        sizes: Sequence[Size],
+        seen: Sequence[Size] | None = None,
+        together: Sequence[int] | None = None,
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """Run packed images.
 
@@ -31,11 +36,15 @@ class VisionStack(Stack):
                 `layers.vision.grid`, behind the class token of each image if there is one.
             seen: rows and columns of the patches of each image, from its top left, that others see;
                 None for all.
+            together: how many images that follow one another see each other; None for one.
 
         Returns:
             The final states, and the states after the layers that the tower takes, [T, hidden].
         """
         positions, counts = self._positions(sizes, x.device), self._counts(sizes)
+        if together is not None:
+            each = iter(counts)
+            counts = [sum(islice(each, number)) for number in together]
         order, local, none = None, counts, torch.empty(0)
         if self._tower.window:
             order, local = self._windows(sizes, x.device)
