@@ -80,6 +80,7 @@ UNMIRRORED = {
     "worker/models/families/pixtral.py",
     "worker/models/families/qwen_vision.py",
     "worker/models/families/siglip_towers.py",
+    "worker/models/families/step_vision.py",
     "worker/models/vision/stack.py",
     "worker/layers/vision/convolution.py",
     "worker/layers/vision/cross_attention.py",

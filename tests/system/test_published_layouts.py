@@ -76,6 +76,10 @@ CASES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         {"size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}},
     ),
     "Blip2ForConditionalGeneration": (("<image>",), {"size": _SQUARE}),
+    "StepVLForConditionalGeneration": (
+        ("<im_patch>", "<patch_start>", "<patch_end>", "<patch_newline>", "<im_start>", "<im_end>"),
+        {},
+    ),
     "KimiK25ForConditionalGeneration": (
         ("<|media_pad|>",),
         {
@@ -176,7 +180,7 @@ def text_model(name: str, folder: Path) -> Any:
 
 
 @pytest.mark.row("F01.01", "F02.10", "V29", "V30", "V31", "V36", "V37", "V39", "V43", "V45", "V49")
-@pytest.mark.row("V07", "V24", "V28", "V35", "V53", "V55", "V57", "V60", "V63")
+@pytest.mark.row("V07", "V20", "V23", "V24", "V28", "V35", "V53", "V55", "V57", "V60", "V63")
 def test_answers_to_pictures(tmp_path: Path) -> None:
     """Steps of 12 tokens cut every image. Templates know no images here, and say where one is."""
     for name, (tokens, settings) in CASES.items():

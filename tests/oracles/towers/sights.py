@@ -26,7 +26,7 @@ IMAGE_TOKEN = 319
 FAMILIES = (
     *("abstractors", "aimv2", "clip", "deepencoder", "internvit", "molmo2", "native"),
     "phi4",
-    *("radio", "resampled", "siglip", "tile_rows", "vila"),
+    *("radio", "resampled", "siglip", "step", "tile_rows", "vila"),
 )
 """Modules of this folder that register makers."""
 

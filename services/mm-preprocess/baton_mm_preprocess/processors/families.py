@@ -105,6 +105,7 @@ _ERNIE = Family(
     unmarked=True,
     names=("image_token_id", "im_patch_id"),
 )
+_STEP = Family("Step3VL", "<im_patch>", placeholders.step3, whatever=True, in_code=True)
 _KIMI = Family(
     "KimiVLImageProcessor", 163_605, names=("media_placeholder_token_id", "image_token_id")
 )
@@ -187,6 +188,8 @@ FAMILIES: dict[str, Family] = {
     "QwenVLForConditionalGeneration": Family(
         "QwenVL", "<imgpad>", placeholders.qwen_vl, whatever=True, in_code=True
     ),
+    "Step3VLForConditionalGeneration": _STEP,
+    "StepVLForConditionalGeneration": replace(_STEP, kind="StepVL"),
     "PaddleOCRVLForConditionalGeneration": Family(
         "PaddleOCRVLImageProcessor", "<|IMAGE_PLACEHOLDER|>"
     ),

@@ -186,6 +186,8 @@ READERS: dict[str, tuple[readers.Reader, dict[str, Any]]] = {
         | {"min_patches": 2, "max_patches": 6, "background_color": [127] * 3}
         | {"resample": _CUBIC, **HALF},
     ),
+    "Step3VL": (readers.step3_vl, CLIP),
+    "StepVL": (readers.step_vl, CLIP),
     "DeepseekVLV2Processor": (
         readers.tile_rows,
         {"patch_size": 14, "downsample_ratio": 2, **HALF},

@@ -246,6 +246,16 @@ def molmo2(flags: Mapping[str, Any]) -> Placeholder:
     return pieces
 
 
+def step3(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
+    """Tiles between marks, with another one between rows, then the whole image."""
+    _, rows, columns = grid
+    for row in range(rows if rows * columns > 1 else 0):
+        yield "<patch_newline>" if row else ""
+        for _ in range(columns):
+            yield from ("<patch_start>", processor.tile_tokens, "<patch_end>")
+    yield from ("<im_start>", processor.whole_tokens, "<im_end>")
+
+
 def minicpm(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
     """The whole image, then rows of slices."""
     count = processor.tokens_per_part

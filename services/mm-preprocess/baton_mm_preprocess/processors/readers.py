@@ -33,6 +33,7 @@ from baton_mm_preprocess.processors.tilings.overlapping_crops import Overlapping
 from baton_mm_preprocess.processors.tilings.rounded_patches import RoundedPatches
 from baton_mm_preprocess.processors.tilings.split_tiles import SplitTiles
 from baton_mm_preprocess.processors.tilings.tile_rows import TileRows
+from baton_mm_preprocess.processors.tilings.tiles_first import TilesFirst
 from baton_mm_preprocess.processors.tilings.view_tiles import ViewTiles
 
 Processor: TypeAlias = (
@@ -52,6 +53,7 @@ Processor: TypeAlias = (
     | HdTiles
     | ViewTiles
     | OverlappingCrops
+    | TilesFirst
     | MultiScaleTiles
     | LoneTiles
     | FramedParts
@@ -557,6 +559,30 @@ def overlapping_crops(files: Files, fields: dict[str, Any]) -> Processor:
     margins = sum(fields["overlap_margins"]) * patch
     side = both(fields["size"])[0]
     return OverlappingCrops(read_colors(fields), side, patch, fields["max_crops"], margins)
+
+
+def step3_vl(files: Files, fields: dict[str, Any]) -> Processor:
+    """Step3's own code; the first of its convolutions has windows of 2 x 2."""
+    stride = files.config.get("understand_projector_stride", 1)
+    return _tiles_first(files, fields, lambda side: _halved((side - 2) // stride + 1))
+
+
+def step_vl(files: Files, fields: dict[str, Any]) -> Processor:
+    """Step3-VL's own code."""
+    return _tiles_first(files, fields, lambda side: _halved(_halved(side)))
+
+
+def _halved(side: int) -> int:
+    return (side + 1) // 2
+
+
+def _tiles_first(files: Files, fields: dict[str, Any], merged: Callable[[int], int]) -> TilesFirst:
+    """Tiles have 9/13 of the side of the whole image, 504 of 728 pixels; `merged` is how many
+    embeddings are beside each other for so many patches."""
+    whole, patch = files.vision.get("image_size", 728), files.vision.get("patch_size", 14)
+    tile = whole // patch * 9 // 13 * patch
+    tokens = [merged(side // patch) ** 2 for side in (whole, tile)]
+    return TilesFirst(read_colors(fields), whole, tile, patch, *tokens)
 
 
 def view_tiles(files: Files, fields: dict[str, Any]) -> Processor:

@@ -55,9 +55,9 @@ class Patches:
     by `norm` before their positions are added.
 
     In a checkpoint with `stored` "batched", the class token and the positions have axes for a
-    batch, as timm has them; with "grid", the positions have axes for rows and columns, and with
-    "batched_grid" all three. With `flat`,
-    the projection is a matrix and no convolution, of patches [size, size, 3] with `channels_last`.
+    batch, as timm has them, and with "class_row" the class token has; with "grid", the positions
+    have axes for rows and columns, and with "batched_grid" all three. With `flat`, the projection
+    is a matrix and no convolution, of patches [size, size, 3] with `channels_last`.
     """
 
     image: int
@@ -73,6 +73,8 @@ class Patches:
     channels_last: bool = False
     spare_rows: int = 0
     """Rows of the positions that are before those of vectors, and of none."""
+    class_copies: int = 1
+    """How often the class token, with its position, is before the patches."""
     registers: int = 0
     """Learned vectors without positions before the patches, beside no class token."""
     table: int = 0
@@ -89,7 +91,7 @@ class Patches:
     @property
     def leading(self) -> int:
         """Number of vectors before the patches."""
-        return self.class_token + self.registers
+        return self.class_token * self.class_copies + self.registers
 
 
 @dataclass(frozen=True, slots=True)

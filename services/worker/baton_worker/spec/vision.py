@@ -91,6 +91,19 @@ class Unfold:
 
 
 @dataclass(frozen=True, slots=True)
+class StridedConvolution:
+    """A convolution with windows of `size` x `size` states that lie row by row, one every `stride`,
+    with `padding` zeros around a part; `name` is the checkpoint's."""
+
+    name: str
+    inputs: int
+    outputs: int
+    size: int
+    stride: int
+    padding: int = 0
+
+
+@dataclass(frozen=True, slots=True)
 class RowEnds:
     """A learned vector of `width` channels after each row of a part; `name` is the checkpoint's."""
 
@@ -185,6 +198,7 @@ Step: TypeAlias = (
     | GatedDense
     | Codebook
     | Unfold
+    | StridedConvolution
     | RowEnds
     | Bracket
     | Resampler
@@ -264,6 +278,15 @@ class ViewTiles:
     tile: int
     separator: str
     newline: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class TilesFirst:
+    """The embeddings of tiles of `tile` x `tile` patches, then those of the whole image of `whole`
+    x `whole` (Step3, arXiv:2507.19427)."""
+
+    whole: int
+    tile: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -368,6 +391,7 @@ class VisionTower:
         | TileRows
         | HdTiles
         | ViewTiles
+        | TilesFirst
         | OverlappingCrops
         | Slices
         | SplitTiles

@@ -62,6 +62,20 @@ class SplitTiles(Arrangement):
         return self._rules.parts((grid[1], grid[2]))
 
 
+class TilesFirst(Arrangement):
+    """See `spec.TilesFirst`; the grid is (1, rows, columns) of tiles, one tile for none."""
+
+    def __init__(self, settings: spec.TilesFirst) -> None:
+        super().__init__()
+        self._settings = settings
+
+    def parts(self, grid: Grid) -> list[Size]:
+        """Of the tiles row by row, then of the whole image."""
+        whole, tile = self._settings.whole, self._settings.tile
+        tiles = grid[1] * grid[2] if grid[1] * grid[2] > 1 else 0
+        return [*[(tile, tile)] * tiles, (whole, whole)]
+
+
 class TileRows(Arrangement):
     """See `spec.TileRows`; the grid is (1, rows, columns) of tiles."""
 

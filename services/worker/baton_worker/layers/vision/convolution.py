@@ -16,7 +16,8 @@ GROUPS = 32
 
 class Convolution2d(Layer):
     """A convolution with windows of `size` x `size` and a bias, to the same height and width; or,
-    with `halves`, to half of both, with zeros to the right and below."""
+    with `halves`, to half of both, with zeros to the right and below; or with a window every
+    `stride` and so many zeros around."""
 
     def __init__(
         self,
@@ -27,9 +28,12 @@ class Convolution2d(Layer):
         *,
         size: int = 3,
         halves: bool = False,
+        stride: int = 1,
+        padding: int | None = None,
     ) -> None:
         super().__init__()
-        self._name, self._halves, self._size = site.name(name), halves, size
+        self._name, self._halves, self._stride = site.name(name), halves, stride
+        self._padding = size // 2 if padding is None else padding
         self.weight, self.bias = site.empty(outputs, inputs, size, size), site.empty(outputs)
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
@@ -41,7 +45,7 @@ class Convolution2d(Layer):
         """[N, inputs, H, W] to [N, outputs, H, W]."""
         if self._halves:
             return F.conv2d(F.pad(x, (0, 1, 0, 1)), self.weight, self.bias, stride=2)
-        return F.conv2d(x, self.weight, self.bias, padding=self._size // 2)
+        return F.conv2d(x, self.weight, self.bias, self._stride, self._padding)
 
 
 class GroupNorm(Layer):

@@ -30,8 +30,8 @@ class PatchEmbedding(nn.Module):
         if settings.norm is not None:
             self.norm = norm(settings.norm, hidden, "patch_norm", site)
         if settings.class_token:
-            shape = (1, 1, hidden) if settings.stored == "batched" else (hidden,)
-            self.class_token = Learned(shape, "class_token", site)
+            axes = {"batched": (1, 1), "class_row": (1,)}.get(settings.stored, ())
+            self.class_token = Learned((*axes, hidden), "class_token", site)
         self.registers = None
         if settings.registers:
             self.registers = Learned((settings.registers, hidden), "registers", site)
@@ -66,7 +66,7 @@ class PatchEmbedding(nn.Module):
         first: Tensor = self.class_token().view(1, -1)
         if self.positions is not None:
             first = first + _rows(self.positions)[self.settings.class_row]
-        return first
+        return first.expand(self.settings.class_copies, -1)
 
     def _positions(self, size: Size, seen: Size) -> Tensor:
         """[patches, hidden]; the first row of the table is the class token's."""

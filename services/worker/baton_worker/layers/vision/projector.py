@@ -22,7 +22,13 @@ from baton_worker.layers.vision.grid import Size
 from baton_worker.layers.vision.learned_queries import LearnedQueries
 from baton_worker.layers.vision.qformer import QFormer
 from baton_worker.layers.vision.resampler import Resampler
-from baton_worker.layers.vision.sized_steps import Bracket, RowEnds, Sized, Unfold
+from baton_worker.layers.vision.sized_steps import (
+    Bracket,
+    RowEnds,
+    Sized,
+    StridedConvolution,
+    Unfold,
+)
 
 
 class Merge(nn.Module):
@@ -132,6 +138,7 @@ STEPS: dict[type, Callable[[Any, BuildContext], nn.Module]] = {
     spec.GatedDense: GatedDense,
     spec.Codebook: Codebook,
     spec.Unfold: Unfold,
+    spec.StridedConvolution: StridedConvolution,
     spec.RowEnds: RowEnds,
     spec.Bracket: Bracket,
     spec.Resampler: Resampler,

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from baton_worker import spec
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.embedding import Learned
+from baton_worker.layers.vision.convolution import Convolution2d
 from baton_worker.layers.vision.grid import Size
 
 
@@ -50,6 +51,39 @@ class Unfold(Sized):
         if not self._by_patch:
             return windows
         return torch.unflatten(windows, 1, (x.shape[1], -1)).transpose(1, 2).flatten(1)
+
+
+class StridedConvolution(Sized):
+    """See `spec.StridedConvolution`. Parts run one by one, so that the numbers of one do not depend
+    on others."""
+
+    def __init__(self, settings: spec.StridedConvolution, site: BuildContext) -> None:
+        super().__init__()
+        self._settings = settings
+        self.convolution = Convolution2d(
+            settings.name,
+            settings.inputs,
+            settings.outputs,
+            replace(site, name=str),
+            size=settings.size,
+            stride=settings.stride,
+            padding=settings.padding,
+        )
+
+    def after(self, size: Size) -> Size:
+        """Whole windows."""
+        own = self._settings
+        rows, columns = ((n + 2 * own.padding - own.size) // own.stride + 1 for n in size)
+        return rows, columns
+
+    def forward(self, x: Tensor, sizes: Sequence[Size]) -> Tensor:
+        """[T, inputs] to [windows, outputs]."""
+        parts = torch.split(x, [rows * columns for rows, columns in sizes])
+        return torch.cat([self._part(part, size) for part, size in zip(parts, sizes, strict=True)])
+
+    def _part(self, x: Tensor, size: Size) -> Tensor:
+        found: Tensor = self.convolution(x.view(1, *size, -1).permute(0, 3, 1, 2))
+        return found[0].flatten(1).T
 
 
 class RowEnds(Sized):

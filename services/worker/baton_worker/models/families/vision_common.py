@@ -39,6 +39,8 @@ TEXTS = {
     "qwen2": "Qwen2ForCausalLM",
     "qwen3": "Qwen3ForCausalLM",
     "qwen3_moe": "Qwen3MoeForCausalLM",
+    "step3_text": "Step3TextForCausalLM",
+    "step3p5": "Step3p5ForCausalLM",
 }
 """Architecture of a text model, by its model type."""
 _SEVEN_B: dict[str, Any] = {

@@ -13,7 +13,13 @@ from baton_worker import spec
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.norm import norm
 from baton_worker.layers.patch_embedding import CHANNELS
-from baton_worker.layers.vision.arrangement import Arrangement, Slices, SplitTiles, TileRows
+from baton_worker.layers.vision.arrangement import (
+    Arrangement,
+    Slices,
+    SplitTiles,
+    TileRows,
+    TilesFirst,
+)
 from baton_worker.layers.vision.grid import Size, patchify
 from baton_worker.layers.vision.hd_tiles import HdTiles
 from baton_worker.layers.vision.marks import Ends, Marks
@@ -141,6 +147,8 @@ class VisionTower(MediaTower):
             return ViewTiles(settings, tower.hidden, site)
         if isinstance(settings, spec.HdTiles):
             return HdTiles(settings, tower.stack.hidden, site)
+        if isinstance(settings, spec.TilesFirst):
+            return TilesFirst(settings)
         if isinstance(settings, spec.Slices):
             return Slices(settings)
         if isinstance(settings, spec.SplitTiles):
