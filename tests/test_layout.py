@@ -75,6 +75,7 @@ UNMIRRORED = {
     "worker/models/families/kimi.py",
     "worker/models/families/nemotron_vision.py",
     "worker/models/families/ovis.py",
+    "worker/models/families/pangu_vision.py",
     "worker/models/families/qwen_vl.py",
     "worker/models/families/phi_vision.py",
     "worker/models/families/pixtral.py",

@@ -80,6 +80,10 @@ CASES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         ("<im_patch>", "<patch_start>", "<patch_end>", "<patch_newline>", "<im_start>", "<im_end>"),
         {},
     ),
+    "OpenPanguVLForConditionalGeneration": (
+        ("[unused19]",),
+        {"patch_size": 4, "min_pixels": 64, "max_pixels": 1024},
+    ),
     "KimiK25ForConditionalGeneration": (
         ("<|media_pad|>",),
         {
@@ -180,7 +184,7 @@ def text_model(name: str, folder: Path) -> Any:
 
 
 @pytest.mark.row("F01.01", "F02.10", "V29", "V30", "V31", "V36", "V37", "V39", "V43", "V45", "V49")
-@pytest.mark.row("V07", "V20", "V23", "V24", "V28", "V35", "V53", "V55", "V57", "V60", "V63")
+@pytest.mark.row("V07", "V20", "V23", "V24", "V28", "V32", "V35", "V53", "V55", "V57", "V60", "V63")
 def test_answers_to_pictures(tmp_path: Path) -> None:
     """Steps of 12 tokens cut every image. Templates know no images here, and say where one is."""
     for name, (tokens, settings) in CASES.items():
@@ -195,7 +199,7 @@ def test_answers_to_pictures(tmp_path: Path) -> None:
                 prompt, answer = ask(here, count)
                 seen = embeddings(folder, count)
                 assert prompt.count(image_token) == len(seen), name
-                if name.startswith("Isaac"):  # Positions on three axes, in 2 x 2 windows.
+                if name.startswith(("Isaac", "OpenPangu")):  # On three axes, in 2 x 2 windows.
                     sizes = [image.grid[1:] for image in processed(folder, count)]
                     grids = [(rows // 2, columns // 2) for rows, columns in sizes]
                     text.model.rotary_emb.place(prompt, image_token, grids)

@@ -351,6 +351,15 @@ def test_kimi_pads_what_it_does_not_shrink() -> None:
         processor_of(Files({}, {}), family.kind)
 
 
+@pytest.mark.row("V32")
+def test_openpangu_has_the_processor_of_qwen2_vl() -> None:
+    """With as many frames as its encoder takes, whatever its file says."""
+    family, settings = FAMILIES["OpenPanguVLForConditionalGeneration"], {"max_pixels": 50_000}
+    vision = {"vision_config": {"temporal_patch_size": 2}}
+    found = processor_of(Files(vision, settings | {"temporal_patch_size": 1}), family.kind)
+    assert found == processor_of(Files({}, settings), "Qwen2VLImageProcessor")
+
+
 @pytest.mark.row("F01.10", "V23")
 def test_kimi_k25_as_transformers_and_as_moonshot_name_its_settings() -> None:
     """Grids are those of transformers; pixels are Moonshot's, which Pillow resizes."""

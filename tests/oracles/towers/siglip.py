@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -199,32 +200,33 @@ class SectionedRotary(torch.nn.Module):
     """The angles of Qwen2-VL's rope for positions on three axes, in the place of those of a model
     of transformers."""
 
-    def __init__(self, sections: tuple[int, int, int], base: float) -> None:
+    def __init__(self, axes: Sequence[int], base: float, *, apart: bool) -> None:
+        """`axes` of pairs of channels; with `apart`, rows and columns count from 0 in an image."""
         super().__init__()
-        self.sections, self.base = sections, base
+        self.axes, self.base, self.apart = torch.tensor(axes), base, apart
         self.places = torch.empty((3, 0), dtype=torch.int64)
 
     def place(self, prompt: list[int], image_token: int, grids: list[tuple[int, ...]]) -> None:
-        """Positions of a prompt: an image of rows x columns of tokens is one step in time, and its
-        rows and columns count from 0."""
+        """Positions of a prompt with images of rows x columns of tokens."""
         places, time, shapes = list[tuple[int, int, int]](), 0, iter(grids)
         while len(places) < len(prompt):
             if prompt[len(places)] != image_token:
                 places.append((time, time, time))
             else:
                 rows, columns = next(shapes)
-                places += [(time, r, c) for r in range(rows) for c in range(columns)]
+                first = 0 if self.apart else time
+                cells = [(r, c) for r in range(rows) for c in range(columns)]
+                places += [(time, first + r, first + c) for r, c in cells]
+                time += 0 if self.apart else max(rows, columns) - 1
             time += 1
         self.places = torch.tensor(places).T
 
     def forward(self, x: Tensor, position_ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Cosines and sines, [1, n, 2 * the sum of the sections]; text goes on behind the
-        prompt."""
-        more, half = position_ids.shape[-1] - self.places.shape[1], sum(self.sections)
+        """Cosines and sines, [1, n, 2 * pairs]; text goes on behind the prompt."""
+        more, half = position_ids.shape[-1] - self.places.shape[1], len(self.axes)
         first = int(self.places[0, -1]) + 1 if self.places.shape[1] else 0
         places = torch.cat((self.places, (torch.arange(more) + first).expand(3, -1)), 1)
-        axis = torch.repeat_interleave(torch.arange(3), torch.tensor(self.sections))
-        angles = places[axis].T * self.base ** -(torch.arange(half) / half)
+        angles = places[self.axes].T * self.base ** -(torch.arange(half) / half)
         both = torch.cat((angles, angles), 1)[None]
         return both.cos().to(x.dtype), both.sin().to(x.dtype)
 
@@ -244,7 +246,7 @@ def isaac(folder: Path, architecture: str) -> Sight:
     own = VISION | {"num_patches": 36, "pixel_shuffle_scale_factor": 2}
     more = {"vision_config": own, "image_token_id": IMAGE_TOKEN, "rope_parameters": sections}
     save(folder, architecture, config | more, w, text)
-    model.model.rotary_emb = SectionedRotary((2, 1, 1), 10_000.0)
+    model.model.rotary_emb = SectionedRotary((0, 0, 1, 2), 10_000.0, apart=True)
     images, expected = Images(), []
     for seed, (rows, columns) in enumerate(((6, 4), (2, 8))):
         image = pixels(seed, 3, rows * 5, columns * 5)

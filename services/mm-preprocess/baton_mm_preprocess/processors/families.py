@@ -188,6 +188,7 @@ FAMILIES: dict[str, Family] = {
     "QwenVLForConditionalGeneration": Family(
         "QwenVL", "<imgpad>", placeholders.qwen_vl, whatever=True, in_code=True
     ),
+    "OpenPanguVLForConditionalGeneration": Family("OpenPanguVL", "[unused19]", whatever=True),
     "Step3VLForConditionalGeneration": _STEP,
     "StepVLForConditionalGeneration": replace(_STEP, kind="StepVL"),
     "PaddleOCRVLForConditionalGeneration": Family(

@@ -71,6 +71,7 @@ READERS: dict[str, tuple[readers.Reader, dict[str, Any]]] = {
         readers.kanana_patches,
         _SEQUENCE | {"size": {"shortest_edge": 56 * 56, "longest_edge": 14 * 14 * 4 * 1280}},
     ),
+    "OpenPanguVL": (readers.openpangu_vl, _SEQUENCE),
     "Glm4vImageProcessor": _GLM,
     "Glm46VImageProcessor": _GLM,
     "Lfm2VlImageProcessor": (

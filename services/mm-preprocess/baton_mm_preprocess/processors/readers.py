@@ -204,6 +204,12 @@ def hunyuan_patches(files: Files, fields: dict[str, Any]) -> Processor:
     return msgspec.structs.replace(made, framed=True)
 
 
+def openpangu_vl(files: Files, fields: dict[str, Any]) -> Processor:
+    """openPangu-VL, whose encoder shows each image in all frames of a patch."""
+    frames = files.vision.get("temporal_patch_size", 2)
+    return patch_sequence(files, fields | {"temporal_patch_size": frames})
+
+
 def ernie_vl(files: Files, fields: dict[str, Any]) -> Processor:
     """ERNIE 4.5-VL, whose files may name frames of videos that images do not have."""
     return patch_sequence(files, fields | {"temporal_patch_size": 1})

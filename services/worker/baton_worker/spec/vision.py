@@ -188,6 +188,15 @@ class Abstractor:
     merge: int = 1
 
 
+@dataclass(frozen=True, slots=True)
+class Summed:
+    """The channels in as many equal parts as `parts`, each through `shared`, then through steps of
+    its own; their sum (openPangu-VL)."""
+
+    shared: tuple[Step, ...]
+    parts: tuple[tuple[Step, ...], ...]
+
+
 Step: TypeAlias = (
     Merge
     | Convolution
@@ -199,6 +208,7 @@ Step: TypeAlias = (
     | Codebook
     | Unfold
     | StridedConvolution
+    | Summed
     | RowEnds
     | Bracket
     | Resampler
@@ -429,9 +439,15 @@ class VisionTower:
     @property
     def merge(self) -> int:
         """Patches on a side of what becomes one embedding."""
-        for step in self.projector:
-            if isinstance(step, Merge | Convolution):
-                return step.size
-            if isinstance(step, Abstractor):
-                return step.merge
-        return 1
+        return _merge_of(self.projector)
+
+
+def _merge_of(steps: tuple[Step, ...]) -> int:
+    for step in steps:
+        if isinstance(step, Merge | Convolution):
+            return step.size
+        if isinstance(step, Abstractor):
+            return step.merge
+        if isinstance(step, Summed):
+            return _merge_of(step.parts[0])
+    return 1

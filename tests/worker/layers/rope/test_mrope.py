@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable
 from typing import Any
 
@@ -12,6 +13,7 @@ from torch import Tensor
 from baton.errors import ModelError
 from baton_worker.layers.rope.mrope import (
     axes_of,
+    balanced,
     cycled,
     doubled,
     grid,
@@ -107,7 +109,8 @@ def test_heads_turn_as_in_transformers(
 
 
 @pytest.mark.parametrize(
-    ("sizes", "layout"), [case.values[1:] for case in CASES] + [((4, 4, 4, 4), "runs")]
+    ("sizes", "layout"),
+    [case.values[1:] for case in CASES] + [((4, 4, 4, 4), "runs"), ((2, 7, 7), "balanced")],
 )
 def test_text_turns_as_by_a_plain_rope(sizes: tuple[int, ...], layout: str) -> None:
     rope, place = settings(sizes, layout), torch.arange(TOKENS)
@@ -120,6 +123,16 @@ def test_text_turns_as_by_a_plain_rope(sizes: tuple[int, ...], layout: str) -> N
     assert torch.equal(alone.cos, among_images.cos) and torch.equal(alone.sin, among_images.sin)
     torch.testing.assert_close(alone.cos, expected.cos, rtol=0, atol=1e-6)
     torch.testing.assert_close(alone.sin, expected.sin, rtol=0, atol=1e-6)
+
+
+@pytest.mark.row("V32")
+def test_axes_take_turns_by_their_shares() -> None:
+    """As the published code of openPangu-VL orders these sizes."""
+    assert balanced((2, 3, 3)) == [0, 1, 2, 1, 2, 1, 2, 0]
+    assert balanced((2, 1, 1)) == [0, 1, 2, 0]
+    found = balanced((24, 20, 20))
+    assert [found.count(axis) for axis in range(3)] == [24, 20, 20] and found[-1] == 0
+    assert all(one != other for one, other in itertools.pairwise(found[:-1]))
 
 
 @pytest.mark.row("F05.13")

@@ -2,6 +2,7 @@
 
     sizes 4 2 2, by pair     runs     0 0 0 0 1 1 2 2      Qwen2-VL: time, height, width
                              cycled   0 1 2 0 1 2 0 0      Qwen3-VL
+    sizes 2 3 3              balanced 0 1 2 1 2 1 2 0    openPangu-VL
     sizes 3 3 2              grid     1 2 1 2 1 2 0 0      ERNIE 4.5 VL: height, width, time
 
 `doubled` (Hunyuan-VL in transformers) counts channels instead of pairs: with sizes 1 1 1 1, the
@@ -59,6 +60,17 @@ def cycled(sizes: Sequence[int]) -> list[int]:
     return [axis if pair < sizes[axis] * len(sizes) else 0 for pair, axis in turns]
 
 
+def balanced(sizes: Sequence[int]) -> list[int]:
+    """The axis that is behind its share, but not the last one again while others have pairs left;
+    the first axis has the last pair (openPangu-VL)."""
+    counts, found = [sizes[0] - 1, *sizes[1:]], list[int]()
+    while len(found) < sum(counts):
+        left = [axis for axis, count in enumerate(counts) if found.count(axis) < count]
+        others = [axis for axis in left if axis not in found[-1:]] or left
+        found.append(min(others, key=lambda axis: (found.count(axis) / counts[axis], axis)))
+    return [*found, 0]
+
+
 def grid(sizes: Sequence[int]) -> list[int]:
     """Height and width in turn, then time, which is the first axis but the last size (ERNIE 4.5
     VL)."""
@@ -80,6 +92,7 @@ LAYOUTS: dict[str, Callable[[Sequence[int]], list[int]]] = {
     "cycled": cycled,
     "grid": grid,
     "doubled": doubled,
+    "balanced": balanced,
     "reversed": backwards,
     "crossed": crossed,
 }

@@ -128,6 +128,26 @@ class Codebook(nn.Module):
         return shares @ self.table.weight[: self._used]
 
 
+class Summed(Sized):
+    """See `spec.Summed`."""
+
+    def __init__(self, settings: spec.Summed, site: BuildContext) -> None:
+        super().__init__()
+        self.shared = Projector(settings.shared, site)
+        self.parts = nn.ModuleList(Projector(steps, site) for steps in settings.parts)
+
+    def after(self, size: Size) -> Size:
+        """Rows and columns behind each of the parts, which have the same."""
+        first = self.parts[0]
+        assert isinstance(first, Projector)
+        return first.after(size)
+
+    def forward(self, x: Tensor, sizes: Sequence[Size]) -> Tensor:
+        """[T, parts * C] to [embeddings, hidden]."""
+        pairs = zip(x.chunk(len(self.parts), dim=-1), self.parts, strict=True)
+        return torch.stack([part(self.shared(own, sizes), sizes) for own, part in pairs]).sum(0)
+
+
 STEPS: dict[type, Callable[[Any, BuildContext], nn.Module]] = {
     spec.Merge: Merge,
     spec.Convolution: Convolution,
@@ -139,6 +159,7 @@ STEPS: dict[type, Callable[[Any, BuildContext], nn.Module]] = {
     spec.Codebook: Codebook,
     spec.Unfold: Unfold,
     spec.StridedConvolution: StridedConvolution,
+    spec.Summed: Summed,
     spec.RowEnds: RowEnds,
     spec.Bracket: Bracket,
     spec.Resampler: Resampler,
