@@ -10,7 +10,7 @@ from torch import Tensor
 
 from baton_worker import spec
 from baton_worker.attention import AttentionBatch
-from baton_worker.kernels.ssm_states import Snapshots
+from baton_worker.kernels.recurrent.ssm_states import Snapshots
 from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.mixer import Carrying
 

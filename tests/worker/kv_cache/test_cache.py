@@ -11,7 +11,7 @@ import torch
 
 from baton_worker.attention import AttentionBatch
 from baton_worker.kernels.page_layout import Layout
-from baton_worker.kernels.ssm_states import Snapshots
+from baton_worker.kernels.recurrent.ssm_states import Snapshots
 from baton_worker.kv_cache import KVCache, page_groups
 from baton_worker.kv_cache.host_pages import HostPages
 from baton_worker.spec import (

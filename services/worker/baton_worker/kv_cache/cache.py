@@ -11,7 +11,7 @@ from torch import Tensor
 from baton_worker.kernels.cpu.huge_pages import zeros
 from baton_worker.kernels.kv_codes import KVCodes
 from baton_worker.kernels.page_layout import Layout
-from baton_worker.kernels.ssm_states import Snapshots
+from baton_worker.kernels.recurrent.ssm_states import Snapshots
 from baton_worker.kv_cache.cross_pages import CrossPages
 from baton_worker.kv_cache.layer_groups import (
     LayerGroups,

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from baton_worker import spec
 from baton_worker.attention import AttentionBatch
-from baton_worker.kernels.delta import CpuDelta
-from baton_worker.kernels.ssm_states import Snapshots
+from baton_worker.kernels.recurrent.delta import CpuDelta
+from baton_worker.kernels.recurrent.ssm_states import Snapshots
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.ssm.delta_inputs import Decays
 from baton_worker.layers.ssm.delta_scan import Blockwise, Compiled, walk

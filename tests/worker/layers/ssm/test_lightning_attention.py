@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from baton_worker import spec
-from baton_worker.kernels.ssm_states import Snapshots
+from baton_worker.kernels.recurrent.ssm_states import Snapshots
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.ssm.lightning_attention import LinearAttention
 from tests.fakes.random_weights import fill

@@ -12,8 +12,8 @@ from torch import Tensor
 from baton_worker import spec
 from baton_worker.attention import AttentionBatch
 from baton_worker.kernels.kv_pages import scatter
-from baton_worker.kernels.scan import CpuScan
-from baton_worker.kernels.ssm_states import Snapshots
+from baton_worker.kernels.recurrent.scan import CpuScan
+from baton_worker.kernels.recurrent.ssm_states import Snapshots
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.ssm.mamba import Mamba
 from tests.fakes.random_weights import fill

@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from baton_worker import spec
-from baton_worker.kernels.ssm_states import Snapshots
+from baton_worker.kernels.recurrent.ssm_states import Snapshots
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.ssm.mamba2 import StateSpace
 from tests.fakes.random_weights import fill

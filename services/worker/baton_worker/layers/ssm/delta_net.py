@@ -5,8 +5,8 @@ from __future__ import annotations
 from torch import Tensor
 
 from baton_worker import spec
-from baton_worker.kernels.convolution import Places
-from baton_worker.kernels.ssm_states import Snapshots
+from baton_worker.kernels.recurrent.convolution import Places
+from baton_worker.kernels.recurrent.ssm_states import Snapshots
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.linear import Linear

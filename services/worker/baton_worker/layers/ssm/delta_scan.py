@@ -10,8 +10,8 @@ import torch
 from torch import Tensor
 
 from baton_worker import spec
-from baton_worker.kernels.delta import CpuDelta, Shape
-from baton_worker.kernels.ssm_states import Blocks, Snapshots
+from baton_worker.kernels.recurrent.delta import CpuDelta, Shape
+from baton_worker.kernels.recurrent.ssm_states import Blocks, Snapshots
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.invariant import sigmoid
 from baton_worker.layers.ssm.delta_inputs import Decays

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from baton_worker import spec
 from baton_worker.kernels.kv_pages import scatter
-from baton_worker.kernels.ssm_states import (
+from baton_worker.kernels.recurrent.ssm_states import (
     Fading,
     Shape,
     Snapshots,

@@ -6,9 +6,9 @@ import torch
 from torch import Tensor, nn
 
 from baton_worker import spec
-from baton_worker.kernels.convolution import Places
 from baton_worker.kernels.kv_pages import scatter
-from baton_worker.kernels.ssm_states import Snapshots
+from baton_worker.kernels.recurrent.convolution import Places
+from baton_worker.kernels.recurrent.ssm_states import Snapshots
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.invariant import SILU

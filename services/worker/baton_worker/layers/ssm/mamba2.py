@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from baton_worker import spec
-from baton_worker.kernels.convolution import Places
-from baton_worker.kernels.ssm_states import (
+from baton_worker.kernels.recurrent.convolution import Places
+from baton_worker.kernels.recurrent.ssm_states import (
     Fading,
     Shape,
     Snapshots,

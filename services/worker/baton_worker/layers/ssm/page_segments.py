@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from baton_worker.attention import AttentionBatch
-from baton_worker.kernels.ssm_states import (
+from baton_worker.kernels.recurrent.ssm_states import (
     Blocks,
     Chains,
     Fading,

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from baton_worker.attention import AttentionBatch
-from baton_worker.kernels.ssm_states import Chains
+from baton_worker.kernels.recurrent.ssm_states import Chains
 from baton_worker.layers.ssm.page_segments import (
     Column,
     Cut,

@@ -7,8 +7,8 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
-from baton_worker.kernels.scan import CpuScan
-from baton_worker.kernels.ssm_states import Snapshots
+from baton_worker.kernels.recurrent.scan import CpuScan
+from baton_worker.kernels.recurrent.ssm_states import Snapshots
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.invariant import exp2, softplus
 from baton_worker.layers.ssm.decay import StateDecay

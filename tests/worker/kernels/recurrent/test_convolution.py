@@ -12,7 +12,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from baton_worker.attention import AttentionBatch
-from baton_worker.kernels.convolution import (
+from baton_worker.kernels.recurrent.convolution import (
     Activation,
     Before,
     CpuConvolution,

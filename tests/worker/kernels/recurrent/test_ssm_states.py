@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from baton_worker.kernels.ssm_states import (
+from baton_worker.kernels.recurrent.ssm_states import (
     Blocks,
     CpuStates,
     Fading,

@@ -7,7 +7,7 @@ import ctypes
 import torch
 from torch import Tensor
 
-from baton_worker.kernels.ssm_states import (
+from baton_worker.kernels.recurrent.ssm_states import (
     Chains,
     CpuWalk,
     Snapshots,

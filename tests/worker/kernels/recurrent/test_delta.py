@@ -8,8 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from baton_worker.kernels.delta import CpuDelta, Shape
-from baton_worker.kernels.ssm_states import Chains, Snapshots
+from baton_worker.kernels.recurrent.delta import CpuDelta, Shape
+from baton_worker.kernels.recurrent.ssm_states import Chains, Snapshots
 
 pytestmark = [pytest.mark.usefixtures("seeded"), pytest.mark.row("F04.18", "F07.13", "F23.06")]
 CPU = torch.device("cpu")

@@ -9,8 +9,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from baton_worker.kernels.scan import CpuScan
-from baton_worker.kernels.ssm_states import Chains, Snapshots
+from baton_worker.kernels.recurrent.scan import CpuScan
+from baton_worker.kernels.recurrent.ssm_states import Chains, Snapshots
 
 pytestmark = [pytest.mark.usefixtures("seeded"), pytest.mark.row("F04.19", "F07.01", "F07.03")]
 CPU = torch.device("cpu")
