@@ -64,6 +64,11 @@ def steps(out: Path) -> dict[str, Step]:
                 _tests("tests/worker/graphs/test_gpu.py", "tests/worker/sampling/test_gpu.py"),
             ),
         ),
+        "memory": Step(
+            6,
+            "the largest step beside all pages, KV between caches and processes, ranks on two GPUs",
+            (_tests("tests/gpu/test_memory.py"),),
+        ),
         "bench": Step(9, "ceilings and kernels", (_bench(*where, "--parts", "kernels"),)),
         "dense": Step(
             9,

@@ -194,7 +194,16 @@ class _PagedWrapper:
         kv_layout: str = "NHD",
         use_cuda_graph: bool = False,
         use_tensor_cores: bool = False,
+        paged_kv_indptr_buffer: Tensor | None = None,
+        paged_kv_indices_buffer: Tensor | None = None,
+        paged_kv_last_page_len_buffer: Tensor | None = None,
     ) -> None:
+        self._buffers: tuple[Any, Any, Any] | None = None
+        if use_cuda_graph:
+            buffers = (paged_kv_indptr_buffer, paged_kv_indices_buffer)
+            self._buffers = (*buffers, paged_kv_last_page_len_buffer)
+            assert all(torch.is_tensor(buffer) for buffer in self._buffers)
+            assert len(self._buffers[0]) == len(self._buffers[2]) + 1
         assert float_workspace_buffer.dtype is torch.uint8 and kv_layout in ("NHD", "HND")
         assert float_workspace_buffer.numel() >= 128 << 20
         type(self).made += 1
@@ -219,6 +228,13 @@ class _PagedWrapper:
         tables = rows_of(indptr)
         assert len(indices) == tables[-1].stop and len(last_page_len) == len(tables)
         assert int(last_page_len.min()) >= 1 and int(last_page_len.max()) <= shape[3]
+        if self._buffers is not None:  # A plan of graphs copies into memory that replays read.
+            assert len(last_page_len) == len(self._buffers[2]), "the batch size is fixed"
+            assert len(indices) <= len(self._buffers[1])
+            given = (indptr, indices, last_page_len)
+            for buffer, told in zip(self._buffers, given, strict=True):
+                buffer[: len(told)].copy_(told)
+            indices = self._buffers[1]
         self._queries, self._tables = queries, [indices[s] for s in tables]
         last = zip(self._tables, last_page_len.tolist(), strict=True)
         self._lengths = [(len(table) - 1) * shape[3] + count for table, count in last]

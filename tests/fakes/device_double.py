@@ -3,6 +3,7 @@ host waits for."""
 
 from __future__ import annotations
 
+import weakref
 from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -71,6 +72,7 @@ class DeviceTensor(Tensor):
 
     def __init__(self, on_host: Tensor, double: Double) -> None:
         self.on_host, self._double = on_host, double
+        double.hold(self)
 
     @classmethod
     def __torch_dispatch__(
@@ -99,6 +101,11 @@ class Double(TorchDispatchMode):  # type: ignore[no-untyped-call]
         """Of each wait: how many steps had been launched behind what it waited for."""
         self._sent: list[tuple[Tensor, Tensor]] = []
         self._allowed = False
+        self._on_side, self.on_steps = False, 0
+        """Operators that were not queued on the side stream."""
+        self.capacity = 1 << 30
+        """Bytes of its memory."""
+        self._holders, self._held, self._peak = Counter[int](), 0, 0
 
     @property
     def blocking(self) -> dict[str, int]:
@@ -118,6 +125,7 @@ class Double(TorchDispatchMode):  # type: ignore[no-untyped-call]
         target = any(isinstance(a, torch.device) and a.type == _NAME for a in flat)
         home = any(isinstance(a, torch.device) and a.type == "cpu" for a in flat)
         name = func._schema.name
+        self.on_steps += there and not (self._on_side or self._allowed or func.is_view)
         self._count(name, args, flat, there, target, home)
         out = func(*tree_map(_plain, args), **tree_map(_plain, kwargs))
         given = func._schema.arguments
@@ -134,6 +142,7 @@ class Double(TorchDispatchMode):  # type: ignore[no-untyped-call]
             return
         if there and name in _WAITS:
             self.counts[name] += 1
+            self.ended()
         mask = any(isinstance(a, DeviceTensor) and a.dtype is torch.bool for a in flat)
         if name == "aten::index" and mask:
             self.counts["aten::index (mask)"] += 1
@@ -142,11 +151,19 @@ class Double(TorchDispatchMode):  # type: ignore[no-untyped-call]
         else:
             crosses = name in _COPIES and ((target and not there) or (home and there))
         self.counts[name] += crosses
+        if crosses and home and there:
+            self.ended()
+
+    def ended(self, but: int = 0) -> None:
+        """The host knows that all uploads have ended but for so many that were queued last."""
+        unchanged(self._sent)
+        self._sent = self._sent[len(self._sent) - but :] if but else []
 
     def clear(self) -> None:
         """Count from 0."""
         self.counts.clear()
         self.lateness.clear()
+        self.on_steps = 0
 
     @contextmanager
     def uncounted(self) -> Iterator[None]:
@@ -156,6 +173,60 @@ class Double(TorchDispatchMode):  # type: ignore[no-untyped-call]
             yield
         finally:
             self._allowed = False
+
+    # What follows is `DeviceMemory`: memory of what operators return, not of what they need inside.
+
+    def hold(self, tensor: DeviceTensor) -> None:
+        """Count the memory of a tensor as long as any tensor has it."""
+        storage = tensor.on_host.untyped_storage()
+        address, size = storage.data_ptr(), storage.nbytes()
+        if not self._holders[address]:
+            self._held += size
+            self._peak = max(self._peak, self._held)
+        self._holders[address] += 1
+        weakref.finalize(tensor, self._drop, address, size).atexit = False
+
+    def _drop(self, address: int, size: int) -> None:
+        self._holders[address] -= 1
+        if not self._holders[address]:
+            self._held -= size
+
+    def free(self) -> int:
+        """See `DeviceMemory`."""
+        return self.capacity - self._held
+
+    def held(self) -> int:
+        """See `DeviceMemory`."""
+        return self._held
+
+    def peak(self) -> int:
+        """See `DeviceMemory`."""
+        return self._peak
+
+    def reset_peak(self) -> None:
+        """See `DeviceMemory`."""
+        self._peak = self._held
+
+    # What follows is `SideStream`: work is done at once, and what is queued there is counted.
+
+    @contextmanager
+    def queue(self) -> Iterator[None]:
+        """See `SideStream`."""
+        self._on_side = True
+        try:
+            yield
+        finally:
+            self._on_side = False
+
+    def fence(self) -> DoubleFence:
+        """See `SideStream`."""
+        self.counts["fence"] += 1
+        return DoubleFence(self)
+
+    def settle(self) -> None:
+        """See `SideStream`."""
+        self.counts["settle"] += 1
+        self.ended()
 
     # What follows is `DeviceLink`.
 
@@ -179,6 +250,18 @@ class Double(TorchDispatchMode):  # type: ignore[no-untyped-call]
         return DoubleDownload(self, source.on_host.clone(), self.launched, sent)
 
 
+class DoubleFence:
+    """See `Fence`."""
+
+    def __init__(self, double: Double) -> None:
+        self._double = double
+
+    def wait(self) -> None:
+        """See `Fence`."""
+        assert self._double._on_side, "the stream of steps waits for itself"
+        self._double.counts["behind a fence"] += 1
+
+
 class DoubleDownload:
     """See `Download`."""
 
@@ -196,9 +279,14 @@ class DoubleDownload:
         """See `Download`."""
         self._double.counts["wait"] += 1
         self._double.lateness.append(self._double.launched - self._number)
-        for memory, sent in self._sent:
-            assert torch.equal(memory, sent), "pinned memory was written while it was copied"
+        unchanged(self._sent)
         return self._value
+
+
+def unchanged(sent: list[tuple[Tensor, Tensor]]) -> None:
+    """Pinned memory is as it was when its copy was queued."""
+    for memory, queued in sent:
+        assert torch.equal(memory, queued), "pinned memory was written while it was copied"
 
 
 @contextmanager

@@ -17,6 +17,7 @@ from baton_worker.spec import (
     Norm,
     Rope,
 )
+from tests.fakes.device_double import DeviceTensor, Double
 
 TOKEN = bytes(range(16))
 LENGTH = 37
@@ -33,6 +34,7 @@ def cache(
     dtype: torch.dtype = torch.bfloat16,
     codes: KVCodes | None = None,
     layout: Layout = Layout.NHD,
+    device: torch.device | None = None,
 ) -> KVCache:
     """Two layers of different widths, 64 tokens."""
     return KVCache(
@@ -40,7 +42,7 @@ def cache(
         64 // page_size,
         page_size,
         dtype=dtype,
-        device=torch.device("cpu"),
+        device=device or torch.device("cpu"),
         codes=codes,
         layout=layout,
     )
@@ -63,3 +65,17 @@ def tokens(of: KVCache, layer: int, pages: list[int]) -> torch.Tensor:
 
 SOURCE_PAGES = [7, 2, 5, 0, 3]
 GRANT = Grant(1, 9, TOKEN, pack(SOURCE_PAGES, "I"), LENGTH)
+
+
+def on_double(layout: Layout, double: Double, contents: KVCache | None) -> KVCache:
+    """A cache on a double, with the contents of one on the CPU."""
+    made = cache(8, layout=layout)
+    if contents is not None:
+        for mine, layer in zip(made.layers, contents.layers, strict=True):
+            mine.copy_(layer)
+    made.planes = [DeviceTensor(plane, double) for plane in made.planes]
+    made.layers = [made.planes[made.groups.planes[n]] for n in range(len(made.layers))]
+    if len({id(plane) for plane in made.planes}) < len(made.layers):
+        raise AssertionError("layers of these caches have planes of their own")
+    made.tracks = made._tracks()
+    return made

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from baton.protocol import Sampling
+from baton.protocol import Grant, Pull, Sampling
+from baton.protocol.token_columns import pack
 from baton_worker.bench.gpu.kernel_cases import Sizes, cases
 from baton_worker.bench.gpu.kernel_times import distance, poison
 from baton_worker.config import Config
 from baton_worker.engine.engine import Engine
+from baton_worker.kv_transfer.cuda_ipc import CudaMemory
+from baton_worker.kv_transfer.page_content import PageContent
+from baton_worker.platform.device_memory import device_memory
+from tests.fakes.page_caches import LENGTH, TOKEN, cache, filled
 from tests.fakes.scheduler_planner import Planner
 from tests.fakes.scheduler_planner import Sequence as Row
 from tests.support import tiny_models
@@ -180,3 +188,61 @@ def products_do_not_depend_on_the_place_of_a_row(
         first = y if first is None else first
         found.append(torch.equal(y, first))
     return all(found)
+
+
+def memory_of_busy_steps(engine: Engine, device: torch.device) -> int:
+    """The most bytes that steps take beside what is held, with as many rows as there may be."""
+    memory = device_memory(device)
+    rows = min(engine.resolved.max_num_seqs, PAGES // 8)
+    prompts = [[3 + row % 7] * 40 for row in range(rows)]
+    if memory is not None:
+        memory.reset_peak()
+    logs(engine, prompts, length=4)
+    return 0 if memory is None else memory.peak() - memory.held()
+
+
+def kv_passes_between_caches(device: torch.device, *, direct: bool) -> None:
+    """Blocks of one cache to another on a device; `direct`: within its memory."""
+    expected = filled(8)
+    source, target = cache(8, device=device), cache(8, device=device)
+    for mine, layer in zip(source.layers, expected.layers, strict=True):
+        mine.copy_(layer)
+    pages = pack(range(8), "I")
+    reader = PageContent(source).reader(Grant(1, 9, TOKEN, pages, LENGTH))
+    content = PageContent(target)
+    writer = content.writer(Pull(1, 9, "", TOKEN, 0, LENGTH, pages))
+    for extent in writer.extents():
+        size = content.block_bytes(extent)
+        block: Any = np.zeros(size, np.uint8)
+        if direct:
+            block = torch.zeros(size, dtype=torch.uint8, device=device)
+        reader.read(extent, block)
+        writer.write(extent, block)
+    for mine, layer in zip(target.layers, expected.layers, strict=True):
+        assert torch.equal(mine.cpu().flatten(0, 1)[:LENGTH], layer.flatten(0, 1)[:LENGTH])
+
+
+_EXPORTER = """
+import sys, torch
+from baton_worker.kv_transfer.cuda_ipc import CudaMemory
+shared = CudaMemory(torch.device("cuda", 0))
+memory = shared.allocate(1 << 20)
+memory.fill_(7)
+torch.cuda.synchronize()
+print(shared.export(memory).hex(), flush=True)
+sys.stdin.read()
+"""
+
+
+def another_process_opens_memory(device: torch.device) -> None:
+    """Memory that a child process has allocated, opened by its handle."""
+    command = [sys.executable, "-c", _EXPORTER]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
+    try:
+        assert child.stdout is not None
+        handle = bytes.fromhex(child.stdout.readline())
+        opened = CudaMemory(device).open(handle)
+        assert opened.shape == (1 << 20,) and bool((opened == 7).all())
+        del opened
+    finally:
+        child.communicate()

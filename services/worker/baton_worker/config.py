@@ -57,9 +57,10 @@ class Config(Settings, prefix="worker"):
     socket in the run directory."""
     advertise_kv: str = setting("", "network", advanced=True)
     """Address under which other workers reach it, when it is not the one that is bound."""
-    kv_transports: Transports = setting("nixl,shm,tcp", "parallelism")
-    """How keys and values pass between workers, best first, by commas: nixl, shm and tcp. A pair
-    uses the first that both have; one that cannot be used here is left out."""
+    kv_transports: Transports = setting("cuda_ipc,nixl,shm,tcp", "parallelism")
+    """How keys and values pass between workers, best first, by commas: cuda_ipc (GPU memory on one
+    host), nixl, shm and tcp. A pair uses the first that both have; one that cannot be used here is
+    left out."""
     kv_transfer_config: Connector = setting("", "parallelism")
     """Role and transport as vLLM takes them: '{"kv_connector": ..., "kv_role": ...}'."""
     device: Literal["auto", "cpu", "cuda"] = setting("auto", "model")
@@ -89,7 +90,7 @@ class Config(Settings, prefix="worker"):
     attention_backend: str = setting("auto", "kernels")
     """Of every attention layer: auto, cpu, triton, flash_attn_3, flash_attn, flashinfer,
     flashinfer_mla, grouped, reference or flex, or a name that vLLM or transformers has for one of
-    them, such as fa3 or sdpa. auto takes the first that can."""
+    them, such as fa3 or sdpa. auto takes the first that can, on a GPU the fastest of those."""
     block_size: int = setting(16, "memory", ge=1, le=256)
     """Tokens per KV page."""
     hybrid_kv_cache: bool = setting(True, "memory", advanced=True)
@@ -99,7 +100,8 @@ class Config(Settings, prefix="worker"):
     """KV pages; 0 measures free memory and takes the share below."""
     gpu_memory_utilization: float = setting(0.0, "memory", ge=0, le=0.95)
     """Share of the memory that is free beside the weights that KV pages may take when their number
-    is not given; 0 means 0.9 of a GPU and 0.5 of a host, divided by the workers on it."""
+    is not given; 0 means 0.9 of a GPU and 0.5 of a host, divided by the workers on it. On a GPU the
+    largest step and the graphs are measured first, and their bytes taken off."""
     max_kv_bytes: int = setting(4 * 1024**3, "memory", ge=0)
     """Upper bound on KV pages in bytes on a CPU; 0 means none."""
     share_weights: bool = setting(True, "memory", advanced=True)

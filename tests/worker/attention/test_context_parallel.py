@@ -158,6 +158,7 @@ class Seen:
     """A backend that remembers what it was to plan."""
 
     layouts, capture_blocker = BACKENDS.load("reference").layouts, None
+    launch_blocker = None
 
     def __init__(self) -> None:
         self.batches: list[AttentionBatch] = []

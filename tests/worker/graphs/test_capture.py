@@ -46,7 +46,10 @@ def said(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         told.append("off")
 
     @contextmanager
-    def graph(made: Any, *, pool: str, stream: FakeStream) -> Iterator[None]:
+    def graph(
+        made: Any, *, pool: str, stream: FakeStream, capture_error_mode: str
+    ) -> Iterator[None]:
+        assert capture_error_mode == "thread_local"
         told.append(f"capture into {pool} on {stream.name}")
         yield
         told.append("captured")

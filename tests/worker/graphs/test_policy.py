@@ -72,7 +72,8 @@ def test_settings_that_need_every_kernel(
 
 def test_what_has_no_decode_steps_of_its_own(loaded: LoadedModel) -> None:
     assert refuses(Config(max_replay_rows=0), CPU, loaded, 1) == "--max-replay-rows 0"
-    assert "2 followers" in str(refuses(Config(), GPU, loaded, 3))
+    assert refuses(Config(), GPU, loaded, 3) is None
+    assert "3 ranks" in str(refuses(Config(), CPU, loaded, 3))
     assert refuses(Config(), GPU, replace(loaded, generates=False), 1) == "the model has none"
 
 
@@ -122,6 +123,7 @@ def test_sizes_are_bounded_by_settings_and_batch(
 ) -> None:
     monkeypatch.setattr("baton_worker.engine.engine_config.refuses", lambda *_: None)
     monkeypatch.setattr("baton_worker.engine.engine_config.free_for_all", lambda *_: 1 << 30)
+    monkeypatch.setattr("baton_worker.engine.engine_config.device_memory", lambda device: None)
     for device, changes, rows, length, tokens in (
         (GPU, {"max_num_seqs": 12, "max_seq_len_to_capture": 64}, (1, 2, 4, 8, 12), 64, 0),
         (GPU, {"max_num_seqs": 12, "max_cudagraph_capture_size": 2}, (1, 2), 512, 0),

@@ -34,7 +34,7 @@ def transport(name: str, run_dir: Path, side: str) -> Transport:
     return made
 
 
-@pytest.fixture(params=TRANSPORTS.names())
+@pytest.fixture(params=[n for n in TRANSPORTS.names() if not TRANSPORTS.load(n).on_device])
 def carried_by(request: pytest.FixtureRequest) -> str:
     """Each transport in turn."""
     name: str = request.param

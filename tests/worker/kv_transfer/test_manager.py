@@ -122,6 +122,8 @@ def test_who_shares_a_run_directory_is_on_one_host(run_dir: Path, tmp_path: Path
 
 
 class Nowhere:
+    on_device = False
+
     def __init__(self, config: Config) -> None:
         raise UnusableError("there is no such device")
 

@@ -8,12 +8,12 @@ from baton_worker.kv_transfer.registry import TRANSPORTS, split
 
 
 def test_the_best_one_is_the_first_by_default() -> None:
-    assert split(Config().kv_transports) == TRANSPORTS.names() == ("nixl", "shm", "tcp")
+    assert split(Config().kv_transports) == TRANSPORTS.names() == ("cuda_ipc", "nixl", "shm", "tcp")
 
 
 @pytest.mark.parametrize("name", TRANSPORTS.names())
 def test_each_is_there(name: str) -> None:
-    assert TRANSPORTS.load(name).__name__.lower() == name
+    assert TRANSPORTS.load(name).__name__.lower() == name.replace("_", "")
 
 
 def test_the_order_is_what_was_given() -> None:

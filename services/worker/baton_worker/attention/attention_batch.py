@@ -48,6 +48,9 @@ class AttentionBatch:
     last_keys: Tensor | None = None
     """int32 [T]: position of the last key that each new token sees, at least its own and at most
     that of the last new token of its row; None: its own. Supported only by calls with `spans`."""
+    captured: bool = False
+    """Whether a step is captured for these rows: its tensors have the contents of other steps
+    later."""
 
     def of(self, group: int) -> AttentionBatch:
         """The batch with the block tables of one page group."""
@@ -110,6 +113,37 @@ class AttentionBatch:
         order = np.arange(len(counts)) if slots is None else slots
         batch = rows.batch([rows.select(group, t, order) for group, t in enumerate(tables)])
         return batch if last_keys is None else batch.seeing(last_keys)
+
+    @classmethod
+    def of_buffers(
+        cls,
+        buffers: Buffers,
+        counts: tuple[int, ...],
+        starts: tuple[int, ...],
+        page_size: int,
+        groups: int,
+    ) -> AttentionBatch:
+        """The batch whose `array_names` are written in these buffers; see the fields."""
+        query_starts, lengths = buffers.tensor("query_starts"), buffers.tensor("lengths")
+        whole, *others = (
+            cls(
+                query_start_loc=query_starts,
+                seq_lens=lengths,
+                block_table=buffers.tensor(f"page_table {group}"),
+                slot_mapping=buffers.tensor(f"slots {group}"),
+                query_lens=counts,
+                num_computed=starts,
+                page_size=page_size,
+            )
+            for group in range(groups)
+        )
+        return replace(whole, others=tuple(others)) if others else whole
+
+    @staticmethod
+    def array_names(groups: int) -> tuple[str, ...]:
+        """Names of the arrays in the buffers of a batch of so many page groups."""
+        each = (f"{name} {group}" for group in range(groups) for name in ("page_table", "slots"))
+        return ("query_starts", "lengths", *each)
 
     @classmethod
     def build(
@@ -188,27 +222,16 @@ class _Indices:
             row, positions = np.repeat(row, self._count), np.arange(len(first)) - first
         place, offset = np.divmod(positions, self._page_size)
         counts, starts = tuple(self._count.tolist()), tuple(self._start.tolist())
-        query_starts = self._buffers.tensor("query_starts")
-        lengths = self._buffers.tensor("lengths")
-        whole, *others = (
-            AttentionBatch(
-                query_start_loc=query_starts,
-                seq_lens=lengths,
-                block_table=self._buffers.tensor(f"page_table {group}"),
-                slot_mapping=self._slots(group, table[row, place], offset),
-                query_lens=counts,
-                num_computed=starts,
-                page_size=self._page_size,
-            )
-            for group, table in enumerate(tables)
+        for group, table in enumerate(tables):
+            self._write_slots(group, table[row, place], offset)
+        return AttentionBatch.of_buffers(
+            self._buffers, counts, starts, self._page_size, len(tables)
         )
-        return replace(whole, others=tuple(others)) if others else whole
 
-    def _slots(
+    def _write_slots(
         self, group: int, pages: npt.NDArray[np.int32], offset: npt.NDArray[np.int64]
-    ) -> Tensor:
+    ) -> None:
         """Cache slots (page * page_size + offset) of tokens."""
         slots = self._buffers.array(f"slots {group}", pages.shape, np.int64)
         np.multiply(pages, np.int64(self._page_size), out=slots)
         np.add(slots, offset, out=slots)
-        return self._buffers.tensor(f"slots {group}")

@@ -2,13 +2,24 @@
 
 from __future__ import annotations
 
-from typing import Any, Protocol
+from collections.abc import Sequence
+from typing import Any, Protocol, runtime_checkable
 
 from torch import Tensor
 
 from baton_worker.attention.attention_batch import AttentionBatch
 from baton_worker.attention.attention_spec import AttentionSpec
 from baton_worker.kernels.page_layout import Layout
+
+
+@runtime_checkable
+class RefreshedPlan(Protocol):
+    """A plan of a captured step that the host has to make anew before each replay."""
+
+    def refresh(self, lengths: Sequence[int]) -> None:
+        """Plan for rows of these lengths, new tokens included, at most those of the capture; the
+        tensors of its batch have the contents of the step. Queued on the current stream."""
+        ...
 
 
 class Backend(Protocol):
@@ -23,7 +34,11 @@ class Backend(Protocol):
     """Why its decode steps cannot be captured (see `graphs`), as half a sentence; None if they can:
     then a plan for rows of one new token each serves any such step of as many rows that are not
     longer, in the memory of the same batch; `forward` waits for nothing; and neither reads entries
-    of a block table beyond the keys of a row."""
+    of a block table beyond the keys of a row. Plans of a `captured` batch may be
+    `RefreshedPlan`."""
+    launch_blocker: str | None
+    """Why a step must not be launched before the one before it has been read, as half a sentence;
+    None if it may."""
 
     def refuses(self, call: AttentionSpec) -> str | None:
         """Why this backend cannot serve such layers, as half a sentence; None if it can."""

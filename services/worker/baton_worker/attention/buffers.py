@@ -7,6 +7,7 @@ reads the new indices there.
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -36,7 +37,10 @@ class Buffers:
     def __init__(self, device: torch.device) -> None:
         self._on_cpu, self._device = device.type == "cpu", device
         self._buffers: dict[str, _Buffer] = {}
+        self._given: dict[str, npt.NDArray[Any]] = {}
         self._scratch: dict[str, _Buffer] = {}
+        self.flushed: Callable[[Buffers], None] | None = None
+        """Called with each `flush`."""
         self.allocations = 0
         """How often memory was made: it rests once a step was as large as any that comes."""
 
@@ -65,10 +69,18 @@ class Buffers:
 
     def put(self, name: str, values: npt.NDArray[Any]) -> Tensor:
         """Values on the device, valid until the next ones of this name."""
+        self._given[name] = values
         return torch.from_numpy(values).to(self._device)
 
     def flush(self) -> None:
         """Nothing of this step is written any more: what is not on the device yet is copied."""
+        if self.flushed is not None:
+            self.flushed(self)
+
+    def sent(self, name: str) -> npt.NDArray[Any]:
+        """What the host holds of the step that was flushed last, until the next one is written."""
+        given = self._given.get(name)
+        return self._buffers[name].used if given is None else given
 
     def _cut(
         self,

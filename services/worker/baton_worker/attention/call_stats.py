@@ -55,6 +55,7 @@ class CountedBackend:
     def __init__(self, backend: Backend, plain: bool, counts: CallStats) -> None:
         self.backend, self._plain, self._counts = backend, plain, counts
         self.layouts, self.capture_blocker = backend.layouts, backend.capture_blocker
+        self.launch_blocker = backend.launch_blocker
 
     def refuses(self, call: AttentionSpec) -> str | None:
         """See `Backend.refuses`."""

@@ -85,7 +85,7 @@ class ContextParallelBackend:
         self._rank, self._size = context
         first = peers.rank - self._rank
         self._among = range(first, first + self._size)
-        self.layouts = backend.layouts
+        self.layouts, self.launch_blocker = backend.layouts, backend.launch_blocker
 
     def refuses(self, call: AttentionSpec) -> str | None:
         """Refuses what the wrapped backend refuses."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable, Mapping
+from typing import TypeAlias
 
 from baton.errors import ModelError
 from baton.logs import logger
@@ -14,6 +16,9 @@ _PLAIN = ("grouped", "reference", "flex")
 """Those in plain torch."""
 _EXACT = ("triton",)
 """Those that take `exact`: a token has the same bits decoded and in a prompt, beside any others."""
+
+Fastest: TypeAlias = Callable[[AttentionSpec, Mapping[str, Backend]], str]
+"""The name of one of several backends for a kind of layer."""
 
 log = logger(__name__)
 
@@ -37,6 +42,9 @@ class AttentionSelector:
         self._candidates = NAMES.candidates(backend, BACKENDS)
         self._selected: dict[AttentionSpec, tuple[str, Backend]] = {}
         self.counts, self._exact = counts, exact
+        self.fastest: Fastest | None = None
+        """Chooses among several that serve layers on a GPU; None: the first. Set before the first
+        `select`."""
 
     def select(self, call: AttentionSpec) -> Backend:
         """The backend of such layers; refusals of the others are logged.
@@ -56,15 +64,22 @@ class AttentionSelector:
         return self._selected[call]
 
     def _first(self, call: AttentionSpec) -> tuple[str, Backend]:
-        reasons = list[str]()
+        reasons, found = list[str](), dict[str, Backend]()
+        several = self.fastest is not None and call.device.type == "cuda"
         for name in self._candidates:
+            if found and (not several or name in _PLAIN):
+                break
             backend, reason = self._made(name, call)
             reason = reason or _unread(backend, call) or backend.refuses(call)
             if reason is None:
-                _report(name, call, reasons)
-                return name, self._counted(backend, plain=name in _PLAIN)
-            reasons.append(f"{name} refused: {reason}")
-        raise ModelError(f"No attention backend serves {call}: {'; '.join(reasons)}.")
+                found[name] = backend
+            else:
+                reasons.append(f"{name} refused: {reason}")
+        if not found:
+            raise ModelError(f"No attention backend serves {call}: {'; '.join(reasons)}.")
+        name = next(iter(found)) if self.fastest is None else self.fastest(call, found)
+        _report(name, call, reasons)
+        return name, self._counted(found[name], plain=name in _PLAIN)
 
     def _made(self, name: str, call: AttentionSpec) -> tuple[Backend, str | None]:
         """A backend, and why it is not exact where it has to be."""

@@ -87,9 +87,14 @@ class StagedBuffers(Buffers):
         for slab in self._slabs:
             host = slab.host[self._half]
             self._link.upload(host[: slab.taken], slab.there[: slab.taken])
+        super().flush()
         self._half = (self._half + 1) % _HALVES
         if len(self._slabs) > 1:
             self._join()
+
+    def sent(self, name: str) -> npt.NDArray[Any]:
+        """See `Buffers`; only while `flushed` is called."""
+        return self.array(name, *self._shapes[name])
 
     def _place(self, name: str, size: int) -> _Place:
         place = self._places.get(name)

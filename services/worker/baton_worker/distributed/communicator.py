@@ -99,5 +99,5 @@ class SingleRank:
 
 def numbers(ranks: Communicator, mine: int, device: torch.device) -> list[int]:
     """All-gather of one integer per rank, in rank order."""
-    gathered = ranks.all_gather(torch.tensor([mine], dtype=torch.int64, device=device))
+    gathered = ranks.all_gather(torch.tensor([mine], dtype=torch.int64).to(device))
     return [int(number) for number in gathered]

@@ -41,7 +41,7 @@ from baton_worker.engine.weight_switch import files_of, load_beside, trial_confi
 from baton_worker.executor.executor import Executor, assemble, check
 from baton_worker.executor.kv_transfer import LeaderKVTransfer
 from baton_worker.graphs import GraphedModel, Recorder
-from baton_worker.graphs.startup import graphed_model, why_uncaptured
+from baton_worker.graphs.startup import graphed_model
 from baton_worker.kernels.cpu.call_recorder import CallRecording
 from baton_worker.kernels.cpu.huge_pages import ARENA
 from baton_worker.kernels.cpu.shared_pages import SharedPages
@@ -132,13 +132,14 @@ class Engine:
         check_lora(config)
         context, path = prepare(config), fetch(config)
         base, patches = files_of(path, version)
-        team = assemble(config, base, context.device, patches)
-        try:
-            with memory_lock(context.device, config.run_dir):
+        # Followers load as soon as they have joined, so that they start under the lock too.
+        with memory_lock(context.device, config.run_dir):
+            team = assemble(config, base, context.device, patches)
+            try:
                 return cls._loaded_parts(config, path, context, team, version)()
-        except BaseException:
-            team.close()
-            raise
+            except BaseException:
+                team.close()
+                raise
 
     @classmethod
     def load(cls, config: Config, version: WeightVersion | None = None) -> Callable[[], Engine]:
@@ -146,8 +147,8 @@ class Engine:
         worker of one process. Raises as `build`."""
         context, path = prepare(config), fetch(config)
         base, patches = files_of(path, version)
-        team = assemble(config, base, context.device, patches)
         with memory_lock(context.device, config.run_dir):
+            team = assemble(config, base, context.device, patches)
             return cls._loaded_parts(config, path, context, team, version)
 
     @classmethod
@@ -406,16 +407,15 @@ class Engine:
 
     def _capture(self, graphed: GraphedModel) -> None:
         """Capture steps, or record why they run eagerly."""
-        if (reason := why_uncaptured(graphed)) is not None:
+        if (reason := self._team.capture(graphed)) is not None:
             self._graphed, self.resolved = None, replace(self.resolved, graphs=None, eager=reason)
 
     def _graphs(self, resolved: EngineConfig, recorder: Recorder | None) -> GraphedModel | None:
         """Create the model that captures and replays steps."""
         if resolved.graphs is None:
             return None
-        return graphed_model(
-            self._model, self._cache, resolved.graphs, resolved.build.device, recorder
-        )
+        device, ranks = resolved.build.device, self._team.ranks
+        return graphed_model(self._model, self._cache, resolved.graphs, device, recorder, ranks)
 
     def _new_runner(self, drafting: dict[str, Any] | None = None) -> ModelRunner:
         resolved = self.resolved
@@ -480,11 +480,15 @@ class Engine:
             return encoder(self._model, device)
         whole = pooling is not None and pooling.reach == "whole"
         causal = BidirectionalForward if whole else CausalForward
-        model, column = self._graphed or self._team.model(self._model), self.resolved.build.adapters
+        model, column = self._team.model(self._graphed or self._model), self.resolved.build.adapters
+        forward: CausalForward
         if self._link is not None:
             slots = self.resolved.max_num_seqs
-            return AsyncForward(model, self._cache, device, self._link, slots)
-        return causal(model, self._cache, device, column)
+            forward = AsyncForward(model, self._cache, device, self._link, slots)
+        else:
+            forward = causal(model, self._cache, device, column)
+        self._team.share_indices(model, forward.buffers, len(self._cache.groups.windows))
+        return forward
 
 
 def _constraints(config: Config, path: Path, loaded: LoadedModel) -> StructuredOutputManager | None:

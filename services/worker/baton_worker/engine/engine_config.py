@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import msgspec
 import torch
@@ -14,9 +14,11 @@ from baton.protocol import PoolingInfo
 from baton_worker.checkpoint.load import LoadedModel
 from baton_worker.config import Config
 from baton_worker.distributed.communicator import Communicator, SingleRank, numbers
+from baton_worker.distributed.step_sync import StepSync
 from baton_worker.engine import exactness
 from baton_worker.engine.async_scheduling.policy import refuses as synchronous
 from baton_worker.engine.memory import choose_pages, free_for_all
+from baton_worker.engine.memory_profile import MemoryProfile, Trial
 from baton_worker.engine.speculation.tree_support import check_tree
 from baton_worker.graphs import Sizes, refuses
 from baton_worker.kernels.page_layout import Layout
@@ -28,6 +30,7 @@ from baton_worker.kv_cache import (
     page_groups,
 )
 from baton_worker.layers.build_context import BuildContext
+from baton_worker.platform.device_memory import DeviceMemory, device_memory
 from baton_worker.speculative.config import SpeculativeConfig, parse
 
 log = logger(__name__)
@@ -81,6 +84,8 @@ class EngineConfig:
     not."""
     speculative: SpeculativeConfig | None = None
     """How tokens are drafted, if they are."""
+    profile: MemoryProfile = field(default_factory=MemoryProfile)
+    """What steps and graphs take of a GPU."""
 
     @property
     def kv_bytes(self) -> int:
@@ -106,6 +111,7 @@ class EngineConfig:
         pages += f" for {self.groups}" if len(self.groups.windows) > 1 else ""
         pages += f" in {self.build.codes}" if self.build.codes else ""
         pages += " head by head" if self.build.layout is Layout.HND else ""
+        pages += f" beside {self.profile}" if self.profile.size else ""
         batch = f"{self.max_num_seqs} rows, {self.max_num_batched_tokens} tokens a step"
         longest = f"sequences of at most {self.max_model_len} tokens"
         parts = (where, pages, batch, longest, self._decode_steps, self._launches, self._numbers)
@@ -139,9 +145,19 @@ class EngineConfig:
 
 
 def resolve(
-    config: Config, build: BuildContext, loaded: LoadedModel, ranks: Communicator | None = None
+    config: Config,
+    build: BuildContext,
+    loaded: LoadedModel,
+    ranks: Communicator | None = None,
+    lockstep: StepSync | None = None,
+    memory: DeviceMemory | None = None,
 ) -> EngineConfig:
-    """Size the batch and the cache for a loaded model: the same for all ranks that call this.
+    """Size the batch and the cache for a loaded model: the same for all ranks that call this. On a
+    GPU they run the largest step and capture graphs, to leave room for both.
+
+    Args:
+        lockstep: step synchronization of the workers that share experts.
+        memory: counters of the device, if not those of `device_memory`.
 
     Raises:
         SettingsError: more length was asked for than the model has, or no page fits.
@@ -163,14 +179,24 @@ def resolve(
     images = config.encoder_cache_bytes if loaded.spec.tower is not None else 0
     # The KV of states in pages of their own may take as much again.
     crosses = bytes_per_cross_page(loaded.kv_spec, config.block_size, build.dtype) > 0
-    free, on_cpu = free_for_all(device, ranks) - images * (1 + crosses), device.type == "cpu"
+    on_cpu = device.type == "cpu"
     max_num_batched_tokens = _batch_tokens(config, loaded, wanted, on_cpu)
+    eager = refuses(config, device, loaded, ranks.size)
+    profile = MemoryProfile()
+    if page_bytes and (memory := memory or device_memory(device)) is not None:
+        limits = (config.max_num_seqs, max_num_batched_tokens, wanted)
+        trial = Trial(groups, *limits, config.block_size)
+        sizes = None if eager else _graphs(config, device, wanted, max_num_batched_tokens)
+        profile = trial.profile(build, loaded, ranks, lockstep, memory, sizes)
+    free = free_for_all(device, ranks, memory) - images * (1 + crosses)
     taken = PageGroups(groups.windows, config.block_size, max_num_batched_tokens)
     draft_page_bytes = _draft_page_bytes(loaded, ranks, device)
-    budget = choose_pages(config, page_bytes + draft_page_bytes, wanted, free, on_cpu, taken)
-    eager = refuses(config, device, loaded, ranks.size)
-    sizes = (budget.max_model_len, max_num_batched_tokens)
-    graphs = None if eager else _graphs(config, device, *sizes)
+    reserved = ranks.size * profile.size
+    bytes_each = page_bytes + draft_page_bytes
+    budget = choose_pages(config, bytes_each, wanted, free, on_cpu, taken, reserved)
+    graphs = (
+        None if eager else _graphs(config, device, budget.max_model_len, max_num_batched_tokens)
+    )
     if budget.max_model_len < wanted:
         log.warning(
             "%d KV pages hold sequences of at most %d tokens, not %d",
@@ -201,7 +227,8 @@ def resolve(
         graphs=graphs,
         eager=eager or "",
         exact=config.exact and not on_cpu,
-        synchronous=synchronous(config, device, loaded, ranks.size, build.sampler) or "",
+        synchronous=synchronous(config, device, loaded, build.sampler) or "",
+        profile=profile,
         speculative=_speculative(config, loaded),
     )
 

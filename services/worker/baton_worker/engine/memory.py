@@ -14,6 +14,7 @@ from baton.process import standby
 from baton_worker.config import Config
 from baton_worker.distributed.communicator import Communicator, numbers
 from baton_worker.platform import machine
+from baton_worker.platform.device_memory import DeviceMemory, device_memory
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,12 +25,11 @@ class PageBudget:
     max_model_len: int
 
 
-def free_bytes(device: torch.device) -> int:
-    """Free memory of a device for pages, after loading the weights."""
-    if device.type == "cuda":
-        # Memory freed by loading is still reserved by torch, and counts as used for the driver.
-        torch.cuda.empty_cache()
-        return int(torch.cuda.mem_get_info(device)[0])
+def free_bytes(device: torch.device, memory: DeviceMemory | None = None) -> int:
+    """Free memory of a device for pages, after loading the weights; `memory` are its counters, if
+    not those of `device_memory`."""
+    if (memory := memory or device_memory(device)) is not None:
+        return memory.free()
     # A standby will get the memory of the worker that it replaces.
     return machine.available_bytes() + standby.inherited_bytes()
 
@@ -43,11 +43,13 @@ def has_room(checkpoint: Path, shared: int = 0) -> bool:
     return 2 * max(size - shared, 0) <= machine.available_bytes() / 2
 
 
-def free_for_all(device: torch.device, ranks: Communicator) -> int:
+def free_for_all(
+    device: torch.device, ranks: Communicator, memory: DeviceMemory | None = None
+) -> int:
     """Memory that is free for the pages of all ranks together, each of which gets as many: of a
     host they share one, of GPUs the one with least counts."""
-    least = min(numbers(ranks, free_bytes(device), device))
-    return least * ranks.size if device.type == "cuda" else least
+    least = min(numbers(ranks, free_bytes(device, memory), device))
+    return least if device.type == "cpu" else least * ranks.size
 
 
 def choose_pages(
@@ -57,6 +59,7 @@ def choose_pages(
     free: int,
     on_cpu: bool,
     groups: PageGroups,
+    reserved: int = 0,
 ) -> PageBudget:
     """Choose the page count: what was asked for, or a share of the memory, never more than usable.
 
@@ -67,18 +70,23 @@ def choose_pages(
         on_cpu: whether `max_kv_bytes` bounds the pages too.
         groups: what a sequence takes of them. Pages are alike, so the groups share them as their
             sequences need them.
+        reserved: bytes of `free` that steps and graphs take.
 
     Raises:
         SettingsError: not even one page fits.
     """
-    pages = config.num_gpu_blocks_override or _affordable(config, page_bytes, free, on_cpu)
+    pages = config.num_gpu_blocks_override or _affordable(
+        config, page_bytes, free, on_cpu, reserved
+    )
     longest = groups.num_pages(-(-max_model_len // config.block_size))
     pages = min(pages, config.max_num_seqs * longest)
-    if pages * page_bytes > free or pages < 1:
+    room = free - reserved
+    if pages * page_bytes > room or pages < 1:
         wanted = max(pages, 1)
+        steps = f" beside {reserved / 2**20:.1f} MiB for steps" if reserved else ""
         raise SettingsError(
-            f"{wanted} KV pages take {wanted * page_bytes / 2**20:.1f} MiB, of {free / 2**20:.1f} "
-            "MiB that are free. Set --num-gpu-blocks-override, --block-size, "
+            f"{wanted} KV pages take {wanted * page_bytes / 2**20:.1f} MiB, of {room / 2**20:.1f} "
+            f"MiB that are free{steps}. Set --num-gpu-blocks-override, --block-size, "
             "--gpu-memory-utilization or --max-kv-bytes so that they fit, or choose a smaller "
             "model."
         )
@@ -86,14 +94,14 @@ def choose_pages(
 
 
 def default_share(on_cpu: bool) -> float:
-    """Share of free memory for pages: a host has other work, a GPU has graphs and activations."""
+    """Share of free memory for pages: a host has other work, a GPU fragments of memory."""
     return 0.5 if on_cpu else 0.9
 
 
-def _affordable(config: Config, page_bytes: int, free: int, on_cpu: bool) -> int:
+def _affordable(config: Config, page_bytes: int, free: int, on_cpu: bool, reserved: int) -> int:
     if not page_bytes:  # Pages that hold nothing: as many as all rows could name.
         return sys.maxsize
-    room = int((config.gpu_memory_utilization or default_share(on_cpu)) * free)
+    room = int((config.gpu_memory_utilization or default_share(on_cpu)) * free) - reserved
     if on_cpu and config.max_kv_bytes:
         room = min(room, config.max_kv_bytes)
-    return room // page_bytes
+    return max(room, 0) // page_bytes

@@ -20,6 +20,7 @@ from baton_worker.distributed.step_sync import StepSync
 from baton_worker.drafters.draft_head_weights import LAYER_HEADS, STATE_HEADS, method_of_head
 from baton_worker.engine.engine_config import EngineConfig, resolve
 from baton_worker.engine.warmup import wake_threads
+from baton_worker.graphs.backend_table import BackendTable
 from baton_worker.kernels import cpu
 from baton_worker.kernels.cpu.huge_pages import ARENA
 from baton_worker.kernels.cpu.shared_pages import SharedPages
@@ -46,7 +47,7 @@ def prepare(config: Config, rank: int = 0) -> BuildContext:
     if build.device.type == "cpu":
         cpu.prepare()
     else:
-        _prepare_gpu(build.device)
+        _prepare_gpu(config, build)
     return build
 
 
@@ -58,9 +59,13 @@ def _use_threads(number: int) -> None:
         standby.when_active(wake_threads)
 
 
-def _prepare_gpu(device: torch.device) -> None:
+def _prepare_gpu(config: Config, build: BuildContext) -> None:
+    device = build.device
     if device.index is not None:
         torch.cuda.set_device(device)
+    if config.attention_backend == "auto" and not config.exact:
+        card, folder = torch.cuda.get_device_name(device), config.cache_dir / "attention"
+        build.attention.fastest = BackendTable(folder, card, config.block_size).fastest
     # Otherwise cuBLAS rounds the parts of a split sum to 16 bits before it adds them.
     matmul = torch.backends.cuda.matmul
     matmul.allow_bf16_reduced_precision_reduction = False
@@ -88,7 +93,7 @@ def load(
         ARENA.on_written(None)
         sharing.finish()
     build = replace(build, dtype=loaded.model.dtype)
-    return loaded, resolve(config, build, loaded, ranks), sharing
+    return loaded, resolve(config, build, loaded, ranks, lockstep), sharing
 
 
 def load_weights(

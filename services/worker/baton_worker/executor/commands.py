@@ -6,6 +6,8 @@ from threading import Lock
 from typing import Any, BinaryIO, TypeAlias
 
 import msgspec
+import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -41,6 +43,24 @@ class Forward(msgspec.Struct, tag="forward", array_like=True, frozen=True):
     media: MediaEmbeddings | None = None
     adapters: Tensor | None = None
     """int64 [T]: the number of each token's adapter, -1 for none, where adapters are served."""
+
+
+class Step(msgspec.Struct, tag="step", array_like=True, frozen=True):
+    """Run one ragged step of the tokens that are broadcast next, int64 [T]. Its indices are those
+    that the leader's host has made: they come from no device."""
+
+    query_lens: tuple[int, ...]
+    num_computed: tuple[int, ...]
+    page_size: int
+    groups: int
+    arrays: dict[str, npt.NDArray[Any]]
+    """"positions" and what `AttentionBatch.array_names` says."""
+    adapters: npt.NDArray[Any] | None = None
+    """int64 [T], as in `Forward`."""
+
+
+class Capture(msgspec.Struct, tag="capture", array_like=True, frozen=True):
+    """Capture steps: every rank does it at the same time, and all use them or none."""
 
 
 class Logits(msgspec.Struct, tag="logits", array_like=True, frozen=True):
@@ -131,6 +151,8 @@ class End(msgspec.Struct, tag="end", array_like=True, frozen=True):
 Order: TypeAlias = (
     Begin
     | Forward
+    | Step
+    | Capture
     | Logits
     | PutAdapter
     | Copy
@@ -184,8 +206,9 @@ class Reader:
         return order
 
     def _typed(self, kind: type, value: Any) -> Any:
-        assert kind is Tensor, f"orders carry no {kind}"
         dtype, shape, data = value
+        if kind is not Tensor:
+            return np.frombuffer(data, dtype).reshape(shape)
         numbers = torch.empty(0, dtype=getattr(torch, dtype))
         if data:
             numbers = torch.frombuffer(bytearray(data), dtype=numbers.dtype)
@@ -193,7 +216,9 @@ class Reader:
 
 
 def _plain(value: Any) -> Any:
-    """Encode a tensor as its dtype, shape and bytes."""
+    """Encode a tensor or an array as its dtype, shape and bytes."""
+    if isinstance(value, np.ndarray):
+        return value.dtype.str, value.shape, value.tobytes()
     assert isinstance(value, Tensor), f"orders carry no {type(value)}"
     data = value.cpu().contiguous()
     dtype = str(data.dtype).removeprefix("torch.")

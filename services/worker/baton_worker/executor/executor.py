@@ -10,6 +10,7 @@ from typing import Any
 import torch
 
 from baton.errors import SettingsError
+from baton_worker.attention.buffers import Buffers
 from baton_worker.config import Config
 from baton_worker.distributed.all2all import ALL2ALL
 from baton_worker.distributed.communicator import Communicator, SingleRank, numbers
@@ -19,6 +20,7 @@ from baton_worker.distributed.rendezvous import Rendezvous
 from baton_worker.distributed.step_sync import StepSync
 from baton_worker.executor.commands import (
     BeginTrial,
+    Capture,
     DropShard,
     EndTrial,
     LoadShard,
@@ -28,6 +30,8 @@ from baton_worker.executor.commands import (
 from baton_worker.executor.follower_pool import FollowerPool
 from baton_worker.executor.kv_transfer import LeaderKVTransfer, of_rank
 from baton_worker.executor.leader import LedCache, LedHostPages, LedModel
+from baton_worker.graphs import GraphedModel
+from baton_worker.graphs.startup import why_uncaptured
 from baton_worker.kernels.lora import LoraPair
 from baton_worker.kv_cache import KVCache
 from baton_worker.kv_cache.host_pages import HostPages
@@ -61,6 +65,14 @@ class Executor:
     def model(self, model: Any) -> Any:
         """Wrap a model so that its forward passes run on all ranks."""
         return model
+
+    def share_indices(self, model: Any, buffers: Buffers, groups: int) -> None:
+        """Tell other ranks the indices of steps of `model`, one that `model` has returned, from the
+        host arrays of these buffers; `groups` are those of the pages."""
+
+    def capture(self, graphed: GraphedModel) -> str | None:
+        """Capture steps on all ranks; see `graphs.startup.why_uncaptured`."""
+        return why_uncaptured(graphed)
 
     def put_adapter(self, slot: int, pairs: Mapping[str, LoraPair]) -> None:
         """Put an adapter into a slot of the other ranks."""
@@ -118,6 +130,16 @@ class LeaderExecutor(Executor):
     def model(self, model: Any) -> Any:
         """See `Executor`."""
         return LedModel(model, self._crew.orders, self.ranks)
+
+    def share_indices(self, model: Any, buffers: Buffers, groups: int) -> None:
+        """See `Executor`. What a CPU holds needs no copy to be sent."""
+        if self._device.type != "cpu":
+            model.watch(buffers, groups)
+
+    def capture(self, graphed: GraphedModel) -> str | None:
+        """See `Executor`."""
+        self._crew.orders.send(Capture())
+        return why_uncaptured(graphed)
 
     def put_adapter(self, slot: int, pairs: Mapping[str, LoraPair]) -> None:
         """See `Executor`."""

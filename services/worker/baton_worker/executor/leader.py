@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from typing import Any
 
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
 from baton_worker.attention import AttentionBatch
+from baton_worker.attention.buffers import Buffers
 from baton_worker.distributed.communicator import Communicator
 from baton_worker.executor.commands import (
     Clear,
@@ -16,8 +18,10 @@ from baton_worker.executor.commands import (
     Load,
     Logits,
     Pipe,
+    Step,
     Store,
 )
+from baton_worker.graphs import GraphedModel
 from baton_worker.kv_cache import KVCache
 from baton_worker.kv_cache.host_pages import HostPages
 from baton_worker.layers.attention.whole_texts import Texts
@@ -28,9 +32,21 @@ from baton_worker.models.decoder import Model
 class LedModel:
     """A model whose forward passes run on all ranks."""
 
-    def __init__(self, model: Model, orders: Pipe, ranks: Communicator) -> None:
+    def __init__(self, model: Model | GraphedModel, orders: Pipe, ranks: Communicator) -> None:
         self._model, self._orders, self._ranks = model, orders, ranks
         self.dtype = model.dtype
+        self._arrays: dict[str, npt.NDArray[Any]] = {}
+        """Indices of the step that is run next, if the host has them."""
+
+    def watch(self, buffers: Buffers, groups: int) -> None:
+        """Steps whose indices are flushed from these buffers, for so many page groups, are told to
+        followers as the host has made them, and not read back from the device."""
+        names = ("positions", *AttentionBatch.array_names(groups))
+
+        def flushed(buffers: Buffers) -> None:
+            self._arrays = {name: buffers.sent(name) for name in names}
+
+        buffers.flushed = flushed
 
     def forward(
         self,
@@ -42,11 +58,25 @@ class LedModel:
         media: MediaEmbeddings | None = None,
     ) -> Tensor:
         """See `models.decoder.Model.forward`."""
-        adapters = self._adapters()
-        self._orders.send(Forward(tokens, positions, batch, bool(texts), media, adapters))
+        arrays, self._arrays = self._arrays, {}
+        masks = (batch.ranges, batch.trees, batch.last_keys, media)
+        if arrays and not texts and all(mask is None for mask in masks):
+            self._send_step(tokens, batch, arrays)
+        else:
+            adapters = self._adapters()
+            self._orders.send(Forward(tokens, positions, batch, bool(texts), media, adapters))
         return self._model.forward(tokens, positions, batch, cache, texts, media)
 
     __call__ = forward
+
+    def _send_step(
+        self, tokens: Tensor, batch: AttentionBatch, arrays: dict[str, npt.NDArray[Any]]
+    ) -> None:
+        adapters = None if self._model.adapters is None else self._model.adapters.host
+        rows = (batch.query_lens, batch.num_computed, batch.page_size, 1 + len(batch.others))
+        self._orders.send(Step(*rows, arrays, adapters))
+        # From device to device: the host may not know what was sampled last.
+        self._ranks.broadcast(tokens, 0)
 
     def _adapters(self) -> Tensor | None:
         """The adapters of the rows that run now."""
@@ -55,7 +85,9 @@ class LedModel:
 
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
-        """See `models.decoder.Model.logits`."""
+        """See `models.decoder.Model.logits`. A replayed step has made them on all ranks."""
+        if isinstance(self._model, GraphedModel) and self._model.has_logits(hidden):
+            return self._model.logits(hidden)
         hidden = hidden.contiguous()
         self._orders.send(Logits((hidden.shape[0], hidden.shape[1]), self._adapters()))
         self._ranks.broadcast(hidden, 0)

@@ -5,8 +5,10 @@ from __future__ import annotations
 import gc
 import os
 import sys
+from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import torch
@@ -20,6 +22,9 @@ from baton.process.lifecycle import (
     EXIT_SETTINGS,
     default_name,
 )
+from baton_worker.attention import AttentionBatch
+from baton_worker.attention.buffers import Buffers
+from baton_worker.attention.staged_buffers import StagedBuffers
 from baton_worker.checkpoint.load import LoadedModel
 from baton_worker.config import Config
 from baton_worker.distributed.communicator import Communicator, numbers
@@ -30,6 +35,7 @@ from baton_worker.engine.weight_switch import trial_config
 from baton_worker.executor.commands import (
     Begin,
     BeginTrial,
+    Capture,
     Clear,
     Copy,
     DropShard,
@@ -43,6 +49,7 @@ from baton_worker.executor.commands import (
     Order,
     PutAdapter,
     Reader,
+    Step,
     Store,
     SwitchShard,
     Take,
@@ -50,6 +57,8 @@ from baton_worker.executor.commands import (
 from baton_worker.executor.kv_transfer import FollowerKVTransfer, of_rank
 from baton_worker.follower.parent_death import die_with_parent
 from baton_worker.follower.shard_update import Shard, ShardUpdate
+from baton_worker.graphs import GraphedModel
+from baton_worker.graphs.startup import graphed_model, why_uncaptured
 from baton_worker.kernels.lora import LoraPair
 from baton_worker.kv_cache import KVCache
 from baton_worker.kv_cache.host_pages import HostPages
@@ -57,6 +66,7 @@ from baton_worker.kv_transfer.manager import KVTransferManager
 from baton_worker.layers.attention.whole_texts import by_length
 from baton_worker.lora.targets import LoraTargets
 from baton_worker.models.decoder import Model
+from baton_worker.platform.device_link import CudaLink
 from baton_worker.platform.malloc import release_freed_memory
 
 log = logger(__name__)
@@ -74,12 +84,20 @@ class Follower:
         relay: FollowerKVTransfer | None = None,
         targets: LoraTargets | None = None,
         update: ShardUpdate | None = None,
+        buffers: Buffers | None = None,
+        graphs: Callable[[Shard], GraphedModel] | None = None,
     ) -> None:
         """`targets`: the layers that take adapters, where adapters are served. `update` loads other
-        weights, where these can change."""
+        weights, where these can change. `buffers` take the indices of a step to the device; None:
+        one copy for each of them. `graphs` makes what captures and replays steps of a shard, if the
+        leader does."""
         self._used = self._shard = Shard(model, cache, targets)
         self._host, self._ranks = host, ranks
-        self._relay, self._update = relay, update
+        self._relay, self._update, self._graphs = relay, update, graphs
+        self._device = cache.layers[0].device
+        self._buffers = Buffers(self._device) if buffers is None else buffers
+        self._graphed: GraphedModel | None = None
+        """Replays steps of the shard in use."""
 
     def run(self, orders: Reader) -> None:
         """Execute commands until `End`, or until the leader exits."""
@@ -90,6 +108,10 @@ class Follower:
         match order:
             case Forward():
                 self._forward(order)
+            case Step():
+                self._step(order)
+            case Capture():
+                self._capture()
             case Logits(shape, adapters):
                 self._logits(shape, adapters)
             case PutAdapter(slot, pairs):
@@ -123,15 +145,39 @@ class Follower:
         device = order.tokens.device
         self._note(order.adapters)
         texts = by_length(order.batch.query_lens, device) if order.whole else ()
-        shard = self._shard
-        shard.model.forward(
-            order.tokens, order.positions, order.batch, shard.cache, texts, order.media
-        )
+        cache = self._shard.cache
+        self._runs.forward(order.tokens, order.positions, order.batch, cache, texts, order.media)
+
+    @property
+    def _runs(self) -> Model | GraphedModel:
+        if self._graphed is not None and self._shard is self._used:
+            return self._graphed
+        return self._shard.model
+
+    def _step(self, order: Step) -> None:
+        """Launch a step; the host waits for nothing. One half of the buffers is free again: the
+        leader has read the step before the last one, whose communication came behind its copy."""
+        buffers, adapters = self._buffers, self._shard.model.adapters
+        for name, values in order.arrays.items():
+            buffers.array(name, values.shape, values.dtype)[...] = values
+        rows = (order.query_lens, order.num_computed, order.page_size, order.groups)
+        positions, batch = buffers.tensor("positions"), AttentionBatch.of_buffers(buffers, *rows)
+        buffers.flush()
+        tokens = torch.empty(sum(order.query_lens), dtype=torch.int64, device=self._device)
+        self._ranks.broadcast(tokens, 0)
+        if order.adapters is not None and adapters is not None:
+            adapters.write(order.adapters)
+        self._runs.forward(tokens, positions, batch, self._shard.cache)
+
+    def _capture(self) -> None:
+        assert self._graphs is not None, "the leader captures steps and this follower does not"
+        graphed = self._graphs(self._used)
+        self._graphed = None if why_uncaptured(graphed) else graphed
 
     def _begin_trial(self) -> None:
         beside = self._own_update.loaded()
-        device = self._used.cache.layers[0].device
-        if all(numbers(self._ranks, int(beside is not None), device)) and beside is not None:
+        able = numbers(self._ranks, int(beside is not None), self._device)
+        if all(able) and beside is not None:
             self._shard = beside
 
     def _switch(self) -> None:
@@ -140,6 +186,7 @@ class Follower:
         assert beside is not None, "the leader switches after a trial on all ranks"
         self._own_update.drop()
         self._used = self._shard = replace(beside, cache=self._used.cache)
+        self._graphed = None
         gc.collect()
         release_freed_memory()
 
@@ -162,8 +209,7 @@ class Follower:
 
     def _logits(self, shape: tuple[int, int], adapters: Tensor | None) -> None:
         self._note(adapters)
-        layer = self._shard.cache.layers[0]
-        hidden = torch.empty(shape, dtype=self._shard.model.dtype, device=layer.device)
+        hidden = torch.empty(shape, dtype=self._shard.model.dtype, device=self._device)
         self._ranks.broadcast(hidden, 0)
         self._shard.model.logits(hidden)
 
@@ -209,9 +255,19 @@ def follow(begin: Begin, orders: Reader) -> None:
         closing(ShardUpdate(load_beside)) as update,
     ):
         relay.start()
-        parts = (used.model, used.cache, host, ranks, relay, used.targets, update)
+        on_gpu = context.device.type == "cuda"
+        buffers = StagedBuffers(context.device, CudaLink()) if on_gpu else None
+        graphs = partial(_graphed, resolved, ranks)
+        parts = (used.model, used.cache, host, ranks, relay, used.targets, update, buffers, graphs)
         del used, loaded
         Follower(*parts).run(orders)
+
+
+def _graphed(resolved: EngineConfig, ranks: Communicator, shard: Shard) -> GraphedModel:
+    """What captures steps of a shard, together with the other ranks."""
+    assert resolved.graphs is not None, "sizes are the same on all ranks"
+    device = resolved.build.device
+    return graphed_model(shard.model, shard.cache, resolved.graphs, device, None, ranks)
 
 
 def _shard(config: Config, loaded: LoadedModel, resolved: EngineConfig) -> Shard:

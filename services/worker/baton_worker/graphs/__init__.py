@@ -4,18 +4,21 @@ A decode step of a small model is a few hundred kernels of some microseconds eac
 launches them one by one is the slower of the two. Captured on a GPU they are one launch (CUDA
 graphs), on a CPU one loop over the calls of kernels (a tape). What a graph reads and writes stays
 at the addresses of the capture, and its shapes are those of the capture: so a decode step of R rows
-is written into memory of its own (`inputs`), padded to the next size that was captured (`choice`),
-and replayed (`model`, `capture`). A tape is told how much of its capture there is: it needs no
-padding, and replays steps of any shape (`ragged`).
+is written into memory of its own (`inputs`), padded to the next size that was captured (`policy`),
+and replayed (`graphed_model`, `capture`). A tape is told how much of its capture there is: it needs
+no padding, and replays steps of any shape (`ragged_steps`).
 
-    policy.py         which sizes are captured, or why none are
-    inputs.py         the memory that captured steps read
-    capture.py        a function that runs again: on a GPU, and the twin in Python
-    tape.py           a function that runs again on a CPU
-    start.py          whether what was captured can be used
-    buffer_reuse.py   which memory its kernels can share
-    ragged_steps.py   steps of any shape, up to their hidden states
-    graphed_model.py  a model whose steps are replayed; a runner cannot tell it apart
+    policy.py           which sizes are captured, or why none are
+    inputs.py           the memory that captured steps read
+    capture.py          a function that runs again: on a GPU, and the twin in Python
+    agreed_recorder.py  all ranks of a model capture, or none
+    tape.py             a function that runs again on a CPU
+    startup.py          whether what was captured can be used
+    buffer_reuse.py     which memory its kernels can share
+    ragged_steps.py     steps of any shape, up to their hidden states
+    graphed_model.py    a model whose steps are replayed; a runner cannot tell it apart
+    backend_times.py    how long attention takes in replayed steps
+    backend_table.py    the fastest attention backend, measured once
 """
 
 from __future__ import annotations

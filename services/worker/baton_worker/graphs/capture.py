@@ -63,7 +63,13 @@ class CudaRecorder:
         graph = torch.cuda.CUDAGraph()
         try:
             self._try(run)
-            with torch.cuda.graph(graph, pool=self._pool, stream=self._stream):
+            # Other threads may use the device meanwhile: NCCL's own looks at events.
+            with torch.cuda.graph(
+                graph,
+                pool=self._pool,
+                stream=self._stream,
+                capture_error_mode="thread_local",
+            ):
                 run()
         except RuntimeError as error:
             raise Uncaptured(

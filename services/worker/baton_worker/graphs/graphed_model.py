@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 from functools import partial
+from operator import add
 
 import torch
 from torch import Tensor
 
 from baton_worker.attention import AttentionBatch
-from baton_worker.graphs.capture import Recorder, Recording
+from baton_worker.attention.backend import RefreshedPlan
+from baton_worker.graphs.capture import Recorder, Recording, Uncaptured
 from baton_worker.graphs.inputs import DecodeInputs
 from baton_worker.graphs.policy import Sizes
 from baton_worker.graphs.ragged_steps import RaggedSteps
@@ -42,13 +44,15 @@ class GraphedModel:
         device: torch.device,
     ) -> None:
         self._model, self._cache, self._sizes, self.recorder = model, cache, sizes, recorder
-        self.dtype = model.dtype
+        self.dtype, self.adapters = model.dtype, model.adapters
         self._device, self._inputs = (
             device,
             DecodeInputs(cache, sizes.rows[-1], sizes.length, device),
         )
         self._ragged: RaggedSteps | None = None
         self._recordings: dict[int, Recording] = {}
+        self._refreshed: dict[int, list[RefreshedPlan]] = {}
+        """By size, the plans that the host makes anew for each step."""
         self._hidden, self._logits = torch.empty(0), torch.empty(0)
         self._replayed: Tensor | None = None
         """Hidden states that were handed out and whose logits are in `_logits`."""
@@ -62,7 +66,7 @@ class GraphedModel:
         """
         for rows in reversed(self._sizes.rows):
             batch = self._inputs.batch(rows)
-            plans = self._model.plan(batch, self._cache.groups)
+            plans = self._captured_plans(batch)
             several = len(self._sizes.rows) > 1
             if several and not self._recordings:
                 self._hidden, self._logits = map(torch.empty_like, self._answer(batch, plans))
@@ -70,6 +74,25 @@ class GraphedModel:
             self._recordings[rows] = self.recorder.capture(run, Extent.decode(rows))
         if self._sizes.tokens:
             self._ragged = self._capture_ragged(self._sizes.tokens)
+
+    def _captured_plans(self, batch: AttentionBatch) -> Plans:
+        try:
+            plans = self._model.plan(batch, self._cache.groups)
+        except RuntimeError as error:  # Of a library, as where its buffers are too small.
+            raise Uncaptured(f"attention cannot be planned for them ({error})") from error
+        every = [plan for kinds in plans for plan in kinds.values()]
+        refreshed = [plan for plan in every if isinstance(plan, RefreshedPlan)]
+        self._refreshed[len(batch.query_lens)] = refreshed
+        return plans
+
+    def _refresh(self, size: int, batch: AttentionBatch) -> None:
+        """Plan the rows of a step, and its padding of one token each."""
+        if not (plans := self._refreshed[size]):
+            return
+        padding = [1] * (size - len(batch.query_lens))
+        lengths = [*map(add, batch.num_computed, batch.query_lens), *padding]
+        for plan in plans:
+            plan.refresh(lengths)
 
     def _capture_ragged(self, tokens: int) -> RaggedSteps:
         most = Extent(tokens, min(tokens, self._sizes.rows[-1]))
@@ -136,6 +159,7 @@ class GraphedModel:
             return self._ragged.forward(tokens, positions, batch)
         cache.begin(batch)
         self._inputs.write(tokens, positions, batch)
+        self._refresh(size, batch)
         self._recordings[size].replay(Extent.decode(len(tokens)))
         # A copy, since the next replay overwrites the original.
         self._replayed = self._hidden[: len(tokens)].clone()
@@ -152,11 +176,15 @@ class GraphedModel:
             return None
         return self._sizes.fitting(rows, max(batch.num_computed) + 1)
 
+    def has_logits(self, hidden: Tensor) -> bool:
+        """Whether a replay has made the logits of these hidden states."""
+        return self._replayed is not None and hidden is self._replayed
+
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
         """See `models.decoder.Model.logits`. Those of a replayed step exist already; the next
         replay overwrites them, and the caller may."""
-        replayed, self._replayed = self._replayed, None
-        if replayed is None or hidden is not replayed:
+        made, self._replayed = self.has_logits(hidden), None
+        if not made:
             return self._model.logits(hidden)
         return self._logits[: len(hidden)]

@@ -53,6 +53,7 @@ class Inputs:
                 query_lens=counts,
                 num_computed=tuple(self._length - count for count in counts),
                 page_size=self._page_size,
+                captured=True,
             )
             for slots, table in zip(self._slots, self._tables, strict=True)
         )

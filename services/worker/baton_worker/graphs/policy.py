@@ -52,8 +52,8 @@ def refuses(config: Config, device: torch.device, loaded: LoadedModel, ranks: in
     """Why decode steps run eagerly, as half a sentence; None if they are captured."""
     if reason := _refused(config, device):
         return reason
-    if ranks > 1:
-        return f"the leader tells each step to its {ranks - 1} followers, and they replay none"
+    if ranks > 1 and device.type != "cuda":
+        return f"a tape holds no communication, and the model has {ranks} ranks"
     if config.data_parallel_size > 1:
         return "the workers of its group agree on every step, on the host"
     if config.expert_stats_window:

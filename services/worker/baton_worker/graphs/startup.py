@@ -7,6 +7,8 @@ import time
 import torch
 
 from baton.logs import logger
+from baton_worker.distributed.communicator import Communicator
+from baton_worker.graphs.agreed_recorder import AgreedRecorder
 from baton_worker.graphs.capture import CudaRecorder, Recorder, Uncaptured
 from baton_worker.graphs.graphed_model import GraphedModel
 from baton_worker.graphs.policy import Sizes
@@ -23,12 +25,15 @@ def graphed_model(
     sizes: Sizes,
     device: torch.device,
     recorder: Recorder | None = None,
+    ranks: Communicator | None = None,
 ) -> GraphedModel:
     """Return the model that captures and replays steps of `model`, a decoder, with a recorder or
-    that of the device."""
+    that of the device. `ranks` that share the model capture together."""
     assert isinstance(model, Model), "others are not captured"
     if recorder is None:
         recorder = CudaRecorder(device) if device.type == "cuda" else TapeRecorder()
+    if ranks is not None and ranks.size > 1:
+        recorder = AgreedRecorder(recorder, ranks, device)
     return GraphedModel(model, cache, sizes, recorder, device)
 
 

@@ -6,32 +6,50 @@ import torch
 from torch import Tensor
 
 from baton_worker.kv_cache.cache import KVCache
+from baton_worker.platform.device_link import CudaLink, DeviceLink
 
 
 class HostPages:
-    """A second pool of pages in host memory, plane by plane. Whole pages are copied in and out."""
+    """A second pool of pages in host memory, plane by plane. Whole pages are copied in and out,
+    on the stream of the steps.
 
-    def __init__(self, cache: KVCache, num_pages: int) -> None:
+    Args:
+        link: copies between the host and a GPU; None: that of its device.
+    """
+
+    def __init__(self, cache: KVCache, num_pages: int, link: DeviceLink | None = None) -> None:
         self.num_pages = num_pages
-        self._cache = cache
-        # Host memory is committed page by page as it is written. With a GPU it is pinned, so that
-        # the device can read it directly. The byte order within a page is the same on both sides.
+        self._cache, self._link = cache, CudaLink() if link is None else link
+        # Memory is committed page by page as it is written. The byte order within a page is the
+        # same on both sides.
         self._planes: list[Tensor] = [
-            torch.empty_strided(
-                (num_pages, *plane.shape[1:]),
-                plane.stride(),
-                dtype=plane.dtype,
-                pin_memory=plane.is_cuda,
-            )
+            torch.empty_strided((num_pages, *plane.shape[1:]), plane.stride(), dtype=plane.dtype)
             for plane in cache.planes
         ]
 
     def store(self, pages: list[int], host: list[int]) -> None:
         """Copy pages of the cache to host pages, pairwise."""
         for mine, plane in zip(self._planes, self._cache.planes, strict=True):
-            mine[host] = plane[pages].to(mine.device)
+            if plane.device.type == "cpu":
+                mine[host] = plane[pages]
+            else:
+                found = plane.index_select(0, self._there(plane, torch.tensor(pages)))
+                mine[host] = self._link.download(found).wait()
 
     def load(self, host: list[int], pages: list[int]) -> None:
         """Copy host pages to pages of the cache, pairwise."""
         for mine, plane in zip(self._planes, self._cache.planes, strict=True):
-            plane[pages] = mine[host].to(plane.device)
+            if plane.device.type == "cpu":
+                plane[pages] = mine[host]
+            else:
+                where = self._there(plane, torch.tensor(pages))
+                plane.index_copy_(0, where, self._there(plane, mine[host]))
+
+    def _there(self, plane: Tensor, numbers: Tensor) -> Tensor:
+        """Numbers on the device of a plane, by pinned memory."""
+        data = numbers.contiguous().view(-1).view(torch.uint8)
+        pinned = self._link.pinned(len(data))
+        pinned.copy_(data)
+        there = plane.new_empty(len(data), dtype=torch.uint8)
+        self._link.upload(pinned, there)
+        return there.view(numbers.dtype).view(numbers.shape)

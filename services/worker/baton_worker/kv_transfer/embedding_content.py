@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from baton.protocol import Grant, Pull
-from baton_worker.kv_transfer.transport import Bytes
+from baton_worker.kv_transfer.transport import Bytes, Room
 from baton_worker.kv_transfer.wire_format import BLOCK_BYTES, Extent, aligned
 
 _MOST_ROWS = 1 << 20
@@ -82,8 +83,9 @@ class EmbeddingRows:
         rows = extent.end - extent.start
         return rows == 1 or rows * self._bytes.shape[1] <= BLOCK_BYTES
 
-    def read(self, extent: Extent, into: Bytes) -> None:
+    def read(self, extent: Extent, into: Room) -> None:
         """See `content.Reader`."""
+        assert isinstance(into, np.ndarray), "embeddings pass through hosts"
         into[:] = self._bytes[extent.start : extent.end].reshape(-1)
 
     def extents(self) -> list[Extent]:
@@ -91,7 +93,8 @@ class EmbeddingRows:
         count, most = len(self._bytes), max(1, BLOCK_BYTES // self._bytes.shape[1])
         return [Extent(0, at, min(at + most, count)) for at in range(0, count, most)]
 
-    def write(self, extent: Extent, block: Bytes) -> None:
+    def write(self, extent: Extent, block: Room) -> None:
         """See `content.Writer`."""
+        assert isinstance(block, np.ndarray), "embeddings pass through hosts"
         rows = self._bytes[extent.start : extent.end]
         rows[:] = block.reshape(rows.shape)

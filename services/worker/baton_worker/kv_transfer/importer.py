@@ -121,13 +121,23 @@ class Importer:
             self._idle.popleft().close()
 
     def _pull(self, lane: TransferConnection, pull: Pull, writer: Writer) -> int:
+        if not lane.transport:
+            self._open(lane, pull)
         try:
-            if not lane.transport:
-                lane.open(pull, self._offered(pull.address), self._host)
             return lane.carry(pull, writer.extents(), writer.write)
         except CarriageError as error:
             self._spoil(lane, str(error))
             raise
+
+    def _open(self, lane: TransferConnection, pull: Pull) -> None:
+        """Open a connection over the first transport that can be opened on both sides."""
+        while True:
+            try:
+                return lane.open(pull, self._offered(pull.address), self._host)
+            except CarriageError as error:
+                if lane.transport == "tcp":
+                    raise
+                self._spoil(lane, str(error))
 
     def _offered(self, address: str) -> dict[str, Transport]:
         """Transports that have not failed with this source."""

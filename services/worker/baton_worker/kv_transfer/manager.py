@@ -16,7 +16,7 @@ from baton_worker.config import Config
 from baton_worker.kv_cache.cache import KVCache
 from baton_worker.kv_transfer.exporter import Exporter
 from baton_worker.kv_transfer.importer import Importer
-from baton_worker.kv_transfer.page_content import PageContent
+from baton_worker.kv_transfer.page_content import PageContent, device_of
 from baton_worker.kv_transfer.registry import TRANSPORTS, split
 from baton_worker.kv_transfer.transport import Transport, UnusableError
 
@@ -31,7 +31,8 @@ class KVTransferManager:
 
     def __init__(self, cache: KVCache, config: Config, name: str) -> None:
         keys = own_keys(config)
-        self.transports, here = usable(config), host(config)
+        on_device = device_of(cache).type != "cpu"
+        self.transports, here = usable(config, on_device=on_device), host(config)
         """By name, in order of preference; closed with this manager."""
         content = PageContent(cache)
         self._exporter = Exporter(
@@ -92,8 +93,9 @@ def bound_address(config: Config) -> str:
     return bind_address(config, own, config.bind_kv)
 
 
-def usable(config: Config) -> dict[str, Transport]:
-    """The configured transports that this machine supports, in order of preference.
+def usable(config: Config, *, on_device: bool = False) -> dict[str, Transport]:
+    """The configured transports that this machine supports, in order of preference. `on_device`:
+    the content is on a GPU.
 
     Raises:
         SettingsError: none is left, or one requested through vLLM's setting is unavailable.
@@ -101,7 +103,10 @@ def usable(config: Config) -> dict[str, Transport]:
     found, missing = dict[str, Transport](), dict[str, str]()
     for name in split(config.kv_transports):
         try:
-            found[name] = TRANSPORTS.load(name)(config)
+            kind = TRANSPORTS.load(name)
+            if kind.on_device and not on_device:
+                raise UnusableError("what passes is not on a GPU")
+            found[name] = kind(config)
         except UnusableError as error:
             missing[name] = error.message
             log.info("no keys pass over %s: %s", name, error.message)

@@ -51,6 +51,8 @@ class Terms(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
 class Nixl:
     """Needs the package `nixl`. See `transport.Transport`."""
 
+    on_device = False
+
     def __init__(self, config: Config) -> None:
         if importlib.util.find_spec("nixl") is None:
             raise UnusableError("it is not installed: pip install 'baton-serve[nixl]'")

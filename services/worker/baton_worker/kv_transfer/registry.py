@@ -12,6 +12,7 @@ from baton.registry import Registry
 TRANSPORTS = Registry(
     "transports",
     {
+        "cuda_ipc": "baton_worker.kv_transfer.cuda_ipc:CudaIpc",
         "nixl": "baton_worker.kv_transfer.nixl:Nixl",
         "shm": "baton_worker.kv_transfer.shm:Shm",
         "tcp": "baton_worker.kv_transfer.tcp:Tcp",

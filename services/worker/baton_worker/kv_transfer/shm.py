@@ -43,6 +43,7 @@ class Shm:
     """Needs Linux and a run directory visible to both workers. See `transport.Transport`."""
 
     reach: Literal["host", "network"] = "host"
+    on_device = False
 
     def __init__(self, config: Config) -> None:
         if not hasattr(os, "memfd_create"):

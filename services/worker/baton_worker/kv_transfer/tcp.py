@@ -15,6 +15,7 @@ class Tcp:
     """Has no requirements of its own. See `transport.Transport`."""
 
     reach: Literal["host", "network"] = "network"
+    on_device = False
 
     def __init__(self, config: Config) -> None:
         pass

@@ -8,7 +8,7 @@ only, never pages, so grants are enforced for every transport.
 
 from __future__ import annotations
 
-from typing import Literal, NamedTuple, Protocol
+from typing import TYPE_CHECKING, Literal, NamedTuple, Protocol, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +16,12 @@ from numpy.typing import NDArray
 from baton.errors import BatonError
 from baton.protocol import Block, Offer
 
+if TYPE_CHECKING:
+    from torch import Tensor
+
 Bytes = NDArray[np.uint8]
+Room: TypeAlias = "Bytes | Tensor"
+"""Bytes on the host, or a tensor uint8 on the device of the pages."""
 
 
 class TransferError(Exception):
@@ -50,7 +55,7 @@ class Sender(Protocol):
     terms: bytes
     """Opaque bytes that the target's end needs."""
 
-    def room(self, place: int, size: int) -> Bytes:
+    def room(self, place: int, size: int) -> Room:
         """The first `size` bytes of a slot, to be written."""
 
     def data(self, place: int, size: int) -> bytes:
@@ -66,7 +71,7 @@ class Sender(Protocol):
 class Receiver(Protocol):
     """The target's end of a connection."""
 
-    def take(self, block: Block, place: int) -> Bytes:
+    def take(self, block: Block, place: int) -> Room:
         """The bytes of a received block, valid until its slot is requested again. Raises
         `CarriageError`."""
 
@@ -79,6 +84,8 @@ class Transport(Protocol):
     reason and a remedy. Its ends are used in the exporter and importer threads."""
 
     reach: Literal["host", "network"]
+    on_device: bool
+    """Whether slots are memory of a device: for content that is on one."""
 
     def send(self, size: Size) -> Sender:
         """Transfer buffer of a new connection."""

@@ -132,14 +132,10 @@ def aligned(size: int) -> int:
 
 
 def read(cache: KVCache, tables: Tables, extent: Extent, into: Bytes) -> None:
-    """Copy the tokens of an extent from pages into the block `into`, uint8 [`block_bytes`]."""
+    """Copy the tokens of an extent from pages on a host into the block `into`, uint8
+    [`block_bytes`]."""
     layer = cache.tracks[extent.layer].pages
-    where, offset = _places(cache, tables, extent)
-    if layer.device.type != "cpu":
-        device = layer.device
-        found = layer[torch.from_numpy(where).to(device), torch.from_numpy(offset).to(device)]
-        into[:] = found.contiguous().view(torch.uint8).flatten().cpu().numpy()
-        return
+    where, offset = places(cache, tables, extent)
     numbers = layer.view(torch.uint8).numpy()
     if layer.is_contiguous():
         slots = where * layer.shape[1] + offset
@@ -150,7 +146,7 @@ def read(cache: KVCache, tables: Tables, extent: Extent, into: Bytes) -> None:
 
 
 def write(cache: KVCache, tables: Tables, extent: Extent, block: Bytes) -> None:
-    """Copy a block produced by `read` into the pages of a sequence.
+    """Copy a block produced by `read` into the pages of a sequence, on a host.
 
     Raises:
         ValueError: the block has the wrong size for these tokens.
@@ -158,14 +154,7 @@ def write(cache: KVCache, tables: Tables, extent: Extent, block: Bytes) -> None:
     layer = cache.tracks[extent.layer].pages
     if len(block) != block_bytes(cache, extent):
         raise ValueError(f"{len(block)} bytes are not {extent.end - extent.start} tokens")
-    where, offset = _places(cache, tables, extent)
-    if layer.device.type != "cpu":
-        device = layer.device
-        there = torch.from_numpy(where).to(device), torch.from_numpy(offset).to(device)
-        came = torch.from_numpy(block.copy()).view(layer.dtype).to(device)
-        layer[there] = came.view(-1, *layer.shape[2:])
-        torch.cuda.synchronize(device)  # Otherwise the next step may run before the copy.
-        return
+    where, offset = places(cache, tables, extent)
     numbers = layer.view(torch.uint8).numpy()
     if layer.is_contiguous():
         slots = where * layer.shape[1] + offset
@@ -175,7 +164,7 @@ def write(cache: KVCache, tables: Tables, extent: Extent, block: Bytes) -> None:
         numbers[where, offset] = block.reshape(-1, *numbers.shape[2:])
 
 
-def _places(cache: KVCache, tables: Tables, extent: Extent) -> tuple[Ints, Ints]:
+def places(cache: KVCache, tables: Tables, extent: Extent) -> tuple[Ints, Ints]:
     """Page and offset within it of each row, int64 [rows] each."""
     assert held(cache, tables, extent)
     track = cache.tracks[extent.layer]

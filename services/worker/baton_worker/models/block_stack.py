@@ -57,6 +57,11 @@ class BlockStack(nn.Module):
         parts = [*self._backends.values(), *self.layers()]
         return next((part.capture_blocker for part in parts if part.capture_blocker), None)
 
+    @property
+    def launch_blocker(self) -> str | None:
+        """Why steps cannot be launched ahead, as half a sentence; None if they can."""
+        return next((b.launch_blocker for b in self._backends.values() if b.launch_blocker), None)
+
     def plan(self, batch: AttentionBatch, groups: LayerGroups) -> Plans:
         """Plan a step of these rows on the host; `groups` are those of the cache."""
         plans, of = Plans(), groups.of[self.cached]

@@ -317,6 +317,9 @@ def compare(loaded: LoadedModel, images: Images, expected: list[Tensor], name: s
     assert isinstance(loaded.model, Model)
     tower = loaded.model.vision
     assert tower is not None, name
+    largest = tower.sample_images(40)
+    assert not any(tower.refusal(shape, grid) for shape, grid in largest), name
+    assert 40 <= sum(tower.num_tokens(shape, grid) for shape, grid in largest) < 200, name
     found = tower.encode_images([image for image, _ in images], [grid for _, grid in images])
     for (image, grid), one, other in zip(images, found, expected, strict=True):
         assert not tower.refusal(image.shape, grid), name

@@ -85,6 +85,7 @@ class CpuBackend:
 
     layouts = EVERY
     capture_blocker = None
+    launch_blocker = None
 
     def __init__(self, kernels: ctypes.CDLL | None = None) -> None:
         self._given = kernels

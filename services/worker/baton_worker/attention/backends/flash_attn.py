@@ -50,6 +50,7 @@ class FlashAttnBackend:
 
     layouts = EVERY
     capture_blocker = "FlashAttention-2 is told where keys begin by a tensor that each plan makes"
+    launch_blocker = None
 
     def refuses(self, call: AttentionSpec) -> str | None:
         """Refuses what the installation, the GPU or the kernels do not support."""

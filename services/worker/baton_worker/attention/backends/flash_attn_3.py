@@ -36,6 +36,7 @@ class FlashAttn3Backend:
 
     layouts = EVERY
     capture_blocker = "capturing FlashAttention-3 has not been tried"
+    launch_blocker = None
 
     def refuses(self, call: AttentionSpec) -> str | None:
         """Refuses what the installation, the GPU or the kernels do not support."""

@@ -23,14 +23,22 @@ from torch import Tensor
 from baton_worker.attention.attention_batch import AttentionBatch
 from baton_worker.attention.attention_spec import AttentionSpec, unknown
 from baton_worker.attention.backend import fits
-from baton_worker.attention.backends.flashinfer_plan import LIBRARY, Lent, Rows, Wrappers, workspace
+from baton_worker.attention.backends.flashinfer_graph import CapturedDecode
+from baton_worker.attention.backends.flashinfer_plan import (
+    HOST_PLANS,
+    LIBRARY,
+    Lent,
+    Rows,
+    Wrappers,
+    layer_features,
+    plan_decode,
+    uses_tensor_cores,
+    workspace,
+)
 from baton_worker.attention.backends.gpu_packages import split
 from baton_worker.kernels.page_layout import EVERY, Layout
 
 _WIDTHS = (64, 128, 256)
-_PLAIN_GROUP = 3
-"""Up to so many heads that share a key head, products on tensor cores would be mostly padding. Its
-kernels without them have no others but 4 and 8."""
 _UNDERSTOOD = {"softcap"}
 """What its kernels compute, see `unknown`."""
 
@@ -52,7 +60,8 @@ class FlashInferBackend:
     """`BatchDecodeWithPagedKVCacheWrapper` and `BatchPrefillWithPagedKVCacheWrapper`."""
 
     layouts = EVERY
-    capture_blocker = "FlashInfer plans each step on the host"
+    capture_blocker = None
+    launch_blocker = HOST_PLANS
 
     def __init__(self) -> None:
         self._wrappers = functools.cache(_wrappers)
@@ -67,11 +76,14 @@ class FlashInferBackend:
             return f"it has heads of {', '.join(map(str, _WIDTHS))} channels, not {call.head_dim}"
         return None
 
-    def plan(self, batch: AttentionBatch, call: AttentionSpec) -> _Plan:
-        """Plan the decode rows on one wrapper and all others on another."""
+    def plan(self, batch: AttentionBatch, call: AttentionSpec) -> _Plan | CapturedDecode:
+        """Plan the decode rows on one wrapper and all others on another; those of a captured step
+        on one for graphs."""
         assert fits(batch, call)
+        if batch.captured:
+            return CapturedDecode(batch, call)
         counts = np.asarray(batch.query_lens)
-        kinds = ((counts == 1, _plan_decode), (counts > 1, _plan_prefill))
+        kinds = ((counts == 1, plan_decode), (counts > 1, _plan_prefill))
         return _Plan(
             call,
             tuple(
@@ -88,7 +100,7 @@ class FlashInferBackend:
         rows: npt.NDArray[np.int64],
         prepare: Callable[..., None],
     ) -> _Part:
-        lent = self._wrappers(prepare is _plan_decode, call).lend()
+        lent = self._wrappers(prepare is plan_decode, call).lend()
         prepare(lent.wrapper, Rows.of(batch, rows), batch.page_size, call)
         if len(rows) == len(batch.query_lens):
             return _Part(lent, None)
@@ -99,7 +111,7 @@ class FlashInferBackend:
 
     def forward(
         self,
-        plan: _Plan,
+        plan: _Plan | CapturedDecode,
         query: Tensor,
         pages: Tensor,
         sinks: Tensor | None = None,
@@ -108,14 +120,17 @@ class FlashInferBackend:
         """See `Backend.forward`."""
         assert sinks is None and lse is None
         held = _ordered(pages, plan.call)
+        if isinstance(plan, CapturedDecode):
+            rows: Tensor = plan.wrapper.run(query, held)
+            return rows.flatten(1)
         if (whole := plan.parts[0]).tokens is None:
             done: Tensor = whole.lent.wrapper.run(query, held)
             return done.flatten(1)
         out = query.new_empty(query.shape)
         for part in plan.parts:
             assert part.tokens is not None
-            rows = part.lent.wrapper.run(query.index_select(0, part.tokens), held)
-            out.index_copy_(0, part.tokens, rows)
+            some = part.lent.wrapper.run(query.index_select(0, part.tokens), held)
+            out.index_copy_(0, part.tokens, some)
         return out.flatten(1)
 
 
@@ -127,18 +142,10 @@ def _wrappers(decode: bool, call: AttentionSpec) -> Wrappers:
         if not decode:
             return library.BatchPrefillWithPagedKVCacheWrapper(workspace(call.device), layout)
         return library.BatchDecodeWithPagedKVCacheWrapper(
-            workspace(call.device), layout, use_tensor_cores=call.group > _PLAIN_GROUP
+            workspace(call.device), layout, use_tensor_cores=uses_tensor_cores(call)
         )
 
     return Wrappers(make)
-
-
-def _plan_decode(wrapper: Any, rows: Rows, page_size: int, call: AttentionSpec) -> None:
-    wrapper.plan(
-        *(rows.page_starts, rows.pages, rows.last(page_size)),
-        *(call.num_heads, call.num_kv_heads, call.head_dim, page_size),
-        **_features(call),
-    )
 
 
 def _plan_prefill(wrapper: Any, rows: Rows, page_size: int, call: AttentionSpec) -> None:
@@ -146,20 +153,8 @@ def _plan_prefill(wrapper: Any, rows: Rows, page_size: int, call: AttentionSpec)
         *(rows.query_starts, rows.page_starts, rows.pages, rows.last(page_size)),
         *(call.num_heads, call.num_kv_heads, call.head_dim, page_size),
         causal=True,
-        **_features(call),
+        **layer_features(call),
     )
-
-
-def _features(call: AttentionSpec) -> dict[str, Any]:
-    """Layer parameters that both kinds of wrapper take."""
-    return {
-        "pos_encoding_mode": "NONE",
-        "window_left": -1 if call.window is None else call.window - 1,
-        "logits_soft_cap": call.softcap or 0.0,
-        "sm_scale": call.scale,
-        "q_data_type": call.dtype,
-        "kv_data_type": call.dtype,
-    }
 
 
 def _ordered(pages: Tensor, call: AttentionSpec) -> tuple[Tensor, Tensor]:

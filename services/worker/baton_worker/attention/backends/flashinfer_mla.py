@@ -12,7 +12,14 @@ from torch import Tensor
 from baton_worker.attention.attention_batch import AttentionBatch
 from baton_worker.attention.attention_spec import AttentionSpec, unknown
 from baton_worker.attention.backend import fits
-from baton_worker.attention.backends.flashinfer_plan import LIBRARY, Lent, Rows, Wrappers, workspace
+from baton_worker.attention.backends.flashinfer_plan import (
+    HOST_PLANS,
+    LIBRARY,
+    Lent,
+    Rows,
+    Wrappers,
+    workspace,
+)
 from baton_worker.kernels.page_layout import EVERY
 
 _WIDTHS = (512, 64)
@@ -31,6 +38,7 @@ class FlashInferMlaBackend:
 
     layouts = EVERY
     capture_blocker = "FlashInfer plans each step on the host"
+    launch_blocker = HOST_PLANS
 
     def __init__(self) -> None:
         self._wrappers = functools.cache(_wrappers)

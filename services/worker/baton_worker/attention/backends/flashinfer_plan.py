@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from baton_worker.attention.attention_batch import AttentionBatch
+from baton_worker.attention.attention_spec import AttentionSpec
 from baton_worker.attention.backends.gpu_packages import (
     GpuPackage,
     lengths,
@@ -23,6 +24,11 @@ from baton_worker.attention.backends.gpu_packages import (
 
 LIBRARY = GpuPackage("flashinfer", "`pip install flashinfer-python`", (8, 0))
 _WORKSPACE_BYTES = 128 << 20
+_PLAIN_GROUP = 3
+"""Up to so many heads that share a key head, products on tensor cores would be mostly padding. Its
+kernels without them have no others but 4 and 8."""
+HOST_PLANS = "FlashInfer plans a step in memory that the plan before it is copied from"
+"""Why steps are not launched ahead."""
 
 
 @functools.cache
@@ -87,3 +93,29 @@ class Rows:
     def last(self, page_size: int) -> Tensor:
         """Tokens in the last page of each row, int32 [B]."""
         return (self.lengths - 1) % page_size + 1
+
+
+def uses_tensor_cores(call: AttentionSpec) -> bool:
+    """Whether decode rows of these layers run on tensor cores."""
+    return call.group > _PLAIN_GROUP
+
+
+def plan_decode(wrapper: Any, rows: Rows, page_size: int, call: AttentionSpec) -> None:
+    """Plan rows of one new token each."""
+    wrapper.plan(
+        *(rows.page_starts, rows.pages, rows.last(page_size)),
+        *(call.num_heads, call.num_kv_heads, call.head_dim, page_size),
+        **layer_features(call),
+    )
+
+
+def layer_features(call: AttentionSpec) -> dict[str, Any]:
+    """Layer parameters that both kinds of wrapper take."""
+    return {
+        "pos_encoding_mode": "NONE",
+        "window_left": -1 if call.window is None else call.window - 1,
+        "logits_soft_cap": call.softcap or 0.0,
+        "sm_scale": call.scale,
+        "q_data_type": call.dtype,
+        "kv_data_type": call.dtype,
+    }

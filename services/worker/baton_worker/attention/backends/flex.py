@@ -95,6 +95,7 @@ class FlexBackend:
 
     layouts = EVERY
     capture_blocker = "the mask of FlexAttention is cut into blocks for each step, on the host"
+    launch_blocker = None
 
     def __init__(self, mask_mod: MaskMod = causal) -> None:
         self._mask_mod = mask_mod

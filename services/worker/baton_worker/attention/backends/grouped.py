@@ -53,6 +53,7 @@ class GroupedBackend:
 
     layouts = EVERY
     capture_blocker = "grouped attention sorts the rows of each step by their lengths, on the host"
+    launch_blocker = None
 
     def refuses(self, call: AttentionSpec) -> str | None:
         """Refuses only what its tensors cannot represent."""

@@ -26,6 +26,7 @@ class ReferenceBackend:
 
     layouts = EVERY
     capture_blocker = "reference attention goes from row to row on the host"
+    launch_blocker = None
 
     def refuses(self, call: AttentionSpec) -> str | None:
         """Refuses only meaningless calls: it is the fallback and the oracle of the other

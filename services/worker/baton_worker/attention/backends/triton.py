@@ -46,6 +46,7 @@ class TritonBackend:
 
     layouts = EVERY
     capture_blocker = None
+    launch_blocker = None
 
     def __init__(self, *, exact: bool = False) -> None:
         """`exact`: a token has the same bits whether it was decoded or is part of a prompt. Without

@@ -11,7 +11,7 @@ from baton_worker.sampling import Sampler
 
 
 def refuses(
-    config: Config, device: torch.device, loaded: LoadedModel, ranks: int, sampler: Sampler | None
+    config: Config, device: torch.device, loaded: LoadedModel, sampler: Sampler | None
 ) -> str | None:
     """Why every step is read before the next one is launched, as half a sentence; None if it need
     not be."""
@@ -19,8 +19,6 @@ def refuses(
         return "a CPU computes steps itself"
     if not config.async_scheduling:
         return "--no-async-scheduling"
-    if ranks > 1:
-        return f"the leader tells each step to its {ranks - 1} followers from the host"
     if config.data_parallel_size > 1:
         return "the workers of its group agree on every step, on the host"
     if config.expert_stats_window or config.runtime_stats:
@@ -31,6 +29,8 @@ def refuses(
         return "the model has no next tokens"
     if not isinstance(loaded.model, Model):
         return "transformers' own code runs this model"
+    if (reason := loaded.model.launch_blocker) is not None:
+        return reason
     if loaded.recipe is not None and loaded.recipe.whole:
         return "it embeds whole texts"
     if not (sampler or Sampler()).launches_on(device):

@@ -85,6 +85,7 @@ class Chunks:
         self._inner, self._settings, self._rotary = inner, settings, rotary
         self.layouts = inner.layouts
         self.capture_blocker: str | None = "the chunks of a step are known on the host alone"
+        self.launch_blocker = inner.launch_blocker
 
     def refuses(self, call: AttentionSpec) -> str | None:
         """The reason given by the underlying backend, if it refuses."""

@@ -77,6 +77,7 @@ class Chosen:
     def __init__(self, inner: Backend) -> None:
         self._inner, self.layouts = inner, inner.layouts
         self.capture_blocker: str | None = "the host waits for the keys that an index chooses"
+        self.launch_blocker = inner.launch_blocker
 
     def refuses(self, call: AttentionSpec) -> str | None:
         """The reason given by the underlying backend, if it refuses."""

@@ -33,6 +33,11 @@ class Arrangement(nn.Module):
         """Embeddings of an image whose parts have `count`."""
         return count
 
+    def sample_tiles(self) -> tuple[int, Grid]:
+        """Tiles and grid of an image, for a measurement: as many tiles as one may have if their
+        number follows from the grid."""
+        return 1, (1, 1, 1)
+
     def forward(self, x: Tensor, grid: Grid) -> Tensor:
         """[count, hidden] of the parts to [num_tokens, hidden] of the image."""
         return x

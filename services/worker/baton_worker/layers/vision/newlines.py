@@ -44,6 +44,12 @@ class Newlines(Arrangement):
         rows, columns = self.kept(grid[1:])
         return self.settings.patches**2 + rows * (columns + 1)
 
+    def sample_tiles(self) -> tuple[int, Grid]:
+        """See `Arrangement.sample_tiles`: the whole image and the tiles of the largest size."""
+        tall, wide = max(self.settings.offered, key=lambda size: size[0] * size[1])
+        tile = self.settings.tile
+        return 1 + (tall // tile) * (wide // tile), (1, tall, wide)
+
     @property
     def _half(self) -> int:
         return (self.settings.patches + 1) // 2

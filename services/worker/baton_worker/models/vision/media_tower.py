@@ -41,6 +41,11 @@ class MediaTower(nn.Module):
         """Number of `media_tokens` that stand for an image of so many embeddings."""
         return num_tokens
 
+    def sample_images(self, num_tokens: int) -> list[tuple[tuple[int, ...], Grid]]:
+        """Shapes and grids of images that make at least so many embeddings, none of them larger
+        than it has to be."""
+        raise NotImplementedError
+
     @property
     def bidirectional(self) -> bool:
         """Whether the tokens of an image see one another in both directions."""

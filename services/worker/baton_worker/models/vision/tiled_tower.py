@@ -74,6 +74,12 @@ class TiledTower(MediaTower):
         """One token stands for an image of any size."""
         return 1
 
+    def sample_images(self, num_tokens: int) -> list[tuple[tuple[int, ...], Grid]]:
+        """See `MediaTower.sample_images`: one of most tiles, since they run one by one."""
+        rows, columns = max(self.settings.shapes, key=lambda shape: shape[0] * shape[1])
+        side = self.settings.image
+        return [((rows * columns, CHANNELS, side, side), (1, rows, columns))]
+
     @property
     def width(self) -> int:
         """Channels of a state."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -90,6 +91,26 @@ class VisionTower(MediaTower):
         """Number of embeddings of an image."""
         count = sum(self._num_states(size) for size in self._sizes(shape, grid))
         return self.arrangement.num_tokens(count, grid)
+
+    def sample_images(self, num_tokens: int) -> list[tuple[tuple[int, ...], Grid]]:
+        """See `MediaTower.sample_images`: tiles where positions are of one size, else patches."""
+        patch = self._patch
+        tiles, grid = self.arrangement.sample_tiles()
+        shape: tuple[int, ...] = (tiles, CHANNELS, patch.image, patch.image)
+        if patch.positions != "exact":
+            side = self._sample_side(num_tokens)
+            grid = (1, side, side)
+            count = sum(rows * columns for rows, columns in self.arrangement.parts(grid))
+            shape = (count, CHANNELS * patch.frames * patch.size**2)
+        return [(shape, grid)] * -(-num_tokens // self.num_tokens(shape, grid))
+
+    def _sample_side(self, num_tokens: int) -> int:
+        """Patches on a side of a square image of so many embeddings, if the encoder was made for
+        images that large."""
+        merge, patch = self.settings.merge, self._patch
+        wanted = merge * (math.isqrt(num_tokens - 1) + 1)
+        made_for = patch.table or patch.image // patch.size
+        return min(wanted, max(made_for // merge, 1) * merge) if made_for else wanted
 
     @property
     def bidirectional(self) -> bool:

@@ -36,6 +36,10 @@ class VqTower(MediaTower):
         """The same for all images."""
         return self.settings.num_tokens
 
+    def sample_images(self, num_tokens: int) -> list[tuple[tuple[int, ...], Grid]]:
+        """See `MediaTower.sample_images`: one, since they run one by one."""
+        return [((3, self.settings.image, self.settings.image), (1, 1, 1))]
+
     @property
     def width(self) -> int:
         """One token."""

@@ -1,0 +1,111 @@
+"""Two ranks on device doubles, over gloo: `python -m tests.fakes.double_ranks MEETING MODEL REPORT`
+is the follower. Its report is what the host did in each order: a JSON list of
+[order, uploads, downloads, how often it waited for the device]."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from baton_worker.attention.selector import AttentionSelector
+from baton_worker.attention.staged_buffers import StagedBuffers
+from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.distributed.communicator import Communicator
+from baton_worker.distributed.process_groups import Gloo
+from baton_worker.executor.commands import End, Reader, Step
+from baton_worker.follower.follower import Follower
+from baton_worker.follower.parent_death import die_with_parent
+from baton_worker.graphs import GraphedModel, Repeater, Sizes
+from baton_worker.graphs.startup import graphed_model
+from baton_worker.kv_cache import KVCache, page_groups
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.models.decoder import Model
+from tests.fakes.device_double import DOUBLE, DeviceTensor, Double, device_double
+from tests.fakes.triton_interpreter import interpreter
+
+SIZES = Sizes.up_to(4, 64)
+
+
+class DoubleRanks:
+    """See `Communicator`, between tensors of doubles: as NCCL, no host waits for it."""
+
+    def __init__(self, ranks: Communicator, double: Double) -> None:
+        self._ranks, self._double = ranks, double
+        self.rank, self.size = ranks.rank, ranks.size
+
+    def all_reduce(self, tensor: Tensor) -> Tensor:
+        return self._there(self._ranks.all_reduce(_here(tensor).clone()))
+
+    def all_gather(self, tensor: Tensor) -> list[Tensor]:
+        return [self._there(part) for part in self._ranks.all_gather(_here(tensor))]
+
+    def begin_all_gather(self, tensor: Tensor) -> Callable[[], list[Tensor]]:
+        return lambda: self.all_gather(tensor)
+
+    def broadcast(self, tensor: Tensor, source: int) -> None:
+        self._ranks.broadcast(_here(tensor), source)
+
+    def reduce_scatter(self, parts: list[Tensor]) -> Tensor:
+        raise NotImplementedError
+
+    def exchange(self, parts: list[Tensor], among: range) -> list[Tensor]:
+        raise NotImplementedError
+
+    def send(self, tensor: Tensor, to: int) -> None:
+        raise NotImplementedError
+
+    def receive(self, tensor: Tensor, source: int) -> None:
+        raise NotImplementedError
+
+    def _there(self, tensor: Tensor) -> Tensor:
+        return DeviceTensor(tensor, self._double)
+
+
+def _here(tensor: Tensor) -> Tensor:
+    assert isinstance(tensor, DeviceTensor)
+    return tensor.on_host
+
+
+def load(path: Path, ranks: Communicator) -> LoadedModel:
+    """A rank's part of a model on its double."""
+    attention = AttentionSelector("triton")
+    return load_model(path, BuildContext(DOUBLE, torch.float32, attention=attention), ranks=ranks)
+
+
+def replayed(loaded: LoadedModel, cache: KVCache, ranks: Communicator) -> GraphedModel:
+    """The model with steps to capture, by the twin of CUDA graphs."""
+    return graphed_model(loaded.model, cache, SIZES, DOUBLE, Repeater(), ranks)
+
+
+def follow(meeting: Path, model: Path, report: Path) -> None:
+    """Rank 1, up to the order `End`."""
+    orders, found = Reader(sys.stdin.buffer, DOUBLE), list[tuple[str, int, int, int]]()
+    with interpreter(), torch.inference_mode(), device_double() as double:
+        ranks = DoubleRanks(Gloo(meeting, 1, 2), double)
+        loaded = load(model, ranks)
+        assert isinstance(loaded.model, Model)
+        settings = {"dtype": torch.float32, "device": DOUBLE, "spare": 1}
+        groups = page_groups(loaded.kv_spec, 4, torch.float32)
+        cache = KVCache(loaded.kv_spec, 64, 4, groups=groups, **settings)  # type: ignore[arg-type]
+        buffers = StagedBuffers(DOUBLE, double)
+        parts = (None, None, None, buffers, lambda _: replayed(loaded, cache, ranks))
+        follower = Follower(loaded.model, cache, None, ranks, *parts)
+        while not isinstance(order := orders.next(), End):
+            double.clear()
+            if isinstance(order, Step):  # The leader has read the step before the last one.
+                double.ended(but=1)
+            follower._obey(order)
+            counts, waits = double.counts, sum(double.blocking.values())
+            found.append((type(order).__name__, counts["upload"], counts["download"], waits))
+    report.write_text(json.dumps(found))
+
+
+if __name__ == "__main__":
+    die_with_parent(sys.stdin.buffer)
+    torch.set_num_threads(1)
+    follow(*map(Path, sys.argv[1:4]))
