@@ -16,7 +16,7 @@ ARCHITECTURES = Registry("architectures", DECLARED)
 _WRAPPED = {"Terratorch": "terratorch"}
 """Architectures that wrap the models of a package."""
 _LACKING = {
-    "JinaVLForRanking": "the image encoder of Qwen2-VL is missing here",
+    "JinaVLForRanking": "pairs with an image are not scored here",
     "NemotronParseForConditionalGeneration": "decoders that attend to an encoder's states are "
     "missing here",
 }
