@@ -24,7 +24,7 @@ import torch
 import torch.nn.functional as F
 from gguf import GGMLQuantizationType as Type
 from torch import Tensor
-from transformers import AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from baton.checkpoint.hub import resolve
 from baton.settings import Settings
@@ -58,7 +58,10 @@ def write_model(folder: Path) -> Any:
     path = resolve(Settings())
     source = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
     tokenizer = AutoTokenizer.from_pretrained(**source)
-    model: Any = AutoModelForCausalLM.from_pretrained(**source, dtype=torch.float32)
+    plain = GgufConfig(dequantize=True)
+    model: Any = AutoModelForCausalLM.from_pretrained(
+        **source, dtype=torch.float32, quantization_config=plain
+    )
     generator = torch.Generator().manual_seed(0)
     with torch.no_grad():
         for weight in model.parameters():

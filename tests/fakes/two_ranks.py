@@ -107,7 +107,7 @@ class TwoRanks:
 
     def put_adapter(self, slot: int, pairs: Mapping[str, LoraPair]) -> None:
         """As `LeaderExecutor` does."""
-        each = [(name, pair.a, pair.b, pair.scale) for name, pair in pairs.items()]
+        each = [(name, *pair) for name, pair in pairs.items()]
         self.orders.send(PutAdapter(slot, each))
 
     def close(self) -> None:

@@ -161,6 +161,7 @@ def load_model(
     if among.size > 1:
         share = Shard(among.rank, among.size, experts, context_parallel)
         what, parts = _cut(what, share, divide, site)
+        parts = replace(parts, ranks=among)
     model = _built(what, site)
     if parts is not None:
         _connect(model, spec, ranks, lockstep)

@@ -13,6 +13,7 @@ from typing import TypeAlias
 import torch
 from torch import Tensor
 
+from baton_worker.distributed.communicator import Communicator
 from baton_worker.distributed.shard_spec import Shard
 from baton_worker.kernels.weight import QuantizedWeight
 from baton_worker.layers.layer import Layer
@@ -110,6 +111,8 @@ class Parts:
     share: Shard
     multiple: int = 1
     """Columns per group of a later quantisation."""
+    ranks: Communicator | None = None
+    """The ranks that hold the other parts, if they are there."""
 
 
 def slices(own: Sequence[Layer], parts: Parts) -> dict[str, WeightShard]:

@@ -75,8 +75,9 @@ class PutAdapter(msgspec.Struct, tag="put_adapter", array_like=True, frozen=True
     """Put an adapter into a slot; see `lora.targets.LoraTargets.put`."""
 
     slot: int
-    pairs: list[tuple[str, Tensor, Tensor, float]]
-    """Of each module its A, its B and the scale, as in `kernels.lora.LoraPair`: whole."""
+    pairs: list[tuple[str, Tensor, Tensor, float, Tensor | None]]
+    """Of each module its A, its B, the scale and the magnitudes, as in `kernels.lora.LoraPair`:
+    whole."""
 
 
 class Copy(msgspec.Struct, tag="copy", array_like=True, frozen=True):

@@ -143,7 +143,7 @@ class LeaderExecutor(Executor):
 
     def put_adapter(self, slot: int, pairs: Mapping[str, LoraPair]) -> None:
         """See `Executor`."""
-        each = [(name, pair.a, pair.b, pair.scale) for name, pair in pairs.items()]
+        each = [(name, *pair) for name, pair in pairs.items()]
         self._crew.orders.send(PutAdapter(slot, each))
 
     def load_beside(self, path: Path, patches: Sequence[Path]) -> None:

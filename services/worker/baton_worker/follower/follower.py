@@ -195,17 +195,19 @@ class Follower:
         if adapters is not None and self._shard.model.adapters is not None:
             self._shard.model.adapters.write(adapters.cpu().numpy())
 
-    def _put_adapter(self, slot: int, pairs: list[tuple[str, Tensor, Tensor, float]]) -> None:
+    def _put_adapter(
+        self, slot: int, pairs: list[tuple[str, Tensor, Tensor, float, Tensor | None]]
+    ) -> None:
         targets = self._shard.targets
         assert targets is not None, "the leader serves adapters and this follower does not"
         like = targets.like
-        targets.put(
-            slot,
-            {
-                name: LoraPair(a.to(like.device, like.dtype), b.to(like.device, like.dtype), scale)
-                for name, a, b, scale in pairs
-            },
-        )
+        put = {
+            name: LoraPair(
+                a.to(like.device, like.dtype), b.to(like.device, like.dtype), scale, norms
+            )
+            for name, a, b, scale, norms in pairs
+        }
+        targets.put(slot, put)
 
     def _logits(self, shape: tuple[int, int], adapters: Tensor | None) -> None:
         self._note(adapters)

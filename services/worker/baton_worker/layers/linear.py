@@ -60,6 +60,8 @@ class Linear(Layer):
             self.lora = lora_kernel(in_features, sizes, site.adapters, self.like, self.out_dtype)
         self._row_squares = torch.empty(0)
         """See `kernels.lora.magnitudes`; where adapters are served."""
+        self.sum_over_ranks: Callable[[Tensor], Tensor] | None = None
+        """Set where each rank has some columns of the weight."""
         self._factors = dict[int, Tensor]()
         """Factors of outputs by number of an adapter, where the kernel does not apply them."""
 
@@ -70,10 +72,12 @@ class Linear(Layer):
         return {} if self.lora is None else self._parts
 
     def put_adapter(self, slot: int, pairs: Sequence[LoraPair | None]) -> None:
-        """Adapter number `slot` has these products from now on; see `LoraKernel.put`."""
+        """Adapter number `slot` has these products from now on; see `LoraKernel.put`. All ranks of
+        a model call it together."""
         assert self.lora is not None
         sizes = list(self._parts.values())
-        factors = output_factors(pairs, sizes, self._row_squares, self._kernel.sums)
+        sums, total = self._kernel.sums, self.sum_over_ranks
+        factors = output_factors(pairs, sizes, self._row_squares, sums, total)
         if factors is not None:
             pairs = with_factors(pairs, sizes, factors)
         self.lora.put(slot, pairs)

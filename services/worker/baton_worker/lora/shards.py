@@ -26,6 +26,7 @@ class LoraShards:
 
     def __init__(self, parts: Parts) -> None:
         self._share: Shard = parts.share
+        self._ranks = parts.ranks
         self.whole: dict[str, Shape] = {}
         """Module -> rows and columns of its whole weight."""
         for layer in parts.whole:
@@ -38,7 +39,14 @@ class LoraShards:
         `LoraPair`."""
         rows, columns = self.whole[module]
         a, b = self._part(pair.a, own[1], columns), self._part(pair.b, own[0], rows)
-        return LoraPair(a, b, pair.scale)
+        norms = pair.magnitude
+        norms = None if norms is None else self._part(norms[None], own[0], rows)[0]
+        return LoraPair(a, b, pair.scale, norms)
+
+    def total(self, tensor: Tensor) -> Tensor:
+        """The sum over all ranks; all of them ask."""
+        assert self._ranks is not None, "a shard that is loaded has its ranks"
+        return self._ranks.all_reduce(tensor)
 
     def cut_table(self, module: str, pair: LoraPair, own: Shape) -> LoraPair:
         """The same for an embedding table, with A as [vocab, rank]."""

@@ -102,6 +102,9 @@ class LoraTargets:
                 self._shards.whole.setdefault(head, self._shards.whole[table])
             self.shapes = {name: self._shards.whole[name] for name in self.shapes}
             self.table_shapes = {name: self._shards.whole[name] for name in self.tables}
+            for name, linear in self._linears.items():
+                if self._own[name][1] != self.shapes[name][1]:
+                    linear.sum_over_ranks = self._shards.total
         self._stacks = _stacks(spec)
         self._renames = [(re.compile(pattern), to) for pattern, to in spec.tensors.renames]
         self._unfuse = Unfuse(
@@ -117,8 +120,6 @@ class LoraTargets:
     def magnitude_blocker(self, module: str) -> str | None:
         """Why a module of the model cannot have magnitudes (DoRA), as half a sentence; None if it
         can."""
-        if self._shards is not None:
-            return "workers of several processes have no whole rows to take norms of"
         return None if module in self._linears else "only linear layers have them"
 
     def split(self, module: str, rows: Tensor) -> Iterator[tuple[str, Tensor]]:

@@ -39,6 +39,7 @@ def output_factors(
     sizes: Sequence[int],
     squares: Tensor,
     product: Callable[[Tensor], Tensor],
+    total: Callable[[Tensor], Tensor] | None = None,
 ) -> Tensor | None:
     """m / |W + s B A| of each row of a layer's parts, 1 for parts without magnitudes.
 
@@ -47,6 +48,7 @@ def output_factors(
         sizes: rows of each part.
         squares: see `row_squares`.
         product: [T, in_features] to x W^T, float32 [T, N].
+        total: the sum over all ranks of float32 [n], where each has some columns of the layer.
 
     Returns:
         float32 [N]; None if no part has magnitudes.
@@ -57,18 +59,19 @@ def output_factors(
     for pair, size in zip(pairs, sizes, strict=True):
         rows = slice(first, first + size)
         if pair is not None and pair.magnitude is not None:
-            found = _norms(pair, squares[rows], product(pair.a)[:, rows])
-            factors[rows] = pair.magnitude / found
+            found = _squared(pair, squares[rows], product(pair.a)[:, rows])
+            found = found if total is None else total(found)
+            factors[rows] = pair.magnitude / found.clamp(min=_LEAST).sqrt()
         first += size
     return factors
 
 
-def _norms(pair: LoraPair, squares: Tensor, seen: Tensor) -> Tensor:
-    """|W + s B A| from |W|^2 and A W^T [rank, n], without the sum of both weights."""
+def _squared(pair: LoraPair, squares: Tensor, seen: Tensor) -> Tensor:
+    """|W + s B A|^2 from |W|^2 and A W^T [rank, n], without the sum of both weights."""
     a, b, scale = pair.a.float(), pair.b.float(), pair.scale
     crossed = (b * seen).sum(0)
     added = ((a @ a.T) @ b).mul_(b).sum(0)
-    return (squares + 2 * scale * crossed + scale**2 * added).clamp_(min=_LEAST).sqrt_()
+    return squares + 2 * scale * crossed + scale**2 * added
 
 
 def with_factors(
