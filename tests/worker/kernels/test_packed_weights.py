@@ -39,7 +39,7 @@ def test_packed_weights_are_the_same_numbers() -> None:
         fused = pack([weight, weight[:16]], CPU)
         both = torch.cat([weight.dequantise(), weight[:16].dequantise()])
         assert torch.equal(fused.dequantise()[0], both), name
-        experts = stacked([packed, packed])
+        experts = stacked(iter([packed, packed]), 2)
         assert torch.equal(experts.dequantise(), both[:48].expand(2, 48, 160)), name
         assert torch.equal(experts.to(CPU).dequantise(), experts.dequantise()), name
         same = [other for other, given in every.items() if alike(weight, given)]

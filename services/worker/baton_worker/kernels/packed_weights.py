@@ -11,7 +11,7 @@ operand of a product with channels i * words ... of the inputs: nothing is moved
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, fields
 from typing import Any
 
@@ -170,12 +170,21 @@ def pack(parts: Sequence[QuantizedWeight], device: torch.device) -> PackedWeight
     """
     if any(not alike(parts[0], part) for part in parts):
         raise ValueError("weights of several formats have no common layout")
-    return _joined([_PACKED[type(part)](part, device) for part in parts], -1)
+    return _side_by_side([_PACKED[type(part)](part, device) for part in parts])
 
 
-def stacked(experts: Sequence[PackedWeights]) -> PackedWeights:
-    """Weights [1, N, K] of one format as [E, N, K]."""
-    return _joined(experts, 0)
+def stacked(experts: Iterable[PackedWeights], count: int) -> PackedWeights:
+    """Weights [1, N, K] of one format as [E, N, K]; each may go when the next is made."""
+    whole: dict[str, Tensor] = {}
+    for expert, weights in enumerate(experts):
+        parts = weights._tensors()
+        parts.pop("order", None)
+        whole = whole or {n: part.new_empty(count, *part.shape[1:]) for n, part in parts.items()}
+        for name, part in parts.items():
+            if part.dtype.itemsize > whole[name].dtype.itemsize:  # Zero points beyond a byte.
+                whole[name] = whole[name].to(part.dtype)
+            whole[name][expert] = part[0]
+    return weights._with(whole)
 
 
 def alike(one: QuantizedWeight, other: QuantizedWeight) -> bool:
@@ -183,13 +192,13 @@ def alike(one: QuantizedWeight, other: QuantizedWeight) -> bool:
     return type(one) is type(other) and _FORMAT[type(one)](one) == _FORMAT[type(other)](other)
 
 
-def _joined(parts: Sequence[PackedWeights], axis: int) -> PackedWeights:
-    """Weights of one format, one after the other along columns (-1) or experts (0)."""
+def _side_by_side(parts: Sequence[PackedWeights]) -> PackedWeights:
+    """The columns of weights of one format."""
     names = parts[0]._tensors().keys() - {"order"}
     columns = {name: [part._tensors()[name] for part in parts] for name in names}
     if "zeros" in columns and len({zeros.dtype for zeros in columns["zeros"]}) > 1:
         columns["zeros"] = [zeros.to(torch.int16) for zeros in columns["zeros"]]
-    return parts[0]._with({name: torch.cat(some, axis) for name, some in columns.items()})
+    return parts[0]._with({name: torch.cat(some, -1) for name, some in columns.items()})
 
 
 def _integers(weight: GptqWeight, device: torch.device) -> PackedWeights:
@@ -240,7 +249,7 @@ _PACKED: dict[type, Callable[[Any, torch.device], PackedWeights]] = {
 
 
 def _integer_format(weight: GptqWeight) -> tuple[Any, ...]:
-    return weight.bits, weight.scales.dtype, tuple(weight.groups.tolist())
+    return weight.bits, weight.scales.dtype, weight.groups.cpu().numpy().tobytes()
 
 
 def _fp8_format(weight: Fp8Weight) -> tuple[Any, ...]:

@@ -38,7 +38,7 @@ def test_products_of_other_packages_are_refused_with_what_runs_instead(name: str
 def test_marlin_is_refused_with_what_runs_instead() -> None:
     said = refusal("MARLIN")
     assert said.startswith("--moe-backend marlin: it is not built in; leave this at auto")
-    assert "on a CPU four and eight bits run packed (--quantization)" in said
+    assert "four and eight bits run packed: on a CPU (--quantization)" in said
 
 
 def test_other_hardware_and_unknown_names_are_refused() -> None:

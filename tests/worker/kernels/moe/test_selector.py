@@ -10,6 +10,7 @@ from baton.errors import ModelError
 from baton_worker.kernels.moe.grouped import GroupedExperts
 from baton_worker.kernels.moe.loop import LoopExperts
 from baton_worker.kernels.moe.selector import ExpertKernelSelector
+from tests.support.worker import packable_weights
 from tests.support.worker.expert_layers import experts
 from tests.support.worker.random_products import some_blocks
 
@@ -34,8 +35,10 @@ def test_kernels_of_floats_refuse_packed_experts() -> None:
     layer = experts(2, hidden=32, size=32)
     packed = [(some_blocks("int8", 64, 32),), None]
     packed_layer = replace(layer, packed_gate_up=packed)
-    assert packed_layer.is_packed and not layer.is_packed
-    with pytest.raises(ModelError, match="loop refused: its weights are floats"):
+    with pytest.raises(ModelError, match="loop refused: it does not multiply with"):
         ExpertKernelSelector("eager").select(packed_layer)
-    assert ExpertKernelSelector().takes_packed
-    assert not ExpertKernelSelector("deep_gemm").takes_packed
+    three, four = (packable_weights.gptq(bits, 32, 64, 32) for bits in (3, 4))
+    takes = {name: ExpertKernelSelector(name).takes for name in ("auto", "deep_gemm", "eager")}
+    assert takes["auto"](three) and takes["auto"](four)
+    assert takes["deep_gemm"](four) and not takes["deep_gemm"](three)
+    assert not takes["eager"](four)

@@ -90,10 +90,14 @@ KERNELS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
         for bits in (3, 4)
     ),
     (
-        "moe._product",
-        dict.fromkeys(("x", "weight", "bias", "out"), "*bf16")
-        | {"visits": LONGS, "expert_of_block": LONGS},
-        {"HAS_BIAS": True, "ROWS": 16, "COLUMNS": 64, "INNER": 64},
+        "align._align",
+        {"experts": LONGS, "rows": INTS, "owners": INTS},
+        {"EXPERTS": 256, "VISITS": 1024, "BLOCK": 16},
+    ),
+    (
+        "moe._combine",
+        {"returned": "*bf16", "experts": LONGS, "weights": FLOAT, "out": "*bf16"},
+        {"SLOTS": 8, "WIDTH": 1024},
     ),
     (
         "grouped._dequantise",
@@ -203,6 +207,7 @@ CHANGING = {
     "fp8._product": {"rows"},
     "grouped._product": {"rows", "first_tiles"},
     "grouped._sum": {"count", "splits"},
+    "align._align": {"num_visits", "num_blocks"},
     "fp8._quantise": {"tokens", "scale_token", "scale_group"},
     "top_k._top_k": {"num_tokens"},
 }

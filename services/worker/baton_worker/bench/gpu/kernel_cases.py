@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -19,8 +19,12 @@ from baton_worker.kernels.fp8 import Fp8Weight, Inputs
 from baton_worker.kernels.fp8 import dequantise as fp8_floats
 from baton_worker.kernels.gptq import GptqWeight
 from baton_worker.kernels.moe.experts import Experts
+from baton_worker.kernels.moe.triton import TritonExperts
+from baton_worker.kernels.mxfp4 import Mxfp4Weight
 from baton_worker.kernels.packed_linear import PackedLinear
+from baton_worker.kernels.quantized_weights import quantise
 from baton_worker.kernels.scaled_mm import ScaledMmLinear
+from baton_worker.kernels.weight import QuantizedWeight
 from baton_worker.sampling import PARAMETERS, Sampler, device_columns, fill
 
 _SEED = 0
@@ -51,7 +55,7 @@ class Sizes:
 
 REAL = Sizes(64, 2048, 1024, 32, 8, 128, 4096, 128256, 128, 768, 8)
 """Llama 3 8B, with the experts of Qwen3 30B-A3B."""
-TINY = Sizes(3, 20, 40, 4, 2, 16, 64, 300, 4, 32, 2, 4, 32)
+TINY = Sizes(3, 20, 40, 4, 2, 16, 64, 300, 2, 32, 2, 4, 32)
 """For an interpreter."""
 
 
@@ -78,6 +82,8 @@ def cases(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Iterator[Ke
     for tokens in (sizes.rows, sizes.prompt):
         for build in (maker.gptq, maker.packed, maker.fp8, maker.scaled_mm, maker.experts):
             yield build(tokens)
+        for format in _PACKED:
+            yield maker.experts(tokens, format)
     yield maker.attention("decode", [1] * sizes.rows, [sizes.context - 1] * sizes.rows)
     yield maker.attention("prompt", [sizes.prompt], [0])
     mixed = [sizes.prompt // 2, *[1] * sizes.rows]
@@ -98,6 +104,33 @@ def _fp8_reference(x: Tensor, weight: Fp8Weight) -> Tensor:
     codes, scales = weight.inputs.quantise(x)
     inputs = fp8_floats(codes, scales, (1, weight.inputs.group or x.shape[1])).double()
     return inputs @ weight.dequantise().double().T
+
+
+def _as_int4(weight: Tensor) -> GptqWeight:
+    groups = torch.unflatten(weight.float().cpu(), 1, (-1, min(128, weight.shape[1])))
+    scales = groups.abs().amax(-1) / 7
+    codes = (groups / scales[..., None]).round().add(8).to(torch.uint8).flatten(1)
+    zeros = torch.full(scales.T.shape, 8, dtype=torch.int16)
+    return GptqWeight.of(codes, 4, scales.T.half(), zeros).to(weight.device)
+
+
+def _as_mxfp4(weight: Tensor) -> Mxfp4Weight:
+    blocks = quantise(weight.cpu(), "mxfp4")
+    codes = blocks.codes.view(torch.uint8).view(len(weight), -1, 16, 2)
+    return Mxfp4Weight(codes[..., 0] | codes[..., 1] << 4, blocks.scales).to(weight.device)
+
+
+def _as_fp8(weight: Tensor) -> Fp8Weight:
+    codes, scales = Inputs().quantise(weight)
+    return Fp8Weight(codes, scales, (1, weight.shape[1]), Inputs())
+
+
+_PACKED: dict[str, Callable[[Tensor], QuantizedWeight]] = {
+    "int4": _as_int4,
+    "mxfp4": _as_mxfp4,
+    "fp8": _as_fp8,
+}
+"""What rounds a weight to a format of experts."""
 
 
 class _Maker:
@@ -254,9 +287,8 @@ class _Maker:
         flops = 2 * len(x) * self.sizes.hidden**2
         return KernelCase(name, run, reference, nbytes + 2 * x.nbytes, flops, self._near)
 
-    def experts(self, tokens: int) -> KernelCase:
-        from baton_worker.kernels.triton.moe import forward
-
+    def experts(self, tokens: int, format: str = "floats") -> KernelCase:
+        """Routed experts, as floats or packed: "int4", "mxfp4" or "fp8"."""
         sizes, size = self.sizes, self.sizes.expert_size
         hidden = sizes.hidden // 2
         layer = Experts(
@@ -266,6 +298,16 @@ class _Maker:
             None,
             lambda inner: F.silu(inner[..., :size]) * inner[..., size:],
         )
+        first, second = layer.gate_up, layer.down
+        if format != "floats":
+            # The same weight for each, in memory of its own.
+            one, other = (_PACKED[format](stack[0]) for stack in (first, second))
+            first, second = (
+                weight.dequantise().expand(sizes.experts, -1, -1) for weight in (one, other)
+            )
+            count = sizes.experts
+            layer = replace(layer, packed_gate_up=[(one,)] * count, packed_down=[(other,)] * count)
+        kernel = TritonExperts(layer)
         x = self.random(tokens, hidden)
         order = torch.rand(tokens, sizes.experts, generator=self._generator, device=self.device)
         chosen = order.argsort(-1)[:, : sizes.top_k]
@@ -275,17 +317,18 @@ class _Maker:
             out = torch.zeros(tokens, hidden, dtype=torch.float64, device=self.device)
             for expert in range(sizes.experts):
                 token, slot = (chosen == expert).nonzero(as_tuple=True)
-                inner = layer.gate(x[token].double() @ layer.gate_up[expert].double().T)
-                back = inner @ layer.down[expert].double().T
+                inner = layer.gate(x[token].double() @ first[expert].double().T)
+                back = inner @ second[expert].double().T
                 out.index_add_(0, token, back * weights[token, slot, None].double())
             return out
 
         used = min(sizes.experts, tokens * sizes.top_k)
-        nbytes = layer.nbytes * used // sizes.experts
+        nbytes = kernel.nbytes * used // sizes.experts
         flops = 2 * tokens * sizes.top_k * 3 * size * hidden
-        run = partial(forward, layer, x, chosen, weights)
-        name = f"experts, {tokens} tokens"
-        return KernelCase(name, run, reference, nbytes, flops, self._near)
+        run = partial(kernel, x, chosen, weights)
+        name = f"experts in {format}, {tokens} tokens"
+        near = 0.1 if format == "fp8" else self._near  # Their inputs are rounded.
+        return KernelCase(name, run, reference, nbytes, flops, near)
 
     def attention(
         self, name: str, counts: list[int], starts: list[int], window: int | None = None

@@ -16,8 +16,8 @@ _PRODUCTS = (
     "experts in one launch"
 )
 _ROUNDED = (
-    "it is not built in; leave this at auto, where on a CPU four and eight bits run packed "
-    "(--quantization), on a GPU as floats by triton"
+    "it is not built in; leave this at auto, where four and eight bits run packed: on a CPU "
+    "(--quantization), and on a GPU those of a quantised checkpoint, by triton"
 )
 ELSEWHERE = {
     **dict.fromkeys(("cutlass", "flashinfer_cutlass", "flashinfer_cutedsl"), _PRODUCTS),

@@ -47,11 +47,8 @@ class Experts:
     """The same for `down`."""
     lora: ExpertLora | None = None
     """What adapters add, where adapters are served."""
-
-    @property
-    def is_packed(self) -> bool:
-        """True if some expert's weights are quantised and kept apart from `gate_up` and `down`."""
-        return any(parts is not None for parts in (*self.packed_gate_up, *self.packed_down))
+    exact: bool = False
+    """Whether no bit of a token may depend on the number of others."""
 
     @property
     def nbytes(self) -> int:
@@ -69,10 +66,13 @@ class ExpertKernel(Protocol):
 
     capture_blocker: str | None
     """See `layers.layer.Layer.capture_blocker`."""
-    takes_packed: bool
-    """Whether it multiplies with weights as a checkpoint stores them; others get floats."""
     takes_adapters: bool
     """Whether it applies `Experts.lora`."""
+
+    @classmethod
+    def takes(cls, weight: QuantizedWeight) -> bool:
+        """Whether it multiplies with a weight as a checkpoint stores it; others get floats."""
+        ...
 
     def __init__(self, experts: Experts) -> None: ...
 

@@ -26,6 +26,7 @@ from baton_worker.kernels.moe.dispatch import (
 from baton_worker.kernels.moe.experts import Experts, PackedParts
 from baton_worker.kernels.moe.lora import Slots
 from baton_worker.kernels.quantized_weights import Rounding
+from baton_worker.kernels.weight import QuantizedWeight
 from baton_worker.platform.malloc import release_pages
 
 
@@ -35,7 +36,6 @@ class GroupedExperts:
     """
 
     capture_blocker = COUNTED
-    takes_packed = True
     takes_adapters = True
 
     def __init__(self, experts: Experts) -> None:
@@ -54,6 +54,11 @@ class GroupedExperts:
     def refuses(cls, experts: Experts) -> str | None:
         """Never."""
         return None
+
+    @classmethod
+    def takes(cls, weight: QuantizedWeight) -> bool:
+        """All that linear layers take."""
+        return True
 
     def __call__(self, x: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
         """See `ExpertKernel`."""

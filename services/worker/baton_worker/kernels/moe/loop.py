@@ -8,13 +8,13 @@ from torch import Tensor
 
 from baton_worker.kernels.moe.dispatch import COUNTED
 from baton_worker.kernels.moe.experts import Experts, rounded
+from baton_worker.kernels.weight import QuantizedWeight
 
 
 class LoopExperts:
     """The plain twin: every visit by itself, by definition."""
 
     capture_blocker = COUNTED
-    takes_packed = False
     takes_adapters = False
 
     def __init__(self, experts: Experts) -> None:
@@ -25,6 +25,11 @@ class LoopExperts:
     def refuses(cls, experts: Experts) -> str | None:
         """Never: it is the oracle of the other kernels."""
         return None
+
+    @classmethod
+    def takes(cls, weight: QuantizedWeight) -> bool:
+        """Floats only."""
+        return False
 
     def __call__(self, x: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
         """See `ExpertKernel`."""

@@ -15,6 +15,7 @@ from baton_worker.kernels.moe.dispatch import (
     output_weights,
 )
 from baton_worker.kernels.moe.experts import Experts, rounded
+from baton_worker.kernels.weight import QuantizedWeight
 
 
 class PaddedExperts:
@@ -22,7 +23,6 @@ class PaddedExperts:
     Lepikhin et al. 2020, arXiv:2006.16668). For a device that would idle between small products."""
 
     capture_blocker = COUNTED
-    takes_packed = False
     takes_adapters = False
 
     def __init__(self, experts: Experts) -> None:
@@ -33,6 +33,11 @@ class PaddedExperts:
     def refuses(cls, experts: Experts) -> str | None:
         """The CPU gains nothing from the padding."""
         return "it is for accelerators" if experts.down.device.type == "cpu" else None
+
+    @classmethod
+    def takes(cls, weight: QuantizedWeight) -> bool:
+        """Floats only."""
+        return False
 
     def __call__(self, x: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
         """See `ExpertKernel`."""

@@ -8,6 +8,7 @@ from baton.errors import ModelError
 from baton_worker.kernels.moe import KERNELS
 from baton_worker.kernels.moe.aliases import NAMES
 from baton_worker.kernels.moe.experts import ExpertKernel, Experts
+from baton_worker.kernels.weight import QuantizedWeight
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,11 +28,10 @@ class ExpertKernelSelector:
     def _candidates(self) -> tuple[str, ...]:
         return NAMES.candidates(self.backend, KERNELS)
 
-    @property
-    def takes_packed(self) -> bool:
-        """True if experts may stay in the checkpoint's format."""
+    def takes(self, weight: QuantizedWeight) -> bool:
+        """True if a weight of an expert may stay in the checkpoint's format."""
         kernels: list[type[ExpertKernel]] = [KERNELS.load(name) for name in self._candidates()]
-        return any(kernel.takes_packed for kernel in kernels)
+        return any(kernel.takes(weight) for kernel in kernels)
 
     def select(self, experts: Experts) -> ExpertKernel:
         """Build the kernel for these experts.
@@ -42,12 +42,16 @@ class ExpertKernelSelector:
         reasons = list[str]()
         for name in self._candidates():
             kernel: type[ExpertKernel] = KERNELS.load(name)
-            reason = _unpacked(kernel, experts) or kernel.refuses(experts)
+            reason = _not_taken(kernel, experts) or kernel.refuses(experts)
             if reason is None:
                 return kernel(experts)
             reasons.append(f"{name} refused: {reason}")
         raise ModelError(f"No kernel serves these experts: {'; '.join(reasons)}.")
 
 
-def _unpacked(kernel: type[ExpertKernel], experts: Experts) -> str | None:
-    return "its weights are floats" if experts.is_packed and not kernel.takes_packed else None
+def _not_taken(kernel: type[ExpertKernel], experts: Experts) -> str | None:
+    """Why the kernel does not take the quantised weights among the experts', if any."""
+    packed = (parts for parts in (*experts.packed_gate_up, *experts.packed_down) if parts)
+    if all(kernel.takes(weight) for parts in packed for weight in parts):
+        return None
+    return "it does not multiply with the weights as the checkpoint stores them"

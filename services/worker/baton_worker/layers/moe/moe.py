@@ -60,7 +60,7 @@ class Experts(Layer):
         }
         self.gate_up_bias = site.empty(num, rows) if settings.expert.bias else None
         self.down_bias = site.empty(num, hidden) if settings.expert.bias else None
-        self._selector = site.experts
+        self._selector, self._exact = site.experts, bool(site.row_block)
         self.like: Tensor = torch.empty(0, dtype=site.dtype, device=site.device)
         self.int8_inputs = site.int8_inputs
         self._taken = dict[str, QuantizedWeight]()
@@ -97,7 +97,7 @@ class Experts(Layer):
         """Take an expert's weight if a kernel can run it as stored."""
         if self.gate_up is None or self.down is None or name not in self._shapes:
             return False
-        if weight.shape != self._shapes[name] or not self._selector.takes_packed:
+        if weight.shape != self._shapes[name] or not self._selector.takes(weight):
             return False
         if not has_kernel(weight, self.like):
             return False
@@ -123,6 +123,7 @@ class Experts(Layer):
                 packed_gate_up=packed_gate_up,
                 packed_down=packed_down,
                 lora=self.lora,
+                exact=self._exact,
             )
         )
         if not self._kernel.takes_adapters:
