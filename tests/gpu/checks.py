@@ -7,7 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ from baton_worker.platform.device_memory import device_memory
 from tests.fakes.page_caches import LENGTH, TOKEN, cache, filled
 from tests.fakes.scheduler_planner import Planner
 from tests.fakes.scheduler_planner import Sequence as Row
-from tests.support import tiny_models
+from tests.support import quantized_checkpoints, tiny_models
 
 PAGES = 256
 KINDS: dict[str, dict[str, Any]] = {
@@ -52,6 +52,10 @@ def kernels_equal_their_references(device: torch.device, dtype: torch.dtype, siz
 def build(folder: Path, architecture: str, device: torch.device, **settings: Any) -> Engine:
     """An engine of a tiny model with weights in float32."""
     tiny_models.save_checkpoint(folder, architecture, **KINDS.get(architecture, {}))
+    return _engine(folder, device, **settings)
+
+
+def _engine(folder: Path, device: torch.device, **settings: Any) -> Engine:
     config = {
         "model": str(folder),
         "device": device.type,
@@ -81,6 +85,66 @@ def says_what_transformers_says(folder: Path, architecture: str, device: torch.d
         tokens = torch.tensor([PROMPT + log], device=device)
         logits = oracle(tokens).logits[0]
     assert log == logits[len(PROMPT) - 1 : -1].argmax(-1).tolist()
+    return engine
+
+
+class Quantised(NamedTuple):
+    """A checkpoint whose weights stay packed."""
+
+    architecture: str
+    settings: dict[str, Any]
+    method: quantized_checkpoints.Method
+    near: float = 0.0
+    """How far below the greatest logit that of an answer may be, as a part of their spread: inputs
+    of 8-bit floats are rounded, which the oracle does not do."""
+
+
+_GPTQ: dict[str, Any] = {"quant_method": "gptq", "bits": 4, "group_size": 32}
+_FP8: dict[str, Any] = {"quant_method": "fp8", "activation_scheme": "dynamic"}
+_BLOCK = _FP8 | {"weight_block_size": [128, 128]}
+QUANTISED = {
+    "int4": Quantised("LlamaForCausalLM", _GPTQ, quantized_checkpoints.gptq(symmetric=False)),
+    "int4 in the order of activations": Quantised(
+        "LlamaForCausalLM", _GPTQ | {"desc_act": True}, quantized_checkpoints.gptq(act_order=True)
+    ),
+    "experts in int4": Quantised("Qwen3MoeForCausalLM", _GPTQ, quantized_checkpoints.gptq()),
+    "fp8 by tensor": Quantised("LlamaForCausalLM", _FP8, quantized_checkpoints.fp8(), 0.3),
+    "fp8 by block": Quantised(
+        "LlamaForCausalLM", _BLOCK, quantized_checkpoints.fp8((128, 128)), 0.3
+    ),
+    "experts in fp8": Quantised(
+        "Qwen3MoeForCausalLM", _BLOCK, quantized_checkpoints.fp8((128, 128)), 0.3
+    ),
+}
+_SIZES = {
+    "hidden_size": 128,
+    "intermediate_size": 256,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 4,
+    "head_dim": 32,
+    "moe_intermediate_size": 128,
+}
+"""Rows and columns of whole blocks of 128."""
+
+
+def says_what_the_numbers_say(
+    folder: Path, device: torch.device, case: Quantised, **settings: Any
+) -> Engine:
+    """A tiny quantised model against transformers with the floats that its codes mean; returns its
+    engine."""
+    changes = {
+        n: size for n, size in _SIZES.items() if "moe" not in n or "Moe" in case.architecture
+    }
+    oracle = quantized_checkpoints.save(
+        folder, case.architecture, case.settings, case.method, **changes
+    )
+    engine = _engine(folder, device, **settings)
+    (log,) = logs(engine, [PROMPT])
+    with torch.inference_mode():
+        tokens = torch.tensor([PROMPT + log], device=device)
+        logits = oracle.to(device)(tokens).logits[0][len(PROMPT) - 1 : -1]
+    said = logits.gather(-1, tokens[:, len(PROMPT) :].T)[:, 0]
+    assert bool((logits.amax(-1) - said <= case.near * logits.std(-1)).all()), case.settings
     return engine
 
 

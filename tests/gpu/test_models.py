@@ -20,6 +20,16 @@ def test_models(card: torch.device, tmp_path: Path, architecture: str) -> None:
     checks.a_launched_step_waits_for_nothing(engine, card)
 
 
+@pytest.mark.row("F21.06", "F21.07", "F21.08", "F03.02")
+@pytest.mark.parametrize("name", [*checks.QUANTISED])
+def test_quantised_models(card: torch.device, tmp_path: Path, name: str) -> None:
+    case = checks.QUANTISED[name]
+    engine = checks.says_what_the_numbers_say(tmp_path / "a", card, case)
+    eager = checks.says_what_the_numbers_say(tmp_path / "b", card, case, cuda_graphs=False)
+    checks.replays_are_what_eager_steps_are(engine, eager)
+    checks.a_launched_step_waits_for_nothing(engine, card)
+
+
 @pytest.mark.parametrize("dtype", ["float32", "bfloat16"])
 def test_exact_numbers(card: torch.device, tmp_path: Path, dtype: str) -> None:
     given = getattr(torch, dtype)

@@ -60,6 +60,11 @@ def test_models(tmp_path: Path) -> None:
     )
 
 
+def test_quantised_models(tmp_path: Path) -> None:
+    """One of them: on a CPU their kernels have tests of their own."""
+    checks.says_what_the_numbers_say(tmp_path, CPU, checks.QUANTISED["int4"])
+
+
 def test_evidence_has_steps_of_ten_minutes(tmp_path: Path) -> None:
     script = [sys.executable, str(ROOT / "ops/gpu/evidence.py")]
     said = subprocess.run(
