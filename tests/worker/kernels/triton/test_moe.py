@@ -14,7 +14,6 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from baton_worker.kernels.fp8 import Inputs
-from baton_worker.kernels.moe.dispatch import dispatch
 from baton_worker.kernels.moe.experts import Experts
 from baton_worker.kernels.moe.loop import LoopExperts
 from baton_worker.kernels.moe.triton import TritonExperts
@@ -77,31 +76,6 @@ def test_equals_the_loop(
     expected = LoopExperts(layer)(x, chosen, weights)
     ours = TritonExperts(layer)(x, chosen, weights)
     torch.testing.assert_close(ours, expected, atol=1e-3, rtol=1e-4)
-
-
-@pytest.mark.row("F06.02", "F06.16")
-def test_blocks_hold_every_visit_once_and_one_expert_each(
-    fused: ModuleType, device: torch.device, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    from baton_worker.kernels.triton import align as kernel
-
-    # A program looks at visits several times.
-    monkeypatch.setattr(kernel, "_AT_ONCE", 64)
-    generator = torch.Generator().manual_seed(2)
-    for tokens, num_experts, block in ((50, 6, 16), (1, 40, 16), (90, 3, 64), (0, 4, 16)):
-        chosen = torch.randint(-1, num_experts + 1, (tokens, 3), generator=generator)
-        found = kernel.align(chosen.to(device), num_experts, block)
-        rows = found.rows.view(-1, block)
-        assert found.block == block and len(rows) == len(found.experts)
-        seen = []
-        for row, owner in zip(rows.tolist(), found.experts.tolist(), strict=True):
-            if owner == num_experts:
-                continue
-            real = [visit for visit in row if visit >= 0]
-            assert real and row == real + [-1] * (block - len(real)), "rest of a block is empty"
-            assert all(chosen.flatten()[visit] == owner for visit in real)
-            seen += real
-        assert seen == dispatch(chosen, num_experts).visits.tolist()
 
 
 @pytest.mark.row("F06.01", "F21.08")
