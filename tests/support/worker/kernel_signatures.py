@@ -63,6 +63,8 @@ class Compiled(NamedTuple):
     """Bytes of shared memory of one program."""
     spilled: int
     """Bytes that a thread puts into memory for want of registers."""
+    wide_copies: int
+    """Instructions that copy 16 bytes while the program computes."""
     unspecialised: tuple[str, ...]
     """Arguments of which every value is served by the same machine code."""
 
@@ -102,7 +104,9 @@ for path, types, constants in json.loads(sys.argv[1]):
         assert said.returncode == 0, said.stderr
     spilled = sum(map(int, re.findall(r"(\\d+) bytes spill stores", said.stderr)))
     free = [p.name for p in kernel.params if p.do_not_specialize]
-    print(json.dumps([path, "mma" in ptx, "wgmma" in ptx, made.metadata.shared, spilled, free]))
+    copies = len(re.findall(r"cp\\.async\\.cg.* 0x10", ptx))
+    found = [path, "mma" in ptx, "wgmma" in ptx, made.metadata.shared, spilled, copies, free]
+    print(json.dumps(found))
 """
 
 
@@ -123,4 +127,4 @@ def compiled(
     )
     assert done.returncode == 0, done.stderr[-3000:]
     found = [json.loads(line) for line in done.stdout.splitlines()]
-    return [Compiled(*fields[:5], tuple(fields[5])) for fields in found]
+    return [Compiled(*fields[:-1], tuple(fields[-1])) for fields in found]
