@@ -94,6 +94,23 @@ TRAITS: dict[str, dict[str, Any]] = {
         "attn_logit_softcapping": 3.0,
         "final_logit_softcapping": 5.0,
     },
+    "Gemma3nForCausalLM": {
+        "head_dim": 16,
+        "num_hidden_layers": 6,
+        "intermediate_size": [40, 40, 56, 40, 40, 40],
+        "sliding_window": 9,
+        "layer_types": ["sliding_attention", "sliding_attention", "full_attention"] * 2,
+        "num_kv_shared_layers": 2,
+        "vocab_size_per_layer_input": 150,
+        "hidden_size_per_layer_input": 8,
+        "altup_num_inputs": 3,
+        "laurel_rank": 6,
+        "activation_sparsity_pattern": [0.8, 0.5, 0.0, 0.0, 0.0, 0.0],
+        "rope_parameters": {
+            "full_attention": {"rope_type": "linear", "factor": 8.0, "rope_theta": 100_000.0},
+            "sliding_attention": {"rope_type": "default", "rope_theta": 1_000.0},
+        },
+    },
     "Gemma3ForCausalLM": {
         "head_dim": 16,
         "num_hidden_layers": 6,

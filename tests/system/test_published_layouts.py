@@ -252,3 +252,38 @@ def test_answers_to_a_picture_whose_tokens_see_one_another(tmp_path: Path) -> No
         assert ask(here, 1)[1] == answer
         with pytest.raises(AssertionError, match="takes 1 image in a request"):
             ask(here, 2)
+
+
+@pytest.mark.row("V12", "F02.10")
+def test_answers_to_a_picture_whose_end_has_an_embedding(tmp_path: Path) -> None:
+    """Gemma 3n, in steps of 3 tokens that cut every image: the tokens of transformers, and again
+    from the cache. Sounds are refused."""
+    text = makers()["Gemma3nForConditionalGeneration"](tmp_path).text
+    marks = ("<image_soft_token>", "<end_of_image>", "<start_of_image>")
+    steps = {"image_processor_type": "SiglipImageProcessor", "do_normalize": False}
+    token = save(tmp_path, marks, steps | {"size": {"height": 48, "width": 48}})
+    config = json.loads((tmp_path / "config.json").read_text())
+    config |= {"eoi_token_id": token + 1}
+    config["vision_config"]["vocab_offset"] = token
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    with whole(tmp_path, worker={"block_size": 4, "max_num_batched_tokens": 3}) as here:
+        prompt, answer = ask(here, 2)
+        seen, ids = embeddings(tmp_path, 2), torch.tensor(prompt)
+        places = (ids == token) | (ids == token + 1)
+        assert int(places.sum()) == len(seen) == 10 and prompt.count(token) == 8
+        inputs = text.get_input_embeddings()(ids)
+        inputs[places] = seen
+        assert answer == _written(text, inputs)
+        assert ask(here, 2)[1] == answer
+        sound = {"type": "input_audio", "input_audio": {"data": "aGk=", "format": "wav"}}
+        body = {"model": here.model, "messages": [{"role": "user", "content": [sound]}]}
+        assert here.post("/v1/chat/completions", body).status_code == 400
+
+
+@torch.no_grad()
+def _written(text: Any, inputs: Tensor) -> list[int]:
+    found = list[int]()
+    for _ in range(COUNT):
+        found.append(int(text(inputs_embeds=inputs[None]).logits[0, -1].argmax()))
+        inputs = torch.cat((inputs, text.get_input_embeddings()(torch.tensor(found[-1:]))))
+    return found

@@ -204,6 +204,9 @@ FAMILIES: dict[str, Family] = {
         "<start_of_image>",
         bidirectional=True,
     ),
+    "Gemma3nForConditionalGeneration": Family(
+        "Gemma3n", "<image_soft_token>", placeholders.gemma3n, whatever=True
+    ),
     "Idefics3ForConditionalGeneration": Family(
         "Idefics3ImageProcessor", "<image>", placeholders.idefics3
     ),

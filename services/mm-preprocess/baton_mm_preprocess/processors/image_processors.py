@@ -62,6 +62,7 @@ READERS: dict[str, tuple[readers.Reader, dict[str, Any]]] = {
     "CLIPImageProcessor": (readers.fixed_size, {}),
     "SiglipImageProcessor": (readers.fixed_size, {}),
     "ViTImageProcessor": (readers.fixed_size, {}),
+    "Gemma3n": (readers.pooled_places, {}),
     "BlipImageProcessor": (readers.query_tokens, {}),
     "ChameleonImageProcessor": (readers.image_codes, {}),
     "LlavaNextImageProcessor": (readers.any_resolution, _NEXT),

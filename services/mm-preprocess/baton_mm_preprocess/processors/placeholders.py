@@ -78,6 +78,11 @@ def llava(processor: Any, grid: Grid, num_tokens: int) -> Iterable[Piece]:
     return pixtral(processor, grid, num_tokens) if as_pixtral else [num_tokens]
 
 
+def gemma3n(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
+    """Image tokens between their marks, of which the last is the last embedding."""
+    return ["\n\n<start_of_image>", num_tokens - 1, "<end_of_image>\n\n"]
+
+
 def gemma3(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
     """Each tile between its marks; crops are announced."""
     count = processor.tokens_per_tile

@@ -123,6 +123,16 @@ def _checked(files: Files, fields: dict[str, Any], side: int) -> tuple[Steps, in
     return steps, side
 
 
+def pooled_places(files: Files, fields: dict[str, Any]) -> Processor:
+    """Gemma 3n: as many places whatever the size, and the end of the image."""
+    named = {**fields, "image_processor_type": "SiglipImageProcessor"}
+    steps = read_processor(named, "SiglipImageProcessor")
+    if steps.shape is None or steps.shape[0] != steps.shape[1]:
+        raise ModelError("its image processor makes images that are no squares of one size")
+    places = files.config.get("vision_soft_tokens_per_image")
+    return FixedSize(steps, (places or files.number("image_seq_length", 256)) + 1)
+
+
 def query_tokens(files: Files, fields: dict[str, Any]) -> Processor:
     """BLIP-2: as many embeddings as its Q-Former has queries."""
     steps, _ = _square(files, fields)

@@ -14,6 +14,7 @@ from baton_worker.layers.embedding import Table
 from baton_worker.layers.layer import Bare
 from baton_worker.layers.moe.shortcut import ShortcutMoe
 from baton_worker.layers.norm import RmsNorm
+from baton_worker.layers.sparse_glu import SparseGlu
 from baton_worker.layers.ssm.gated_norm import GatedNorm
 from baton_worker.layers.ssm.lightning_attention import LinearAttention
 from baton_worker.layers.ssm.mamba import Mamba
@@ -106,6 +107,8 @@ def shard_modules(model: Model, vocab: int, ranks: Communicator) -> None:
         elif isinstance(module, LinearAttention):
             assert isinstance(module.norm, RmsNorm)
             module.norm = WideNorm(module.norm, ranks)
+        elif isinstance(module, SparseGlu):
+            module.add_up, module.num_parts = ranks.all_reduce, ranks.size
         elif isinstance(module, GatedNorm) and module.settings.cut:
             module.rms = WideRms(module.settings.eps, ranks)
         elif isinstance(module, Mamba | SelectiveStateSpace):

@@ -29,7 +29,7 @@ from baton_worker.kv_cache.page_shapes import (
     state_bytes,
     state_shapes,
 )
-from baton_worker.spec import Decoder
+from baton_worker.spec import Decoder, KVReuse
 
 
 class Track(NamedTuple):
@@ -87,6 +87,11 @@ class KVCache:
         self.groups = one_group(spec, page_size) if groups is None else groups
         self.cross = CrossPages(spec, page_size, dtype=dtype, device=device, layout=layout)
         """Pages of the layers that attend to the states of an encoder."""
+        self._sources = {
+            layer: mixer.source
+            for layer, (mixer, _) in enumerate(spec.layers)
+            if isinstance(mixer, KVReuse)
+        }
         self._contexts = [context(mixer) for mixer, _ in spec.layers]
         shapes, dtype = page_shapes(spec, page_size, codes), torch.uint8 if codes else dtype
         self.alike = are_alike(spec, self.groups, shapes)
@@ -138,11 +143,11 @@ class KVCache:
     @property
     def views(self) -> list[Any]:
         """Per layer, the argument of its mixer: its part of `layers`, with its states if it has
-        any, or of `cross`."""
+        any, of `cross`, or that of another layer."""
         return [
             Snapshots(pages, self.states[layer])
             if layer in self.states
-            else self.cross.layers.get(layer, pages)
+            else self.cross.layers.get(layer, self.layers[self._sources.get(layer, layer)])
             for layer, pages in enumerate(self.layers)
         ]
 

@@ -38,6 +38,7 @@ from baton_worker.spec import (
     CrossAttention,
     Decoder,
     Encoder,
+    KVReuse,
     LatentAttention,
     Recurrent,
 )
@@ -97,6 +98,9 @@ def page_groups(
             planes[layer], group = divmod(number, num_groups)
             of[layer] = len(windows) + group
         windows += [kind.span] * num_groups
+    for layer, (mixer, _) in enumerate(spec.layers):
+        if isinstance(mixer, KVReuse):
+            of[layer] = of[mixer.source]
     empty = max(planes.values()) + 1
     numbers = tuple(planes.get(layer, empty) for layer in range(len(sizes)))
     return LayerGroups(tuple(windows), tuple(of), numbers)
@@ -158,7 +162,7 @@ def _spans(spec: Decoder, page_size: int) -> dict[int, int]:
     return {
         layer: _span(mixer, page_size)
         for layer, mixer in mixers
-        if not (mixer is None or isinstance(mixer, CrossAttention))
+        if not (mixer is None or isinstance(mixer, CrossAttention | KVReuse))
     }
 
 

@@ -13,6 +13,7 @@ from baton_worker.spec import (
     CrossAttention,
     Decoder,
     Encoder,
+    KVReuse,
     LatentAttention,
     Mixer,
     Recurrent,
@@ -31,9 +32,9 @@ def page_shapes(
     of memory in the order given by `kernels.page_layout`. Exceptions: if values have another width
     than keys, each value follows its key: [page_size, 1, num_kv_heads, key + value]. Latent
     attention keeps one vector per token: [page_size, 1, 1, kept_width]. `Recurrent` mixers declare
-    their own shape. A layer without a mixer or with cross-attention has empty pages, and an encoder
-    has none. With context parallelism, a page of one rank holds fewer tokens (`context`). With
-    `codes`, each attention width is its `kernels.kv_codes.row_width`.
+    their own shape. A layer without a mixer, with cross-attention or the KV of another layer has
+    empty pages, and an encoder has none. With context parallelism, a page of one rank holds fewer
+    tokens (`context`). With `codes`, each attention width is its `kernels.kv_codes.row_width`.
     """
     if isinstance(spec, Encoder):
         return ()
@@ -46,7 +47,7 @@ def context(mixer: Mixer | None) -> ContextShard:
 
 
 def _page_shape(mixer: Mixer | None, page_size: int, codes: KVCodes | None) -> PageShape:
-    if mixer is None or isinstance(mixer, CrossAttention):
+    if mixer is None or isinstance(mixer, CrossAttention | KVReuse):
         return (page_size, 2, 0, 0)
     rows = page_size // context(mixer).size
     if isinstance(mixer, LatentAttention):

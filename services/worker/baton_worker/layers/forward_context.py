@@ -34,6 +34,8 @@ class ForwardContext:
     """KV slots selected by the last indexer, see `layers.attention.sparse_plan.Plan`."""
     positions: Tensor | None = None
     """int64 [T], each token's position in its sequence, or [axes, T]."""
+    layer_embeddings: Tensor | None = None
+    """[T, layers, width] of models with `spec.AltUp`."""
     cross: CrossStep | None = None
     """What tokens see of the states of an encoder; None: no token sees any."""
     vision: Tensor | None = None

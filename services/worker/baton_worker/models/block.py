@@ -24,6 +24,7 @@ from baton_worker.layers.moe.shortcut import ShortcutMoe
 from baton_worker.layers.norm import norm
 from baton_worker.layers.shared_block import SharedAttention, SharedGlu, beside_embeddings
 from baton_worker.layers.ssm.lightning_attention import LinearAttention
+from baton_worker.models.altup_block import AltUpBlock
 from baton_worker.models.gated_cross_block import GatedCross
 
 Part: TypeAlias = Callable[[Tensor, Tensor | None], Tensor]
@@ -408,6 +409,7 @@ STYLES: dict[str, Callable[..., nn.Module]] = {
     "normed": partial(Sequential, half=NormedStream),
     "by_mixer": by_mixer,
     "gated_cross": with_gated_cross,
+    "altup": AltUpBlock,
     "shortcut": Shortcut,
     "by_modality": ByModality,
     "blended": Blended,

@@ -13,6 +13,7 @@ from baton_worker.layers.attention.cross_attention import CrossAttention
 from baton_worker.layers.attention.cross_layer import KVSharingSource, KVSharingTarget
 from baton_worker.layers.attention.dual_chunk import DualChunk
 from baton_worker.layers.attention.gqa import Attention
+from baton_worker.layers.attention.kv_reuse import KVReuse, NormedValueAttention
 from baton_worker.layers.attention.mla import LatentAttention
 from baton_worker.layers.attention.sparse_mla import SparseLatentAttention
 from baton_worker.layers.build_context import BuildContext
@@ -22,6 +23,7 @@ from baton_worker.layers.moe.modality import ModalityMoe
 from baton_worker.layers.moe.moe import Moe
 from baton_worker.layers.moe.shortcut import ShortcutMoe
 from baton_worker.layers.shared_block import SharedAttention, SharedGlu
+from baton_worker.layers.sparse_glu import SparseGlu
 from baton_worker.layers.ssm.delta_net import DeltaNet
 from baton_worker.layers.ssm.lightning_attention import LinearAttention
 from baton_worker.layers.ssm.mamba import Mamba
@@ -37,6 +39,8 @@ LAYERS: dict[type, type[nn.Module]] = {
     spec.Attention: Attention,
     spec.CrossAttention: CrossAttention,
     spec.DualChunkAttention: DualChunk,
+    spec.NormedValueAttention: NormedValueAttention,
+    spec.KVReuse: KVReuse,
     spec.KVSharingSource: KVSharingSource,
     spec.KVSharingTarget: KVSharingTarget,
     spec.SharedAttention: SharedAttention,
@@ -49,6 +53,7 @@ LAYERS: dict[type, type[nn.Module]] = {
     spec.SelectiveStateSpace: SelectiveStateSpace,
     spec.Mamba: Mamba,
     spec.Glu: Glu,
+    spec.SparseGlu: SparseGlu,
     spec.SharedGlu: SharedGlu,
     spec.Mlp: Mlp,
     spec.Moe: Moe,

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 from baton_worker import spec
 from baton_worker.attention import AttentionBatch
 from baton_worker.kv_cache.cache import KVCache
+from baton_worker.layers.altup import Streams
 from baton_worker.layers.attention.cross_attention import CrossAttention
 from baton_worker.layers.attention.cross_states import CrossInputs, CrossStep
 from baton_worker.layers.attention.whole_texts import Texts
@@ -23,6 +24,7 @@ from baton_worker.layers.lm_head import Head
 from baton_worker.layers.media_embeddings import MediaEmbeddings
 from baton_worker.layers.moe.router import Router
 from baton_worker.layers.norm import norm
+from baton_worker.models.altup_block import AltUpBlock
 from baton_worker.models.block import Sequential
 from baton_worker.models.block_stack import BlockStack, Plans
 from baton_worker.pooling.pooler import Pooler
@@ -68,6 +70,10 @@ class Model(BlockStack):
         if decoder.vision_tokens:
             self._vision_tokens = torch.tensor(decoder.vision_tokens, device=site.device)
         routers = [m for m in self.blocks[-1].modules() if isinstance(m, Router)]
+        self.streams = None if decoder.altup is None else Streams(decoder, site)
+        for number, block in enumerate(self.blocks):
+            if isinstance(block, AltUpBlock):
+                block.number = number
         self._cross = [m for m in self.blocks.modules() if isinstance(m, CrossAttention)]
         self.alone = not any(router.together for router in routers)
         """Whether the last layer's ffn treats each token independently."""
@@ -125,6 +131,9 @@ class Model(BlockStack):
             cross = self._cross_step(media.cross, cache)
             steps = [replace(step, cross=cross) for step in steps]
         x, inputs = self.embedding(tokens, positions, media), list[Tensor]()
+        if self.streams is not None:
+            x, own = self.streams.enter(x, tokens)
+            steps = [replace(step, layer_embeddings=own) for step in steps]
         hidden = self._through(x, steps, cache, media, inputs)
         if self._defers:
             return hidden
@@ -179,6 +188,8 @@ class Model(BlockStack):
         """The deferred half, if any, and the final norm."""
         if (last := self._last) is not None:
             hidden = last.feed(hidden)
+        if self.streams is not None:
+            hidden = self.streams.leave(hidden)
         if self.norm is not None:
             hidden = self.norm(hidden)
         return hidden if self.project is None else self.project(hidden)

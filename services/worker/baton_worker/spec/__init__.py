@@ -14,11 +14,13 @@ from baton_worker.spec.attention import (
     DualChunkAttention,
     HalfCausalAttention,
     Indexer,
+    KVReuse,
     KVSharingSource,
     KVSharingTarget,
     LatentAttention,
     LowRank,
     Mask,
+    NormedValueAttention,
     OutputGate,
     Projections,
     QkNorm,
@@ -29,7 +31,7 @@ from baton_worker.spec.attention import (
     Values,
 )
 from baton_worker.spec.checkpoint import Fused, Stacked, TensorLayout
-from baton_worker.spec.decoder import Blend, Decoder, Ffn, Mixer, Skip
+from baton_worker.spec.decoder import AltUp, Blend, Decoder, Ffn, Mixer, Skip
 from baton_worker.spec.draft_head import (
     DraftHead,
     Fusion,
@@ -57,6 +59,14 @@ from baton_worker.spec.ffn import (
     Router,
     SharedGlu,
     ShortcutMoe,
+    SparseGlu,
+)
+from baton_worker.spec.mobile_tower import (
+    EdgeBlock,
+    InvertedBlock,
+    MobileBlock,
+    MobileTower,
+    QueryBlock,
 )
 from baton_worker.spec.norm import GatedNorm, Norm
 from baton_worker.spec.rope import FourierRope, Parameter, Rope, Sections
@@ -106,12 +116,13 @@ from baton_worker.spec.vision import (
 )
 from baton_worker.spec.vq_tower import VqTower
 
-Tower: TypeAlias = VisionTower | VqTower | TiledTower
+Tower: TypeAlias = VisionTower | VqTower | TiledTower | MobileTower
 """An encoder of images."""
 
 __all__ = [
     "Abstractor",
     "Activated",
+    "AltUp",
     "Attention",
     "AttentionPool",
     "Blend",
@@ -127,6 +138,7 @@ __all__ = [
     "DraftHead",
     "DualChunkAttention",
     "DualEncoder",
+    "EdgeBlock",
     "Embedding",
     "Encoder",
     "Ends",
@@ -141,7 +153,9 @@ __all__ = [
     "HdTiles",
     "Head",
     "Indexer",
+    "InvertedBlock",
     "JoinedAttention",
+    "KVReuse",
     "KVSharingSource",
     "KVSharingTarget",
     "LatentAttention",
@@ -158,11 +172,14 @@ __all__ = [
     "Mixer",
     "Mlp",
     "MlpSpeculator",
+    "MobileBlock",
+    "MobileTower",
     "ModalityMoe",
     "Moe",
     "Newlines",
     "Norm",
     "Normed",
+    "NormedValueAttention",
     "OutputGate",
     "OverlappingCrops",
     "Padding",
@@ -172,6 +189,7 @@ __all__ = [
     "Projections",
     "QFormer",
     "QkNorm",
+    "QueryBlock",
     "Recurrent",
     "RecurrentWithConv",
     "Repeated",
@@ -190,6 +208,7 @@ __all__ = [
     "Sinks",
     "Skip",
     "Slices",
+    "SparseGlu",
     "SparseLatentAttention",
     "SplitTiles",
     "Stacked",

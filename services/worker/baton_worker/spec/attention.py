@@ -241,6 +241,20 @@ class KVSharingTarget(Attention):
     itself."""
 
 
+@dataclass(frozen=True, slots=True)
+class NormedValueAttention(Attention):
+    """Attention whose values are normed over each head, without a weight, by the eps of its
+    `qk_norm` (Gemma 3n)."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KVReuse(Attention):
+    """Attention with its own queries over the KV that layer `source` keeps (Gemma 3n); it has no
+    pages of its own. Its `qk_norm` is that of queries."""
+
+    source: int
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DualChunkAttention(Attention):
     """Dual chunk attention: relative distances stay within the trained context (An et al. 2024,

@@ -27,6 +27,7 @@ from baton_worker.spec.state_space import (
 )
 
 if TYPE_CHECKING:
+    from baton_worker.spec.mobile_tower import MobileTower
     from baton_worker.spec.tiled_tower import TiledTower
     from baton_worker.spec.vision import VisionTower
     from baton_worker.spec.vq_tower import VqTower
@@ -50,6 +51,25 @@ class Blend:
     attention: tuple[float, float] = (1.0, 1.0)
     linear: tuple[float, float] = (1.0, 1.0)
     ffn: tuple[float, float] = (1.0, 1.0)
+
+
+@dataclass(frozen=True, slots=True)
+class AltUp:
+    """Alternating updates (Baykal et al. 2023, arXiv:2301.13310) as Gemma 3n has them: a token has
+    `num_streams` states. A layer predicts all of them from all, runs the `active` one, and corrects
+    all by what has changed in it; beside attention it has a low-rank residual of `rank` channels
+    (LAuReL, arXiv:2411.07501), and behind all an embedding of its own of the token, of
+    `layer_width` channels, through a gate with `activation`."""
+
+    num_streams: int
+    active: int
+    rank: int
+    layer_width: int
+    layer_vocab: int
+    """Rows of the table of embeddings of all layers; other tokens have row 0."""
+    activation: str
+    scaled: bool = True
+    """Whether the gate's input is multiplied by learned factors."""
 
 
 Mixer: TypeAlias = Attention | LatentAttention | CrossAttention | Recurrent
@@ -83,10 +103,12 @@ class Decoder:
     `norm`."""
     tensors: TensorLayout = field(default_factory=TensorLayout)
     """How the checkpoint names and packs its tensors."""
-    tower: VisionTower | VqTower | TiledTower | None = None
+    tower: VisionTower | VqTower | TiledTower | MobileTower | None = None
     """The encoder of images in the prompt; None for text alone."""
     vision_tokens: tuple[int, ...] = ()
     """Tokens that the vision experts of a `ModalityMoe` take."""
+    altup: AltUp | None = None
+    """Streams of the style "altup"."""
     suppressed_tokens: tuple[int, ...] = ()
     """Tokens that stand in prompts alone: their logits are the lowest of float32."""
 

@@ -37,6 +37,15 @@ class SharedGlu(Glu):
     adapter_rank: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SparseGlu(Glu):
+    """Gated feed-forward whose gate is cut off below the quantile `sparsity` of a normal
+    distribution with the mean and the deviation of its channels, and counts from there (Gemma 3n,
+    Spark Transformer, arXiv:2506.06644)."""
+
+    sparsity: float
+
+
 @dataclass(frozen=True, slots=True)
 class Mlp:
     """Plain feed-forward: down(activation(up(x)))."""

@@ -18,6 +18,7 @@ from tests.oracles.towers.sights import Sight, makers
 CPU = BuildContext(torch.device("cpu"), torch.float32)
 ROWS = (
     "V07",
+    "V12",
     "V24",
     "V28",
     "F01.18",

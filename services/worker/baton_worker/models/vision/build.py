@@ -9,6 +9,7 @@ from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.layer import Layer
 from baton_worker.models.vision.frame_pooling_tower import FramePoolingTower
 from baton_worker.models.vision.media_tower import MediaTower
+from baton_worker.models.vision.mobile_tower import MobileTower
 from baton_worker.models.vision.tiled_tower import TiledTower
 from baton_worker.models.vision.tower import VisionTower
 from baton_worker.models.vision.vq_tower import VqTower
@@ -18,6 +19,8 @@ def build_tower(tower: spec.Tower, site: BuildContext) -> MediaTower:
     """The modules of a tower with uninitialised parameters."""
     if isinstance(tower, spec.VqTower):
         return VqTower(tower, site)
+    if isinstance(tower, spec.MobileTower):
+        return MobileTower(tower, site)
     if isinstance(tower, spec.TiledTower):
         return TiledTower(tower, site)
     return FramePoolingTower(tower, site) if tower.pooled_frames else VisionTower(tower, site)

@@ -1,0 +1,101 @@
+"""Streams of Gemma 3n: prediction and correction by layer, and what begins and ends them."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from baton_worker import spec
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.embedding import Table
+from baton_worker.layers.invariant import tanh
+from baton_worker.layers.linear import Linear
+from baton_worker.layers.norm import norm
+
+_LEAST_SQUARE = 1e-5
+"""Of the mean square of a stream, in the precision of the model."""
+
+
+class StreamUpdate(nn.Module):
+    """One layer's prediction and correction of [T, streams, hidden]; see `spec.AltUp`."""
+
+    def __init__(self, settings: spec.AltUp, decoder: spec.Decoder, site: BuildContext) -> None:
+        super().__init__()
+        count, hidden = settings.num_streams, decoder.hidden
+        self._active, self._count, self._scale = settings.active, count, 1.0 / hidden
+        self.router_norm = norm(decoder.norm, hidden, "altup_router_norm", site)
+        self.router = Linear(hidden, {"altup_router": count}, site)
+        self.weigh_prediction = Linear(count, {"altup_prediction": count**2}, site)
+        self.weigh_correction = Linear(count, {"altup_correction": count}, site)
+
+    def predict(self, streams: Tensor) -> Tensor:
+        """Each stream plus a sum of all of them."""
+        weights = self.weigh_prediction(self._route(streams[:, self._active]))
+        weights = weights.view(-1, self._count, self._count, 1)
+        sums = [(weights[:, to] * streams).sum(1) for to in range(self._count)]
+        return torch.stack(sums, dim=1) + streams
+
+    def correct(self, predicted: Tensor, activated: Tensor) -> Tensor:
+        """Each predicted stream plus a share of what the layer has changed; `activated` is the
+        layer's output, [T, hidden]."""
+        changed = activated - predicted[:, self._active]
+        shares: Tensor = self.weigh_correction(self._route(activated)) + 1.0
+        return changed[:, None] * shares[..., None] + predicted
+
+    def _route(self, x: Tensor) -> Tensor:
+        routed: Tensor = self.router(self.router_norm(x) * self._scale)
+        return tanh(routed.float()).to(x.dtype)
+
+
+class Streams(nn.Module):
+    """From the embeddings of tokens to their streams, and from these to hidden states."""
+
+    def __init__(self, decoder: spec.Decoder, site: BuildContext) -> None:
+        super().__init__()
+        settings = decoder.altup
+        assert settings is not None
+        self._settings, self._hidden = settings, decoder.hidden
+        self._layers, width = len(decoder.layers), settings.layer_width
+        total, here = self._layers * width, replace(site, name=str)
+        self._factors = tuple(
+            torch.tensor(factor, dtype=site.dtype).item()
+            for factor in (math.sqrt(width), decoder.hidden**-0.5, math.sqrt(0.5))
+        )
+        self.table = Table(settings.layer_vocab, total, "layer_embedding", site)
+        self.project = Linear(decoder.hidden, {"layer_projection": total}, site)
+        self.norm = norm(decoder.norm, width, "layer_projection_norm", site)
+        self.begin, self.end = (
+            nn.ModuleList(
+                Linear(decoder.hidden, {f"model.{name}.{stream}": decoder.hidden}, here)
+                for stream in range(settings.num_streams - 1)
+            )
+            for name in ("altup_projections", "altup_unembed_projections")
+        )
+
+    def enter(self, x: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+        """Embeddings [T, hidden] of tokens int64 [T] to streams side by side, [T, streams *
+        hidden], and the layers' own embeddings, [T, layers, width]."""
+        table, projected, both = self._factors
+        listed = (tokens >= 0) & (tokens < self._settings.layer_vocab)
+        own = self.table(tokens.where(listed, 0)) * table
+        shape = (len(tokens), self._layers, -1)
+        seen = self.norm((self.project(x) * projected).view(shape))
+        streams = [x, *(_like(project(x), x) for project in self.begin)]
+        return torch.cat(streams, dim=1), (seen + own.view(shape)) * both
+
+    def leave(self, x: Tensor) -> Tensor:
+        """[R, streams * hidden] to [R, hidden]: the mean of all."""
+        first, *others = torch.split(x, self._hidden, dim=1)
+        pairs = zip(self.end, others, strict=True)
+        streams = [first, *(_like(project(other), first) for project, other in pairs)]
+        return torch.stack(streams).mean(0)
+
+
+def _like(x: Tensor, other: Tensor) -> Tensor:
+    """With the root mean square of the rows of another tensor."""
+    wanted = other.square().mean(-1, keepdim=True).sqrt()
+    given = x.square().mean(-1, keepdim=True).clamp(min=_LEAST_SQUARE).sqrt()
+    return x * wanted / given

@@ -1,0 +1,45 @@
+"""Attention with normed values, and layers that read the pages of an earlier one (Gemma 3n)."""
+
+from __future__ import annotations
+
+from torch import Tensor
+
+from baton_worker import spec
+from baton_worker.layers.attention.gqa import Attention
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.forward_context import ForwardContext
+from baton_worker.layers.linear import Linear
+from baton_worker.layers.norm import norm
+from baton_worker.layers.rope.rope import rotate_
+
+
+class NormedValueAttention(Attention):
+    """See `spec.NormedValueAttention`."""
+
+    def __init__(self, settings: spec.Attention, hidden: int, site: BuildContext) -> None:
+        super().__init__(settings, hidden, site)
+        assert settings.qk_norm is not None
+        self._is_common = False
+        unscaled = spec.Norm(settings.qk_norm.norm.eps, scaled=False)
+        self.value_norm = norm(unscaled, settings.head_dim, "value", site)
+
+    def _norm(self, heads: Tensor) -> None:
+        super()._norm(heads)
+        values = heads[:, self.call.num_heads + self.call.num_kv_heads :]
+        values.copy_(self.value_norm(values))
+
+
+class KVReuse(Attention):
+    """See `spec.KVReuse`: it writes nothing, and its pages are those of the layer that it reads."""
+
+    def __init__(self, settings: spec.Attention, hidden: int, site: BuildContext) -> None:
+        super().__init__(settings, hidden, site)
+        self._is_common, self.key_norm = False, None
+        query = settings.num_heads * settings.head_dim
+        self.project = Linear(hidden, {"query": query}, site, bias=settings.projections.bias)
+
+    def _place(self, heads: Tensor, step: ForwardContext, pages: Tensor) -> None:
+        if self.query_norm is not None:
+            heads.copy_(self.query_norm(heads))
+        if self.rope is not None:
+            rotate_(heads, step.angles[self.rope])

@@ -1,0 +1,45 @@
+"""A gated feed-forward of which few channels are active."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from statistics import NormalDist
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from baton_worker import spec
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.layer import Bare
+from baton_worker.layers.linear import GatedLinear, Linear
+from baton_worker.layers.mlp import activation
+
+
+class SparseGlu(Bare):
+    """See `spec.SparseGlu`."""
+
+    def __init__(self, settings: spec.SparseGlu, hidden: int, site: BuildContext) -> None:
+        super().__init__()
+        self._activation = activation(settings.activation)
+        deviations = NormalDist().inv_cdf(settings.sparsity)
+        self._deviations = torch.tensor(deviations, dtype=site.dtype).item()
+        self.add_up: Callable[[Tensor], Tensor] = lambda sums: sums
+        """Sums over the channels of all ranks that have a part."""
+        self.num_parts = 1
+        size, bias = settings.intermediate, settings.bias
+        self.gate_up = GatedLinear(hidden, size, site, self._gated, bias=bias)
+        self.down = Linear(size, {"down": hidden}, site, bias=bias)
+
+    def forward(self, x: Tensor, residual: Tensor | None) -> Tensor:
+        """[T, hidden] to [T, hidden], plus `residual`."""
+        out: Tensor = self.down(self.gate_up(x), residual)
+        return out
+
+    def _gated(self, gate: Tensor, up: Tensor) -> Tensor:
+        mean = self._mean(gate)
+        deviation = self._mean((gate - mean).square()).sqrt()
+        return self._activation(F.relu(gate - (mean + deviation * self._deviations))) * up
+
+    def _mean(self, x: Tensor) -> Tensor:
+        return self.add_up(x.sum(-1, keepdim=True)) / (x.shape[-1] * self.num_parts)

@@ -1,0 +1,73 @@
+"""The residual block of Gemma 3n over several streams: see `spec.AltUp`."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor, nn
+
+from baton_worker import spec
+from baton_worker.layers.altup import StreamUpdate
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.embedding import Learned
+from baton_worker.layers.forward_context import ForwardContext
+from baton_worker.layers.layer import Bare
+from baton_worker.layers.linear import Linear
+from baton_worker.layers.mlp import activation
+from baton_worker.layers.norm import norm
+
+
+class AltUpBlock(Bare):
+    """Sandwich norms around attention and ffn of the active stream; `number` is set by the model:
+    which of the layers' own embeddings is this one's."""
+
+    number = 0
+
+    def __init__(
+        self, decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, site: BuildContext
+    ) -> None:
+        super().__init__()
+        settings, hidden = decoder.altup, decoder.hidden
+        assert settings is not None
+        self._settings, self.mixer, self.ffn = settings, mixer, ffn
+        self.update = StreamUpdate(settings, decoder, site)
+        self.mixer_norm, self.mixer_post_norm, self.ffn_norm, self.ffn_post_norm = (
+            norm(decoder.norm, hidden, f"{role}_norm", site)
+            for role in ("mixer", "mixer_post", "ffn", "ffn_post")
+        )
+        self.left = Linear(hidden, {"laurel_left": settings.rank}, site)
+        self.right = Linear(settings.rank, {"laurel_right": hidden}, site)
+        self.laurel_norm = norm(decoder.norm, hidden, "laurel_norm", site)
+        self._activation = activation(settings.activation)
+        self.factors = Learned((hidden,), "altup_scale", site)
+        self.layer_gate = Linear(hidden, {"layer_gate": settings.layer_width}, site)
+        self.layer_output = Linear(settings.layer_width, {"layer_output": hidden}, site)
+        self.layer_norm = norm(decoder.norm, hidden, "layer_output_norm", site)
+
+    def forward(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
+        """Streams side by side, [T, streams * hidden], to the same."""
+        streams = x.view(len(x), self._settings.num_streams, -1)
+        predicted = self.update.predict(streams)
+        activated = self._layer(predicted[:, self._settings.active], step, pages)
+        corrected = self.update.correct(predicted, activated)
+        more = self._own_embedding(corrected[:, self._settings.active], step)
+        out = torch.cat((corrected[:, :1], corrected[:, 1:] + more[:, None]), dim=1)
+        return out.flatten(1)
+
+    def _layer(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
+        normed = self.mixer_norm(x)
+        low_rank = normed + self.laurel_norm(self.right(self.left(normed)))
+        mixed = x + self.mixer_post_norm(self.mixer(normed, step, pages, None))
+        x = (mixed + low_rank) / math.sqrt(2)
+        out: Tensor = x + self.ffn_post_norm(self.ffn(self.ffn_norm(x), None))
+        return out
+
+    def _own_embedding(self, x: Tensor, step: ForwardContext) -> Tensor:
+        assert step.layer_embeddings is not None
+        if self._settings.scaled:
+            x = x * self.factors()
+        gate = self._activation(self.layer_gate(x))
+        own = gate * step.layer_embeddings[:, self.number]
+        out: Tensor = self.layer_norm(self.layer_output(own))
+        return out

@@ -1,0 +1,149 @@
+"""The vision tower of Gemma 3n."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from baton.protocol.media import Grid
+from baton_worker import spec
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.embedding import Table
+from baton_worker.layers.linear import Linear
+from baton_worker.layers.norm import norm
+from baton_worker.layers.patch_embedding import CHANNELS
+from baton_worker.models.vision.media_tower import MediaTower
+from baton_worker.models.vision.mobile_blocks import BLOCKS, ChannelNorm, normed
+
+_LEAST = 32
+"""Pixels a side, of which one place is left behind all strides."""
+
+
+class MobileTower(MediaTower):
+    """See `spec.MobileTower`. Images are [3, side, side] and run one by one, so that the embeddings
+    of one do not depend on others."""
+
+    def __init__(self, tower: spec.MobileTower, site: BuildContext) -> None:
+        super().__init__()
+        self.settings, self._site = tower, replace(site, adapters=None)
+        here = replace(self._site, name=lambda part: f"{tower.prefix}.{part}")
+        self.stem = _stem(tower, here)
+        self.stages = nn.ModuleList(nn.Sequential(*stage) for stage in _stages(tower, here))
+        inputs = sum(tower.stages[stage][-1].width for stage in tower.taps)
+        self.fuse = nn.Sequential(
+            normed("msfa.ffn.pw_exp", inputs, tower.fused, here, active=True),
+            normed("msfa.ffn.pw_proj", tower.fused, tower.width, here),
+        )
+        self.norm = ChannelNorm("msfa.norm", tower.width, here)
+        self.embedder = _Embedder(tower, self._site)
+        self.image_token = tower.image_token
+        self.media_tokens = (tower.image_token, tower.end_token)
+        self._progress = 0
+
+    def refusal(self, shape: Sequence[int], grid: Grid) -> str:
+        """See `MediaTower.refusal`."""
+        square = len(shape) == 3 and shape[0] == CHANNELS and shape[1] == shape[2] >= _LEAST
+        expected = f"an image of shape [{CHANNELS}, side, side] was expected"
+        return "" if square else f"{expected}, not {list(shape)}"
+
+    def num_tokens(self, shape: Sequence[int], grid: Grid) -> int:
+        """The same for all images: places, and the end."""
+        return self.settings.side**2 + 1
+
+    @property
+    def width(self) -> int:
+        """Channels of an embedding."""
+        return self.settings.hidden
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of embeddings."""
+        return self._site.dtype
+
+    @property
+    def progress(self) -> int:
+        """Number of stages run since construction, for watchdogs."""
+        return self._progress
+
+    @torch.inference_mode()
+    def encode_images(self, pixels: Sequence[Tensor], grids: Sequence[Grid]) -> list[Tensor]:
+        """float32 images to [num_tokens, hidden] each."""
+        device, dtype = self._site.device, self._site.dtype
+        return [self.embedder(self._places(image.to(device, dtype)[None])) for image in pixels]
+
+    def _places(self, x: Tensor) -> Tensor:
+        """[1, 3, side, side] to [side * side, width]."""
+        x, kept = self.stem(x), dict[int, Tensor]()
+        for number, stage in enumerate(self.stages):
+            x = stage(x)
+            self._progress += 1
+            if number in self.settings.taps:
+                kept[number] = x
+        largest = next(iter(kept.values())).shape[2:]
+        alike = [
+            part if part.shape[2:] == largest else F.interpolate(part, size=largest)
+            for part in kept.values()
+        ]
+        fused = self.norm(_pooled(self.fuse(torch.cat(alike, dim=1)), self.settings.side))
+        places: Tensor = fused[0].flatten(1).T
+        return places
+
+
+class _Embedder(nn.Module):
+    """Places, and behind them the end of the image, in the space of the language model."""
+
+    def __init__(self, tower: spec.MobileTower, site: BuildContext) -> None:
+        super().__init__()
+        here = replace(site, name=lambda part: f"{tower.embedder}.{part}")
+        own, self._end = spec.Norm(tower.eps), tower.end_row
+        self._scale = math.sqrt(tower.width)
+        self.table = Table(tower.table, tower.width, "embedding", here)
+        self.hard_norm = norm(own, tower.width, "hard_embedding_norm", here)
+        self.soft_norm = norm(own, tower.width, "soft_embedding_norm", here)
+        parts = {"embedding_projection": tower.hidden}
+        self.project = Linear(tower.width, parts, here)
+        bare = spec.Norm(tower.eps, scaled=False)
+        self.last_norm = norm(bare, tower.hidden, "embedding_post_projection_norm", here)
+
+    def forward(self, places: Tensor) -> Tensor:
+        """[n, width] to [n + 1, hidden]."""
+        end = self.table(torch.tensor([self._end], device=places.device))
+        seen = self.soft_norm(places * self._scale)
+        out: Tensor = self.last_norm(self.project(torch.cat((seen, self.hard_norm(end)))))
+        return out
+
+
+def _stem(tower: spec.MobileTower, site: BuildContext) -> nn.Module:
+    return normed("conv_stem", CHANNELS, tower.stem, site, active=True, size=3, stride=2, bias=True)
+
+
+def _stages(tower: spec.MobileTower, site: BuildContext) -> Iterator[list[nn.Module]]:
+    inputs = tower.stem
+    for stage, blocks in enumerate(tower.stages):
+        built = list[nn.Module]()
+        for number, block in enumerate(blocks):
+            name = f"blocks.{stage}.{number}"
+            here = replace(site, name=_under(site, name))
+            built.append(BLOCKS[type(block)](block, inputs, here))
+            inputs = block.width
+        yield built
+
+
+def _under(site: BuildContext, prefix: str) -> Callable[[str], str]:
+    return lambda part: site.name(f"{prefix}.{part}")
+
+
+def _pooled(x: Tensor, side: int) -> Tensor:
+    """[1, C, H, W] at `side` x `side`: means of windows, or interpolated if there are no whole
+    ones."""
+    height, width = x.shape[2:]
+    if (height, width) == (side, side):
+        return x
+    if height % side or width % side:
+        return F.interpolate(x, size=(side, side), mode="bilinear")
+    return F.avg_pool2d(x, (height // side, width // side))
