@@ -1,14 +1,16 @@
-"""Writes a Qwen2-VL with random weights for benchmarks, of any size, with all of its files.
+"""Writes a Qwen2-VL or a LLaVA with random weights for benchmarks, of any size, with all files.
 
     python -m tools.make_random_vlm OUT --width 768 --layers 8 --vision-width 512 --vision-layers 8
 
-The same arguments give the same bits.
+vLLM's build for CPUs reads the LLaVA without torchvision. The same arguments give the same bits.
 """
 
 from __future__ import annotations
 
 import argparse
 import json
+from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -16,54 +18,95 @@ import torch
 
 from baton_ops.bench.prompts import TEXT
 from tools.byte_tokenizer import byte_tokenizer, save_tokenizer
-from tools.tiny_vlm_recipes import END, PAD, RECIPES
+from tools.tiny_vlm_recipes import END, PAD, RECIPES, Recipe
 
 _HEAD = 64
 _PATCH, _MERGE = 14, 2
+_SIDE = 336
+"""Pixels of an image as a LLaVA sees it."""
 _VOCABULARY = 1024
 _MOST_PIXELS = 1280 * (_PATCH * _MERGE) ** 2
 
 
-def config_of(width: int, layers: int, vision_width: int, vision_layers: int) -> Any:
-    """That of Qwen2-VL-2B with other widths and depths."""
-    from transformers import Qwen2VLConfig
+@dataclass(frozen=True)
+class Sizes:
+    """Widths are multiples of 64, the size of a head."""
 
-    heads = width // _HEAD
+    width: int = 768
+    layers: int = 8
+    vision_width: int = 512
+    vision_layers: int = 8
+
+    @property
+    def text(self) -> dict[str, Any]:
+        """Fields of the language model, with a sixth of the heads for keys and values."""
+        heads = self.width // _HEAD
+        return {
+            "hidden_size": self.width,
+            "intermediate_size": 4 * self.width,
+            "num_hidden_layers": self.layers,
+            "num_attention_heads": heads,
+            "num_key_value_heads": max(1, heads // 6),
+            "vocab_size": _VOCABULARY,
+            "max_position_embeddings": 8192,
+            "bos_token_id": None,
+            "eos_token_id": 0,
+            "tie_word_embeddings": False,
+        }
+
+
+def _qwen2_vl(sizes: Sizes) -> tuple[dict[str, Any], dict[str, Any]]:
     rotation = {"rope_type": "default", "rope_theta": 1e6, "mrope_section": [16, 8, 8]}
-    return Qwen2VLConfig(
-        text_config={
-            **{"hidden_size": width, "intermediate_size": 4 * width, "num_hidden_layers": layers},
-            **{"num_attention_heads": heads, "num_key_value_heads": max(1, heads // 6)},
-            **{"vocab_size": _VOCABULARY, "max_position_embeddings": 8192},
-            **{"rope_parameters": rotation, "bos_token_id": None, "eos_token_id": 0},
-        },
-        vision_config={
-            **{"embed_dim": vision_width, "hidden_size": width, "depth": vision_layers},
-            **{"num_heads": vision_width // _HEAD},
-        },
-        tie_word_embeddings=False,
-        image_token_id=RECIPES["qwen2_vl"].tokens.index("<|image_pad|>"),
-    )
+    vision = {"embed_dim": sizes.vision_width, "hidden_size": sizes.width}
+    vision |= {"depth": sizes.vision_layers, "num_heads": sizes.vision_width // _HEAD}
+    config = {"text_config": sizes.text | {"rope_parameters": rotation}, "vision_config": vision}
+    return config, {"size": {"shortest_edge": 56 * 56, "longest_edge": _MOST_PIXELS}}
 
 
-def save(folder: Path, config: Any, seed: int = 0) -> None:
-    """Write a model with random weights in bfloat16, its tokenizer and its image processor."""
-    from transformers import Qwen2VLForConditionalGeneration
+def _llava(sizes: Sizes) -> tuple[dict[str, Any], dict[str, Any]]:
+    vision = {"model_type": "siglip_vision_model", "image_size": _SIDE, "patch_size": _PATCH}
+    vision |= {"hidden_size": sizes.vision_width, "intermediate_size": 4 * sizes.vision_width}
+    vision |= {"num_hidden_layers": sizes.vision_layers, "vision_use_head": False}
+    config = {
+        "text_config": {"model_type": "llama", **sizes.text},
+        "vision_config": vision | {"num_attention_heads": sizes.vision_width // _HEAD},
+        "image_seq_length": (_SIDE // _PATCH) ** 2,
+        "vision_feature_layer": -1,
+        "vision_feature_select_strategy": "full",
+    }
+    return config, {"size": {"height": _SIDE, "width": _SIDE}}
 
-    recipe = RECIPES["qwen2_vl"]
-    tokenizer = byte_tokenizer(recipe.tokens, TEXT.split("."), _VOCABULARY)
+
+ARCHITECTURES: dict[str, Callable[[Sizes], tuple[dict[str, Any], dict[str, Any]]]] = {
+    "qwen2_vl": _qwen2_vl,
+    "llava": _llava,
+}
+"""Functions that return the config and the settings of the image processor."""
+
+
+def _model(recipe: Recipe, config: dict[str, Any], seed: int) -> Any:
+    import transformers
+
+    token = recipe.tokens.index(recipe.image_token)
+    named = {"image_token_index": token, "image_token_id": token, "tie_word_embeddings": False}
+    kind = getattr(transformers, f"{recipe.name}Config")
     with torch.random.fork_rng():
         torch.manual_seed(seed)
-        model: Any = Qwen2VLForConditionalGeneration(config)
+        name = f"{recipe.name}ForConditionalGeneration"
+        return getattr(transformers, name)(kind(**config | named))
+
+
+def save(folder: Path, name: str, sizes: Sizes, seed: int = 0) -> None:
+    """Write a model with random weights in bfloat16, its tokenizer and its image processor."""
+    recipe, (config, processor) = RECIPES[name], ARCHITECTURES[name](sizes)
+    tokenizer = byte_tokenizer(recipe.tokens, TEXT.split("."), _VOCABULARY)
+    model = _model(recipe, config, seed)
     with torch.inference_mode():
         model.lm_head.weight[_silent(tokenizer)] = 0.0
     model.bfloat16().save_pretrained(folder)
     names = {"chat_template": recipe.chat_template, "eos_token": END, "pad_token": PAD}
     save_tokenizer(tokenizer, folder, **names)
-    processor = {
-        "image_processor_type": "Qwen2VLImageProcessor",
-        "size": {"shortest_edge": 56 * 56, "longest_edge": _MOST_PIXELS},
-    }
+    processor["image_processor_type"] = recipe.processor["image_processor_type"]
     (folder / "preprocessor_config.json").write_text(json.dumps(processor, indent=1))
 
 
@@ -78,12 +121,12 @@ def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="tools.make_random_vlm", description=__doc__)
     parser.add_argument("out", type=Path)
-    sizes = {"width": 768, "layers": 8, "vision-width": 512, "vision-layers": 8}
-    for name, value in sizes.items():
-        parser.add_argument(f"--{name}", type=int, default=value)
-    given = parser.parse_args()
-    config = config_of(given.width, given.layers, given.vision_width, given.vision_layers)
-    save(given.out, config)
+    parser.add_argument("--architecture", choices=ARCHITECTURES, default="qwen2_vl")
+    for name, value in vars(Sizes()).items():
+        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
+    given = vars(parser.parse_args())
+    out, name = given.pop("out"), given.pop("architecture")
+    save(out, name, Sizes(**given))
 
 
 if __name__ == "__main__":

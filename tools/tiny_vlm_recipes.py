@@ -85,18 +85,18 @@ _LLAVA = Recipe(
 )
 _AROUND, _WHOLE = "<fake_token_around_image>", "<global-img>"
 _TILES = tuple(f"<row_{row}_col_{column}>" for row in (1, 2) for column in (1, 2))
-_WRITTEN = [f"{_AROUND}{tile}{IMAGE * 4}" for tile in (*_TILES, _WHOLE)]
+_WRITTEN = [f"{_AROUND}{tile}{IMAGE * 9}" for tile in (*_TILES, _WHOLE)]
 _SMOLVLM = Recipe(
     "SmolVLM",
     {
         "text_config": {"model_type": "llama", **_TEXT},
-        "vision_config": _VISION | {"model_type": "smolvlm_vision", "image_size": 32},
+        "vision_config": _VISION | {"model_type": "smolvlm_vision", "image_size": 48},
         "scale_factor": 2,
     },
     {
         "image_processor_type": "SmolVLMImageProcessor",
-        "size": {"longest_edge": 64},
-        "max_image_size": {"longest_edge": 32},
+        "size": {"longest_edge": 96},
+        "max_image_size": {"longest_edge": 48},
         **_COLORS,
     },
     "{}{}\n{}{}\n\n{}".format(*_WRITTEN) + _AROUND,

@@ -5,7 +5,7 @@ SmolVLM with tiles, and Qwen2-VL with positions on three axes.
 
 The questions are those of `tools.easy_vqa`, and others about the first or the second of two
 pictures. The tower learns first, with a linear classifier of colours and one of shapes in place of
-the language model; then all of the model learns to answer. Data and weights go to the cache of
+the language model; then that learns to answer. Data and weights go to the cache of
 models (`BATON_CACHE_DIR`), where `tests/system/test_trained_sight.py` looks for them. The same
 arguments give the same bits on the same machine and libraries.
 """
@@ -33,11 +33,9 @@ from tools.tiny_vlm_recipes import END, PAD, RECIPES
 from tools.tiny_vlm_student import IGNORED, Student, Views
 
 _RATE, _WARM, _DECAY = 3e-3, 30, 0.05
-_TOWER_RATE = 0.1
-"""Of the tower, relative to the others, when it has learnt already."""
 _PICTURES = 64
 """Of a batch."""
-_OF_TWO = 0.4
+_OF_TWO = 0.6
 """Share of batches about two pictures."""
 _VIEWS = 4
 """Places in which the shape of every picture is seen."""
@@ -52,26 +50,16 @@ def home() -> Path:
 class Optimizer:
     """AdamW whose rate rises over some steps and falls along a cosine."""
 
-    def __init__(self, groups: Sequence[tuple[list[nn.Parameter], float]], steps: int) -> None:
-        """
-        Args:
-            groups: parameters, and their rates relative to the usual one.
-        """
-        self._adam = torch.optim.AdamW(
-            [{"params": parameters, "lr": 0.0} for parameters, _ in groups],
-            betas=(0.9, 0.98),
-            weight_decay=_DECAY,
-        )
-        self._shares = [share for _, share in groups]
-        self._parameters = [p for parameters, _ in groups for p in parameters]
-        self._step, self._steps = 0, steps
+    def __init__(self, parameters: Sequence[nn.Parameter], steps: int) -> None:
+        self._parameters, self._step, self._steps = parameters, 0, steps
+        self._adam = torch.optim.AdamW(parameters, betas=(0.9, 0.98), weight_decay=_DECAY)
 
     def step(self, loss: Tensor) -> float:
         """One step down; returns the loss."""
         rate = _RATE * min(1.0, (self._step + 1) / _WARM)
         rate *= (1.02 + math.cos(math.pi * self._step / self._steps)) / 2.02
-        for group, share in zip(self._adam.param_groups, self._shares, strict=True):
-            group["lr"] = share * rate
+        for group in self._adam.param_groups:
+            group["lr"] = rate
         self._adam.zero_grad()
         torch.autograd.backward(loss)
         nn.utils.clip_grad_norm_(self._parameters, 1.0)
@@ -99,16 +87,18 @@ class Labels:
         return torch.tensor([self._places.get(answer, IGNORED) for answer in known])
 
 
-def train_tower(student: Student, lesson: Lesson, views: Views, steps: int) -> list[float]:
+def train_tower(
+    student: Student, lesson: Lesson, views: Views, steps: int, pictures: int = _PICTURES
+) -> list[float]:
     """The loss of every step of the tower and two classifiers of its mean embedding."""
     numbers, chance = list(lesson.turns), Random(0)
     labels = {about: Labels(lesson, about) for about in _ABOUT}
     width = student.model.config.text_config.hidden_size
     heads = nn.ModuleDict({a: nn.Linear(width, len(labels[a].answers)) for a in _ABOUT})
-    optimizer = Optimizer([([*student.tower(), *heads.parameters()], 1.0)], steps)
+    optimizer = Optimizer([*student.tower(), *heads.parameters()], steps)
     losses = list[float]()
     for _ in range(steps):
-        shown = chance.choices(numbers, k=_PICTURES)
+        shown = chance.choices(numbers, k=pictures)
         seen = student.features(views.of(shown, chance)).mean(1)
         seen = F.rms_norm(seen, seen.shape[-1:])
         loss = sum(F.cross_entropy(heads[a](seen), labels[a].of(shown)) for a in _ABOUT)
@@ -116,14 +106,16 @@ def train_tower(student: Student, lesson: Lesson, views: Views, steps: int) -> l
     return losses
 
 
-def train(student: Student, lesson: Lesson, views: Views, steps: int) -> list[float]:
-    """The loss of every step of the whole model."""
-    tower, chance, losses = student.tower(), Random(0), list[float]()
-    known = set(map(id, tower))
-    others = [p for p in student.model.parameters() if id(p) not in known]
-    optimizer = Optimizer([(others, 1.0), (tower, _TOWER_RATE)], steps)
+def train(
+    student: Student, lesson: Lesson, views: Views, steps: int, pictures: int = _PICTURES
+) -> list[float]:
+    """The loss of every step of the language model, whose tower stays as it is."""
+    for parameter in student.tower():
+        parameter.requires_grad_(False)
+    chance, losses = Random(0), list[float]()
+    optimizer = Optimizer([p for p in student.model.parameters() if p.requires_grad], steps)
     student.model.train()
-    for talks in lessons(lesson, steps, chance):
+    for talks in lessons(lesson, steps, pictures, chance):
         shown = [number for talk in talks for number in talk.pictures]
         batch = student.batch(talks, views.of(shown, chance))
         loss = F.cross_entropy(student.logits(batch).flatten(0, 1), batch.wanted.flatten())
@@ -132,14 +124,14 @@ def train(student: Student, lesson: Lesson, views: Views, steps: int) -> list[fl
     return losses
 
 
-def lessons(lesson: Lesson, steps: int, chance: Random) -> Iterator[list[Talk]]:
+def lessons(lesson: Lesson, steps: int, pictures: int, chance: Random) -> Iterator[list[Talk]]:
     """The conversations of every step."""
     for _ in range(steps):
         if chance.random() < _OF_TWO:
-            talks = [lesson.talk_of_two(chance) for _ in range(_PICTURES // 2)]
+            talks = [lesson.talk_of_two(chance) for _ in range(pictures // 2)]
             yield [t._replace(turns=tuple(chance.sample(t.turns, len(t.turns)))) for t in talks]
         else:
-            yield [lesson.talk(chance) for _ in range(_PICTURES)]
+            yield [lesson.talk(chance) for _ in range(pictures)]
 
 
 @torch.inference_mode()
@@ -181,7 +173,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="tools.train_tiny_vlm", description=__doc__)
     parser.add_argument("recipes", nargs="+", choices=RECIPES)
     parser.add_argument("--out", type=Path, default=home(), help="folder of data and checkpoints")
-    for stage, steps in (("tower", 600), ("answer", 300)):
+    for stage, steps in (("tower", 600), ("answer", 900)):
         parser.add_argument(f"--{stage}-steps", type=int, default=steps)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
