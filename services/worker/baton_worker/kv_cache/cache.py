@@ -112,6 +112,12 @@ class KVCache:
             starts, size = offsets(self.groups, layer_bytes(spec, page_size, dtype, codes))
             self.planes.append(zeros((num_pages, size), dtype=torch.uint8, device=device))
             self._cut(starts, shapes, state_shapes(spec), dtype)
+        self._views = [
+            Snapshots(pages, self.states[layer])
+            if layer in self.states
+            else self.layers[self._sources.get(layer, layer)]
+            for layer, pages in enumerate(self.layers)
+        ]
         self.tracks = self._tracks()
         """Everything that a KV transfer moves: the tokens of each layer, then the states."""
 
@@ -144,12 +150,10 @@ class KVCache:
     def views(self) -> list[Any]:
         """Per layer, the argument of its mixer: its part of `layers`, with its states if it has
         any, of `cross`, or that of another layer."""
-        return [
-            Snapshots(pages, self.states[layer])
-            if layer in self.states
-            else self.cross.layers.get(layer, self.layers[self._sources.get(layer, layer)])
-            for layer, pages in enumerate(self.layers)
-        ]
+        if not self.cross.layers:
+            return self._views
+        crossed = self.cross.layers
+        return [crossed.get(layer, view) for layer, view in enumerate(self._views)]
 
     def copy(self, sources: list[int], targets: list[int]) -> None:
         """Copy whole pages in all layers, pairwise. No page may be both a source and a target."""
