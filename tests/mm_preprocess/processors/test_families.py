@@ -334,6 +334,25 @@ def test_tiles_that_tokens_attend_to() -> None:
         processor_of(Files({}, settings), family.kind)
 
 
+@pytest.mark.row("V12", "F02.05")
+def test_gemma3n_has_as_many_places_and_an_end() -> None:
+    """Pixels are those of transformers; the last embedding is that of the token after the image."""
+    family, settings = FAMILIES["Gemma3nForConditionalGeneration"], {"do_normalize": False}
+    files = Files({"vision_soft_tokens_per_image": 4}, settings | {"size": _SQUARE})
+    processor = processor_of(files, family.kind, whatever=family.whatever)
+    found = processor(picture(50, 20))
+    made = reference("SiglipImageProcessor", {**files.image}, picture(50, 20))
+    assert np.array_equal(found.pixels, made.features["pixel_values"][0])
+    own = transformers.Gemma3nProcessor.__new__(transformers.Gemma3nProcessor)
+    own.full_image_sequence = f"\n\n<start_of_image>{'<image>' * 4}<end_of_image>\n\n"
+    pieces = family.placeholder(processor, found.grid, found.num_tokens)
+    text = "".join(piece if isinstance(piece, str) else "<image>" * piece for piece in pieces)
+    assert text == own.replace_image_token({}, 0) and found.num_tokens == 5
+    wide = settings | {"size": {"height": 30, "width": 60}}
+    with pytest.raises(ModelError, match="no squares"):
+        processor_of(Files({}, wide), family.kind, whatever=family.whatever)
+
+
 def test_kimi_pads_what_it_does_not_shrink() -> None:
     """By the published description: transformers has no processor of Kimi-VL."""
     family = FAMILIES["KimiVLForConditionalGeneration"]
