@@ -19,8 +19,9 @@ from baton_mm_preprocess.processors.tilings.tiles_first import TilesFirst
 from tests.support.tiny_dual_encoders import picture
 from tests.support.video_processors import torch_processor
 
-SIZES = [(700, 600), (520, 300), (20, 90), (400, 1700), (900, 800), (3600, 510), (728, 728)]
+SIZES = [(50, 43), (51, 30), (20, 90), (33, 140), (90, 80), (3100, 40), (52, 52)]
 """Width and height: small, long, thin, very long, large, beyond the limit, of the encoder."""
+SMALL = {"vision_config": {"image_size": 52, "patch_size": 4}}
 
 
 def made(stem: str, **config: Any) -> TilesFirst:
@@ -34,12 +35,14 @@ def made(stem: str, **config: Any) -> TilesFirst:
 def test_tiles_and_placeholders_are_those_of_step_3_7() -> None:
     own = torch_processor("step3p7.image_processing_step3p7", "Step3p7ImageProcessor")
     writer = transformers.Step3p7Processor.__new__(transformers.Step3p7Processor)
-    writer.image_feature_placeholder, writer.patch_feature_placeholder = "*" * 169, "*" * 81
-    processor = made("StepVL")
-    assert processor == made("Step3VL", understand_projector_stride=2)
-    assert (processor.whole, processor.tile) == (728, 504)
+    published = made("StepVL")
+    assert published == made("Step3VL", understand_projector_stride=2)
+    assert (published.whole, published.tile) == (728, 504)
+    assert (published.whole_tokens, published.tile_tokens) == (169, 81)
+    processor = made("StepVL", **SMALL)
+    writer.image_feature_placeholder, writer.patch_feature_placeholder = "*" * 16, "*" * 9
     for size in SIZES:
-        planned = own._plan_patches(*size, 728, 504)
+        planned = own._plan_patches(*size, 52, 36)
         columns, rows = planned[3:5]
         masks = [[c == columns - 1 and r < rows - 1 for r in range(rows) for c in range(columns)]]
         inputs = {"num_local_patches": [rows * columns], "patch_newline_masks": masks}
@@ -65,7 +68,7 @@ def smoothed(image: Image.Image, side: int, patch: int) -> Any:
 @pytest.mark.row("V19")
 def test_pixels_of_parts() -> None:
     """Tiles that go beyond the image are black there."""
-    processor = made("Step3VL", vision_config={"image_size": 52, "patch_size": 4})
+    processor = made("Step3VL", **SMALL)
     assert (processor.tile, processor.whole_tokens, processor.tile_tokens) == (36, 36, 16)
     for size, cut, boxes in (
         ((40, 30), (40, 30), []),
