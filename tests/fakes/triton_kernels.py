@@ -5,14 +5,15 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from baton_worker.kernels.triton import attention, kv_codes, sampling
+from baton_worker.kernels.triton import kv_codes, sampling
+from baton_worker.kernels.triton.attention import bounds
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def rows(starts, out, num_rows, TILE: tl.constexpr):  # type: ignore[no-untyped-def]
     """The row of each query block."""
     block = tl.program_id(0)
-    tl.store(out + block, attention._row_of(block, starts, num_rows, TILE))
+    tl.store(out + block, bounds.row_of(block, starts, num_rows, TILE))
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -77,7 +77,7 @@ from triton.backends.nvidia.compiler import get_ptxas
 from triton.compiler import ASTSource
 number = int(sys.argv[2])
 for path, types, constants in json.loads(sys.argv[1]):
-    module, kernel = path.split(".")
+    module, kernel = path.rsplit(".", 1)
     kernel = getattr(importlib.import_module(f"baton_worker.kernels.triton.{module}"), kernel)
     warps, stages = constants.pop("num_warps", 0), constants.pop("num_stages", 2)
     types |= dict.fromkeys(constants, "constexpr")

@@ -263,7 +263,7 @@ def test_a_rows_bits_do_not_depend_on_its_neighbours(problem: Any) -> None:
 
 
 def test_tiles_of_short_rows_are_launched_apart() -> None:
-    from baton_worker.kernels.triton.attention import _tiles
+    from baton_worker.kernels.triton.attention.launch import _tiles
 
     assert _tiles(16, 64, (1, 4, 1), exact=False) == [(16, (0, 4))]
     assert _tiles(16, 64, (9, 4, 30), exact=False) == [(64, (5, 30))]
@@ -295,7 +295,7 @@ def test_the_same_bits_however_many_programs_share_the_partitions(
     given = problem([(1, 1600), (2, 1030), (1, 5), (20, 600)], heads=(6, 2), page_size=16)
     call, found = replace(given.call, **features), list[torch.Tensor]()
     for programs in (1, 3, 100):
-        module = "baton_worker.kernels.triton.attention"
+        module = "baton_worker.kernels.triton.attention.launch"
         monkeypatch.setattr(f"{module}._programs", lambda *_, n=programs: n)
         found.append(attend(TritonBackend(), given, call))
     expected = attend(ReferenceBackend(), given, call)

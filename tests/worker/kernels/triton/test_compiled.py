@@ -37,24 +37,24 @@ FP8: dict[str, Any] = {"ROWS": 16, "COLUMNS": 64, "INNER": 128}
 NATIVE = ("fp8._product", CODES, FP8 | {"IS_NATIVE": True})
 """What no compute capability below 8.9 has."""
 KERNELS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
-    ("attention._attend", PAGED | {"query": "*bf16", "pages": "*bf16"}, ATTEND | {"CODES": 0}),
-    ("attention._attend", PAGED | {"query": "*bf16", "pages": BYTES}, ATTEND | {"CODES": 2}),
+    ("attention.tile.attend", PAGED | {"query": "*bf16", "pages": "*bf16"}, ATTEND | {"CODES": 0}),
+    ("attention.tile.attend", PAGED | {"query": "*bf16", "pages": BYTES}, ATTEND | {"CODES": 2}),
     (
-        "attention._attend",
+        "attention.tile.attend",
         PAGED | {"query": "*bf16", "pages": "*bf16"},
         ATTEND | PARTS | {"CODES": 0},
     ),
     *(
         (
-            "attention._attend",
+            "attention.tile.attend",
             PAGED | {"query": type, "pages": type, "out": type},
             ATTEND | LATENT | {"ROWS": rows, "KEYS": keys},
         )
         for type, keys in (("*bf16", 32), ("*fp32", 16))
         for rows in (16, 32)
     ),
-    ("attention._merge", PAGED, MERGE),
-    ("attention._merge", PAGED, MERGE | {"RANGED": True, "LSE": True}),
+    ("attention.tile.merge", PAGED, MERGE),
+    ("attention.tile.merge", PAGED, MERGE | {"RANGED": True, "LSE": True}),
     (
         "norm._rms_norm",
         dict.fromkeys(("x", "residual", "weight", "out", "total"), "*bf16") | {"eps": "fp32"},
@@ -128,13 +128,13 @@ KERNELS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
 def _attention(
     heads: int, kv_heads: int, width: int, rows: int, keys: int = 64, **more: Any
 ) -> tuple[str, dict[str, str], dict[str, Any]]:
-    """A launch of `attention.attend` over pages of bfloat16, or of codes."""
+    """A launch of `attention.launch.attend` over pages of bfloat16, or of codes."""
     pages = BYTES if more.get("CODES") else "*bf16"
     sizes = {"NUM_HEADS": heads, "GROUP": heads // kv_heads, "SHARED": heads // kv_heads}
     widths = dict.fromkeys(("HEAD_DIM", "DIM", "VALUE_DIM", "VALUES"), width)
     plain = {"SINKS": False, "WINDOWED": False, "CODES": 0, "ROWS": rows, "KEYS": keys}
     types = PAGED | {"query": "*bf16", "pages": pages}
-    return "attention._attend", types, ATTEND | sizes | widths | plain | more
+    return "attention.tile.attend", types, ATTEND | sizes | widths | plain | more
 
 
 def _quantised(width: int, warps: int) -> tuple[str, dict[str, str], dict[str, Any]]:
@@ -177,8 +177,16 @@ SHAPES = {
     "Gemma 3 4B, prompt": _attention(8, 4, 256, 64, 32, WINDOWED=True),
     "gpt-oss, decode": _attention(64, 8, 64, 16, SINKS=True, WINDOWED=True),
     "gpt-oss, prompt": _attention(64, 8, 64, 64, SINKS=True, WINDOWED=True),
-    "DeepSeek-V3, decode": ("attention._attend", PAGED | _SHORT, ATTEND | _DEEPSEEK | {"ROWS": 16}),
-    "DeepSeek-V3, prompt": ("attention._attend", PAGED | _SHORT, ATTEND | _DEEPSEEK | {"ROWS": 32}),
+    "DeepSeek-V3, decode": (
+        "attention.tile.attend",
+        PAGED | _SHORT,
+        ATTEND | _DEEPSEEK | {"ROWS": 16},
+    ),
+    "DeepSeek-V3, prompt": (
+        "attention.tile.attend",
+        PAGED | _SHORT,
+        ATTEND | _DEEPSEEK | {"ROWS": 32},
+    ),
     "Llama 3 8B, inputs as 8-bit floats": _quantised(4096, 16),
     "Llama 3 8B, inputs of down as 8-bit floats": _quantised(16384, 16),
     "DeepSeek-V3, inputs as 8-bit floats": _quantised(128, 1),
@@ -199,8 +207,8 @@ SHAPES = {
 OLDER = [SHAPES[name] for name in ("Llama 3 8B int4, decode", "DeepSeek-V3 fp8, prompt")]
 """What GPUs without products of 8-bit floats multiply too."""
 CHANGING = {
-    "attention._attend": {"num_rows", "table_width", "num_partitions", "at_least", "at_most"},
-    "attention._merge": {"num_partitions"},
+    "attention.tile.attend": {"num_rows", "table_width", "num_partitions", "at_least", "at_most"},
+    "attention.tile.merge": {"num_partitions"},
     "sampling._weigh": {"num_rows"},
     "sampling._choose": {"num_rows"},
     "gptq._product": {"rows"},
@@ -224,8 +232,8 @@ def hopper(tmp_path_factory: pytest.TempPathFactory) -> list[Compiled]:
 
 def check(made: list[Compiled], kernels: list[Any], architecture: int) -> None:
     assert [kernel.path for kernel in made] == [path for path, *_ in kernels]
-    products = [types["query"] != FLOAT for path, types, _ in kernels if path.endswith("_attend")]
-    assert [kernel.products for kernel in made if "_attend" in kernel.path] == products
+    products = [types["query"] != FLOAT for path, types, _ in kernels if path.endswith(".attend")]
+    assert [kernel.products for kernel in made if kernel.path.endswith(".attend")] == products
     assert max(kernel.shared for kernel in made) <= SHARED_MEMORY[architecture]
 
 

@@ -1,7 +1,7 @@
 """Paged attention on a GPU in one launch for decode rows and prompt chunks, pages read in place.
 
 Grouped heads, windows, chunks, soft caps, ALiBi, sinks, latents, pages of codes and both layouts.
-The kernel is `kernels/triton/attention.py`; its twin in torch is `attention.reference`.
+The kernel is `kernels/triton/attention`; its twin in torch is `attention.reference`.
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ class TritonBackend:
 
     def plan(self, batch: AttentionBatch, call: AttentionSpec) -> _Plan:
         """Choose the rows that are cut into partitions, and their number of partitions."""
-        from baton_worker.kernels.triton.attention import PARTITION, few, shared
+        from baton_worker.kernels.triton.attention.launch import PARTITION, few, shared
 
         assert fits(batch, call)
         counts, starts = np.asarray(batch.query_lens), np.asarray(batch.num_computed)
@@ -99,7 +99,7 @@ class TritonBackend:
         lse: Tensor | None = None,
     ) -> Tensor:
         """See `Backend.forward`."""
-        from baton_worker.kernels.triton.attention import attend
+        from baton_worker.kernels.triton.attention.launch import attend
 
         batch, call = plan.batch, plan.call
         apart = call.latent or call.value_dim is None

@@ -1,0 +1,75 @@
+"""Which row a tile belongs to, and which keys its queries may see."""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def row_of(block, query_starts, num_rows, QUERIES: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The row that owns a query block: the last r with starts[r] // QUERIES + r <= block."""
+    low, high = 0, num_rows
+    while high - low > 1:
+        middle = (low + high) // 2
+        first = tl.load(query_starts + middle) // QUERIES + middle
+        if first <= block:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def key_bounds(  # type: ignore[no-untyped-def]
+    earliest,
+    stop,
+    window,
+    chunk,
+    ranges,
+    row,
+    partition,
+    split,
+    WINDOWED: tl.constexpr,
+    CHUNKED: tl.constexpr,
+    RANGED: tl.constexpr,
+    SPAN: tl.constexpr,
+):
+    """From which key to which (`stop` at most) a tile looks whose first query is at `earliest`."""
+    start = 0
+    if WINDOWED:
+        start = tl.maximum(start, earliest - window + 1)
+    if CHUNKED:
+        start = tl.maximum(start, earliest // chunk * chunk)
+    if RANGED:
+        start = tl.maximum(start, tl.load(ranges + row * 2))
+        stop = tl.minimum(stop, tl.load(ranges + row * 2 + 1))
+    if split:
+        start = tl.maximum(start, partition * SPAN)
+        stop = tl.minimum(stop, partition * SPAN + SPAN)
+    return start, stop
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def first_partition(  # type: ignore[no-untyped-def]
+    earliest, window, chunk, WINDOWED: tl.constexpr, CHUNKED: tl.constexpr, SPAN: tl.constexpr
+):
+    """The first partition that holds a key for a row whose first new token is at `earliest`."""
+    start = 0
+    if WINDOWED:
+        start = tl.maximum(start, earliest - window + 1)
+    if CHUNKED:
+        start = tl.maximum(start, earliest // chunk * chunk)
+    return start // SPAN
+
+
+@triton.jit
+def in_tree(n, there, begin, context, bits, depths):  # type: ignore[no-untyped-def]
+    """Which of the keys `n` a query with these ancestors sees, and where they are: those of this
+    step at their depth behind the `context`, not at their place."""
+    fresh = n - context
+    depth = tl.load(depths + begin + fresh, mask=there & (fresh >= 0), other=0)
+    number = tl.minimum(tl.maximum(fresh, 0), 63)
+    related = ((bits[:, None] >> number[None, :].to(tl.int64)) & 1) != 0
+    seen = related | ((fresh < 0) | (fresh > 63))[None, :]
+    return seen, tl.where(fresh >= 0, context + depth, n)
