@@ -15,6 +15,7 @@ from baton.net.topology import (
     FRONTEND,
     LINKS,
     PAGES,
+    PIXELS,
     TOKENIZE,
     Link,
 )
@@ -56,7 +57,9 @@ def test_it_serves(served: Served) -> None:
 
 
 @pytest.mark.parametrize(
-    "link", [link for link in LINKS if link not in (PAGES, CONTROL)], ids=lambda link: link.name
+    "link",
+    [link for link in LINKS if link not in (PAGES, PIXELS, CONTROL)],
+    ids=lambda link: link.name,
 )
 def test_a_stranger_hears_nothing(served: Served, link: Link) -> None:
     with pytest.raises(Unavailable):

@@ -109,6 +109,20 @@ def test_a_conversation_with_images(llava: tuple[Path, Any], here: Whole) -> Non
     assert choices[0]["token_ids"] == alone[0]["token_ids"] != choices[1]["token_ids"]
 
 
+def test_pixels_of_another_host_go_past_the_scheduler(
+    llava: tuple[Path, Any], here: Whole, run_dir: Path
+) -> None:
+    """Without shared memory the worker takes each image once from its gateway: the same tokens."""
+    settings = {"bind_pixels": "tcp://127.0.0.1:*", "trusted_network": True, "run_dir": run_dir}
+    with whole(llava[0], worker={"block_size": 4}, **settings) as apart:
+        [socket] = run_dir.glob("pixels-*.sock")
+        socket.unlink()
+        assert tokens_of(ask(apart, TALK)) == tokens_of(ask(here, TALK))
+        sent = [m for m in apart.engine.scheduler.seen if isinstance(m, Submit)]
+        blobs = [item.pixels for m in sent for item in m.media]
+        assert blobs and not any(blob.data for blob in blobs) and all(b.token for b in blobs)
+
+
 @pytest.mark.row("F15.04")
 def test_drafts_grammars_and_preemption_beside_images_change_nothing(
     llava: tuple[Path, Any], here: Whole, monkeypatch: pytest.MonkeyPatch

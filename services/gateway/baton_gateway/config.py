@@ -111,8 +111,14 @@ class Config(Settings, prefix="gateway"):
     """Largest request body."""
     mm_tensor_ipc: Literal["auto", "shm", "direct_rpc"] = setting("auto", "network", advanced=True)
     """How pixels reach workers: shm by handles to shared memory, which workers of this host and run
-    directory take; direct_rpc in the messages of the scheduler, to any host; auto is shm where the
-    scheduler is reached through the run directory."""
+    directory take, and those of other hosts through `bind_pixels`; direct_rpc in the messages of
+    the scheduler, to any host; auto is shm where the scheduler is reached through the run directory
+    or `bind_pixels` is set."""
+    bind_pixels: str = setting("", "network", advanced=True)
+    """Address that serves pixels to workers of other hosts, tcp://*:0 for any port; empty serves
+    none."""
+    advertise_pixels: str = setting("", "network", advanced=True)
+    """Address under which workers reach it, when it is not the one that is bound."""
     max_pixel_bytes: int = setting(2 * 1024**3, "limits", advanced=True, ge=1024)
     """Bytes of shared memory for the pixels of requests in flight; requests whose images find no
     room are refused with 503 and Retry-After."""

@@ -53,6 +53,7 @@ from baton_gateway.clients.fleet_view import FleetView
 from baton_gateway.clients.listeners import MediaListener, TokenizerListener
 from baton_gateway.clients.mm_preprocess import MediaClient
 from baton_gateway.clients.pixel_lease import PixelLease
+from baton_gateway.clients.pixel_server import PixelServer
 from baton_gateway.clients.scheduler import SchedulerClient
 from baton_gateway.clients.time_estimate import TimeEstimate, estimate
 from baton_gateway.clients.tokenizer import TokenizerClient
@@ -139,11 +140,13 @@ class Engine:
         self._compiler = GrammarValidator(config.grammar_backend)
         self._handles = count(1)
         self._pixels: PixelStore | None = None
+        self._pixel_server: PixelServer | None = None
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Connect to the services in the directory and follow its changes."""
         await self._follow()
+        self._serve_pixels()
         self._tasks = [asyncio.create_task(self._refresh())]
         if self.config.shared_port:
             self._tasks.append(asyncio.create_task(self._guard()))
@@ -160,6 +163,8 @@ class Engine:
         await self._compiler.close()
         for pool in (self._tokenize, self._media, self._scheduler.pool):
             await pool.close()
+        if self._pixel_server is not None:
+            self._pixel_server.stop()
         if self._pixels is not None:
             self._pixels.close()
 
@@ -387,12 +392,21 @@ class Engine:
         workers may be on another host."""
         mode, scheduler = self.config.mm_tensor_ipc, self._directory.first(FRONTEND) or ""
         near = scheduler.startswith("ipc://") and Path(scheduler.removeprefix("ipc://")).exists()
-        if mode == "direct_rpc" or not (near or mode == "shm") or not SHARES_MEMORY:
+        reached = near or mode == "shm" or bool(self.config.bind_pixels)
+        if mode == "direct_rpc" or not reached or not SHARES_MEMORY:
             return None
         if self._pixels is None:
             self._pixels = PixelStore(self.config.run_dir, self.config.max_pixel_bytes)
             self._pixels.start()
         return self._pixels
+
+    def _serve_pixels(self) -> None:
+        """Let workers of other hosts take pixels, if the settings say where. Raises
+        `SettingsError`."""
+        config = self.config
+        if config.bind_pixels and (store := self._pixel_store()) is not None:
+            self._pixel_server = PixelServer(store, config)
+            self._pixel_server.start()
 
     def _handle(self) -> int:
         while (handle := next(self._handles) & 0xFFFFFFFF) in self._scheduler.live:

@@ -48,6 +48,8 @@ from baton.protocol import (
     SetRole,
     Stats,
     Submit,
+    TakenPixels,
+    TakePixels,
     Tokens,
     TruncatePlan,
     Vocabulary,
@@ -143,6 +145,16 @@ PAGES = Link(
     replies=(Opened, Block, Missing),
 )
 
+PIXELS = Link(
+    "pixels",
+    server="gateway",
+    client="worker",
+    requests=(TakePixels,),
+    replies=(TakenPixels,),
+)
+"""Between hosts: pixels go from their gateway to the worker that encodes them, past the
+scheduler."""
+
 CONTROL = Link(
     "control",
     server="supervisor",
@@ -152,7 +164,7 @@ CONTROL = Link(
 )
 """Within one host, through the run directory: from an operator to `baton serve`."""
 
-LINKS: tuple[Link, ...] = (TOKENIZE, MEDIA, FRONTEND, FLEET, PAGES, CONTROL)
+LINKS: tuple[Link, ...] = (TOKENIZE, MEDIA, FRONTEND, FLEET, PAGES, PIXELS, CONTROL)
 
 
 def mermaid() -> str:

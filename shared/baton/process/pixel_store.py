@@ -52,6 +52,8 @@ class PixelStore(LocalServer):
         self.address = str(run_dir / f"pixels-{os.getpid()}.sock")
         super().__init__("pixels", self.address, socket.SOCK_SEQPACKET, _SECONDS)
         self._max_bytes, self.num_bytes = max_bytes, 0
+        self.remote = ""
+        """Address at which other hosts take pixels; empty if they cannot."""
         self._held: dict[bytes, tuple[int, int]] = {}
         """Descriptor and size by token."""
         self._lock = threading.Lock()
@@ -88,6 +90,12 @@ class PixelStore(LocalServer):
                 self._held[token] = (descriptor, len(pixels))
                 return
         os.close(descriptor)
+
+    def read(self, token: bytes) -> bytes:
+        """A copy of the pixels; empty if there are none."""
+        with self._lock:
+            descriptor, size = self._held.get(token, (_NOTHING_YET, 0))
+            return b"" if descriptor == _NOTHING_YET else os.pread(descriptor, size, 0)
 
     def drop(self, token: bytes) -> None:
         """Let pixels go; a process that has mapped them keeps them. Unknown tokens are ignored."""

@@ -79,7 +79,17 @@ from baton.protocol.frontend import (
     Vocabulary,
     VocabularyBytes,
 )
-from baton.protocol.media import Blob, Grid, Media, MediaItem, Prepare, Prepared, PreparedMedia
+from baton.protocol.media import (
+    Blob,
+    Grid,
+    Media,
+    MediaItem,
+    Prepare,
+    Prepared,
+    PreparedMedia,
+    TakenPixels,
+    TakePixels,
+)
 from baton.protocol.media_encoding import EncodeMedia, MediaEncoded
 from baton.protocol.pooling import Pooled, PooledTask, Pooling, PoolingInfo, Reach
 from baton.protocol.sampling import FinishReason, Grammar, Sampling, Thinking
@@ -202,6 +212,8 @@ __all__ = [
     "Stats",
     "Submit",
     "SwitchWeights",
+    "TakePixels",
+    "TakenPixels",
     "TensorInfo",
     "Thinking",
     "TokenizerInfo",

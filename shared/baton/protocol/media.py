@@ -7,7 +7,7 @@ from typing import Literal, TypeAlias
 
 import msgspec
 
-from baton.protocol.base import RpcReply, RpcRequest
+from baton.protocol.base import Message, RpcReply, RpcRequest
 
 Grid: TypeAlias = tuple[int, int, int]
 """Frames, rows and columns of patches; (1, 1, 1) where the shape of the tensor says all, and
@@ -33,6 +33,8 @@ class Blob(msgspec.Struct, frozen=True, array_like=True):
     `baton.process.pixel_store`."""
     address: str = ""
     """Socket of their owner, on the same host."""
+    remote: str = ""
+    """ZeroMQ address at which processes of other hosts take them; empty if they cannot."""
 
     @property
     def num_bytes(self) -> int:
@@ -117,3 +119,18 @@ class Prepared(RpcReply, tag="prepared", frozen=True):
     """Answer to `Prepare`, with one entry per item. mm-preprocess -> gateway."""
 
     items: tuple[PreparedMedia, ...]
+
+
+class TakePixels(Message, tag="take_pixels", frozen=True):
+    """Send the pixels of this token. worker -> gateway, where the two share no memory."""
+
+    token: bytes
+    """`Blob.token`."""
+
+
+class TakenPixels(Message, tag="taken_pixels", frozen=True):
+    """Answer to `TakePixels`. gateway -> worker."""
+
+    token: bytes
+    data: bytes = b""
+    """The tensor, row-major and little-endian; empty if it is gone."""

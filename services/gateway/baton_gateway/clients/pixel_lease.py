@@ -49,6 +49,8 @@ class PixelLease:
             self._tokens.append(token)
             # Copying megabytes would stop the streams of all other requests meanwhile.
             await asyncio.to_thread(store.put, token, pixels.data)
-            handled = replace(pixels, data=b"", token=token, address=store.address)
+            handled = replace(
+                pixels, data=b"", token=token, address=store.address, remote=store.remote
+            )
             known = self._shared[item.digest] = replace(item, pixels=handled)
         return replace(item, pixels=known.pixels)

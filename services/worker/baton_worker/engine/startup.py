@@ -19,6 +19,7 @@ from baton_worker.distributed.communicator import Communicator
 from baton_worker.distributed.step_sync import StepSync
 from baton_worker.drafters.draft_head_weights import LAYER_HEADS, STATE_HEADS, method_of_head
 from baton_worker.engine.engine_config import EngineConfig, resolve
+from baton_worker.engine.multimodal import remote_pixels
 from baton_worker.engine.warmup import wake_threads
 from baton_worker.graphs.backend_table import BackendTable
 from baton_worker.kernels import cpu
@@ -38,10 +39,12 @@ def prepare(config: Config, rank: int = 0) -> BuildContext:
     """Set this process up for the device of its rank.
 
     Raises:
-        SettingsError: there is no such device here, or no such backend or sampler.
+        SettingsError: there is no such device here, or no such backend or sampler, or a key is
+            missing.
     """
     keep_freed_memory()
     cpu.use(config)
+    remote_pixels.use(config)
     build = BuildContext.from_config(config, rank)
     _use_threads(build.threads)
     if build.device.type == "cpu":

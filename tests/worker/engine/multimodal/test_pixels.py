@@ -29,7 +29,7 @@ def test_pixels_come_from_a_message_or_from_shared_memory(run_dir: Path) -> None
         with pytest.raises(PixelsError, match="28 sealed bytes"):
             open_pixels(Blob("float32", (7,), b"", token, store.address))
         store.drop(token)
-        with pytest.raises(PixelsMissing, match="direct_rpc"):
+        with pytest.raises(PixelsMissing, match="--bind-pixels"):
             open_pixels(shared)
         assert np.array_equal(found, given), "it is still mapped"
     finally:
