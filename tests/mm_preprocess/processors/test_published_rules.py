@@ -309,10 +309,13 @@ def test_nemotron_nano_vl_cuts_tiles_by_its_config() -> None:
 def test_deepseek_ocr_sees_the_whole_image_and_larger_ones_in_tiles() -> None:
     """The second version as transformers, the first by Pillow's own pad; both cut no image that a
     tile holds."""
-    sizes = {"patch_size": 4, "min_crops": 2, "max_crops": 6, "base_size": 64, "image_size": 48}
-    first = processor("DeepseekOCRForCausalLM", {}, sizes)
+    sizes = {"patch_size": 4, "min_crops": 2, "max_crops": 6, "base_size": 64, "image_size": 40}
+    config = {"vision_config": {"width": {"sam_vit_b": {"image_size": 64}}}}
+    first = processor("DeepseekOCRForCausalLM", config, sizes)
     settings = {"size": {"height": 64, "width": 64}, "tile_size": 48}
-    second = processor("DeepseekOCR2ForCausalLM", {"patch_size": 4}, settings)
+    config = {"vision_config": {"sam_config": {"image_size": 64}}, "patch_size": 4}
+    second = processor("DeepseekOCR2ForCausalLM", config, settings)
+    grids = [(c, r) for c in range(1, 7) for r in range(1, 7) if 2 <= c * r <= 6]
     reference = transformers.DeepseekOcr2ImageProcessorPil(**settings)
     for width, height in SIZES:
         image = picture(width, height)
@@ -326,12 +329,19 @@ def test_deepseek_ocr_sees_the_whole_image_and_larger_ones_in_tiles() -> None:
         assert max(1, tiles) == rows * columns
         assert found.num_tokens == 16 + 9 * tiles + 1
         found = first(image)
+        large = max(width, height) > 40
+        columns, rows = closest(width, height, grids, 40) if large else (1, 1)
         assert found.grid == (1, rows, columns)
+        tiles = rows * columns if large else 0
         ends = 4 + (3 * rows if tiles else 0)
         assert found.num_tokens == 16 + 9 * tiles + ends + 1
-        padded = colored(ImageOps.pad(image, (64, 64), color=(127,) * 3))
-        assert np.abs(found.pixels[:256] - patchify(padded, 4)).max() < 1e-5
-        assert np.array_equal(found.pixels[256:], second(image).pixels[256:])
+        views = [ImageOps.pad(image, (64, 64), color=(127,) * 3)]
+        views += tiles_of(image, columns, rows, 40) if tiles else []
+        patches = np.concatenate([patchify(colored(view), 4) for view in views])
+        assert np.abs(found.pixels - patches).max() < 1e-5
+    for name, other in (("DeepseekOCRForCausalLM", sizes), ("DeepseekOCR2ForCausalLM", settings)):
+        with pytest.raises(ModelError, match="and its encoder takes 1024 and"):
+            processor(name, {}, other)
     with pytest.raises(ModelError, match="crop_to_patches"):
         processor("DeepseekOCR2ForCausalLM", {}, {"crop_to_patches": False})
 

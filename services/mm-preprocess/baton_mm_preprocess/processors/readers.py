@@ -606,11 +606,12 @@ def view_tiles(files: Files, fields: dict[str, Any]) -> Processor:
     the size of a tile."""
     if not fields["crop_to_patches"]:
         raise ModelError("its image processor cuts no tiles (crop_to_patches)")
+    whole, tile = _views(files, both(fields["size"])[0], fields["tile_size"], 768)
     red, green, blue = fields["background_color"]
     return ViewTiles(
         read_colors(fields),
-        both(fields["size"])[0],
-        fields["tile_size"],
+        whole,
+        tile,
         files.number("patch_size", 16),
         fields["min_patches"],
         fields["max_patches"],
@@ -622,11 +623,12 @@ def view_tiles(files: Files, fields: dict[str, Any]) -> Processor:
 
 def deepseek_ocr(files: Files, fields: dict[str, Any]) -> Processor:
     """DeepSeek-OCR's own code, which has its sizes in code (the mode "Gundam")."""
+    whole, tile = _views(files, fields["base_size"], fields["image_size"], 640)
     red, green, blue = (int(255 * mean) for mean in fields["image_mean"])
     return ViewTiles(
         read_colors(fields),
-        fields["base_size"],
-        fields["image_size"],
+        whole,
+        tile,
         fields["patch_size"],
         fields["min_crops"],
         fields["max_crops"],
@@ -634,6 +636,20 @@ def deepseek_ocr(files: Files, fields: dict[str, Any]) -> Processor:
         _CUBIC,
         newlines=True,
     )
+
+
+def _views(files: Files, whole: int, tile: int, beside: int) -> tuple[int, int]:
+    """The sizes of the whole image and of tiles; these have `beside` pixels a side where the
+    encoder takes 1024. Raises `ModelError`: the encoder takes others."""
+    said = ((files.vision.get("width") or {}).get("sam_vit_b"), files.vision.get("sam_config"))
+    side = next((int(part["image_size"]) for part in said if part and "image_size" in part), 1024)
+    wanted = side, side * beside // 1024
+    if (whole, tile) != wanted:
+        raise ModelError(
+            f"its image processor makes images of {whole} and tiles of {tile} pixels a side, and "
+            f"its encoder takes {wanted[0]} and {wanted[1]}"
+        )
+    return wanted
 
 
 def among(processor: Processor, images: int) -> Processor:
