@@ -17,11 +17,11 @@ from baton_worker.layers.linear import Linear
 from baton_worker.layers.mlp import Glu, activation
 from baton_worker.layers.norm import norm
 from baton_worker.layers.pooler_head import Dense
-from baton_worker.layers.vision.abstractor import Abstractor
 from baton_worker.layers.vision.grid import Size
-from baton_worker.layers.vision.learned_queries import LearnedQueries
-from baton_worker.layers.vision.qformer import QFormer
-from baton_worker.layers.vision.resampler import Resampler
+from baton_worker.layers.vision.projectors.abstractor import Abstractor
+from baton_worker.layers.vision.projectors.learned_queries import LearnedQueries
+from baton_worker.layers.vision.projectors.qformer import QFormer
+from baton_worker.layers.vision.projectors.resampler import Resampler
 from baton_worker.layers.vision.sized_steps import (
     Bracket,
     RowEnds,

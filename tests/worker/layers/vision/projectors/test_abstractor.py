@@ -6,7 +6,7 @@ import torch
 
 from baton_worker import spec
 from baton_worker.layers.build_context import BuildContext
-from baton_worker.layers.vision.abstractor import Abstractor
+from baton_worker.layers.vision.projectors.abstractor import Abstractor
 
 CPU = BuildContext(torch.device("cpu"), torch.float32)
 

@@ -6,7 +6,7 @@ import math
 
 import torch
 
-from baton_worker.layers.vision.resampler import sines
+from baton_worker.layers.vision.projectors.resampler import sines
 
 
 def test_places_are_sines_of_the_column_and_of_the_row() -> None:
