@@ -71,6 +71,7 @@ UNMIRRORED = {
     "worker/models/families/merged_towers.py",
     "worker/models/families/minicpm_v.py",
     "worker/models/families/kimi.py",
+    "worker/models/families/nemotron_parse.py",
     "worker/models/families/nemotron_vision.py",
     "worker/models/families/ovis.py",
     "worker/models/families/pangu_vision.py",

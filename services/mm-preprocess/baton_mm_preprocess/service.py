@@ -69,8 +69,8 @@ def _check_images(model: Model, count: int, last: MediaItem) -> None:
     most = 0 if model.images is None else model.images.most_images
     if most and count > most:
         raise InvalidRequest(
-            f"The model {model.name} takes {most} image in a request and its conversation, for it "
-            "shows each image all others. Send fewer.",
+            f"The model {model.name} takes {most} image in a request and its conversation. "
+            "Send fewer.",
             code="too_many_images",
             param=last.param,
         )

@@ -25,7 +25,7 @@ Images: TypeAlias = list[tuple[Tensor, Grid]]
 IMAGE_TOKEN = 319
 FAMILIES = (
     *("abstractors", "aimv2", "clip", "deepencoder", "internvit", "molmo2", "native"),
-    *("mobilenet", "pangu", "phi4"),
+    *("mobilenet", "nemotron_parse", "pangu", "phi4"),
     *("radio", "resampled", "siglip", "step", "tile_rows", "vila"),
 )
 """Modules of this folder that register makers."""

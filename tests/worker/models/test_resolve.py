@@ -69,8 +69,6 @@ def test_what_stands_in_the_way_is_said(tmp_path: Path) -> None:
     fields = {"model_type": "qwen2_vl", "hidden_size": 8, "vision_config": {}}
     said = refusal(tmp_path, architectures=["JinaVLForRanking"], **fields)
     assert "not supported yet, and pairs with an image are not scored here" in said
-    parse = refusal(tmp_path, architectures=["NemotronParseForConditionalGeneration"], **fields)
-    assert "yet, and decoders that attend to an encoder's states are missing here" in parse
 
 
 def test_a_config_without_architecture_says_where_to_name_it() -> None:

@@ -136,6 +136,12 @@ def _vila(files: Files) -> Placeholder:
     return placeholders.vila(start or "", end or "")
 
 
+def _start(files: Files) -> int:
+    """The token that begins the text of a decoder with an encoder."""
+    start = files.config.get("decoder_start_token_id")
+    return int(files.config["decoder"]["eos_token_id"] if start is None else start)
+
+
 FAMILIES: dict[str, Family] = {
     "LlavaForConditionalGeneration": Family("CLIPImageProcessor", 32_000, placeholders.llava),
     "Lfm2VlForConditionalGeneration": Family("Lfm2VlImageProcessor", "<image>", placeholders.lfm2),
@@ -238,6 +244,16 @@ FAMILIES: dict[str, Family] = {
         "KananaVImageProcessor", _behind_end, placeholders.kanana, whatever=True
     ),
     "LlavaLlamaModel": Family("VILA", "<image>", whatever=True, written=_vila),
+    "NemotronParseForConditionalGeneration": Family(
+        "NemotronParse",
+        _start,
+        placeholders.one,
+        whatever=True,
+        names=(),
+        in_code=True,
+        cross=True,
+        most_images=1,
+    ),
     "H2OVLChatModel": replace(_CHAT, kind="H2OVLChat"),
     "MiniCPMV": _MINICPM,
     "MiniCPMO": _MINICPM,

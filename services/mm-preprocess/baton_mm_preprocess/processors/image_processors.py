@@ -158,6 +158,8 @@ READERS: dict[str, tuple[readers.Reader, dict[str, Any]]] = {
         | {"possible_resolutions": [], **CLIP},
     ),
     "VILA": (readers.vila, {"size": {"height": 384, "width": 384}, **HALF}),
+    # Its files ask for no norm: the encoder has it.
+    "NemotronParse": (readers.nemotron_parse, CLIP),
     "Isaac": (readers.isaac, HALF),
     "QwenVL": (readers.qwen_vl, {"resample": _CUBIC, **CLIP}),
     "Ovis": (readers.ovis, {"resample": _CUBIC, **CLIP}),

@@ -30,6 +30,7 @@ from baton_mm_preprocess.processors.tilings.image_slices import ImageSlices
 from baton_mm_preprocess.processors.tilings.lone_tiles import LoneTiles
 from baton_mm_preprocess.processors.tilings.multi_scale_tiles import MultiScaleTiles
 from baton_mm_preprocess.processors.tilings.overlapping_crops import OverlappingCrops
+from baton_mm_preprocess.processors.tilings.page_patches import PagePatches
 from baton_mm_preprocess.processors.tilings.rounded_patches import RoundedPatches
 from baton_mm_preprocess.processors.tilings.split_tiles import SplitTiles
 from baton_mm_preprocess.processors.tilings.tile_rows import TileRows
@@ -56,6 +57,7 @@ Processor: TypeAlias = (
     | TilesFirst
     | MultiScaleTiles
     | LoneTiles
+    | PagePatches
     | FramedParts
     | RoundedPatches
 )
@@ -461,6 +463,14 @@ def hyperclovax(files: Files, fields: dict[str, Any]) -> Processor:
         squared=True,
         unpadded_rounded=False,
     )
+
+
+def nemotron_parse(files: Files, fields: dict[str, Any]) -> Processor:
+    """Nemotron Parse's own code: pages as large as its config says."""
+    (tall, wide), patch = files.config["image_size"], files.config["encoder"]["patch_size"]
+    if tall % patch or wide % patch:
+        raise ModelError(f"its image_size {tall} x {wide} has no whole patches of {patch}")
+    return PagePatches(read_colors(fields), (tall, wide), patch)
 
 
 def vila(files: Files, fields: dict[str, Any]) -> Processor:

@@ -144,6 +144,18 @@ def by_longer_side_up(size: Size, edge: int) -> Size:
     return edge, math.ceil(width / height * edge)
 
 
+def no_larger(size: Size, most: Size) -> Size:
+    """Nemotron Parse: smaller with about the same aspect ratio, first by the height, then by the
+    width, rounded down to at least one pixel a side."""
+    height, width = size
+    aspect = width / height
+    if height > most[0]:
+        height, width = most[0], int(most[0] * aspect)
+    if width > most[1]:
+        height, width = int(most[1] / aspect), most[1]
+    return max(1, height), max(1, width)
+
+
 def fitted(size: Size, longest: int, patch: int) -> Size:
     """Pixtral (arXiv:2410.07073): at most `longest` pixels a side, rounded up to whole patches."""
     ratio = max(size) / longest

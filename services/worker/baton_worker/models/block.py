@@ -182,6 +182,30 @@ def with_gated_cross(
     return Sequential(decoder, mixer, ffn, site, half=PreNorm)
 
 
+class Crossed(Sequential):
+    """Pre-normed, where attention to the states of an encoder is that of the tokens which see some
+    (mBART, arXiv:2001.08210)."""
+
+    def __init__(
+        self,
+        decoder: spec.Decoder,
+        mixer: nn.Module | None,
+        ffn: nn.Module | None,
+        site: BuildContext,
+    ) -> None:
+        super().__init__(decoder, mixer, ffn, site, half=PreNorm)
+        self._crosses = isinstance(mixer, CrossAttention)
+
+    def mix(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
+        """See `Sequential.mix`."""
+        if not self._crosses:
+            return super().mix(x, step, pages)
+        if step.cross is None:
+            return x
+        places = step.cross.places
+        return x.index_copy(0, places, super().mix(x.index_select(0, places), step, pages))
+
+
 class Joined(Bare):
     """The first layer of EAGLE-3 (arXiv:2503.01840): attention over an embedding and a hidden
     state, each normed, side by side; then the ffn half of a pre-norm layer.
@@ -410,6 +434,7 @@ STYLES: dict[str, Callable[..., nn.Module]] = {
     "by_mixer": by_mixer,
     "gated_cross": with_gated_cross,
     "altup": AltUpBlock,
+    "cross": Crossed,
     "shortcut": Shortcut,
     "by_modality": ByModality,
     "blended": Blended,

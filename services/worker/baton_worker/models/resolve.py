@@ -17,8 +17,6 @@ _WRAPPED = {"Terratorch": "terratorch"}
 """Architectures that wrap the models of a package."""
 _LACKING = {
     "JinaVLForRanking": "pairs with an image are not scored here",
-    "NemotronParseForConditionalGeneration": "decoders that attend to an encoder's states are "
-    "missing here",
 }
 """Missing features of some requested architectures."""
 

@@ -197,6 +197,20 @@ class Summed:
     parts: tuple[tuple[Step, ...], ...]
 
 
+@dataclass(frozen=True, slots=True)
+class SummaryNeck:
+    """States of `inputs` channels to vectors of `width`: one for each `columns` patches of a row
+    that lie side by side, then one for the states `summaries` among the `leading` ones (Nemotron
+    Parse). `name` is the checkpoint's."""
+
+    name: str
+    inputs: int
+    width: int
+    leading: int
+    summaries: tuple[int, ...]
+    columns: int = 4
+
+
 Step: TypeAlias = (
     Merge
     | Convolution
@@ -215,6 +229,7 @@ Step: TypeAlias = (
     | QFormer
     | LearnedQueries
     | Abstractor
+    | SummaryNeck
 )
 """One step from the states of patches to embeddings."""
 
@@ -426,6 +441,8 @@ class VisionTower:
     pooled_frames: int = 0
     """Frames of a video that see one another and become one, the mean of their states; 0 for none
     (MoonViT-3D, arXiv:2602.02276)."""
+    cross: bool = False
+    """Whether embeddings take the place of no token, see `MediaTower.cross`."""
     rope_index: str = "mrope"
     """Positions of images where tokens have several, a key of
     `engine.multimodal.rope_index.RULES`."""
@@ -433,7 +450,7 @@ class VisionTower:
     @property
     def keeps_class_token(self) -> bool:
         """Whether class token and registers of each part become embeddings."""
-        read = any(isinstance(step, QFormer) for step in self.projector)
+        read = any(isinstance(step, QFormer | SummaryNeck) for step in self.projector)
         return self.stack.patches.leading > 0 and not self.drops_class_token and not read
 
     @property

@@ -58,8 +58,10 @@ def test_image_tokens_that_a_config_implies(tmp_path: Path) -> None:
     spec: dict[str, Any] = {"added_tokens": [], "model": {"vocab": {}}}
     for config, token in (
         ({"model_type": "kanana-1.5-v", "text_config": {"eos_token_id": 7}}, 8),
+        ({"model_type": "nemotron_parse", "decoder": {"eos_token_id": 2}}, 2),
         ({"img_start_id": 9}, 9),
         ({"img_start_id": 9, "image_token_id": 6}, 6),
     ):
         folder = written(tmp_path, config=config | {"vision_config": {}})
-        assert folder.source(spec).placeholder_ids == {"image": token}
+        source = folder.source(spec)
+        assert source.placeholder_ids == {"image": token} and source.media_ids == (token,)

@@ -95,13 +95,15 @@ class Folder:
         """A vocabulary with the folder's settings; `named` are defaults of its format."""
         roles = {**(named or {}), **self.named}
         config = self._config
+        places = self._placeholder_ids(config)
+        named_ids = (v for key in _MEDIA_KEYS if isinstance(v := config.get(key), int))
         return Source(
             spec=spec,
             templates=dict(self._templates()),
             named=roles,
             eos_ids=tuple(dict.fromkeys(self._eos_ids(spec, roles, config))),
-            media_ids=tuple(v for key in _MEDIA_KEYS if isinstance(v := config.get(key), int)),
-            placeholder_ids=self._placeholder_ids(config),
+            media_ids=tuple(dict.fromkeys((*named_ids, *places.values()))),
+            placeholder_ids=places,
             response_template=self._response_template(),
             generation=self.generation,
         )
@@ -174,6 +176,9 @@ def _implied_image_id(config: Mapping[str, Any]) -> int | None:
         return int(start) + 2
     if config.get("model_type") == "kanana-1.5-v":  # The next one to the end of a sequence.
         return int(config["text_config"]["eos_token_id"]) + 1
+    if config.get("model_type") == "nemotron_parse":  # The one that begins a text.
+        start = config.get("decoder_start_token_id")
+        return int(config["decoder"]["eos_token_id"] if start is None else start)
     found = config.get("img_start_id")  # HyperCLOVA X, before it wrote `image_token_id`.
     return found if isinstance(found, int) else None
 

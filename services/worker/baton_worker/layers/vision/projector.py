@@ -22,6 +22,7 @@ from baton_worker.layers.vision.projectors.abstractor import Abstractor
 from baton_worker.layers.vision.projectors.learned_queries import LearnedQueries
 from baton_worker.layers.vision.projectors.qformer import QFormer
 from baton_worker.layers.vision.projectors.resampler import Resampler
+from baton_worker.layers.vision.projectors.summary_neck import SummaryNeck
 from baton_worker.layers.vision.sized_steps import (
     Bracket,
     RowEnds,
@@ -166,6 +167,7 @@ STEPS: dict[type, Callable[[Any, BuildContext], nn.Module]] = {
     spec.QFormer: QFormer,
     spec.LearnedQueries: LearnedQueries,
     spec.Abstractor: Abstractor,
+    spec.SummaryNeck: SummaryNeck,
 }
 """Layer of each step."""
 

@@ -68,7 +68,7 @@ class VisionTower(MediaTower):
         self.media_tokens = (tower.image_token, *([tower.video.token] if tower.video else []))
         self.tokens_per_second = tower.video.tokens_per_second if tower.video else 0.0
         self.rope_index, self.merge = tower.rope_index, tower.merge
-        self.added = tower.added
+        self.added, self.cross = tower.added, tower.cross
         self._dtype, self._device = site.dtype, site.device
 
     def refusal(self, shape: Sequence[int], grid: Grid) -> str:
@@ -111,6 +111,10 @@ class VisionTower(MediaTower):
         wanted = merge * (math.isqrt(num_tokens - 1) + 1)
         made_for = patch.table or patch.image // patch.size
         return min(wanted, max(made_for // merge, 1) * merge) if made_for else wanted
+
+    def num_placeholders(self, num_tokens: int) -> int:
+        """One, if tokens attend to the embeddings."""
+        return 1 if self.cross else num_tokens
 
     @property
     def bidirectional(self) -> bool:
