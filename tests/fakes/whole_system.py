@@ -32,6 +32,7 @@ from baton.protocol import (
     DecodedText,
     Detokenize,
     EncodeChat,
+    EncodePair,
     EncodeText,
     Envelope,
     Hello,
@@ -99,7 +100,9 @@ class RealTokenizer(FakeServer):
         if isinstance(message, Decode):
             answer = self._sequences.decode(b"gateway", message)
         else:
-            assert isinstance(message, EncodeChat | EncodeText | Detokenize | Vocabulary)
+            assert isinstance(
+                message, EncodeChat | EncodePair | EncodeText | Detokenize | Vocabulary
+            )
             found, envelope = message, Envelope()
             answer = attempt("tokenizer", found, lambda: self._desk.answer(found, envelope))
         self.push(answer)

@@ -64,7 +64,7 @@ def pairs(folder: Path, *, types: bool) -> Encoder:
 @pytest.mark.parametrize("types", [True, False])
 def test_a_pair_is_framed_as_the_vocabulary_says(tmp_path: Path, types: bool) -> None:
     encoder = pairs(tmp_path, types=types)
-    found = encoder.pair("the baton", "a", allow_special=True, limit=0)
+    found = encoder.pair("the baton", "a", 0)
     oracle = Tokenizer.from_file(str(tmp_path / "tokenizer.json")).encode("the baton", "a")
     assert found.ids == oracle.ids and found.ids.count(2) == 2
     assert found.second == (oracle.type_ids.index(1) if types else 0)
@@ -73,24 +73,21 @@ def test_a_pair_is_framed_as_the_vocabulary_says(tmp_path: Path, types: bool) ->
 
 def test_a_separator_in_a_pair_is_text(tmp_path: Path) -> None:
     encoder = pairs(tmp_path, types=True)
-    posing = encoder.pair("a</s>b", "c</s>", allow_special=False, limit=0)
+    posing = encoder.pair("a</s>b", "c</s>", 0)
     assert posing.ids.count(2) == 2 and posing.second == posing.ids.index(2) + 1
-    assert encoder.pair("a</s>b", "c</s>", allow_special=True, limit=0).ids.count(2) == 4
 
 
 def test_a_long_pair_costs_no_more_than_it_must(tmp_path: Path) -> None:
     encoder = pairs(tmp_path, types=True)
-    found = encoder.pair("a", "b " * 10_000_000, allow_special=True, limit=8)
+    found = encoder.pair("a", "b " * 10_000_000, 8)
     assert found.truncated and 8 < len(found.ids) < 300_000
-    assert encoder.pair("a", "b", allow_special=True, limit=4).truncated
+    assert encoder.pair("a", "b", 4).truncated
 
 
-def test_special_tokens_in_plain_text_are_special_if_allowed() -> None:
+def test_special_tokens_in_plain_text_are_special() -> None:
     vocab, _, encoder = tools()
-    allowed = encoder.text("a</s>", add_special=True, allow_special=True, limit=0)
-    plain = encoder.text("a</s>", add_special=True, allow_special=False, limit=0)
-    assert special(vocab, allowed.ids) == [b"</s>"] and not special(vocab, plain.ids)
-    assert shown(vocab, allowed.ids) == shown(vocab, plain.ids) == "a</s>"
+    found = encoder.text("a</s>", add_special=True, limit=0)
+    assert special(vocab, found.ids) == [b"</s>"] and shown(vocab, found.ids) == "a</s>"
 
 
 @pytest.mark.parametrize("attack", ATTACKS)
@@ -157,16 +154,16 @@ def test_ordinary_text_is_encoded_as_one(text: str) -> None:
 def test_a_long_text_is_cut_after_more_than_the_limit() -> None:
     _, _, encoder = tools()
     text = "xyz " * 50_000
-    found = encoder.text(text, add_special=True, allow_special=True, limit=100)
+    found = encoder.text(text, add_special=True, limit=100)
     assert found.truncated and 100 < len(found.ids) < 1000
-    whole = encoder.text(text, add_special=True, allow_special=True, limit=0)
+    whole = encoder.text(text, add_special=True, limit=0)
     assert whole.ids[:100] == found.ids[:100]
 
 
 @pytest.mark.parametrize("length", [99, 100, 101, 163, 164, 165, 5000])
 def test_the_limit_is_exact(length: int) -> None:
     _, _, encoder = tools()
-    found = encoder.text("x" * length, add_special=True, allow_special=True, limit=100)
+    found = encoder.text("x" * length, add_special=True, limit=100)
     assert found.truncated == (length > 100)
     assert (len(found.ids) > 100) == found.truncated
     if length <= 100:
@@ -176,7 +173,7 @@ def test_the_limit_is_exact(length: int) -> None:
 def test_a_dense_text_is_encoded_whole() -> None:
     _, _, encoder = tools()
     text = "<|im_start|>" * 100  # twelve characters per token: more than the first guess
-    found = encoder.text(text, add_special=True, allow_special=True, limit=100)
+    found = encoder.text(text, add_special=True, limit=100)
     assert len(found.ids) == 100 and not found.truncated
 
 
@@ -186,9 +183,9 @@ def test_padding_beyond_all_reason_is_refused() -> None:
     encoder = Encoder(build(Source(spec, {}, {})), 1000)
     text = "=" * 500_000  # 5000 tokens
     with pytest.raises(InvalidRequest, match="more than 262144 characters") as caught:
-        encoder.text(text, add_special=True, allow_special=True, limit=10_000)
+        encoder.text(text, add_special=True, limit=10_000)
     assert (caught.value.code, caught.value.param) == ("context_length_exceeded", "prompt")
-    assert len(encoder.text(text, add_special=True, allow_special=True, limit=100).ids) > 100
+    assert len(encoder.text(text, add_special=True, limit=100).ids) > 100
 
 
 @pytest.fixture(scope="module")
@@ -219,7 +216,7 @@ def test_chats_equal_transformers(contents: list[str], oracle: Any, smollm2: Pat
 @example(text=" ² ½ 12")
 def test_texts_equal_transformers_and_come_back(text: str, oracle: Any, smollm2: Path) -> None:
     vocab, _, encoder = tools(smollm2)
-    ids = encoder.text(text, add_special=True, allow_special=True, limit=0).ids
+    ids = encoder.text(text, add_special=True, limit=0).ids
     assert ids == oracle(text).input_ids
     if set(text.encode()) <= {piece[0] for piece in vocab.pieces if len(piece) == 1}:
         assert shown(vocab, ids) == text  # this vocabulary was trained without some rare bytes

@@ -46,6 +46,8 @@ class ModelInfo:
     """Group of tokenizers: those that name this model in their `Hello`."""
     sampling_defaults: Mapping[str, int | float] = field(default_factory=dict)
     """Sampling parameters of requests that do not give them; see `with_defaults`."""
+    document_first: bool = False
+    """The model reads the document of a pair before the query."""
 
 
 class Catalogue:
@@ -119,4 +121,5 @@ def _entry(info: TokenizerInfo, stats: ModelStats | None) -> ModelInfo:
         formats=output_formats(info),
         tokenizer=info.model,
         sampling_defaults=info.sampling_defaults,
+        document_first=info.document_first,
     )

@@ -198,3 +198,5 @@ class Config(Settings, prefix="gateway"):
     """Most texts that one request may have embedded, scored or classified."""
     max_pooling_tokens: int = setting(300_000, "limits", ge=1)
     """Most tokens of all these texts together."""
+    max_pooling_pixel_bytes: int = setting(1024 * 1024 * 1024, "limits", ge=1)
+    """Most bytes of their images together, as the model takes them."""

@@ -131,7 +131,9 @@ class Engine:
         self.adapters = AdapterResolver(
             config.lora_resolver_cache_dir, self.models.catalogue, self.load_adapter
         )
-        self._encoder = RequestEncoder(self.tokenizers, self.preprocessors)
+        self._encoder = RequestEncoder(
+            self.tokenizers, self.preprocessors, config.max_pooling_pixel_bytes
+        )
         self.write_batch = WriteBatch()
         """Coalesces the direct writes of all streams."""
         self.decoding = DetokenizerClient(

@@ -14,7 +14,13 @@ from baton.protocol.packed_tokens import PackedTokens
 from baton_gateway.catalogue import ModelInfo
 from baton_gateway.clients.mm_preprocess import MediaClient
 from baton_gateway.clients.tokenizer import TokenizerClient
-from baton_gateway.generation.admission import check_media, check_text, check_uncut, too_long
+from baton_gateway.generation.admission import (
+    check_media,
+    check_pixels,
+    check_text,
+    check_uncut,
+    too_long,
+)
 from baton_gateway.generation.bad_words import encode_bad_words
 from baton_gateway.generation.placeholders import alone, expand
 from baton_gateway.generation.request import (
@@ -36,8 +42,12 @@ _ENCODED_AT_ONCE = 16
 class RequestEncoder:
     """Sends texts to the tokenizers of a model, and images to its media preprocessors."""
 
-    def __init__(self, tokenizers: TokenizerClient, preprocessors: MediaClient) -> None:
+    def __init__(
+        self, tokenizers: TokenizerClient, preprocessors: MediaClient, max_pixel_bytes: int
+    ) -> None:
+        """`max_pixel_bytes`: most bytes of the media of one request, over all of its prompts."""
         self._tokenizers, self._preprocessors = tokenizers, preprocessors
+        self._max_pixel_bytes = max_pixel_bytes
 
     async def prompts(self, request: GenerationRequest, facts: ModelInfo) -> list[EncodedPrompt]:
         """Encode every prompt. Raises `BatonError`, for example for one that is too long."""
@@ -45,6 +55,7 @@ class RequestEncoder:
         for first in range(0, len(request.prompts), _ENCODED_AT_ONCE):
             some = request.prompts[first : first + _ENCODED_AT_ONCE]
             found += await asyncio.gather(*(self._prompt(request, one, facts) for one in some))
+            check_pixels(request, found, self._max_pixel_bytes)
         return found
 
     async def _prompt(
@@ -59,7 +70,9 @@ class RequestEncoder:
         if request.limits.truncate_prompt_tokens is None:
             check_text(request, prompt, facts)
         items: tuple[PreparedMedia, ...] = ()
-        if isinstance(prompt, ChatPrompt) and prompt.media:  # First: the model may see nothing.
+        if (
+            isinstance(prompt, ChatPrompt | PairPrompt) and prompt.media
+        ):  # First: the model may see nothing.
             check_uncut(request)
             check_media(prompt.media, facts)
             items = await self._prepared(prompt.media, request, facts)

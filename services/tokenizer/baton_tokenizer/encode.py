@@ -44,20 +44,18 @@ class Encoder:
         tokens = (limit or self._max_tokens) + _SLACK + 1
         return min(tokens * self._vocab.longest, max(tokens * _DENSEST, _ALWAYS))
 
-    def text(self, text: str, *, add_special: bool, allow_special: bool, limit: int) -> Ids:
-        """Encode plain text. The texts of special tokens are those tokens if `allow_special`."""
-        vocab = self._vocab
-        tokenizer = vocab.tokenizer if allow_special else vocab.literal.tokenizer
-        return self._bounded(tokenizer, text, add_special, limit, "prompt")
+    def text(self, text: str, *, add_special: bool, limit: int) -> Ids:
+        """Encode plain text. The texts of special tokens are those tokens."""
+        return self._bounded(self._vocab.tokenizer, text, add_special, limit, "prompt")
 
-    def pair(self, first: str, second: str, *, allow_special: bool, limit: int) -> Ids:
+    def pair(self, first: str, second: str, limit: int) -> Ids:
         """Encode two texts as the post-processor joins them, with its special tokens.
 
-        Each counts up to `reach`; beyond it they cannot fit, so the work is bounded.
+        Each counts up to `reach`; beyond it they cannot fit, so the work is bounded. The texts of
+        special tokens stay text, since a client writes both.
         """
-        vocab, reach = self._vocab, self.reach(limit)
-        tokenizer = vocab.tokenizer if allow_special else vocab.literal.tokenizer
-        texts = (first[:reach], second[:reach])
+        reach = self.reach(limit)
+        texts, tokenizer = (first[:reach], second[:reach]), self._vocab.literal.tokenizer
         found = tokenizer.encode_batch_fast([texts], add_special_tokens=True)[0]
         limit = limit or self._max_tokens
         if len(found.ids) <= limit and max(len(first), len(second)) > reach:

@@ -28,6 +28,7 @@ from baton.protocol import (
     Detokenized,
     EncodeChat,
     Encoded,
+    EncodePair,
     EncodeText,
     Envelope,
     Hello,
@@ -43,6 +44,7 @@ from baton_tokenizer.config import Config
 from baton_tokenizer.decode_states import DecodeStates
 from baton_tokenizer.detokenize import Alphabet, decode
 from baton_tokenizer.encode import Encoder, Ids
+from baton_tokenizer.pair_encoder import PairEncoder
 from baton_tokenizer.sampling_defaults import sampling_defaults
 from baton_tokenizer.template_sandbox import SandboxedTemplate
 from baton_tokenizer.vocabulary.load import load
@@ -54,7 +56,7 @@ _SHORT = 32_768
 _TAIL = 64
 """Characters of a conversation's end that are sent along: more than any opener of thinking has."""
 
-Request = EncodeChat | EncodeText | Detokenize | Vocabulary
+Request = EncodeChat | EncodePair | EncodeText | Detokenize | Vocabulary
 
 log = logger(__name__)
 
@@ -79,6 +81,7 @@ class RequestHandler:
             vocab.templates, vocab.named, vocab.literal, vocab.placeholders, compiler
         )
         self._encoder = Encoder(vocab, max_tokens)
+        self._pairs = PairEncoder(vocab, self._encoder)
         self._alphabet = Alphabet(vocab)
 
     def close(self) -> None:
@@ -103,29 +106,17 @@ class RequestHandler:
                     current.set_attribute("tokens", len(found.ids))
                 return Encoded(request.id, pack(found.ids), found.truncated, found.second, tail)
 
-    def _encode(self, request: EncodeChat | EncodeText) -> tuple[Ids, str]:
+    def _encode(self, request: EncodeChat | EncodePair | EncodeText) -> tuple[Ids, str]:
         """The ids, and the end of a conversation's text."""
         if request.model not in ("", self._model):
             raise ServerFault(f"This tokenizer serves {self._model}, not {request.model[:200]}.")
         if isinstance(request, EncodeChat):
             rendered = self._chat.render(request, self._encoder.reach(request.limit))
             return self._encoder.chat(rendered, request.limit), rendered.text[-_TAIL:]
-        return self._encode_text(request), ""
-
-    def _encode_text(self, request: EncodeText) -> Ids:
-        if request.pair is not None:
-            return self._encoder.pair(
-                request.text,
-                request.pair,
-                allow_special=request.allow_special,
-                limit=request.limit,
-            )
-        return self._encoder.text(
-            request.text,
-            add_special=request.add_special,
-            allow_special=request.allow_special,
-            limit=request.limit,
-        )
+        if isinstance(request, EncodePair):
+            return self._pairs.encode(request), ""
+        add_special = request.add_special
+        return self._encoder.text(request.text, add_special=add_special, limit=request.limit), ""
 
     def _detokenize(self, request: Detokenize) -> str:
         try:
@@ -140,8 +131,10 @@ def is_long(request: Request) -> bool:
     match request:
         case EncodeChat():
             size = len(request.messages) + len(request.tools) + len(request.kwargs)
+        case EncodePair():
+            size = len(request.query) + len(request.document)
         case EncodeText():
-            size = len(request.text) + len(request.pair or "")
+            size = len(request.text)
         case Detokenize():
             size = len(request.tokens)
         case Vocabulary():
@@ -171,7 +164,7 @@ class Tokenizer:
         match message:
             case Decode():
                 return self._decode(peer, message)
-            case EncodeChat() | EncodeText() | Detokenize() | Vocabulary():
+            case EncodeChat() | EncodePair() | EncodeText() | Detokenize() | Vocabulary():
                 submit = self._thread.submit if is_long(message) else None
                 return Deferred(partial(self._desk.answer, message, envelope), submit)
             case _:

@@ -21,6 +21,7 @@ from baton.protocol import (
     EncodeChat,
     Encoded,
     EncodeMedia,
+    EncodePair,
     EncodeText,
     Failed,
     Fetch,
@@ -80,7 +81,7 @@ TOKENIZE = Link(
     "tokenize",
     server="tokenizer",
     client="gateway",
-    requests=(*_LIFE, EncodeChat, EncodeText, Decode, Detokenize, Vocabulary),
+    requests=(*_LIFE, EncodeChat, EncodePair, EncodeText, Decode, Detokenize, Vocabulary),
     replies=(
         *_LIFE,
         HelloRequest,

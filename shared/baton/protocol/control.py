@@ -106,6 +106,8 @@ class TokenizerInfo(msgspec.Struct, frozen=True, array_like=True):
     sampling_defaults: dict[str, int | float] = {}
     """Sampling parameters of requests that do not give them, by field of a
     generation_config.json."""
+    document_first: bool = False
+    """The model's pair template has the document before the query."""
 
 
 class MediaInfo(msgspec.Struct, frozen=True, array_like=True):

@@ -30,18 +30,28 @@ class EncodeText(RpcRequest, tag="encode_text", frozen=True):
     text: str
     add_special: bool = True
     """Let the model's post-processor add its beginning-of-sequence token."""
-    allow_special: bool = True
-    """True: text such as "</s>" becomes the special token. False: it stays text."""
     limit: int = 0
     """As `EncodeChat.limit`."""
-    pair: str | None = None
-    """A second text, encoded after the first one into one sequence."""
+    model: str = ""
+    """As `EncodeChat.model`."""
+
+
+class EncodePair(RpcRequest, tag="encode_pair", frozen=True):
+    """Encode a query and a document into one sequence, as the model joins the two: by its pair
+    template, else by its post-processor. Text such as "</s>" stays text. gateway -> tokenizer."""
+
+    query: bytes
+    """JSON: a string, or an array of OpenAI content parts of text and media."""
+    document: bytes
+    """As `query`."""
+    limit: int = 0
+    """As `EncodeChat.limit`."""
     model: str = ""
     """As `EncodeChat.model`."""
 
 
 class Encoded(RpcReply, tag="encoded", frozen=True):
-    """Answer to `EncodeChat` and `EncodeText`. tokenizer -> gateway."""
+    """Answer to `EncodeChat`, `EncodePair` and `EncodeText`. tokenizer -> gateway."""
 
     tokens: bytes
     """int32: token ids"""

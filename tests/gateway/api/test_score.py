@@ -13,6 +13,8 @@ from tests.fakes.gateway_app import Site, error_of
 from tests.fakes.gateway_engine import MODEL
 from tests.fakes.whole_system import Whole
 
+IMAGE = {"type": "image_url", "image_url": {"url": "data:image/png;base64,AAAA"}}
+
 
 def scores(here: Whole, **body: Any) -> list[float]:
     answer = here.post("/score", body).json()
@@ -81,6 +83,11 @@ def test_cosine_of_nothing() -> None:
         ({"text_1": "", "text_2": "b"}, "empty_string", "text_1"),
         ({"text_1": ["a", "b"], "text_2": ["c"] * 3}, "invalid_value", "text_2"),
         ({"text_1": "a", "text_2": [5]}, "invalid_type", "text_2[0]"),
+        (
+            {"text_1": "a", "text_2": ["b", {"content": [IMAGE]}]},
+            "unsupported_value",
+            "text_2[1].content[0].image_url",
+        ),
         ({"text_1": "a", "text_2": ["b"] * 2049}, "array_above_max_length", "text_2"),
         ({"text_1": "a", "text_2": ["b " * 500]}, "context_length_exceeded", "text_2"),
         ({"text_1": "a " * 500_000, "text_2": "b"}, "context_length_exceeded", "text_2"),

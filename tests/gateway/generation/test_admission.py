@@ -9,12 +9,14 @@ from typing import Any
 import pytest
 
 from baton.errors import InvalidRequest
-from baton.protocol import Sampling
+from baton.protocol import Blob, Media, Sampling
+from baton.protocol.packed_tokens import PackedTokens
 from baton.protocol.token_columns import derive_seed
 from baton_gateway.catalogue import ModelInfo
 from baton_gateway.generation.admission import (
     check_adapter,
     check_ids,
+    check_pixels,
     check_text,
     clamp_max_tokens,
     sampling_of,
@@ -22,6 +24,7 @@ from baton_gateway.generation.admission import (
 )
 from baton_gateway.generation.request import (
     ChatPrompt,
+    EncodedPrompt,
     GenerationRequest,
     PairPrompt,
     Prompt,
@@ -118,6 +121,7 @@ def test_sampling_of_a_choice(ignore: bool, stops: tuple[int, ...]) -> None:
         (TextPrompt("x" * 262_144), True),
         (TextPrompt("x" * 262_145), False),
         (PairPrompt("x", "x" * 262_145), False),
+        (PairPrompt([{"text": "x" * 262_144}, {"type": "image"}], "x"), True),
         (ChatPrompt(b"x" * 6 * 262_144), True),
         (ChatPrompt(b"x" * 6 * 262_144 + b"x"), False),
         ((1,) * 300_000, True),
@@ -130,3 +134,12 @@ def test_text_of_megabytes_is_refused_before_it_is_encoded(prompt: Prompt, fits:
     with pytest.raises(InvalidRequest, match="262144 characters") as caught:
         check_text(_generation(), prompt, FACTS)
     assert caught.value.code == "context_length_exceeded"
+
+
+def test_the_images_of_one_request_are_bounded_together() -> None:
+    media = Media(bytes(32), 0, 1, Blob("float32", (4, 8), b""))
+    prompts = [EncodedPrompt(PackedTokens(b""), media=(media,) * 2)] * 3
+    check_pixels(_generation(), prompts, 6 * 128)
+    with pytest.raises(InvalidRequest, match="more than 0 MiB of pixels") as caught:
+        check_pixels(_generation(), prompts, 6 * 128 - 1)
+    assert caught.value.code == "image_too_large" and caught.value.param == "prompt"

@@ -64,6 +64,20 @@ def test_other_things_stand_on_a_decoder(
     assert recipe is not None and (recipe.task, recipe.take) == (task, take)
 
 
+def test_a_reranker_scores_pairs_or_embeds(llama: Path) -> None:
+    names = ["JinaVLForRanking"]
+    recipe = served(llama, architectures=names).recipe
+    assert recipe is not None and (recipe.task, recipe.pairs, recipe.logit_bias) == (
+        "score",
+        True,
+        2.65,
+    )
+    embedder = served(llama, "embed", architectures=names).recipe
+    assert embedder is not None and (embedder.task, embedder.logit_bias) == ("embed", 0.0)
+    with pytest.raises(SettingsError, match="a JinaVLForRanking scores pairs"):
+        served(llama, "classify", architectures=names)
+
+
 def test_extra_files_make_an_embedder(tmp_path: Path) -> None:
     tiny_models.save_checkpoint(tmp_path, "LlamaForCausalLM")
     tiny_encoders.save_sentence_files(tmp_path, "lasttoken", max_length=30)

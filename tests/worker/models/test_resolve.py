@@ -64,13 +64,6 @@ def test_a_package_that_is_there_is_not_enough(monkeypatch: pytest.MonkeyPatch) 
         resolve(config(architectures=["Terratorch"]))
 
 
-@pytest.mark.row("P14", refuses=True)
-def test_what_stands_in_the_way_is_said(tmp_path: Path) -> None:
-    fields = {"model_type": "qwen2_vl", "hidden_size": 8, "vision_config": {}}
-    said = refusal(tmp_path, architectures=["JinaVLForRanking"], **fields)
-    assert "not supported yet, and pairs with an image are not scored here" in said
-
-
 def test_a_config_without_architecture_says_where_to_name_it() -> None:
     with pytest.raises(
         ModelError, match=r'"architectures".*LlamaForCausalLM.*docs/models/supported\.md'

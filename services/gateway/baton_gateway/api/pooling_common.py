@@ -21,9 +21,9 @@ from baton_gateway.catalogue import ModelInfo
 from baton_gateway.config import Config
 from baton_gateway.generation.admission import serves
 from baton_gateway.generation.chat_prompt import chat_prompt
+from baton_gateway.generation.pair_prompt import Content, pair_prompt
 from baton_gateway.generation.request import (
     GenerationRequest,
-    PairPrompt,
     Prompt,
     RequestIdentity,
     RequestLimits,
@@ -125,9 +125,10 @@ def prompts_of(given: Input) -> list[Prompt]:
     return [TextPrompt(text) if isinstance(text, str) else text for text in given]
 
 
-def pairs_of(pairs: Sequence[tuple[str, str]]) -> list[Prompt]:
-    """Convert pairs of texts to prompts, one sequence per pair."""
-    return [PairPrompt(first, second) for first, second in pairs]
+def pairs_of(pairs: Sequence[tuple[Content, Content]], facts: ModelInfo) -> list[Prompt]:
+    """Convert queries and documents to prompts, one sequence per pair."""
+    first = facts.document_first
+    return [pair_prompt(query, document, document_first=first) for query, document in pairs]
 
 
 def check_dimensions(dimensions: int | None, info: PoolingInfo) -> None:

@@ -12,6 +12,7 @@ from starlette.responses import Response
 from baton_gateway.api.documentation.description import describe
 from baton_gateway.api.pooling_common import Job, begin
 from baton_gateway.api.score import compare
+from baton_gateway.generation.pair_prompt import Content
 from baton_gateway.http.body_reader import read
 from baton_gateway.http.json_response import json_response
 from baton_gateway.schemas.pooling import RerankRequest
@@ -54,5 +55,12 @@ async def _ranked(
     pairs = [(body.query, document) for document in body.documents]
     scores, usage = await compare(job, pairs, "documents")
     order = sorted(range(len(scores)), key=lambda i: -scores[i])[: body.top_n]
-    texts = body.documents
-    return [Ranked(i, scores[i], Document(texts[i]) if documents else None) for i in order], usage
+    shown = [_shown(one) if documents else None for one in body.documents]
+    return [Ranked(i, scores[i], shown[i]) for i in order], usage
+
+
+def _shown(document: Content) -> Document:
+    """A document as the client has sent it."""
+    if isinstance(document, str):
+        return Document(document)
+    return Document(multi_modal=document.given)

@@ -16,7 +16,7 @@ from baton_gateway.api.pooling_common import (
     begin,
     pairs_of,
 )
-from baton_gateway.generation.request import TextPrompt
+from baton_gateway.generation.pair_prompt import Content, single_prompt
 from baton_gateway.http.body_reader import read
 from baton_gateway.http.json_response import json_response
 from baton_gateway.schemas.pooling import ScoreRequest
@@ -29,7 +29,7 @@ router = APIRouter()
 @router.post("/v1/score")
 @describe(ScoreRequest, Scores)
 async def create(request: Request) -> Response:
-    """Return one score per pair of texts."""
+    """Return one score per pair of a query and a document."""
     body = await read(request, ScoreRequest)
     job = await begin(request, body, "score", "embed")
     scores, usage = await compare(job, body.pairs, "text_2")
@@ -38,16 +38,17 @@ async def create(request: Request) -> Response:
 
 
 async def compare(
-    job: Job, pairs: Sequence[tuple[str, str]], param: str
+    job: Job, pairs: Sequence[tuple[Content, Content]], param: str
 ) -> tuple[list[float], PooledUsage]:
     """Return one score per pair: the cross-encoder's score, or the cosine of two embeddings."""
     if job.info.task == "score":
-        vectors, usage = await job.run(pairs_of(pairs), param, job.pooling())
+        vectors, usage = await job.run(pairs_of(pairs, job.facts), param, job.pooling())
         return [float(vector[0]) for vector in vectors], usage
-    texts = list(dict.fromkeys(text for pair in pairs for text in pair))
-    vectors, usage = await job.run([TextPrompt(text) for text in texts], param, job.pooling())
-    found = dict(zip(texts, vectors, strict=True))
-    return [cosine(found[first], found[second]) for first, second in pairs], usage
+    prompts = [(single_prompt(first), single_prompt(second)) for first, second in pairs]
+    distinct = list(dict.fromkeys(prompt for pair in prompts for prompt in pair))
+    vectors, usage = await job.run(distinct, param, job.pooling())
+    found = dict(zip(distinct, vectors, strict=True))
+    return [cosine(found[first], found[second]) for first, second in prompts], usage
 
 
 def cosine(first: Vector, second: Vector) -> float:

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
+from msgspec import json
+
 from baton.errors import ServerFault
 from baton.protocol import (
     Detokenize,
     Detokenized,
     EncodeChat,
     Encoded,
+    EncodePair,
     EncodeText,
     TokenizerInfo,
     Vocabulary,
@@ -99,10 +102,8 @@ def _encode(
     number: int, prompt: ChatPrompt | TextPrompt | PairPrompt, limit: int, model: str
 ) -> RpcRequest:
     if isinstance(prompt, PairPrompt):
-        # Pooling inputs are untrusted text, so special tokens in it stay plain text.
-        return EncodeText(
-            number, prompt.text, allow_special=False, limit=limit, pair=prompt.pair, model=model
-        )
+        sides = json.encode(prompt.query), json.encode(prompt.document)
+        return EncodePair(number, *sides, limit=limit, model=model)
     if isinstance(prompt, TextPrompt):
         return EncodeText(
             number, prompt.text, add_special=prompt.add_special, limit=limit, model=model

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import msgspec
 
@@ -14,6 +15,7 @@ from baton_gateway.catalogue import Catalogue, ModelInfo
 from baton_gateway.generation.beam_search import alternatives
 from baton_gateway.generation.request import (
     ChatPrompt,
+    EncodedPrompt,
     GenerationRequest,
     PairPrompt,
     Prompt,
@@ -230,7 +232,7 @@ def check_text(request: GenerationRequest, prompt: Prompt, facts: ModelInfo) -> 
         case TextPrompt():
             longest = len(prompt.text)
         case PairPrompt():
-            longest = max(len(prompt.text), len(prompt.pair))
+            longest = max(_num_characters(prompt.query), _num_characters(prompt.document))
         case _:
             return
     if longest > most and facts.max_model_len:
@@ -242,6 +244,26 @@ def check_text(request: GenerationRequest, prompt: Prompt, facts: ModelInfo) -> 
             limit=facts.max_model_len,
             length=None,
             wanted=request.limits.max_tokens,
+        )
+
+
+def _num_characters(content: str | Sequence[Mapping[str, Any]]) -> int:
+    """Characters of a text, or of the texts among content parts."""
+    if isinstance(content, str):
+        return len(content)
+    return sum(len(part.get("text", "")) for part in content)
+
+
+def check_pixels(
+    generation: GenerationRequest, prompts: Iterable[EncodedPrompt], most: int
+) -> None:
+    """Raise `InvalidRequest` when the media of all prompts have more than `most` bytes."""
+    if sum(item.pixels.num_bytes for prompt in prompts for item in prompt.media) > most:
+        raise InvalidRequest(
+            f"Invalid '{generation.param}': the images of one request have more than {most >> 20} "
+            "MiB of pixels as the model takes them. Send them in several requests.",
+            code="image_too_large",
+            param=generation.param,
         )
 
 

@@ -42,13 +42,20 @@ def _shown(message: Mapping[str, Any], param: str, media: list[MediaItem]) -> Ma
     content = message.get("content")
     if not isinstance(content, list):
         return message
-    parts = []
+    return {**message, "content": media_apart(content, f"{param}.content", media)}
+
+
+def media_apart(
+    content: Sequence[Mapping[str, Any]], param: str, media: list[MediaItem]
+) -> list[Mapping[str, Any]]:
+    """The parts as a template sees them; their images and videos are appended to `media`."""
+    parts = list[Mapping[str, Any]]()
     for i, part in enumerate(content):
         if modality := _MODALITIES.get(kind := part["type"]):
-            url, place = part[kind]["url"], f"{param}.content[{i}]"
+            url, place = part[kind]["url"], f"{param}[{i}]"
             # A part with a file had a field of another name.
             place += "" if url.startswith(FILE_SCHEME) else f".{kind}"
             media.append(MediaItem(modality, url, place))
             part = {"type": modality.removesuffix("_embeds")}  # As chat templates know it.
         parts.append(part)
-    return {**message, "content": parts}
+    return parts

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from baton.protocol import Media, MediaItem, Pooling, Sampling
 from baton.protocol.packed_tokens import PackedTokens
@@ -42,10 +43,14 @@ class TextPrompt:
 
 @dataclass(frozen=True, slots=True)
 class PairPrompt:
-    """Two texts that the model joins into one sequence."""
+    """A query and a document that the model joins into one sequence."""
 
-    text: str
-    pair: str
+    query: str | Sequence[Mapping[str, Any]]
+    """A text, or content parts, of which one that is an image is an object of type "image"."""
+    document: str | Sequence[Mapping[str, Any]]
+    """As `query`."""
+    media: tuple[MediaItem, ...] = ()
+    """The images among the parts, in the order in which the model reads them."""
 
 
 Prompt = ChatPrompt | TextPrompt | PairPrompt | MediaItem | tuple[int, ...]

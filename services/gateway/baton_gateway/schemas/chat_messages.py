@@ -98,7 +98,12 @@ def _content(item: Message, role: str, param: str) -> str | list[Message] | None
             raise missing(param)
     if not isinstance(content, list):
         raise wrong_type(param, "a string or an array of parts", content)
-    parts = _array(content, param, MAX_MESSAGES)
+    return check_parts(content, param, role)
+
+
+def check_parts(value: object, param: str, role: str = "user") -> list[Message]:
+    """Return the content parts of a message of this role. Raises `InvalidRequest`."""
+    parts = _array(value, param, MAX_MESSAGES)
     return [_part(part, role, f"{param}[{i}]") for i, part in enumerate(parts)]
 
 

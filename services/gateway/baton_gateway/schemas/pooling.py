@@ -6,6 +6,7 @@ from typing import Annotated, Any, Literal, Self
 
 from pydantic import BeforeValidator, Field, PlainValidator, model_validator
 
+from baton_gateway.generation.pair_prompt import Content
 from baton_gateway.http.errors import (
     array_too_long,
     empty_array,
@@ -14,26 +15,25 @@ from baton_gateway.http.errors import (
     wrong_type,
 )
 from baton_gateway.schemas.base import Request
-from baton_gateway.schemas.embedding_input import Embeddable, check_embeddable
 from baton_gateway.schemas.fields import INT32, ModelName, TemplateKwargs
+from baton_gateway.schemas.pooled_content import (
+    Embeddable,
+    check_content,
+    check_document,
+    check_embeddable,
+    check_text,
+)
 
 Input = tuple[str | tuple[int, ...], ...]
 """A tuple of inputs, each text or token ids."""
 InputField = str | list[str] | list[int] | list[list[int]]
 """What `input` may be in JSON."""
-TextField = str | list[str]
+JsonContent = str | dict[str, Any]
+TextField = JsonContent | list[JsonContent]
 Messages = list[dict[str, Any]]
 MAX_TEXTS = 65_536
 """Most texts that are parsed; the settings impose a lower limit."""
 MAX_DIMENSIONS = INT32
-
-
-def _text(value: object, param: str) -> str:
-    if not isinstance(value, str):
-        raise wrong_type(param, "a string", value)
-    if not value:
-        raise invalid(param, f"Invalid '{param}': empty string.", "empty_string")
-    return value
 
 
 def _ids(value: object, param: str) -> tuple[int, ...]:
@@ -63,7 +63,7 @@ def _check_number(number: int, param: str) -> None:
 def _input(value: object) -> Input:
     """Validate a text, a list of texts, ids, or a list of id lists."""
     if isinstance(value, str):
-        return (_text(value, "input"),)
+        return (check_text(value, "input"),)
     if not isinstance(value, list):
         raise wrong_type("input", "a string or an array", value)
     values = _many(value, "input")
@@ -75,36 +75,28 @@ def _input(value: object) -> Input:
         if type(item) is not kind:
             raise wrong_type(f"input[{i}]", "the same type as the first element", item)
     if kind is str:
-        return tuple(_text(item, f"input[{i}]") for i, item in enumerate(values))
+        return tuple(check_text(item, f"input[{i}]") for i, item in enumerate(values))
     return tuple(_ids(_many(v, f"input[{i}]"), f"input[{i}]") for i, v in enumerate(values))
 
 
-def _texts(param: str, value: object) -> tuple[str, ...]:
-    """Validate a text or a list of texts."""
-    if isinstance(value, str):
-        return (_text(value, param),)
+def _contents(param: str, value: object) -> tuple[Content, ...]:
+    """Validate a text or content, or a list of these."""
+    if isinstance(value, str | dict):
+        return (check_content(value, param),)
     values = _many(value, param)
     _check_number(len(values), param)
-    return tuple(_text(item, f"{param}[{i}]") for i, item in enumerate(values))
+    return tuple(check_content(item, f"{param}[{i}]") for i, item in enumerate(values))
 
 
-def _documents(value: object) -> tuple[str, ...]:
-    """Validate a list of documents, each a string or an object with a `text`."""
+def _documents(value: object) -> tuple[Content, ...]:
+    """Validate a list of documents."""
     values = _many(value, "documents")
     _check_number(len(values), "documents")
-    return tuple(_document(item, f"documents[{i}]") for i, item in enumerate(values))
+    return tuple(check_document(item, f"documents[{i}]") for i, item in enumerate(values))
 
 
-def _document(value: object, param: str) -> str:
-    if isinstance(value, dict):
-        if "text" not in value:
-            raise missing(f"{param}.text")
-        return _text(value["text"], f"{param}.text")
-    return _text(value, param)
-
-
-def _query(value: object) -> str:
-    return _text(value, "query")
+def _query(value: object) -> Content:
+    return check_content(value, "query")
 
 
 class PooledRequest(Request):
@@ -182,15 +174,16 @@ class ClassifyRequest(PooledRequest):
 
 
 class ScoreRequest(PooledRequest):
-    """POST /score: one text against each of several, or two lists pairwise."""
+    """POST /score: one query against each of several documents, or two lists pairwise. Each is a
+    string, or in vLLM's format `{"content": [...]}` with parts of text and images."""
 
     text_1: Annotated[
-        tuple[str, ...],
-        BeforeValidator(lambda v: _texts("text_1", v), json_schema_input_type=TextField),
+        tuple[Content, ...],
+        PlainValidator(lambda v: _contents("text_1", v), json_schema_input_type=TextField),
     ]
     text_2: Annotated[
-        tuple[str, ...],
-        BeforeValidator(lambda v: _texts("text_2", v), json_schema_input_type=TextField),
+        tuple[Content, ...],
+        PlainValidator(lambda v: _contents("text_2", v), json_schema_input_type=TextField),
     ]
 
     @model_validator(mode="before")
@@ -212,8 +205,8 @@ class ScoreRequest(PooledRequest):
         return self
 
     @property
-    def pairs(self) -> tuple[tuple[str, str], ...]:
-        """The pairs of texts to compare."""
+    def pairs(self) -> tuple[tuple[Content, Content], ...]:
+        """The queries and documents to compare."""
         first = self.text_1 * (len(self.text_2) if len(self.text_1) == 1 else 1)
         return tuple(zip(first, self.text_2, strict=True))
 
@@ -221,10 +214,10 @@ class ScoreRequest(PooledRequest):
 class RerankRequest(PooledRequest):
     """POST /rerank"""
 
-    query: Annotated[str, BeforeValidator(_query)]
+    query: Annotated[Content, PlainValidator(_query, json_schema_input_type=JsonContent)]
     documents: Annotated[
-        tuple[str, ...],
-        BeforeValidator(_documents, json_schema_input_type=list[str | dict[str, Any]]),
+        tuple[Content, ...],
+        PlainValidator(_documents, json_schema_input_type=list[JsonContent]),
     ]
     top_n: int | None = Field(default=None, ge=1, le=INT32)
     return_documents: bool = True

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from typing import Literal
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal
 
 import msgspec
 
@@ -93,10 +93,12 @@ class Scores(msgspec.Struct):
     object: Literal["list"] = "list"
 
 
-class Document(msgspec.Struct):
+class Document(msgspec.Struct, omit_defaults=True):
     """A document as sent by the client."""
 
-    text: str
+    text: str | None = None
+    multi_modal: Sequence[Mapping[str, Any]] | None = None
+    """Content parts, of a document that is no string."""
 
 
 class Ranked(msgspec.Struct, omit_defaults=True):

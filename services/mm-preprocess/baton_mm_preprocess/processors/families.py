@@ -179,6 +179,7 @@ FAMILIES: dict[str, Family] = {
     "LlavaNextVideoForConditionalGeneration": Family("LlavaNextImageProcessor", 32_001),
     "LlavaOnevisionForConditionalGeneration": Family("LlavaOnevisionImageProcessor", "<image>"),
     "Qwen2VLForConditionalGeneration": _QWEN,
+    "JinaVLForRanking": _QWEN,
     "Qwen2_5_VLForConditionalGeneration": _QWEN,
     "Qwen3VLForConditionalGeneration": _QWEN,
     "Qwen3OmniMoeForConditionalGeneration": _QWEN,

@@ -10,6 +10,7 @@ from typing import Any
 from tokenizers import Tokenizer
 
 from baton.protocol import TokenizerInfo
+from baton_tokenizer.vocabulary.pair_templates import PairTemplate
 from baton_tokenizer.vocabulary.special_tokens import SpecialTokens
 from baton_tokenizer.vocabulary.token_bytes import Spelling, spelling
 from baton_tokenizer.vocabulary.tokenizer_json import compile_spec
@@ -47,6 +48,8 @@ class Source:
     """What the checkpoint declares about its outputs."""
     generation: Mapping[str, Any] = field(default_factory=dict)
     """Content of its generation_config.json."""
+    pair_template: PairTemplate | None = None
+    """How the model joins a query and a document; None where the post-processor does."""
 
 
 @dataclass(frozen=True)
@@ -71,6 +74,7 @@ class TokenizerVocabulary:
     placeholders: Mapping[str, str] = field(default_factory=dict)
     """Text of the token that stands for an item, by modality."""
     generation: Mapping[str, Any] = field(default_factory=dict)
+    pair_template: PairTemplate | None = None
 
     def info(self, model: str) -> TokenizerInfo:
         """Properties for the `Hello` to gateways."""
@@ -82,6 +86,7 @@ class TokenizerVocabulary:
             has_chat_template=bool(self.templates),
             special_ids=tuple(sorted(self.special_ids)),
             media_ids=self.media_ids,
+            document_first=self.pair_template is not None and self.pair_template.document_first,
         )
 
 
@@ -108,6 +113,7 @@ def build(source: Source) -> TokenizerVocabulary:
         media_ids=tuple(sorted(media)),
         response_template=source.response_template,
         generation=source.generation,
+        pair_template=source.pair_template,
         placeholders={
             modality: text
             for modality, token in source.placeholder_ids.items()

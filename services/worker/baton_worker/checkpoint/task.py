@@ -8,6 +8,7 @@ An architecture's name is the body's name followed by the head's.
     BertModel, RobertaForMaskedLM      vectors
     CLIPModel                          vectors, of texts and of images
     Qwen2ForProcessRewardModel         rewards
+    JinaVLForRanking                   a score
     GritLM                             text, and vectors
 """
 
@@ -23,6 +24,7 @@ from baton_worker.models.families import clip, encoders
 from baton_worker.models.resolve import ARCHITECTURES, resolve
 from baton_worker.pooling.recipe import PoolingRecipe
 from baton_worker.pooling.resolve import (
+    RANKERS,
     REWARDS,
     Task,
     as_reward,
@@ -38,6 +40,8 @@ ENCODERS = Registry("encoders", encoders.TABLE | clip.TABLE)
 _CLASSIFIER = "ForSequenceClassification"
 _SUFFIXES = (_CLASSIFIER, "ForRewardModel", "ForProcessRewardModel", "Model")
 _HEADS = ("lm_head.", "score.")
+_BODIES = {"JinaVLForRanking": "Qwen2VLForConditionalGeneration"}
+"""Architectures with a body whose name theirs does not tell."""
 _BOTH = "GritLM"
 """A Mistral trained for both generation and embedding."""
 
@@ -121,6 +125,8 @@ def _name(config: SimpleNamespace) -> str | None:
 
 def _decoder_of(name: str) -> str | None:
     """`LlamaForCausalLM` for `LlamaModel` and other heads on a Llama body."""
+    if name in _BODIES:
+        return _BODIES[name]
     for suffix in _SUFFIXES:
         if name.endswith(suffix):
             base = name.removesuffix(suffix) + "ForCausalLM"
@@ -150,7 +156,7 @@ def _recipe(
 ) -> PoolingRecipe:
     if isinstance(spec, DualEncoder):
         return compared(spec, files, task, pooling)
-    judges = name.endswith(_CLASSIFIER) or name in REWARDS
+    judges = name.endswith(_CLASSIFIER) or name in REWARDS or name in RANKERS
     if task == "embed" or not judges:
         if task not in ("auto", "embed"):
             raise SettingsError(f"--task {task}: a {name} has no head for it. Use --task embed.")
@@ -159,6 +165,10 @@ def _recipe(
         if task not in ("auto", "reward"):
             raise SettingsError(f"--task {task}: a {name} gives rewards. Use --task reward.")
         return REWARDS[name](config, spec, path)
+    if name in RANKERS:
+        if task not in ("auto", "score"):
+            raise SettingsError(f"--task {task}: a {name} scores pairs. Use --task score.")
+        return RANKERS[name](spec)
     recipe = classification(config, spec, "auto" if task == "reward" else task)
     return as_reward(recipe) if task == "reward" else recipe
 

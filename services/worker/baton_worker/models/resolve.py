@@ -15,10 +15,6 @@ from baton_worker.spec import Decoder
 ARCHITECTURES = Registry("architectures", DECLARED)
 _WRAPPED = {"Terratorch": "terratorch"}
 """Architectures that wrap the models of a package."""
-_LACKING = {
-    "JinaVLForRanking": "pairs with an image are not scored here",
-}
-"""Missing features of some requested architectures."""
 
 
 def resolve(config: SimpleNamespace, served_length: int | None = None) -> Decoder:
@@ -66,7 +62,6 @@ def unsupported(name: str, why: str = "") -> ModelError:
         return _without(name, _WRAPPED[name])
     known = (*ARCHITECTURES.names(), *encoders.TABLE, *clip.TABLE)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
-    why = _LACKING.get(name, why)
     also = f", and {why}" if why else ""
     return ModelError(
         f"{name} is not supported yet{also}. The closest supported architecture is {near}. "

@@ -50,7 +50,7 @@ class Pooler(nn.Module):
         x = torch.cat(list(states)).to(self._dtype)
         for layer in self.head:
             x = layer(x)
-        parts = torch.split(x.float(), [len(some) for some in states])
+        parts = torch.split(x.float() - self.recipe.logit_bias, [len(some) for some in states])
         return [self._last(part, pooling) for part, pooling in zip(parts, wanted, strict=True)]
 
     def _last(self, numbers: Tensor, pooling: Pooling) -> Tensor:

@@ -19,7 +19,7 @@ Finish = Literal["identity", "normalize", "sigmoid", "softmax"]
 
 @dataclass(frozen=True, slots=True)
 class PoolingRecipe:
-    """take -> head -> truncate to the first dimensions -> finish."""
+    """take -> head -> subtract the logit bias -> truncate to the first dimensions -> finish."""
 
     task: PooledTask
     take: Take
@@ -27,6 +27,8 @@ class PoolingRecipe:
     width: int
     """Size of each output vector."""
     head: tuple[Dense, ...] = ()
+    logit_bias: float = 0.0
+    """Subtracted from what the head gives, also where a request wants raw scores, as in vLLM."""
     step_id: int = -1
     """Id of the step token."""
     whole: bool = False

@@ -121,13 +121,15 @@ def as_reward(recipe: PoolingRecipe) -> PoolingRecipe:
 
 def reward(c: Config, spec: Decoder, folder: Path) -> PoolingRecipe:
     """Qwen2.5-Math-RM (arXiv:2409.12122): two layers over the last token's state."""
-    return PoolingRecipe("reward", "last", "identity", num_labels(c), _two_layers(c, spec))
+    count = num_labels(c)
+    return PoolingRecipe("reward", "last", "identity", count, _two_layers(spec, count))
 
 
 def process_reward(c: Config, spec: Decoder, folder: Path) -> PoolingRecipe:
     """Qwen2.5-Math-PRM (arXiv:2501.07301): probabilities (bad, good) at every step token."""
-    step_id, head = read_step_id(folder), _two_layers(c, spec)
-    return PoolingRecipe("reward", "steps", "softmax", num_labels(c), head, step_id=step_id)
+    step_id, count = read_step_id(folder), num_labels(c)
+    head = _two_layers(spec, count)
+    return PoolingRecipe("reward", "steps", "softmax", count, head, step_id=step_id)
 
 
 REWARDS: dict[str, Callable[[Any, Decoder, Path], PoolingRecipe]] = {
@@ -137,12 +139,20 @@ REWARDS: dict[str, Callable[[Any, Decoder, Path], PoolingRecipe]] = {
 """Architectures with a reward head of their own."""
 
 
-def _two_layers(c: Config, spec: Decoder) -> tuple[Dense, ...]:
+def jina_vl(spec: Decoder) -> PoolingRecipe:
+    """jina-reranker-m0: two layers over the state of the token behind the pair, and a sigmoid whose
+    middle is the published constant."""
+    head = _two_layers(spec, 1)
+    return PoolingRecipe("score", "last", "sigmoid", 1, head, logit_bias=2.65, pairs=True)
+
+
+RANKERS: dict[str, Callable[[Decoder], PoolingRecipe]] = {"JinaVLForRanking": jina_vl}
+"""Decoders with a head of their own that scores pairs."""
+
+
+def _two_layers(spec: Decoder, count: int) -> tuple[Dense, ...]:
     width = spec.hidden
-    return (
-        Dense("score.0", width, width, activation="relu"),
-        Dense("score.2", width, num_labels(c)),
-    )
+    return (Dense("score.0", width, width, activation="relu"), Dense("score.2", width, count))
 
 
 def _take(spec: Decoder) -> Take:

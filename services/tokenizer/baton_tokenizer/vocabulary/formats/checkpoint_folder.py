@@ -11,6 +11,7 @@ from baton.checkpoint.added_tokens import added_tokens
 from baton.checkpoint.json_file import read_json
 from baton.checkpoint.part_folders import text_folder
 from baton.errors import SettingsError
+from baton_tokenizer.vocabulary.pair_templates import PAIR_TEMPLATES
 from baton_tokenizer.vocabulary.vocabulary import Source
 
 _ROLES = (
@@ -106,6 +107,7 @@ class Folder:
             placeholder_ids=places,
             response_template=self._response_template(),
             generation=self.generation,
+            pair_template=PAIR_TEMPLATES.get((config.get("architectures") or [""])[0]),
         )
 
     def _placeholder_ids(self, config: Mapping[str, Any]) -> dict[str, int]:

@@ -1,4 +1,5 @@
-"""Messages of the pooling endpoints: a conversation, or a single image."""
+"""What the pooling endpoints take besides plain input: messages, of a conversation or with a single
+image, and queries and documents, of texts or of content parts in vLLM's format."""
 
 from __future__ import annotations
 
@@ -6,10 +7,13 @@ from typing import Any
 
 from baton.errors import InvalidRequest
 from baton.protocol import MediaItem
+from baton_gateway.generation.pair_prompt import Content, ContentParts
 from baton_gateway.http.errors import invalid, missing, wrong_type
-from baton_gateway.schemas.chat_messages import MAX_MESSAGES, Message, check_messages
+from baton_gateway.schemas.chat_messages import MAX_MESSAGES, Message, check_messages, check_parts
 
 Embeddable = MediaItem | list[Message]
+_TYPES = ("text", "image_url", "image_embeds", "video_url")
+"""Types of the parts of a query or a document."""
 
 
 def check_embeddable(value: object) -> Embeddable:
@@ -64,3 +68,42 @@ def _url(part: dict[str, Any], place: str) -> str:
             param=f"{place}.image_url",
         )
     return url
+
+
+def check_text(value: object, param: str) -> str:
+    """Return a text that is not empty. Raises `InvalidRequest`."""
+    if not isinstance(value, str):
+        raise wrong_type(param, "a string", value)
+    if not value:
+        raise invalid(param, f"Invalid '{param}': empty string.", "empty_string")
+    return value
+
+
+def check_content(value: object, param: str) -> Content:
+    """Return a text, or the parts of `{"content": [...]}`. Raises `InvalidRequest`."""
+    if not isinstance(value, dict):
+        return check_text(value, param)
+    if "content" not in value:
+        raise missing(f"{param}.content")
+    content = value["content"]
+    if isinstance(content, str):
+        return check_text(content, f"{param}.content")
+    return _content_parts(content, f"{param}.content")
+
+
+def check_document(value: object, param: str) -> Content:
+    """Like `check_content`, and `{"text": ...}`."""
+    if isinstance(value, dict) and "content" not in value:
+        if "text" not in value:
+            raise missing(f"{param}.text")
+        return check_text(value["text"], f"{param}.text")
+    return check_content(value, param)
+
+
+def _content_parts(value: object, param: str) -> ContentParts:
+    given: list[dict[str, Any]] = value if isinstance(value, list) else []
+    for i, part in enumerate(given[:MAX_MESSAGES]):
+        if isinstance(part, dict) and part.get("type", "text") not in _TYPES:
+            known = ", ".join(f"'{kind}'" for kind in _TYPES)
+            raise invalid(f"{param}[{i}].type", f"Invalid value. Supported values are: {known}.")
+    return ContentParts(tuple(check_parts(value, param)), param, tuple(given))
