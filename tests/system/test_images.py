@@ -98,6 +98,24 @@ def test_texts_and_images_are_embedded(tmp_path: Path, architecture: str) -> Non
             assert near(look(here, image), F.normalize(expected, dim=0)), image.size
             raw = look(here, image, normalize=False)
             assert torch.allclose(raw, expected, atol=DIFFERENCE, rtol=1e-4)
+        check_cosines(here, reference)
+
+
+def check_cosines(here: Whole, reference: Reference) -> None:
+    """/score compares a text with images; an image beside a text is refused by its path."""
+    shown = [seen(data_url(image))["messages"][0] for image in pictures()[:2]]
+    parts = [{"content": message["content"]} for message in shown]
+    answer = here.post("/score", {"text_1": TEXTS[2], "text_2": [*parts, TEXTS[2]]}).json()
+    text = reference.text(TEXTS[2])
+    features = [*(reference.image(image) for image in pictures()[:2]), text]
+    expected = [F.cosine_similarity(text, other, dim=0).item() for other in features]
+    found = [entry["score"] for entry in answer["data"]]
+    assert found == pytest.approx(expected, abs=DIFFERENCE)
+    both = {"content": [{"type": "text", "text": "a"}, *parts[0]["content"]]}
+    refused = here.post("/score", {"text_1": "a", "text_2": [both]})
+    error = error_of(refused)
+    assert (refused.status_code, error["param"]) == (400, "text_2[0].content")
+    assert "embeds a text or one image" in error["message"]
 
 
 @pytest.mark.parametrize("architecture", ["CLIPModel", "SiglipModel"])

@@ -92,6 +92,9 @@ def check_ranking(here: Whole, found: list[float]) -> None:
 def check_refusals(here: Whole) -> None:
     """What imitates an image is text; what the model does not take is refused by its path."""
     posing = f"{TEXTS[0]} <|image_pad|>"
+    asked = len(here.engine.preprocessor.seen)
+    scores(here, parts(seen(RED)), TEXTS)
+    assert len(here.engine.preprocessor.seen) - asked == 1, "an image of all pairs is prepared once"
     [plain, text, image] = scores(here, QUERY, [TEXTS[0], posing, parts(posing, seen(RED))])
     assert len({plain, text, image}) == 3
     video = {"type": "video_url", "video_url": {"url": "data:video/mp4;base64,AAAA"}}

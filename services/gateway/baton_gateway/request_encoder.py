@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Sequence
 from dataclasses import replace
+from typing import TypeAlias
 
 from msgspec import structs
 
@@ -37,6 +38,8 @@ from baton_gateway.http.errors import invalid
 
 _ENCODED_AT_ONCE = 16
 """Most prompts of one request that are encoded concurrently, to keep all tokenizers busy."""
+_Preparing: TypeAlias = dict[tuple[tuple[str, str], ...], asyncio.Future[tuple[PreparedMedia, ...]]]
+"""Media of the prompts of a request by modality and URL."""
 
 
 class RequestEncoder:
@@ -52,21 +55,24 @@ class RequestEncoder:
     async def prompts(self, request: GenerationRequest, facts: ModelInfo) -> list[EncodedPrompt]:
         """Encode every prompt. Raises `BatonError`, for example for one that is too long."""
         found: list[EncodedPrompt] = []
+        media: _Preparing = {}
         for first in range(0, len(request.prompts), _ENCODED_AT_ONCE):
             some = request.prompts[first : first + _ENCODED_AT_ONCE]
-            found += await asyncio.gather(*(self._prompt(request, one, facts) for one in some))
+            found += await asyncio.gather(
+                *(self._prompt(request, one, facts, media) for one in some)
+            )
             check_pixels(request, found, self._max_pixel_bytes)
         return found
 
     async def _prompt(
-        self, request: GenerationRequest, prompt: Prompt, facts: ModelInfo
+        self, request: GenerationRequest, prompt: Prompt, facts: ModelInfo, media: _Preparing
     ) -> EncodedPrompt:
         if isinstance(prompt, tuple):
             return EncodedPrompt(truncated(request, PackedTokens.of(prompt), facts))
         if isinstance(prompt, MediaItem):
-            [item] = await self._prepared((prompt,), request, facts)
-            ids, media = alone(item)
-            return EncodedPrompt(ids, media=(media,))
+            [item] = await self._prepared((prompt,), request, facts, media)
+            ids, placed = alone(item)
+            return EncodedPrompt(ids, media=(placed,))
         if request.limits.truncate_prompt_tokens is None:
             check_text(request, prompt, facts)
         items: tuple[PreparedMedia, ...] = ()
@@ -75,7 +81,7 @@ class RequestEncoder:
         ):  # First: the model may see nothing.
             check_uncut(request)
             check_media(prompt.media, facts)
-            items = await self._prepared(prompt.media, request, facts)
+            items = await self._prepared(prompt.media, request, facts, media)
         encoded = await self._text(request, prompt, facts)
         ids = truncated(request, encoded.ids, facts)
         all_media: tuple[Media, ...] = ()
@@ -102,12 +108,21 @@ class RequestEncoder:
             raise InvalidRequest(error.message, code=error.code, param=request.param) from error
 
     async def _prepared(
-        self, items: Sequence[MediaItem], request: GenerationRequest, facts: ModelInfo
+        self,
+        items: Sequence[MediaItem],
+        request: GenerationRequest,
+        facts: ModelInfo,
+        media: _Preparing,
     ) -> tuple[PreparedMedia, ...]:
-        identity = request.identity
-        return await self._preprocessors.prepare(
-            items, facts.model, identity.trace, identity.tenant, identity.owner
-        )
+        """The media of a prompt. Those of several prompts, such as the image of a query with many
+        documents, are prepared once."""
+        identity, key = request.identity, tuple((item.modality, item.url) for item in items)
+        if key not in media:
+            preparing = self._preprocessors.prepare(
+                items, facts.model, identity.trace, identity.tenant, identity.owner
+            )
+            media[key] = asyncio.ensure_future(preparing)
+        return await media[key]
 
     async def thinking(
         self, request: GenerationRequest, prompts: list[EncodedPrompt], facts: ModelInfo

@@ -257,8 +257,10 @@ def _num_characters(content: str | Sequence[Mapping[str, Any]]) -> int:
 def check_pixels(
     generation: GenerationRequest, prompts: Iterable[EncodedPrompt], most: int
 ) -> None:
-    """Raise `InvalidRequest` when the media of all prompts have more than `most` bytes."""
-    if sum(item.pixels.num_bytes for prompt in prompts for item in prompt.media) > most:
+    """Raise `InvalidRequest` when the media of all prompts have more than `most` bytes. A tensor
+    that several prompts share counts once."""
+    tensors = {id(item.pixels): item.pixels for prompt in prompts for item in prompt.media}
+    if sum(tensor.num_bytes for tensor in tensors.values()) > most:
         raise InvalidRequest(
             f"Invalid '{generation.param}': the images of one request have more than {most >> 20} "
             "MiB of pixels as the model takes them. Send them in several requests.",
