@@ -11,12 +11,12 @@ import pytest
 ROOT = Path(__file__).parent
 BUDGET = {
     "gateway": 2300,
-    "gpu": 20,
-    "mm_preprocess": 260,
+    "gpu": 30,
+    "mm_preprocess": 280,
     "ops": 470,
     "scheduler": 740,
     "shared": 720,
-    "system": 250,
+    "system": 270,
     "tokenizer": 460,
     "worker/attention": 770,
     "worker/checkpoint": 550,

@@ -23,6 +23,7 @@ from baton_worker.layers.build_context import BuildContext
 from tests.fakes.worker_pairs import DEVICE, Team
 from tests.support import tiny_models
 
+HOST_TRANSPORTS = [n for n in TRANSPORTS.names() if not TRANSPORTS.load(n).on_device]
 PROMPT = [(7 * n) % 300 + 10 for n in range(90)]
 SAMPLINGS = [
     Sampling(24, temperature=0.0),
@@ -86,7 +87,7 @@ def _one_worker(loaded: LoadedModel, run_dir: Path) -> list[list[int]]:
 
 
 @pytest.mark.row("F15.01", "F15.03")
-@pytest.mark.parametrize("transport", TRANSPORTS.names())
+@pytest.mark.parametrize("transport", HOST_TRANSPORTS)
 @pytest.mark.parametrize(
     "architecture",
     [
@@ -186,7 +187,7 @@ def test_a_page_keeps_one_latent_and_one_turned_key_per_token(
 
 
 @pytest.mark.row("F12.11")
-@pytest.mark.parametrize("transport", TRANSPORTS.names())
+@pytest.mark.parametrize("transport", HOST_TRANSPORTS)
 @pytest.mark.parametrize("sizes", [(4, 4), (4, 8), (8, 4)], ids=str)
 def test_latents_are_used_again_where_they_are_and_elsewhere(
     checkpoint: Callable[[str], tuple[Any, LoadedModel]],

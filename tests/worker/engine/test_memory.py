@@ -82,7 +82,7 @@ def test_ranks_share_the_memory_of_a_host_and_have_a_gpu_each(
         rank, size = 0, 2
 
     told: list[int] = []
-    monkeypatch.setattr(memory, "free_bytes", lambda device: 500)
+    monkeypatch.setattr(memory, "free_bytes", lambda device, memory: 500)
     monkeypatch.setattr(
         memory, "numbers", lambda ranks, mine, device: told.append(mine) or [mine, 300]
     )
