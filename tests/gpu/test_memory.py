@@ -10,7 +10,6 @@ import torch
 from tests.gpu import checks
 
 
-@pytest.mark.row("F12.01")
 def test_the_largest_step_fits_beside_the_pages(card: torch.device, tmp_path: Path) -> None:
     """At the default share of the memory, with as many pages as that gives."""
     settings = {"num_gpu_blocks_override": 0, "max_num_seqs": 64, "max_num_batched_tokens": 2048}
@@ -20,13 +19,11 @@ def test_the_largest_step_fits_beside_the_pages(card: torch.device, tmp_path: Pa
     assert used <= engine.resolved.profile.step * 1.1
 
 
-@pytest.mark.row("F15.01")
 def test_kv_passes_beside_steps(card: torch.device) -> None:
     for direct in (False, True):
         checks.kv_passes_between_caches(card, direct=direct)
 
 
-@pytest.mark.row("F15.01")
 def test_another_process_opens_the_memory_of_a_card(card: torch.device) -> None:
     checks.another_process_opens_memory(card)
 

@@ -64,7 +64,6 @@ def shares(here: Whole, lesson: Lesson, talks: Sequence[Talk]) -> dict[str, floa
 
 
 @pytest.mark.parametrize("name", RECIPES)
-@pytest.mark.row("F01.01")
 def test_colours_and_shapes_are_told(name: str) -> None:
     folder = trained(name)
     held_out = Lesson.read(fetch(folder.parent), "test")
