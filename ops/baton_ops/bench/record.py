@@ -34,6 +34,7 @@ Question = Literal[
     "scheduler",
     "models",
     "kernels",
+    "speculation",
     "quality",
 ]
 """What a table answers; the page has one section for each."""
