@@ -52,11 +52,14 @@ def glass(tmp_path_factory: pytest.TempPathFactory, smollm2: Path) -> Glass:
 
 
 def terse(glass: Glass, folder: Path) -> Path:
-    """The same model, for which an answer ends with a sentence: a full stop is an end token."""
+    """The same model, for which an answer is greedy and ends with a sentence: a full stop is an end
+    token."""
     found = shutil.copytree(glass.folder, folder / "glass", copy_function=os.link)
     tokenizer = Tokenizer.from_file(str(found / "tokenizer.json"))
     ends = [tokenizer.token_to_id(piece) for piece in ("<|im_end|>", ".", ",", "\u010a")]
-    (found / "generation_config.json").write_text(json.dumps({"eos_token_id": ends}))
+    (found / "generation_config.json").write_text(
+        json.dumps({"eos_token_id": ends, "temperature": 0.0})
+    )
     return found
 
 
