@@ -147,7 +147,7 @@ def test_workers_that_can_pass_no_keys_to_each_other_are_named_once(
         for info in crowd:
             stack.enter_context(FakeWorker(config, info, name=info.kv_address))
             g.until(lambda name=info.kv_address: name in g.worker_states())
-    said = [r.getMessage() for r in caplog.records if "no keys pass" in r.getMessage()]
+    said = [r.getMessage() for r in caplog.records if "no KV passes" in r.getMessage()]
     assert len(said) == 1 and "one (x/2) and three (x/4)" in said[0]
 
 

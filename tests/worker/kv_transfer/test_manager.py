@@ -137,8 +137,8 @@ def no_shm(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_what_cannot_be_used_is_left_out(run_dir: Path, caplog: pytest.LogCaptureFixture) -> None:
     caplog.set_level("INFO")
     assert list(usable(Config(run_dir=run_dir, kv_transports="shm,tcp"))) == ["tcp"]
-    assert "no keys pass over shm: there is no such device" in caplog.text
-    assert "keys pass to other workers over tcp" in caplog.text
+    assert "no KV passes over shm: there is no such device" in caplog.text
+    assert "KV passes to other workers over tcp" in caplog.text
 
 
 @pytest.mark.usefixtures("no_shm")

@@ -231,7 +231,7 @@ class WorkerPeers:
             return
         self._apart = True
         log.warning(
-            "no keys pass between the workers %s (%s) and %s (%s): what moves is computed again",
+            "no KV passes between the workers %s (%s) and %s (%s): what moves is computed again",
             *(other, layouts[other], name, info.kv_layout),
         )
 

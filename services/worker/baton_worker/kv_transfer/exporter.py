@@ -153,7 +153,7 @@ class Exporter(threading.Thread):
             try:
                 sender = self._transports[name].send(self._size)
             except UnusableError as error:
-                log.warning("no keys pass over %s: %s", name, error.message)
+                log.warning("no KV passes over %s: %s", name, error.message)
                 del self._offers[name]
                 continue
             self._lanes[peer] = _Lane(sender, time.monotonic())

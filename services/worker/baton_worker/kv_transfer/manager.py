@@ -105,16 +105,17 @@ def usable(config: Config, *, on_device: bool = False) -> dict[str, Transport]:
         try:
             kind = TRANSPORTS.load(name)
             if kind.on_device and not on_device:
-                raise UnusableError("what passes is not on a GPU")
+                missing[name] = "what passes is not on a GPU"
+                continue
             found[name] = kind(config)
         except UnusableError as error:
             missing[name] = error.message
-            log.info("no keys pass over %s: %s", name, error.message)
+            log.info("no KV passes over %s: %s", name, error.message)
     if missing and (config.kv_transfer_config or not found):
         raise SettingsError(
             "; ".join(f"{name} was asked for, but {missing[name]}" for name in missing)
         )
-    log.info("keys pass to other workers over %s", ", ".join(found))
+    log.info("KV passes to other workers over %s", ", ".join(found))
     return found
 
 

@@ -57,7 +57,7 @@ class KVTransferConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
     def __post_init__(self) -> None:
         if self.kv_buffer_device != "cpu":
-            raise ValueError("keys pass through memory of the host: kv_buffer_device is cpu")
+            raise ValueError("KV passes through memory of the host: kv_buffer_device is cpu")
         if self.kv_load_failure_policy != "recompute":
             raise ValueError("what does not arrive is computed again: the policy is recompute")
 
