@@ -96,6 +96,28 @@ class WithoutFactors(ABC):
         return False
 
 
+class RowBlockLinear(WithoutFactors):
+    """Products of `_row_block` rows each, padded with zeros; 0: of as many as there are."""
+
+    _row_block: int
+
+    @abstractmethod
+    def _rows(self, x: Tensor) -> Tensor:
+        """Products [n, N] of rows [n, K], without the bias."""
+
+    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """See `LinearKernel`."""
+        flat = x.reshape(-1, x.shape[-1])
+        rows, block = len(flat), self._row_block
+        if block:
+            flat = F.pad(flat, (0, 0, 0, -rows % block))
+        made = [self._rows(some) for some in torch.split(flat, block or max(1, rows))]
+        y = (made[0] if len(made) == 1 else torch.cat(made))[:rows]
+        y = y.view(*x.shape[:-1], y.shape[-1])
+        y = y if self._bias is None else y + self._bias
+        return y if residual is None else residual + y
+
+
 class LinearBackend(Protocol):
     """The contract of a row of `LINEAR_KERNELS`."""
 

@@ -5,12 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor
 
 from baton_worker.kernels import packed_weights
 from baton_worker.kernels.fp8 import Fp8Weight, Inputs
-from baton_worker.kernels.linear import LinearSpec, LinearWeight, WithoutFactors
+from baton_worker.kernels.linear import LinearSpec, LinearWeight, RowBlockLinear
 from baton_worker.kernels.packed_weights import PackedWeights, alike, pack
 from baton_worker.kernels.scaled_mm import CAPABILITY
 from baton_worker.kernels.triton import runs
@@ -22,7 +21,7 @@ of rows, and the product of floats costs less than that."""
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
-class PackedLinear(WithoutFactors):
+class PackedLinear(RowBlockLinear):
     """y = x W^T of weights of 4 and 8 bits, parts of one format in one product.
 
     Args:
@@ -66,18 +65,6 @@ class PackedLinear(WithoutFactors):
         """See `LinearBackend`."""
         parts = [part for part in spec.weights if isinstance(part, packed_weights.PACKABLE)]
         return cls(parts, spec.bias, spec.like.device, spec.row_block)
-
-    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        """See `LinearKernel`."""
-        flat = x.reshape(-1, x.shape[-1])
-        rows, block = len(flat), self._row_block
-        if block:
-            flat = F.pad(flat, (0, 0, 0, -rows % block))
-        made = [self._rows(some) for some in torch.split(flat, block or max(1, rows))]
-        y = (made[0] if len(made) == 1 else torch.cat(made))[:rows]
-        y = y.view(*x.shape[:-1], y.shape[-1])
-        y = y if self._bias is None else y + self._bias
-        return y if residual is None else residual + y
 
     def _rows(self, x: Tensor) -> Tensor:
         parts = [_product(x, *product) for product in self._products]

@@ -20,7 +20,7 @@ from torch import Tensor
 
 from baton_worker.kernels import fp8
 from baton_worker.kernels.fp8 import Fp8Weight, Inputs
-from baton_worker.kernels.linear import LinearSpec, LinearWeight, WithoutFactors
+from baton_worker.kernels.linear import LinearSpec, LinearWeight, RowBlockLinear
 from baton_worker.kernels.triton import runs
 
 log = logging.getLogger(__name__)
@@ -35,7 +35,7 @@ _FITS = 16
 """Rows and columns of a weight are multiples of this."""
 
 
-class ScaledMmLinear(WithoutFactors):
+class ScaledMmLinear(RowBlockLinear):
     """y = x W^T of quantised inputs and weights, the parts of a fused weight in one product where
     their inputs are rounded alike.
 
@@ -75,18 +75,6 @@ class ScaledMmLinear(WithoutFactors):
         """See `LinearBackend`."""
         parts = [part.to(spec.like.device) for part in spec.weights if isinstance(part, Fp8Weight)]
         return cls(parts, spec.bias, spec.like.dtype, spec.row_block)
-
-    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
-        """See `LinearKernel`."""
-        flat = x.reshape(-1, x.shape[-1])
-        rows, block = len(flat), self._row_block
-        if block:
-            flat = F.pad(flat, (0, 0, 0, -rows % block))
-        made = [self._rows(some) for some in torch.split(flat, block or max(1, rows))]
-        y = (made[0] if len(made) == 1 else torch.cat(made))[:rows]
-        y = y.view(*x.shape[:-1], y.shape[-1])
-        y = y if self._bias is None else y + self._bias
-        return y if residual is None else residual + y
 
     def _rows(self, x: Tensor) -> Tensor:
         parts = [product(x) for product in self._products]
