@@ -26,7 +26,11 @@ def test_the_operator_is_stronger() -> None:
 @pytest.mark.parametrize(
     ("recommended", "override", "said"),
     [
-        ({"temperature": "hot"}, "", r"generation_config.json: .*\$.temperature"),
+        (
+            {"temperature": "hot"},
+            "",
+            r"generation_config.json: .*\$.temperature.* use --generation-config vllm",
+        ),
         ({"top_p": 2}, "", r"generation_config.json: .*\$.top_p"),
         ({}, "{", "--override-generation-config is not JSON"),
         ({}, '{"temprature": 1}', "--override-generation-config: .*temprature"),

@@ -15,6 +15,9 @@ Source = Literal["auto", "vllm"]
 """Whether the checkpoint's recommendation is followed; "vllm" names vLLM's defaults, which are
 those of OpenAI's API."""
 
+_FILE, _OVERRIDE = "generation_config.json", "--override-generation-config"
+_INSTEAD = "Correct it, or use --generation-config vllm, which does without it."
+
 
 class SamplingDefaults(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
     """Fields of a generation_config.json that requests can give too, within the same bounds."""
@@ -39,21 +42,21 @@ def sampling_defaults(
     Raises `SettingsError` for a value that no request may have.
     """
     known = {name: recommended.get(name) for name in SamplingDefaults.__struct_fields__}
-    chosen = _checked(known, "generation_config.json") if source == "auto" else {}
-    return chosen | _checked(_parsed(override), "--override-generation-config")
+    chosen = _checked(known, _FILE, _INSTEAD) if source == "auto" else {}
+    return chosen | _checked(_parsed(override), _OVERRIDE, "Correct it.")
 
 
 def _parsed(override: str) -> Any:
     try:
         return msgspec.json.decode(override or "{}")
     except msgspec.DecodeError as error:
-        raise SettingsError(f"--override-generation-config is not JSON: {error}.") from error
+        raise SettingsError(f"{_OVERRIDE} is not JSON: {error}.") from error
 
 
-def _checked(fields: Any, origin: str) -> dict[str, int | float]:
+def _checked(fields: Any, origin: str, advice: str) -> dict[str, int | float]:
     try:
         checked = msgspec.convert(fields, SamplingDefaults)
     except msgspec.ValidationError as error:
-        raise SettingsError(f"{origin}: {error}. Correct it, or override the field.") from error
+        raise SettingsError(f"{origin}: {error}. {advice}") from error
     found: dict[str, int | float] = msgspec.to_builtins(checked)
     return found
