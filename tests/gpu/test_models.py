@@ -10,7 +10,7 @@ import torch
 from tests.gpu import checks
 
 
-@pytest.mark.row("F13.06", "F13.08")
+@pytest.mark.row("F13.06")
 @pytest.mark.parametrize("architecture", [*checks.KINDS])
 def test_models(card: torch.device, tmp_path: Path, architecture: str) -> None:
     engine = checks.says_what_transformers_says(tmp_path, architecture, card)
@@ -20,7 +20,7 @@ def test_models(card: torch.device, tmp_path: Path, architecture: str) -> None:
     checks.a_launched_step_waits_for_nothing(engine, card)
 
 
-@pytest.mark.row("F21.06", "F21.07", "F21.08", "F03.02")
+@pytest.mark.row("F03.02")
 @pytest.mark.parametrize("name", [*checks.QUANTISED])
 def test_quantised_models(card: torch.device, tmp_path: Path, name: str) -> None:
     case = checks.QUANTISED[name]

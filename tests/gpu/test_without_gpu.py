@@ -27,7 +27,6 @@ def _no_gpu() -> None:
         pytest.skip("the tier runs itself here")
 
 
-@pytest.mark.row("F21.01", "F21.02", "F21.03", "F21.04", "F21.05", "F21.06", "F21.07", "F21.08")
 def test_kernels_and_their_times(tmp_path: Path) -> None:
     pytest.importorskip("triton", reason="triton is not installed")
     with interpreter(), pytest.MonkeyPatch.context() as patch:

@@ -35,6 +35,9 @@ Written by `make matrix` from the tests of the last full run (`make test`); do n
 - **works**: tests that carry the row's id exist and all of them passed.
 - **refuses**: tests prove that it is refused with a sentence that says so.
 - **absent**: nothing proves it yet. A skipped test proves nothing.
+
+Kernels for GPUs are proven by Triton's interpreter and by compiling them for compute capability 8.0
+and 9.0. Rows that only a GPU can prove are absent unless the run had one.
 """
 _LEVELS = """\
 ## Architectures, level by level

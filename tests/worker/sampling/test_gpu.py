@@ -33,7 +33,6 @@ MIXED = [
 ]
 
 
-@pytest.mark.row("F09.12")
 @pytest.mark.parametrize("kinds", [MIXED[:-1], MIXED], ids=["in triton", "locally typical"])
 @pytest.mark.parametrize("masked", [False, True])
 def test_equals_the_cpu(kinds: list[Sampling], masked: bool) -> None:
@@ -55,7 +54,6 @@ def test_equals_the_cpu(kinds: list[Sampling], masked: bool) -> None:
     assert found[1].dtype == np.int32 and np.array_equal(*found)
 
 
-@pytest.mark.row("F09.12")
 def test_what_is_done_to_logits_equals_the_cpu() -> None:
     """Bias, penalties and rules, as a batch of a worker has them."""
     history = np.random.default_rng(1).integers(0, VOCAB, (ROWS, 40))
