@@ -48,6 +48,8 @@ class Recipe:
     """preprocessor_config.json"""
     written: str
     """What stands for a picture in the text that the model reads."""
+    projection: str
+    """The last product of the projector."""
     special: tuple[str, ...] = ()
     """Tokens of `written` beside `image_token`."""
     image_token: str = IMAGE
@@ -82,6 +84,7 @@ _LLAVA = Recipe(
     },
     {"image_processor_type": "SiglipImageProcessor", "size": {"height": 64, "width": 64}} | _COLORS,
     IMAGE * 64,
+    "multi_modal_projector.linear_2",
 )
 _AROUND, _WHOLE = "<fake_token_around_image>", "<global-img>"
 _TILES = tuple(f"<row_{row}_col_{column}>" for row in (1, 2) for column in (1, 2))
@@ -100,6 +103,7 @@ _SMOLVLM = Recipe(
         **_COLORS,
     },
     "{}{}\n{}{}\n\n{}".format(*_WRITTEN) + _AROUND,
+    "connector.modality_projection.proj",
     (_AROUND, _WHOLE, *_TILES),
     batched=True,
 )
@@ -119,6 +123,7 @@ _QWEN2_VL = Recipe(
         **_COLORS,
     },
     _START + _PATCH * 16 + _STOP,
+    "visual.merger.mlp.2",
     (_START, _STOP),
     _PATCH,
     _START + _PATCH + _STOP,

@@ -16,6 +16,8 @@ from tools.tiny_vlm_recipes import END, PAD, Recipe
 
 IGNORED = -100
 _VOCABULARY = 512
+_AT_ONCE = 64
+"""Pictures whose embeddings are made in one step."""
 
 
 def tokenizer_of(recipe: Recipe, lesson: Lesson) -> Any:
@@ -45,8 +47,8 @@ class Batch(NamedTuple):
     """int64 [N, T]"""
     wanted: Tensor
     """int64 [N, T]: the token behind each, where it is part of an answer."""
-    pixels: Tensor
-    """float32 [pictures, ...]"""
+    features: Tensor
+    """float32 [pictures, tokens, width]: the embeddings of the pictures."""
 
 
 class Student:
@@ -83,56 +85,87 @@ class Student:
         ids: list[int] = self.tokenizer.encode(text).ids
         return ids
 
-    def batch(self, talks: Sequence[Talk], pixels: Tensor) -> Batch:
+    def batch(self, talks: Sequence[Talk], features: Tensor) -> Batch:
         """Filled up on the right."""
         rows = [tuple(map(torch.tensor, self.conversation(talk))) for talk in talks]
         tokens, wanted = (
             nn.utils.rnn.pad_sequence([row[part] for row in rows], True, filler)
             for part, filler in enumerate((self._pad, IGNORED))
         )
-        return Batch(tokens, wanted, pixels.float())
+        return Batch(tokens, wanted, features.float())
 
     def logits(self, batch: Batch) -> Tensor:
         """float32 [N, T, vocabulary]"""
-        tokens = batch.tokens
-        given = self._seen(batch.pixels, len(tokens)) | {"use_cache": False}
+        seen = batch.tokens == self._image
+        embeddings = self.model.get_input_embeddings()(batch.tokens)
+        embeddings = embeddings.masked_scatter(seen[..., None], batch.features)
+        mask = (batch.tokens != self._pad).long()
+        given: dict[str, Any] = {"attention_mask": mask, "use_cache": False}
         if self.recipe.grid:
-            given["mm_token_type_ids"] = (tokens == self._image).int()
-        mask = (tokens != self._pad).long()
-        logits: Tensor = self.model(input_ids=tokens, attention_mask=mask, **given).logits
+            given["position_ids"], _ = self.model.model.get_rope_index(
+                batch.tokens, seen.int(), **self._grids(len(batch.features)), attention_mask=mask
+            )
+        said = self.model(inputs_embeds=embeddings, **given)
+        logits: Tensor = said.logits
         return logits
 
     def features(self, pixels: Tensor) -> Tensor:
         """The embeddings of pictures [N, ...]: float32 [N, tokens, width]."""
-        seen = self.model.model.get_image_features(**self._seen(pixels.float(), len(pixels)))
+        count = len(pixels)
+        pixels = pixels.float() if self.recipe.batched else pixels.float().flatten(0, 1)
+        seen = self.model.model.get_image_features(pixel_values=pixels, **self._grids(count))
         rows = torch.cat([*seen.pooler_output])
-        return rows.reshape(len(pixels), -1, rows.shape[-1])
+        return rows.reshape(count, -1, rows.shape[-1])
 
     def tower(self) -> list[nn.Parameter]:
         """The parameters of the vision tower and the projector."""
         named = self.model.model.named_parameters()
         return [p for name, p in named if not name.startswith(("language_model", "text_model"))]
 
-    def _seen(self, pixels: Tensor, rows: int) -> dict[str, Any]:
-        """Pixels as the model takes them, for so many conversations."""
-        lead = (rows, -1) if self.recipe.batched else (-1,)
-        given = {"pixel_values": pixels.reshape(*lead, *pixels.shape[2:])}
-        if self.recipe.grid:
-            given["image_grid_thw"] = torch.tensor([self.recipe.grid] * len(pixels))
-        return given
+    @torch.no_grad()
+    def scale_features(self, factor: float) -> None:
+        """Multiply the embeddings of all pictures, by the last product of the projector."""
+        for parameter in self.model.model.get_submodule(self.recipe.projection).parameters():
+            parameter.mul_(factor)
+
+    def _grids(self, pictures: int) -> dict[str, Tensor]:
+        """The patches of so many pictures, where the model is told."""
+        grid = self.recipe.grid
+        return {"image_grid_thw": torch.tensor([grid] * pictures)} if grid else {}
 
 
 class Views:
-    """Pixels of every picture of a lesson, with its shape in several places."""
+    """What is known of every picture of a lesson, with its shape in several places."""
 
-    def __init__(self, student: Student, lesson: Lesson, count: int) -> None:
+    def __init__(self, rows: dict[int, int], seen: list[Tensor]) -> None:
+        self._rows, self._seen = rows, seen
+
+    @classmethod
+    def of_lesson(cls, student: Student, lesson: Lesson, count: int) -> Views:
+        """The pixels of so many views: the picture as it is, then its shape elsewhere."""
         chance, pictures = Random(0), [lesson.picture(number) for number in lesson.files]
-        self._rows = {number: row for row, number in enumerate(lesson.files)}
-        self._seen = [student.pixels(pictures)]
+        views = [student.pixels(pictures)]
         for _ in range(count - 1):
-            seen = [easy_vqa.moved(picture, chance) for picture in pictures]
-            self._seen.append(student.pixels(seen))
+            moved = [easy_vqa.moved(picture, chance) for picture in pictures]
+            views.append(student.pixels(moved))
+        return cls({number: row for row, number in enumerate(lesson.files)}, views)
+
+    @torch.no_grad()
+    def embedded(self, student: Student) -> Views:
+        """The same views as embeddings, for a student whose tower has learnt all that it will."""
+        parts = (
+            [student.features(some) for some in torch.split(view, _AT_ONCE)] for view in self._seen
+        )
+        return Views(self._rows, [torch.cat(part) for part in parts])
+
+    def scaled(self, factor: float) -> Views:
+        """All values multiplied."""
+        return Views(self._rows, [view * factor for view in self._seen])
+
+    def deviation(self) -> float:
+        """The standard deviation of all values."""
+        return float(self._seen[0].std())
 
     def of(self, numbers: Sequence[int], chance: Random) -> Tensor:
-        """Those of pictures, each in one of its views: float16 [N, ...]."""
+        """Those of pictures, each in one of its views: [N, ...]."""
         return torch.stack([chance.choice(self._seen)[self._rows[n]] for n in numbers])

@@ -5,9 +5,9 @@ SmolVLM with tiles, and Qwen2-VL with positions on three axes.
 
 The questions are those of `tools.easy_vqa`, and others about the first or the second of two
 pictures. The tower learns first, with a linear classifier of colours and one of shapes in place of
-the language model; then that learns to answer. Data and weights go to the cache of
-models (`BATON_CACHE_DIR`), where `tests/system/test_trained_sight.py` looks for them. The same
-arguments give the same bits on the same machine and libraries.
+the language model; then that learns to answer, by the embeddings that the tower makes. Data and
+weights go to the cache of models (`BATON_CACHE_DIR`), where `tests/system/test_trained_sight.py`
+looks for them. The same arguments give the same bits on the same machine and libraries.
 """
 
 from __future__ import annotations
@@ -39,6 +39,9 @@ _OF_TWO = 0.6
 """Share of batches about two pictures."""
 _VIEWS = 4
 """Places in which the shape of every picture is seen."""
+_DEVIATION = 0.3
+"""Of the embeddings of pictures. What a layer adds to far larger ones is lost, and with it which of
+two pictures they belong to."""
 _ABOUT: tuple[About, ...] = ("colour", "shape")
 
 
@@ -106,14 +109,22 @@ def train_tower(
     return losses
 
 
+def embed(student: Student, views: Views) -> Views:
+    """The embeddings that the tower makes of views, scaled to about those of words."""
+    embeddings = views.embedded(student)
+    factor = _DEVIATION / embeddings.deviation()
+    student.scale_features(factor)
+    return embeddings.scaled(factor)
+
+
 def train(
     student: Student, lesson: Lesson, views: Views, steps: int, pictures: int = _PICTURES
 ) -> list[float]:
-    """The loss of every step of the language model, whose tower stays as it is."""
-    for parameter in student.tower():
-        parameter.requires_grad_(False)
+    """The loss of every step of the language model, which is shown embeddings."""
     chance, losses = Random(0), list[float]()
-    optimizer = Optimizer([p for p in student.model.parameters() if p.requires_grad], steps)
+    fixed = {id(parameter) for parameter in student.tower()}
+    learning = [p for p in student.model.parameters() if id(p) not in fixed]
+    optimizer = Optimizer(learning, steps)
     student.model.train()
     for talks in lessons(lesson, steps, pictures, chance):
         shown = [number for talk in talks for number in talk.pictures]
@@ -137,7 +148,8 @@ def lessons(lesson: Lesson, steps: int, pictures: int, chance: Random) -> Iterat
 @torch.inference_mode()
 def accuracy(student: Student, lesson: Lesson, talks: Sequence[Talk]) -> dict[str, float]:
     """Share of right answers by what is asked about."""
-    seen, right, asked = Views(student, lesson, 1), Counter[str](), Counter[str]()
+    seen = Views.of_lesson(student, lesson, 1).embedded(student)
+    right, asked = Counter[str](), Counter[str]()
     for first in range(0, len(talks), _PICTURES):
         some = talks[first : first + _PICTURES]
         shown = [number for talk in some for number in talk.pictures]
@@ -173,7 +185,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="tools.train_tiny_vlm", description=__doc__)
     parser.add_argument("recipes", nargs="+", choices=RECIPES)
     parser.add_argument("--out", type=Path, default=home(), help="folder of data and checkpoints")
-    for stage, steps in (("tower", 600), ("answer", 900)):
+    for stage, steps in (("tower", 600), ("answer", 1200)):
         parser.add_argument(f"--{stage}-steps", type=int, default=steps)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
@@ -182,9 +194,9 @@ def main() -> None:
     for name in given.recipes:
         torch.manual_seed(0)
         student = Student(RECIPES[name], lesson)
-        views = Views(student, lesson, _VIEWS)
+        views = Views.of_lesson(student, lesson, _VIEWS)
         seen = train_tower(student, lesson, views, given.tower_steps)
-        said = train(student, lesson, views, given.answer_steps)
+        said = train(student, lesson, embed(student, views), given.answer_steps)
         print(f"{name}: loss of the tower {_fall(seen)}, of answers {_fall(said)}")
         one, two = held_out.questions(), held_out.questions_of_two(1000, Random(1))
         print("held out, one picture:", _shown(accuracy(student, held_out, one)))

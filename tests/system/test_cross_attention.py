@@ -17,6 +17,7 @@ COUNT = 10
 WIDE, TALL, SMALL = picture(60, 25, 1), picture(20, 70, 2), picture(9, 9, 3)
 PATH = "/v1/chat/completions"
 SETTINGS = {"block_size": 4, "max_num_seqs": 3, "max_num_batched_tokens": 7}
+GUIDED = {"structured_outputs": {"regex": "(ab|cd)(ef)?[a-f]{9,12}"}}
 DRAFTS = '{"num_speculative_tokens": 4, "prompt_lookup_min": 1}'
 
 
@@ -64,7 +65,8 @@ def together(here: Whole, bodies: list[dict[str, Any]]) -> list[httpx.Response]:
 def test_llama_vision_in_any_chunks(tmp_path: Path) -> None:
     """Several images, two of them without text between: the tokens of transformers whatever a step
     has room for, to the last bit, from the cache, beside drafts, and beside others of which one is
-    preempted; texts without images are those of the language model."""
+    preempted and its KV kept by the host. A grammar allows the same tokens there. Texts without
+    images are those of the language model."""
     model = tiny_mllama.save(tmp_path)
     token, bits = model.config.image_token_index, set[tuple[float, ...]]()
     for budget in (5, 512):
@@ -82,13 +84,16 @@ def test_llama_vision_in_any_chunks(tmp_path: Path) -> None:
             plain = here.post(PATH, body_of(here, messages=TEXT))
             texts, _ = tiny_mllama.continued(model, plain.json()["prompt_token_ids"], [], COUNT)
             assert read(plain)[0] == texts
+            guided = read(here.post(PATH, body_of(here, **GUIDED)))[0]
     assert len(bits) == 1, "to the last bit"
     settings = SETTINGS | {"num_gpu_blocks_override": 44, "speculative_config": DRAFTS}
-    with whole(tmp_path, worker=settings | {"encoder_cache_bytes": 0}) as here:
+    settings |= {"encoder_cache_bytes": 0, "host_cache_bytes": 1 << 22}
+    with whole(tmp_path, worker=settings) as here:
         bodies = [body_of(here, max_tokens=COUNT * n, cache_salt=f"{n}") for n in (6, 7, 5)]
-        answers = together(here, [*bodies, body_of(here, messages=TEXT)])
-        found_all = [read(answer)[0][:COUNT] for answer in answers]
-        assert found_all == [tokens] * 3 + [texts]
+        others = [body_of(here, messages=TEXT), body_of(here, **GUIDED)]
+        answers = together(here, [*bodies, *others])
+        found_all = [read(answer)[0][:COUNT] for answer in answers[:-1]]
+        assert found_all == [tokens] * 3 + [texts] and read(answers[-1])[0] == guided != tokens
         counters = here.engine.scheduler.state.counters  # type: ignore[attr-defined]
         assert counters.preemptions > 0
 

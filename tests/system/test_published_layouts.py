@@ -256,8 +256,8 @@ def test_answers_to_a_picture_whose_tokens_see_one_another(tmp_path: Path) -> No
 
 @pytest.mark.row("V12", "F02.10")
 def test_answers_to_a_picture_whose_end_has_an_embedding(tmp_path: Path) -> None:
-    """Gemma 3n, in steps of 3 tokens that cut every image: the tokens of transformers, and again
-    from the cache. Sounds are refused."""
+    """Gemma 3n, in steps of 3 tokens that cut every image: the tokens of transformers, again
+    from the cache, beside drafts and of two ranks. Sounds are refused."""
     text = makers()["Gemma3nForConditionalGeneration"](tmp_path).text
     marks = ("<image_soft_token>", "<end_of_image>", "<start_of_image>")
     steps = {"image_processor_type": "SiglipImageProcessor", "do_normalize": False}
@@ -278,6 +278,10 @@ def test_answers_to_a_picture_whose_end_has_an_embedding(tmp_path: Path) -> None
         sound = {"type": "input_audio", "input_audio": {"data": "aGk=", "format": "wav"}}
         body = {"model": here.model, "messages": [{"role": "user", "content": [sound]}]}
         assert here.post("/v1/chat/completions", body).status_code == 400
+    drafts = '{"num_speculative_tokens": 4, "prompt_lookup_min": 1}'
+    for more in ({"speculative_config": drafts}, {"tensor_parallel_size": 2}):
+        with whole(tmp_path, worker={"block_size": 4, **more}) as here:
+            assert ask(here, 2)[1] == answer, more
 
 
 @torch.no_grad()

@@ -19,7 +19,7 @@ from tools import make_random_vlm, train_tiny_vlm
 from tools.easy_vqa import SIDE, Lesson, Talk, Turn, moved
 from tools.tiny_vlm_recipes import RECIPES
 from tools.tiny_vlm_student import Student, Views
-from tools.train_tiny_vlm import train, train_tower
+from tools.train_tiny_vlm import embed, train, train_tower
 
 COLOURS = ("red", "blue", "green")
 BACKGROUND = (240, 230, 250)
@@ -55,9 +55,9 @@ def ask(here: Whole, urls: list[str], question: str, count: int) -> dict[str, An
 def expected(student: Student, lesson: Lesson, talk: Talk) -> tuple[int, float]:
     """The most probable token behind the question, and its log-probability."""
     pixels = student.pixels([lesson.picture(number) for number in talk.pictures])
-    batch = student.batch([talk], pixels)
-    place = int((batch.wanted[0] != -100).nonzero()[0])
     with torch.inference_mode():
+        batch = student.batch([talk], student.features(pixels))
+        place = int((batch.wanted[0] != -100).nonzero()[0])
         scores = student.logits(batch)[0, place].log_softmax(-1)
     return int(scores.argmax()), float(scores.max())
 
@@ -68,10 +68,11 @@ def test_a_student_is_served_as_it_was_taught(lesson: Lesson, tmp_path: Path) ->
         with torch.random.fork_rng():
             torch.manual_seed(0)
             student = Student(recipe, lesson)
-            views = Views(student, lesson, 2)
+            views = Views.of_lesson(student, lesson, 2)
             train_tower(student, lesson, views, 2, pictures=8)
+            embeddings = embed(student, views)
             taught = [parameter.clone() for parameter in student.tower()]
-            losses = train(student, lesson, views, 8, pictures=8)
+            losses = train(student, lesson, embeddings, 8, pictures=8)
         assert sum(losses[-3:]) < sum(losses[:3]), name
         assert all(map(torch.equal, taught, student.tower())), "the tower learns first"
         assert len(train_tiny_vlm.save(student, tmp_path / name)) == 64

@@ -1,5 +1,5 @@
-"""Tiny trained models tell the colours and shapes of pictures that they have never seen, through
-every service."""
+"""Tiny trained models tell the colours and shapes of pictures that they have never seen, of one and
+of the first or the second of two, through every service."""
 
 from __future__ import annotations
 
@@ -67,6 +67,9 @@ def shares(here: Whole, lesson: Lesson, talks: Sequence[Talk]) -> dict[str, floa
 def test_colours_and_shapes_are_told(name: str) -> None:
     folder = trained(name)
     held_out = Lesson.read(fetch(folder.parent), "test")
+    one = Random(0).sample(held_out.questions(), COUNT)
+    two = held_out.questions_of_two(COUNT, Random(1))
     with whole(folder) as here:
-        found = shares(here, held_out, Random(0).sample(held_out.questions(), COUNT))
-    assert set(found) == {"colour", "shape"} and min(found.values()) >= RIGHT, found
+        for talks in (one, two):
+            found = shares(here, held_out, talks)
+            assert set(found) == {"colour", "shape"} and min(found.values()) >= RIGHT, found
