@@ -1,4 +1,4 @@
-"""Errors of files, which name their modality: "image", "image_embeds" or "video"."""
+"""Errors of files, which name their modality: "image", "image_embeds", "video" or "audio"."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ EXAMPLES = {
     "image": "data:image/png;base64,...",
     "image_embeds": "data:application/octet-stream;base64,...",
     "video": "data:video/mp4;base64,...",
+    "audio": "data:audio/wav;base64,...",
 }
 """What a `data:` URL looks like."""
 
@@ -23,3 +24,15 @@ def too_large(most: int, kind: str) -> InvalidRequest:
 def empty(kind: str) -> InvalidRequest:
     """The error of a file without a byte."""
     return InvalidRequest(f"The {kind} file is empty.", code=f"empty_{kind}_file")
+
+
+def exceeds(kind: str, how: str) -> InvalidRequest:
+    """The error of a file that exceeds a limit of its content."""
+    return InvalidRequest(f"The {kind} {how}. Send a smaller one.", code=f"{kind}_too_large")
+
+
+def damaged(kind: str) -> InvalidRequest:
+    """The error of a file that cannot be decoded."""
+    return InvalidRequest(
+        f"The {kind} cannot be read: the file is damaged or cut off.", code=f"{kind}_parse_error"
+    )

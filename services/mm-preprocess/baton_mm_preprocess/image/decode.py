@@ -13,6 +13,7 @@ import numpy as np
 from PIL import Image, ImageOps
 
 from baton.errors import InvalidRequest
+from baton_mm_preprocess.media_errors import damaged, exceeds
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
 MAX_SIDE = 16_384
@@ -104,13 +105,11 @@ def _shallow(image: Image.Image) -> Image.Image:
 
 
 def _large(how: str) -> InvalidRequest:
-    return InvalidRequest(f"The image {how}. Send a smaller one.", code="image_too_large")
+    return exceeds("image", how)
 
 
 def _damaged() -> InvalidRequest:
-    return InvalidRequest(
-        "The image cannot be read: the file is damaged or cut off.", code="image_parse_error"
-    )
+    return damaged("image")
 
 
 _MAGIC = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a")

@@ -1,24 +1,23 @@
 """Decodes untrusted video files to the frames that a model is shown.
 
-The container is detected from the bytes, and its demuxer named to FFmpeg: some demuxers (playlists,
-lists of files) would open other files. Limits are checked before any frame is decoded.
+The container is detected from the bytes. Limits are checked before any frame is decoded.
 """
 
 from __future__ import annotations
 
-import io
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from typing import Any
 
-import av
 import msgspec
 import numpy as np
 from PIL import Image
 
 from baton.errors import InvalidRequest
+from baton_mm_preprocess.av_container import opened
 from baton_mm_preprocess.image.decode import MAX_ASPECT, MAX_SIDE
+from baton_mm_preprocess.media_errors import damaged, exceeds
 from baton_mm_preprocess.processors.sizes import Size
 
 FORMATS = ("MP4", "MOV", "WebM", "Matroska", "AVI", "GIF")
@@ -26,7 +25,6 @@ CODECS = frozenset(
     ("av1", "ffv1", "gif", "h264", "hevc", "libdav1d", "mjpeg", "mpeg4", "vp8", "vp9")
 )
 """FFmpeg's names of the decoders that files may ask for."""
-_OPTIONS = {"protocol_whitelist": "none", "codec_whitelist": ",".join(sorted(CODECS))}
 _MAX_FPS = 1000
 _ATOMS = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide")
 """Types of the first box of an MP4 or QuickTime file."""
@@ -95,17 +93,8 @@ def probe(data: bytes, limits: VideoLimits) -> Clip:
         return Clip(count, fps, _upright_size(first), data, limits.max_pixels)
 
 
-@contextmanager
-def _opened(data: bytes) -> Iterator[Any]:
-    """FFmpeg's container. Its errors become those of this module, in the block too."""
-    demuxer = _demuxer(data)
-    try:
-        with av.open(io.BytesIO(data), format=demuxer, options=_OPTIONS) as container:
-            yield container
-    except MemoryError as error:
-        raise _large("needs more memory than this server gives it") from error
-    except av.FFmpegError as error:
-        raise _damaged() from error
+def _opened(data: bytes) -> AbstractContextManager[Any]:
+    return opened(data, _demuxer(data), CODECS, "video")
 
 
 def _checked_stream(container: Any, limits: VideoLimits) -> Any:
@@ -190,10 +179,8 @@ def _demuxer(data: bytes) -> str:
 
 
 def _large(how: str) -> InvalidRequest:
-    return InvalidRequest(f"The video {how}. Send a smaller one.", code="video_too_large")
+    return exceeds("video", how)
 
 
 def _damaged() -> InvalidRequest:
-    return InvalidRequest(
-        "The video cannot be read: the file is damaged or cut off.", code="video_parse_error"
-    )
+    return damaged("video")

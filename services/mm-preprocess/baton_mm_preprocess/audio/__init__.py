@@ -1,0 +1,1 @@
+"""Sound: files to samples, samples to the features that a model hears."""

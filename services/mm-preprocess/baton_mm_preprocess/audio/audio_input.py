@@ -1,0 +1,56 @@
+"""Audio preprocessing of a model."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from baton.errors import ModelError
+from baton_mm_preprocess.audio.families import AudioFamily, AudioPlaceholder
+from baton_mm_preprocess.audio.readers import AudioProcessor, audio_files
+from baton_mm_preprocess.processors.placeholders import token_ids
+from baton_mm_preprocess.tokenizer import encode
+
+
+@dataclass(frozen=True)
+class AudioInput:
+    """How a model takes sounds."""
+
+    processor: AudioProcessor
+    marker: int
+    """Token that stands for a sound in a prompt."""
+    audio_token: int
+    """Token in whose place an embedding goes."""
+    placeholder: AudioPlaceholder
+    folder: Path
+    """Where the tokenizer is."""
+
+    def tokens(self, num_tokens: int) -> list[int]:
+        """What stands for a sound of so many embeddings in a prompt."""
+        spell = partial(encode, self.folder)
+        return token_ids(self.placeholder(num_tokens), self.audio_token, spell)
+
+
+def read_audio(path: Path, name: str, config: Mapping[str, Any], family: AudioFamily) -> AudioInput:
+    """The audio input of the checkpoint in the folder `path`.
+
+    Raises:
+        ModelError: with half a sentence, where files are missing or contradict.
+    """
+    files, spell = audio_files(path, name, config), partial(encode, path)
+    try:
+        processor = family.reader(files)
+    except (TypeError, ValueError, KeyError) as error:
+        raise ModelError(
+            f"its feature extractor has a field that makes no sense: {error}"
+        ) from error
+    return AudioInput(
+        processor,
+        family.marker_token(files, spell),
+        family.audio_token(files, spell),
+        family.placeholder,
+        path,
+    )

@@ -1,0 +1,85 @@
+"""Log-mel spectrograms of chunks of a sound, as Whisper's encoder takes them."""
+
+from __future__ import annotations
+
+import msgspec
+import numpy as np
+
+from baton_mm_preprocess.audio.processed_audio import ProcessedAudio
+from baton_mm_preprocess.audio.spectrum import Features, LogMel, Samples
+from baton_mm_preprocess.media_errors import exceeds
+
+_READ_AHEAD = 2
+"""Frames behind the last one of a sound that the encoder's convolutions read for its last state."""
+
+
+class LogMelChunks(msgspec.Struct, frozen=True, tag="log_mel_chunks"):
+    """A sound is cut into chunks of one length, the last of which is padded with silence.
+
+    The encoder's convolutions make one state of two frames, and its projector one embedding of
+    `stack` states of a chunk.
+    """
+
+    spectrum: LogMel
+    stack: int
+    chunk_seconds: int = 30
+    max_chunks: int = 0
+    """Most chunks that the model takes; 0 for any number."""
+    masked: bool = True
+    """Whether the encoder sees no padding. Then all but what its convolutions read is left out."""
+    whole: bool = False
+    """Whether the loudest value of the spectrum is that of the sound, or that of each chunk."""
+    rounded_up: bool = False
+    """Whether states that are fewer than `stack` make an embedding."""
+
+    @property
+    def rate(self) -> int:
+        """Samples per second."""
+        return self.spectrum.rate
+
+    @property
+    def chunk_frames(self) -> int:
+        """Frames of a whole chunk."""
+        return self.chunk_seconds * self.rate // self.spectrum.hop
+
+    def __call__(self, samples: Samples) -> ProcessedAudio:
+        """Mono samples, float32 [n].
+
+        Raises:
+            InvalidRequest: the sound has more than `max_chunks`.
+        """
+        length = self.chunk_seconds * self.rate
+        if self.max_chunks and len(samples) > self.max_chunks * length:
+            most = self.max_chunks * self.chunk_seconds
+            raise exceeds("audio", f"is longer than the {most} s that this model takes")
+        num_frames = -(-len(samples) // self.spectrum.hop)
+        features = self._features(samples, num_frames, length)
+        heard = num_frames if self.masked else len(features) * self.chunk_frames
+        return ProcessedAudio(features, heard, self.num_tokens(heard))
+
+    def num_tokens(self, num_frames: int) -> int:
+        """Number of embeddings of chunks with so many frames that the encoder sees."""
+        chunks, rest = divmod(num_frames, self.chunk_frames)
+        return chunks * self._of_chunk(self.chunk_frames) + self._of_chunk(rest)
+
+    def _of_chunk(self, num_frames: int) -> int:
+        states = (num_frames + 1) // 2
+        return -(-states // self.stack) if self.rounded_up else states // self.stack
+
+    def _features(self, samples: Samples, num_frames: int, length: int) -> Features:
+        """float32 [chunks, mels, frames]."""
+        if self.masked and num_frames <= self.chunk_frames:
+            return self._short(samples, min(num_frames + _READ_AHEAD, self.chunk_frames), length)
+        count = -(-len(samples) // length)
+        padded = np.pad(samples, (0, count * length - len(samples)))
+        if not self.whole:
+            return np.stack([self.spectrum(part) for part in np.split(padded, count)])
+        parts = np.split(self.spectrum(padded), count, axis=1)
+        return np.ascontiguousarray(np.stack(parts))
+
+    def _short(self, samples: Samples, num_frames: int, length: int) -> Features:
+        """The first frames of one chunk. Silence behind them changes none that are before it by
+        more than half a window."""
+        wanted = min(length, num_frames * self.spectrum.hop + self.spectrum.n_fft)
+        padded = np.pad(samples, (0, max(0, wanted - len(samples))))
+        return np.ascontiguousarray(self.spectrum(padded)[None, :, :num_frames])

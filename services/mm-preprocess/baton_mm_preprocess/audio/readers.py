@@ -1,0 +1,88 @@
+"""Audio processors from a checkpoint's files, by family."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, TypeAlias
+
+from baton.checkpoint.json_file import read_json
+from baton.errors import ModelError
+from baton_mm_preprocess.audio.log_mel_chunks import LogMelChunks
+from baton_mm_preprocess.audio.spectrum import LogMel
+
+AudioProcessor: TypeAlias = LogMelChunks
+"""Samples to what an encoder takes."""
+
+FILES = ("preprocessor_config.json", "processor_config.json")
+"""Files with settings of the feature extractor; the second may hold them in a part of it."""
+_PARTS = ("feature_extractor", "audio_processor")
+"""Names of that part."""
+
+
+@dataclass(frozen=True, slots=True)
+class AudioFiles:
+    """What a checkpoint says of its sounds."""
+
+    config: Mapping[str, Any]
+    """config.json."""
+    extractor: Mapping[str, Any]
+    """The feature extractor's settings."""
+    processor: Mapping[str, Any] = field(default_factory=dict)
+    """processor_config.json, which may be missing."""
+
+    @property
+    def encoder(self) -> Mapping[str, Any]:
+        """The encoder's part of config.json."""
+        found: Mapping[str, Any] = self.config.get("audio_config") or {}
+        return found
+
+
+AudioReader: TypeAlias = Callable[[AudioFiles], AudioProcessor]
+"""Raises `ModelError`, `KeyError`, `TypeError` or `ValueError` for settings that make no sense."""
+
+
+def audio_files(path: Path, name: str, config: Mapping[str, Any]) -> AudioFiles:
+    """The files of a checkpoint in the folder `path`. Raises `ModelError`."""
+    processor = read_json(path / FILES[1], name) if (path / FILES[1]).is_file() else {}
+    for part in _PARTS:
+        if isinstance(found := processor.get(part), Mapping):
+            return AudioFiles(config, found, processor)
+    if not (path / FILES[0]).is_file():
+        raise ModelError(f"it has no {FILES[0]}")
+    return AudioFiles(config, read_json(path / FILES[0], name), processor)
+
+
+def log_mel(files: AudioFiles) -> LogMel:
+    """The spectrum of a `WhisperFeatureExtractor`. Raises `ModelError` for another one."""
+    fields = files.extractor
+    kind = fields.get("feature_extractor_type", "WhisperFeatureExtractor")
+    if kind != "WhisperFeatureExtractor":
+        raise ModelError(f"its feature extractor {kind} is not supported")
+    if fields.get("do_normalize"):
+        raise ModelError("its feature extractor asks for do_normalize")
+    return LogMel(
+        int(fields.get("feature_size") or 80),
+        int(fields.get("n_fft") or 400),
+        int(fields.get("hop_length") or 160),
+        int(fields.get("sampling_rate") or 16_000),
+    )
+
+
+def whisper_chunks(stack: int, *, max_chunks: int = 0, **fields: Any) -> AudioReader:
+    """Chunks of Whisper's length.
+
+    Args:
+        max_chunks: most of them, unless processor_config.json has a `max_audio_len` in seconds.
+        fields: others of `LogMelChunks`.
+    """
+
+    def read(files: AudioFiles) -> AudioProcessor:
+        seconds = int(files.extractor.get("chunk_length") or 30)
+        most = int(files.processor.get("max_audio_len") or max_chunks * seconds)
+        return LogMelChunks(
+            log_mel(files), stack, chunk_seconds=seconds, max_chunks=most // seconds, **fields
+        )
+
+    return read

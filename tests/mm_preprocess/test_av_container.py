@@ -1,0 +1,34 @@
+"""Files that FFmpeg opens."""
+
+from __future__ import annotations
+
+import av
+import pytest
+
+from baton.errors import InvalidRequest
+from baton_mm_preprocess.av_container import opened
+from tests.support.sounds import encoded, tones
+
+
+def test_errors_of_ffmpeg_name_the_modality() -> None:
+    sound = encoded(tones(0.2))
+    with opened(sound, "wav", ["pcm_s16le"], "audio") as container:
+        assert len(container.streams.audio) == 1
+    with (
+        pytest.raises(InvalidRequest, match="The audio cannot be read") as caught,
+        opened(sound[:20], "flac", ["flac"], "audio"),
+    ):
+        pass
+    assert caught.value.code == "audio_parse_error"
+    for error, code in ((MemoryError(), "too_large"), (av.FFmpegError(1, "x"), "parse_error")):
+        with pytest.raises(InvalidRequest) as caught, opened(sound, "wav", ["pcm_s16le"], "video"):
+            raise error
+        assert caught.value.code == f"video_{code}"
+
+
+def test_only_named_decoders_are_used() -> None:
+    with (
+        pytest.raises(InvalidRequest),
+        opened(encoded(tones(0.2)), "wav", ["flac"], "audio") as container,
+    ):
+        list(container.decode(audio=0))
