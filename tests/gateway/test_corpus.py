@@ -194,6 +194,19 @@ MESSAGES: list[tuple[str, Any, str | None, str | None]] = [
         "unsupported_value",
         f"{CONTENT}[0].image_url",
     ),
+    *(
+        (
+            "V28",
+            [{"role": "user", "content": [{"type": "input_audio", "input_audio": audio}]}],
+            code,
+            f"{CONTENT}[0].input_audio{field}",
+        )
+        for audio, code, field in (
+            ({"data": "AAAA", "format": "exe"}, "invalid_value", ".format"),
+            ({"data": "", "format": "wav"}, "invalid_value", ".data"),
+            ({"data": "AAAA", "format": "wav"}, "unsupported_value", ""),
+        )
+    ),
 ]  # fmt: skip
 
 FORMAT = "response_format"

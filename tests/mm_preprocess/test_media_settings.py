@@ -11,13 +11,13 @@ from baton_mm_preprocess.config import Config
 def test_what_an_operator_may_set() -> None:
     config = Config.load(
         [
-            *("--limit-mm-per-prompt", '{"image": 4, "video": {"count": 1}}'),
+            *("--limit-mm-per-prompt", '{"image": 4, "video": {"count": 1}, "audio": 2}'),
             *("--media-io-kwargs", '{"video": {"num_frames": 6}}'),
             "--mm-processor-kwargs",
             '{"max_pixels": 9, "videos_kwargs": {"size": {"shortest_edge": 4}}}',
         ]
     )
-    assert config.limits == {"image": 4, "video": 1}
+    assert config.limits == {"image": 4, "video": 1, "audio": 2}
     assert config.kwargs.image == {"max_pixels": 9} and config.kwargs.frames == {"num_frames": 6}
     assert config.kwargs.video == {"max_pixels": 9, "size": {"shortest_edge": 4}}
     assert Config.load([]).limits == {}
@@ -25,7 +25,7 @@ def test_what_an_operator_may_set() -> None:
 
 def test_what_is_refused_at_the_start() -> None:
     for name, value, words in (
-        ("limit-mm-per-prompt", '{"audio": 1}', "numbers of image and video"),
+        ("limit-mm-per-prompt", '{"sound": 1}', "numbers of image, video, audio"),
         ("limit-mm-per-prompt", "{", "expected a JSON object"),
         ("media-io-kwargs", '{"image": {}}', "num_frames"),
         ("media-io-kwargs", '{"video": {"fps": 1, "num_frames": 2}}', "num_frames"),

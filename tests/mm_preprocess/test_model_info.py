@@ -78,7 +78,10 @@ def test_a_broken_folder_is_refused(content: str | None, tmp_path: Path) -> None
         (Model("m", "Plain"), "The model m does not take image input. It takes text only."),
         (Model("m", "Ears", ("audio",)), "m does not take image input. It takes text and audio."),
         (Model("m", "Eyes", ("image",)), "does not support media for the architecture Eyes yet"),
-        (Model("m", "Eyes", ("image",), trouble="it squints"), "take images as it is: it squints."),
+        (
+            Model("m", "Eyes", ("image",), troubles={"image": "it squints"}),
+            "take images as it is: it squints.",
+        ),
     ],
 )
 def test_refusals_say_why(model: Model, words: str) -> None:
@@ -94,11 +97,11 @@ def test_a_model_of_squares(tmp_path: Path, architecture: str, placeholders: int
     """30 pixels in squares of 4 and a class token, or of 7; what is left over counts nothing."""
     save(tmp_path, architecture)
     model = read_model(tmp_path, "m")
-    assert model.modalities == ("image",) and not model.trouble
+    assert model.modalities == ("image",) and not model.troubles
     images, steps = model.images, read_processor(PROCESSORS[architecture], "")
-    assert images is not None and len(images.identity) == 32
+    assert images is not None and len(model.identity) == 32
     processor = FixedSize(steps, placeholders)
-    assert images == Images(processor, folder=tmp_path, identity=images.identity)
+    assert images == Images(processor, folder=tmp_path)
     assert images.tokens((1, 1, 1), 3) == [0, 0, 0]
     model.check(IMAGE)
     with pytest.raises(InvalidRequest, match="does not take video input"):
@@ -145,10 +148,9 @@ def test_newer_and_older_spellings(tmp_path: Path) -> None:
     (tmp_path / "processor_config.json").write_text(json.dumps(nested))
     config["vision_config_dict"] = config.pop("vision_config")
     (tmp_path / "config.json").write_text(json.dumps(config))
-    found = read_model(tmp_path, "m").images
-    assert found is not None and expected.images is not None
-    assert replace(found, identity=b"") == replace(expected.images, identity=b"")
-    assert found.identity != expected.images.identity
+    found = read_model(tmp_path, "m")
+    assert found.images is not None and found.images == expected.images
+    assert found.identity != expected.identity
 
 
 @pytest.mark.parametrize(
@@ -171,7 +173,7 @@ def test_trouble_with_images_leaves_the_texts(
     elif file != "same":
         place.write_text(file)
     model = read_model(tmp_path, "m")
-    assert model.images is None and words in model.trouble
+    assert model.images is None and words in model.troubles["image"]
 
 
 def test_a_real_text_model(stories: Path) -> None:
@@ -190,4 +192,28 @@ def test_settings_in_code_need_no_file(tmp_path: Path) -> None:
     assert images is not None and images.image_token == 1
     assert isinstance(images.processor, FixedSize) and images.processor.steps.shape == (28, 28)
     (tmp_path / "config.json").write_text(json.dumps(config | {"architectures": ["Ovis"]}))
-    assert "no preprocessor_config.json" in read_model(tmp_path, "m").trouble
+    assert "no preprocessor_config.json" in read_model(tmp_path, "m").troubles["image"]
+
+
+def test_a_model_that_hears(tmp_path: Path) -> None:
+    """Its files decide the identity of sounds, and what is missing is said."""
+    config = {
+        "architectures": ["Qwen2AudioForConditionalGeneration"],
+        "audio_config": {},
+        "audio_token_index": 7,
+    }
+    (tmp_path / "config.json").write_text(json.dumps(config))
+    sound, image = MediaItem("audio", "", "a"), MediaItem("image", "", "i")
+    model = read_model(tmp_path, "m")
+    assert model.modalities == ("audio",) and not model.takes_files and not model.identity
+    with pytest.raises(InvalidRequest, match="cannot take audio as it is: it has no preproc"):
+        model.check(sound)
+    extractor = tmp_path / "preprocessor_config.json"
+    extractor.write_text(json.dumps({"feature_size": 80}))
+    model = read_model(tmp_path, "m")
+    assert model.audio is not None and model.images is None and model.takes_files
+    model.check(sound)
+    with pytest.raises(InvalidRequest, match="does not take image input"):
+        model.check(image)
+    extractor.write_text(json.dumps({"feature_size": 128}))
+    assert read_model(tmp_path, "m").identity != model.identity

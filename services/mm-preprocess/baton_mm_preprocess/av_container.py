@@ -1,7 +1,6 @@
 """Opens untrusted files with FFmpeg.
 
-The demuxer and the decoders are named to FFmpeg: some demuxers (playlists, lists of files) would
-open other files.
+The demuxer is named to FFmpeg: some demuxers (playlists, lists of files) would open other files.
 """
 
 from __future__ import annotations
@@ -22,7 +21,8 @@ def opened(data: bytes, demuxer: str, codecs: Iterable[str], kind: str) -> Itera
 
     Args:
         demuxer: FFmpeg's name of the container.
-        codecs: FFmpeg's names of the decoders that files may ask for.
+        codecs: FFmpeg's names of the decoders that may look into streams; which one decodes a
+            stream is for the caller to check.
         kind: modality of the file, for errors.
     """
     options = {"protocol_whitelist": "none", "codec_whitelist": ",".join(sorted(codecs))}

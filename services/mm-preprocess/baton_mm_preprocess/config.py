@@ -26,13 +26,13 @@ class Config(Settings, prefix="mm-preprocess"):
     max_queued_requests: int = setting(256, "limits", ge=1)
     """Requests that wait for one of these; more are refused with 503 and Retry-After."""
     allowed_media_domains: str = setting("", "security")
-    """Web servers whose images and videos requests may name by URL, separated by commas or as a
+    """Web servers whose media requests may name by URL, separated by commas or as a
     JSON list: example.org, *.example.org, example.org:8443, or * for all of the internet; empty
     means none. Addresses that are not public are never fetched from."""
     max_items: int = setting(16, "limits", ge=1)
     """Media parts of one request."""
     limit_mm_per_prompt: LimitJson = setting("", "limits")
-    """The same by modality, as vLLM takes it: '{"image": 8, "video": 1}'; empty for no other."""
+    """The same by modality, as vLLM takes it: '{"image": 8, "audio": 1}'; empty for no other."""
     media_io_kwargs: MediaIoJson = setting("", "model")
     """Frames of every video, before the rule of the model's family: '{"video": {"num_frames": 16}}'
     or '{"video": {"fps": 1}}'."""
@@ -47,6 +47,8 @@ class Config(Settings, prefix="mm-preprocess"):
     """Most frames in the file of a video, of which a model is shown some."""
     max_video_seconds: float = setting(1200.0, "limits", gt=0)
     """Longest video."""
+    max_audio_seconds: float = setting(1800.0, "limits", gt=0)
+    """Longest sound; a model may take less of one."""
     media_seconds: float = setting(10.0, "limits", advanced=True, gt=0)
     """Wall time for one media part. What takes more than 2 s begins anew behind the others."""
     media_wait_seconds: float = setting(30.0, "limits", advanced=True, gt=0)

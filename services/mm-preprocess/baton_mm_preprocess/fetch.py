@@ -19,9 +19,16 @@ _TYPES = {
     "image": ("image/",),
     "image_embeds": ("application/octet-stream",),
     "video": ("video/", "image/gif"),
+    "audio": ("audio/", "video/mp4", "video/webm", "application/ogg"),
 }
-"""How the media type of each modality begins; a GIF is a clip too."""
-_WITH_ARTICLE = {"image": "an image", "image_embeds": "embeddings", "video": "a video"}
+"""How the media type of each modality begins; a GIF is a clip too, and containers of clips hold
+sounds alone."""
+_WITH_ARTICLE = {
+    "image": "an image",
+    "image_embeds": "embeddings",
+    "video": "a video",
+    "audio": "a sound",
+}
 
 
 def fetch(url: str, most: int, allowed: Sequence[str] = (), kind: str = "image") -> bytes:
@@ -29,7 +36,7 @@ def fetch(url: str, most: int, allowed: Sequence[str] = (), kind: str = "image")
 
     Args:
         allowed: hosts that files may be fetched from, see `remote.download`.
-        kind: modality of the file, "image", "image_embeds" or "video".
+        kind: modality of the file, a key of `EXAMPLES`.
 
     Raises:
         InvalidRequest: it is no base64 `data:` URL and leads to none of these, is empty, or is too

@@ -14,10 +14,12 @@ EXAMPLES = {
 
 
 def too_large(most: int, kind: str) -> InvalidRequest:
-    """The error of a file with more than so many bytes."""
+    """The error of a file with more than so many bytes; of a sound with the status that OpenAI's
+    API has for it."""
     return InvalidRequest(
         f"The {kind} is larger than the {most} bytes that this server takes. Send a smaller one.",
         code=f"{kind}_too_large",
+        status=413 if kind == "audio" else None,
     )
 
 

@@ -9,7 +9,7 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 from pydantic import AfterValidator
 
-MODALITIES = ("image", "video")
+MODALITIES = ("image", "video", "audio")
 _CHOICES = ("num_frames", "fps")
 _PARTS = {"images_kwargs": "image", "videos_kwargs": "video"}
 _FIELDS = frozenset(
@@ -43,7 +43,7 @@ def limits(setting: str) -> dict[str, int]:
     for modality, value in _object(setting).items():
         count = value.get("count") if isinstance(value, dict) else value
         if modality not in MODALITIES or type(count) is not int or count < 0:
-            raise ValueError(f"expected numbers of {' and '.join(MODALITIES)}, not {setting}")
+            raise ValueError(f"expected numbers of {', '.join(MODALITIES)}, not {setting}")
         found[modality] = count
     return found
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from hashlib import sha256
 from pathlib import Path
@@ -15,6 +15,8 @@ from baton.checkpoint.part_folders import part_configs, vision_folder
 from baton.errors import InvalidRequest, ModelError
 from baton.protocol import MediaItem
 from baton.protocol.media import Span
+from baton_mm_preprocess.audio.audio_input import AudioInput, read_audio
+from baton_mm_preprocess.audio.families import AUDIO_FAMILIES
 from baton_mm_preprocess.image.processor import read_processor
 from baton_mm_preprocess.media_settings import ProcessorKwargs
 from baton_mm_preprocess.processors.families import FAMILIES
@@ -36,6 +38,7 @@ from baton_mm_preprocess.video.processed_clip import ClipTimes
 from baton_mm_preprocess.video.readers import VideoProcessor, video_processor_of
 
 MODALITIES = ("image", "video", "audio")
+_PLURALS = {"image": "images", "video": "videos", "audio": "audio"}
 _KEYS = {
     "image": ("vision_config", "vision_tower", "mm_vision_tower", "image_token_id"),
     "video": ("video_token_id", "video_token_index"),
@@ -82,8 +85,6 @@ class Images:
     placeholder: Placeholder = plain
     folder: Path = Path()
     """Where the tokenizer is."""
-    identity: bytes = b""
-    """Hash of the model's configuration, its revision and its processors."""
     bidirectional: bool = False
     """Whether the tokens of an image see one another in both directions."""
     as_one: bool = False
@@ -139,39 +140,46 @@ class Model:
     """Subset of `MODALITIES`; empty for a text-only model."""
     images: Images | None = None
     """Image preprocessing; None if images are not supported."""
-    trouble: str = ""
-    """Why images are not supported although the architecture takes them."""
     videos: Videos | None = None
     """Clip preprocessing; None if clips are not supported."""
-    video_trouble: str = ""
-    """Why clips are not supported although the architecture takes them."""
+    audio: AudioInput | None = None
+    """Audio preprocessing; None if sounds are not supported."""
+    troubles: Mapping[str, str] = field(default_factory=dict)
+    """Why modalities are not supported although the architecture takes them."""
+    identity: bytes = b""
+    """Hash of the model's configuration, its revision and its processors, if it takes files."""
+
+    @property
+    def takes_files(self) -> bool:
+        """Whether any media are supported."""
+        return self.images is not None or self.audio is not None
 
     def check(self, item: MediaItem) -> None:
         """Raise `InvalidRequest` if this media item cannot be served."""
-        if item.modality == "video" and self.images is not None and self.video_trouble:
-            message = f"The model {self.name} cannot take videos as it is: {self.video_trouble}."
-        elif item.modality == "image_embeds" and self.images is not None:
-            if self.images.embeds_width:
-                return
-            message = (
+        if message := self._refusal(item.modality, item.modality.removesuffix("_embeds")):
+            raise InvalidRequest(message, code="unsupported_value", param=item.param)
+
+    def _refusal(self, modality: str, kind: str) -> str:
+        """Why an item of a modality, which is `kind` or embeddings of it, cannot be served."""
+        inputs = {"image": self.images, "video": self.videos, "audio": self.audio}
+        if trouble := self.troubles.get(kind):
+            return f"The model {self.name} cannot take {_PLURALS[kind]} as it is: {trouble}."
+        if kind not in self.modalities:
+            takes = f"It takes text and {', '.join(self.modalities)}." if self.modalities else ""
+            reason = takes or "It takes text only."
+            return f"The model {self.name} does not take {modality} input. {reason}"
+        if inputs[kind] is None:
+            return (
+                f"The model {self.name} takes {modality} input, but Baton does not support "
+                f"media for the architecture {self.architecture} yet. Send text only."
+            )
+        if modality == "image_embeds" and self.images is not None and not self.images.embeds_width:
+            return (
                 f"The model {self.name} does not take embeddings of images: the positions or the "
                 "tokens of an image follow from its size, which embeddings do not have. Send the "
                 "image."
             )
-        elif item.modality not in self.modalities:
-            takes = f"It takes text and {', '.join(self.modalities)}." if self.modalities else ""
-            reason = takes or "It takes text only."
-            message = f"The model {self.name} does not take {item.modality} input. {reason}"
-        elif self.trouble:
-            message = f"The model {self.name} cannot take images as it is: {self.trouble}."
-        elif self.images is None:
-            message = (
-                f"The model {self.name} takes {item.modality} input, but Baton does not support "
-                f"media for the architecture {self.architecture} yet. Send text only."
-            )
-        else:
-            return
-        raise InvalidRequest(message, code="unsupported_value", param=item.param)
+        return ""
 
 
 def read_model(path: Path, name: str, kwargs: ProcessorKwargs = _NONE) -> Model:
@@ -186,27 +194,52 @@ def read_model(path: Path, name: str, kwargs: ProcessorKwargs = _NONE) -> Model:
         return Model(name, "Mistral's format")  # Its images are not encoded.
     config = {**_unnested(read_json(path / CONFIGS[0], name)), **part_configs(path)}
     architecture = str((config.get("architectures") or ["unknown"])[0])
-    if architecture not in SQUARES and architecture not in FAMILIES:
+    if not {architecture} & (SQUARES.keys() | FAMILIES.keys() | AUDIO_FAMILIES.keys()):
         return Model(name, architecture, modalities(config))
+    model = _with_images(Model(name, architecture), path, config, kwargs)
+    model = _with_audio(_with_videos(model, path, config, kwargs), path, config)
+    return replace(model, identity=_identity(path)) if model.takes_files else model
+
+
+def _with_images(
+    model: Model, path: Path, config: Mapping[str, Any], kwargs: ProcessorKwargs
+) -> Model:
+    """The model with its images, if it takes some."""
+    if model.architecture not in SQUARES and model.architecture not in FAMILIES:
+        return model
     try:
-        images = _images(path, name, config, architecture, kwargs)
+        images = _images(path, model.name, config, model.architecture, kwargs)
     except ModelError as error:
-        return Model(name, architecture, ("image",), trouble=error.message)
-    return _with_videos(Model(name, architecture, ("image",), images), path, config, kwargs)
+        return replace(model, modalities=("image",), troubles={"image": error.message})
+    return replace(model, modalities=("image",), images=images)
 
 
 def _with_videos(
     model: Model, path: Path, config: Mapping[str, Any], kwargs: ProcessorKwargs
 ) -> Model:
-    """The model with its clips, if its family takes them."""
+    """The model with its clips, if it takes images and its family takes them."""
     family = VIDEO_FAMILIES.get(model.architecture)
-    if family is None:
+    if family is None or model.images is None:
         return model
     try:
         videos = _videos(path, model.name, config, family, kwargs)
     except ModelError as error:
-        return replace(model, video_trouble=error.message)
-    return replace(model, modalities=("image", "video"), videos=videos)
+        return replace(model, troubles={**model.troubles, "video": error.message})
+    return replace(model, modalities=(*model.modalities, "video"), videos=videos)
+
+
+def _with_audio(model: Model, path: Path, config: Mapping[str, Any]) -> Model:
+    """The model with its sounds, if its family takes them."""
+    family = AUDIO_FAMILIES.get(model.architecture)
+    if family is None:
+        return model
+    modalities = (*model.modalities, "audio")
+    try:
+        audio = read_audio(path, model.name, config, family)
+    except ModelError as error:
+        troubles = {**model.troubles, "audio": error.message}
+        return replace(model, modalities=modalities, troubles=troubles)
+    return replace(model, modalities=modalities, audio=audio)
 
 
 def _videos(
@@ -266,7 +299,6 @@ def _images(
         family.image_token(files, spell),
         placeholder,
         path,
-        _identity(path),
         family.bidirectional,
         family.as_one,
         family.cross,
@@ -313,7 +345,7 @@ def _alone(
             f"wants {(side, side)}"
         )
     processor = FixedSize(steps, (side // square) ** 2 + squares.extra)
-    return Images(processor, folder=path, identity=_identity(path))
+    return Images(processor, folder=path)
 
 
 def _identity(path: Path) -> bytes:

@@ -30,10 +30,12 @@ from baton.protocol.media import MAX_PIXEL_BYTES
 from baton.protocol.token_columns import pack
 from baton.setting_lists import listed
 from baton.telemetry import span
+from baton_mm_preprocess.audio.decode import AudioLimits
 from baton_mm_preprocess.config import Config
 from baton_mm_preprocess.model_info import Model, read_model
 from baton_mm_preprocess.sandbox.pool import DecodePool
 from baton_mm_preprocess.sandbox.process import (
+    AudioSetup,
     Outcome,
     Problem,
     Ready,
@@ -58,9 +60,11 @@ def prepare(model: Model, request: Prepare, look: Look) -> Prepared:
         _check_images(model, _num_images(request.items[: len(found) + 1]), item)
         outcome = look(item)
         if isinstance(outcome, Problem):
-            raise InvalidRequest(outcome.message, code=outcome.code, param=item.param)
+            raise InvalidRequest(
+                outcome.message, code=outcome.code, param=item.param, status=outcome.status
+            )
         number = _num_images(request.items[: len(found)])
-        found.append(_prepared(model, item, outcome, number))
+        found.append(_KINDS.get(item.modality, _image)(model, item, outcome, number))
         _check_size(found, item)
     return Prepared(request.id, tuple(found))
 
@@ -91,24 +95,26 @@ def _check_size(found: Sequence[PreparedMedia], last: MediaItem) -> None:
         )
 
 
-def _prepared(model: Model, item: MediaItem, ready: Ready, number: int) -> PreparedMedia:
+def _image(model: Model, item: MediaItem, ready: Ready, number: int) -> PreparedMedia:
     """As the model takes it; `number` counts the images before it."""
-    images, videos, times = model.images, model.videos, ready.times
-    if times is None:
-        assert images is not None, "the model has been checked"
-        tokens = images.tokens(ready.grid, ready.num_tokens, number)
-        marker, spans = images.marker, images.spans(tokens)
-        return PreparedMedia(
-            digest=ready.digest,
-            tokens=pack(tokens),
-            pixels=ready.tensor,
-            marker=marker,
-            grid=ready.grid,
-            spans=spans,
-            num_states=ready.num_tokens if images.cross else 0,
-            is_embeds=item.modality == "image_embeds",
-        )
-    assert videos is not None, "the model has been checked"
+    images = model.images
+    assert images is not None, "the model has been checked"
+    tokens = images.tokens(ready.grid, ready.num_tokens, number)
+    return PreparedMedia(
+        digest=ready.digest,
+        tokens=pack(tokens),
+        pixels=ready.tensor,
+        marker=images.marker,
+        grid=ready.grid,
+        spans=images.spans(tokens),
+        num_states=ready.num_tokens if images.cross else 0,
+        is_embeds=item.modality == "image_embeds",
+    )
+
+
+def _video(model: Model, item: MediaItem, ready: Ready, number: int) -> PreparedMedia:
+    videos, times = model.videos, ready.times
+    assert videos is not None and times is not None, "the model has been checked"
     return PreparedMedia(
         digest=ready.digest,
         tokens=pack(videos.tokens(ready.grid, ready.num_tokens, times)),
@@ -117,6 +123,22 @@ def _prepared(model: Model, item: MediaItem, ready: Ready, number: int) -> Prepa
         grid=ready.grid,
         seconds_per_grid=times.seconds_per_grid,
     )
+
+
+def _audio(model: Model, item: MediaItem, ready: Ready, number: int) -> PreparedMedia:
+    audio = model.audio
+    assert audio is not None, "the model has been checked"
+    return PreparedMedia(
+        digest=ready.digest,
+        tokens=pack(audio.tokens(ready.num_tokens)),
+        pixels=ready.tensor,
+        marker=audio.marker,
+        grid=ready.grid,
+    )
+
+
+_KINDS = {"video": _video, "audio": _audio}
+"""What a model takes, by modality; the others are images."""
 
 
 def _too_many(what: str, most: int, item: MediaItem) -> InvalidRequest:
@@ -134,7 +156,7 @@ class Preprocessor:
         self._model, self._max_items, self._limits = model, config.max_items, config.limits
         self._wait = config.media_wait_seconds
         self._children: DecodePool | None = None
-        if model.images is not None:
+        if model.takes_files:
             setup = setup_of(model, config)
             self._children = DecodePool(
                 setup, config.decode_processes, config.media_seconds, config.max_queued_requests
@@ -193,19 +215,20 @@ class Preprocessor:
 
 
 def setup_of(model: Model, config: Config) -> Setup:
-    """Configuration of the child processes of a model that takes images."""
-    images, videos = model.images, model.videos
-    assert images is not None
-    limits = VideoLimits(config.max_image_pixels, config.max_video_frames, config.max_video_seconds)
+    """Configuration of the child processes of a model that takes media."""
+    images, videos, audio = model.images, model.videos, model.audio
+    clip = VideoLimits(config.max_image_pixels, config.max_video_frames, config.max_video_seconds)
+    sound = AudioLimits(config.max_audio_seconds)
     return Setup(
-        images.processor,
+        None if images is None else images.processor,
         config.max_media_bytes,
         config.max_image_pixels,
         config.media_memory,
-        images.identity,
+        model.identity,
         listed(config.allowed_media_domains),
-        images.embeds_width,
-        None if videos is None else VideoSetup(videos.processor, limits),
+        0 if images is None else images.embeds_width,
+        None if videos is None else VideoSetup(videos.processor, clip),
+        None if audio is None else AudioSetup(audio.processor, sound),
     )
 
 

@@ -11,7 +11,8 @@ from baton.protocol.base import Message, RpcReply, RpcRequest
 
 Grid: TypeAlias = tuple[int, int, int]
 """Frames, rows and columns of patches; (1, 1, 1) where the shape of the tensor says all, and
-(frames, 0, 0) for a video whose frames are one tile each."""
+(frames, 0, 0) for a video whose frames are one tile each. (chunks, frames, 0) for a sound, with the
+frames of all chunks that its encoder sees."""
 
 Span: TypeAlias = tuple[int, int]
 """Tokens that stand for a media item: index of the first among them, and their number."""

@@ -50,7 +50,7 @@ def image(value: Any) -> list[dict[str, Any]]:
         (image({"url": 5}), "invalid_type", "image_url.url"),
         (image({"url": "data:\u00e9"}), "invalid_image_url", "image_url"),
         (image({"url": "\ud800"}), "invalid_image_url", "image_url"),
-        ([user({"type": "input_audio", "input_audio": {}})], "unsupported_value", "messages"),
+        ([user({"type": "file", "file": {}})], "unsupported_value", "messages"),
         ([user({"type": "hologram"})], "invalid_value", "type"),
         ([user("a")], "invalid_type", "messages[0].content[0]"),
         ([5], "invalid_type", "messages[0]"),

@@ -8,10 +8,15 @@ import msgspec
 import numpy as np
 import pytest
 
+from baton_mm_preprocess.audio.decode import AudioLimits
+from baton_mm_preprocess.audio.log_mel_chunks import LogMelChunks
+from baton_mm_preprocess.audio.spectrum import LogMel
 from baton_mm_preprocess.image.processor import read_processor
 from baton_mm_preprocess.processors.fixed_size import FixedSize
 from baton_mm_preprocess.sandbox import process
-from baton_mm_preprocess.sandbox.process import Outcome, Problem, Ready, Setup, Source
+from baton_mm_preprocess.sandbox.process import AudioSetup, Outcome, Problem, Ready, Setup, Source
+from tests.support.sounds import data_url as audio_url
+from tests.support.sounds import encoded, tones
 from tests.support.tiny_dual_encoders import PROCESSORS, data_url, picture
 
 SETUP = Setup(FixedSize(read_processor(PROCESSORS["SiglipModel"], ""), 16), 10_000, 10_000, 2**30)
@@ -49,3 +54,24 @@ def test_memory_that_runs_out_is_a_large_image(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(process, "fetch", out)
     found = process.prepare(Source(data_url(picture(4, 4))), SETUP)
     assert isinstance(found, Problem) and found.code == "image_too_large"
+
+
+def test_a_sound_and_its_limits() -> None:
+    """Its features, and for one with too many bytes the status of OpenAI's API."""
+    chunks = LogMelChunks(LogMel(16), 2, max_chunks=1)
+    audio = AudioSetup(chunks, AudioLimits(5.0))
+    setup = Setup(None, 100_000, 0, 2**30, audio=audio)
+    file = encoded(tones(1.0))
+    found = process.prepare(Source(audio_url(file), "audio"), setup)
+    assert isinstance(found, Ready) and found.grid == (1, 100, 0) and found.num_tokens == 25
+    assert found.tensor.shape == (1, 16, 102) and found.digest == process.digest(
+        file, (chunks, b"")
+    )
+    for url, code, status in (
+        (audio_url(encoded(tones(4.0))), "audio_too_large", 413),
+        (audio_url(encoded(tones(6.0), codec="pcm_u8")), "audio_too_large", 400),
+        (audio_url(encoded(tones(0.05))), "audio_too_short", 400),
+        (data_url(picture(4, 4)), "invalid_base64_audio", 400),
+    ):
+        problem = process.prepare(Source(url, "audio"), setup)
+        assert isinstance(problem, Problem) and (problem.code, problem.status) == (code, status)

@@ -12,7 +12,13 @@ from baton_gateway.generation.request import ChatPrompt
 
 FILE_SCHEME = "file_id:"
 """Scheme of a URL that names an uploaded file."""
-_MODALITIES = {"image_url": "image", "image_embeds": "image_embeds", "video_url": "video"}
+_MODALITIES = {
+    "image_url": "image",
+    "image_embeds": "image_embeds",
+    "video_url": "video",
+    "audio_url": "audio",
+    "input_audio": "audio",
+}
 """Type of a part to its modality."""
 
 
@@ -38,7 +44,7 @@ def chat_prompt(
 
 
 def _shown(message: Mapping[str, Any], param: str, media: list[MediaItem]) -> Mapping[str, Any]:
-    """The message as a template sees it; its images and videos are appended to `media`."""
+    """The message as a template sees it; its media are appended to `media`."""
     content = message.get("content")
     if not isinstance(content, list):
         return message
@@ -48,7 +54,7 @@ def _shown(message: Mapping[str, Any], param: str, media: list[MediaItem]) -> Ma
 def media_apart(
     content: Sequence[Mapping[str, Any]], param: str, media: list[MediaItem]
 ) -> list[Mapping[str, Any]]:
-    """The parts as a template sees them; their images and videos are appended to `media`."""
+    """The parts as a template sees them; their media are appended to `media`."""
     parts = list[Mapping[str, Any]]()
     for i, part in enumerate(content):
         if modality := _MODALITIES.get(kind := part["type"]):

@@ -6,7 +6,6 @@ import re
 from typing import Any
 
 from baton.errors import InvalidRequest
-from baton_gateway.generation.chat_prompt import FILE_SCHEME
 from baton_gateway.http.body import check_depth, parse
 from baton_gateway.http.errors import (
     invalid,
@@ -14,20 +13,15 @@ from baton_gateway.http.errors import (
     shorten,
     wrong_type,
 )
+from baton_gateway.schemas.media.chat_parts import MEDIA, check_media
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
 MAX_MESSAGES = 4096
 _MAX_ARGUMENTS = 256 * 1024
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_FILE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
-_IMAGES = ("image_url", "input_image", "image_file")
-_SEEING = ("user", "tool")
-"""Roles whose messages may hold images and videos."""
-_DETAILS = ("auto", "low", "high", "original")
-_MEDIA = ("input_audio", "file", "audio_url", "image", "video")
-_SUPPORTED = "'text', 'image_url', 'image_embeds' and 'video_url'"
-_TENSOR = "data:application/octet-stream;base64,"
-_EXAMPLES = {"image": "data:image/png;base64,...", "video": "data:video/mp4;base64,..."}
+_REFUSED = ("file", "image", "video", "audio")
+"""Types of parts with media that other servers take."""
+_SUPPORTED = "'text', 'image_url', 'image_embeds', 'video_url', 'input_audio' and 'audio_url'"
 
 Message = dict[str, Any]
 
@@ -115,14 +109,9 @@ def _part(part: object, role: str, param: str) -> Message:
     kind = part["type"]
     if kind in ("text", "refusal"):
         return {"type": "text", "text": _text(part, kind, param)}
-    if kind in _IMAGES:
-        return _image(part, kind, role, param)
-    if kind == "image_embeds":
-        return _embeds(part, role, param)
-    if kind == "video_url":
-        return _video(part, role, param)
-    if kind in _MEDIA:
-        _check_media(part, kind, param)
+    if kind in MEDIA:
+        return check_media(part, kind, role, param)
+    if kind in _REFUSED:
         raise invalid(
             "messages",
             f"Unsupported value: 'messages' does not support parts of type '{kind}' with this "
@@ -133,87 +122,6 @@ def _part(part: object, role: str, param: str) -> Message:
         f"{param}.type",
         f"Invalid value: {shorten(kind)}. Supported values are: {_SUPPORTED}.",
     )
-
-
-def _image(part: Message, kind: str, role: str, param: str) -> Message:
-    """An image as chat has it, `{"image_url": {"url": ...}}`, as the Responses API has it,
-    `{"image_url": ...}` or `{"file_id": ...}`, or as assistants have it, `{"image_file":
-    {"file_id": ...}}`."""
-    _check_seeing(role, "images", param)
-    place, given = f"{param}.image_url", part.get("image_url")
-    if kind == "input_image":
-        given = {name: part.get(name) for name in ("file_id", "detail")} | {"url": given}
-    elif kind == "image_file":
-        place, given = f"{param}.image_file", part.get("image_file")
-    if given is None:
-        raise missing(place)
-    if not isinstance(given, dict):
-        raise wrong_type(place, "an object", given)
-    if given.get("detail") is not None and given["detail"] not in _DETAILS:
-        supported = ", ".join(f"'{detail}'" for detail in _DETAILS)
-        message = f"Invalid value: {shorten(given['detail'])}. Supported values are: {supported}."
-        raise invalid(f"{place}.detail", message)
-    return {"type": "image_url", "image_url": {"url": _url(given, place, "image")}}
-
-
-def _embeds(part: Message, role: str, param: str) -> Message:
-    """Embeddings of an image, as vLLM has them: `{"image_embeds": "<base64>"}`."""
-    _check_seeing(role, "images", param)
-    place, given = f"{param}.image_embeds", part.get("image_embeds")
-    if given is None:
-        raise missing(place)
-    if not isinstance(given, str) or not given:
-        raise wrong_type(place, "a base64 string of one tensor", given)
-    if not given.isascii():
-        raise invalid(place, f"Invalid '{place}': expected base64.", "invalid_base64_image_embeds")
-    return {"type": "image_embeds", "image_embeds": {"url": f"{_TENSOR}{given}"}}
-
-
-def _video(part: Message, role: str, param: str) -> Message:
-    _check_seeing(role, "videos", param)
-    place, given = f"{param}.video_url", part.get("video_url")
-    if given is None:
-        raise missing(place)
-    if not isinstance(given, dict):
-        raise wrong_type(place, "an object", given)
-    return {"type": "video_url", "video_url": {"url": _url(given, place, "video")}}
-
-
-def _check_seeing(role: str, what: str, param: str) -> None:
-    if role not in _SEEING:
-        raise invalid(
-            f"{param}.type",
-            f"Invalid value: a message of the role '{role}' cannot hold {what}. Put them into "
-            "messages of the role 'user'.",
-        )
-
-
-def _url(given: Message, place: str, kind: str) -> str:
-    """The URL of media, which names an uploaded file if there is a `file_id`."""
-    url, file = given.get("url"), given.get("file_id")
-    if url is None and file is not None:
-        if not isinstance(file, str) or not _FILE_ID.fullmatch(file):
-            raise invalid(f"{place}.file_id", f"Invalid '{place}.file_id': {shorten(file)}.")
-        return f"{FILE_SCHEME}{file}"
-    if not isinstance(url, str) or not url:
-        raise wrong_type(f"{place}.url", "a string", url)
-    if not url.isascii():
-        raise invalid(
-            place,
-            f"Invalid '{place}.url': expected {_EXAMPLES[kind]}",
-            f"invalid_{kind}_url",
-        )
-    return url
-
-
-def _check_media(part: Message, kind: str, param: str) -> None:
-    if kind not in part:
-        raise missing(f"{param}.{kind}")
-    if kind.endswith("_url"):
-        if not isinstance(part[kind], dict):
-            raise wrong_type(f"{param}.{kind}", "an object", part[kind])
-        if not part[kind].get("url") or not isinstance(part[kind]["url"], str):
-            raise wrong_type(f"{param}.{kind}.url", "a string", part[kind].get("url"))
 
 
 def _text(item: Message, field: str, param: str) -> str:

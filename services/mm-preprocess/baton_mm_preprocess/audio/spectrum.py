@@ -20,7 +20,7 @@ Doubles = npt.NDArray[np.float64]
 _FLOOR = 1e-10
 _DYNAMIC = 8.0
 """Decades below the loudest value that are kept."""
-_BLOCK = 4096
+_BLOCK = 2048
 """Frames that are transformed at one time."""
 _LINEAR_HZ, _LINEAR_MELS = 1000.0, 15.0
 """Where Slaney's scale turns from linear to logarithmic."""
@@ -44,23 +44,22 @@ class LogMel(msgspec.Struct, frozen=True):
 
     def __call__(self, samples: Samples) -> Features:
         """float32 [samples] to [num_mels, samples // hop]; at least `n_fft` samples are needed."""
-        power = self._powers(samples) @ mel_filters(self)
-        logs = np.log10(np.maximum(power, _FLOOR)).T
-        kept = np.maximum(logs, logs.max() - _DYNAMIC)
-        scaled: Features = ((kept + 4.0) / 4.0).astype(np.float32)
-        return scaled
-
-    def _powers(self, samples: Samples) -> Doubles:
-        """[samples // hop, n_fft // 2 + 1]."""
-        mirrored = np.pad(samples.astype(np.float64), self.n_fft // 2, mode="reflect")
+        mirrored = np.pad(samples, self.n_fft // 2, mode="reflect")
         windows = np.lib.stride_tricks.sliding_window_view(mirrored, self.n_fft)[:: self.hop]
-        windows = windows[: len(samples) // self.hop]
+        logs = np.empty((len(samples) // self.hop, self.num_mels), np.float32)
+        for first in range(0, len(logs), _BLOCK):
+            block = slice(first, min(first + _BLOCK, len(logs)))
+            logs[block] = np.log10(np.maximum(self._powers(windows[block]), _FLOOR))
+        np.maximum(logs, logs.max() - np.float32(_DYNAMIC), out=logs)
+        logs += np.float32(4.0)
+        logs /= np.float32(4.0)
+        return np.ascontiguousarray(logs.T)
+
+    def _powers(self, windows: Samples) -> Doubles:
+        """[frames, n_fft] to [frames, num_mels]."""
         shape = 0.5 - 0.5 * np.cos(2 * np.pi * np.arange(self.n_fft) / self.n_fft)
-        blocks = [
-            np.abs(np.fft.rfft(windows[first : first + _BLOCK] * shape)) ** 2
-            for first in range(0, len(windows), _BLOCK)
-        ]
-        return np.concatenate(blocks)
+        powers: Doubles = np.abs(np.fft.rfft(windows * shape)) ** 2 @ mel_filters(self)
+        return powers
 
 
 @cache

@@ -14,6 +14,9 @@ import numpy.typing as npt
 from baton.errors import InvalidRequest
 from baton.process.sandbox import Handler, limit_memory, main
 from baton.protocol import Blob
+from baton_mm_preprocess.audio.decode import AudioLimits
+from baton_mm_preprocess.audio.decode import decode as decode_audio
+from baton_mm_preprocess.audio.readers import AudioProcessor
 from baton_mm_preprocess.fetch import fetch
 from baton_mm_preprocess.image.decode import decode
 from baton_mm_preprocess.image.embeddings import read_embeddings
@@ -33,10 +36,18 @@ class VideoSetup(msgspec.Struct, frozen=True):
     limits: VideoLimits
 
 
+class AudioSetup(msgspec.Struct, frozen=True):
+    """How sounds are processed."""
+
+    processor: AudioProcessor
+    limits: AudioLimits
+
+
 class Setup(msgspec.Struct, frozen=True):
     """First message to a child."""
 
-    processor: Processor
+    processor: Processor | None
+    """How images are processed; None if the model takes none."""
     max_bytes: int
     max_pixels: int
     memory: int
@@ -48,6 +59,8 @@ class Setup(msgspec.Struct, frozen=True):
     """Hidden size of the model; 0 if it takes no embeddings."""
     video: VideoSetup | None = None
     """How clips are processed; None if the model takes none."""
+    audio: AudioSetup | None = None
+    """How sounds are processed; None if the model takes none."""
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -55,7 +68,7 @@ class Source(msgspec.Struct, frozen=True):
 
     url: str
     modality: str = "image"
-    """"image", "image_embeds" or "video"."""
+    """"image", "image_embeds", "video" or "audio"."""
     images: int = 1
     """Number of images of the request that this one belongs to."""
 
@@ -65,6 +78,8 @@ class Problem(msgspec.Struct, frozen=True, tag="problem"):
 
     code: str | None
     message: str
+    status: int = 400
+    """Of the answer to the client."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
@@ -88,9 +103,11 @@ def prepare(source: Source, setup: Setup) -> Outcome:
         data = fetch(source.url, setup.max_bytes, setup.allowed_domains, kind)
         if kind == "image_embeds":
             return _embeddings(data, setup)
+        if kind == "audio":
+            return _audio(data, setup)
         return _video(data, setup) if kind == "video" else _image(data, source, setup)
     except InvalidRequest as error:
-        return Problem(error.code, error.message)
+        return Problem(error.code, error.message, error.status)
     except MemoryError:
         return Problem(
             f"{kind}_too_large",
@@ -99,6 +116,7 @@ def prepare(source: Source, setup: Setup) -> Outcome:
 
 
 def _image(data: bytes, source: Source, setup: Setup) -> Ready:
+    assert setup.processor is not None, "the model has been checked"
     processor = among(setup.processor, source.images)
     image = processor(decode(data, setup.max_pixels))
     name = digest(data, (processor, setup.identity))
@@ -117,6 +135,14 @@ def _video(data: bytes, setup: Setup) -> Ready:
     clip = video.processor(probe(data, video.limits))
     name = digest(data, (video.processor, setup.identity))
     return Ready(_blob(clip.pixels), name, clip.grid, clip.num_tokens, clip.times)
+
+
+def _audio(data: bytes, setup: Setup) -> Ready:
+    audio = setup.audio
+    assert audio is not None, "the model has been checked"
+    sound = audio.processor(decode_audio(data, audio.processor.rate, audio.limits))
+    name = digest(data, (audio.processor, setup.identity))
+    return Ready(_blob(sound.features), name, sound.grid, sound.num_tokens)
 
 
 def _blob(pixels: npt.NDArray[np.float32]) -> Blob:

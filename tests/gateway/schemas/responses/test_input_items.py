@@ -95,6 +95,11 @@ def test_a_part_of_a_conversation_may_answer_another() -> None:
         ([{"role": "user"}], "input[0].content"),
         ([{"role": "user", "content": [{"type": "input_image"}]}], "input[0].content[0].image_url"),
         ([{"role": "system", "content": [{"type": "input_image"}]}], "input[0].content[0].type"),
+        (
+            [{"role": "user", "content": [{"type": "input_audio"}]}],
+            "input[0].content[0].input_audio",
+        ),
+        ([{"role": "system", "content": [{"type": "input_audio"}]}], "input[0].content[0].type"),
         ([{"role": "user", "content": [{"type": "input_text"}]}], "input[0].content[0].text"),
         ([{"type": "item_reference"}], "input[0].id"),
         ([{"type": "item_reference", "id": "x"}], "input[0].type"),
@@ -108,3 +113,13 @@ def test_errors_name_the_field(value: Any, param: str) -> None:
     with pytest.raises(InvalidRequest) as caught:
         messages(value)
     assert caught.value.param == param
+
+
+def test_audio_stands_among_the_texts_and_images() -> None:
+    sound = {"type": "input_audio", "input_audio": {"data": "AAAA", "format": "wav"}}
+    image = {"type": "input_image", "image_url": "data:,"}
+    parts = [{"type": "input_text", "text": "a"}, sound, image, sound]
+    [message] = messages([{"role": "user", "content": parts}])
+    kinds = [part["type"] for part in message["content"]]
+    assert kinds == ["text", "input_audio", "image_url", "input_audio"]
+    assert message["content"][1] == sound

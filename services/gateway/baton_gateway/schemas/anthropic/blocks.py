@@ -21,7 +21,7 @@ from baton_gateway.http.body import check_depth
 from baton_gateway.http.errors import invalid, shorten, wrong_type
 from baton_gateway.schemas.anthropic.signature import is_signed
 from baton_gateway.schemas.field_access import array_of, field_of, kind_of, string_of
-from baton_gateway.schemas.image_parts import anthropic_image
+from baton_gateway.schemas.media.image_parts import anthropic_image
 
 Block: TypeAlias = dict[str, Any]
 Message: TypeAlias = dict[str, Any]

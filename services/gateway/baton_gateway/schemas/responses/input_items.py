@@ -19,7 +19,8 @@ import msgspec
 from baton.errors import InvalidRequest
 from baton_gateway.http.errors import invalid, shorten
 from baton_gateway.schemas.field_access import array_of, field_of, kind_of, object_of, string_of
-from baton_gateway.schemas.image_parts import responses_image
+from baton_gateway.schemas.media.chat_parts import check_media
+from baton_gateway.schemas.media.image_parts import responses_image
 from baton_gateway.schemas.responses.namespaces import ToolNames
 
 Item: TypeAlias = dict[str, Any]
@@ -31,7 +32,7 @@ _ROLES = ("user", "assistant", "system", "developer")
 _PARTS = ("input_text", "output_text", "refusal", "text")
 _REFUSED_PARTS = {
     "input_image": "Only the user and tools can show images.",
-    "input_audio": "Only text and images are understood.",
+    "input_audio": "Only the user and tools can send audio.",
     "input_file": "Send its text as a part of type 'input_text'.",
 }
 _REFUSED = {
@@ -194,20 +195,26 @@ _READERS: dict[str, Callable[[Conversation, Item, str], None]] = {
 
 
 def _content(value: object, param: str) -> str | list[Message]:
-    """Return the text of what the user or a tool says, or its parts if there are images."""
-    if not isinstance(value, list) or not any(map(_is_image, value)):
+    """Return the text of what the user or a tool says, or its parts if there are media."""
+    if not isinstance(value, list) or not any(map(_media_type, value)):
         return _text(value, param)
     parts = []
     for i, part in enumerate(array_of(value, param)):
-        if _is_image(part):
-            parts.append(responses_image(part, f"{param}[{i}]"))
+        where, kind = f"{param}[{i}]", _media_type(part)
+        if kind == "input_image":
+            parts.append(responses_image(part, where))
+        elif kind:
+            check_media(part, kind, "user", where)
+            parts.append({"type": kind, kind: part[kind]})
         else:
-            parts.append({"type": "text", "text": _part_text(part, f"{param}[{i}]")})
+            parts.append({"type": "text", "text": _part_text(part, where)})
     return parts
 
 
-def _is_image(part: object) -> bool:
-    return isinstance(part, dict) and part.get("type") == "input_image"
+def _media_type(part: object) -> str:
+    """The type of a part with media; empty for any other part."""
+    kind = part.get("type") if isinstance(part, dict) else None
+    return kind if kind in ("input_image", "input_audio") else ""
 
 
 def _text(value: object, param: str) -> str:

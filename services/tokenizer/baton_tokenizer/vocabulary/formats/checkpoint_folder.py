@@ -160,9 +160,9 @@ class Folder:
 
 
 def _placeholder_ids(config: Mapping[str, Any]) -> dict[str, int]:
-    """The token that stands for an image, and the one for a video, where the config names them."""
+    """The token that stands for an item of each modality, where the config names it."""
     found = {}
-    for modality in ("image", "video"):
+    for modality in ("image", "video", "audio"):
         names = (f"{modality}_token_id", f"{modality}_token_index")
         token = next((config[name] for name in names if isinstance(config.get(name), int)), None)
         if token is not None:

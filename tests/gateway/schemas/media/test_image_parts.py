@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from baton.errors import InvalidRequest
-from baton_gateway.schemas.image_parts import anthropic_image, responses_image
+from baton_gateway.schemas.media.image_parts import anthropic_image, responses_image
 
 
 def shown(url: str) -> dict[str, Any]:

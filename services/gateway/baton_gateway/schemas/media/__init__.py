@@ -1,0 +1,1 @@
+"""Content parts with media, as the APIs have them."""
