@@ -81,6 +81,9 @@ UNMIRRORED = {
     "worker/models/families/qwen_vision.py",
     "worker/models/families/siglip_towers.py",
     "worker/models/families/step_vision.py",
+    "worker/models/families/audio_language.py",
+    "worker/models/families/whisper_encoder.py",
+    "worker/layers/audio/frame_embedding.py",
     "worker/models/vision/stack.py",
     "worker/layers/vision/convolution.py",
     "worker/layers/vision/cross_attention.py",
@@ -158,6 +161,8 @@ UNMIRRORED = {
     "scheduler/state/weight_update.py",
     # Data without behaviour: the tests of families and layers read every field.
     "worker/spec/attention.py",
+    "worker/spec/audio/frame_steps.py",
+    "worker/spec/audio/tower.py",
     "worker/spec/checkpoint.py",
     "worker/spec/draft_head.py",
     "worker/spec/embedding.py",

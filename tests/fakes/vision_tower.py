@@ -43,7 +43,7 @@ class FakeTower:
     def num_placeholders(self, num_tokens: int) -> int:
         return num_tokens
 
-    def encode_images(self, pixels: Sequence[Tensor], grids: Sequence[Grid]) -> list[Tensor]:
+    def encode_media(self, pixels: Sequence[Tensor], grids: Sequence[Grid]) -> list[Tensor]:
         self.batches.append(len(pixels))
         rows = torch.arange(self._rows, dtype=torch.float32)[:, None]
         return [(image.flatten()[0] + rows).expand(-1, HIDDEN) for image in pixels]
@@ -54,6 +54,6 @@ class FakeTokenTower(FakeTower):
 
     width, dtype = 1, torch.int32
 
-    def encode_images(self, pixels: Sequence[Tensor], grids: Sequence[Grid]) -> list[Tensor]:
-        found = super().encode_images(pixels, grids)
+    def encode_media(self, pixels: Sequence[Tensor], grids: Sequence[Grid]) -> list[Tensor]:
+        found = super().encode_media(pixels, grids)
         return [rows[:, :1].nan_to_num(-1).to(torch.int32) for rows in found]

@@ -29,7 +29,7 @@ from baton_worker.spec.hf_config import read_config
 from tests.oracles import mixtures, ropes
 from tests.oracles.checkpoints import MAKERS
 from tests.oracles.towers import sights
-from tests.support import tiny_models, tiny_towers
+from tests.support import tiny_audio, tiny_models, tiny_towers
 
 PAGE = Path(__file__).parents[2] / "docs" / "models" / "supported.md"
 STYLES = {
@@ -84,7 +84,8 @@ def _family(name: str) -> str:
 def spec_of(architecture: str) -> Decoder:
     """The spec of the tiny checkpoint of an architecture."""
     made = tiny_towers.MAKERS.get(tiny_towers.ARCHITECTURES.get(architecture, ""))
-    if make := MAKERS.get(architecture, sights.makers().get(architecture, made)):
+    others = sights.makers() | tiny_audio.makers()
+    if make := MAKERS.get(architecture, others.get(architecture, made)):
         with tempfile.TemporaryDirectory() as folder:
             make(Path(folder))
             return resolve(read_config(Path(folder)))

@@ -156,7 +156,7 @@ def embeddings(folder: Path, count: int) -> Tensor:
     assert isinstance(loaded.model, Model) and loaded.model.vision
     made = processed(folder, count)
     pixels, grids = [torch.from_numpy(one.pixels) for one in made], [one.grid for one in made]
-    return torch.cat(loaded.model.vision.encode_images(pixels, grids))
+    return torch.cat(loaded.model.vision.encode_media(pixels, grids))
 
 
 @torch.no_grad()

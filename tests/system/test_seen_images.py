@@ -168,7 +168,7 @@ def test_embeddings_of_a_client_are_an_image(here: Whole) -> None:
     assert here.worker.encoder is not None
     prepared = here.engine.preprocessor._look(1, MediaItem("image", data_url(RED), ""))  # type: ignore[attr-defined]
     pixels = np.frombuffer(prepared.tensor.data, "<f4").reshape(prepared.tensor.shape)
-    [made] = here.worker.encoder.tower.encode_images([torch.from_numpy(pixels.copy())], [(1, 1, 1)])
+    [made] = here.worker.encoder.tower.encode_media([torch.from_numpy(pixels.copy())], [(1, 1, 1)])
     wanted, before = tokens_of(ask(here, TALK)), encoded(here)
     file = io.BytesIO()
     np.save(file, made[None].numpy())

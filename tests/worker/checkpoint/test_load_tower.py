@@ -26,8 +26,8 @@ def test_a_tower_alone_gives_the_embeddings_of_the_whole_model(tmp_path: Path) -
     assert isinstance(whole.model, Model) and whole.model.vision is not None
     images = [torch.randn(3, 28, 28) for _ in range(2)]
     grids = [(1, 1, 1)] * 2
-    expected = whole.model.vision.encode_images(images, grids)
-    for one, other in zip(alone.tower.encode_images(images, grids), expected, strict=True):
+    expected = whole.model.vision.encode_media(images, grids)
+    for one, other in zip(alone.tower.encode_media(images, grids), expected, strict=True):
         assert torch.equal(one, other)
     assert 0 < alone.weight_bytes < whole.weight_bytes
     assert alone.tower.width == 48 and alone.tower.dtype is torch.float32

@@ -32,6 +32,18 @@ def test_parts_are_one_product(site: BuildContext) -> None:
             layer.process_weights_after_loading()
 
 
+def test_a_part_without_a_bias(site: BuildContext) -> None:
+    """As Whisper's keys: the others have theirs."""
+    layer = Linear(4, {"a": 4, "b": 2}, site, bias=True, unbiased=("b",))
+    values = fill(layer)
+    assert list(values) == ["a.weight", "b.weight", "a.bias"]
+    x = torch.randn(3, 4)
+    expected = F.linear(x, values["a.weight"], values["a.bias"]), F.linear(x, values["b.weight"])
+    layer.process_weights_after_loading()
+    with torch.inference_mode():
+        torch.testing.assert_close(layer(x), torch.cat(expected, -1))
+
+
 def test_residual_is_added(site: BuildContext) -> None:
     layer = Linear(4, {"a": 4}, site)
     fill(layer)

@@ -28,6 +28,7 @@ from tests.support import (
     delta_net_models,
     moe_models,
     state_space_models,
+    tiny_audio,
     tiny_models,
     tiny_towers,
 )
@@ -109,8 +110,8 @@ def cases() -> list[Any]:
 
 
 def _cases() -> Iterator[Any]:
-    seeing = tiny_towers.ARCHITECTURES.keys() | sights.makers().keys()
-    for name in sorted({*ARCHITECTURES.names()} - seeing):
+    towers = tiny_towers.ARCHITECTURES.keys() | sights.makers().keys() | tiny_audio.makers().keys()
+    for name in sorted({*ARCHITECTURES.names()} - towers):
         rows = [ROWS[name], *ODDITIES.get(name, ())] if name in ROWS else []
         marks = [pytest.mark.row(*rows)] if rows else []
         yield pytest.param(Case(name), id=name, marks=marks)

@@ -18,7 +18,7 @@ from baton_worker.models import ARCHITECTURES, resolve
 from tests.oracles import mixtures, ropes
 from tests.oracles.checkpoints import MAKERS
 from tests.oracles.towers.sights import makers
-from tests.support import tiny_models, tiny_towers
+from tests.support import tiny_audio, tiny_models, tiny_towers
 
 assert mixtures and ropes, "they register their makers"
 
@@ -90,7 +90,8 @@ def test_a_missing_field_is_named() -> None:
 
 def test_every_architecture_has_a_tiny_checkpoint() -> None:
     texts = {*tiny_models.TRAITS, *tiny_models.SPELLINGS, *MAKERS}
-    assert texts | {*tiny_towers.ARCHITECTURES, *makers()} >= set(ARCHITECTURES.names())
+    towers = {*tiny_towers.ARCHITECTURES, *makers(), *tiny_audio.makers()}
+    assert texts | towers >= set(ARCHITECTURES.names())
 
 
 def test_the_served_length_reaches_the_family() -> None:

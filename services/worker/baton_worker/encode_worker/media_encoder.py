@@ -76,7 +76,7 @@ class MediaEncoder:
         if item.digest in self._cache:
             return self._cache.get(item.digest)
         pixels = encoder_input(item, self.tower)
-        [embeddings] = self.tower.encode_images([torch.from_numpy(pixels.copy())], [item.grid])
+        [embeddings] = self.tower.encode_media([torch.from_numpy(pixels.copy())], [item.grid])
         if not is_finite(embeddings):
             raise PixelsError(NOT_FINITE)
         self._cache.put(item.digest, embeddings)

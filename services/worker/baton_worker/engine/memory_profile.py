@@ -166,9 +166,9 @@ class MemoryProfiler:
         tower = getattr(self._model, "vision", None)
         if tower is None or self._ranks.rank:
             return
-        shapes = tower.sample_images(num_tokens)
+        shapes = tower.sample_media(num_tokens)
         pixels = [torch.zeros(shape) for shape, _ in shapes]
-        tower.encode_images(pixels, [grid for _, grid in shapes])
+        tower.encode_media(pixels, [grid for _, grid in shapes])
 
 
 def _parameters(rows: int) -> Any:

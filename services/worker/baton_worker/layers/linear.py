@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Protocol
 
 import torch
@@ -41,14 +41,24 @@ class Linear(Layer):
     None keeps them unquantised."""
 
     def __init__(
-        self, in_features: int, parts: Mapping[str, int], site: BuildContext, *, bias: bool = False
+        self,
+        in_features: int,
+        parts: Mapping[str, int],
+        site: BuildContext,
+        *,
+        bias: bool = False,
+        unbiased: Collection[str] = (),
     ) -> None:
+        """`unbiased`: parts without a bias, where the others have one."""
         super().__init__()
         self.in_features, out_features = in_features, sum(parts.values())
         self._parts = {site.name(role): rows for role, rows in parts.items()}
         self.weight = site.staged(out_features, in_features)
         self.like: Tensor = torch.empty(0, dtype=site.dtype, device=site.device)
         self.bias = site.empty(out_features) if bias else None
+        self._unbiased = frozenset(site.name(role) for role in unbiased)
+        if self.bias is not None and unbiased:
+            self.bias.zero_()
         self.int8_inputs, self._row_block = site.int8_inputs, site.row_block
         self._kernel: LinearKernel = PlainLinear(self.weight, self.bias, self._row_block)
         self._taken = dict[str, QuantizedWeight]()
@@ -102,7 +112,8 @@ class Linear(Layer):
             if parameter is not None:
                 slices = torch.split(parameter, list(self._parts.values()))
                 for name, rows in zip(self._parts, slices, strict=True):
-                    yield f"{name}.{suffix}", rows
+                    if suffix == "weight" or name not in self._unbiased:
+                        yield f"{name}.{suffix}", rows
 
     def load_quantized(self, name: str, weight: QuantizedWeight) -> bool:
         """Take a part's weight if a kernel can run it as stored."""

@@ -30,6 +30,8 @@ from baton_worker.spec.attention import (
     SparseLatentAttention,
     Values,
 )
+from baton_worker.spec.audio.frame_steps import FramePool, FrameStack
+from baton_worker.spec.audio.tower import AudioStack, AudioTower, FrameConvolution
 from baton_worker.spec.checkpoint import Fused, Stacked, TensorLayout
 from baton_worker.spec.decoder import AltUp, Blend, Decoder, Ffn, Mixer, Skip
 from baton_worker.spec.draft_head import (
@@ -117,8 +119,8 @@ from baton_worker.spec.vision import (
 )
 from baton_worker.spec.vq_tower import VqTower
 
-Tower: TypeAlias = VisionTower | VqTower | TiledTower | MobileTower
-"""An encoder of images."""
+Tower: TypeAlias = VisionTower | VqTower | TiledTower | MobileTower | AudioTower
+"""An encoder of images or sounds."""
 
 __all__ = [
     "Abstractor",
@@ -126,6 +128,8 @@ __all__ = [
     "AltUp",
     "Attention",
     "AttentionPool",
+    "AudioStack",
+    "AudioTower",
     "Blend",
     "Bracket",
     "CausalAttention",
@@ -145,6 +149,9 @@ __all__ = [
     "Ends",
     "Ffn",
     "FourierRope",
+    "FrameConvolution",
+    "FramePool",
+    "FrameStack",
     "Fused",
     "Fusion",
     "GatedDense",

@@ -27,14 +27,21 @@ class LowRank:
 
 @dataclass(frozen=True, slots=True)
 class Projections:
-    """`bias` applies to the q, k and v projections, `output_bias` to the output projection; `clip`
-    clamps the output of the former to [-clip, clip]."""
+    """`bias` applies to the q, k and v projections, without `key_bias` not to the second of them,
+    `output_bias` to the output projection; `clip` clamps the output of the former to [-clip,
+    clip]."""
 
     bias: bool = False
     output_bias: bool = False
     clip: float | None = None
     query: LowRank | None = None
     """None: queries are projected at once."""
+    key_bias: bool = True
+
+    @property
+    def unbiased(self) -> tuple[str, ...]:
+        """Roles of the biased projection that have no bias of their own."""
+        return () if self.key_bias else ("key",)
 
 
 @dataclass(frozen=True, slots=True)

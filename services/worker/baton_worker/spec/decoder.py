@@ -27,6 +27,7 @@ from baton_worker.spec.state_space import (
 )
 
 if TYPE_CHECKING:
+    from baton_worker.spec.audio.tower import AudioTower
     from baton_worker.spec.mobile_tower import MobileTower
     from baton_worker.spec.tiled_tower import TiledTower
     from baton_worker.spec.vision import VisionTower
@@ -103,8 +104,8 @@ class Decoder:
     `norm`."""
     tensors: TensorLayout = field(default_factory=TensorLayout)
     """How the checkpoint names and packs its tensors."""
-    tower: VisionTower | VqTower | TiledTower | MobileTower | None = None
-    """The encoder of images in the prompt; None for text alone."""
+    tower: VisionTower | VqTower | TiledTower | MobileTower | AudioTower | None = None
+    """The encoder of images or sounds in the prompt; None for text alone."""
     vision_tokens: tuple[int, ...] = ()
     """Tokens that the vision experts of a `ModalityMoe` take."""
     altup: AltUp | None = None

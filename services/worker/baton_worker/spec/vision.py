@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from baton.tile_splits import TileSplits
+from baton_worker.spec.audio.frame_steps import FramePool, FrameStack
 from baton_worker.spec.encoder import Dense, Patches, Vision
 from baton_worker.spec.ffn import Mlp
 from baton_worker.spec.norm import Norm
@@ -230,8 +231,10 @@ Step: TypeAlias = (
     | LearnedQueries
     | Abstractor
     | SummaryNeck
+    | FrameStack
+    | FramePool
 )
-"""One step from the states of patches to embeddings."""
+"""One step from the states of patches, or of frames of a sound, to embeddings."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -36,7 +36,7 @@ def test_embeddings_are_added_and_tokens_that_have_no_row_are_never_sampled(
     expected = model(torch.tensor([text]), mm_token_type_ids=kinds, **given).logits[0]
     loaded = load_model(tmp_path, CPU)
     assert isinstance(loaded.model, Model) and loaded.model.vision is not None
-    [seen] = loaded.model.vision.encode_images([image[0]], [image[1]])
+    [seen] = loaded.model.vision.encode_media([image[0]], [image[1]])
     places = torch.tensor([at for at, token in enumerate(text) if token == 322])
     last = [end - 1 if first <= at < end else at for at in range(len(text))]
     media = MediaEmbeddings(places, seen, added=True)

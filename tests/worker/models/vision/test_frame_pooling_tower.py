@@ -26,11 +26,11 @@ def test_a_clip_is_its_chunks_whatever_runs_beside_it(tmp_path: Path) -> None:
     assert isinstance(tower, FramePoolingTower)
     clip, image = torch.randn(6 * 16, WIDTH), torch.randn(8, WIDTH)
     assert tower.num_tokens(clip.shape, (6, 4, 4)) == 8
-    whole, still = tower.encode_images([clip, image], [(6, 4, 4), (1, 2, 4)])
-    parts = tower.encode_images([clip[:64], clip[64:]], [(4, 4, 4), (2, 4, 4)])
+    whole, still = tower.encode_media([clip, image], [(6, 4, 4), (1, 2, 4)])
+    parts = tower.encode_media([clip[:64], clip[64:]], [(4, 4, 4), (2, 4, 4)])
     torch.testing.assert_close(whole, torch.cat(parts))
-    torch.testing.assert_close(still, tower.encode_images([image], [(1, 2, 4)])[0])
-    backwards = tower.encode_images([clip[:64].view(4, -1).flip(0).view(64, -1)], [(4, 4, 4)])
+    torch.testing.assert_close(still, tower.encode_media([image], [(1, 2, 4)])[0])
+    backwards = tower.encode_media([clip[:64].view(4, -1).flip(0).view(64, -1)], [(4, 4, 4)])
     assert not torch.allclose(backwards[0], parts[0]), "frames have an order"
     assert "patches were expected" in tower.refusal((3, 36, 36), (1, 1, 1))
     assert "no grid" in tower.refusal((60, WIDTH), (4, 4, 4))

@@ -78,7 +78,7 @@ def test_towers_equal_an_independent_re_computation(tmp_path: Path, driver: Any)
         assert isinstance(loaded.model, Model)
         tower = loaded.model.vision
         assert tower is not None and tower.image_token == seen.image_token, name
-        found = tower.encode_images(*zip(*seen.images, strict=True))
+        found = tower.encode_media(*zip(*seen.images, strict=True))
         for (image, grid), one, other in zip(seen.images, found, seen.expected, strict=True):
             assert not tower.refusal(image.shape, grid), name
             assert len(one) == len(other) == tower.num_tokens(image.shape, grid), name

@@ -39,7 +39,7 @@ def test_states_and_logits_are_those_of_transformers(tmp_path: Path, driver: Any
     assert isinstance(loaded.model, Model) and loaded.model.vision is not None
     pixels, grids = [both["pixel_values"][0, 0, :2], both["pixel_values"][0, 1, :1]], (1, 1, 2)
     for tower in (loaded.model.vision, load_tower(tmp_path, CPU).tower):
-        made = tower.encode_images(pixels, [grids, (1, 1, 1)])
+        made = tower.encode_media(pixels, [grids, (1, 1, 1)])
         assert [len(part) for part in made] == [2 * 17, 17]
         assert [tower.num_tokens(part.shape, grids) for part in pixels] == [2 * 17, 17]
         for part, expected in zip(made, states, strict=True):

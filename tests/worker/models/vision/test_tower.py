@@ -317,10 +317,10 @@ def compare(loaded: LoadedModel, images: Images, expected: list[Tensor], name: s
     assert isinstance(loaded.model, Model)
     tower = loaded.model.vision
     assert tower is not None, name
-    largest = tower.sample_images(40)
+    largest = tower.sample_media(40)
     assert not any(tower.refusal(shape, grid) for shape, grid in largest), name
     assert 40 <= sum(tower.num_tokens(shape, grid) for shape, grid in largest) < 200, name
-    found = tower.encode_images([image for image, _ in images], [grid for _, grid in images])
+    found = tower.encode_media([image for image, _ in images], [grid for _, grid in images])
     for (image, grid), one, other in zip(images, found, expected, strict=True):
         assert not tower.refusal(image.shape, grid), name
         assert len(one) == tower.num_tokens(image.shape, grid), name
@@ -470,7 +470,7 @@ def test_the_class_token_is_seen_or_not(tmp_path: Path, strategy: str) -> None:
         wanted = reference.get_image_features(
             pixels, vision_feature_select_strategy=strategy
         ).pooler_output
-    found = tower.encode_images(list(pixels), [grid] * 2)
+    found = tower.encode_media(list(pixels), [grid] * 2)
     assert tower.num_tokens((3, 30, 30), grid) == len(found[0]) == 16 + (strategy == "full")
     assert tower.progress == 2, "the last layer of three is not run"
     for ours, expected in zip(found, wanted, strict=True):

@@ -29,12 +29,12 @@ def test_images_are_tokens_and_are_not_sampled(tmp_path: Path, driver: Any) -> N
         loaded = load_model(folder, CPU)
         assert isinstance(loaded.model, Model) and loaded.model.vision is not None
         for tower in (loaded.model.vision, load_tower(folder, CPU).tower):
-            found = tower.encode_images(list(pixels), [(1, 1, 1)] * 2)
+            found = tower.encode_media(list(pixels), [(1, 1, 1)] * 2)
             assert torch.equal(torch.stack(found)[..., 0], tokens) and tokens.unique().numel() > 4
             assert found[0].dtype == tower.dtype and found[0].shape[1] == tower.width == 1
             assert tower.num_tokens((3, 32, 32), (1, 1, 1)) == len(found[0]) == 64
             assert "expected" in tower.refusal((3, 31, 32), (1, 1, 1))
-            [broken] = tower.encode_images([pixels[0] * torch.nan], [(1, 1, 1)])
+            [broken] = tower.encode_media([pixels[0] * torch.nan], [(1, 1, 1)])
             assert not is_finite(broken) and is_finite(found[0]) and tower.progress > 0
         text = [*range(2, 10), *tokens[0].tolist(), *range(10, 30)]
         with torch.no_grad():

@@ -92,7 +92,7 @@ class EncoderStep:
             return
         begin = time.perf_counter()
         pixels = [torch.from_numpy(item.pixels.copy()) for item in missing]
-        found = self.tower.encode_images(pixels, [item.grid for item in missing])
+        found = self.tower.encode_media(pixels, [item.grid for item in missing])
         for item, embeddings in zip(missing, found, strict=True):
             # A copy: a view would keep the embeddings of all the others in memory.
             self._keep(item.digest, embeddings.clone())

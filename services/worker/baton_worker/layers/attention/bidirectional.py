@@ -27,8 +27,9 @@ class Bidirectional(nn.Module):
         query = settings.num_heads * settings.head_dim
         kv = settings.num_kv_heads * settings.head_dim
         parts = {"query": query, "key": kv, "value": kv}
-        self.project = Linear(hidden, parts, site, bias=settings.projections.bias)
-        self.output = Linear(query, {"output": hidden}, site, bias=settings.projections.output_bias)
+        given = settings.projections
+        self.project = Linear(hidden, parts, site, bias=given.bias, unbiased=given.unbiased)
+        self.output = Linear(query, {"output": hidden}, site, bias=given.output_bias)
         self.query_norm = self.key_norm = None
         if settings.qk_norm is not None:
             self.query_norm, self.key_norm = _norms(settings, settings.qk_norm, site)

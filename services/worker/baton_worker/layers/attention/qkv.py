@@ -21,7 +21,8 @@ def projection(settings: spec.Attention, hidden: int, site: BuildContext) -> nn.
     query = settings.num_heads * settings.head_dim
     kv = settings.num_kv_heads * settings.head_dim
     parts = {"query": query, "key": kv, "value": kv}
-    return Linear(hidden, parts, site, bias=settings.projections.bias)
+    given = settings.projections
+    return Linear(hidden, parts, site, bias=given.bias, unbiased=given.unbiased)
 
 
 class PaddedValue(nn.Module):

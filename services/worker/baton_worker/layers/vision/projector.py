@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from baton_worker import spec
+from baton_worker.layers.audio.frame_steps import FramePool, FrameStack
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.embedding import Table
 from baton_worker.layers.linear import Linear
@@ -168,6 +169,8 @@ STEPS: dict[type, Callable[[Any, BuildContext], nn.Module]] = {
     spec.LearnedQueries: LearnedQueries,
     spec.Abstractor: Abstractor,
     spec.SummaryNeck: SummaryNeck,
+    spec.FrameStack: FrameStack,
+    spec.FramePool: FramePool,
 }
 """Layer of each step."""
 

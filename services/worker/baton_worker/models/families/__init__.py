@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from baton_worker.models.families import (
     aria,
+    audio_language,
     baichuan,
     blip,
     chameleon,
@@ -75,6 +76,7 @@ from baton_worker.models.families.common import DECLARED
 __all__ = [
     "DECLARED",
     "aria",
+    "audio_language",
     "baichuan",
     "blip",
     "chameleon",

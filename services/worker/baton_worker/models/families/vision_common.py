@@ -1,4 +1,4 @@
-"""Common parts of vision-language models: the text model of a config, and its vision tower."""
+"""Common parts of models with towers: the text model of a config, and its tower."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from types import SimpleNamespace
 from typing import Any
 
 from baton_worker.models.families.common import DECLARED, Config
-from baton_worker.spec import Attention, Decoder, Dense, Mixer, Step, VisionTower
+from baton_worker.spec import Attention, Decoder, Dense, Mixer, Step, Tower
 
 _PARTS = (
     *("vision_tower", "vision_model", "multi_modal_projector", "mm_projector", "connector"),
-    *("language_model", "text_model", "image_newline"),
+    *("audio_tower", "language_model", "text_model", "image_newline"),
 )
 RENAMES = (
     (rf"^model\.({'|'.join(_PARTS)})", r"\1"),
@@ -111,7 +111,7 @@ def text_model(c: Config, kind: str = "llama", *, tied: bool = False) -> Decoder
 
 def with_tower(
     decoder: Decoder,
-    tower: VisionTower,
+    tower: Tower,
     renames: Sequence[tuple[str, str]] = RENAMES,
     unused: Sequence[str] = (),
 ) -> Decoder:
@@ -152,6 +152,11 @@ def image_token(c: Config, default: int, text: str = "") -> int:
     """The token in whose place an embedding goes: what the config says under its new or its old
     name, or else the added token of this `text`, or else the architecture's default."""
     return _token(c, "image", getattr(c, "added_tokens", {}).get(text, default))
+
+
+def audio_token(c: Config, default: int) -> int:
+    """The token in whose place an embedding of a sound goes, under its new or its old name."""
+    return _token(c, "audio", default)
 
 
 def video_token(c: Config, default: int) -> int:

@@ -1,4 +1,4 @@
-"""Specs of vision towers to modules."""
+"""Specs of towers to modules."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from torch import nn
 from baton_worker import spec
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.layer import Layer
+from baton_worker.models.audio.tower import AudioTower
 from baton_worker.models.vision.frame_pooling_tower import FramePoolingTower
 from baton_worker.models.vision.media_tower import MediaTower
 from baton_worker.models.vision.mobile_tower import MobileTower
@@ -17,6 +18,8 @@ from baton_worker.models.vision.vq_tower import VqTower
 
 def build_tower(tower: spec.Tower, site: BuildContext) -> MediaTower:
     """The modules of a tower with uninitialised parameters."""
+    if isinstance(tower, spec.AudioTower):
+        return AudioTower(tower, site)
     if isinstance(tower, spec.VqTower):
         return VqTower(tower, site)
     if isinstance(tower, spec.MobileTower):

@@ -38,8 +38,8 @@ class FramePoolingTower(VisionTower):
         return sum(self._num_states(size) for _, size in self._chunks(grid))
 
     @torch.inference_mode()
-    def encode_images(self, pixels: Sequence[Tensor], grids: Sequence[Grid]) -> list[Tensor]:
-        """See `VisionTower.encode_images`."""
+    def encode_media(self, pixels: Sequence[Tensor], grids: Sequence[Grid]) -> list[Tensor]:
+        """See `VisionTower.encode_media`."""
         chunks = [chunk for grid in grids for chunk in self._chunks(grid)]
         sizes = [size for frames, size in chunks for _ in range(frames)]
         x = self.embedding(torch.cat([self._patches(image) for image in pixels]), sizes)

@@ -1,4 +1,4 @@
-"""What every encoder of images in a prompt offers to the engine."""
+"""What every encoder of media in a prompt offers to the engine."""
 
 from __future__ import annotations
 
@@ -11,7 +11,8 @@ from baton.protocol.media import Grid
 
 
 class MediaTower(nn.Module):
-    """An encoder of images: to embeddings in the place of placeholder tokens, or to tokens."""
+    """An encoder of images, videos or sounds: to embeddings in the place of placeholder tokens, or
+    to tokens."""
 
     image_token: int
     media_tokens: tuple[int, ...]
@@ -34,15 +35,15 @@ class MediaTower(nn.Module):
         raise NotImplementedError
 
     def num_tokens(self, shape: Sequence[int], grid: Grid) -> int:
-        """Number of embeddings of an image."""
+        """Number of embeddings of an item."""
         raise NotImplementedError
 
     def num_placeholders(self, num_tokens: int) -> int:
-        """Number of `media_tokens` that stand for an image of so many embeddings."""
+        """Number of `media_tokens` that stand for an item of so many embeddings."""
         return num_tokens
 
-    def sample_images(self, num_tokens: int) -> list[tuple[tuple[int, ...], Grid]]:
-        """Shapes and grids of images that make at least so many embeddings, none of them larger
+    def sample_media(self, num_tokens: int) -> list[tuple[tuple[int, ...], Grid]]:
+        """Shapes and grids of media that make at least so many embeddings, none of them larger
         than it has to be."""
         raise NotImplementedError
 
@@ -66,8 +67,8 @@ class MediaTower(nn.Module):
         """Number of layers run since construction, for watchdogs."""
         raise NotImplementedError
 
-    def encode_images(self, pixels: Sequence[Tensor], grids: Sequence[Grid]) -> list[Tensor]:
-        """float32 images to [num_tokens, width] each."""
+    def encode_media(self, pixels: Sequence[Tensor], grids: Sequence[Grid]) -> list[Tensor]:
+        """float32 media to [num_tokens, width] each."""
         raise NotImplementedError
 
 

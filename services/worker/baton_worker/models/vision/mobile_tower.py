@@ -71,7 +71,7 @@ class MobileTower(MediaTower):
         return self._progress
 
     @torch.inference_mode()
-    def encode_images(self, pixels: Sequence[Tensor], grids: Sequence[Grid]) -> list[Tensor]:
+    def encode_media(self, pixels: Sequence[Tensor], grids: Sequence[Grid]) -> list[Tensor]:
         """float32 images to [num_tokens, hidden] each."""
         device, dtype = self._site.device, self._site.dtype
         return [self.embedder(self._places(image.to(device, dtype)[None])) for image in pixels]

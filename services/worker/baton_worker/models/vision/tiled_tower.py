@@ -74,8 +74,8 @@ class TiledTower(MediaTower):
         """One token stands for an image of any size."""
         return 1
 
-    def sample_images(self, num_tokens: int) -> list[tuple[tuple[int, ...], Grid]]:
-        """See `MediaTower.sample_images`: one of most tiles, since they run one by one."""
+    def sample_media(self, num_tokens: int) -> list[tuple[tuple[int, ...], Grid]]:
+        """See `MediaTower.sample_media`: one of most tiles, since they run one by one."""
         rows, columns = max(self.settings.shapes, key=lambda shape: shape[0] * shape[1])
         side = self.settings.image
         return [((rows * columns, CHANNELS, side, side), (1, rows, columns))]
@@ -96,7 +96,7 @@ class TiledTower(MediaTower):
         return self._progress
 
     @torch.inference_mode()
-    def encode_images(self, pixels: Sequence[Tensor], grids: Sequence[Grid]) -> list[Tensor]:
+    def encode_media(self, pixels: Sequence[Tensor], grids: Sequence[Grid]) -> list[Tensor]:
         """float32 images to their states, [num_tokens, width] each."""
         return [self._image(image, grid) for image, grid in zip(pixels, grids, strict=True)]
 

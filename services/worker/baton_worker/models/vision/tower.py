@@ -92,8 +92,8 @@ class VisionTower(MediaTower):
         count = sum(self._num_states(size) for size in self._sizes(shape, grid))
         return self.arrangement.num_tokens(count, grid)
 
-    def sample_images(self, num_tokens: int) -> list[tuple[tuple[int, ...], Grid]]:
-        """See `MediaTower.sample_images`: tiles where positions are of one size, else patches."""
+    def sample_media(self, num_tokens: int) -> list[tuple[tuple[int, ...], Grid]]:
+        """See `MediaTower.sample_media`: tiles where positions are of one size, else patches."""
         patch = self._patch
         tiles, grid = self.arrangement.sample_tiles()
         shape: tuple[int, ...] = (tiles, CHANNELS, patch.image, patch.image)
@@ -137,7 +137,7 @@ class VisionTower(MediaTower):
         return self.stack.progress + (0 if self.front is None else self.front.progress)
 
     @torch.inference_mode()
-    def encode_images(self, pixels: Sequence[Tensor], grids: Sequence[Grid]) -> list[Tensor]:
+    def encode_media(self, pixels: Sequence[Tensor], grids: Sequence[Grid]) -> list[Tensor]:
         """float32 images to [num_tokens, hidden] each, in the decoder's dtype; with `deepstack`
         [num_tokens, hidden * (1 + its layers)]."""
         shapes = [self._sizes(image.shape, grid) for image, grid in zip(pixels, grids, strict=True)]

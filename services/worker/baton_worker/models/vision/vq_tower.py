@@ -36,8 +36,8 @@ class VqTower(MediaTower):
         """The same for all images."""
         return self.settings.num_tokens
 
-    def sample_images(self, num_tokens: int) -> list[tuple[tuple[int, ...], Grid]]:
-        """See `MediaTower.sample_images`: one, since they run one by one."""
+    def sample_media(self, num_tokens: int) -> list[tuple[tuple[int, ...], Grid]]:
+        """See `MediaTower.sample_media`: one, since they run one by one."""
         return [((3, self.settings.image, self.settings.image), (1, 1, 1))]
 
     @property
@@ -56,7 +56,7 @@ class VqTower(MediaTower):
         return self.encoder.progress
 
     @torch.inference_mode()
-    def encode_images(self, pixels: Sequence[Tensor], grids: Sequence[Grid]) -> list[Tensor]:
+    def encode_media(self, pixels: Sequence[Tensor], grids: Sequence[Grid]) -> list[Tensor]:
         """float32 images to int32 [num_tokens, 1] each; -1 where the encoder's state is not
         finite."""
         device, dtype = self._site.device, self._site.dtype
