@@ -65,6 +65,17 @@ def test_no_number_is_farther_away_than_the_bound(codes: KVCodes, dtype: torch.d
 
 
 @each_kind
+def test_rows_on_a_gpu_are_aligned_and_hold_the_same_numbers(codes: KVCodes) -> None:
+    there = codes.on(torch.device("cuda"))
+    assert codes.on(CPU) is codes and row_width(128, there) % 16 == 0
+    x = numbers(50, 3, 64)
+    kept, plain = there.encode(x), codes.encode(x)
+    assert kept.shape[-1] == row_width(64, there) and not kept[..., plain.shape[-1] :].any()
+    assert torch.equal(kept[..., : plain.shape[-1]], plain)
+    assert torch.equal(there.decode(kept, torch.float32), codes.decode(plain, torch.float32))
+
+
+@each_kind
 def test_nothing_is_kept_as_nothing(codes: KVCodes) -> None:
     assert not codes.encode(torch.zeros(2, 8))[:, :8].any()
     clean = torch.zeros(1, 8 + SCALE_BYTES, dtype=torch.uint8)

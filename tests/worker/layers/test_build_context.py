@@ -7,6 +7,7 @@ import torch
 
 from baton.errors import SettingsError
 from baton_worker.config import Config
+from baton_worker.kernels.kv_codes import ALIGNMENT
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.platform import machine
@@ -49,6 +50,8 @@ def test_the_order_of_pages_follows_the_device(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     assert resolved(Config(device="cpu")).layout is Layout.HND
     assert resolved(Config(device="cuda")).layout is Layout.NHD
+    codes = resolved(Config(device="cuda", kv_cache_dtype="fp8")).codes
+    assert codes is not None and codes.tail == ALIGNMENT
     assert resolved(Config(device="cuda", kv_cache_layout="hnd")).layout is Layout.HND
 
 

@@ -82,7 +82,7 @@ class BuildContext:
         return cls(
             device,
             _dtype(config, device),
-            codes=CODES.get(config.kv_cache_dtype),
+            codes=_codes(config, device),
             quantization=config.quantization,
             int8_inputs=_int8_inputs(config, device),
             layout=_layout(config, device),
@@ -184,6 +184,11 @@ def _dtype(config: Config, device: torch.device) -> torch.dtype:
         return named
     fast = device.type == "cuda" or machine.has_fast_bfloat16()
     return torch.bfloat16 if fast else torch.float32
+
+
+def _codes(config: Config, device: torch.device) -> KVCodes | None:
+    codes = CODES.get(config.kv_cache_dtype)
+    return None if codes is None else codes.on(device)
 
 
 def _layout(config: Config, device: torch.device) -> Layout:

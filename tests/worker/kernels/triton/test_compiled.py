@@ -257,6 +257,9 @@ def test_real_launch_shapes_spill_nothing_and_prompts_use_groups_of_warps(
     packed = [name for name in SHAPES if re.search("int4|fp4|V3 fp8", name)]
     # Of words, next to each other: a tile is read while the one before it is multiplied.
     assert len(packed) == 9 and all(made[name].wide_copies >= 4 for name in packed)
+    coded = [name for name in SHAPES if "FP8 pages" in name]
+    # Rows of codes begin at multiples of 16 bytes, see `kv_codes.ALIGNMENT`.
+    assert len(coded) == 2 and all(made[name].wide_copies >= 4 for name in coded)
     prompts = [name for name, (_, _, sizes) in SHAPES.items() if sizes.get("ROWS", 0) >= 64]
     assert len(prompts) >= 4 and all(made[name].wgmma for name in prompts)
 

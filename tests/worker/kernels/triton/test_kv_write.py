@@ -11,6 +11,7 @@ from baton_worker.kernels.page_layout import Layout
 
 pytestmark = pytest.mark.row("F21.05")
 HEADS, PAGES, SIZE = 4, 4, 3
+CUDA = torch.device("cuda")
 
 
 def pair(
@@ -22,7 +23,7 @@ def pair(
 
 
 @pytest.mark.parametrize("layout", Layout)
-@pytest.mark.parametrize("codes", [None, *CODES.values()], ids=str)
+@pytest.mark.parametrize("codes", [None, CODES["int8"], CODES["fp8"].on(CUDA)], ids=str)
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
 @pytest.mark.parametrize("head_dim", [20, 64])
 def test_the_same_bits(

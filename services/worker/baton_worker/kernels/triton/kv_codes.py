@@ -24,9 +24,12 @@ def number(code, CODES: tl.constexpr):  # type: ignore[no-untyped-def]
     return half.to(tl.float16, bitcast=True).to(tl.float32) * 256.0
 
 
-@triton.jit
-def scale(at, seen):  # type: ignore[no-untyped-def]
-    """The float32 in four bytes, which need not be aligned; 0 where it is not `seen`."""
+@triton.jit  # type: ignore[untyped-decorator]
+def scale(at, seen, ALIGNED: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The float32 in four bytes, at a multiple of 4 if they are ALIGNED; 0 where it is not
+    `seen`."""
+    if ALIGNED:
+        return tl.load(at.to(tl.pointer_type(tl.float32), bitcast=True), mask=seen, other=0.0)
     bits = tl.load(at, mask=seen, other=0).to(tl.uint32)
     for byte in tl.static_range(1, 4):
         bits |= tl.load(at + byte, mask=seen, other=0).to(tl.uint32) << (8 * byte)

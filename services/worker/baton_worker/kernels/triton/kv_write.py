@@ -12,7 +12,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from baton_worker.kernels.kv_codes import SCALE_BYTES, KVCodes
+from baton_worker.kernels.kv_codes import KVCodes
 from baton_worker.kernels.triton import kv_codes as bits
 from baton_worker.kernels.triton import power
 
@@ -75,7 +75,7 @@ def put(
     """See `kernels.pages.put`, its twin. `rows` may have any strides but of the last axis."""
     tokens, count, head_dim = rows.shape
     assert rows.stride(2) == 1 and pages.stride(4) == 1
-    assert pages.shape[4] == head_dim + (SCALE_BYTES if codes else 0)
+    assert pages.shape[4] == head_dim + (codes.tail if codes else 0)
     if scales is not None:
         scales = scales.to(torch.float32).contiguous()
     if tokens and count:

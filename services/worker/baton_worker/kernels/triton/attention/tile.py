@@ -132,6 +132,7 @@ def attend(  # type: ignore[no-untyped-def]
     DEALS: tl.constexpr = (GROUP + SHARED - 1) // SHARED
     KEY_DIM: tl.constexpr = VALUE_DIM if LATENT else HEAD_DIM
     NUMBER: tl.constexpr = query.dtype.element_ty
+    WORDS: tl.constexpr = HEAD_DIM % 4 == 0 and VALUE_DIM % 4 == 0
     block, deal = tl.program_id(0), tl.program_id(1)
     kv_head = deal // DEALS
     row = bounds.row_of(block, query_starts, num_rows, QUERIES)
@@ -225,7 +226,7 @@ def attend(  # type: ignore[no-untyped-def]
                 score = tl.dot(q, k, input_precision="ieee")
             score *= scale
             if CODES != 0:
-                score *= kv_codes.scale(here + at + HEAD_DIM, there)[None, :]
+                score *= kv_codes.scale(here + at + HEAD_DIM, there, WORDS)[None, :]
             if CAPPED:
                 score = softcap * (1.0 - 2.0 / (tl.exp(score * (2.0 / softcap)) + 1.0))
             at_key = n[None, :]
@@ -241,7 +242,8 @@ def attend(  # type: ignore[no-untyped-def]
             seen &= (at_key <= last[:, None]) & (at_key >= oldest[:, None])
             most, total, fade, weight = softmax.weigh(most, total, tl.where(seen, score, _HIDDEN))
             if CODES != 0:
-                weight *= kv_codes.scale(here + value_stride + at + VALUE_DIM, there)[None, :]
+                behind_value = here + value_stride + at + VALUE_DIM
+                weight *= kv_codes.scale(behind_value, there, WORDS)[None, :]
             if not LATENT:
                 values = here + value_stride
                 v = _part(values, at[:, None] + channel, there[:, None] & kept, CODES, NUMBER)
