@@ -59,6 +59,8 @@ class Compiled(NamedTuple):
     """Whether tensor cores multiply."""
     wgmma: bool
     """Whether a group of warps does, as on compute capability 9.0."""
+    float8: bool
+    """Whether they multiply 8-bit floats as they are."""
     shared: int
     """Bytes of shared memory of one program."""
     spilled: int
@@ -83,7 +85,7 @@ for path, types, constants in json.loads(sys.argv[1]):
     types |= dict.fromkeys(constants, "constexpr")
     signature = {name: types.get(name, "i32") for name in kernel.arg_names}
     # Rows begin at multiples of 16 bytes, and strides are multiples of 16; rows of packed weights.
-    widths = ("columns", "inner") if path.startswith("grouped") else ()
+    widths = ("columns", "inner") if path.startswith(("grouped", "fp8._product")) else ()
     aligned = [
         i
         for i, n in enumerate(kernel.arg_names)
@@ -105,7 +107,8 @@ for path, types, constants in json.loads(sys.argv[1]):
     spilled = sum(map(int, re.findall(r"(\\d+) bytes spill stores", said.stderr)))
     free = [p.name for p in kernel.params if p.do_not_specialize]
     copies = len(re.findall(r"cp\\.async\\.cg.* 0x10", ptx))
-    found = [path, "mma" in ptx, "wgmma" in ptx, made.metadata.shared, spilled, copies, free]
+    products = "mma" in ptx, "wgmma" in ptx, "e4m3.e4m3" in ptx
+    found = [path, *products, made.metadata.shared, spilled, copies, free]
     print(json.dumps(found))
 """
 

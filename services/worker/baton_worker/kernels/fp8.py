@@ -10,6 +10,7 @@ An input's scale is stored in the checkpoint ("static") or computed from its max
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 import torch.nn.functional as F
@@ -80,6 +81,28 @@ class Inputs:
         return (largest / MOST).clamp(min=LEAST).contiguous()
 
 
+class Fp8Stack(NamedTuple):
+    """Weights [E, N, K] whose inputs are rounded alike: those of experts, or one."""
+
+    codes: Tensor
+    """float8_e4m3fn [E, N, K]."""
+    scales: Tensor
+    """float32 [E, ceil(N / a), ceil(K / b)]."""
+    block: tuple[int, int]
+    """Rows and columns a, b that share a scale."""
+    inputs: Inputs
+
+    @property
+    def shape(self) -> torch.Size:
+        """[E, N, K]."""
+        return self.codes.shape
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of codes and scales."""
+        return self.codes.nbytes + self.scales.nbytes
+
+
 @dataclass(frozen=True, slots=True)
 class Fp8Weight:
     """A weight [N, K]."""
@@ -144,6 +167,10 @@ class Fp8Weight:
         )
         codes, scales = self.codes.contiguous(), self.scales.contiguous()
         return Fp8Weight(codes.to(device), scales.to(device), self.block, inputs)
+
+    def stack(self) -> Fp8Stack:
+        """This weight alone, [1, N, K]."""
+        return Fp8Stack(self.codes[None], self.scales[None], self.block, self.inputs)
 
     def dequantise(self) -> Tensor:
         """float32 [N, K]."""

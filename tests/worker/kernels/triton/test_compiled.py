@@ -29,11 +29,12 @@ PUT: dict[str, Any] = {"NUM_KV_HEADS": 2, "HEAD_DIM": 64, "GIVEN": False, "DIM":
 SAMPLE: dict[str, Any] = {"ROWS": 1, "TILE": 1024}
 WORDS = {"words": INTS, "scales": "*fp16", "zeros": "*i16", "groups": INTS, "out": "*bf16"}
 CODES = {"x": BYTES, "x_scales": FLOAT, "weight": BYTES, "w_scales": FLOAT, "out": "*bf16"}
+CODES |= {"visits": INTS, "expert_of_block": INTS}
 QUANTISE = {"x": "*bf16", "given": FLOAT, "codes": BYTES, "scales": FLOAT} | dict.fromkeys(
     ("limit", "most_code", "least_scale"), "fp32"
 )
 GPTQ: dict[str, Any] = {"COLUMNS": 64, "INNER": 32}
-FP8: dict[str, Any] = {"ROWS": 16, "COLUMNS": 64, "INNER": 128}
+FP8: dict[str, Any] = {"ROWS": 16, "COLUMNS": 64, "INNER": 128, "GROUPED": False, "bias": None}
 NATIVE = ("fp8._product", CODES, FP8 | {"IS_NATIVE": True})
 """What no compute capability below 8.9 has."""
 KERNELS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
@@ -166,6 +167,12 @@ def _grouped(format: str, rows: int, **more: Any) -> tuple[str, dict[str, str], 
     return "grouped._product", given, sizes | plain | constants | unused | more
 
 
+def _codes(rows: int, columns: int, **more: Any) -> tuple[str, dict[str, str], dict[str, Any]]:
+    """A launch of `fp8.grouped` on tensor cores that take codes."""
+    sizes = {"ROWS": rows, "COLUMNS": columns, "IS_NATIVE": True, "num_stages": 4}
+    return "fp8._product", CODES, FP8 | sizes | more
+
+
 _DEEPSEEK = LATENT | {"SINKS": False, "KEYS": 32}
 _SHORT = {"query": "*bf16", "pages": "*bf16"}
 SHAPES = {
@@ -199,6 +206,9 @@ SHAPES = {
     "DeepSeek-V3 nvfp4, decode": _grouped("nvfp4", 16),
     "DeepSeek-V3 fp8, decode": _grouped("fp8", 16),
     "DeepSeek-V3 fp8, prompt": _grouped("fp8", 64),
+    "DeepSeek-V3 native fp8, decode": _codes(16, 64, GROUPED=True),
+    "DeepSeek-V3 native fp8, prompt": _codes(64, 128, GROUPED=True),
+    "Llama 3 8B native fp8, prompt": _codes(64, 128),
     "Qwen3 30B-A3B, experts of a decode step": _grouped("float", 16),
     "Qwen3 30B-A3B, experts of a prompt": _grouped("float", 64),
     "Llama 3 8B over FP8 pages, decode": _attention(32, 8, 128, 16, CODES=2),
@@ -254,9 +264,13 @@ def test_real_launch_shapes_spill_nothing_and_prompts_use_groups_of_warps(
     made = dict(zip(SHAPES, hopper[-len(SHAPES) :], strict=True))
     # A loop counter that is put aside once costs nothing; tiles that do not fit cost hundreds.
     assert {name: kernel.spilled for name, kernel in made.items() if kernel.spilled > 8} == {}
-    packed = [name for name in SHAPES if re.search("int4|fp4|V3 fp8", name)]
-    # Of words, next to each other: a tile is read while the one before it is multiplied.
-    assert len(packed) == 9 and all(made[name].wide_copies >= 4 for name in packed)
+    packed = [name for name in SHAPES if re.search("int4|fp4|V3 fp8|native", name)]
+    # Next to each other: a tile is read while the one before it is multiplied.
+    assert len(packed) == 12 and all(made[name].wide_copies >= 4 for name in packed)
+    assert {name for name in SHAPES if made[name].float8} == {
+        "DeepSeek-V3 native fp8, prompt",
+        "Llama 3 8B native fp8, prompt",
+    }
     coded = [name for name in SHAPES if "FP8 pages" in name]
     # Rows of codes begin at multiples of 16 bytes, see `kv_codes.ALIGNMENT`.
     assert len(coded) == 2 and all(made[name].wide_copies >= 4 for name in coded)

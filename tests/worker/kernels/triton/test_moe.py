@@ -13,7 +13,9 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from baton_worker.kernels.fp8 import Inputs
+from baton_worker.kernels import fp8
+from baton_worker.kernels.fp8 import Fp8Stack, Inputs
+from baton_worker.kernels.moe import triton as triton_experts
 from baton_worker.kernels.moe.experts import Experts
 from baton_worker.kernels.moe.loop import LoopExperts
 from baton_worker.kernels.moe.triton import TritonExperts
@@ -145,6 +147,53 @@ def test_weights_stay_packed(fused: ModuleType, device: torch.device) -> None:
         wanted = LoopExperts(wide)(x, chosen, weights)
         far = float((found - wanted).norm() / wanted.norm())
         assert far < (0.1 if name.startswith("fp8") else 1e-5), (name, far)
+
+
+def by_expert(layer: Experts, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:
+    """The twin of products of 8-bit floats, visit by visit."""
+    out = torch.zeros_like(x)
+    for token, slot in torch.ones_like(chosen).nonzero().tolist():
+        if 0 <= (expert := int(chosen[token, slot])) < len(layer.packed_down):
+            first, second = layer.packed_gate_up[expert], layer.packed_down[expert]
+            assert first is not None and second is not None
+            given: Any = x[token : token + 1]
+            inner = layer.gate(torch.cat([fp8.product(given, part) for part in first], -1))  # type: ignore[arg-type]
+            returned = fp8.product(inner, second[0])  # type: ignore[arg-type]
+            out[token] += returned[0] * weights[token, slot]
+    return out
+
+
+@pytest.mark.row("F06.01", "F21.06", "F21.08")
+def test_codes_of_8_bits_are_multiplied_as_they_are(
+    fused: ModuleType, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Scales of tensors, rows and blocks, whole or not, in tiles of few rows and of many."""
+    made = packable_weights.fp8
+    blocks: dict[str, tuple[tuple[int, int], Inputs]] = {
+        "tensor": ((64, 64), Inputs()),
+        "row": ((1, 64), Inputs()),
+        "static": ((64, 64), Inputs(scale=torch.tensor(0.02))),
+        "block": ((32, 32), Inputs(32)),
+        "block that is not whole": ((48, 32), Inputs(32)),
+    }
+    monkeypatch.setattr(triton_experts, "has_float8", lambda device: True)
+    monkeypatch.setattr(fused, "_FULL", 8)
+    for name, (block, inputs) in blocks.items():
+        layer = packed(
+            *([made(64, 64, block, inputs) for _ in range(2)] for _ in range(2)),
+        )
+        ours = TritonExperts(layer)
+        assert isinstance(ours._experts.down, Fp8Stack), name
+        assert ours.nbytes < 1.3 * 2 * 3 * 64 * 64
+        for tokens in (3, 20):
+            x = torch.randn(tokens, 64, device=device)
+            chosen = torch.rand(tokens, 2, device=device).argsort(-1)
+            chosen[0, 0] = -1
+            weights = torch.rand(tokens, 2, device=device)
+            wanted = by_expert(layer, x, chosen, weights)
+            far = (ours(x, chosen, weights) - wanted).norm() / wanted.norm()
+            # A number between two codes may be rounded to the other one.
+            assert far < 5e-3, (name, tokens, float(far))
 
 
 @pytest.mark.row("F06.01")

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from importlib.util import find_spec
 
 import torch
 from torch import Tensor
 
 from baton_worker.kernels import packed_weights
-from baton_worker.kernels.fp8 import Fp8Weight, Inputs
+from baton_worker.kernels.fp8 import Fp8Stack, Fp8Weight, Inputs
 from baton_worker.kernels.moe.experts import Experts, PackedParts, rounded
+from baton_worker.kernels.packed_linear import has_float8
 from baton_worker.kernels.packed_weights import PackedWeights, alike, pack, stacked
 from baton_worker.kernels.weight import QuantizedWeight
 
@@ -60,12 +61,45 @@ class TritonExperts:
 
 def _weights(
     floats: Tensor, packed: Sequence[PackedParts | None], device: torch.device
-) -> Tensor | PackedWeights:
+) -> Tensor | PackedWeights | Fp8Stack:
     """[E, N, K], packed on the device one expert after the other if all are quantised."""
     if not any(packed):
         return floats
-    each: Iterator[PackedWeights] = (pack(parts, device) for parts in packed if parts is not None)
-    return stacked(each, len(packed))
+    each = [parts for parts in packed if parts is not None]
+    if has_float8(device) and (codes := _codes(each, device)) is not None:
+        return codes
+    return stacked((pack(parts, device) for parts in each), len(each))
+
+
+def _codes(packed: Sequence[PackedParts], device: torch.device) -> Fp8Stack | None:
+    """Weights of 8-bit floats as the checkpoint stores them, for tensor cores that take codes; None
+    for others."""
+    from baton_worker.kernels.triton.fp8 import refuses
+
+    weights = [[part for part in parts if isinstance(part, Fp8Weight)] for parts in packed]
+    if not all(weights) or refuses(first := weights[0][0], device):
+        return None
+    alone = len({(part.block, part.shape) for some in weights for part in some}) == 1
+    if not alone or first.shape[0] % first.block[0]:
+        # Blocks of rows that cross from one part into the next: a scale for each row.
+        weights = [[part[:] for part in some] for some in weights]
+    block, inputs = weights[0][0].block, first.to(device).inputs
+    codes = [[part.codes.view(torch.uint8) for part in some] for some in weights]
+    scales = [[part.scales.float() for part in some] for some in weights]
+    return Fp8Stack(
+        _joined(codes, device).view(torch.float8_e4m3fn), _joined(scales, device), block, inputs
+    )
+
+
+def _joined(parts: Sequence[Sequence[Tensor]], device: torch.device) -> Tensor:
+    """The rows of each expert's parts, expert after expert, copied to the device one by one: there
+    is no room for two."""
+    rows, (_, *width) = sum(len(part) for part in parts[0]), parts[0][0].shape
+    whole = torch.empty(len(parts), rows, *width, dtype=parts[0][0].dtype, device=device)
+    for into, some in zip(whole, parts, strict=True):
+        for place, part in zip(into.split([len(one) for one in some]), some, strict=True):
+            place.copy_(part)
+    return whole
 
 
 def _refuses(packed: Sequence[PackedParts | None]) -> str | None:

@@ -14,7 +14,7 @@ import triton.language as tl
 from torch import Tensor
 
 from baton_worker.kernels.triton import power
-from baton_worker.kernels.triton.grouped import Visits
+from baton_worker.kernels.triton.row_tiles import Visits
 
 _AT_ONCE = 1024
 """Visits that a program looks at together."""

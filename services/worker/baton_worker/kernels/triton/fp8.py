@@ -5,8 +5,8 @@ whose numpy has no such numbers, a code becomes the half-precision number that i
 one of them has one, and products of two are exact in float32. So both ways multiply the same
 numbers and differ in how sums are rounded alone.
 
-On 8.9 the compiled product is one of E4M3. On 9.0, whose own instruction takes 64 rows, Triton 3.9
-widens tiles of 16 rows to half precision, which is the same numbers again.
+On 8.9 the compiled product is one of E4M3, and on 9.0 that of tiles of 64 rows. Triton 3.9 widens
+tiles of 16 rows there to half precision, which is the same numbers again.
 """
 
 from __future__ import annotations
@@ -18,13 +18,17 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from baton_worker.kernels.fp8 import LEAST, MOST, Fp8Weight, Inputs
-from baton_worker.kernels.triton import power
+from baton_worker.kernels.fp8 import LEAST, MOST, Fp8Stack, Fp8Weight, Inputs
+from baton_worker.kernels.triton import power, row_tiles
 from baton_worker.kernels.triton.kv_codes import FP8, code, number
+from baton_worker.kernels.triton.row_tiles import Visits
 
 NATIVE = (8, 9)
 """The compute capability from which on tensor cores take the codes."""
-_ROWS, _COLUMNS = 16, 64
+_COLUMNS, _WIDE_COLUMNS = 64, 128
+"""Columns of a tile of few rows, and of many."""
+_STAGES = 4
+"""Tiles of codes that are on their way."""
 _INNER = (128, 64, 32)
 """Channels of a tile, which lie in one block of scales: the first that divides all blocks."""
 
@@ -120,40 +124,54 @@ def _product(  # type: ignore[no-untyped-def]
     x_scales,
     weight,
     w_scales,
+    bias,
     out,
+    visits,
+    expert_of_block,
     rows,
+    num_experts,
     columns,
     inner,
+    divisor,
     x_group,
     x_groups,
     block_rows,
     block_columns,
+    w_lines,
     w_groups,
     IS_NATIVE: tl.constexpr,
+    GROUPED: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     INNER: tl.constexpr,
 ):
-    """out [rows, columns]: a tile of it. A tile of the inner axis is summed over codes, then scaled
-    by row and column and added to the rest, in float32."""
-    row = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    """out[visit] = x[visit // divisor] @ weight[expert].T + bias[expert], see `row_tiles`. A tile
+    of the inner axis is summed over codes, then scaled by row and column and added to the rest in
+    float32: tensor cores of 9.0 keep about 14 bits of sums of 8-bit floats (DeepSeek-V3,
+    arXiv:2412.19437, 3.3.2)."""
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    here, there = row < rows, column < columns
+    there = column < columns
+    expert, visit, here = row_tiles.visits_of(visits, expert_of_block, rows, GROUPED, ROWS)
+    if expert >= num_experts:
+        return
+    row = visit // divisor
+    line = expert * columns + column
+    w_line = (expert * w_lines + column // block_rows) * w_groups
     total = tl.full((ROWS, COLUMNS), 0.0, tl.float32)
     for start in range(0, inner, INNER):
         k = start + tl.arange(0, INNER)
         inside = k < inner
-        a = x + row[:, None].to(tl.int64) * inner + k[None, :]
+        a = x + row[:, None] * inner + k[None, :]
         a = _as_operand(tl.load(a, mask=here[:, None] & inside[None, :], other=0), IS_NATIVE)
-        b = weight + column[None, :].to(tl.int64) * inner + k[:, None]
+        b = weight + line[None, :] * inner + k[:, None]
         b = _as_operand(tl.load(b, mask=inside[:, None] & there[None, :], other=0), IS_NATIVE)
         part = tl.dot(a, b)
-        x_at = x_scales + row * x_groups + start // x_group
-        w_at = w_scales + (column // block_rows) * w_groups + start // block_columns
-        x_scale = tl.load(x_at, mask=here, other=0.0)
-        w_scale = tl.load(w_at, mask=there, other=0.0)
+        x_scale = tl.load(x_scales + row * x_groups + start // x_group, mask=here, other=0.0)
+        w_scale = tl.load(w_scales + w_line + start // block_columns, mask=there, other=0.0)
         total += part * x_scale[:, None] * w_scale[None, :]
-    target = out + row[:, None].to(tl.int64) * columns + column[None, :]
+    if bias is not None:
+        total += tl.load(bias + line, mask=there, other=0.0)[None, :].to(tl.float32)
+    target = out + visit[:, None] * columns + column[None, :]
     tl.store(target, total.to(out.dtype.element_ty), mask=here[:, None] & there[None, :])
 
 
@@ -161,28 +179,47 @@ def refuses(weight: Fp8Weight, device: torch.device) -> str | None:
     """Why there is no product with this weight, as half a sentence; None if there is."""
     if device.type == "cuda" and not _is_native(device):
         return "tensor cores take 8-bit floats from compute capability 8.9 on"
-    return None if _inner(weight) else "its blocks are no multiples of 32 channels"
+    return None if _tile(weight.stack()) else "its blocks are no multiples of 32 channels"
 
 
 def product(x: Tensor, weight: Fp8Weight) -> Tensor:
     """x [T, K] of any float dtype, rounded as the weight says, to [T, N] of that dtype."""
-    columns, inner = weight.shape
-    out = x.new_empty(len(x), columns)
-    codes, scales = quantise(x, weight.inputs)
-    size = _inner(weight)
+    return grouped(x, weight.stack())
+
+
+def grouped(
+    x: Tensor,
+    weights: Fp8Stack,
+    bias: Tensor | None = None,
+    *,
+    visits: Visits | None = None,
+    num_visits: int = 0,
+    divisor: int = 1,
+) -> Tensor:
+    """See `grouped.product`: the same with codes on both sides."""
+    count = len(x) if visits is None else num_visits
+    experts, columns, inner = weights.shape
+    out, size, group = x.new_empty(count, columns), _tile(weights), weights.inputs.group
     assert size is not None
-    grid = (triton.cdiv(len(x), _ROWS), triton.cdiv(columns, _COLUMNS))
-    if grid[0]:
-        launch: Any = _product[grid]
-        launch(
-            *(codes.view(torch.uint8), scales, weight.codes.view(torch.uint8), weight.scales, out),
-            *(len(x), columns, inner, weight.inputs.group or inner, scales.shape[1]),
-            *(*weight.block, weight.scales.shape[1]),
-            IS_NATIVE=_is_native(x.device),
-            ROWS=_ROWS,
-            COLUMNS=_COLUMNS,
-            INNER=size,
-        )
+    if not count:
+        return out
+    codes, scales = quantise(x, weights.inputs)
+    rows = row_tiles.rows_of(count) if visits is None else visits.block
+    blocks = triton.cdiv(count, rows) if visits is None else len(visits.experts)
+    wide = _WIDE_COLUMNS if rows > row_tiles.FEW else _COLUMNS
+    launch: Any = _product[(blocks, triton.cdiv(columns, wide))]
+    launch(
+        *(codes.view(torch.uint8), scales, weights.codes.view(torch.uint8), weights.scales),
+        *(bias, out, *((None, None) if visits is None else (visits.rows, visits.experts))),
+        *(count, experts, columns, inner, divisor, group or inner, scales.shape[1]),
+        *(*weights.block, *weights.scales.shape[1:]),
+        IS_NATIVE=_is_native(x.device),
+        GROUPED=visits is not None,
+        ROWS=rows,
+        COLUMNS=wide,
+        INNER=size,
+        num_stages=_STAGES,
+    )
     return out
 
 
@@ -190,8 +227,9 @@ def _is_native(device: torch.device) -> bool:
     return device.type == "cuda" and torch.cuda.get_device_capability(device) >= NATIVE
 
 
-def _inner(weight: Fp8Weight) -> int | None:
-    """Channels of a tile. A block that is as long as a row may be of any size: it has no end."""
-    depth = weight.shape[1]
-    limits = [size for size in (weight.block[1], weight.inputs.group or depth) if size < depth]
+def _tile(weights: Fp8Stack) -> int | None:
+    """Channels of a tile, which lie in one block of scales; None: none does. A block that is as
+    long as a row may be of any size: it has no end."""
+    depth = weights.shape[2]
+    limits = [size for size in (weights.block[1], weights.inputs.group or depth) if size < depth]
     return next((size for size in _INNER if all(limit % size == 0 for limit in limits)), None)

@@ -14,7 +14,7 @@ of its tile, and tiles have 16 or 64 rows.
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
@@ -23,12 +23,12 @@ from torch import Tensor
 
 from baton_worker.kernels.fp8 import Inputs
 from baton_worker.kernels.packed_weights import TILE, PackedWeights
+from baton_worker.kernels.triton import row_tiles
 from baton_worker.kernels.triton.fp8 import quantise
+from baton_worker.kernels.triton.row_tiles import Visits
 
 VALUES = {"float": 0, "integer": 1, "e2m1": 2, "e4m3": 3}
 SCALES = {"float": 0, "e8m0": 1, "e4m3": 2}
-FEW, MANY = 16, 64
-"""Rows of a tile."""
 COLUMNS = 64
 _INNER = 64
 """Channels of a tile of floats."""
@@ -102,20 +102,13 @@ def _product(  # type: ignore[no-untyped-def]
     TILE: tl.constexpr,
 ):
     """out[visit] = x[visit // divisor] @ weight[expert].T + bias[expert], of a part of the channels
-    if SPLIT. Of GROUPED rows the expert of each block of visits is given, others are visits of one.
-    SLICES runs of channels of a tile share a scale, all of them if it is FOLDED into numbers."""
+    if SPLIT; see `row_tiles.visits_of`. SLICES runs of channels of a tile share a scale, all of
+    them if it is FOLDED into numbers."""
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     inside = column < columns
-    if GROUPED:
-        expert = tl.load(expert_of_block + tl.program_id(0)).to(tl.int64)
-        if expert >= num_experts:
-            return
-        visit = tl.load(visits + tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
-        real = visit >= 0
-    else:
-        expert = tl.program_id(0).to(tl.int64) * 0
-        visit = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
-        real = visit < rows
+    expert, visit, real = row_tiles.visits_of(visits, expert_of_block, rows, GROUPED, ROWS)
+    if expert >= num_experts:
+        return
     source = visit // divisor
     tiles = tl.cdiv(inner, TILE)
     first, last = tl.program_id(2) * first_tiles, tiles
@@ -234,17 +227,6 @@ def _dequantise(  # type: ignore[no-untyped-def]
         tl.store(target, number.to(out.dtype.element_ty), mask=there)
 
 
-class Visits(NamedTuple):
-    """Visits by expert, each expert's padded to whole blocks."""
-
-    rows: Tensor
-    """int32 [num_blocks * block], -1 where a block is not full."""
-    experts: Tensor
-    """int32 [num_blocks]: the expert of each block, E for a block that is not used."""
-    block: int
-    """Rows of a block."""
-
-
 def product(
     x: Tensor,
     weights: Tensor | PackedWeights,
@@ -270,11 +252,12 @@ def product(
         return out
     form = _form(weights, x.dtype, inputs)
     x, x_scales = _prepared(x, weights, inputs)
-    rows = tile_rows(count) if visits is None else visits.block
+    rows = row_tiles.rows_of(count) if visits is None else visits.block
     blocks = triton.cdiv(count, rows) if visits is None else len(visits.experts)
-    tiles = triton.cdiv(inner, form["TILE"])
-    first_tiles = tiles if visits is not None or count > MANY else _share(columns, tiles, x.device)
-    splits = triton.cdiv(tiles, first_tiles)
+    depth = triton.cdiv(inner, form["TILE"])
+    whole = visits is not None or count > row_tiles.MANY
+    first_tiles = depth if whole else _share(columns, depth, x.device)
+    splits = triton.cdiv(depth, first_tiles)
     parts = out if splits == 1 else out.new_empty((splits, count, columns), dtype=torch.float32)
     launch: Any = _product[(blocks, triton.cdiv(columns, COLUMNS), splits)]
     launch(
@@ -290,11 +273,6 @@ def product(
         num_stages=STAGES,
     )
     return out if splits == 1 else _added(parts, bias, out)
-
-
-def tile_rows(count: int) -> int:
-    """Rows of a tile for so many rows."""
-    return FEW if count <= FEW else MANY
 
 
 def dequantise(weights: PackedWeights, dtype: torch.dtype) -> Tensor:

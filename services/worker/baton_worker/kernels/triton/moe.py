@@ -14,11 +14,12 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from baton_worker.kernels.fp8 import Inputs
+from baton_worker.kernels.fp8 import Fp8Stack, Inputs
 from baton_worker.kernels.moe.experts import Gate
 from baton_worker.kernels.packed_weights import PackedWeights
-from baton_worker.kernels.triton import grouped, power
+from baton_worker.kernels.triton import fp8, grouped, power, row_tiles
 from baton_worker.kernels.triton.align import align
+from baton_worker.kernels.triton.row_tiles import Visits
 
 _WIDTH = 1024
 _FULL = 32
@@ -72,16 +73,16 @@ def combine(returned: Tensor, experts: Tensor, weights: Tensor | None, num_exper
 class FusedExperts:
     """What two grouped products need."""
 
-    gate_up: Tensor | PackedWeights
+    gate_up: Tensor | PackedWeights | Fp8Stack
     """[E, 2 * intermediate or intermediate, hidden]."""
-    down: Tensor | PackedWeights
+    down: Tensor | PackedWeights | Fp8Stack
     """[E, hidden, intermediate]."""
     gate_up_bias: Tensor | None
     down_bias: Tensor | None
     gate: Gate
     weigh_input: bool = False
     gate_up_inputs: Inputs | None = None
-    """How inputs of packed 8-bit floats are rounded."""
+    """How inputs of packed 8-bit floats are rounded, where codes become floats of 16 bits."""
     down_inputs: Inputs | None = None
     few_rows: bool = False
     """Whether all tiles have few rows: then no bit of a token depends on the number of others."""
@@ -92,21 +93,32 @@ def forward(layer: FusedExperts, x: Tensor, experts: Tensor, weights: Tensor) ->
     (count, slots), num_experts = experts.shape, layer.down.shape[0]
     experts, visits = experts.contiguous(), count * slots
     is_full = not layer.few_rows and visits >= _FULL * num_experts
-    where = align(experts, num_experts, grouped.MANY if is_full else grouped.FEW)
+    where = align(experts, num_experts, row_tiles.MANY if is_full else row_tiles.FEW)
     rows, divisor = x, slots
     if layer.weigh_input:
         rows, divisor = (x[:, None] * weights[..., None]).to(x.dtype).flatten(0, 1), 1
-    given = grouped.product(
-        *(rows, layer.gate_up, layer.gate_up_bias),
-        **{"inputs": layer.gate_up_inputs, "divisor": divisor},  # type: ignore[arg-type]
-        visits=where,
-        num_visits=visits,
+    given = _product(
+        *(rows, layer.gate_up, layer.gate_up_bias, layer.gate_up_inputs),
+        *(where, visits, divisor),
     )
-    returned = grouped.product(
-        *(layer.gate(given), layer.down, layer.down_bias),
-        inputs=layer.down_inputs,
-        visits=where,
-        num_visits=visits,
+    returned = _product(
+        *(layer.gate(given), layer.down, layer.down_bias, layer.down_inputs),
+        *(where, visits, 1),
     )
     kept = None if layer.weigh_input else weights.float().contiguous()
     return combine(returned, experts, kept, num_experts)
+
+
+def _product(
+    x: Tensor,
+    weights: Tensor | PackedWeights | Fp8Stack,
+    bias: Tensor | None,
+    inputs: Inputs | None,
+    where: Visits,
+    visits: int,
+    divisor: int,
+) -> Tensor:
+    places: Any = {"visits": where, "num_visits": visits, "divisor": divisor}
+    if isinstance(weights, Fp8Stack):
+        return fp8.grouped(x, weights, bias, **places)
+    return grouped.product(x, weights, bias, inputs=inputs, **places)
