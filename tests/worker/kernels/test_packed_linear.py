@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 import torch
 
-from baton_worker.kernels import packed_linear
+from baton_worker.kernels import packed_linear, unpacked_product
 from baton_worker.kernels.linear import LINEAR_KERNELS, LinearSpec
 from baton_worker.kernels.packed_linear import PackedLinear
 from tests.fakes.triton_interpreter import interpreter
@@ -45,12 +45,14 @@ def test_parts_of_one_format_are_one_product(monkeypatch: pytest.MonkeyPatch) ->
     torch.testing.assert_close(kernel(x, residual), wanted, rtol=1e-4, atol=1e-4)
     assert products == [10, 10]
     # A constant number of rows in every product, and weights that are unpacked for many rows.
-    constant = PackedLinear([four], None, CPU, row_block=4)
+    constant = PackedLinear([four], None, x, row_block=4)
     torch.testing.assert_close(constant(x[0]), x[0] @ four.dequantise().T, rtol=1e-4, atol=1e-4)
     assert products[2:] == [4, 4]
-    monkeypatch.setattr(packed_linear, "UNPACKED", 5)
-    ordered = packable_weights.gptq(4, 48, 96, 32, order=True)
-    found = PackedLinear([ordered], None, CPU)(x[0])
+    monkeypatch.setattr(unpacked_product, "UNMEASURED", 5)
+    # A cache that holds the floats of 128 columns: three products, the last one of fewer.
+    monkeypatch.setattr(unpacked_product, "_device", lambda device: (0, 3 * 4 * 96 * 100))
+    ordered = packable_weights.gptq(4, 304, 96, 32, order=True)
+    found = PackedLinear([ordered], None, x)(x[0])
     torch.testing.assert_close(found, x[0] @ ordered.dequantise().T, rtol=1e-4, atol=1e-4)
     assert len(products) == 4
 

@@ -22,12 +22,13 @@ from baton_worker.engine.engine_config import EngineConfig, resolve
 from baton_worker.engine.multimodal import remote_pixels
 from baton_worker.engine.warmup import wake_threads
 from baton_worker.graphs.backend_table import BackendTable
-from baton_worker.kernels import cpu
+from baton_worker.kernels import cpu, unpacked_product
 from baton_worker.kernels.cpu.huge_pages import ARENA
 from baton_worker.kernels.cpu.shared_pages import SharedPages
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.models.decoder import Model
 from baton_worker.platform.malloc import keep_freed_memory
+from baton_worker.platform.measured_table import MeasuredTable
 from baton_worker.speculative import DRAFT_WEIGHTS
 from baton_worker.speculative.config import parse
 from baton_worker.speculative.proposer import DraftWeights, WeightsContext
@@ -66,9 +67,13 @@ def _prepare_gpu(config: Config, build: BuildContext) -> None:
     device = build.device
     if device.index is not None:
         torch.cuda.set_device(device)
+    card = torch.cuda.get_device_name(device)
     if config.attention_backend == "auto" and not config.exact:
-        card, folder = torch.cuda.get_device_name(device), config.cache_dir / "attention"
+        folder = config.cache_dir / "attention"
         build.attention.fastest = BackendTable(folder, card, config.block_size).fastest
+    if not config.exact:
+        folder, packages = config.cache_dir / "linear", ("torch", "triton")
+        unpacked_product.use(MeasuredTable(folder, "unpacked", card, (), packages))
     # Otherwise cuBLAS rounds the parts of a split sum to 16 bits before it adds them.
     matmul = torch.backends.cuda.matmul
     matmul.allow_bf16_reduced_precision_reduction = False

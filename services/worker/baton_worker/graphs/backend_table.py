@@ -3,27 +3,21 @@ machine meets that kind for the first time, and kept in a file."""
 
 from __future__ import annotations
 
-import fcntl
-import hashlib
-import json
 import math
-import os
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from dataclasses import replace
-from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 import torch
 
 from baton.logs import logger
 from baton_worker.attention import AttentionSpec, Backend
-from baton_worker.graphs.backend_times import CASES, Clock, CudaClock, step_seconds
+from baton_worker.graphs.backend_times import CASES, step_seconds
 from baton_worker.graphs.capture import CudaRecorder, Recorder, Uncaptured
+from baton_worker.platform.device_clock import Clock, CudaClock
+from baton_worker.platform.measured_table import MeasuredTable, Times
 
 _PACKAGES = ("torch", "triton", "flashinfer-python", "flash-attn")
-Times = dict[str, dict[str, float]]
-"""Seconds by backend and case."""
 
 log = logger(__name__)
 
@@ -49,8 +43,7 @@ class BackendTable:
     ) -> None:
         self._card, self._page_size = card, page_size
         self._recorder, self._clock = recorder, clock or CudaClock()
-        name = "\n".join((card, str(page_size), *map(_version, _PACKAGES)))
-        self._path = folder / f"attention-{hashlib.sha256(name.encode()).hexdigest()[:16]}.json"
+        self._table = MeasuredTable(folder, "attention", card, (str(page_size),), _PACKAGES)
 
     def fastest(self, call: AttentionSpec, backends: Mapping[str, Backend]) -> str:
         """Name of the backend whose times are the least: the product of its cases, each against
@@ -58,12 +51,11 @@ class BackendTable:
         if len(backends) == 1 or not _plain(call):
             return next(iter(backends))
         kind = str(replace(call, device=torch.device("meta")))
-        with self._locked():
-            table = self._read()
-            times = table.get(kind, {})
-            if not times.keys() >= backends.keys():
-                times = {name: self._times(each, call) for name, each in backends.items()}
-                self._write(table | {kind: times})
+        times = self._table.times(
+            kind,
+            backends.keys(),
+            lambda: {name: self._times(each, call) for name, each in backends.items()},
+        )
         _report(self._card, call, times)
         return min(backends, key=lambda name: _score(times, name))
 
@@ -79,31 +71,6 @@ class BackendTable:
         except (RuntimeError, Uncaptured) as error:  # Of its package, or of a compiler.
             log.warning("%s fails on %s: %s", type(backend).__name__, self._card, error)
             return dict.fromkeys(CASES, math.inf)
-
-    @contextmanager
-    def _locked(self) -> Iterator[None]:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(self._path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX)
-            yield
-        finally:
-            os.close(file)
-
-    def _read(self) -> dict[str, Times]:
-        try:
-            found: dict[str, Times] = json.loads(self._path.read_text())
-        except FileNotFoundError:
-            return {}
-        except ValueError:
-            log.warning("%s is no table, and is measured again", self._path)
-            return {}
-        return found
-
-    def _write(self, table: dict[str, Times]) -> None:
-        beside = self._path.with_suffix(f".{os.getpid()}")
-        beside.write_text(json.dumps(table, indent=1))
-        beside.replace(self._path)
 
 
 def _plain(call: AttentionSpec) -> bool:
@@ -122,10 +89,3 @@ def _report(card: str, call: AttentionSpec, times: Times) -> None:
     for case in CASES:
         each = ", ".join(f"{name} {row[case] * 1e3:.2f} ms" for name, row in times.items())
         log.info("attention of %s on %s, %s: %s", call, card, case, each)
-
-
-def _version(package: str) -> str:
-    try:
-        return f"{package} {version(package)}"
-    except PackageNotFoundError:
-        return ""

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 import numpy as np
 import torch
@@ -14,6 +12,7 @@ from baton_worker.attention import AttentionBatch, AttentionSpec, Backend
 from baton_worker.attention.backend import RefreshedPlan
 from baton_worker.graphs.capture import Recorder
 from baton_worker.kernels.cpu.call_recorder import Extent
+from baton_worker.platform.device_clock import Clock
 
 _LAYERS = 32
 """Layers that share the plan of a step."""
@@ -39,28 +38,6 @@ CASES = {
     "a prompt of 4096, its last 2048": Case(1, 2048, 4096),
 }
 """More than a cache of the device holds, so that keys come from its memory."""
-
-
-class Clock(Protocol):
-    """Measures a device."""
-
-    def seconds(self, step: Callable[[], object], times: int) -> float:
-        """Mean time of a step, from the first one's launch to the last one's end."""
-        ...
-
-
-class CudaClock:
-    """See `Clock`."""
-
-    def seconds(self, step: Callable[[], object], times: int) -> float:
-        """See `Clock`."""
-        step()
-        torch.cuda.synchronize()
-        begin = time.perf_counter()
-        for _ in range(times):
-            step()
-        torch.cuda.synchronize()
-        return (time.perf_counter() - begin) / times
 
 
 def step_seconds(

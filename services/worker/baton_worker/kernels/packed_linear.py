@@ -7,17 +7,14 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from baton_worker.kernels import packed_weights
+from baton_worker.kernels import packed_weights, unpacked_product
 from baton_worker.kernels.fp8 import Fp8Weight, Inputs
 from baton_worker.kernels.linear import LinearSpec, LinearWeight, RowBlockLinear
-from baton_worker.kernels.packed_weights import PackedWeights, alike, pack
+from baton_worker.kernels.packed_weights import alike, pack
 from baton_worker.kernels.scaled_mm import CAPABILITY
 from baton_worker.kernels.triton import runs
 from baton_worker.kernels.weight import QuantizedWeight
 
-UNPACKED = 256
-"""Rows from which on a weight is unpacked for a product: the kernel would do so once for each tile
-of rows, and the product of floats costs less than that."""
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 
 
@@ -27,7 +24,7 @@ class PackedLinear(RowBlockLinear):
     Args:
         parts: the weights whose rows make up the layer's.
         bias: one value per row of all parts.
-        device: device of the product.
+        like: a tensor of the device and the dtype of inputs.
         row_block: rows of every product, padded with zeros; 0: as many as there are.
     """
 
@@ -37,15 +34,12 @@ class PackedLinear(RowBlockLinear):
         self,
         parts: Sequence[QuantizedWeight],
         bias: Tensor | None,
-        device: torch.device,
+        like: Tensor,
         row_block: int = 0,
     ) -> None:
         self._bias, self._row_block = bias, row_block
-        self._products = list[tuple[PackedWeights, Inputs | None]]()
-        for run in _runs(parts):
-            inputs = run[0].inputs if isinstance(run[0], Fp8Weight) else None
-            self._products.append((pack(run, device), inputs))
-        self.nbytes = sum(weights.nbytes for weights, _ in self._products)
+        self._products = [_Product(run, like) for run in _runs(parts)]
+        self.nbytes = sum(product.nbytes for product in self._products)
 
     @classmethod
     def refuses(cls, weight: LinearWeight, like: Tensor | None = None) -> str | None:
@@ -64,10 +58,10 @@ class PackedLinear(RowBlockLinear):
     def build(cls, spec: LinearSpec) -> PackedLinear:
         """See `LinearBackend`."""
         parts = [part for part in spec.weights if isinstance(part, packed_weights.PACKABLE)]
-        return cls(parts, spec.bias, spec.like.device, spec.row_block)
+        return cls(parts, spec.bias, spec.like, spec.row_block)
 
     def _rows(self, x: Tensor) -> Tensor:
-        parts = [_product(x, *product) for product in self._products]
+        parts = [product(x) for product in self._products]
         return parts[0] if len(parts) == 1 else torch.cat(parts, -1)
 
 
@@ -87,11 +81,25 @@ def _runs(parts: Sequence[QuantizedWeight]) -> list[list[QuantizedWeight]]:
     return runs_of_parts
 
 
-def _product(x: Tensor, weights: PackedWeights, inputs: Inputs | None) -> Tensor:
-    """x [T, K] to [T, N]."""
-    from baton_worker.kernels.triton import grouped  # Needs triton, which may not be installed.
+class _Product:
+    """The product with one packed weight."""
 
-    if len(x) < UNPACKED or inputs is not None:
-        return grouped.product(x, weights, inputs=inputs)
-    x = x if weights.order is None else x.index_select(1, weights.order)
-    return x @ grouped.dequantise(weights, x.dtype)
+    def __init__(self, parts: Sequence[QuantizedWeight], like: Tensor) -> None:
+        self._weights = pack(parts, like.device)
+        self._inputs: Inputs | None = None
+        self._unpacked_from = unpacked_product.NEVER
+        if isinstance(parts[0], Fp8Weight):
+            self._inputs = parts[0].inputs
+        else:
+            self._unpacked_from = unpacked_product.rows_from(self._weights, like)
+        self.nbytes = self._weights.nbytes
+
+    def __call__(self, x: Tensor) -> Tensor:
+        """x [T, K] to [T, N]."""
+        from baton_worker.kernels.triton import grouped  # Needs triton, which may not be installed.
+
+        if len(x) < self._unpacked_from:
+            return grouped.product(x, self._weights, inputs=self._inputs)
+        order = self._weights.order
+        x = x if order is None else x.index_select(1, order)
+        return unpacked_product.product(x, self._weights)

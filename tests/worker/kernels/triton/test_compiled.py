@@ -173,6 +173,7 @@ def _codes(rows: int, columns: int, **more: Any) -> tuple[str, dict[str, str], d
     return "fp8._product", CODES, FP8 | sizes | more
 
 
+WIDE: dict[str, Any] = {"COLUMNS": 128, "num_warps": 8, "GROUPED": False}
 _DEEPSEEK = LATENT | {"SINKS": False, "KEYS": 32}
 _SHORT = {"query": "*bf16", "pages": "*bf16"}
 SHAPES = {
@@ -200,6 +201,8 @@ SHAPES = {
     "Llama 3 8B int4, decode": _grouped("integer", 16, SPLIT=True),
     "Llama 3 8B int4, groups of 32, decode": _grouped("integer", 16, SPLIT=True, SLICES=2),
     "Llama 3 8B int4, 64 rows": _grouped("integer", 64, SPLIT=True),
+    "Llama 3 8B int4, prompt": _grouped("integer", 128, **WIDE),
+    "gpt-oss mxfp4, 128 rows": _grouped("mxfp4", 128, **WIDE),
     "Qwen3 30B-A3B int4, prompt": _grouped("integer", 64),
     "gpt-oss mxfp4, decode": _grouped("mxfp4", 16),
     "gpt-oss mxfp4, prompt": _grouped("mxfp4", 64),
@@ -214,7 +217,10 @@ SHAPES = {
     "Llama 3 8B over FP8 pages, decode": _attention(32, 8, 128, 16, CODES=2),
     "Llama 3 8B over FP8 pages, prompt": _attention(32, 8, 128, 64, CODES=2),
 }
-OLDER = [SHAPES[name] for name in ("Llama 3 8B int4, decode", "DeepSeek-V3 fp8, prompt")]
+OLDER = [
+    SHAPES[name]
+    for name in ("Llama 3 8B int4, decode", "gpt-oss mxfp4, 128 rows", "DeepSeek-V3 fp8, prompt")
+]
 """What GPUs without products of 8-bit floats multiply too."""
 CHANGING = {
     "attention.tile.attend": {"num_rows", "table_width", "num_partitions", "at_least", "at_most"},
@@ -266,7 +272,7 @@ def test_real_launch_shapes_spill_nothing_and_prompts_use_groups_of_warps(
     assert {name: kernel.spilled for name, kernel in made.items() if kernel.spilled > 8} == {}
     packed = [name for name in SHAPES if re.search("int4|fp4|V3 fp8|native", name)]
     # Next to each other: a tile is read while the one before it is multiplied.
-    assert len(packed) == 12 and all(made[name].wide_copies >= 4 for name in packed)
+    assert len(packed) == 14 and all(made[name].wide_copies >= 4 for name in packed)
     assert {name for name in SHAPES if made[name].float8} == {
         "DeepSeek-V3 native fp8, prompt",
         "Llama 3 8B native fp8, prompt",

@@ -54,6 +54,19 @@ def test_products_are_those_of_the_numbers(grouped: ModuleType, device: torch.de
 
 
 @pytest.mark.row("F21.07")
+def test_wide_tiles_give_the_same(
+    grouped: ModuleType, device: torch.device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(grouped, "_WIDE_FROM", 130)
+    for given in (packable_weights.gptq(4, 144, 160, 32), packable_weights.mxfp4(144, 160)):
+        weight = given.to(device)
+        packed, x = pack([weight], device), torch.randn(131, 160, device=device)
+        found, few = grouped.product(x, packed), grouped.product(x[:129], packed)
+        assert float((found - wanted(x, weight)).norm() / found.norm()) < 1e-5
+        torch.testing.assert_close(found[:129], few, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.row("F21.07")
 def test_floats_are_those_of_the_twin_bit_for_bit(
     grouped: ModuleType, device: torch.device
 ) -> None:
@@ -61,7 +74,11 @@ def test_floats_are_those_of_the_twin_bit_for_bit(
         packed = pack([given.to(device)], device)
         floats = given.dequantise().T
         floats = floats if packed.order is None else floats[packed.order.cpu()]
-        assert torch.equal(grouped.dequantise(packed, torch.float32).cpu(), floats), name
+        assert torch.equal(
+            grouped.dequantise(packed, torch.empty(160, 32, device=device)).cpu(), floats
+        )
+        some = grouped.dequantise(packed, torch.empty(160, 20, device=device), 12).cpu()
+        assert torch.equal(some, floats[:, 12:]), name
 
 
 @pytest.mark.row("F21.07")

@@ -230,7 +230,7 @@ class _Maker:
     def packed(self, tokens: int) -> KernelCase:
         """In the layout that weights of 4 and 8 bits are brought to."""
         weight, x, reference = self._int4(tokens)
-        layer = PackedLinear([weight], None, self.device)
+        layer = PackedLinear([weight], None, x)
         run = partial(layer, x)
         return self._product(f"packed int4, {tokens} tokens", run, reference, x, layer.nbytes)
 

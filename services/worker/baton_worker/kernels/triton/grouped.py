@@ -8,13 +8,14 @@ have no codes, and share the rest.
 
 Few rows are cut along the inner axis (`SPLIT`), so that they fill a GPU: a second launch adds the
 parts in order. How often depends on the weight alone, so a row's bits do not depend on the others
-of its tile, and tiles have 16 or 64 rows.
+of its tile. Tiles have 16 or 64 rows, and 128 in prompts with packed weights, whose codes are read
+once for each tile.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import triton
@@ -199,16 +200,18 @@ def _dequantise(  # type: ignore[no-untyped-def]
     columns,
     inner,
     group,
+    first,
+    some,
     VALUES: tl.constexpr,
     SCALES: tl.constexpr,
     BITS: tl.constexpr,
     COLUMNS: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """out [inner, columns]: a tile of one weight, in packed order."""
+    """out [inner, some]: a tile of the columns `first` ... of one weight, in packed order."""
     RUN: tl.constexpr = TILE * BITS // 32
-    column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    inside, channel = column < columns, tl.arange(0, RUN)
+    place = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    column, inside, channel = first + place, place < some, tl.arange(0, RUN)
     tile, groups = tl.program_id(1).to(tl.int64), tl.cdiv(inner, group)
     word = words + (tile * RUN + channel)[:, None] * columns + column[None, :]
     word = tl.load(word, mask=inside[None, :], other=0)
@@ -222,7 +225,7 @@ def _dequantise(  # type: ignore[no-untyped-def]
         if SCALES == 2:
             scale *= tl.load(factors + column, mask=inside, other=0.0)
         number *= scale[None, :]
-        target = out + k[:, None] * columns + column[None, :]
+        target = out + k[:, None] * some + place[None, :]
         there = (k < inner)[:, None] & inside[None, :]
         tl.store(target, number.to(out.dtype.element_ty), mask=there)
 
@@ -252,14 +255,14 @@ def product(
         return out
     form = _form(weights, x.dtype, inputs)
     x, x_scales = _prepared(x, weights, inputs)
-    rows = row_tiles.rows_of(count) if visits is None else visits.block
-    blocks = triton.cdiv(count, rows) if visits is None else len(visits.experts)
+    tile = _tile(count, weights, x.device) if visits is None else _Tile(visits.block, COLUMNS, 4)
+    blocks = triton.cdiv(count, tile.rows) if visits is None else len(visits.experts)
     depth = triton.cdiv(inner, form["TILE"])
     whole = visits is not None or count > row_tiles.MANY
     first_tiles = depth if whole else _share(columns, depth, x.device)
     splits = triton.cdiv(depth, first_tiles)
     parts = out if splits == 1 else out.new_empty((splits, count, columns), dtype=torch.float32)
-    launch: Any = _product[(blocks, triton.cdiv(columns, COLUMNS), splits)]
+    launch: Any = _product[(blocks, triton.cdiv(columns, tile.columns), splits)]
     launch(
         *(x, x_scales, *_tensors(weights), bias if splits == 1 else None, parts),
         *((None, None) if visits is None else (visits.rows, visits.experts)),
@@ -268,21 +271,22 @@ def product(
         **form,
         GROUPED=visits is not None,
         SPLIT=splits > 1,
-        ROWS=rows,
-        COLUMNS=COLUMNS,
+        ROWS=tile.rows,
+        COLUMNS=tile.columns,
+        num_warps=tile.warps,
         num_stages=STAGES,
     )
     return out if splits == 1 else _added(parts, bias, out)
 
 
-def dequantise(weights: PackedWeights, dtype: torch.dtype) -> Tensor:
-    """The one weight [1, N, K] as floats [K, N], its channels in packed order."""
-    _, columns, inner = weights.shape
-    out = torch.empty(inner, columns, dtype=dtype, device=weights.words.device)
+def dequantise(weights: PackedWeights, out: Tensor, first: int = 0) -> Tensor:
+    """Columns `first` ... of the one weight [1, N, K] as floats: fills `out` [K, columns], whose
+    channels are in packed order, and returns it."""
+    inner, columns = out.shape
     launch: Any = _dequantise[(triton.cdiv(columns, COLUMNS), triton.cdiv(inner, TILE))]
     values, scales = VALUES[weights.values], SCALES[weights.scale_type]
     launch(
-        *(*_tensors(weights), out, columns, inner, weights.group),
+        *(*_tensors(weights), out, weights.shape[1], inner, weights.group, first, columns),
         **{"VALUES": values, "SCALES": scales, "BITS": weights.bits},
         COLUMNS=COLUMNS,
         TILE=TILE,
@@ -331,6 +335,34 @@ def _tensors(weights: Tensor | PackedWeights) -> tuple[Tensor | None, ...]:
     if isinstance(weights, Tensor):
         return weights, None, None, None
     return weights.words, weights.scales, weights.zeros, weights.factors
+
+
+class _Tile(NamedTuple):
+    rows: int
+    columns: int
+    warps: int
+
+
+_WIDE = _Tile(128, 128, 8)
+"""Of many rows and packed weights: half the unpacking of a tile of 64 rows."""
+_WIDE_FROM = 256
+"""Rows of a product from which on tiles are wide."""
+_WIDE_BYTES = 164 << 10
+"""Shared memory of a multiprocessor that has room for them."""
+
+
+def _tile(count: int, weights: Tensor | PackedWeights, device: torch.device) -> _Tile:
+    packed = isinstance(weights, PackedWeights)
+    if packed and count >= _WIDE_FROM and _shared_bytes(device) >= _WIDE_BYTES:
+        return _WIDE
+    return _Tile(row_tiles.rows_of(count), COLUMNS, 4)
+
+
+@functools.cache
+def _shared_bytes(device: torch.device) -> int:
+    if device.type != "cuda":
+        return _WIDE_BYTES
+    return int(torch.cuda.get_device_properties(device).shared_memory_per_multiprocessor)
 
 
 def _share(columns: int, tiles: int, device: torch.device) -> int:
