@@ -41,6 +41,10 @@ from baton_worker.registration import Registration
 _IDLE_SECONDS = 0.05
 """Longest sleep without a message: how late a signal or a lost registration is noticed."""
 
+_NICENESS = 10
+"""Of an encoder on a CPU: text streams of workers on the same cores go first, as a step that waits
+for one of its threads delays every stream, and a late image only its own request."""
+
 _REVOKED = "it was revoked"
 """Every order has one answer."""
 
@@ -193,5 +197,7 @@ def serve(config: Config, life: Lifecycle) -> int:
     """Load the tower, then serve with it."""
     encoder = MediaEncoder.build(config, fetch(config))
     standby.wait()
+    if encoder.device.type == "cpu":
+        os.nice(_NICENESS)
     with closing(directory(config)) as where:
         return EncodeService(encoder, config, where, life).run()
