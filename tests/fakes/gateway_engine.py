@@ -56,8 +56,10 @@ from baton.protocol import (
     ResetCache,
     Resume,
     Sleep,
+    StartProfile,
     StartWeightUpdate,
     Stats,
+    StopProfile,
     Submit,
     TokenizerInfo,
     Tokens,
@@ -358,6 +360,8 @@ class FakeScheduler(FakeServer):
             info = AdapterInfo(command.action.name, command.action.path.encode()[:16])
             self.adapters[info.name] = info
             return AdminReply(command.id, digest=info.digest)
+        if isinstance(command.action, StartProfile | StopProfile):
+            return AdminReply(command.id)
         if isinstance(command.action, Sleep | WakeUp):
             self.asleep = isinstance(command.action, Sleep)
             return AdminReply(command.id)

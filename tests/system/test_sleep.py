@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import gzip
+import json
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -16,8 +18,11 @@ pytestmark = [pytest.mark.slow, pytest.mark.row("F19.05", "F19.06")]
 FLAGS = ("--worker.dtype", "float32", "--worker.threads", "1", "--worker.max-kv-bytes", "67108864")
 
 
+@pytest.mark.row("F19.04")
 def test_requests_wake_what_sleeps(stories: Path, tmp_path: Path) -> None:
-    served = Served(tmp_path, stories, *FLAGS)
+    traces = tmp_path / "traces"
+    profiler = json.dumps({"torch_profiler_dir": str(traces), "torch_profiler_with_stack": False})
+    served = Served(tmp_path, stories, *FLAGS, "--profiler-config", profiler)
     try:
         url = served.ready().url
 
@@ -28,7 +33,12 @@ def test_requests_wake_what_sleeps(stories: Path, tmp_path: Path) -> None:
             found: bool = httpx.get(f"{url}/is_sleeping").json()["is_sleeping"]
             return found
 
+        assert post("start_profile").json() == {"status": "profiling"}
         wanted = complete(url).json()["choices"]
+        assert post("stop_profile").json() == {"status": "stopped"}
+        [trace] = traces.iterdir()
+        assert b"aten::" in gzip.decompress(trace.read_bytes()), "the operators of its steps"
+        assert post("stop_profile").status_code == 400
         with ThreadPoolExecutor() as pool:
             fields = {"prompt": "It was", "max_tokens": 400}
             running = pool.submit(lambda: text_of(list(stream(url, **fields))))

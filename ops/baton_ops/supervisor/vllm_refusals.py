@@ -294,7 +294,7 @@ REFUSED = (
         ),
         _names(
             "--logging-config --kv-cache-metrics-sample --custom-histogram-buckets "
-            "--jit-monitor-mode --profiler-config --disable-access-log-for-endpoints"
+            "--jit-monitor-mode --disable-access-log-for-endpoints"
         ),
     ),
     Refusal(

@@ -34,7 +34,9 @@ from baton.protocol import (
     Pause,
     Resume,
     Sleep,
+    StartProfile,
     StartWeightUpdate,
+    StopProfile,
     UnloadAdapter,
     UpdateWeights,
     WakeUp,
@@ -270,6 +272,11 @@ class Engine:
             return facts is not None and getattr(facts, what) == wanted
 
         await wait_until(known, self.config.service_wait_seconds)
+
+    async def profile(self, model: str, action: StartProfile | StopProfile) -> None:
+        """Begin or end profiles of all workers of a model. Raises `InvalidRequest` or
+        `Unavailable`."""
+        await self._scheduler.administer(model, action, self.config.request_timeout_seconds)
 
     async def change_weights(
         self,

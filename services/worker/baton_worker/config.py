@@ -12,6 +12,7 @@ from baton_worker.distributed.all2all import ALL2ALL
 from baton_worker.kv_transfer.registry import Transports
 from baton_worker.kv_transfer.vllm_config import Connector
 from baton_worker.layers.moe.routers import ROUTERS
+from baton_worker.platform.profiler_config import ProfilerSettings
 from baton_worker.quantization.methods import ALIASES, METHODS, REFUSED, ROUNDS
 from baton_worker.speculative.config import SpeculativeJson
 from baton_worker.structured_output import GRAMMARS
@@ -63,6 +64,9 @@ class Config(Settings, prefix="worker"):
     left out."""
     kv_transfer_config: Connector = setting("", "parallelism")
     """Role and transport as vLLM takes them: '{"kv_connector": ..., "kv_role": ...}'."""
+    profiler_config: ProfilerSettings = setting("", "observability", advanced=True)
+    """Where /start_profile writes traces of torch.profiler, as vLLM takes it:
+    '{"profiler": "torch", "torch_profiler_dir": "/traces"}'. With several ranks, of the first."""
     device: Literal["auto", "cpu", "cuda"] = setting("auto", "model")
     """Where the model runs."""
     gpu: str = setting("", "parallelism", advanced=True)

@@ -33,6 +33,8 @@ from baton.protocol import (
     Revoke,
     SetRole,
     Sleep,
+    StartProfile,
+    StopProfile,
     SwitchWeights,
     TruncatePlan,
     UpdateWeights,
@@ -53,6 +55,8 @@ from baton_worker.kv_transfer.embedding_puller import EmbeddingPuller
 from baton_worker.kv_transfer.manager import KVTransferManager, host
 from baton_worker.kv_transfer.vllm_config import resolve
 from baton_worker.lora.loader import AdapterLoader
+from baton_worker.platform import profiler_config
+from baton_worker.platform.profiler import Profiler
 from baton_worker.registration import Registration
 from baton_worker.standby import (
     await_room,
@@ -110,6 +114,7 @@ class Service:
         self._loader = AdapterLoader(engine.adapters)
         self._spool = WeightSpool(config.run_dir, served_name(config))
         self._updater = self._new_updater(engine)
+        self._profiler = Profiler(profiler_config.parse(config.profiler_config), self._name)
         self._replies: deque[WorkerReply] = deque()
         self._naps: deque[WorkerCommand] = deque()
         """Commands to sleep, to wake up and to use other weights, for when nothing runs."""
@@ -185,12 +190,20 @@ class Service:
             return
         if isinstance(command.action, Sleep | WakeUp | SwitchWeights):
             self._naps.append(command)
+        elif isinstance(command.action, StartProfile | StopProfile):
+            self._profile(command)
         elif isinstance(
             command.action, InitWeightTransfer | UpdateWeights | LoadWeights | DropWeights
         ):
             self._updater.submit(command)
         else:
             self._loader.submit(command)
+
+    def _profile(self, command: WorkerCommand) -> None:
+        starts = isinstance(command.action, StartProfile)
+        reason = self._profiler.start() if starts else self._profiler.stop()
+        adapters = self._scheduler.info.adapters
+        self._replies.append(WorkerReply(command.epoch, command.id, reason, adapters=adapters))
 
     def _nap(self) -> None:
         """Sleep, wake up or use other weights if that was asked for and nothing runs; then join
@@ -398,6 +411,7 @@ class Service:
         ends."""
         results = self._engine.submit(*self._plans.first)
         self._plans.advance()
+        self._profiler.step()
         if self._plans:
             self._listen()
         self._answer(results)

@@ -71,6 +71,14 @@ class WakeUp(_Action, frozen=True, tag="wake_up"):
     """What to take back; empty: everything. With its weights alone a model still sleeps."""
 
 
+class StartProfile(_Action, frozen=True, tag="start_profile"):
+    """Record what every worker's steps do."""
+
+
+class StopProfile(_Action, frozen=True, tag="stop_profile"):
+    """End the recording, and write it."""
+
+
 class InitWeightTransfer(_Action, frozen=True, tag="init_weight_transfer"):
     """Join a process group of torch.distributed with a trainer, who is rank 0."""
 
@@ -126,6 +134,8 @@ Action: TypeAlias = (
     | Resume
     | Sleep
     | WakeUp
+    | StartProfile
+    | StopProfile
     | InitWeightTransfer
     | StartWeightUpdate
     | UpdateWeights

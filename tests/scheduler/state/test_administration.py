@@ -16,6 +16,8 @@ from baton.protocol import (
     Resume,
     Sampling,
     Sleep,
+    StartProfile,
+    StopProfile,
     UnloadAdapter,
     WakeUp,
     WorkerReply,
@@ -246,3 +248,15 @@ def test_a_worker_that_joins_loads_what_was_used_last() -> None:
     here.submit([1] * 20, Sampling(4), adapter=b"b", model="fake")
     here.join("two", structs.replace(INFO, max_cpu_loras=1))
     assert here.actions("two") == [LoadAdapter("b", "/b", replace=True)]
+
+
+@pytest.mark.row("F19.04")
+def test_every_worker_records_its_steps() -> None:
+    here = Fleet("one", "two")
+    assert here.ask(StartProfile()) is None
+    assert here.actions("one") == here.actions("two") == [StartProfile()]
+    here.answer("one")
+    here.answer("two", reason="it cannot")
+    assert here.admin[-1] == AdminReply(1, 400, "it cannot")
+    nobody = Fleet().ask(StopProfile())
+    assert nobody is not None and nobody.status == 503

@@ -35,6 +35,8 @@ OPERATOR_CHANGES = frozenset(
         "/resume",
         "/sleep",
         "/wake_up",
+        "/start_profile",
+        "/stop_profile",
         "/init_weight_transfer_engine",
         "/start_weight_update",
         "/update_weights",

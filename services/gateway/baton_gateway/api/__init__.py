@@ -22,7 +22,7 @@ from baton_gateway.api import (
 )
 from baton_gateway.api.anthropic import messages
 from baton_gateway.api.batches import batches, files, uploads
-from baton_gateway.api.operator import adapters, pause, server_info, sleep, weights
+from baton_gateway.api.operator import adapters, pause, profile, server_info, sleep, weights
 from baton_gateway.api.prompts import quote, render, tokenize
 from baton_gateway.api.responses import conversations, responses
 
@@ -52,6 +52,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     adapters.router,
     pause.router,
     sleep.router,
+    profile.router,
     server_info.router,
     weights.router,
     admin.router,

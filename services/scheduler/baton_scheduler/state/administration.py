@@ -21,7 +21,9 @@ from baton.protocol import (
     Pause,
     Resume,
     Sleep,
+    StartProfile,
     StartWeightUpdate,
+    StopProfile,
     UnloadAdapter,
     UpdateWeights,
     WakeUp,
@@ -48,6 +50,8 @@ def requested(state: StateBase, event: AdminRequested) -> list[Decision]:
             return answer(gateway, command)
         case Sleep() | WakeUp():
             return _rest(state, gateway, command, command.action)
+        case StartProfile() | StopProfile():
+            return _profile(state, gateway, command)
         case Pause():
             return pause.pause(state, gateway, command, command.action)
         case Resume():
@@ -145,6 +149,15 @@ def _rest(
     if not able:
         return answer(gateway, command)
     return begin(state, gateway, command, able)
+
+
+def _profile(state: StateBase, gateway: str, command: AdminCommand) -> list[Decision]:
+    workers = list(state.fleet.serving(command.model))
+    return (
+        begin(state, gateway, command, workers)
+        if workers
+        else answer(gateway, command, 503, NOBODY)
+    )
 
 
 def wake(state: StateBase, model: str) -> list[Decision]:

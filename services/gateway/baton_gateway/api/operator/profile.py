@@ -1,0 +1,42 @@
+"""POST /start_profile and /stop_profile, for operators, in vLLM's shape"""
+
+from __future__ import annotations
+
+import msgspec
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import Response
+
+from baton.protocol import StartProfile, StopProfile
+from baton_gateway.api.documentation.description import describe
+from baton_gateway.engine import Engine
+from baton_gateway.http.json_response import json_response
+
+router = APIRouter()
+
+
+class ProfileStatus(msgspec.Struct):
+    """Response of both."""
+
+    status: str
+
+
+@router.post("/start_profile")
+@describe(answer=ProfileStatus)
+async def start_profile(request: Request) -> Response:
+    """Record the steps of all workers of a model, as `--profiler-config` says."""
+    return await _profile(request, StartProfile(), "profiling")
+
+
+@router.post("/stop_profile")
+@describe(answer=ProfileStatus)
+async def stop_profile(request: Request) -> Response:
+    """End the recording; returns once every worker has written its trace."""
+    return await _profile(request, StopProfile(), "stopped")
+
+
+async def _profile(request: Request, action: StartProfile | StopProfile, status: str) -> Response:
+    engine: Engine = request.app.state.engine
+    facts = await engine.models.get(request.query_params.get("model"))
+    await engine.profile(facts.model, action)
+    return json_response(ProfileStatus(status))
