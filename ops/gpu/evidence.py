@@ -66,7 +66,8 @@ def steps(out: Path) -> dict[str, Step]:
         ),
         "memory": Step(
             6,
-            "the largest step beside all pages, KV between caches and processes, ranks on two GPUs",
+            "the largest step beside all pages, KV between caches and processes, what outlives a "
+            "killed worker, ranks on two GPUs",
             (_tests("tests/gpu/test_memory.py"),),
         ),
         "bench": Step(9, "ceilings and kernels", (_bench(*where, "--parts", "kernels"),)),

@@ -25,6 +25,7 @@ _TOOLS = {
     "replay": "reproduce a recorded scheduler run, decision by decision",
     "fleet": "show the workers, change their roles (fleet role) or numbers (fleet scale)",
     "drain": "let a worker pass on what it runs and end",
+    "device-keeper": "hold the memory of a GPU's workers (baton serve starts it)",
     "keys": "make the keys that encrypt the links between hosts",
     "settings": "print every setting, or write the generated pages",
     "topology": "print the links between the services as a Mermaid diagram",
@@ -49,6 +50,7 @@ _ELSEWHERE = {
     "eval": "baton_ops.quality.nll",
     "run-batch": "baton_ops.commands.run_batch",
     "quantize": "baton_worker.quantize",
+    "device-keeper": "baton_worker.device_keeper",
     "matrix": "baton_ops.support_matrix.write",
 }
 """Verbs whose module is not `baton_ops.commands.<verb>`."""

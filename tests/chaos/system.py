@@ -80,12 +80,12 @@ class Crew:
         fake += ["--vocab-size", str(self.vocab), "--step-ms", str(self.step_ms)]
         return [*fake, "--max-num-seqs", "128", "--name", name, "--supervised"]
 
-    def forked(self, names: Sequence[str]) -> ForkedServices | None:
-        """What the workers of these names are forked from, as under `baton serve`; None without a
-        model, and for workers of several ranks."""
+    def forked(self, names: Sequence[str]) -> list[ForkedServices]:
+        """What the workers of these names are forked from, as under `baton serve`; nothing without
+        a model, and for workers of several ranks."""
         if not self.real or self.ranks > 1:
-            return None
-        return ForkedServices(names, [*CHILD_MAIN, "--fork-server", "worker", *self._exact()])
+            return []
+        return [ForkedServices(names, [*CHILD_MAIN, "--fork-server", "worker", *self._exact()])]
 
     def _exact(self) -> list[str]:
         """Flags of all real workers."""
@@ -160,7 +160,7 @@ class System:
             5.0,
             front.kept(started),
             front.patience(),
-            crew.forked(list(workers)) if front.forks else None,
+            crew.forked(list(workers)) if front.forks else [],
         )
         self._keeper = SegmentKeeper(self._run)
         self._deaths = DeathReports(StaticDirectory(Settings(run_dir=self._run)))

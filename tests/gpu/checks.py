@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+import os
 import subprocess
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -18,6 +20,7 @@ from baton.protocol.token_columns import pack
 from baton_worker.bench.gpu.kernel_cases import Sizes, cases
 from baton_worker.bench.gpu.kernel_times import distance, poison
 from baton_worker.config import Config
+from baton_worker.device_keeper.kept_memory import KeeperClient
 from baton_worker.engine.engine import Engine
 from baton_worker.kv_transfer.cuda_ipc import CudaMemory
 from baton_worker.kv_transfer.page_content import PageContent
@@ -26,6 +29,7 @@ from tests.fakes.page_caches import LENGTH, TOKEN, cache, filled
 from tests.fakes.scheduler_planner import Planner
 from tests.fakes.scheduler_planner import Sequence as Row
 from tests.support import quantized_checkpoints, tiny_models
+from tests.support.served_system import until
 
 PAGES = 256
 KINDS: dict[str, dict[str, Any]] = {
@@ -310,3 +314,84 @@ def another_process_opens_memory(device: torch.device) -> None:
         del opened
     finally:
         child.communicate()
+
+
+_FIRST = """
+import sys, torch
+from pathlib import Path
+from tests.gpu import checks
+print(checks.said_over_kept_memory(Path(sys.argv[1]), torch.device("cuda", 0), Path(sys.argv[2])))
+sys.stdout.flush()
+sys.stdin.read()
+"""
+
+
+def said_by_a_killed_worker(folder: Path, device: torch.device, run_dir: Path) -> list[list[int]]:
+    """What a process of its own says, before it is killed."""
+    first = subprocess.Popen(
+        [sys.executable, "-c", _FIRST, str(folder), str(run_dir)],
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        assert first.stdout is not None
+        said: list[list[int]] = json.loads(first.stdout.readline())
+        return said
+    finally:
+        first.kill()
+        first.communicate()
+
+
+def said_over_kept_memory(folder: Path, device: torch.device, run_dir: Path) -> list[list[int]]:
+    """What a worker says whose memory outlives it."""
+    return logs(kept_engine(folder, device, run_dir), [PROMPT])
+
+
+def kept_engine(folder: Path, device: torch.device, run_dir: Path) -> Engine:
+    """An engine whose keeper has its socket in this directory."""
+    engine = _engine(folder, device, run_dir=run_dir, num_gpu_blocks_override=0)
+    assert engine._loaded.kept is not None and engine.kept_pages is not None
+    return engine
+
+
+@contextmanager
+def keeper_process(run_dir: Path) -> Iterator[None]:
+    """The keeper of the first GPU, as `baton serve` starts it."""
+    command = [sys.executable, "-m", "baton", "device-keeper", "--run-dir", str(run_dir)]
+    child = subprocess.Popen(command)
+    try:
+        until(lambda: KeeperClient.of(run_dir, torch.device("cuda", 0)) is not None, "a keeper")
+        yield
+    finally:
+        child.kill()
+        child.wait()
+
+
+def the_next_worker_attaches(
+    folder: Path,
+    device: torch.device,
+    run_dir: Path,
+    first: Callable[[Path, torch.device, Path], list[list[int]]],
+) -> None:
+    """To what the first one has left: weights that can be read no more, and pages as they were."""
+    tiny_models.save_checkpoint(folder, "LlamaForCausalLM")
+    said = first(folder, device, run_dir)
+    spoil(folder / "model.safetensors")
+    engine = kept_engine(folder, device, run_dir)
+    assert engine.kept_pages is not None and engine.kept_pages.as_left
+    assert engine.kept_pages.memory.any(), "its pages are there"
+    memory = engine.kept_pages.memory
+    for plane in engine.cache.planes:
+        assert 0 <= plane.data_ptr() - memory.data_ptr() < len(memory), "there, and not here too"
+    assert logs(engine, [PROMPT]) == said
+    engine.close()
+
+
+def spoil(weights: Path) -> None:
+    """Zeros in the place of half of a file, whose times and size stay."""
+    stat = weights.stat()
+    with weights.open("r+b") as file:
+        file.seek(stat.st_size // 2)
+        file.write(bytes(stat.st_size - stat.st_size // 2))
+    os.utime(weights, ns=(stat.st_atime_ns, stat.st_mtime_ns))

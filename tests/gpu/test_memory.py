@@ -28,6 +28,13 @@ def test_another_process_opens_the_memory_of_a_card(card: torch.device) -> None:
     checks.another_process_opens_memory(card)
 
 
+def test_weights_and_pages_outlive_a_killed_worker(
+    card: torch.device, tmp_path: Path, run_dir: Path
+) -> None:
+    with checks.keeper_process(run_dir):
+        checks.the_next_worker_attaches(tmp_path, card, run_dir, checks.said_by_a_killed_worker)
+
+
 @pytest.mark.row("F13.06")
 def test_two_cards_replay_what_one_does(card: torch.device, tmp_path: Path) -> None:
     if torch.cuda.device_count() < 2:

@@ -14,6 +14,7 @@ import torch
 
 from baton_worker.bench.gpu import __main__ as bench
 from baton_worker.bench.gpu.kernel_cases import TINY
+from tests.fakes.kept_device import kept_device
 from tests.fakes.triton_interpreter import interpreter
 from tests.gpu import checks
 
@@ -62,6 +63,12 @@ def test_models(tmp_path: Path) -> None:
 def test_quantised_models(tmp_path: Path) -> None:
     """One of them: on a CPU their kernels have tests of their own."""
     checks.says_what_the_numbers_say(tmp_path, CPU, checks.QUANTISED["int4"])
+
+
+def test_memory_that_outlives_a_worker(tmp_path: Path, run_dir: Path) -> None:
+    with kept_device(run_dir, tmp_path):
+        folder, first = tmp_path / "model", checks.said_over_kept_memory
+        checks.the_next_worker_attaches(folder, CPU, run_dir, first)
 
 
 def test_evidence_has_steps_of_ten_minutes(tmp_path: Path) -> None:

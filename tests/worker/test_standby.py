@@ -59,6 +59,8 @@ class Engines:
         self.closed = 0
         self.while_loading: Callable[[], None] = lambda: None
         self.cache = SimpleNamespace(planes=[torch.ones(4)])
+        self.kept_pages: Any = None
+        self.keeps_memory = True
 
     def build(self, config: Config, version: WeightVersion | None = None) -> Any:
         self.loaded.append(version)

@@ -28,6 +28,12 @@ def on_cpu(variables: Mapping[str, str]) -> bool:
     return ranks(variables) == 1 and _usable(variables) == 0
 
 
+def keepers(variables: Mapping[str, str]) -> list[int]:
+    """Numbers of the GPUs whose memory a process beside the workers holds; none where each worker
+    is several processes, which hold their own."""
+    return list(range(_usable(variables))) if ranks(variables) == 1 else []
+
+
 def _flags(
     variables: Mapping[str, str], count: int, place: int | None
 ) -> Iterator[tuple[str, str]]:

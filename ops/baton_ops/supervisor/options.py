@@ -62,12 +62,12 @@ class Serve(Settings):
     """Workers that only encode images, for those that prefill."""
     spares: bool = setting(True, "reliability")
     """Keep a second process of every gateway, tokenizer and scheduler loaded, to take over when it
-    dies."""
+    dies; also of workers on GPUs, over weights and pages that a process beside them holds."""
     fork_workers: bool = setting(True, "reliability", advanced=True)
     """On CPUs: load the model once, in a process of its own from which workers are forked, at the
     start and whenever one dies. Where memory has no room for its weights beside those of the
-    workers, each of them loads its own. Workers of several ranks, workers that share experts, and
-    encode workers are not forked."""
+    workers, each of them loads its own. Workers of several ranks and workers that share experts
+    are not forked."""
     gateways: int = setting(1, "reliability", ge=1, le=16)
     """Gateways behind the one port: when one is lost or cut off, its durable streams go on at
     another at once."""
@@ -181,7 +181,13 @@ def commands(config: Serve, run_dir: Path) -> dict[str, list[str]]:
         raise SettingsError("Without a worker nothing is served: --workers 1.")
     for name, role in crew.items():
         started[name] = worker_command(config, name, role, len(crew))
-    return started
+    return started | _keepers(config)
+
+
+def _keepers(config: Serve) -> dict[str, list[str]]:
+    """The processes that hold the memory of GPUs for their workers."""
+    gpus = [] if group(config) > 1 else device_shares.keepers(_whole(config))
+    return {f"gpu-memory-{gpu}": [*CHILD_MAIN, "device-keeper", "--gpu", str(gpu)] for gpu in gpus}
 
 
 def worker_command(config: Serve, name: str, role: str, count: int) -> list[str]:
@@ -229,32 +235,44 @@ def _rank(config: Serve, name: str) -> list[str]:
 
 def spares(config: Serve, run_dir: Path) -> dict[str, list[str]]:
     """How the spares are started. Each of several of one kind has its own: while one of them starts
-    from nothing, none could take over from the others."""
-    started = copies.flags(run_dir, counts(config)) if config.spares else {}
-    return {
-        name: [*CHILD_MAIN, "--spare", *own]
-        for name, own in started.items()
-        if own[0] in WITH_SPARE
-    }
+    from nothing, none could take over from the others. Workers on GPUs have some where a keeper
+    holds the weights, which no process then has to load."""
+    if not config.spares:
+        return {}
+    started = copies.flags(run_dir, counts(config))
+    started = {name: own for name, own in started.items() if own[0] in WITH_SPARE}
+    crew = {name: role for name, role in workers(config).items() if role != "encode"}
+    for name, role in crew.items() if _keepers(config) else ():
+        whole = worker_command(config, name, role, len(workers(config)))
+        started[name] = whole[len(CHILD_MAIN) :]
+    return {name: [*CHILD_MAIN, "--spare", *own] for name, own in started.items()}
 
 
-def forked_workers(config: Serve) -> ForkedServices | None:
-    """The workers that are forked from one which has loaded; None where each loads by itself.
+def forked_workers(config: Serve) -> list[ForkedServices]:
+    """The workers that are forked from one which has loaded: those with a whole model, and encode
+    workers, which load a part of it. None where each loads by itself.
 
     Raises:
         SettingsError: `--fork-workers` was asked for, and they cannot be forked.
     """
-    whole, crew = _whole(config), workers(config)
-    # What it has loaded is a whole model, of which an encode worker has a part.
-    names = tuple(name for name, role in crew.items() if role != "encode")
     if not config.fork_workers:
-        return None
+        return []
     if reason := _unforkable(config):
         if "fork_workers" in config.model_fields_set:
             raise SettingsError(f"--fork-workers: {reason}. Leave it out: each loads by itself.")
-        return None
-    shares = device_shares.flags(whole, len(crew), None)
-    return ForkedServices(names, [*CHILD_MAIN, "--fork-server", "worker", *shares])
+        return []
+    groups = (_forked(config, encode=False), _forked(config, encode=True))
+    return [group for group in groups if group.services]
+
+
+def _forked(config: Serve, *, encode: bool) -> ForkedServices:
+    """Those that only encode images, or all others."""
+    crew = workers(config)
+    names = [name for name, role in crew.items() if (role == "encode") is encode]
+    kinds = [kind for role, kind in NAMES.items() if (role == "encode") is encode]
+    role = ["--role", "encode"] if encode else []
+    shares = device_shares.flags(_whole(config), len(crew), None)
+    return ForkedServices(names, [*CHILD_MAIN, "--fork-server", "worker", *role, *shares], kinds)
 
 
 def _unforkable(config: Serve) -> str | None:

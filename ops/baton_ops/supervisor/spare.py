@@ -3,6 +3,7 @@
 Spare        one process for one child: takes its place when it dies
 ForkServer   one process for several children, which forks every one of them, at the start and
              whenever one dies (`baton.process.fork_server`)
+ForkGroup    those children, and others of their kind that are added later
 """
 
 from __future__ import annotations
@@ -132,3 +133,24 @@ class ForkedServices:
 
     services: Collection[str]
     command: Sequence[str]
+    kinds: Collection[str] = ()
+    """Names without their number of services that are added later, and are forked too."""
+
+
+class ForkGroup:
+    """The services of one fork server."""
+
+    def __init__(self, forked: ForkedServices, environment: Mapping[str, str]):
+        self.server = ForkServer(forked.command, environment)
+        self._services, self._kinds = set(forked.services), forked.kinds
+
+    def __contains__(self, service: str) -> bool:
+        """Whether the server forks this service."""
+        return service in self._services
+
+    def add(self, service: str) -> bool:
+        """Have a service that is added forked too; false if it is of another kind."""
+        if service.rpartition("-")[0] not in self._kinds:
+            return False
+        self._services.add(service)
+        return True

@@ -11,7 +11,8 @@ A child may have a spare: a second process that has loaded everything and waits
 loading. The next spare is started once the new process has been up for a while.
 
 Several children may have a fork server in place of spares: it is started with them, loads once, and
-forks the first process of each and every next one. While there is none, they start by themselves.
+forks the first process of each and every next one, also of children that are added later. While
+there is none, they start by themselves.
 
 A child that stays stopped (SIGSTOP) or whose main loop hangs is killed and restarted, since its
 peers cannot tell. It is dead before its successor starts, so the two never overlap.
@@ -34,7 +35,7 @@ from baton_ops.supervisor.child_process import ChildProcess
 from baton_ops.supervisor.forked_process import ForkedProcess, ForkRequest
 from baton_ops.supervisor.liveness import HangDetector, probe
 from baton_ops.supervisor.process_state import StopDetector
-from baton_ops.supervisor.spare import ForkedServices, ForkServer, Spare
+from baton_ops.supervisor.spare import ForkedServices, ForkGroup, ForkServer, Spare
 
 TICK_SECONDS = 0.05
 """Interval in seconds of checks, and the longest delay until a death is noticed."""
@@ -108,6 +109,8 @@ class Child:
         """The running process; None while it waits for its restart, or for the fork server."""
         self.on_death: Callable[[int, int], None] = _ignore
         """Called with the process id and the exit code."""
+        self.hired = False
+        """Whether it was added later: the others serve without it."""
         self.command, self._environment = list(command), dict(environment)
         """Command of the next start."""
         self._spare, self._fork_server = spare, fork_server
@@ -131,8 +134,8 @@ class Child:
 
     @property
     def awaits_first_fork(self) -> bool:
-        """Whether it waits for the fork server since the start."""
-        return self._fork is not None and self.restarts == 0
+        """Whether it waits for the fork server since the start of all."""
+        return self._fork is not None and self.restarts == 0 and not self.hired
 
     def _take_fork(self, now: float) -> None:
         """Take the process that was asked for, once it is there. If the server has died meanwhile,
@@ -243,18 +246,17 @@ class Supervisor:
         drain_seconds: float,
         spares: Mapping[str, Sequence[str]] | None = None,
         patience: Mapping[str, Patience] | None = None,
-        forked: ForkedServices | None = None,
+        forked: Sequence[ForkedServices] = (),
     ) -> None:
         """`spares`: command of the standby process, per service that has one of its own.
 
         `patience`: inactivity limits, per service that is checked.
 
-        `forked`: services whose processes are forked from one that has loaded.
+        `forked`: services whose processes are forked from one that has loaded, by what that loads.
         """
         kept = {service: Spare(c, environment) for service, c in (spares or {}).items()}
         patient = patience or {}
-        self._fork_server = None if forked is None else ForkServer(forked.command, environment)
-        self._forked = () if forked is None else tuple(forked.services)
+        self._fork_groups = [ForkGroup(services, environment) for services in forked]
         self.children = {
             s: Child(
                 s,
@@ -262,7 +264,7 @@ class Supervisor:
                 environment,
                 kept.get(s),
                 patient.get(s),
-                self._fork_server if s in self._forked else None,
+                next((group.server for group in self._fork_groups if s in group), None),
             )
             for s, c in commands.items()
         }
@@ -270,8 +272,6 @@ class Supervisor:
         """Service and exit code of a child that a restart cannot help; ends the supervisor."""
         self._drain_seconds = drain_seconds
         self._environment = environment
-        self._hired: set[str] = set()
-        """Children added later; their failure does not end the supervisor."""
         self._on_death: Callable[[int, int], None] = _ignore
         self._retired: dict[str, float] = {}
         """Retired children, and when they are killed."""
@@ -284,8 +284,8 @@ class Supervisor:
 
     def start(self) -> None:
         """Start all children at once; those that are forked begin once their server has loaded."""
-        if self._fork_server is not None:
-            self._fork_server.prepare(time.monotonic(), 0)
+        for group in self._fork_groups:
+            group.server.prepare(time.monotonic(), 0)
         for child in self.children.values():
             child.start(time.monotonic())
 
@@ -299,48 +299,51 @@ class Supervisor:
                 code = child.tick(time.monotonic())
                 if code in HOPELESS:
                     self._despair(service, code)
-        if self._fork_server is not None:
-            self._fork_server.end_abandoned()
-            self._prepare(self._fork_server)
+        for group in self._fork_groups:
+            group.server.end_abandoned()
+            self._prepare(group)
 
-    def _prepare(self, server: ForkServer) -> None:
-        """Start the fork server again if it has died, once all its services run: not beside their
+    def _prepare(self, group: ForkGroup) -> None:
+        """Start a fork server again if it has died, once all its services run: not beside their
         start."""
         now = time.monotonic()
-        forked = [self.children[s] for s in self._forked if s in self.children]
+        forked = [child for service, child in self.children.items() if service in group]
         if forked and all(child.serves(now) for child in forked):
             assert forked[0].process is not None
-            server.prepare(now, forked[0].process.pid)
+            group.server.prepare(now, forked[0].process.pid)
 
     def _doomed(self) -> tuple[str, int] | None:
         """A service that has never been there for want of a fork server which no restart can help,
         and the exit code of that. Later ones may fail for what the services take themselves."""
-        code = None if self._fork_server is None else self._fork_server.ended()
-        forked = (s for s in self._forked if s in self.children)
-        waiting = [s for s in forked if self.children[s].awaits_first_fork]
-        return (waiting[0], code) if waiting and code in HOPELESS else None
+        for group in self._fork_groups:
+            code = group.server.ended()
+            for service, child in self.children.items():
+                if code in HOPELESS and service in group and child.awaits_first_fork:
+                    return service, code
+        return None
 
     def _dismiss(self) -> None:
         """Stop all spares: nothing is restarted any more."""
         for child in self.children.values():
             child.settle()
-        if self._fork_server is not None:
-            self._fork_server.dismiss()
-            self._fork_server = None
+        while self._fork_groups:
+            self._fork_groups.pop().server.dismiss()
 
     def _despair(self, service: str, code: int) -> None:
         """Handle a child that a restart cannot help."""
-        if service not in self._hired:
+        if not self.children[service].hired:
             self.verdict = (service, code)
         else:
             log.error("%s cannot be started, see its message above: going on without", service)
             del self.children[service]
 
     def hire(self, service: str, command: Sequence[str]) -> None:
-        """Add a child, which is supervised like the others."""
-        self.children[service] = child = Child(service, command, self._environment)
-        child.on_death = self._on_death
-        self._hired.add(service)
+        """Add a child, which is supervised like the others. Its failure does not end them."""
+        group = next((group for group in self._fork_groups if group.add(service)), None)
+        server = None if group is None else group.server
+        child = Child(service, command, self._environment, fork_server=server)
+        self.children[service] = child
+        child.on_death, child.hired = self._on_death, True
         child.start(time.monotonic())
 
     def retire(self, service: str) -> None:

@@ -109,14 +109,15 @@ class Config(Settings, prefix="worker"):
     max_kv_bytes: int = setting(4 * 1024**3, "memory", ge=0)
     """Upper bound on KV pages in bytes on a CPU; 0 means none."""
     share_weights: bool = setting(True, "memory", advanced=True)
-    """Under `baton serve` on a CPU: packed weights lie in memory that all workers of this host
-    share, also with the next ones. Takes Linux 6.1 or later."""
+    """Under `baton serve`: packed weights on a CPU lie in memory that all workers of this host
+    share, also with the next ones, which takes Linux 6.1 or later; weights in floats on a GPU lie
+    in memory of a process beside the workers, by CUDA IPC."""
     encoder_cache_bytes: int = setting(256 * 1024**2, "memory", ge=0)
     """Bytes for the embeddings of images that were seen before, so that they are not encoded
     again."""
     keep_kv_cache: bool = setting(True, "memory", advanced=True)
-    """Under `baton serve` on a CPU: KV pages lie in memory that outlives a worker which was killed,
-    and the next one goes on with those that were whole."""
+    """Under `baton serve`: KV pages lie in memory that outlives a worker which was killed, and the
+    next one goes on with those that were whole. On a CPU, and on a GPU by CUDA IPC."""
     host_cache_bytes: int = setting(0, "memory", ge=0)
     """Bytes of host memory for KV pages that had to make room and may be wanted again; 0 means
     none. Workers that pass sequences on (`role`) do without it."""

@@ -59,6 +59,7 @@ from baton_worker.platform import profiler_config
 from baton_worker.platform.profiler import Profiler
 from baton_worker.registration import Registration
 from baton_worker.standby import (
+    await_kept_weights,
     await_room,
     in_place_of,
     load_engine,
@@ -147,12 +148,18 @@ class Service:
                         self._lending = self._engine.lend()
                         self._nap()
                 self._engine.leave()
+                self._drop_pages()
             finally:
                 self._scheduler.stop_beats()
                 self._close_transfers()
                 self._loader.close()
                 self._updater.close()
         return 0
+
+    def _drop_pages(self) -> None:
+        """An orderly end: no worker of this name may follow, and its pages take memory of a GPU."""
+        if isinstance(self._engine, Engine) and self._engine.kept_pages is not None:
+            self._engine.kept_pages.drop()
 
     def _patience(self) -> float:
         if self._engine.in_lockstep:
@@ -445,7 +452,8 @@ def embedding_puller(
 
 def persistent_cache(engine: Engine, config: Config) -> PersistentCache | None:
     """The pages of this engine in memory that outlives it, with what the last worker of its name
-    left there; None where they go with it: on a GPU, on several ranks, or without a supervisor."""
+    left there; None where they go with it: on several ranks, on a GPU without a keeper, or without
+    a supervisor."""
     segments, resolved = Segments(config.run_dir), engine.resolved
     alone = resolved.ranks == 1 and not engine.in_lockstep
     if not (config.keep_kv_cache and alone) or segments.held_bytes() is None:
@@ -453,7 +461,10 @@ def persistent_cache(engine: Engine, config: Config) -> PersistentCache | None:
     rounding = (config.quantization, config.int8_activations)
     of = (config.model, *rounding, resolved.dtype_name, resolved.build.codes)
     shape = (resolved.build.layout, resolved.page_size, resolved.num_pages, resolved.groups)
-    return PersistentCache.lease(segments, config.name or "worker", f"{of} {shape}", engine.cache)
+    what = (segments, config.name or "worker", f"{of} {shape}", engine.cache)
+    if engine.kept_pages is not None:
+        return PersistentCache.beside(*what, engine.kept_pages)
+    return PersistentCache.lease(*what)
 
 
 def serve(config: Config, life: Lifecycle) -> int:
@@ -463,6 +474,7 @@ def serve(config: Config, life: Lifecycle) -> int:
     if config.role == "encode":
         return encode(config, life)
     await_room(config)
+    await_kept_weights(config)
     config = with_pages_of_others(config)
     engine = load_engine(config)
     config = in_place_of(standby.wait(), config)

@@ -12,31 +12,58 @@ from baton.logs import logger
 from baton.process import standby
 from baton.process.segments import Segments
 from baton.protocol import WeightVersion
+from baton_worker.checkpoint.kept_weights import OF_ONE
 from baton_worker.config import Config
 from baton_worker.engine.engine import Engine
 from baton_worker.engine.memory import has_room
+from baton_worker.engine.startup import weight_keeper
+from baton_worker.engine.weight_switch import files_of
 from baton_worker.kernels.cpu.huge_pages import give_back
 from baton_worker.kv_transfer.vllm_config import resolve
+from baton_worker.layers.build_context import device_of
 from baton_worker.weight_transfer.contents import check
 from baton_worker.weight_transfer.spool import WeightSpool
 
 _ROOM_SECONDS = 5.0
 """How often a standby looks whether there is room for its weights, and for other weights."""
 
-_OF_ONE = ("name", "role", "fleet_address", "bind_kv", "advertise_kv")
-"""Settings in which workers that share a standby may differ."""
-
 log = logger(__name__)
 
 
 def await_room(config: Config) -> None:
-    """Wait, in a standby, until memory has room for what would be there twice, or it is called."""
+    """Wait, in a standby on a CPU, until memory has room for what would be there twice, or it is
+    called."""
     shared, said = Segments(config.run_dir), False
+    if _on_gpu(config):
+        return
     while standby.held() and not has_room(fetch(config), shared.held_bytes() or 0):
         if not said:
             log.info("memory has no room for the weights beside those of the workers: waiting")
             said = True
         standby.wait(_ROOM_SECONDS)
+
+
+def await_kept_weights(config: Config) -> None:
+    """Wait, in a standby of a worker on a GPU, until the keeper of the GPU has the weights, or it
+    is called: it never loads them a second time beside the worker that it stands in for."""
+    said = False
+    while standby.held() and _on_gpu(config) and not _kept(config):
+        if not said:
+            log.info("the keeper of the GPU has no weights to start with: waiting")
+            said = True
+        standby.wait(_ROOM_SECONDS)
+
+
+def _on_gpu(config: Config) -> bool:
+    return device_of(config).type == "cuda"
+
+
+def _kept(config: Config) -> bool:
+    """Whether the keeper of the GPU has the weights that workers use."""
+    version = WeightSpool(config.run_dir, served_name(config)).version()
+    base, patches = files_of(fetch(config), version)
+    keeper = weight_keeper(config, base, patches, device_of(config))
+    return keeper is not None and keeper.has_them
 
 
 def in_place_of(arguments: Sequence[str], config: Config) -> Config:
@@ -45,7 +72,7 @@ def in_place_of(arguments: Sequence[str], config: Config) -> Config:
     if not arguments:
         return config
     replaced = resolve(Config.load(arguments))
-    return config.model_copy(update={name: getattr(replaced, name) for name in _OF_ONE})
+    return config.model_copy(update={name: getattr(replaced, name) for name in OF_ONE})
 
 
 def with_pages_of_others(config: Config) -> Config:
@@ -61,10 +88,14 @@ def load_engine(config: Config) -> Engine:
     tried = spool.version()
     engine = _engine(config, tried)
     if standby.held():
-        log.info("loaded; waiting to fork workers")
+        log.info("loaded; waiting to %s", "take over" if _on_gpu(config) else "fork workers")
     while True:
         standby.wait(_ROOM_SECONDS)
-        if (version := spool.version()) != tried:
+        version = spool.version()
+        if standby.held() and _on_gpu(config) and not (engine.keeps_memory and version == tried):
+            # A worker sleeps, or has other weights: this process must not hold its memory.
+            raise SystemExit(0)
+        if version != tried:
             tried = version
             engine.close()
             del engine
@@ -80,7 +111,8 @@ def _engine(config: Config, version: WeightVersion | None) -> Engine:
     scheduler gives no sequence to a worker with other weights than the rest. That of a standby has
     pages that take no memory: what warming up has written to them is dropped."""
     engine = _warm_engine(config, version)
-    for plane in engine.cache.planes if standby.held() else ():
+    drops = standby.held() and engine.kept_pages is None
+    for plane in engine.cache.planes if drops else ():
         give_back(plane)
     return engine
 

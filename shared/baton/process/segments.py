@@ -22,7 +22,6 @@ import os
 import socket
 import struct
 import threading
-from dataclasses import dataclass, replace
 from hashlib import blake2b
 from pathlib import Path
 from types import TracebackType
@@ -32,6 +31,7 @@ from baton.logs import logger
 from baton.net.discovery import socket_path
 from baton.net.topology import Link
 from baton.process.exit_status import died_inside
+from baton.process.leases import Leases
 from baton.process.local_server import LocalServer, peer_of
 
 _ADD_SEALS, _GET_SEALS = 1033, 1034
@@ -89,16 +89,16 @@ def _path(run_dir: Path) -> str:
     return socket_path(run_dir, link).removeprefix("ipc://")
 
 
-@dataclass(frozen=True, slots=True)
-class _Lease:
-    """Memory for the process of one name at a time."""
-
-    key: bytes
-    size: int
-    num_pages: int
-    holder: int
-    """Process id of the last client."""
-    descriptor: int
+def _writable(size: int) -> int:
+    """The descriptor of zeroed memory whose size cannot change. Raises `OSError`."""
+    descriptor = os.memfd_create("baton-lease", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    try:
+        os.ftruncate(descriptor, size)
+        fcntl.fcntl(descriptor, _ADD_SEALS, _LEASE_SEALS)
+    except OSError:
+        os.close(descriptor)
+        raise
+    return descriptor
 
 
 class SegmentKeeper(LocalServer):
@@ -111,7 +111,7 @@ class SegmentKeeper(LocalServer):
         self._limit = int(memory * _SHARE) if limit is None else limit
         self._held: dict[bytes, int] = {}
         self._bytes = 0
-        self._leases: dict[bytes, _Lease] = {}
+        self._leases = Leases[int](_writable, os.close)
         self._lock = threading.Lock()
         """Of the leases: they also end with processes, of which another thread tells."""
 
@@ -129,27 +129,19 @@ class SegmentKeeper(LocalServer):
         for descriptor in self._held.values():
             os.close(descriptor)
         self._held.clear()
-        for name in list(self._leases):
-            self._end(name)
+        self._leases.close()
 
     def process_died(self, pid: int, code: int) -> None:
         """Forget what a process leased, if it died from inside: it may have written anything. Of
         one that was killed all that it had finished is whole."""
-        if not died_inside(code):
-            return
-        with self._lock:
-            for name, lease in list(self._leases.items()):
-                if lease.holder == pid:
-                    self._end(name)
+        if died_inside(code):
+            with self._lock:
+                self._leases.end_of(pid)
 
     def end_lease(self, name: str) -> None:
         """Forget what the process of this name leased: it is not asked for again."""
         with self._lock:
-            self._end(_padded(name))
-
-    def _end(self, name: bytes) -> None:
-        if (lease := self._leases.pop(name, None)) is not None:
-            os.close(lease.descriptor)
+            self._leases.end(_padded(name))
 
     def serve(self, peer: socket.socket) -> None:
         """See `LocalServer`."""
@@ -165,8 +157,8 @@ class SegmentKeeper(LocalServer):
             peer.send(struct.pack("<Q", self._bytes))
             return
         elif verb == _PAGES:
-            counts = [lease.num_pages for lease in list(self._leases.values())]
-            peer.send(struct.pack("<Q", max(counts, default=0)))
+            with self._lock:
+                peer.send(struct.pack("<Q", self._leases.most_pages()))
             return
         elif verb == _LEASE:
             with self._lock:
@@ -187,16 +179,8 @@ class SegmentKeeper(LocalServer):
         """Whether the memory is fresh, and its descriptor."""
         name, key = request[:_DIGEST_BYTES], request[_DIGEST_BYTES : 2 * _DIGEST_BYTES]
         size, num_pages = _LEASE_SIZES.unpack(request[2 * _DIGEST_BYTES :])
-        old = self._leases.get(name)
-        if old is not None and (old.key, old.size) == (key, size):
-            self._leases[name] = replace(old, holder=pid)
-            return _AS_LEFT, old.descriptor
-        self._end(name)
-        descriptor = os.memfd_create("baton-lease", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
-        self._leases[name] = _Lease(key, size, num_pages, pid, descriptor)
-        os.ftruncate(descriptor, size)
-        fcntl.fcntl(descriptor, _ADD_SEALS, _LEASE_SEALS)
-        return _FRESH, descriptor
+        lease, as_left = self._leases.lend(name, key, size, num_pages, pid)
+        return _AS_LEFT if as_left else _FRESH, lease.memory
 
     def _kept(self, name: bytes, descriptor: int) -> bool:
         size = os.fstat(descriptor).st_size

@@ -44,8 +44,8 @@ def build(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Supervisor]
 
     def built(code: str, names: tuple[str, ...] = NAMES) -> Supervisor:
         commands = {name: [sys.executable, "-c", TURNING, "worker", name] for name in names}
-        forked = ForkedServices(names, [sys.executable, "-c", code])
-        made.append(Supervisor(commands, os.environ, 5.0, forked=forked))
+        forked = ForkedServices(names, [sys.executable, "-c", code], ("more",))
+        made.append(Supervisor(commands, os.environ, 5.0, forked=[forked]))
         return made[-1]
 
     yield built
@@ -60,8 +60,8 @@ def pids(supervisor: Supervisor) -> list[int]:
 
 def server_of(supervisor: Supervisor) -> int:
     """Its process id; 0 while there is none."""
-    server = supervisor._fork_server
-    process = None if server is None else server._process
+    [group] = supervisor._fork_groups
+    process = group.server._process
     return 0 if process is None or process.poll() is not None else process.pid
 
 
@@ -99,11 +99,17 @@ def test_all_are_forked_at_the_start_and_when_they_die_together(
     assert deaths == {firsts[0]: -signal.SIGKILL, firsts[1]: -signal.SIGSEGV}
     seconds = pids(supervisor)
     assert all(field(pid, 1) == os.getpid() for pid in seconds) and server_of(supervisor) == server
+    supervisor.hire("more-1", [sys.executable, "-c", TURNING, "worker", "more-1"])
+    supervisor.hire("other-1", [sys.executable, "-c", TURNING, "worker", "other-1"])
+    tick_until(supervisor, whole(supervisor))
+    hired, other = pids(supervisor)[2:]
+    assert words(hired) == words(server), "what is added later is forked too"
+    assert TURNING in words(other), "unless it is of another kind"
     supervisor.children["one"].command[-1] = "faulty"
     os.kill(seconds[0], signal.SIGKILL)
     tick_until(supervisor, lambda: 7 in deaths.values())
     supervisor.drain()
-    assert not any(map(alive, [server, *firsts, *seconds]))
+    assert not any(map(alive, [server, *firsts, *seconds, hired, other]))
 
 
 def test_a_server_that_dies_costs_a_start_without_it_and_comes_back(
@@ -137,8 +143,8 @@ def test_services_that_wait_for_a_server_start_without_it_when_it_dies(
     tick_until(hopeless, lambda: hopeless.verdict == ("one", 3))
     assert pids(hopeless) == []
     # Later ones may lack the memory that others take by now.
-    assert supervisor._fork_server is not None
-    supervisor._fork_server._command[-1] = "import sys; sys.stdin.buffer.read(1); sys.exit(2)"
+    [group] = supervisor._fork_groups
+    group.server._command[-1] = "import sys; sys.stdin.buffer.read(1); sys.exit(2)"
     tick_until(supervisor, lambda: server_of(supervisor) != 0)
     first = pids(supervisor)[0]
     os.kill(first, signal.SIGKILL)

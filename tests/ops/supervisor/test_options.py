@@ -132,32 +132,56 @@ def test_each_of_several_gateways_and_tokenizers_has_a_spare_that_starts_as_it_d
     assert spares(load("--no-spares"), RUN) == {}
 
 
+def test_a_gpu_has_a_process_that_holds_its_memory_and_its_workers_have_spares(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("baton.process.nvidia.count", lambda: 2)
+    config = load("--prefill-workers", "1", "--decode-workers", "1", "--encode-workers", "1")
+    started, kept = commands(config, RUN), spares(config, RUN)
+    assert started["gpu-memory-1"][-3:] == ["device-keeper", "--gpu", "1"]
+    assert {"gpu-memory-0", "gpu-memory-1"} < started.keys()
+    assert kept.keys() == {"gateway", "tokenizer", "scheduler", "prefill-1", "decode-1"}
+    for name, command in kept.items():
+        assert [part for part in command if part != "--spare"] == started[name]
+    for flags in (
+        ("--tensor-parallel-size", "2"),
+        ("--data-parallel-size", "2", "--enable-expert-parallel"),
+        ("--worker.device", "cpu"),
+    ):
+        assert not any("gpu-memory" in name for name in commands(load(*flags), RUN))
+        assert set(spares(load(*flags), RUN)) == {"gateway", "tokenizer", "scheduler"}
+
+
 def test_workers_on_a_cpu_are_forked_from_one_that_starts_as_they_do_but_for_name_and_role(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("baton.process.nvidia.count", lambda: 0)
     config = load("--prefill-workers", "1", "--decode-workers", "2")
-    forked = forked_workers(config)
-    assert forked is not None and set(forked.services) == {"prefill-1", "decode-1", "decode-2"}
+    [forked] = forked_workers(config)
+    assert set(forked.services) == {"prefill-1", "decode-1", "decode-2"}
+    assert set(forked.kinds) == {"worker", "prefill", "decode"}, "those of `baton fleet scale` too"
     started = commands(config, RUN)["decode-1"]
     named = ["--name", "decode-1", "--role", "decode"]
     assert [part for part in forked.command if part != "--fork-server"] == [
         part for part in started if part not in named
     ]
-    assert forked_workers(load("--no-fork-workers")) is None
+    encoders = forked_workers(load("--workers", "2", "--encode-workers", "1"))[1]
+    assert (list(encoders.services), list(encoders.kinds)) == (["encode-1"], ["encode"])
+    assert encoders.command[-6:-4] == ["--role", "encode"]
+    assert forked_workers(load("--no-fork-workers")) == []
     refused = {
         "processes of --tensor-parallel-size": ("--tensor-parallel-size", "2"),
         "share experts": ("--data-parallel-size", "2", "--enable-expert-parallel"),
     }
     for words, flags in refused.items():
-        assert forked_workers(load(*flags)) is None
+        assert forked_workers(load(*flags)) == []
         with pytest.raises(SettingsError, match=words):
             forked_workers(load("--fork-workers", *flags))
     monkeypatch.setattr("baton.process.nvidia.count", lambda: 1)
-    assert forked_workers(load()) is None
+    assert forked_workers(load()) == []
     with pytest.raises(SettingsError, match="has initialised a GPU cannot be forked"):
         forked_workers(load("--fork-workers"))
-    assert forked_workers(load("--worker.device", "cpu")) is not None
+    assert forked_workers(load("--worker.device", "cpu")) != []
 
 
 def test_only_workers_may_do_nothing_for_ever() -> None:

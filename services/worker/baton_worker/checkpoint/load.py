@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from itertools import chain
 from pathlib import Path
 from types import SimpleNamespace
@@ -16,6 +17,7 @@ from baton.logs import logger
 from baton_worker.checkpoint.bf16_expansion import is_expanded
 from baton_worker.checkpoint.dummy import random_weights
 from baton_worker.checkpoint.fill import fill
+from baton_worker.checkpoint.kept_weights import WeightKeeper, attach, build_kept
 from baton_worker.checkpoint.mistral import MistralFolder
 from baton_worker.checkpoint.patched_checkpoint import PatchedCheckpoint
 from baton_worker.checkpoint.quantized_loading import kinds
@@ -23,6 +25,7 @@ from baton_worker.checkpoint.rank_sharded import RankShardedFolder
 from baton_worker.checkpoint.safetensors import SafetensorsFolder
 from baton_worker.checkpoint.task import ServedTask, is_listed, served_task
 from baton_worker.checkpoint.unstack import Stored
+from baton_worker.device_keeper.kept_memory import KeptMemory
 from baton_worker.distributed.communicator import Communicator, SingleRank
 from baton_worker.distributed.expert_parallel import exchange
 from baton_worker.distributed.shard_spec import Shard, deal, shard_spec
@@ -83,6 +86,8 @@ class LoadedModel:
     """What this rank's shard is a part of, on several ranks."""
     drafter: DraftWeights | None = None
     """What drafts for it, if that has weights of its own."""
+    kept: KeptMemory | None = None
+    """The memory of its weights, where it outlives the worker."""
 
     @property
     def kv_spec(self) -> Decoder:
@@ -118,6 +123,7 @@ def load_model(
     context_parallel: int = 1,
     dummy: bool = False,
     patches: Sequence[Path] = (),
+    keeper: WeightKeeper | None = None,
 ) -> LoadedModel:
     """Load a checkpoint folder (config.json and safetensors) or a GGUF file.
 
@@ -128,7 +134,9 @@ def load_model(
     `experts`, a key of `spec.expert_map.PLACEMENTS`, each expert is whole on one rank, or on one of
     the data-parallel workers in `lockstep`. `context_parallel` neighbouring ranks with the same KV
     heads split the tokens of the cache. A `dummy` folder needs a config.json only: its weights are
-    random. Tensors of `patches`, safetensors files, take the place of the checkpoint's.
+    random. Tensors of `patches`, safetensors files, take the place of the checkpoint's. With a
+    `keeper` weights of a single rank lie in memory that outlives this worker; those that are there
+    are not read again.
 
     Raises:
         ModelError: the path holds neither, the architecture is unknown, or the tensors do
@@ -162,15 +170,24 @@ def load_model(
         share = Shard(among.rank, among.size, experts, context_parallel)
         what, parts = _cut(what, share, divide, site)
         parts = replace(parts, ranks=among)
-    model = _built(what, site)
+    kept = None
+    if keeper is not None and parts is None:
+        model, kept = build_kept(partial(_built, what), site, keeper)
+    else:
+        model = _built(what, site)
     if parts is not None:
         _connect(model, spec, ranks, lockstep)
-    stored: Iterator[tuple[str, Stored]]
-    if dummy:
-        stored = random_weights(meta_layers(whole, site), dtype, context.device)
+    if kept is not None and kept.whole:
+        attach(model)
     else:
-        stored = _weights(checkpoint, spec, what, scaled)
-    fill(model, stored, as_stored(spec, config), context.quantization, parts)
+        stored: Iterator[tuple[str, Stored]]
+        if dummy:
+            stored = random_weights(meta_layers(whole, site), dtype, context.device)
+        else:
+            stored = _weights(checkpoint, spec, what, scaled)
+        fill(model, stored, as_stored(spec, config), context.quantization, parts)
+        if kept is not None:
+            kept.seal()
     return LoadedModel(
         model=model.eval(),
         spec=what.spec,
@@ -182,6 +199,7 @@ def load_model(
         recipe=what.recipe,
         generates=what.generates,
         parts=parts,
+        kept=kept,
     )
 
 

@@ -37,6 +37,7 @@ from baton_worker.kv_transfer.embedding_content import EmbeddingContent
 from baton_worker.kv_transfer.exporter import Exporter
 from baton_worker.kv_transfer.manager import bound_address, host, usable
 from baton_worker.registration import Registration
+from baton_worker.standby import in_place_of
 
 _IDLE_SECONDS = 0.05
 """Longest sleep without a message: how late a signal or a lost registration is noticed."""
@@ -196,7 +197,9 @@ def worker_info(encoder: MediaEncoder, model: str, address: str, layout: str) ->
 def serve(config: Config, life: Lifecycle) -> int:
     """Load the tower, then serve with it."""
     encoder = MediaEncoder.build(config, fetch(config))
-    standby.wait()
+    if standby.held():
+        log.info("loaded; waiting to fork encode workers")
+    config = in_place_of(standby.wait(), config)
     if encoder.device.type == "cpu":
         os.nice(_NICENESS)
     with closing(directory(config)) as where:

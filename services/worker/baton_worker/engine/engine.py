@@ -18,6 +18,7 @@ from baton.logs import logger
 from baton.protocol import Plan, Result, WeightVersion
 from baton_worker.checkpoint.load import LoadedModel
 from baton_worker.config import Config
+from baton_worker.device_keeper.kept_memory import KeptMemory
 from baton_worker.engine import warmup
 from baton_worker.engine.async_scheduling.async_forward import AsyncForward
 from baton_worker.engine.async_scheduling.step_pipeline import StepPipeline
@@ -98,7 +99,9 @@ class Engine:
         self._load_version: Callable[[LoadedModel, WeightVersion], LoadedModel] | None = None
         self.resolved = resolved
         self._loaded, self._model, self._team = loaded, loaded.model, team or Executor()
-        self._cache = self._team.cache(**page_settings(loaded, resolved))
+        self.kept_pages: KeptMemory | None = None
+        """The memory of the pages, where it outlives this worker."""
+        self._cache = self._new_cache()
         self._graphed = self._graphs(resolved, recorder)
         self._host = self._team.host(self._cache, resolved.host_pages)
         if constraints is None:
@@ -117,6 +120,13 @@ class Engine:
         """How the experts of the model are used, if that is counted."""
         self.stats: RuntimeStats | None = None
         """Step statistics, if enabled."""
+
+    def _new_cache(self) -> KVCache:
+        settings = page_settings(self._loaded, self.resolved)
+        if self.resolved.pages is not None:
+            self.kept_pages, allocate = self.resolved.pages.lease(settings)
+            settings["allocate"] = allocate
+        return self._team.cache(**settings)
 
     @classmethod
     def build(cls, config: Config, version: WeightVersion | None = None) -> Engine:
@@ -201,6 +211,8 @@ class Engine:
         one that builds this engine with them. Dropping this engine then frees its pages and
         captured steps, and from level 2 on its weights."""
         if level > 1:
+            if self._loaded.kept is not None:
+                self._loaded.kept.drop()
             return partial(Engine.load, config, self.version)
         parts = (self._loaded, self.resolved, self._constraints, self._team)
         adapters, version = self.adapters, self.version
@@ -213,6 +225,12 @@ class Engine:
             return engine
 
         return lambda: wake
+
+    @property
+    def keeps_memory(self) -> bool:
+        """Whether the memory that outlives this worker is kept for the next one."""
+        kept = (self.kept_pages, self._loaded.kept)
+        return all(memory is None or memory.there() for memory in kept)
 
     @property
     def update_blocker(self) -> str | None:
@@ -262,6 +280,8 @@ class Engine:
         build = self.resolved.build
         self._team.switch()
         self.adapters = self._adapters_for(loaded)
+        if self._loaded.kept is not None:
+            self._loaded.kept.drop()
         self._loaded, self._model, self.version = loaded, loaded.model, version
         self._tower = loaded.model.vision if isinstance(loaded.model, Model) else None
         self.resolved = replace(self.resolved, eos_ids=loaded.eos_token_ids)
@@ -393,7 +413,7 @@ class Engine:
         """
         warmup.wake_threads()
         for plan in warmup.plans(self.resolved):
-            self.step(plan)
+            self._first_step(plan)
         if self._graphed is not None:
             self._capture(self._graphed)
         if self.resolved.speculative is not None:
@@ -403,7 +423,13 @@ class Engine:
     def _measure_steps(self) -> None:
         """Measure step costs, which decide how many drafts pay."""
         self._runner = self._new_runner(step_timing.OPTIONS)
-        self._drafting.measure(self.step)
+        self._drafting.measure(self._first_step)
+
+    def _first_step(self, plan: Plan) -> Result:
+        """A step before any of a sequence: pages that outlive a worker may be in use."""
+        if self.kept_pages is not None:
+            plan = warmup.onto(self._cache.num_pages, plan)
+        return self.step(plan)
 
     def _capture(self, graphed: GraphedModel) -> None:
         """Capture steps, or record why they run eagerly."""
@@ -418,12 +444,15 @@ class Engine:
         return graphed_model(self._model, self._cache, resolved.graphs, device, recorder, ranks)
 
     def _new_runner(self, drafting: dict[str, Any] | None = None) -> ModelRunner:
+        """With `drafting`, options of speculation, one for the first steps."""
         resolved = self.resolved
+        # The first steps may write to a page that no sequence may.
+        spare = 0 if drafting is None else resolved.spare_pages
         batch = InputBatch(
             max_num_seqs=resolved.max_num_seqs,
             max_model_len=resolved.max_model_len,
             page_size=resolved.page_size,
-            num_pages=resolved.num_pages,
+            num_pages=resolved.num_pages + spare,
             vocab_size=resolved.vocab_size,
             windows=resolved.groups.windows,
             constraints=self._constraints.fresh(),

@@ -13,6 +13,7 @@ from baton.logs import logger
 from baton.protocol import PoolingInfo
 from baton_worker.checkpoint.load import LoadedModel
 from baton_worker.config import Config
+from baton_worker.device_keeper.messages import Found
 from baton_worker.distributed.communicator import Communicator, SingleRank, numbers
 from baton_worker.distributed.step_sync import StepSync
 from baton_worker.engine import exactness
@@ -29,6 +30,7 @@ from baton_worker.kv_cache import (
     one_group,
     page_groups,
 )
+from baton_worker.kv_cache.kept_pages import PageKeeper
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.platform.device_memory import DeviceMemory, device_memory
 from baton_worker.speculative.config import SpeculativeConfig, parse
@@ -86,6 +88,8 @@ class EngineConfig:
     """How tokens are drafted, if they are."""
     profile: MemoryProfile = field(default_factory=MemoryProfile)
     """What steps and graphs take of a GPU."""
+    pages: PageKeeper | None = None
+    """What lends memory for pages that outlives the worker."""
 
     @property
     def kv_bytes(self) -> int:
@@ -95,7 +99,7 @@ class EngineConfig:
     @property
     def spare_pages(self) -> int:
         """Pages beside those: for what no sequence is to keep."""
-        return int(self.graphs is not None or self.context > 1)
+        return int(self.graphs is not None or self.context > 1 or self.pages is not None)
 
     @property
     def dtype_name(self) -> str:
@@ -151,6 +155,7 @@ def resolve(
     ranks: Communicator | None = None,
     lockstep: StepSync | None = None,
     memory: DeviceMemory | None = None,
+    pages: PageKeeper | None = None,
 ) -> EngineConfig:
     """Size the batch and the cache for a loaded model: the same for all ranks that call this. On a
     GPU they run the largest step and capture graphs, to leave room for both.
@@ -158,6 +163,8 @@ def resolve(
     Args:
         lockstep: step synchronization of the workers that share experts.
         memory: counters of the device, if not those of `device_memory`.
+        pages: what lends memory for pages. Of those that the worker before left there are as many
+            again; nothing is measured, as it has done so.
 
     Raises:
         SettingsError: more length was asked for than the model has, or no page fits.
@@ -169,11 +176,11 @@ def resolve(
         )
     ranks, device = SingleRank() if ranks is None else ranks, build.device
     exactness.check(config, device, loaded)
-    pages = (config.block_size, build.dtype, build.codes)
+    of_page = (config.block_size, build.dtype, build.codes)
     groups = one_group(loaded.kv_spec, config.block_size)
     if config.hybrid_kv_cache:
-        groups = page_groups(loaded.kv_spec, *pages)
-    page_bytes = ranks.size * group_bytes(loaded.kv_spec, groups, *pages)
+        groups = page_groups(loaded.kv_spec, *of_page)
+    page_bytes = ranks.size * group_bytes(loaded.kv_spec, groups, *of_page)
     # The memory that is left can be measured once all have loaded: this is where they wait.
     weight_bytes = sum(numbers(ranks, loaded.weight_bytes, device))
     images = config.encoder_cache_bytes if loaded.spec.tower is not None else 0
@@ -183,12 +190,16 @@ def resolve(
     max_num_batched_tokens = _batch_tokens(config, loaded, wanted, on_cpu)
     eager = refuses(config, device, loaded, ranks.size)
     profile = MemoryProfile()
-    if page_bytes and (memory := memory or device_memory(device)) is not None:
+    left = Found() if pages is None or not page_bytes else pages.found()
+    if left.num_pages:
+        config = config.model_copy(update={"num_gpu_blocks_override": left.num_pages})
+    elif page_bytes and (memory := memory or device_memory(device)) is not None:
         limits = (config.max_num_seqs, max_num_batched_tokens, wanted)
         trial = Trial(groups, *limits, config.block_size)
         sizes = None if eager else _graphs(config, device, wanted, max_num_batched_tokens)
         profile = trial.profile(build, loaded, ranks, lockstep, memory, sizes)
-    free = free_for_all(device, ranks, memory) - images * (1 + crosses)
+    # What the worker before left is taken, and is this one's.
+    free = free_for_all(device, ranks, memory) + left.size - images * (1 + crosses)
     taken = PageGroups(groups.windows, config.block_size, max_num_batched_tokens)
     draft_page_bytes = _draft_page_bytes(loaded, ranks, device)
     reserved = ranks.size * profile.size
@@ -229,6 +240,7 @@ def resolve(
         exact=config.exact and not on_cpu,
         synchronous=synchronous(config, device, loaded, build.sampler) or "",
         profile=profile,
+        pages=pages if page_bytes else None,
         speculative=_speculative(config, loaded),
     )
 

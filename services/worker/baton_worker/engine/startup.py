@@ -13,8 +13,10 @@ from baton.errors import SettingsError
 from baton.logs import logger
 from baton.process import standby
 from baton.process.segments import Segments
+from baton_worker.checkpoint.kept_weights import WeightKeeper, key_of
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.config import Config
+from baton_worker.device_keeper.kept_memory import KeeperClient
 from baton_worker.distributed.communicator import Communicator
 from baton_worker.distributed.step_sync import StepSync
 from baton_worker.drafters.draft_head_weights import LAYER_HEADS, STATE_HEADS, method_of_head
@@ -25,6 +27,7 @@ from baton_worker.graphs.backend_table import BackendTable
 from baton_worker.kernels import cpu, unpacked_product
 from baton_worker.kernels.cpu.huge_pages import ARENA
 from baton_worker.kernels.cpu.shared_pages import SharedPages
+from baton_worker.kv_cache.kept_pages import PageKeeper
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.models.decoder import Model
 from baton_worker.platform.malloc import keep_freed_memory
@@ -96,12 +99,15 @@ def load(
         SettingsError: it does not fit here, or cannot be cut for so many ranks.
     """
     sharing = shared_pages(config, build.device)
-    loaded = load_weights(config, path, build, ranks, lockstep, patches)
+    alone = ranks.size == 1 and lockstep is None
+    keeper = weight_keeper(config, path, patches, build.device) if alone else None
+    loaded = load_weights(config, path, build, ranks, lockstep, patches, keeper)
     if sharing is not None:
         ARENA.on_written(None)
         sharing.finish()
     build = replace(build, dtype=loaded.model.dtype)
-    return loaded, resolve(config, build, loaded, ranks, lockstep), sharing
+    pages = page_keeper(config, build) if alone else None
+    return loaded, resolve(config, build, loaded, ranks, lockstep, pages=pages), sharing
 
 
 def load_weights(
@@ -111,8 +117,10 @@ def load_weights(
     ranks: Communicator,
     lockstep: StepSync | None = None,
     patches: tuple[Path, ...] = (),
+    keeper: WeightKeeper | None = None,
 ) -> LoadedModel:
-    """This rank's part of the model; `patches` have tensors that replace some of the checkpoint's.
+    """This rank's part of the model; `patches` have tensors that replace some of the checkpoint's,
+    and a `keeper` has those that were loaded before.
 
     Raises:
         ModelError: the model cannot be loaded.
@@ -132,6 +140,7 @@ def load_weights(
         context_parallel=config.decode_context_parallel_size,
         dummy=config.load_format == "dummy",
         patches=patches,
+        keeper=keeper,
     )
     loaded = replace(loaded, drafter=_drafter(config, loaded, path, build, ranks))
     ARENA.close_all()
@@ -175,11 +184,29 @@ def shared_pages(config: Config, device: torch.device) -> SharedPages | None:
     if not config.share_weights or segments.held_bytes() is None:
         return None
     if device.type != "cpu":
-        log.info("weights on a GPU are not shared: each worker loads its own")
-        return None
+        return None  # See `weight_keeper`.
     sharing = SharedPages(segments, ARENA.full_blocks)
     ARENA.on_written(sharing.while_standby)
     return sharing
+
+
+def weight_keeper(
+    config: Config, path: Path, patches: tuple[Path, ...], device: torch.device
+) -> WeightKeeper | None:
+    """What lends memory of the GPU for these weights; None where nothing does."""
+    client = KeeperClient.of(config.run_dir, device) if config.share_weights else None
+    if client is None and device.type != "cpu":
+        log.info("weights and KV pages of this worker go with it: no keeper of its GPU runs")
+    return None if client is None else WeightKeeper(client, key_of(config, path, patches))
+
+
+def page_keeper(config: Config, build: BuildContext) -> PageKeeper | None:
+    """What lends memory of the GPU for the pages of this worker; None where nothing does."""
+    client = KeeperClient.of(config.run_dir, build.device) if config.keep_kv_cache else None
+    if client is None:
+        return None
+    of = (config.model, config.quantization, config.block_size, build.dtype, build.codes)
+    return PageKeeper(client, config.name or "worker", f"{of} {build.layout}")
 
 
 def page_settings(loaded: LoadedModel, resolved: EngineConfig) -> dict[str, Any]:

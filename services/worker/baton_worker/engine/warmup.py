@@ -21,6 +21,7 @@ _SHORT = 4
 """Prompt tokens of each further sequence: they are there to decode together."""
 _WORTH_THREADS = 1 << 16
 """Numbers that torch gives each thread at least, and more."""
+_PAGE_BYTES = len(pack([0], "I"))
 _ROWS = (1, 2, 4, 8, 16, 32)
 """Decode batch sizes."""
 
@@ -49,6 +50,12 @@ def plans(resolved: EngineConfig) -> Iterator[Plan]:
         yield _decode(step + 1, rows, chunk)
         yield Plan(0, step + 2, b"", b"", b"", b"", release=pack(range(rows), "I"))
         step += 3
+
+
+def onto(page: int, plan: Plan) -> Plan:
+    """The plan with this page in the place of every page: what it computes is meaningless, and no
+    other page is written."""
+    return msgspec.structs.replace(plan, pages=pack([page] * (len(plan.pages) // _PAGE_BYTES)))
 
 
 def _pooled(resolved: EngineConfig, info: PoolingInfo) -> Iterator[Plan]:

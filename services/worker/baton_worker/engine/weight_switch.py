@@ -80,4 +80,5 @@ def trial_config(resolved: EngineConfig) -> EngineConfig:
         graphs=None,
         eager="",
         speculative=None,
+        pages=None,
     )

@@ -13,6 +13,7 @@ from __future__ import annotations
 import ctypes
 import functools
 import math
+from collections.abc import Callable
 from enum import StrEnum
 from typing import TypeAlias
 
@@ -33,10 +34,18 @@ class Layout(StrEnum):
     HND = "hnd"
     """Head by head: the keys of one head, which one query reads, are one piece of memory."""
 
-    def zeros(self, shape: Pages, *, dtype: torch.dtype, device: torch.device) -> Tensor:
-        """Pages of `shape`, each one block of memory in this order."""
+    def zeros(
+        self,
+        shape: Pages,
+        *,
+        dtype: torch.dtype,
+        device: torch.device,
+        allocate: Callable[..., Tensor] = zeros,
+    ) -> Tensor:
+        """Pages of `shape`, each one block of memory in this order. `allocate` is like
+        `huge_pages.zeros`."""
         num_pages, *page = shape
-        memory = zeros((num_pages, math.prod(page)), dtype=dtype, device=device)
+        memory = allocate((num_pages, math.prod(page)), dtype=dtype, device=device)
         return self.ordered(memory, shape[1:])
 
     def ordered(self, memory: Tensor, shape: tuple[int, int, int, int]) -> Tensor:

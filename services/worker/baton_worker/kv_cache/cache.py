@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -77,7 +78,9 @@ class KVCache:
         layout: Layout = Layout.NHD,
         groups: LayerGroups | None = None,
         spare: int = 0,
+        allocate: Callable[..., Tensor] = zeros,
     ) -> None:
+        """`allocate` makes the memory of the planes, like `huge_pages.zeros`."""
         self.num_pages = num_pages
         """Pages that can be allocated; the spare pages follow them."""
         num_pages += spare
@@ -105,12 +108,15 @@ class KVCache:
         if self.alike:
             for shape in plane_shapes(self.groups, shapes):
                 full = (num_pages, *shape)
-                self.planes.append(layout.zeros(full, dtype=dtype, device=device))
+                self.planes.append(
+                    layout.zeros(full, dtype=dtype, device=device, allocate=allocate)
+                )
             numbers = self.groups.planes if self.planes else ()
             self.layers += [self.planes[number] for number in numbers]
         else:
             starts, size = offsets(self.groups, layer_bytes(spec, page_size, dtype, codes))
-            self.planes.append(zeros((num_pages, size), dtype=torch.uint8, device=device))
+            memory = allocate((num_pages, size), dtype=torch.uint8, device=device)
+            self.planes.append(memory)
             self._cut(starts, shapes, state_shapes(spec), dtype)
         self._views = [
             Snapshots(pages, self.states[layer])

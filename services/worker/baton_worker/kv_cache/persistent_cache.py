@@ -3,6 +3,8 @@
     planes of the cache  |  one row per page: hash, group, 1
     each at a whole page of memory         0 bytes where a page has no hash
 
+Pages of a GPU lie in memory of its keeper (`kept_pages`), and their rows in memory of the host.
+
 The scheduler hashes a page once a result has confirmed all of its tokens, and takes the hash back
 before anything may write to the page again; `PageHashes` says so in the order of the plans. So rows
 have hashes of whole pages only, whenever the worker is killed: pages that a step was writing have
@@ -13,7 +15,7 @@ from __future__ import annotations
 
 import mmap
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,6 +23,7 @@ from torch import Tensor
 
 from baton.logs import logger
 from baton.process.segments import Segments, digest
+from baton_worker.device_keeper.kept_memory import KeptMemory
 from baton_worker.kernels.cpu.huge_pages import LEAST
 from baton_worker.kernels.cpu.shared_pages import map_fixed, remove
 from baton_worker.kv_cache.cache import KVCache
@@ -34,11 +37,12 @@ log = logger(__name__)
 
 
 class PersistentCache:
-    """Life cycle: `lease` once, before anybody else has the address of a page."""
+    """Life cycle: `lease` once, before anybody else has the address of a page; or `beside` once,
+    before anybody writes to a page."""
 
-    def __init__(self, rows: NDArray[np.uint8]) -> None:
-        """`rows`: uint8 [num_pages, 18]."""
-        self._rows = rows
+    def __init__(self, rows: NDArray[np.uint8], free: Callable[[KVCache], None]) -> None:
+        """`rows`: uint8 [num_pages, 18]. `free` gives the memory of the pages back."""
+        self._rows, self._free = rows, free
 
     @classmethod
     def lease(
@@ -67,11 +71,42 @@ class PersistentCache:
             memory = mmap.mmap(descriptor, rows, offset=size)
         finally:
             os.close(descriptor)
-        table = np.frombuffer(memory, np.uint8).reshape(cache.num_pages, _ROW)
-        kept = cls(table)
+        return cls(_table(memory), _remove)._told(as_left)
+
+    @classmethod
+    def beside(
+        cls,
+        segments: Segments,
+        name: str,
+        settings: str,
+        cache: KVCache,
+        kept: KeptMemory,
+    ) -> PersistentCache | None:
+        """The hashes of pages that lie in memory of a GPU; with contents that nobody vouches for,
+        as of a worker that died of an error, the pages become zeros. None where no memory of the
+        host outlives the worker.
+
+        Args:
+            settings: all that the bytes of a page depend on.
+        """
+        key = digest(memoryview(f"{settings} {kept.generation.hex()}".encode()))
+        try:
+            descriptor, as_left = segments.lease(name, key, cache.num_pages * _ROW, 0)
+        except OSError as error:
+            log.info("KV pages do not outlive this worker: %s", error)
+            return None
+        try:
+            memory = mmap.mmap(descriptor, cache.num_pages * _ROW)
+        finally:
+            os.close(descriptor)
+        if not as_left:
+            kept.memory.zero_()
+        return cls(_table(memory), lambda cache: kept.drop())._told(as_left)
+
+    def _told(self, as_left: bool) -> PersistentCache:
         if as_left:
-            log.info("%d KV pages are there from the worker before", len(kept.hashes()))
-        return kept
+            log.info("%d KV pages are there from the worker before", len(self.hashes()))
+        return self
 
     def hashes(self) -> dict[int, bytes]:
         """Page hash by page; a hash that two pages have, from a write that was cut off, is none."""
@@ -100,10 +135,19 @@ class PersistentCache:
         self._rows[:] = 0
 
     def give_back(self, cache: KVCache) -> None:
-        """Return the memory of all pages to the system; they read as zeros afterwards."""
+        """Return the memory of all pages to the system; on a CPU they read as zeros afterwards,
+        and on a GPU they are free once this process has let go of them."""
         self.clear()
-        for plane in cache.planes:
-            remove(plane.data_ptr(), _whole(plane))
+        self._free(cache)
+
+
+def _table(memory: mmap.mmap) -> NDArray[np.uint8]:
+    return np.frombuffer(memory, np.uint8).reshape(-1, _ROW)
+
+
+def _remove(cache: KVCache) -> None:
+    for plane in cache.planes:
+        remove(plane.data_ptr(), _whole(plane))
 
 
 def _places(planes: list[Tensor]) -> tuple[list[int] | None, int]:

@@ -15,6 +15,7 @@ from baton_worker.attention.call_stats import CallStats
 from baton_worker.attention.context_parallel import Peers
 from baton_worker.attention.selector import AttentionSelector
 from baton_worker.config import Config, Quantize
+from baton_worker.device_keeper.places import Places
 from baton_worker.kernels.kv_codes import CODES, KVCodes
 from baton_worker.kernels.lora import TokenAdapters
 from baton_worker.kernels.moe.selector import ExpertKernelSelector
@@ -71,6 +72,9 @@ class BuildContext:
     """Where weights that a kernel may take as a checkpoint stores them would be filled with floats;
     None is `device`. Memory of the host that nothing is written to costs nothing."""
 
+    places: Places | None = None
+    """Where parameters on `device` lie; None is memory of this process."""
+
     @classmethod
     def from_config(cls, config: Config, rank: int = 0) -> BuildContext:
         """Resolve the settings for one rank.
@@ -78,7 +82,7 @@ class BuildContext:
         Raises:
             SettingsError: there is no such device here, or no such kernel.
         """
-        device = _device(config, rank)
+        device = device_of(config, rank)
         return cls(
             device,
             _dtype(config, device),
@@ -101,12 +105,17 @@ class BuildContext:
 
     def staged(self, *shape: int) -> nn.Parameter:
         """An uninitialised weight on `staging`. Its layer moves it if no kernel takes another."""
-        data = torch.empty(shape, dtype=self.dtype, device=self.staging or self.device)
-        return nn.Parameter(data, requires_grad=False)
+        return self._uninitialised(shape, self.staging or self.device)
 
     def empty(self, *shape: int) -> nn.Parameter:
         """An uninitialised parameter; the loader fills it or refuses the checkpoint."""
-        data = torch.empty(shape, dtype=self.dtype, device=self.device)
+        return self._uninitialised(shape, self.device)
+
+    def _uninitialised(self, shape: Sequence[int], device: torch.device) -> nn.Parameter:
+        if self.places is not None and device == self.device:
+            data = self.places.empty(shape, self.dtype)
+        else:
+            data = torch.empty(shape, dtype=self.dtype, device=device)
         return nn.Parameter(data, requires_grad=False)
 
 
@@ -136,7 +145,12 @@ def _int8_inputs(config: Config, device: torch.device) -> bool:
     return config.int8_activations
 
 
-def _device(config: Config, rank: int) -> torch.device:
+def device_of(config: Config, rank: int = 0) -> torch.device:
+    """The device of a rank.
+
+    Raises:
+        SettingsError: there is none.
+    """
     if config.device == "cpu" or not _has_gpu(config):
         return torch.device("cpu")
     ranks, group = config.tensor_parallel_size, config.data_parallel_size

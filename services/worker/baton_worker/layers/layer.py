@@ -48,6 +48,12 @@ class Layer(Bare):
         return False
 
     @property
+    def rewrites_weights(self) -> bool:
+        """Whether processing its weights changes them in place, so that it must not be done
+        twice."""
+        return False
+
+    @property
     def weight_bytes(self) -> int:
         """Bytes of weights held outside this layer's parameters."""
         return 0

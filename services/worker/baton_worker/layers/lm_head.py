@@ -48,6 +48,11 @@ class Head(LanguageHead):
         """Like any linear layer, unless the rows must be changed first."""
         return not self._settings.unit_rows and super().load_quantized(name, weight)
 
+    @property
+    def rewrites_weights(self) -> bool:
+        """See `Layer`."""
+        return self._settings.unit_rows
+
     def process_weights_after_loading(self) -> None:
         """Normalise rows (NormHead, Baichuan 2, arXiv:2309.10305), then pack like any linear
         layer."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from functools import cached_property
 
 import torch
@@ -21,9 +22,7 @@ class Scales(Layer):
         self._num_kv_heads = num_kv_heads
         self._names = (site.name("key_scale"), site.name("value_scale"))
         # Always float32: workers must store the same bits at every model precision.
-        self.weight = torch.nn.Parameter(
-            torch.empty(2, 1, dtype=torch.float32, device=site.device), requires_grad=False
-        )
+        self.weight = replace(site, dtype=torch.float32).empty(2, 1)
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """Two numbers; their tensors have no suffix."""

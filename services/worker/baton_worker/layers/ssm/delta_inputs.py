@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import NamedTuple
 
 import torch
@@ -82,12 +83,8 @@ class Decays(Layer):
         super().__init__()
         self._name = site.name("delta")
         shape = (settings.num_heads,) if settings.rank is None else (1, 1, settings.num_heads, 1)
-        self.rate, self.bias = (
-            nn.Parameter(
-                torch.empty(size, dtype=torch.float32, device=site.device), requires_grad=False
-            )
-            for size in (shape, (settings.decays,))
-        )
+        site = replace(site, dtype=torch.float32)
+        self.rate, self.bias = site.empty(*shape), site.empty(settings.decays)
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """Two tensors without suffix."""
