@@ -215,6 +215,7 @@ def _judged_lines(
     """Of each line of a batch what its answers are worth: exactly one must be there."""
     read = [json.loads(answer) for answer in answers]
     times = Counter(answer["custom_id"] for answer in read)
+    errors = {answer["custom_id"]: str(answer.get("error") or answer) for answer in read}
     tokens = {answer["custom_id"]: _tokens(answer) for answer in read}
     outcomes = []
     for number, (_, wanted) in enumerate(lines):
@@ -224,7 +225,8 @@ def _judged_lines(
         )
         if verdict == "whole" and (found := tokens[name]) != wanted:
             verdict = "error" if found is None else "wrong"
-        outcomes.append(Outcome(verdict, begun, time.monotonic(), detail=f"line {name}"))
+        detail = f"line {name}: {errors[name]}" if verdict == "error" else f"line {name}"
+        outcomes.append(Outcome(verdict, begun, time.monotonic(), detail=detail))
     return outcomes
 
 

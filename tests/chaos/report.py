@@ -14,6 +14,8 @@ from tests.chaos.streams import Outcome, Pause
 
 BROKEN = ("lost", "wrong", "duplicated", "silent")
 """Verdicts that no answer may have."""
+QUARANTINED = "request_quarantined"
+"""Code of the error of a request that is taken for one that brings workers down."""
 _WORST = 8
 _AFTER_SECONDS = 1.0
 """A pause that begins so long after a fault has ended is not its doing."""
@@ -42,6 +44,11 @@ class Report:
         found = self.verdicts() + Counter(job.verdict for job in self._all_jobs())
         return sum(found[verdict] for verdict in BROKEN) + abs(self.leaked)
 
+    @property
+    def quarantines(self) -> int:
+        """Requests that were taken for ones that bring workers down: none does."""
+        return sum(QUARANTINED in outcome.detail for outcome in [*self.outcomes, *self._all_jobs()])
+
     def _all_jobs(self) -> list[Outcome]:
         return [outcome for outcomes in self.jobs.values() for outcome in outcomes]
 
@@ -61,6 +68,7 @@ class Report:
         for verdict in BROKEN:
             made.add_row(verdict, str(found[verdict]))
         made.add_row("clean errors", f"{found['error']} ({found['error'] / max(total, 1):.2%})")
+        made.add_row("quarantines", str(self.quarantines))
         for kind, outcomes in self.jobs.items():
             counts = Counter(outcome.verdict for outcome in outcomes).most_common()
             made.add_row(kind, ", ".join(f"{count} {verdict}" for verdict, count in counts))

@@ -146,7 +146,7 @@ class Reader:
             await self._again()
             return
         assert set(error) >= _SHAPE, error
-        self.error = error["message"]
+        self.error = f"{error['code']}: {error['message']}"
 
     async def _again(self) -> None:
         await asyncio.sleep(self._chance.uniform(*_AGAIN_SECONDS))
@@ -168,7 +168,7 @@ class Reader:
         self._heard = now
         if "error" in event:
             assert set(event["error"]) >= _SHAPE, event
-            self.error = event["error"]["message"]
+            self.error = f"{event['error']['code']}: {event['error']['message']}"
             return
         for choice in event["choices"]:
             self.tokens += choice["token_ids"]

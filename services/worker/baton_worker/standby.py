@@ -86,13 +86,13 @@ def load_engine(config: Config) -> Engine:
     is called."""
     spool = WeightSpool(config.run_dir, served_name(config))
     tried = spool.version()
-    engine = _engine(config, tried)
+    engine, on_gpu = _engine(config, tried), _on_gpu(config)
     if standby.held():
-        log.info("loaded; waiting to %s", "take over" if _on_gpu(config) else "fork workers")
+        log.info("loaded; waiting to %s", "take over" if on_gpu else "fork workers")
     while True:
         standby.wait(_ROOM_SECONDS)
         version = spool.version()
-        if standby.held() and _on_gpu(config) and not (engine.keeps_memory and version == tried):
+        if standby.held() and on_gpu and not (engine.keeps_memory and version == tried):
             # A worker sleeps, or has other weights: this process must not hold its memory.
             raise SystemExit(0)
         if version != tried:

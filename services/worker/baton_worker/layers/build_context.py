@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
@@ -171,8 +172,14 @@ def _has_gpu(config: Config) -> bool:
     if config.device == "cuda":
         raise SettingsError(f"--device cuda: {problem or _NO_GPU} Use --device cpu or auto.")
     if problem:
-        log.warning("%s Running on the CPU; --device cpu says that this is meant.", problem)
+        _warn(problem)
     return False
+
+
+@functools.cache
+def _warn(problem: str) -> None:
+    """Once: a standby asks for its device again and again."""
+    log.warning("%s Running on the CPU; --device cpu says that this is meant.", problem)
 
 
 def _gpus(numbers: str) -> list[int]:
