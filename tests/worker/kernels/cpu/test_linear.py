@@ -130,6 +130,18 @@ def assert_blocks_equal_their_dequantised_twin(
     torch.testing.assert_close(packed.double(), plain, rtol=0, atol=error * largest)
 
 
+def test_inputs_of_any_size_keep_their_precision() -> None:
+    """Groups of huge values, of tiny ones and of zeros; what is no number is not hidden."""
+    blocks, x = some_blocks("int8", 40, 128), some(3, 128, dtype=torch.bfloat16, seed=5)
+    x[0] *= 2.0**100
+    x[1, :32], x[1, 32:64], x[1, 64:96] = x[1, :32] * 2.0**-90, 0, x[1, 64:96] * 2.0**90
+    x[2, 64] = float("nan")
+    packed = CpuLinear(blocks, None, dtype=torch.bfloat16, out_dtype=torch.float32)(x).double()
+    plain = x.double() @ blocks.dequantise().double().T
+    torch.testing.assert_close(packed[:2], plain[:2], rtol=1e-3, atol=0)
+    assert packed[2].isnan().all()
+
+
 @pytest.mark.parametrize("kind", KINDS)
 @pytest.mark.parametrize("dtype", TOLERANCES)
 def test_a_row_times_blocks_has_the_same_bits_in_any_company(

@@ -13,6 +13,7 @@ struct FloatArithmetic {
     using Element = float;
     using Weights = Vec;
     static constexpr int kStep = 1;
+    static constexpr bool kWhole = false;
 
     static Vec accumulate(Vec sum, Weights w, Element x) { return fma(w, set1(x), sum); }
 
@@ -30,6 +31,7 @@ struct PairArithmetic {
     using Element = std::uint32_t;
     using Weights = __m512i;
     static constexpr int kStep = 2;
+    static constexpr bool kWhole = false;
 
     static Vec accumulate(Vec sum, Weights w, Element x) {
         const __m512i pairs = _mm512_set1_epi32(static_cast<int>(x));
@@ -43,6 +45,25 @@ struct PairArithmetic {
     }
     // Of kWidth steps.
     static IntVec elements(const Bf16* x) { return load_bytes(x); }
+};
+
+#endif
+
+#if !defined(__AVX512F__)
+
+// Two values of k at a time as whole numbers of 16 bits, see whole_product.h. What a code stands for
+// is (itself + Codes::kOffset) / Codes::kParts.
+struct WholeArithmetic {
+    using Element = std::int32_t;
+    using Weights = IntVec;
+    static constexpr int kStep = 2;
+    static constexpr bool kWhole = true;
+
+    static IntVec accumulate(IntVec sum, IntVec w, Element x) {
+        // In place and in this order: compilers let several products wait, and a sum in memory.
+        asm volatile("vpaddd %1, %0, %0" : "+x"(sum) : "x"(multiply_pairs(w, set1(x))));
+        return sum;
+    }
 };
 
 #endif

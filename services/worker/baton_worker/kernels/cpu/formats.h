@@ -68,13 +68,16 @@ struct Bfloat16 : Plain {
 template <int Size>
 struct Bytes {
     static constexpr int kSize = Size;
+    static constexpr int kOffset = 0, kParts = 1;
     static constexpr int kBytes = Size * kColumns;
 
     template <class Arithmetic, class Use>
     static void unpack(const std::uint8_t* bytes, Use&& use) {
         const auto* codes = reinterpret_cast<const std::int8_t*>(bytes);
         for (int pair = 0; pair < Size / 2; ++pair, codes += 2 * kColumns) {
-            if constexpr (Arithmetic::kStep == 2) {
+            if constexpr (Arithmetic::kWhole) {
+                use(pair, load_signed_pairs(codes), load_signed_pairs(codes + kColumns));
+            } else if constexpr (Arithmetic::kStep == 2) {
 #if defined(__AVX512BF16__)
                 use(pair, as_pairs(codes), as_pairs(codes + kColumns));
 #endif
@@ -102,6 +105,7 @@ struct Bytes {
 template <int Size>
 struct FloatBytes {
     static constexpr int kSize = Size;
+    static constexpr int kParts = 0;  // No whole numbers.
     static constexpr int kBytes = Size * kColumns;
 
     template <class Arithmetic, class Use>
@@ -137,6 +141,8 @@ struct FloatBytes {
 // What a nibble n stands for: n + Offset.
 template <int Offset>
 struct Whole {
+    static constexpr int kOffset = Offset, kParts = 1;
+    static constexpr bool kIsLookedUp = false;
 #if defined(__AVX512F__)
     static Vec values() {
         const Vec nibbles = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
@@ -150,8 +156,25 @@ struct Whole {
 #endif
 };
 
+// Parts of one of the values of a table, moved so that bytes hold them.
+constexpr int kMoved = 128;
+struct MovedTable {
+    std::uint8_t bytes[16];
+
+    constexpr MovedTable(const float (&values)[16], int parts) : bytes() {
+        for (int i = 0; i < 16; ++i)
+            bytes[i] = static_cast<std::uint8_t>(static_cast<int>(values[i] * parts) + kMoved);
+    }
+};
+
 // A 4-bit float (E2M1).
+inline constexpr float kE2m1Table[16] = {0,     0.5f,  1,  1.5f,  2,  3,  4,  6,
+                                         -0.0f, -0.5f, -1, -1.5f, -2, -3, -4, -6};
 struct FourBitFloat {
+    static constexpr int kOffset = -kMoved, kParts = 2;
+    static constexpr bool kIsLookedUp = true;
+    static constexpr MovedTable kMovedTable{kE2m1Table, kParts};
+
 #if defined(__AVX512F__)
     static Vec values() {
         return _mm512_setr_ps(0.0f, 0.5f, 1.0f, 1.5f, 2.0f, 3.0f, 4.0f, 6.0f, -0.0f, -0.5f, -1.0f,
@@ -172,6 +195,7 @@ struct FourBitFloat {
 template <int Size, class Value>
 struct Nibbles {
     static constexpr int kSize = Size;
+    static constexpr int kOffset = Value::kOffset, kParts = Value::kParts;
     static constexpr int kBytes = Size / 2 * kColumns;
 
     template <class Arithmetic, class Use>
@@ -187,7 +211,9 @@ struct Nibbles {
   private:
     template <class Arithmetic, class Use>
     static void steps(IntVec left, IntVec right, int at, Use& use) {
-        if constexpr (Arithmetic::kStep == 2) {
+        if constexpr (Arithmetic::kWhole) {
+            whole_steps(left, right, at, use);
+        } else if constexpr (Arithmetic::kStep == 2) {
 #if defined(__AVX512BF16__)
             const __m512i values = table();
             use(at, as_pairs<0>(left, values), as_pairs<0>(right, values));
@@ -205,6 +231,31 @@ struct Nibbles {
             use(at + 6, as_floats<12>(left), as_floats<12>(right));
             use(at + 7, as_floats<28>(left), as_floats<28>(right));
         }
+    }
+
+    template <class Use>
+    static void whole_steps(IntVec left, IntVec right, int at, Use& use) {
+#if !defined(__AVX512F__)
+        if constexpr (Value::kIsLookedUp) {
+            // By bytes, values 0 and 4, 1 and 5 of k; then 2 and 6, 3 and 7.
+            const IntVec nibbles = set1(0x0f0f0f0f), lower = set1(0x00ff00ff);
+            const std::uint8_t* table = Value::kMovedTable.bytes;
+            const IntVec a = look_up(table, both(left, nibbles));
+            const IntVec b = look_up(table, both(right, nibbles));
+            use(at, both(a, lower), both(b, lower));
+            use(at + 2, shift_words_right<8>(a), shift_words_right<8>(b));
+            const IntVec c = look_up(table, both(shift_right<4>(left), nibbles));
+            const IntVec d = look_up(table, both(shift_right<4>(right), nibbles));
+            use(at + 1, both(c, lower), both(d, lower));
+            use(at + 3, shift_words_right<8>(c), shift_words_right<8>(d));
+        } else {
+            const IntVec lowest = set1(0x000f000f);
+            use(at, both(left, lowest), both(right, lowest));
+            use(at + 1, both(shift_right<4>(left), lowest), both(shift_right<4>(right), lowest));
+            use(at + 2, both(shift_right<8>(left), lowest), both(shift_right<8>(right), lowest));
+            use(at + 3, shift_words_right<12>(left), shift_words_right<12>(right));
+        }
+#endif
     }
 
     template <int Shift>
@@ -247,6 +298,7 @@ inline Pair mul(Pair a, Pair b) { return {mul(a.left, b.left), mul(a.right, b.ri
 // A chunk is a group: half-precision scales, half-precision minima if any, codes.
 template <class Codes, bool HasMinimum>
 struct Grouped {
+    using Values = Codes;
     static constexpr int kGroups = 1;
     static constexpr int kChunk = Codes::kSize;
     static constexpr bool kScaled = true, kHasMinimum = HasMinimum;
@@ -267,6 +319,7 @@ struct Grouped {
 // minimum that the two make is exact in float.
 template <class Codes>
 struct Shifted {
+    using Values = Codes;
     static constexpr int kGroups = 1;
     static constexpr int kChunk = Codes::kSize;
     static constexpr bool kScaled = true, kHasMinimum = true;
@@ -289,6 +342,7 @@ struct Shifted {
 // and one of its minima, if any, then the groups, each with one-byte multipliers before its codes.
 template <class Codes, bool HasMinimum>
 struct SuperGrouped {
+    using Values = Codes;
     static constexpr int kChunk = 256;
     static constexpr int kGroups = kChunk / Codes::kSize;
     static constexpr bool kScaled = true, kHasMinimum = HasMinimum;
@@ -320,6 +374,7 @@ struct SuperGrouped {
 // 127, codes. An exponent of -127 counts as a scale of zero.
 struct Mxfp4 {
     using Codes = Nibbles<32, FourBitFloat>;
+    using Values = Codes;
     static constexpr int kGroups = 1;
     static constexpr int kChunk = Codes::kSize;
     static constexpr bool kScaled = true, kHasMinimum = false;
@@ -353,6 +408,7 @@ inline Pair widened(Pair x) { return mul(x, {set1(256.0f), set1(256.0f)}); }
 // with its scales, 8-bit floats, before its codes.
 struct Nvfp4 {
     using Codes = Nibbles<16, FourBitFloat>;
+    using Values = Codes;
     static constexpr int kGroups = 4;
     static constexpr int kChunk = kGroups * Codes::kSize;
     static constexpr bool kScaled = true, kHasMinimum = false;
@@ -380,6 +436,7 @@ struct Nvfp4 {
 // A chunk is a group of 8-bit floats: float scales, codes.
 struct Fp8 {
     using Codes = FloatBytes<32>;
+    using Values = Codes;
     static constexpr int kGroups = 1;
     static constexpr int kChunk = Codes::kSize;
     static constexpr bool kScaled = true, kHasMinimum = false;

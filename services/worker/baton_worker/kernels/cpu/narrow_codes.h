@@ -31,7 +31,9 @@ template <int Offset>
 struct Counted {
     template <class Arithmetic, class Use>
     [[gnu::always_inline]] static void use_pair(IntVec left, IntVec right, int pair, Use& use) {
-        if constexpr (Arithmetic::kStep == 2) {
+        if constexpr (Arithmetic::kWhole) {
+            use(pair, left, right);
+        } else if constexpr (Arithmetic::kStep == 2) {
 #if defined(__AVX512BF16__)
             const __m512i values = table();
             use(pair, _mm512_permutexvar_epi16(left, values),
@@ -61,6 +63,7 @@ struct Counted {
 template <int Size, int Offset>
 struct TwoBits {
     static constexpr int kSize = Size;
+    static constexpr int kOffset = Offset, kParts = 1;
     static constexpr int kBytes = Size / 4 * kColumns;
 
     template <class Arithmetic, class Use>
@@ -86,6 +89,7 @@ struct TwoBits {
 template <int Offset>
 struct ThreeBits {
     static constexpr int kSize = 16;
+    static constexpr int kOffset = Offset, kParts = 1;
     static constexpr int kBytes = 6 * kColumns;
 
     template <class Arithmetic, class Use>
@@ -117,6 +121,7 @@ struct ThreeBits {
 template <int Offset>
 struct FiveBits {
     static constexpr int kSize = 32;
+    static constexpr int kOffset = Offset, kParts = 1;
     static constexpr int kBytes = 20 * kColumns;
 
     template <class Arithmetic, class Use>
@@ -147,9 +152,14 @@ struct FiveBits {
     }
 };
 
-// What a nibble stands for: an entry of a table.
-template <const float (&Table)[16]>
+// What a nibble stands for: an entry of a table, each a whole number of `1 / Parts`; no `Parts`: they
+// are not.
+template <const float (&Table)[16], int Parts = 0>
 struct Looked {
+    static constexpr int kOffset = -kMoved, kParts = Parts;
+    static constexpr bool kIsLookedUp = true;
+    static constexpr MovedTable kMovedTable{Table, Parts};
+
 #if defined(__AVX512F__)
     static Vec values() { return load(Table); }
 #else
@@ -204,6 +214,7 @@ inline constexpr float kFp4Table[16] = {0, 0.0625, 8, 12, 4, 6, 2, 3, -0.0f, -0.
 // A chunk is some groups that share a half-precision scale per column, before them.
 template <class Codes, int Groups>
 struct HalfScaled {
+    using Values = Codes;
     static constexpr int kGroups = Groups;
     static constexpr int kChunk = Groups * Codes::kSize;
     static constexpr bool kScaled = true, kHasMinimum = false;
@@ -221,6 +232,7 @@ struct HalfScaled {
 // The same with a float.
 template <class Codes, int Groups>
 struct FloatScaled {
+    using Values = Codes;
     static constexpr int kGroups = Groups;
     static constexpr int kChunk = Groups * Codes::kSize;
     static constexpr bool kScaled = true, kHasMinimum = false;
@@ -241,12 +253,12 @@ using Int5Super = SuperGrouped<FiveBits<0>, true>;                     // GGUF Q
 using Int3Super = SuperGrouped<ThreeBits<-4>, false>;                  // GGUF Q3_K
 using Int2Super = SuperGrouped<TwoBits<16, 0>, true>;                  // GGUF Q2_K, minima negated
 using Ternary = HalfScaled<TwoBits<32, -1>, 8>;                        // GGUF TQ1_0, TQ2_0
-using Iq4 = Grouped<Nibbles<32, Looked<kIq4Table>>, false>;                 // GGUF IQ4_NL
-using Iq4Super = SuperGrouped<Nibbles<32, Looked<kIq4Table>>, false>;       // GGUF IQ4_XS
-using Iq3XxsSuper = SuperGrouped<Nibbles<32, Looked<kIq3XxsTable>>, false>; // GGUF IQ3_XXS
-using Iq3SSuper = SuperGrouped<Nibbles<32, Looked<kIq3STable>>, false>;     // GGUF IQ3_S
-using Iq2Super = SuperGrouped<Nibbles<16, Looked<kIq2Table>>, false>;       // GGUF IQ2_XXS, _XS and _S
-using Iq1Super = SuperGrouped<Nibbles<16, Looked<kIq1Table>>, false>;       // GGUF IQ1_S and _M
+using Iq4 = Grouped<Nibbles<32, Looked<kIq4Table, 1>>, false>;                 // GGUF IQ4_NL
+using Iq4Super = SuperGrouped<Nibbles<32, Looked<kIq4Table, 1>>, false>;       // GGUF IQ4_XS
+using Iq3XxsSuper = SuperGrouped<Nibbles<32, Looked<kIq3XxsTable, 2>>, false>; // GGUF IQ3_XXS
+using Iq3SSuper = SuperGrouped<Nibbles<32, Looked<kIq3STable, 1>>, false>;     // GGUF IQ3_S
+using Iq2Super = SuperGrouped<Nibbles<16, Looked<kIq2Table, 8>>, false>;       // GGUF IQ2_XXS, _XS and _S
+using Iq1Super = SuperGrouped<Nibbles<16, Looked<kIq1Table, 8>>, false>;       // GGUF IQ1_S and _M
 using Nf4 = FloatScaled<Nibbles<32, Looked<kNf4Table>>, 2>;                 // bitsandbytes NF4
 using Nf4Rounded = FloatScaled<Nibbles<32, Looked<kNf4RoundedTable>>, 2>;
 using Fp4 = FloatScaled<Nibbles<32, Looked<kFp4Table>>, 2>;                 // bitsandbytes FP4

@@ -13,6 +13,7 @@
 #include "compacting.h"
 #include "product.h"
 #include "tile_product.h"
+#include "whole_product.h"
 
 namespace baton {
 namespace {
@@ -359,6 +360,9 @@ void run(const Call& call, std::int64_t rows) {
 #elif defined(__AVX512BF16__)
     return Product<Format, PairArithmetic, Bf16>(call).run(rows);
 #else
+#if !defined(__AVX512F__)
+    if constexpr (kCountsWhole<Format>) return WholeProduct<Format>(call).run(rows);
+#endif
     return Product<Format, FloatArithmetic, Bf16>(call).run(rows);
 #endif
 }

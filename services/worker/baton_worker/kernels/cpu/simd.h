@@ -237,6 +237,13 @@ inline void join_fours(const IntVec* x, IntVec* y) {
         y[i + 4] = _mm256_permute2x128_si256(x[i], x[i + 4], 0x31);
     }
 }
+// Products of 16-bit words, the two of every lane added.
+inline IntVec multiply_pairs(IntVec a, IntVec b) { return _mm256_madd_epi16(a, b); }
+// Of every byte of `numbers`, below 16, that byte of a table of sixteen.
+inline IntVec look_up(const std::uint8_t* table, IntVec numbers) {
+    const __m128i once = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
+    return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(once), numbers);
+}
 inline float sum(Vec x) {
     __m128 y = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     y = _mm_add_ps(y, _mm_movehl_ps(y, y));
