@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstdint>
 #include <memory>
+#include <utility>
 
 #include "simd.h"
 #include "team.h"
@@ -35,21 +36,23 @@ constexpr std::int64_t kWorthThreads = 1 << 15;
 
 // ---- Codebooks: the value of a state of 16 bits
 
-inline __m256 halves(__m256i low) {
-    const __m128i first = _mm256_castsi256_si128(low), last = _mm256_extracti128_si256(low, 1);
-    return _mm256_cvtph_ps(_mm_packus_epi32(first, last));
-}
-
 inline __m256 rounded_to_half(__m256 x) {
     return _mm256_cvtph_ps(_mm256_cvtps_ph(x, _MM_FROUND_TO_NEAREST_INT));
 }
 
+// Of the upper half of every lane, masked with 0x8fff and flipped with 0x3b60, the half-precision
+// number: its exponent is 12 to 15, so the bits of the float are those and an exponent of 112 more.
+inline __m256 upper_number(__m256i hash) {
+    const __m256i kept = _mm256_set1_epi32(static_cast<int>(0x81ffe000));
+    const __m256i flipped = _mm256_set1_epi32(0x3f6c0000);
+    const __m256i moved = _mm256_and_si256(_mm256_srai_epi32(hash, 3), kept);
+    return _mm256_castsi256_ps(_mm256_xor_si256(moved, flipped));
+}
+
 // The sum of two numbers near 1 that are made of the halves of a hash.
 inline __m256 two_halves(__m256i hash) {
-    const __m256i kept = _mm256_and_si256(hash, _mm256_set1_epi32(static_cast<int>(0x8fff8fff)));
-    const __m256i mixed = _mm256_xor_si256(kept, _mm256_set1_epi32(0x3b603b60));
-    const __m256i low = _mm256_and_si256(mixed, _mm256_set1_epi32(0xffff));
-    return rounded_to_half(_mm256_add_ps(halves(low), halves(_mm256_srli_epi32(mixed, 16))));
+    const __m256 lower = upper_number(_mm256_slli_epi32(hash, 16));
+    return rounded_to_half(_mm256_add_ps(lower, upper_number(hash)));
 }
 
 struct ThreeInstructions {
@@ -71,15 +74,12 @@ struct SumOfBytes {
     static __m256 value(__m256i state) {
         const __m256i factor = _mm256_set1_epi32(static_cast<int>(0x83dcd12d));
         const __m256i hash = _mm256_mullo_epi32(state, factor);
-        const __m256i even = _mm256_set1_epi32(0x00ff00ff);
-        const __m256i pairs = _mm256_add_epi32(
-            _mm256_and_si256(hash, even), _mm256_and_si256(_mm256_srli_epi32(hash, 8), even));
-        const __m256i total = _mm256_and_si256(
-            _mm256_add_epi32(pairs, _mm256_srli_epi32(pairs, 16)), _mm256_set1_epi32(0x3ff));
-        const __m256 number = _mm256_add_ps(_mm256_cvtepi32_ps(total), _mm256_set1_ps(1024.0f));
-        // Exact before it is rounded: 0x1eee and 0xc931 as half-precision numbers.
-        const __m256 scaled = _mm256_mul_ps(number, _mm256_set1_ps(0.00676727294921875f));
-        return rounded_to_half(_mm256_add_ps(scaled, _mm256_set1_ps(-10.3828125f)));
+        const __m256i pairs = _mm256_maddubs_epi16(hash, _mm256_set1_epi8(1));
+        const __m256i total = _mm256_madd_epi16(pairs, _mm256_set1_epi16(1));
+        // (1024 + total) * 0x1eee + 0xc931, both half-precision numbers: exact before it is rounded.
+        const __m256 factor_of_total = _mm256_set1_ps(0.00676727294921875f);
+        return rounded_to_half(_mm256_fmadd_ps(_mm256_cvtepi32_ps(total), factor_of_total,
+                                               _mm256_set1_ps(-3.453125f)));
     }
 };
 
@@ -96,46 +96,76 @@ __m256i states(const __m256i (&words)[Bits + 1]) {
     return _mm256_and_si256(found, _mm256_set1_epi32(0xffff));
 }
 
-template <class Book, int Bits, int Input>
-void decode_input(const __m256i (&words)[Bits + 1], float* to) {
+// The values of one input, 16 outputs, go to `use(input, first eight, last eight)`.
+template <class Book, int Bits, int Input, class Use>
+[[gnu::always_inline]] inline void decode_input(const __m256i (&words)[Bits + 1], const Use& use) {
     // The place of a value in a lane's share of the ring follows the fragments of a tensor core.
     constexpr int kPlace = Input % 8 / 2 * 8 + Input / 8 * 2 + Input % 2;
-    _mm256_storeu_ps(to, Book::value(states<(31 - kPlace) * Bits, Bits>(words)));
-    _mm256_storeu_ps(to + kLanes, Book::value(states<(27 - kPlace) * Bits, Bits>(words)));
+    use(Input, Book::value(states<(31 - kPlace) * Bits, Bits>(words)),
+        Book::value(states<(27 - kPlace) * Bits, Bits>(words)));
 }
 
-template <class Book, int Bits, int... Inputs>
-void decode_tile(const std::uint32_t* tile, float* to, std::integer_sequence<int, Inputs...>) {
+template <class Book, int Bits, class Use, int... Inputs>
+[[gnu::always_inline]] inline void decode_tile(const std::uint32_t* tile, const Use& use,
+                                               std::integer_sequence<int, Inputs...>) {
     __m256i words[Bits + 1];
     for (int i = 0; i < Bits; ++i)
         words[i] = _mm256_loadu_si256(reinterpret_cast<const __m256i*>(tile + i * kLanes));
     // A lane goes on in the one before it.
     const __m256i before = _mm256_setr_epi32(7, 0, 1, 2, 3, 4, 5, 6);
     words[Bits] = _mm256_permutevar8x32_epi32(words[0], before);
-    (decode_input<Book, Bits, Inputs>(words, to + Inputs * kTile), ...);
+    (decode_input<Book, Bits, Inputs>(words, use), ...);
 }
 
-using Decode = void (*)(const std::uint32_t* tiles, std::int64_t count, float* to);
+template <class Book, int Bits, class Use>
+[[gnu::always_inline]] inline void decode_tile(const std::uint32_t* tile, const Use& use) {
+    decode_tile<Book, Bits>(tile, use, std::make_integer_sequence<int, kTile>());
+}
 
 template <class Book, int Bits>
 void decode(const std::uint32_t* tiles, std::int64_t count, float* to) {
-    for (std::int64_t i = 0; i < count; ++i)
-        decode_tile<Book, Bits>(tiles + i * Bits * kLanes, to + i * kValues,
-                                std::make_integer_sequence<int, kTile>());
+    for (std::int64_t i = 0; i < count; ++i, to += kValues)
+        decode_tile<Book, Bits>(tiles + i * Bits * kLanes, [to](int input, __m256 a, __m256 b) {
+            _mm256_storeu_ps(to + input * kTile, a);
+            _mm256_storeu_ps(to + input * kTile + kLanes, b);
+        });
 }
 
-template <class Book>
-Decode decoder_of(std::int32_t bits) {
-    constexpr Decode kAll[] = {decode<Book, 1>, decode<Book, 2>, decode<Book, 3>, decode<Book, 4>,
-                               decode<Book, 5>, decode<Book, 6>, decode<Book, 7>, decode<Book, 8>};
+// The sums of one row for 16 outputs: values are multiplied as they are decoded, which hides how long
+// each sum waits for the one before. The order is that of `multiply`.
+template <class Book, int Bits>
+void multiply_one(const std::uint32_t* tiles, std::int64_t count, const float* inputs,
+                  float* sums) {
+    __m256 first = _mm256_setzero_ps(), last = _mm256_setzero_ps();
+    for (std::int64_t i = 0; i < count; ++i, inputs += kTile)
+        decode_tile<Book, Bits>(tiles + i * Bits * kLanes, [&](int input, __m256 a, __m256 b) {
+            const __m256 x = _mm256_set1_ps(inputs[input]);
+            first = _mm256_fmadd_ps(x, a, first);
+            last = _mm256_fmadd_ps(x, b, last);
+        });
+    _mm256_storeu_ps(sums, first);
+    _mm256_storeu_ps(sums + kLanes, last);
+}
+
+// What reads the tiles of one codebook and one number of bits.
+struct Decoder {
+    void (*decode)(const std::uint32_t* tiles, std::int64_t count, float* to);
+    void (*multiply_one)(const std::uint32_t* tiles, std::int64_t count, const float* inputs,
+                         float* sums);
+};
+
+template <class Book, int... Bits>
+Decoder decoder_of(std::int32_t bits, std::integer_sequence<int, Bits...>) {
+    constexpr Decoder kAll[] = {{decode<Book, Bits + 1>, multiply_one<Book, Bits + 1>}...};
     return kAll[bits - 1];
 }
 
-Decode decoder(const Trellis& w) {
+Decoder decoder(const Trellis& w) {
+    constexpr auto kBits = std::make_integer_sequence<int, 8>();
     switch (w.codebook) {
-        case 0: return decoder_of<ThreeInstructions>(w.bits);
-        case 1: return decoder_of<Multiplied>(w.bits);
-        default: return decoder_of<SumOfBytes>(w.bits);
+        case 0: return decoder_of<ThreeInstructions>(w.bits, kBits);
+        case 1: return decoder_of<Multiplied>(w.bits, kBits);
+        default: return decoder_of<SumOfBytes>(w.bits, kBits);
     }
 }
 
@@ -162,16 +192,20 @@ void multiply(const float* values, std::int64_t depth, const float* inputs, std:
 }
 
 // Sums [rows, columns] of 16 outputs from `column` on.
-void multiply_tiles(const Trellis& w, Decode decode, std::int64_t column, const float* inputs,
+void multiply_tiles(const Trellis& w, const Decoder& decoder, std::int64_t column, const float* inputs,
                     std::int64_t rows, float* sums) {
     thread_local float values[kChunk * kValues];
     const std::int64_t tiles = w.depth / kTile;
+    if (rows == 1) {
+        const std::uint32_t* all = w.tiles + column / kTile * tiles * w.bits * kLanes;
+        return decoder.multiply_one(all, tiles, inputs, sums + column);
+    }
     for (std::int64_t m = 0; m < rows; ++m)
         std::fill_n(sums + m * w.columns + column, kTile, 0.0f);
     for (std::int64_t first = 0; first < tiles; first += kChunk) {
         const std::int64_t count = std::min(kChunk, tiles - first), depth = count * kTile;
         const std::int64_t number = column / kTile * tiles + first;
-        decode(w.tiles + number * w.bits * kLanes, count, values);
+        decoder.decode(w.tiles + number * w.bits * kLanes, count, values);
         const float* from = inputs + first * kTile;
         float* to = sums + column;
         std::int64_t m = 0;
@@ -235,12 +269,12 @@ void run(const Trellis& w, const T* x, std::int64_t rows, std::int64_t stride, c
             for (std::int64_t i = begin; i < end; ++i) body(i);
         });
     };
-    const Decode decode = decoder(w);
+    const Decoder chosen = decoder(w);
     each(rows * w.depth > kWorthThreads, rows * deep, [&](std::int64_t i) {
         turn_inputs(w, x + i / deep * stride, inputs + i / deep * w.depth, i % deep * kBlock);
     });
     each(w.depth * w.columns > kWorthThreads, w.columns / kTile, [&](std::int64_t i) {
-        multiply_tiles(w, decode, i * kTile, inputs, rows, sums);
+        multiply_tiles(w, chosen, i * kTile, inputs, rows, sums);
     });
     each(rows * w.columns > kWorthThreads, rows * wide, [&](std::int64_t i) {
         const std::int64_t m = i / wide;
