@@ -100,6 +100,8 @@ def load(
     """
     sharing = shared_pages(config, build.device)
     alone = ranks.size == 1 and lockstep is None
+    if build.device.type != "cpu" and not alone:
+        log.info("weights and KV pages of this worker go with it: it shares a model with others")
     keeper = weight_keeper(config, path, patches, build.device) if alone else None
     loaded = load_weights(config, path, build, ranks, lockstep, patches, keeper)
     if sharing is not None:
