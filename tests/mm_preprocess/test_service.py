@@ -6,6 +6,7 @@ import threading
 import time
 from collections.abc import Callable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -13,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 
+from baton.errors import InvalidRequest
 from baton.net.discovery import socket_path
 from baton.net.handshake import Greeting
 from baton.net.sockets import Client, Server
@@ -21,6 +23,7 @@ from baton.process.lifecycle import Lifecycle
 from baton.process.rpc_server import RpcServer
 from baton.protocol import (
     Beat,
+    Blob,
     Hello,
     HelloRequest,
     MediaInfo,
@@ -32,6 +35,10 @@ from baton.protocol import (
 )
 from baton.protocol.packed_tokens import num_tokens
 from baton_mm_preprocess import service
+from baton_mm_preprocess.audio.audio_input import AudioInput
+from baton_mm_preprocess.audio.families import plain
+from baton_mm_preprocess.audio.log_mel_chunks import LogMelChunks
+from baton_mm_preprocess.audio.spectrum import LogMel
 from baton_mm_preprocess.config import Config
 from baton_mm_preprocess.image.processor import read_processor
 from baton_mm_preprocess.model_info import Images, Model
@@ -272,3 +279,15 @@ def test_serve_from_start_to_end(stories: Path, run_dir: Path) -> None:
         life.stop()
         thread.join(10)
     assert result.code == 0
+
+
+def test_a_model_that_hears_alone_takes_no_images_beside_sounds() -> None:
+    audio = AudioInput(LogMelChunks(LogMel(), 2), 5, 5, plain, Path(), alone=True)
+    model = replace(EYES, modalities=("image", "audio"), audio=audio)
+    ready = process.Ready(Blob("float32", (1, 80, 4), b""), b"d" * 32, (1, 4, 0), 1)
+    items = (MediaItem("audio", "data:,", "one"), MediaItem("image", "data:,", "two"))
+    with pytest.raises(InvalidRequest, match="images and audio in one request") as caught:
+        service.prepare(model, Prepare(1, items), lambda item: ready)
+    assert caught.value.param == "two"
+    heard = service.prepare(model, Prepare(1, items[:1]), lambda item: ready)
+    assert num_tokens(heard.items[0].tokens) == 1

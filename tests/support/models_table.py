@@ -27,6 +27,7 @@ from baton_worker.spec import (
 )
 from baton_worker.spec.hf_config import read_config
 from tests.oracles import mixtures, ropes
+from tests.oracles.audio import heard
 from tests.oracles.checkpoints import MAKERS
 from tests.oracles.towers import sights
 from tests.support import tiny_audio, tiny_models, tiny_towers
@@ -84,7 +85,7 @@ def _family(name: str) -> str:
 def spec_of(architecture: str) -> Decoder:
     """The spec of the tiny checkpoint of an architecture."""
     made = tiny_towers.MAKERS.get(tiny_towers.ARCHITECTURES.get(architecture, ""))
-    others = sights.makers() | tiny_audio.makers()
+    others = sights.makers() | tiny_audio.makers() | heard.makers()
     if make := MAKERS.get(architecture, others.get(architecture, made)):
         with tempfile.TemporaryDirectory() as folder:
             make(Path(folder))

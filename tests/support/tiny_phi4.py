@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-TILE, PATCH, IMAGE_TOKEN = 28, 7, 319
+TILE, PATCH, IMAGE_TOKEN, AUDIO_TOKEN = 28, 7, 319, 318
 ARCHITECTURE = "Phi4MultimodalForCausalLM"
 _VISION = {
     "hidden_size": 32,
@@ -25,6 +25,7 @@ _VISION = {
 _AUDIO = {
     **{"hidden_size": 16, "intermediate_size": 16, "num_blocks": 1, "num_attention_heads": 2},
     **{"ext_pw_out_channel": 16, "depthwise_separable_out_channel": 16, "nemo_conv_channels": 16},
+    **{"audio_token_id": AUDIO_TOKEN, "bias_max_distance": 30},
 }
 PROCESSOR: dict[str, Any] = {
     "image_processor_type": "Phi4MultimodalImageProcessor",
@@ -35,6 +36,14 @@ _OWN = (
     (r"img_projection_down\.", "img_projection.2."),
     (r"global_img_feature_extensor", "glb_GN"),
     (r"sub_img_feature_extensor", "sub_GN"),
+    (r"up_proj_for_speech", "audio_projection.speech.0"),
+    (r"down_proj_for_speech", "audio_projection.speech.2"),
+    (r"up_proj_for_vision_speech", "audio_projection.vision.0"),
+    (r"down_proj_for_vision_speech", "audio_projection.vision.2"),
+    (r"(feed_forward_(in|out))\.gate_up_proj", r"\1.net.0.linear"),
+    (r"(feed_forward_(in|out))\.down_proj", r"\1.net.2"),
+    (r"(encoders\.\d+\.self_attn)\.([qkv])_proj", r"\1.linear_\2"),
+    (r"(encoders\.\d+\.self_attn)\.o_proj", r"\1.linear_out"),
     (r"(model\.layers\.\d+\.(self_attn|mlp)\.\w+)\.", r"\1.base_layer."),
 )
 """Names of transformers to those of Microsoft's own code."""

@@ -58,6 +58,7 @@ def prepare(model: Model, request: Prepare, look: Look) -> Prepared:
     for item in request.items:
         model.check(item)
         _check_images(model, _num_images(request.items[: len(found) + 1]), item)
+        _check_alone(model, request.items[: len(found) + 1])
         outcome = look(item)
         if isinstance(outcome, Problem):
             raise InvalidRequest(
@@ -77,6 +78,17 @@ def _check_images(model: Model, count: int, last: MediaItem) -> None:
             "Send fewer.",
             code="too_many_images",
             param=last.param,
+        )
+
+
+def _check_alone(model: Model, items: Sequence[MediaItem]) -> None:
+    sounds = [item for item in items if item.modality == "audio"]
+    if sounds and model.audio is not None and model.audio.alone and _num_images(items):
+        raise InvalidRequest(
+            f"Baton does not support images and audio in one request to the model {model.name}, "
+            "which encodes such audio in another way. Send them in separate conversations.",
+            code="unsupported_value",
+            param=items[-1].param,
         )
 
 

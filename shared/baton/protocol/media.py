@@ -17,6 +17,12 @@ frames of all chunks that its encoder sees."""
 Span: TypeAlias = tuple[int, int]
 """Tokens that stand for a media item: index of the first among them, and their number."""
 
+
+def is_sound(grid: Grid) -> bool:
+    """Whether this is the grid of a sound."""
+    return grid[1] > 0 and grid[2] == 0
+
+
 MAX_PIXEL_BYTES = 56 * 1024 * 1024
 """Most bytes of all tensors in a message: the rest of its frame has what is left of
 `baton.net.codec.MAX_FRAME`."""

@@ -10,6 +10,7 @@ import pytest
 from baton.errors import ModelError
 from baton_mm_preprocess.audio.audio_input import read_audio
 from baton_mm_preprocess.audio.families import AudioFamily
+from baton_mm_preprocess.audio.log_mel_chunks import LogMelChunks
 from baton_mm_preprocess.audio.readers import whisper_chunks
 
 
@@ -18,7 +19,7 @@ def test_a_checkpoint_with_an_extractor(tmp_path: Path) -> None:
     file = tmp_path / "preprocessor_config.json"
     file.write_text(json.dumps({"feature_size": 16}))
     found = read_audio(tmp_path, "m", {"audio_token_index": 5}, family)
-    assert found.processor.spectrum.num_mels == 16
+    assert isinstance(found.processor, LogMelChunks) and found.processor.spectrum.num_mels == 16
     assert (found.marker, found.audio_token) == (5, 5) and found.tokens(3) == [5, 5, 5]
     file.write_text(json.dumps({"feature_size": "many"}))
     with pytest.raises(ModelError, match="a field that makes no sense"):

@@ -13,7 +13,7 @@ from torch import Tensor
 from tests.oracles.towers.plain import Weights
 from tests.oracles.towers.sights import Images, Sight, pixels, save, sight, text_model
 
-TIMM, EMBED, END, LAST = "vision_tower.timm_model", "embed_vision", 318, 2048
+TIMM, EMBED, END, LAST, SIDE = "vision_tower.timm_model", "embed_vision", 318, 2048, 2
 STAGES: list[list[str]] = [
     ["e 3 2 4"] + ["e 3 1 4"] * 2,
     ["u 3 5 2 6", "u 5 0 1 4", "u 3 0 1 4", "u 5 0 1 4", "u 3 0 1 4"],
@@ -189,21 +189,28 @@ class Text:
         return self.model(inputs_embeds=inputs_embeds, per_layer_inputs=own)
 
 
-@sight("Gemma3nForConditionalGeneration")
-def gemma3n(folder: Path, architecture: str) -> Sight:
-    """Places that are pooled, and places that are interpolated."""
+def checkpoint(folder: Path, architecture: str, **changes: Any) -> tuple[Text, Weights]:
+    """Save model and encoder of images; `changes` are other fields of the config."""
     model, config, text = text_model("Gemma3nForCausalLM")
-    w, side = weights(), 2
+    w = weights()
     fields = {
         "model_type": "gemma3n",
         "text_config": config,
         "vision_config": {"architecture": "mobilenetv5_300m_enc", "hidden_size": LAST}
         | {"vocab_size": 4, "vocab_offset": END - 1, "rms_norm_eps": 1e-6}
         | {"model_args": {"channel_multiplier": 1 / 16}},
-        **{"vision_soft_tokens_per_image": side**2, "image_token_id": 319, "eoi_token_id": END},
+        **{"vision_soft_tokens_per_image": SIDE**2, "image_token_id": 319, "eoi_token_id": END},
     }
     named = Weights()
     named.update({f"model.{name}": tensor for name, tensor in w.items()})
-    save(folder, architecture, fields, named, text, ("model.", "model.language_model."))
+    names = ("model.", "model.language_model.")
+    save(folder, architecture, fields | changes, named, text, names)
+    return Text(model), w
+
+
+@sight("Gemma3nForConditionalGeneration")
+def gemma3n(folder: Path, architecture: str) -> Sight:
+    """Places that are pooled, and places that are interpolated."""
+    text, w = checkpoint(folder, architecture)
     images: Images = [(pixels(n, 3, size, size), (1, 1, 1)) for n, size in ((1, 64), (2, 48))]
-    return Sight(images, [embedded(w, image, side) for image, _ in images], Text(model))
+    return Sight(images, [embedded(w, image, SIDE) for image, _ in images], text)

@@ -22,6 +22,7 @@ from baton_worker.spec import SparseLatentAttention
 from tests.fakes.two_ranks import TwoRanks
 from tests.oracles import mixtures as _mixture_oracles  # noqa: F401 - fills MAKERS
 from tests.oracles import ropes
+from tests.oracles.audio import heard
 from tests.oracles.checkpoints import MAKERS, Oracle, asked
 from tests.oracles.towers import sights
 from tests.support import (
@@ -110,7 +111,12 @@ def cases() -> list[Any]:
 
 
 def _cases() -> Iterator[Any]:
-    towers = tiny_towers.ARCHITECTURES.keys() | sights.makers().keys() | tiny_audio.makers().keys()
+    towers = (
+        tiny_towers.ARCHITECTURES.keys()
+        | sights.makers().keys()
+        | tiny_audio.makers().keys()
+        | heard.makers().keys()
+    )
     for name in sorted({*ARCHITECTURES.names()} - towers):
         rows = [ROWS[name], *ODDITIES.get(name, ())] if name in ROWS else []
         marks = [pytest.mark.row(*rows)] if rows else []

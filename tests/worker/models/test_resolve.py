@@ -16,6 +16,7 @@ from baton_worker.checkpoint.load import load_model
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.models import ARCHITECTURES, resolve
 from tests.oracles import mixtures, ropes
+from tests.oracles.audio import heard
 from tests.oracles.checkpoints import MAKERS
 from tests.oracles.towers.sights import makers
 from tests.support import tiny_audio, tiny_models, tiny_towers
@@ -90,7 +91,7 @@ def test_a_missing_field_is_named() -> None:
 
 def test_every_architecture_has_a_tiny_checkpoint() -> None:
     texts = {*tiny_models.TRAITS, *tiny_models.SPELLINGS, *MAKERS}
-    towers = {*tiny_towers.ARCHITECTURES, *makers(), *tiny_audio.makers()}
+    towers = {*tiny_towers.ARCHITECTURES, *makers(), *tiny_audio.makers(), *heard.makers()}
     assert texts | towers >= set(ARCHITECTURES.names())
 
 

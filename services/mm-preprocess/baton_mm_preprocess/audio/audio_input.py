@@ -27,6 +27,8 @@ class AudioInput:
     placeholder: AudioPlaceholder
     folder: Path
     """Where the tokenizer is."""
+    alone: bool = False
+    """Whether a request with sounds may have no images."""
 
     def tokens(self, num_tokens: int) -> list[int]:
         """What stands for a sound of so many embeddings in a prompt."""
@@ -53,4 +55,5 @@ def read_audio(path: Path, name: str, config: Mapping[str, Any], family: AudioFa
         family.audio_token(files, spell),
         family.placeholder,
         path,
+        family.alone,
     )

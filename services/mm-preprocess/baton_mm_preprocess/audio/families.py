@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import TypeAlias
 
-from baton_mm_preprocess.audio import readers
+from baton_mm_preprocess.audio import conformer_readers, readers, windowed_readers
 from baton_mm_preprocess.audio.readers import AudioFiles, AudioReader
 from baton_mm_preprocess.processors.families import single
 from baton_mm_preprocess.processors.placeholders import Encode, Piece
@@ -20,34 +20,58 @@ def plain(num_tokens: int) -> list[Piece]:
     return [num_tokens]
 
 
+def gemma3n(num_tokens: int) -> list[Piece]:
+    """Audio tokens between their marks, of which the last is the last embedding."""
+    return ["\n\n<start_of_audio>", num_tokens - 1, "<end_of_audio>\n\n"]
+
+
 @dataclass(frozen=True, slots=True)
 class AudioFamily:
     """How a family takes sounds."""
 
     reader: AudioReader
-    token: str
+    token: str | int
     """Token in whose place an embedding goes, if the config names none."""
     placeholder: AudioPlaceholder = plain
     marker: str = ""
     """Token by which the chat template says that there is a sound; the audio token if empty."""
     names: tuple[str, ...] = ("audio_token_id", "audio_token_index")
     """Fields of the config that may name the token."""
+    alone: bool = False
+    """Whether a request with sounds may have no images."""
 
     def audio_token(self, files: AudioFiles, encode: Encode) -> int:
         """Id of the token in whose place an embedding goes. Raises `ModelError`."""
         for name in self.names:
-            if isinstance(value := files.config.get(name), int):
-                return value
-        return single(self.token, encode)
+            for said in (files.config, files.encoder):
+                if isinstance(value := said.get(name), int):
+                    return value
+        return self.token if isinstance(self.token, int) else single(self.token, encode)
 
     def marker_token(self, files: AudioFiles, encode: Encode) -> int:
         """Id of the marker. Raises `ModelError`."""
         return single(self.marker, encode) if self.marker else self.audio_token(files, encode)
 
 
+_OMNI2 = AudioFamily(windowed_readers.qwen2_5_omni, "<|AUDIO|>")
+_OMNI3 = AudioFamily(windowed_readers.qwen3_omni, "<|audio_pad|>")
+_PHI4 = AudioFamily(conformer_readers.phi4_multimodal, 200_011, alone=True)
 AUDIO_FAMILIES: dict[str, AudioFamily] = {
+    "GraniteSpeechForConditionalGeneration": AudioFamily(
+        conformer_readers.granite_speech, "<|audio|>"
+    ),
+    "Gemma3nForConditionalGeneration": AudioFamily(
+        conformer_readers.gemma3n, "<audio_soft_token>", gemma3n
+    ),
+    "Phi4MMForCausalLM": _PHI4,
+    "Phi4MultimodalForCausalLM": _PHI4,
     "Qwen2AudioForConditionalGeneration": AudioFamily(
         readers.whisper_chunks(stack=2, max_chunks=1), "<|AUDIO|>"
     ),
+    "Qwen2_5OmniModel": _OMNI2,
+    "Qwen2_5OmniThinkerForConditionalGeneration": _OMNI2,
+    "Qwen3OmniMoeForConditionalGeneration": _OMNI3,
+    "Qwen3OmniMoeThinkerForConditionalGeneration": _OMNI3,
+    "Qwen3ASRForConditionalGeneration": AudioFamily(windowed_readers.qwen3_asr, "<|audio_pad|>"),
 }
 """By the name of the architecture in config.json."""

@@ -9,10 +9,18 @@ from typing import Any, TypeAlias
 
 from baton.checkpoint.json_file import read_json
 from baton.errors import ModelError
+from baton_mm_preprocess.audio.conformer_spectra import (
+    KaldiFeatures,
+    PairedFeatures,
+    UsmFeatures,
+)
 from baton_mm_preprocess.audio.log_mel_chunks import LogMelChunks
+from baton_mm_preprocess.audio.log_mel_windows import LogMelWindows
 from baton_mm_preprocess.audio.spectrum import LogMel
 
-AudioProcessor: TypeAlias = LogMelChunks
+AudioProcessor: TypeAlias = (
+    LogMelChunks | LogMelWindows | UsmFeatures | KaldiFeatures | PairedFeatures
+)
 """Samples to what an encoder takes."""
 
 FILES = ("preprocessor_config.json", "processor_config.json")
@@ -54,16 +62,26 @@ def audio_files(path: Path, name: str, config: Mapping[str, Any]) -> AudioFiles:
     return AudioFiles(config, read_json(path / FILES[0], name), processor)
 
 
-def log_mel(files: AudioFiles) -> LogMel:
-    """The spectrum of a `WhisperFeatureExtractor`. Raises `ModelError` for another one."""
-    fields = files.extractor
-    kind = fields.get("feature_extractor_type", "WhisperFeatureExtractor")
-    if kind != "WhisperFeatureExtractor":
+WHISPER = "WhisperFeatureExtractor"
+
+
+def checked(files: AudioFiles, *kinds: str) -> Mapping[str, Any]:
+    """The settings of a feature extractor that is of one of these kinds. Raises `ModelError` for
+    another one."""
+    kind = files.extractor.get("feature_extractor_type", kinds[0])
+    if kind not in kinds:
         raise ModelError(f"its feature extractor {kind} is not supported")
+    return files.extractor
+
+
+def log_mel(files: AudioFiles, *kinds: str, num_mels: int = 80) -> LogMel:
+    """The spectrum of a `WhisperFeatureExtractor`, or of one of the `kinds` that are as this one,
+    whose default is `num_mels`. Raises `ModelError` for another one."""
+    fields = checked(files, WHISPER, *kinds)
     if fields.get("do_normalize"):
         raise ModelError("its feature extractor asks for do_normalize")
     return LogMel(
-        int(fields.get("feature_size") or 80),
+        int(fields.get("feature_size") or num_mels),
         int(fields.get("n_fft") or 400),
         int(fields.get("hop_length") or 160),
         int(fields.get("sampling_rate") or 16_000),

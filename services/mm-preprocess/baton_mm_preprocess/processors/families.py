@@ -76,6 +76,7 @@ def single(text: str, encode: Encode) -> int:
 
 _GLM = Family("Glm4vImageProcessor", "<|image|>")
 _QWEN = Family("Qwen2VLImageProcessor", "<|image_pad|>")
+_OMNI = Family("Qwen2VLImageProcessor", "<|IMAGE|>")
 _INTERNVL = Family("GotOcr2ImageProcessor", "<IMG_CONTEXT>", placeholders.internvl)
 _CHAT = Family(
     "InternVLChat",
@@ -182,6 +183,8 @@ FAMILIES: dict[str, Family] = {
     "JinaVLForRanking": _QWEN,
     "Qwen2_5_VLForConditionalGeneration": _QWEN,
     "Qwen3VLForConditionalGeneration": _QWEN,
+    "Qwen2_5OmniModel": _OMNI,
+    "Qwen2_5OmniThinkerForConditionalGeneration": _OMNI,
     "Qwen3OmniMoeForConditionalGeneration": _QWEN,
     "Qwen3OmniMoeThinkerForConditionalGeneration": _QWEN,
     "Qwen3_5ForConditionalGeneration": _QWEN,

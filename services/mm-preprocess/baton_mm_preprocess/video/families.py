@@ -42,6 +42,7 @@ class VideoFamily:
 
 
 _QWEN2 = VideoFamily("Qwen2VLVideoProcessor", "<|video_pad|>")
+_OMNI = VideoFamily("Qwen2VLVideoProcessor", "<|VIDEO|>")
 _INTERNVL = VideoFamily("InternVLVideoProcessor", "<video>", placeholders.internvl, "<IMG_CONTEXT>")
 _KIMI = VideoFamily(
     "Kimi_K25VideoProcessor",
@@ -52,6 +53,8 @@ _KIMI = VideoFamily(
 VIDEO_FAMILIES: dict[str, VideoFamily] = {
     "Qwen2VLForConditionalGeneration": _QWEN2,
     "Qwen2_5_VLForConditionalGeneration": _QWEN2,
+    "Qwen2_5OmniModel": _OMNI,
+    "Qwen2_5OmniThinkerForConditionalGeneration": _OMNI,
     "Qwen3VLForConditionalGeneration": VideoFamily(
         "Qwen3VLVideoProcessor", "<|video_pad|>", placeholders.qwen3
     ),

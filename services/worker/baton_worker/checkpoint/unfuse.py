@@ -12,6 +12,7 @@ from baton_worker.checkpoint.row_reader import Rows
 from baton_worker.checkpoint.unstack import Whole
 from baton_worker.distributed.shard_weights import Destination
 from baton_worker.spec import Decoder, Fused, VisionTower
+from baton_worker.spec.audio.tower_pair import towers
 from baton_worker.spec.names import Names, placed
 
 
@@ -23,8 +24,9 @@ class Unfuse:
         self._wanted = wanted
         self._body = Names(spec.tensors.names)("embedding").split(".")[0]
         self._rules, self._longer = _rules(spec), spec.tensors.longer
-        if isinstance(spec.tower, VisionTower):
-            self._rules |= _rules(spec.tower.stack)
+        for tower in towers(spec.tower):
+            if isinstance(tower, VisionTower):
+                self._rules |= _rules(tower.stack)
 
     def __call__(self, name: str, tensor: Whole) -> Iterator[tuple[str, Whole]]:
         """Split a stored tensor into one or several, views where that is possible.

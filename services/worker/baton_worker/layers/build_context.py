@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import nn
@@ -103,6 +103,10 @@ class BuildContext:
             trees=_drafts_trees(config),
             threads=max(1, (config.threads or machine.cores()) // config.tensor_parallel_size),
         )
+
+    def under(self, prefix: str) -> BuildContext:
+        """The same, for layers whose names begin with this prefix and a dot."""
+        return replace(self, name=lambda part: self.name(f"{prefix}.{part}"))
 
     def staged(self, *shape: int) -> nn.Parameter:
         """An uninitialised weight on `staging`. Its layer moves it if no kernel takes another."""

@@ -25,7 +25,7 @@ from baton_worker.kernels.gptq import pack, unpack
 from baton_worker.kernels.quantized_weights import BlockQuantized
 from baton_worker.quantization.collect import Format, Formats, Parts
 from baton_worker.quantization.methods import ONLINE
-from baton_worker.spec import Decoder, VisionTower
+from baton_worker.spec import Decoder, Tower, TowerPair, VisionTower
 from baton_worker.spec.checkpoint import TensorLayout
 
 METHOD = "baton"
@@ -91,10 +91,17 @@ def as_stored(spec: Decoder, config: SimpleNamespace) -> Decoder:
     """The spec by which tensors are read: those of our checkpoints are split already."""
     if not _is_ours(getattr(config, "quantization_config", None)):
         return spec
-    tower = spec.tower
-    if isinstance(tower, VisionTower):
-        tower = replace(tower, stack=replace(tower.stack, tensors=_split(tower.stack.tensors)))
-    return replace(spec, tensors=_split(spec.tensors), tower=tower)
+    return replace(spec, tensors=_split(spec.tensors), tower=_stored_tower(spec.tower))
+
+
+def _stored_tower(tower: Tower | None) -> Tower | None:
+    if isinstance(tower, TowerPair) and isinstance(tower.vision, VisionTower):
+        return replace(tower, vision=_split_tower(tower.vision))
+    return _split_tower(tower) if isinstance(tower, VisionTower) else tower
+
+
+def _split_tower(tower: VisionTower) -> VisionTower:
+    return replace(tower, stack=replace(tower.stack, tensors=_split(tower.stack.tensors)))
 
 
 def _is_ours(given: SimpleNamespace | None) -> bool:

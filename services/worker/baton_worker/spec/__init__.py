@@ -30,8 +30,18 @@ from baton_worker.spec.attention import (
     SparseLatentAttention,
     Values,
 )
+from baton_worker.spec.audio.conformer import (
+    BiasedConformer,
+    BlockConformer,
+    Conformer,
+    ConformerTower,
+    LocalConformer,
+    SoftTokens,
+)
 from baton_worker.spec.audio.frame_steps import FramePool, FrameStack
 from baton_worker.spec.audio.tower import AudioStack, AudioTower, FrameConvolution
+from baton_worker.spec.audio.tower_pair import TowerPair
+from baton_worker.spec.audio.windowed_tower import FrameStem, SpectrogramStem, WindowedTower
 from baton_worker.spec.checkpoint import Fused, Stacked, TensorLayout
 from baton_worker.spec.decoder import AltUp, Blend, Decoder, Ffn, Mixer, Skip
 from baton_worker.spec.draft_head import (
@@ -119,8 +129,17 @@ from baton_worker.spec.vision import (
 )
 from baton_worker.spec.vq_tower import VqTower
 
-Tower: TypeAlias = VisionTower | VqTower | TiledTower | MobileTower | AudioTower
-"""An encoder of images or sounds."""
+Tower: TypeAlias = (
+    VisionTower
+    | VqTower
+    | TiledTower
+    | MobileTower
+    | AudioTower
+    | WindowedTower
+    | ConformerTower
+    | TowerPair
+)
+"""An encoder of images, of sounds, or of both."""
 
 __all__ = [
     "Abstractor",
@@ -130,10 +149,14 @@ __all__ = [
     "AttentionPool",
     "AudioStack",
     "AudioTower",
+    "BiasedConformer",
     "Blend",
+    "BlockConformer",
     "Bracket",
     "CausalAttention",
     "Codebook",
+    "Conformer",
+    "ConformerTower",
     "ContextShard",
     "Convolution",
     "CrossAttention",
@@ -152,6 +175,7 @@ __all__ = [
     "FrameConvolution",
     "FramePool",
     "FrameStack",
+    "FrameStem",
     "Fused",
     "Fusion",
     "GatedDense",
@@ -170,6 +194,7 @@ __all__ = [
     "LayerHead",
     "LearnedQueries",
     "LinearAttention",
+    "LocalConformer",
     "LowRank",
     "Mamba",
     "Marks",
@@ -216,8 +241,10 @@ __all__ = [
     "Sinks",
     "Skip",
     "Slices",
+    "SoftTokens",
     "SparseGlu",
     "SparseLatentAttention",
+    "SpectrogramStem",
     "SplitTiles",
     "Stacked",
     "StateSpace",
@@ -231,6 +258,7 @@ __all__ = [
     "TiledTower",
     "TilesFirst",
     "Tower",
+    "TowerPair",
     "Unfold",
     "Values",
     "VideoPlaceholders",
@@ -238,4 +266,5 @@ __all__ = [
     "Vision",
     "VisionTower",
     "VqTower",
+    "WindowedTower",
 ]

@@ -22,12 +22,15 @@ class Bound(NamedTuple):
 _LAYERS, _WIDTH = Bound(1, 4096), Bound(1, 2**22)
 _COUNT, _TOKENS = Bound(0, 2**17), Bound(1, 2**25)
 _NAMES = {
-    _LAYERS: "num_hidden_layers n_layer n_layers num_layers encoder_layers",
-    _WIDTH: "hidden_size n_embd d_model",
+    _LAYERS: "num_hidden_layers n_layer n_layers num_layers encoder_layers num_blocks "
+    "conf_num_hidden_layers",
+    _WIDTH: "hidden_size n_embd d_model hidden_dim input_dim output_dim output_size",
     Bound(0, 2**23): "intermediate_size ffn_hidden_size moe_intermediate_size encoder_ffn_dim",
     _COUNT: "num_attention_heads n_head num_key_value_heads head_dim num_experts num_local_experts "
     "n_routed_experts num_experts_per_tok n_shared_experts num_nextn_predict_layers "
-    "encoder_attention_heads num_mel_bins",
+    "encoder_attention_heads num_mel_bins input_feat_size input_size conf_num_attention_heads "
+    "num_heads kernel_size conv_kernel_size conf_conv_kernel_size n_window n_window_infer "
+    "downsample_hidden_size nemo_conv_channels context_size max_pos_emb bias_max_distance",
     _TOKENS: "vocab_size max_source_positions",
     Bound(1, 2**31): "max_position_embeddings",
 }

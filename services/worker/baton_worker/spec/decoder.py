@@ -27,11 +27,7 @@ from baton_worker.spec.state_space import (
 )
 
 if TYPE_CHECKING:
-    from baton_worker.spec.audio.tower import AudioTower
-    from baton_worker.spec.mobile_tower import MobileTower
-    from baton_worker.spec.tiled_tower import TiledTower
-    from baton_worker.spec.vision import VisionTower
-    from baton_worker.spec.vq_tower import VqTower
+    from baton_worker.spec import Tower
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,8 +100,8 @@ class Decoder:
     `norm`."""
     tensors: TensorLayout = field(default_factory=TensorLayout)
     """How the checkpoint names and packs its tensors."""
-    tower: VisionTower | VqTower | TiledTower | MobileTower | AudioTower | None = None
-    """The encoder of images or sounds in the prompt; None for text alone."""
+    tower: Tower | None = None
+    """The encoder of what is in the prompt beside text; None for text alone."""
     vision_tokens: tuple[int, ...] = ()
     """Tokens that the vision experts of a `ModalityMoe` take."""
     altup: AltUp | None = None

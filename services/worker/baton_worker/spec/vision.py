@@ -142,9 +142,9 @@ class Resampler:
 @dataclass(frozen=True, slots=True)
 class QFormer:
     """Each part of an image becomes `queries` vectors of `width` channels: learned queries attend
-    to one another, and in every `frequency`-th layer to the states of the part, whose class token
-    is among them (BLIP-2, arXiv:2301.12597). The states have `inputs` channels; `name` and
-    `queries_name` are the checkpoint's."""
+    to one another, and in every `frequency`-th layer to the states of the part, with the
+    `class_token` if it has one (BLIP-2, arXiv:2301.12597). The states have `inputs` channels;
+    `name` and `queries_name` are the checkpoint's."""
 
     name: str
     queries_name: str
@@ -156,6 +156,7 @@ class QFormer:
     frequency: int
     ffn: Mlp
     norm: Norm
+    class_token: bool = True
 
 
 @dataclass(frozen=True, slots=True)

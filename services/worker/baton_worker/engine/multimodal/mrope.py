@@ -7,7 +7,8 @@
 
 Text behind an image begins one after the longest side of it (M-RoPE, Wang et al. 2024,
 arXiv:2409.12191). A video is a box too, whose frames are apart by their seconds in Qwen2.5-VL;
-where text stands between its frames (Qwen3-VL, GLM-4.1V), each frame is a box of its own.
+where text stands between its frames (Qwen3-VL, GLM-4.1V), each frame is a box of its own. Sounds
+are as text.
 
 The time axis is a side like the others. transformers from 5.3 on leaves it out for the prompt's
 text and takes it in for what is generated, so that a token that was generated has another position
@@ -22,7 +23,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from baton.protocol.media import Grid
+from baton.protocol.media import Grid, is_sound
 from baton_worker.engine.batch.plan_columns import Column
 from baton_worker.engine.multimodal_input import SequenceMedia
 
@@ -71,6 +72,8 @@ def axis_positions(
     """
     parts, index, position = list[Column](), 0, 0
     for item in media:
+        if is_sound(item.grid):  # As text, a token after the other.
+            continue
         step = tokens_per_second * item.seconds_per_grid or 1.0
         for run, grid in _runs(item):
             first = int(run[0])
@@ -83,7 +86,8 @@ def axis_positions(
             sides += position
             parts.append(box)
             index, position = first + len(run), position + last + 1
-    return AxisPositions(np.concatenate(parts, axis=1), position - index)
+    table = np.concatenate(parts, axis=1) if parts else np.zeros((AXES, 0), np.int64)
+    return AxisPositions(table, position - index)
 
 
 def _runs(item: SequenceMedia) -> list[tuple[Column, Grid]]:

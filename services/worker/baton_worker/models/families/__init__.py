@@ -9,6 +9,7 @@ from baton_worker.models.families import (
     blip,
     chameleon,
     cohere,
+    conformers,
     deepseek_ocr,
     deepseek_vl,
     delta,
@@ -69,6 +70,7 @@ from baton_worker.models.families import (
     vila,
     vision_common,
     vision_language,
+    windowed_audio,
     zamba,
 )
 from baton_worker.models.families.common import DECLARED
@@ -81,6 +83,7 @@ __all__ = [
     "blip",
     "chameleon",
     "cohere",
+    "conformers",
     "deepseek_ocr",
     "deepseek_vl",
     "delta",
@@ -141,5 +144,6 @@ __all__ = [
     "vila",
     "vision_common",
     "vision_language",
+    "windowed_audio",
     "zamba",
 ]

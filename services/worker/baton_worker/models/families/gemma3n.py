@@ -9,6 +9,7 @@ from typing import Any
 
 from baton_worker.models.families.clip import part_of
 from baton_worker.models.families.common import Config, architecture, decoder, gqa, rms, rope
+from baton_worker.models.families.conformers import gemma3n_audio
 from baton_worker.models.families.gemma import SANDWICH, TANH
 from baton_worker.models.families.mobilenet import mobilenet_v5
 from baton_worker.models.families.vision_common import RENAMES, image_token
@@ -25,6 +26,7 @@ from baton_worker.spec import (
     NormedValueAttention,
     QkNorm,
     SparseGlu,
+    TowerPair,
 )
 
 _FULL, _LOCAL = "full_attention", "sliding_attention"
@@ -106,15 +108,18 @@ def gemma3n(c: Config) -> Decoder:
 
 @architecture("Gemma3nForConditionalGeneration")
 def gemma3n_multimodal(c: Config) -> Decoder:
-    """For texts and images; its encoder of sounds stays unread."""
+    """For texts, images and sounds; for the latter if the config has their encoder."""
     served = {"served_length": getattr(c, "served_length", None)}
     whole = gemma3n(SimpleNamespace(**vars(part_of(c, "text", _TEXT)) | served))
+    hears = getattr(c, "audio_config", None) is not None
     tensors = replace(
         whole.tensors,
         renames=((r"^model\.(audio_tower|embed_vision|embed_audio)\.", r"\1."), *RENAMES),
-        unused=(*whole.tensors.unused, *_AUDIO),
+        unused=(*whole.tensors.unused, *(() if hears else _AUDIO)),
     )
-    return replace(whole, tensors=tensors, tower=_tower(c, whole.hidden))
+    vision = _tower(c, whole.hidden)
+    tower = TowerPair(vision, gemma3n_audio(c, whole.hidden)) if hears else vision
+    return replace(whole, tensors=tensors, tower=tower)
 
 
 def _tower(c: Config, hidden: int) -> MobileTower:

@@ -1,5 +1,5 @@
-"""Phi-4-multimodal (arXiv:2503.01743): SigLIP on the tiles of an image and on the whole of it. What
-hears stays unread, and audio is refused."""
+"""Phi-4-multimodal (arXiv:2503.01743): SigLIP on the tiles of an image and on the whole of it, and
+a conformer."""
 
 from __future__ import annotations
 
@@ -10,12 +10,14 @@ from typing import Any
 from baton.logs import logger
 from baton_worker.models.families.clip import siglip_vision
 from baton_worker.models.families.common import Config, architecture
+from baton_worker.models.families.conformers import phi4_audio
 from baton_worker.models.families.phi import phi3
 from baton_worker.models.families.vision_common import with_tower
-from baton_worker.spec import Decoder, Dense, HdTiles, Merge, Vision, VisionTower
+from baton_worker.spec import Decoder, Dense, HdTiles, Merge, Tower, TowerPair, Vision, VisionTower
 
 log = logger(__name__)
 _IMAGE = "model.embed_tokens_extend.image_embed"
+_SOUND = "model.embed_tokens_extend.audio_embed"
 _STACK = f"{_IMAGE}.img_processor"
 _ADAPTER = "adapter_weights"
 _RENAMES = (
@@ -24,9 +26,17 @@ _RENAMES = (
     (rf"^{_IMAGE}\.glb_GN$", f"{_IMAGE}.global_img_feature_extensor"),
     (rf"^{_IMAGE}\.sub_GN$", f"{_IMAGE}.sub_img_feature_extensor"),
     (r"^(model\.layers\..*)\.base_layer\.", r"\1."),
+    (rf"^{_SOUND}\.audio_projection\.speech\.0\.", f"{_SOUND}.up_proj_for_speech."),
+    (rf"^{_SOUND}\.audio_projection\.speech\.2\.", f"{_SOUND}.down_proj_for_speech."),
+    (rf"^({_SOUND}\..*\.feed_forward_(in|out))\.net\.0\.linear\.", r"\1.gate_up_proj."),
+    (rf"^({_SOUND}\..*\.feed_forward_(in|out))\.net\.2\.", r"\1.down_proj."),
+    (rf"^({_SOUND}\..*\.self_attn)\.linear_([qkv])\.", r"\1.\2_proj."),
+    (rf"^({_SOUND}\..*\.self_attn)\.linear_out\.", r"\1.o_proj."),
     (r"^model\.layers\.(.*\.lora_[AB]\.(vision|speech)\.)", rf"{_ADAPTER}.\1"),
 )
 """Names of Microsoft's own code."""
+_UNHEARD = ("up_proj_for_vision_speech.", "down_proj_for_vision_speech.", "audio_projection.")
+"""Projections of speech beside images."""
 _VISION: dict[str, Any] = {
     "hidden_size": 1152,
     "intermediate_size": 4304,
@@ -50,12 +60,18 @@ def phi4_multimodal(c: Config) -> Decoder:
         )
     v = SimpleNamespace(**_VISION | vars(getattr(c, "vision_config", None) or SimpleNamespace()))
     decoder, stack = phi3(c), _stack(v)
+    hears = any(getattr(c, part, None) for part in ("audio_config", "audio_processor"))
     unused = (
-        *("model.embed_tokens_extend.audio_embed.", f"{_ADAPTER}.", f"{_STACK}.head."),
+        *(f"{_SOUND}.{part}" for part in (_UNHEARD if hears else ("",))),
+        *(f"{_ADAPTER}.", f"{_STACK}.head."),
         *(f"{_STACK}.post_layernorm.", f"{_STACK}.embeddings.position_ids"),
         *(f"{_STACK}.encoder.layers.{n}." for n in range(len(stack.layers), v.num_hidden_layers)),
     )
-    return with_tower(decoder, _tower(v, stack, decoder.hidden), _RENAMES, unused)
+    sight = _tower(v, stack, decoder.hidden)
+    tower: Tower = sight
+    if hears:
+        tower = TowerPair(sight, phi4_audio(c, decoder.hidden, _SOUND))
+    return with_tower(decoder, tower, _RENAMES, unused)
 
 
 def _tower(v: Any, stack: Vision, hidden: int) -> VisionTower:

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import math
+from dataclasses import replace
 from typing import Any
 
 from baton_worker.models.families.clip import part_of
@@ -88,6 +89,22 @@ def qwen2_5_vl_vision(c: Config, hidden: int) -> VisionTower:
         video=VideoPlaceholders(video_token(c, 151_656), v.tokens_per_second),
         window=v.window_size // v.patch_size,
         full_layers=tuple(v.fullatt_block_indexes),
+    )
+
+
+def qwen2_5_omni_vision(c: Config, hidden: int) -> VisionTower:
+    """Qwen2.5-VL's encoder, whose queries, keys and values are apart. Videos have so many positions
+    per second as the config of the whole says."""
+    tower = qwen2_5_vl_vision(c, hidden)
+    roles = {"query": "q", "key": "k", "value": "v"}
+    own = {role: f"{LAYER}.attn.{part}" for role, part in roles.items()}
+    tensors = TensorLayout(names=tuple((dict(tower.stack.tensors.names) | own).items()))
+    rate = float(getattr(c, "position_id_per_seconds", None) or 25)
+    assert tower.video is not None
+    return replace(
+        tower,
+        stack=replace(tower.stack, tensors=tensors),
+        video=replace(tower.video, tokens_per_second=rate),
     )
 
 

@@ -17,12 +17,14 @@ from baton_worker.models.families.llama import hunyuan, qwen2, qwen3
 from baton_worker.models.families.moe import glm4_moe, qwen3_moe
 from baton_worker.models.families.qwen_vision import RENAMES as RENAMES_OF_VISUAL
 from baton_worker.models.families.qwen_vision import (
+    qwen2_5_omni_vision,
     qwen2_5_vl_vision,
     qwen2_vl_vision,
     qwen3_omni_vision,
     qwen3_vl_vision,
 )
 from baton_worker.models.families.vision_common import text_model, with_tower
+from baton_worker.models.families.windowed_audio import qwen2_5_omni_audio, qwen3_omni_audio
 from baton_worker.spec import (
     Attention,
     Decoder,
@@ -30,12 +32,13 @@ from baton_worker.spec import (
     Mixer,
     Moe,
     Sections,
+    TowerPair,
     VisionTower,
 )
 
 _OMNI = ((r"^thinker\.", ""), *RENAMES_OF_VISUAL)
-_UNHEARD = ("audio_tower.", "talker.", "code2wav.")
-"""Prefixes of what hears and speaks."""
+_SPEAKS = ("talker.", "code2wav.")
+"""Prefixes of what speaks."""
 RENAMES = (
     (r"^model\.language_model\.", "model."),
     (r"^language_model\.(model|lm_head)\.", r"\1."),
@@ -65,12 +68,24 @@ def qwen3_vl(c: Config) -> Decoder:
 
 @architecture("Qwen3OmniMoeForConditionalGeneration", "Qwen3OmniMoeThinkerForConditionalGeneration")
 def qwen3_omni(c: Config) -> Decoder:
-    """The thinker of Qwen3-Omni (arXiv:2509.17765), which sees and writes; what hears and speaks is
-    left out."""
+    """The thinker of Qwen3-Omni (arXiv:2509.17765): it sees, hears and writes. What speaks is left
+    out."""
     if part := getattr(c, "thinker_config", None):
         c = SimpleNamespace(**vars(part) | {"served_length": getattr(c, "served_length", None)})
     decoder = language_model(c, qwen3_moe, Sections((24, 20, 20), "cycled"), base=1_000_000.0)
-    return with_tower(decoder, qwen3_omni_vision(c, decoder.hidden), _OMNI, _UNHEARD)
+    tower = TowerPair(qwen3_omni_vision(c, decoder.hidden), qwen3_omni_audio(c))
+    return with_tower(decoder, tower, _OMNI, _SPEAKS)
+
+
+@architecture("Qwen2_5OmniModel", "Qwen2_5OmniThinkerForConditionalGeneration")
+def qwen2_5_omni(c: Config) -> Decoder:
+    """The thinker of Qwen2.5-Omni (arXiv:2503.20215): Qwen2.5-VL's encoder, and one of sounds."""
+    if part := getattr(c, "thinker_config", None):
+        c = SimpleNamespace(**vars(part) | {"served_length": getattr(c, "served_length", None)})
+    decoder = language_model(c, qwen2, Sections((16, 24, 24)), base=1_000_000.0)
+    tower = TowerPair(qwen2_5_omni_vision(c, decoder.hidden), qwen2_5_omni_audio(c))
+    unused = (*_SPEAKS, "token2wav.", "audio_tower.audio_bos_eos_token.")
+    return with_tower(decoder, tower, _OMNI, unused)
 
 
 @architecture("Glm4vForConditionalGeneration")

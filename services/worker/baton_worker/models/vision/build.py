@@ -7,7 +7,10 @@ from torch import nn
 from baton_worker import spec
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.layer import Layer
+from baton_worker.models.audio.conformer_tower import ConformerTower
 from baton_worker.models.audio.tower import AudioTower
+from baton_worker.models.audio.windowed_tower import WindowedTower
+from baton_worker.models.tower_pair import TowerPair
 from baton_worker.models.vision.frame_pooling_tower import FramePoolingTower
 from baton_worker.models.vision.media_tower import MediaTower
 from baton_worker.models.vision.mobile_tower import MobileTower
@@ -20,6 +23,12 @@ def build_tower(tower: spec.Tower, site: BuildContext) -> MediaTower:
     """The modules of a tower with uninitialised parameters."""
     if isinstance(tower, spec.AudioTower):
         return AudioTower(tower, site)
+    if isinstance(tower, spec.TowerPair):
+        return TowerPair(build_tower(tower.vision, site), build_tower(tower.audio, site))
+    if isinstance(tower, spec.WindowedTower):
+        return WindowedTower(tower, site)
+    if isinstance(tower, spec.ConformerTower):
+        return ConformerTower(tower, site)
     if isinstance(tower, spec.VqTower):
         return VqTower(tower, site)
     if isinstance(tower, spec.MobileTower):

@@ -13,10 +13,8 @@ from torch import Tensor, nn
 from baton.protocol.media import Grid
 from baton_worker import spec
 from baton_worker.layers.build_context import BuildContext
-from baton_worker.layers.embedding import Table
-from baton_worker.layers.linear import Linear
-from baton_worker.layers.norm import norm
 from baton_worker.layers.patch_embedding import CHANNELS
+from baton_worker.layers.soft_tokens import SoftTokenEmbedder
 from baton_worker.models.vision.media_tower import MediaTower
 from baton_worker.models.vision.mobile_blocks import BLOCKS, ChannelNorm, normed
 
@@ -40,7 +38,9 @@ class MobileTower(MediaTower):
             normed("msfa.ffn.pw_proj", tower.fused, tower.width, here),
         )
         self.norm = ChannelNorm("msfa.norm", tower.width, here)
-        self.embedder = _Embedder(tower, self._site)
+        self.embedder = SoftTokenEmbedder(
+            tower.embedder, tower.table, tower.width, tower.hidden, tower.eps, self._site
+        )
         self.image_token = tower.image_token
         self.media_tokens = (tower.image_token, tower.end_token)
         self._progress = 0
@@ -74,7 +74,9 @@ class MobileTower(MediaTower):
     def encode_media(self, pixels: Sequence[Tensor], grids: Sequence[Grid]) -> list[Tensor]:
         """float32 images to [num_tokens, hidden] each."""
         device, dtype = self._site.device, self._site.dtype
-        return [self.embedder(self._places(image.to(device, dtype)[None])) for image in pixels]
+        places = (self._places(image.to(device, dtype)[None]) for image in pixels)
+        scale, end = math.sqrt(self.settings.width), [self.settings.end_row]
+        return [self.embedder(some * scale, end) for some in places]
 
     def _places(self, x: Tensor) -> Tensor:
         """[1, 3, side, side] to [side * side, width]."""
@@ -92,30 +94,6 @@ class MobileTower(MediaTower):
         fused = self.norm(_pooled(self.fuse(torch.cat(alike, dim=1)), self.settings.side))
         places: Tensor = fused[0].flatten(1).T
         return places
-
-
-class _Embedder(nn.Module):
-    """Places, and behind them the end of the image, in the space of the language model."""
-
-    def __init__(self, tower: spec.MobileTower, site: BuildContext) -> None:
-        super().__init__()
-        here = replace(site, name=lambda part: f"{tower.embedder}.{part}")
-        own, self._end = spec.Norm(tower.eps), tower.end_row
-        self._scale = math.sqrt(tower.width)
-        self.table = Table(tower.table, tower.width, "embedding", here)
-        self.hard_norm = norm(own, tower.width, "hard_embedding_norm", here)
-        self.soft_norm = norm(own, tower.width, "soft_embedding_norm", here)
-        parts = {"embedding_projection": tower.hidden}
-        self.project = Linear(tower.width, parts, here)
-        bare = spec.Norm(tower.eps, scaled=False)
-        self.last_norm = norm(bare, tower.hidden, "embedding_post_projection_norm", here)
-
-    def forward(self, places: Tensor) -> Tensor:
-        """[n, width] to [n + 1, hidden]."""
-        end = self.table(torch.tensor([self._end], device=places.device))
-        seen = self.soft_norm(places * self._scale)
-        out: Tensor = self.last_norm(self.project(torch.cat((seen, self.hard_norm(end)))))
-        return out
 
 
 def _stem(tower: spec.MobileTower, site: BuildContext) -> nn.Module:

@@ -24,7 +24,7 @@ class QFormer(Sized):
 
     def __init__(self, settings: spec.QFormer, site: BuildContext) -> None:
         super().__init__()
-        self._count = settings.queries
+        self._count, self._leading = settings.queries, int(settings.class_token)
         here = replace(site, name=str)
         shape = (1, settings.queries, settings.width)
         self.queries = Learned(shape, settings.queries_name, here)
@@ -38,9 +38,9 @@ class QFormer(Sized):
         return 1, self._count
 
     def forward(self, x: Tensor, sizes: Sequence[Size]) -> Tensor:
-        """[T, inputs] of parts of these sizes, each behind its class token, to [parts * queries,
-        width]."""
-        counts = [rows * columns + 1 for rows, columns in sizes]
+        """[T, inputs] of parts of these sizes, each behind its class token if it has one, to [parts
+        * queries, width]."""
+        counts = [rows * columns + self._leading for rows, columns in sizes]
         out: Tensor = self.norm(self.queries()[0]).repeat(len(sizes), 1)
         for layer in self.layers:
             out = layer(out, x, counts, self._count)

@@ -1,0 +1,35 @@
+"""Audio processors of models whose encoder goes through a spectrogram in windows."""
+
+from __future__ import annotations
+
+from baton_mm_preprocess.audio.log_mel_windows import LogMelWindows
+from baton_mm_preprocess.audio.readers import AudioFiles, AudioProcessor, log_mel
+
+
+def qwen2_5_omni(files: AudioFiles) -> AudioProcessor:
+    """Silence up to the longest sound that the extractor takes, which no window sees."""
+    return LogMelWindows(
+        log_mel(files, num_mels=128),
+        2 * _half_window(files, 100),
+        halvings=1,
+        pooled=2,
+        max_seconds=int(files.extractor.get("chunk_length") or 300),
+        silent_end=True,
+    )
+
+
+def qwen3_omni(files: AudioFiles) -> AudioProcessor:
+    """A sound as long as it is; a window that is alone as well."""
+    window = 2 * _half_window(files, 50)
+    return LogMelWindows(log_mel(files, num_mels=128), window, halvings=3, filled=False)
+
+
+def qwen3_asr(files: AudioFiles) -> AudioProcessor:
+    """Half a second at least; every window is filled up."""
+    spectrum = log_mel(files, "Qwen3ASRFeatureExtractor", num_mels=128)
+    least = files.extractor.get("min_length", 8000)
+    return LogMelWindows(spectrum, 2 * _half_window(files, 50), halvings=3, min_samples=int(least))
+
+
+def _half_window(files: AudioFiles, default: int) -> int:
+    return int(files.encoder.get("n_window") or default)

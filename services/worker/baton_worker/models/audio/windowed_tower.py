@@ -1,0 +1,105 @@
+"""Audio towers that go through the spectrogram of a sound in windows."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from torch import Tensor
+
+from baton.protocol.media import Grid
+from baton_worker import spec
+from baton_worker.layers.audio.window_stems import FrameStem, SpectrogramStem, sine_positions
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.vision.projector import Projector
+from baton_worker.models.encoder import Stack, blocks_of
+from baton_worker.models.vision.media_tower import MediaTower
+from baton_worker.spec.names import Names
+
+
+class WindowedTower(MediaTower):
+    """See `spec.WindowedTower`. A sound is [windows, bins, frames]; its grid counts windows, and
+    the frames of all of them that are no padding. Sounds run one by one, so that the embeddings of
+    one do not depend on others."""
+
+    def __init__(self, tower: spec.WindowedTower, site: BuildContext) -> None:
+        super().__init__()
+        # Adapters are of the tokens of a step, which a sound has none of.
+        site = replace(site, name=Names(tower.stack.tensors.names), adapters=None)
+        self.settings = tower
+        self.stem: FrameStem | SpectrogramStem
+        if isinstance(tower.stem, spec.FrameStem):
+            self.stem = FrameStem(tower.stem, site)
+        else:
+            self.stem = SpectrogramStem(tower.stem, site)
+        self.stack = Stack(tower.stack, blocks_of(tower.stack, site), site)
+        self.projector = Projector(tower.projector, site)
+        self.image_token, self.media_tokens = tower.audio_token, (tower.audio_token,)
+        self._dtype, self._device = site.dtype, site.device
+
+    def refusal(self, shape: Sequence[int], grid: Grid) -> str:
+        """See `MediaTower.refusal`."""
+        bins, most, (windows, frames, none) = self.settings.stem.bins, self._window, grid
+        if len(shape) != 3 or shape[1] != bins or 0 in shape:
+            return f"a spectrogram of shape [windows, {bins}, frames] was expected, not {shape}"
+        if none or windows != shape[0] or not (windows - 1) * most < frames <= windows * most:
+            return f"{shape[0]} windows of {most} frames are no grid {list(grid)}"
+        least = most if windows > 1 else frames
+        fits = least <= shape[2] <= most
+        return "" if fits else f"windows of {shape[2]} frames are not {least} to {most}"
+
+    def num_tokens(self, shape: Sequence[int], grid: Grid) -> int:
+        """See `MediaTower.num_tokens`."""
+        return math.prod(self.projector.after((1, sum(self._states(grid)))))
+
+    def sample_media(self, num_tokens: int) -> list[tuple[tuple[int, ...], Grid]]:
+        """See `MediaTower.sample_media`: sounds of the windows that see one another."""
+        windows, frames = self.settings.together, self.settings.together * self._window
+        shape, grid = (windows, self.settings.stem.bins, self._window), (windows, frames, 0)
+        return [(shape, grid)] * -(-num_tokens // self.num_tokens(shape, grid))
+
+    @property
+    def width(self) -> int:
+        """Channels of an embedding."""
+        return self.settings.hidden
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of embeddings."""
+        return self._dtype
+
+    @property
+    def progress(self) -> int:
+        """Number of layers run since construction, for watchdogs."""
+        return self.stack.progress
+
+    @torch.inference_mode()
+    def encode_media(self, pixels: Sequence[Tensor], grids: Sequence[Grid]) -> list[Tensor]:
+        """float32 sounds to [num_tokens, hidden] each, in the decoder's dtype."""
+        return [
+            self._embeddings(sound.to(self._device, self._dtype), grid)
+            for sound, grid in zip(pixels, grids, strict=True)
+        ]
+
+    def _embeddings(self, windows: Tensor, grid: Grid) -> Tensor:
+        counts, last = self._states(grid), grid[1] - (grid[0] - 1) * self._window
+        found = zip(self.stem(windows, last), counts, strict=True)
+        states = [state[:count] for state, count in found]
+        sines = sine_positions(max(counts), self.settings.stack.hidden, states[0])
+        x = torch.cat([state + sines[: len(state)] for state in states])
+        together = self.settings.together
+        seen = [sum(counts[n : n + together]) for n in range(0, len(counts), together)]
+        positions = torch.zeros(len(x), dtype=torch.int64, device=x.device)
+        out: Tensor = self.projector(self.stack(x, positions, seen), [(1, len(x))])
+        return out
+
+    @property
+    def _window(self) -> int:
+        return self.settings.window_frames
+
+    def _states(self, grid: Grid) -> list[int]:
+        """Number of states of each window."""
+        whole, last = [self._window] * (grid[0] - 1), grid[1] - (grid[0] - 1) * self._window
+        return [self.settings.stem.after(frames) for frames in (*whole, last)]

@@ -1,0 +1,65 @@
+"""The encoder of sounds that goes through their spectrogram in windows, as data."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from baton_worker.spec.audio.tower import FrameConvolution
+from baton_worker.spec.encoder import Encoder
+from baton_worker.spec.vision import Step
+
+
+@dataclass(frozen=True, slots=True)
+class SpectrogramStem:
+    """Three convolutions of 3 x 3 over frames and bins, each of which halves both, rounded up, and
+    a projection of all bins of a state without a bias. Names are the checkpoint's."""
+
+    names: tuple[str, str, str]
+    out_name: str
+    bins: int
+    channels: int
+    hidden: int
+
+    @property
+    def out_bins(self) -> int:
+        """Bins behind the convolutions."""
+        return -(-self.bins // 8)
+
+    def after(self, num_frames: int) -> int:
+        """Number of states of so many frames."""
+        return -(-num_frames // 8)
+
+
+@dataclass(frozen=True, slots=True)
+class FrameStem:
+    """Convolutions over time, to which nothing is behind the last frame of a sound."""
+
+    steps: tuple[FrameConvolution, ...]
+
+    @property
+    def bins(self) -> int:
+        """Channels of a frame."""
+        return self.steps[0].inputs
+
+    def after(self, num_frames: int) -> int:
+        """Number of states of so many frames."""
+        for step in self.steps:
+            num_frames = step.after(num_frames)
+        return num_frames
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowedTower:
+    """Windows of `window_frames` frames go through `stem` one by one and get the positions of
+    sines, from 0 in each. The states of `together` windows see one another in the layers of
+    `stack`. The steps of `projector` make embeddings in the place of the tokens `audio_token`
+    (Qwen2.5-Omni, arXiv:2503.20215; Qwen3-Omni, arXiv:2509.17765)."""
+
+    stem: FrameStem | SpectrogramStem
+    stack: Encoder
+    projector: tuple[Step, ...]
+    audio_token: int
+    hidden: int
+    """Channels of an embedding."""
+    window_frames: int
+    together: int = 1
