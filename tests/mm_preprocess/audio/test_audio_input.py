@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +22,9 @@ def test_a_checkpoint_with_an_extractor(tmp_path: Path) -> None:
     found = read_audio(tmp_path, "m", {"audio_token_index": 5}, family)
     assert isinstance(found.processor, LogMelChunks) and found.processor.spectrum.num_mels == 16
     assert (found.marker, found.audio_token) == (5, 5) and found.tokens(3) == [5, 5, 5]
+    needing = replace(family, needs=("audio_config",))
+    with pytest.raises(ModelError, match="no encoder of sounds"):
+        read_audio(tmp_path, "m", {"audio_token_index": 5}, needing)
     file.write_text(json.dumps({"feature_size": "many"}))
     with pytest.raises(ModelError, match="a field that makes no sense"):
         read_audio(tmp_path, "m", {"audio_token_index": 5}, family)

@@ -38,7 +38,7 @@ _USM: dict[str, Any] = {
     **{"hidden_size": 32, "conf_num_attention_heads": 4, "conf_num_hidden_layers": 2},
     **{"sscp_conv_channel_size": [8, 4], "input_feat_size": 16, "conf_attention_chunk_size": 4},
     **{"conf_attention_context_left": 5, "conf_attention_context_right": 1},
-    **{"vocab_size": 8, "vocab_offset": 312},
+    **{"vocab_size": 64, "vocab_offset": 256},
 }
 _SOUNDS, _ENDS = 7, 314
 """Gemma 3n's embeddings of a clip, and the token that ends it."""

@@ -88,6 +88,35 @@ def qwen3_asr(folder: Path, architecture: str) -> Heard:
     return Heard(made, found, model, AUDIO_TOKEN)
 
 
+@heard("GlmAsrForConditionalGeneration")
+@torch.no_grad()
+def glm_asr(folder: Path, architecture: str) -> Heard:
+    """Chunks whose padding is seen, of sounds that end in the first, the second and the third."""
+    import transformers
+
+    sounds = {"num_mel_bins": 20, "hidden_size": 16, "intermediate_size": 64}
+    sounds |= {"num_hidden_layers": 2, "num_attention_heads": 2, "num_key_value_heads": 1}
+    sounds |= {"max_position_embeddings": 100, "rope_parameters": {"rope_theta": 1e4}}
+    sounds["rope_parameters"] |= {"rope_type": "default", "partial_rotary_factor": 0.5}
+    config = transformers.GlmAsrConfig(
+        text_config=TEXT, audio_config=sounds, audio_token_id=AUDIO_TOKEN
+    )
+    model = saved(folder, architecture, config)
+    made = [
+        (clip, (len(clip), n, 0)) for (clip, _), n in zip(_chunks(), (87, 261, 597), strict=True)
+    ]
+    found = []
+    for clip, (count, frames, _) in made:
+        seen = torch.arange(200 * count).view(count, 200) < frames
+        found.append(model.get_audio_features(clip, seen.long()).pooler_output)
+    return Heard(made, found, model, AUDIO_TOKEN)
+
+
+def _chunks() -> Clips:
+    whole = [clip for clip, _ in clips(20, 200, 400, 600)]
+    return [(torch.cat(torch.split(clip, 200, 2)), (clip.shape[2] // 200, 0, 0)) for clip in whole]
+
+
 def windows(made: Clips, size: int, *, alone: bool = True) -> Clips:
     """Clips in windows of so many frames, the last of which is filled up with zeros, unless it is
     the only one and is not to be."""

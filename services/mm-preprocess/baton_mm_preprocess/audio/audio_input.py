@@ -42,6 +42,8 @@ def read_audio(path: Path, name: str, config: Mapping[str, Any], family: AudioFa
     Raises:
         ModelError: with half a sentence, where files are missing or contradict.
     """
+    if family.needs and not any(config.get(name) for name in family.needs):
+        raise ModelError("its config.json has no encoder of sounds")
     files, spell = audio_files(path, name, config), partial(encode, path)
     try:
         processor = family.reader(files)

@@ -39,6 +39,8 @@ class AudioFamily:
     """Fields of the config that may name the token."""
     alone: bool = False
     """Whether a request with sounds may have no images."""
+    needs: tuple[str, ...] = ()
+    """Fields of the config of which a checkpoint that hears has one."""
 
     def audio_token(self, files: AudioFiles, encode: Encode) -> int:
         """Id of the token in whose place an embedding goes. Raises `ModelError`."""
@@ -55,19 +57,25 @@ class AudioFamily:
 
 _OMNI2 = AudioFamily(windowed_readers.qwen2_5_omni, "<|AUDIO|>")
 _OMNI3 = AudioFamily(windowed_readers.qwen3_omni, "<|audio_pad|>")
-_PHI4 = AudioFamily(conformer_readers.phi4_multimodal, 200_011, alone=True)
+_PHI4 = AudioFamily(
+    conformer_readers.phi4_multimodal,
+    200_011,
+    alone=True,
+    needs=("audio_config", "audio_processor"),
+)
 AUDIO_FAMILIES: dict[str, AudioFamily] = {
     "GraniteSpeechForConditionalGeneration": AudioFamily(
         conformer_readers.granite_speech, "<|audio|>"
     ),
     "Gemma3nForConditionalGeneration": AudioFamily(
-        conformer_readers.gemma3n, "<audio_soft_token>", gemma3n
+        conformer_readers.gemma3n, "<audio_soft_token>", gemma3n, needs=("audio_config",)
     ),
     "Phi4MMForCausalLM": _PHI4,
     "Phi4MultimodalForCausalLM": _PHI4,
     "Qwen2AudioForConditionalGeneration": AudioFamily(
         readers.whisper_chunks(stack=2, max_chunks=1), "<|AUDIO|>"
     ),
+    "GlmAsrForConditionalGeneration": AudioFamily(windowed_readers.glm_asr, "<|pad|>"),
     "Qwen2_5OmniModel": _OMNI2,
     "Qwen2_5OmniThinkerForConditionalGeneration": _OMNI2,
     "Qwen3OmniMoeForConditionalGeneration": _OMNI3,

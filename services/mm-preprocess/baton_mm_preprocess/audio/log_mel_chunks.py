@@ -27,6 +27,8 @@ class LogMelChunks(msgspec.Struct, frozen=True, tag="log_mel_chunks"):
     """Most chunks that the model takes; 0 for any number."""
     masked: bool = True
     """Whether the encoder sees no padding. Then all but what its convolutions read is left out."""
+    trimmed: bool = False
+    """Whether the encoder sees padding, and what it makes of it is left out."""
     whole: bool = False
     """Whether the loudest value of the spectrum is that of the sound, or that of each chunk."""
     rounded_up: bool = False
@@ -54,7 +56,8 @@ class LogMelChunks(msgspec.Struct, frozen=True, tag="log_mel_chunks"):
             raise exceeds("audio", f"is longer than the {most} s that this model takes")
         num_frames = -(-len(samples) // self.spectrum.hop)
         features = self._features(samples, num_frames, length)
-        heard = num_frames if self.masked else len(features) * self.chunk_frames
+        all_heard = not (self.masked or self.trimmed)
+        heard = len(features) * self.chunk_frames if all_heard else num_frames
         return ProcessedAudio(features, heard, self.num_tokens(heard))
 
     def num_tokens(self, num_frames: int) -> int:

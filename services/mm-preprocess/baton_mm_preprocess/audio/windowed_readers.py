@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from baton_mm_preprocess.audio.log_mel_chunks import LogMelChunks
 from baton_mm_preprocess.audio.log_mel_windows import LogMelWindows
 from baton_mm_preprocess.audio.readers import AudioFiles, AudioProcessor, log_mel
 
@@ -29,6 +30,16 @@ def qwen3_asr(files: AudioFiles) -> AudioProcessor:
     spectrum = log_mel(files, "Qwen3ASRFeatureExtractor", num_mels=128)
     least = files.extractor.get("min_length", 8000)
     return LogMelWindows(spectrum, 2 * _half_window(files, 50), halvings=3, min_samples=int(least))
+
+
+def glm_asr(files: AudioFiles) -> AudioProcessor:
+    """Chunks of 30 s, each with silence behind its sound, up to 655 s."""
+    seconds = int(files.extractor.get("chunk_length") or 30)
+    most = int(files.processor.get("max_audio_len") or 655) // seconds
+    spectrum = log_mel(files, num_mels=128)
+    return LogMelChunks(
+        spectrum, 4, chunk_seconds=seconds, max_chunks=most, masked=False, trimmed=True
+    )
 
 
 def _half_window(files: AudioFiles, default: int) -> int:

@@ -33,11 +33,15 @@ _SEEING = (
     "vision_tower_cfg",
 )
 """Fields of configs with an encoder of images."""
+_HEARING = ("audio_config", "audio_processor")
+"""Fields of configs with an encoder of sounds."""
 _IMAGE_TEXTS = (
     *("<image>", "<IMG_CONTEXT>", "<|image_pad|>", "<|endoftext10|>"),
     *("<|IMAGE_PLACEHOLDER|>", "<|image|>"),
 )
 """Image tokens by which models are trained whose configs do not name them."""
+_AUDIO_TEXTS = ("<|endoftext11|>",)
+"""The same of sounds."""
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 
 
@@ -67,8 +71,10 @@ class Folder:
 
     @cached_property
     def _config(self) -> dict[str, Any]:
-        """config.json, of a checkpoint in parts that of the language model over its own."""
-        own = self._json("config.json")
+        """config.json, of a checkpoint in parts that of the language model over its own; what an
+        omni model says of the part that hears and writes is beside the rest."""
+        whole = self._json("config.json")
+        own = {**(whole.get("thinker_config") or {}), **whole}
         if self.path == self._outer:
             return own
         return read_json(self._outer / "config.json") | own
@@ -112,12 +118,15 @@ class Folder:
 
     def _placeholder_ids(self, config: Mapping[str, Any]) -> dict[str, int]:
         """The tokens that the config names, or else an added one that models of images have."""
-        named = _placeholder_ids(config)
-        if "image" in named or config.keys().isdisjoint(_SEEING):
-            return named
-        added = added_tokens(self.path)
-        found = [added[text] for text in _IMAGE_TEXTS if text in added]
-        return {**named, "image": found[0]} if found else named
+        named, added = _placeholder_ids(config), added_tokens(self.path)
+        for modality, fields, texts in (
+            ("image", _SEEING, _IMAGE_TEXTS),
+            ("audio", _HEARING, _AUDIO_TEXTS),
+        ):
+            found = [added[text] for text in texts if text in added]
+            if modality not in named and found and not config.keys().isdisjoint(fields):
+                named[modality] = found[0]
+        return named
 
     def _response_template(self) -> dict[str, Any]:
         """What the checkpoint declares about its outputs; empty if nothing."""

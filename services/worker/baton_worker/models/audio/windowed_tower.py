@@ -13,6 +13,7 @@ from baton.protocol.media import Grid
 from baton_worker import spec
 from baton_worker.layers.audio.window_stems import FrameStem, SpectrogramStem, sine_positions
 from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.vision.grid import Size
 from baton_worker.layers.vision.projector import Projector
 from baton_worker.models.encoder import Stack, blocks_of
 from baton_worker.models.vision.media_tower import MediaTower
@@ -46,13 +47,13 @@ class WindowedTower(MediaTower):
             return f"a spectrogram of shape [windows, {bins}, frames] was expected, not {shape}"
         if none or windows != shape[0] or not (windows - 1) * most < frames <= windows * most:
             return f"{shape[0]} windows of {most} frames are no grid {list(grid)}"
-        least = most if windows > 1 else frames
+        least = most if windows > 1 or self.settings.padded else frames
         fits = least <= shape[2] <= most
         return "" if fits else f"windows of {shape[2]} frames are not {least} to {most}"
 
     def num_tokens(self, shape: Sequence[int], grid: Grid) -> int:
         """See `MediaTower.num_tokens`."""
-        return math.prod(self.projector.after((1, sum(self._states(grid)))))
+        return sum(map(self._made, self._kept(grid)))
 
     def sample_media(self, num_tokens: int) -> list[tuple[tuple[int, ...], Grid]]:
         """See `MediaTower.sample_media`: sounds of the windows that see one another."""
@@ -84,16 +85,35 @@ class WindowedTower(MediaTower):
         ]
 
     def _embeddings(self, windows: Tensor, grid: Grid) -> Tensor:
-        counts, last = self._states(grid), grid[1] - (grid[0] - 1) * self._window
+        settings, last = self.settings, grid[1] - (grid[0] - 1) * self._window
+        kept = self._kept(grid)
+        if settings.padded:
+            grid, last = (grid[0], grid[0] * self._window, 0), self._window
+        counts = self._states(grid)
         found = zip(self.stem(windows, last), counts, strict=True)
-        states = [state[:count] for state, count in found]
-        sines = sine_positions(max(counts), self.settings.stack.hidden, states[0])
-        x = torch.cat([state + sines[: len(state)] for state in states])
-        together = self.settings.together
+        x, together = self._placed([state[:count] for state, count in found]), settings.together
         seen = [sum(counts[n : n + together]) for n in range(0, len(counts), together)]
-        positions = torch.zeros(len(x), dtype=torch.int64, device=x.device)
-        out: Tensor = self.projector(self.stack(x, positions, seen), [(1, len(x))])
-        return out
+        places = [torch.arange(count, device=x.device) for count in counts]
+        final, sizes = self.stack(x, torch.cat(places), seen), self._kept(grid)
+        out = torch.split(self.projector(final, sizes), [self._made(size) for size in sizes])
+        pairs = zip(out, kept, strict=True)
+        return torch.cat([part[: self._made(size)] for part, size in pairs])
+
+    def _placed(self, states: list[Tensor]) -> Tensor:
+        """The states of all windows, with their positions."""
+        if not self.settings.sines:
+            return torch.cat(states)
+        sines = sine_positions(max(map(len, states)), self.settings.stack.hidden, states[0])
+        return torch.cat([state + sines[: len(state)] for state in states])
+
+    def _kept(self, grid: Grid) -> list[Size]:
+        """What the projector takes, and makes embeddings of that are kept: a window at a time where
+        padding is left out, else all at once."""
+        counts = self._states(grid)
+        return [(1, count) for count in (counts if self.settings.padded else [sum(counts)])]
+
+    def _made(self, size: Size) -> int:
+        return math.prod(self.projector.after(size))
 
     @property
     def _window(self) -> int:

@@ -1,5 +1,5 @@
 """Audio encoders of Qwen2.5-Omni (arXiv:2503.20215), Qwen3-Omni (arXiv:2509.17765) and Qwen3-ASR,
-and the latter's decoder."""
+and GLM-ASR, and the latter two's decoders."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
-from baton_worker.models.families.common import Config, architecture, layer_norm
+from baton_worker.models.families.common import Config, architecture, layer_norm, rope
 from baton_worker.models.families.vision_common import (
     RENAMES,
     audio_token,
@@ -21,6 +21,7 @@ from baton_worker.spec import (
     Encoder,
     FrameConvolution,
     FramePool,
+    FrameStack,
     FrameStem,
     Head,
     Mlp,
@@ -43,6 +44,27 @@ _NAMES = {
     "ffn_norm": f"{_TOWER}.layers.{{layer}}.final_layer_norm",
     "up": f"{_TOWER}.layers.{{layer}}.fc1",
     "down": f"{_TOWER}.layers.{{layer}}.fc2",
+}
+_GLM_NAMES = {
+    "norm": f"{_TOWER}.norm",
+    "mixer_norm": f"{_TOWER}.layers.{{layer}}.input_layernorm",
+    "query": f"{_TOWER}.layers.{{layer}}.self_attn.q_proj",
+    "key": f"{_TOWER}.layers.{{layer}}.self_attn.k_proj",
+    "value": f"{_TOWER}.layers.{{layer}}.self_attn.v_proj",
+    "output": f"{_TOWER}.layers.{{layer}}.self_attn.o_proj",
+    "ffn_norm": f"{_TOWER}.layers.{{layer}}.post_attention_layernorm",
+    "up": f"{_TOWER}.layers.{{layer}}.mlp.fc1",
+    "down": f"{_TOWER}.layers.{{layer}}.mlp.fc2",
+}
+_GLM: dict[str, Any] = {
+    "hidden_size": 1280,
+    "intermediate_size": 5120,
+    "num_hidden_layers": 32,
+    "num_attention_heads": 20,
+    "num_key_value_heads": None,
+    "hidden_act": "gelu",
+    "max_position_embeddings": 1500,
+    "num_mel_bins": 128,
 }
 _LARGE: dict[str, Any] = {
     "num_mel_bins": 128,
@@ -108,6 +130,57 @@ def qwen3_asr(c: Config) -> Decoder:
         *RENAMES,
     )
     return with_tower(text_model(c, "qwen3", tied=True), tower, own)
+
+
+@architecture("GlmAsrForConditionalGeneration")
+def glm_asr(c: Config) -> Decoder:
+    """Chunks of 30 s, padding included, whose layers have ropes; four states side by side."""
+    a = SimpleNamespace(**_GLM | vars(getattr(c, "audio_config", None) or SimpleNamespace()))
+    decoder, prefix, width = text_model(c, "llama", tied=True), "multi_modal_projector", 4
+    if a.intermediate_size != width * a.hidden_size:
+        raise AttributeError("audio_config.intermediate_size is not four times its hidden_size")
+    activation, hidden = getattr(c, "projector_hidden_act", "gelu"), decoder.hidden
+    tower = WindowedTower(
+        stem=FrameStem(
+            (
+                FrameConvolution(f"{_TOWER}.conv1", a.num_mel_bins, a.hidden_size),
+                FrameConvolution(f"{_TOWER}.conv2", a.hidden_size, a.hidden_size, stride=2),
+            )
+        ),
+        stack=_glm_stack(a),
+        projector=(
+            FrameStack(width),
+            Dense(f"{prefix}.linear_1", a.intermediate_size, 2 * hidden, activation=activation),
+            Dense(f"{prefix}.linear_2", 2 * hidden, hidden),
+        ),
+        audio_token=audio_token(c, 59_260),
+        hidden=hidden,
+        window_frames=2 * a.max_position_embeddings,
+        sines=False,
+        padded=True,
+    )
+    return with_tower(decoder, tower)
+
+
+def _glm_stack(a: Any) -> Encoder:
+    heads, head_dim = a.num_attention_heads, a.hidden_size // a.num_attention_heads
+    attention = Attention(
+        num_heads=heads,
+        num_kv_heads=a.num_key_value_heads or heads,
+        head_dim=head_dim,
+        scale=1.0 / math.sqrt(head_dim),
+        rope=rope(a, head_dim, partial=0.5),
+        projections=Projections(bias=True, key_bias=False, output_bias=True),
+    )
+    ffn = Mlp(a.intermediate_size, a.hidden_act, bias=True)
+    return Encoder(
+        hidden=a.hidden_size,
+        vocab=0,
+        layers=((attention, ffn),) * a.num_hidden_layers,
+        norm=layer_norm(1e-5),
+        head=Head(tied=True),
+        tensors=TensorLayout(names=tuple(_GLM_NAMES.items())),
+    )
 
 
 def _conv2d_tower(c: Config, a: Any, names: tuple[str, str], token: int) -> WindowedTower:

@@ -51,9 +51,12 @@ class FrameStem:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowedTower:
     """Windows of `window_frames` frames go through `stem` one by one and get the positions of
-    sines, from 0 in each. The states of `together` windows see one another in the layers of
-    `stack`. The steps of `projector` make embeddings in the place of the tokens `audio_token`
-    (Qwen2.5-Omni, arXiv:2503.20215; Qwen3-Omni, arXiv:2509.17765)."""
+    sines, from 0 in each, or without `sines` only those of ropes. The states of `together` windows
+    see one another in the layers of `stack`. The steps of `projector` make embeddings in the place
+    of the tokens `audio_token` (Qwen2.5-Omni, arXiv:2503.20215; Qwen3-Omni, arXiv:2509.17765).
+
+    With `padded`, the frames behind the end of a sound are seen like the others, and what the
+    projector makes of them is left out (GLM-ASR)."""
 
     stem: FrameStem | SpectrogramStem
     stack: Encoder
@@ -63,3 +66,5 @@ class WindowedTower:
     """Channels of an embedding."""
     window_frames: int
     together: int = 1
+    sines: bool = True
+    padded: bool = False
