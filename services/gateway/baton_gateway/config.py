@@ -14,6 +14,8 @@ from baton_gateway.durable import check_journal, check_store
 from baton_gateway.generation.processor_registry import check_setting
 
 WEIGHT_BACKENDS = ("files", "shared_memory", "gloo")
+MEDIA = ("image", "video", "audio")
+"""Modalities of media."""
 _NO_BACKENDS = {
     "nccl": "it is a group of GPUs with the trainer, and gloo is one of processes",
     "sparse_nccl": "it is a group of GPUs with the trainer, and gloo is one of processes",
@@ -42,6 +44,21 @@ def weight_backend(text: str) -> str:
     return backend
 
 
+def media_adapters(text: str) -> dict[str, str]:
+    """Names of adapters by modality, of `--default-mm-loras`; empty for none. Raises
+    `ValueError`."""
+    if not text:
+        return {}
+    try:
+        given = msgspec.json.decode(text, type=dict[str, str])
+    except msgspec.MsgspecError as error:
+        raise ValueError(f"--default-mm-loras is not a JSON object of names: {error}.") from error
+    if strange := sorted(given.keys() - set(MEDIA)):
+        known = ", ".join(MEDIA)
+        raise ValueError(f"--default-mm-loras knows {known}, not '{strange[0]}'.")
+    return given
+
+
 def _allowed(folder: Path | None, info: ValidationInfo) -> Path | None:
     if folder is not None and not info.data.get("allow_runtime_lora_updating", True):
         raise ValueError("add --allow-runtime-lora-updating")
@@ -50,6 +67,11 @@ def _allowed(folder: Path | None, info: ValidationInfo) -> Path | None:
 
 def _known_backend(text: str) -> str:
     weight_backend(text)
+    return text
+
+
+def _known_modalities(text: str) -> str:
+    media_adapters(text)
     return text
 
 
@@ -91,6 +113,9 @@ class Config(Settings, prefix="gateway"):
     )
     """Folder with one PEFT folder for each adapter: a name that is not served is loaded from there
     when a request first asks for it. Needs --allow-runtime-lora-updating."""
+    default_mm_loras: Annotated[str, AfterValidator(_known_modalities)] = setting("", "model")
+    """Adapters of requests with media that name the model alone, by modality, as
+    '{"audio": "speech"}'; each is served under its name by --lora-modules. Empty means none."""
     weight_transfer_config: Annotated[str, AfterValidator(_known_backend)] = setting("", "security")
     """Let operators change the weights while the model serves, as vLLM takes it: '{"backend":
     "files"}' or "shared_memory" or "gloo"; empty means no. Workers read what the requests name."""

@@ -59,7 +59,7 @@ from baton_gateway.clients.pixel_server import PixelServer
 from baton_gateway.clients.scheduler import SchedulerClient
 from baton_gateway.clients.time_estimate import TimeEstimate, estimate
 from baton_gateway.clients.tokenizer import TokenizerClient
-from baton_gateway.config import Config
+from baton_gateway.config import Config, media_adapters
 from baton_gateway.gateway_status import GatewayStatus
 from baton_gateway.generation.admission import (
     check_adapter,
@@ -68,6 +68,7 @@ from baton_gateway.generation.admission import (
     check_task,
     check_total,
 )
+from baton_gateway.generation.media_adapters import with_media_adapter
 from baton_gateway.generation.output import Event, OutputDelta, Started
 from baton_gateway.generation.output_queue import OutputQueue, OutputSink
 from baton_gateway.generation.request import (
@@ -130,6 +131,7 @@ class Engine:
             self.tokenizers,
             self.models.catalogue,
         )
+        self._media_adapters = media_adapters(config.default_mm_loras)
         self.adapters = AdapterResolver(
             config.lora_resolver_cache_dir, self.models.catalogue, self.load_adapter
         )
@@ -340,6 +342,7 @@ class Engine:
             else self.config.service_wait_seconds
         )
         self.status.check()
+        request = with_media_adapter(request, self._media_adapters, self.models.catalogue)
         await self.adapters.resolve(request.model)
         facts = check_task(request, await self.models.with_worker(request.model, patience))
         check_adapter(request, facts)
