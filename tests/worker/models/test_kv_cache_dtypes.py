@@ -54,8 +54,15 @@ def perplexity(answers: list[torch.Tensor], texts: list[list[int]]) -> float:
     return float(F.cross_entropy(told, torch.tensor([t for x in texts for t in x[1:]])).exp())
 
 
-def check(driver: Any, path: Path, dtype: torch.dtype, kind: str, texts: list[list[int]]) -> None:
-    plain = logits(driver, path, dtype, "auto", texts)
+def check(
+    driver: Any,
+    path: Path,
+    dtype: torch.dtype,
+    kind: str,
+    texts: list[list[int]],
+    plain: list[torch.Tensor],
+) -> None:
+    """`plain`: the logits with keys and values as they are."""
     coded = logits(driver, path, dtype, kind, texts)
     before, after = torch.cat(plain), torch.cat(coded)
     change = float((after - before).norm() / before.norm())
@@ -71,15 +78,34 @@ def test_stories_stay_close(
 ) -> None:
     cases = json.loads((assets / "stories260k" / "golden_greedy.json").read_text())["cases"]
     texts = [case["prompt_ids"] + case["output_ids"] for case in cases]
-    check(driver, stories, dtype, kind, texts)
+    plain = logits(driver, stories, dtype, "auto", texts)
+    check(driver, stories, dtype, kind, texts, plain)
+
+
+@pytest.fixture(scope="module")
+def questions(smollm2: Path, assets: Path) -> list[list[int]]:
+    """Real ones, as tokens of the default model."""
+    path = assets / "prompts" / "mt_bench_question.jsonl"
+    texts = [json.loads(line)["turns"][0] for line in path.read_text().splitlines()[:12:3]]
+    tokenizer = vocabulary(smollm2)
+    return [tokenizer.encode(text).ids for text in texts]
+
+
+@pytest.fixture(scope="module")
+def uncoded(driver: Any, smollm2: Path, questions: list[list[int]]) -> list[torch.Tensor]:
+    """The default model's logits without codes: once for all kinds."""
+    return logits(driver, smollm2, torch.bfloat16, "auto", questions)
 
 
 @each_kind
-def test_the_default_model_stays_close(driver: Any, smollm2: Path, assets: Path, kind: str) -> None:
-    path = assets / "prompts" / "mt_bench_question.jsonl"
-    questions = [json.loads(line)["turns"][0] for line in path.read_text().splitlines()[:12:3]]
-    texts = [vocabulary(smollm2).encode(question).ids for question in questions]
-    check(driver, smollm2, torch.bfloat16, kind, texts)
+def test_the_default_model_stays_close(
+    driver: Any,
+    smollm2: Path,
+    questions: list[list[int]],
+    uncoded: list[torch.Tensor],
+    kind: str,
+) -> None:
+    check(driver, smollm2, torch.bfloat16, kind, questions, uncoded)
 
 
 def vocabulary(path: Path) -> Any:
