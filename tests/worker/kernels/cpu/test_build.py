@@ -58,7 +58,7 @@ def test_a_library_is_built_once(sources: Path, tmp_path: Path) -> None:
     made = path.stat().st_mtime_ns
     assert ctypes.CDLL(str(path)).f() == 7
     assert builder.library("seven", LEVEL) == path and path.stat().st_mtime_ns == made
-    assert [p.name for p in path.parent.iterdir()] == [path.name]
+    assert [p.name for p in path.parent.glob("[!.]*")] == [path.name]
 
 
 @needs_compiler
@@ -103,11 +103,16 @@ def test_what_was_begun_for_one_level_is_not_taken_for_another(
 
 
 @needs_compiler
-def test_builds_at_the_same_time_agree(sources: Path, tmp_path: Path) -> None:
+def test_of_builds_at_the_same_time_one_compiles(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    commands, run = list[list[str]](), build._run
+    monkeypatch.setattr(build, "_run", lambda command: (commands.append(command), run(command)))
     builders = [Builder("", tmp_path / "kept") for _ in range(4)]
     with ThreadPoolExecutor() as pool:
         paths = set(pool.map(lambda builder: builder.library("seven", LEVEL), builders))
     assert len(paths) == 1 and ctypes.CDLL(str(paths.pop())).f() == 7
+    assert len(commands) == 2, "one compiles and links"
 
 
 @needs_compiler
@@ -131,6 +136,22 @@ def test_a_folder_that_cannot_be_written_is_told(sources: Path, tmp_path: Path) 
     (tmp_path / "file").write_text("")
     with pytest.raises(BuildError, match="cannot be written"):
         Builder("", tmp_path / "file").library("seven", LEVEL)
+
+
+@needs_compiler
+def test_environments_with_the_same_runtime_share_libraries(
+    sources: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runtime = build.openmp_runtime()
+    assert runtime is not None
+    found = []
+    for name in ("one/libgomp.so.1", "two/libgomp.so.1", "two/libgomp-a34b.so.1"):
+        copy = tmp_path / name
+        copy.parent.mkdir(exist_ok=True)
+        shutil.copy(runtime, copy)
+        monkeypatch.setattr(build, "openmp_runtime", lambda copy=copy: copy)
+        found.append(Builder("", tmp_path / "kept").library("seven", LEVEL))
+    assert found[0] == found[1] != found[2]
 
 
 @needs_compiler

@@ -2,8 +2,9 @@
 
 Every `*.cpp` file beside this one is one library with a plain C interface, so a build needs no
 torch headers and takes seconds. A library's file name contains the hash of everything that it
-depends on: its source, the headers, the level, the options and the compiler. It is written by an
-atomic rename, so concurrent builds never see a partial file.
+depends on: its source, the headers, the level, the options, the compiler and the OpenMP runtime. It
+is written by an atomic rename, so nobody sees a partial file; of the processes that need it at the
+same time one builds it, and the others wait.
 """
 
 from __future__ import annotations
@@ -15,8 +16,10 @@ import subprocess
 import tempfile
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from functools import cached_property
+from functools import cache, cached_property
 from pathlib import Path
+
+from filelock import FileLock
 
 from baton.logs import logger
 from baton_worker.kernels.cpu.isa import IsaLevel
@@ -138,20 +141,24 @@ class Builder:
         return next((path for f in folders for path in sorted(f.glob(pattern))), None)
 
     def _target(self, name: str, level: IsaLevel) -> Path:
-        made_by = _digest(self._version, f"linked to {openmp_runtime()}")
+        made_by = _digest(self._version, _identity(openmp_runtime()))
         return self._folder / f"{_stem(name, level)}-{made_by}.so"
 
     def _build(self, name: str, level: IsaLevel) -> Path:
         target = self._target(name, level)
         try:
             self._folder.mkdir(parents=True, exist_ok=True)
-            with tempfile.TemporaryDirectory(dir=self._folder, prefix=".build-") as scratch:
-                built = Path(scratch) / target.name
-                for command in self._commands(name, level, built):
-                    _run(command)
-                return built.replace(target)
+            with FileLock(self._folder / f".{target.stem}.lock"):
+                return target if target.is_file() else self._compile(name, level, target)
         except OSError as error:
             raise BuildError(f"{self._folder} cannot be written: {error.strerror}") from error
+
+    def _compile(self, name: str, level: IsaLevel, target: Path) -> Path:
+        with tempfile.TemporaryDirectory(dir=self._folder, prefix=".build-") as scratch:
+            built = Path(scratch) / target.name
+            for command in self._commands(name, level, built):
+                _run(command)
+            return built.replace(target)
 
     def _commands(self, name: str, level: IsaLevel, built: Path) -> Iterator[list[str]]:
         """Compile and link separately, since `-fopenmp` at link time would add a second runtime."""
@@ -169,6 +176,15 @@ def _stem(name: str, level: IsaLevel) -> str:
     headers = [header.read_text() for header in sorted(SOURCES.glob("*.h"))]
     source = (SOURCES / f"{name}.cpp").read_text()
     return f"{name}-{level.name}-{_digest(source, *headers, *_OPTIONS, *level.options)}"
+
+
+@cache
+def _identity(runtime: Path | None) -> str:
+    """Name and content of an OpenMP library. Kernels that are linked to it do not name its folder:
+    they serve every environment that has the same one."""
+    if runtime is None:
+        return "linked to no runtime"
+    return f"linked to {runtime.name} {hashlib.sha256(runtime.read_bytes()).hexdigest()}"
 
 
 def _digest(*texts: str) -> str:
