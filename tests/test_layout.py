@@ -141,6 +141,14 @@ UNMIRRORED = {
     "gateway/schemas/responses/events.py",
     "gateway/schemas/responses/output_items.py",
     "gateway/schemas/responses/response.py",
+    # The endpoints of speech: tests/system/test_transcription.py runs them with a model.
+    "gateway/api/audio/speech.py",
+    "gateway/api/audio/speech_job.py",
+    "gateway/api/audio/verbose_transcript.py",
+    "gateway/schemas/audio/speech_responses.py",
+    "gateway/streaming/speech_transcript.py",
+    "worker/models/families/encoder_decoder.py",
+    "worker/models/families/whisper.py",
     # Data without behaviour: the test below sends every message through the wire.
     "shared/protocol/administration.py",
     "shared/protocol/base.py",
@@ -151,6 +159,7 @@ UNMIRRORED = {
     "shared/protocol/media_encoding.py",
     "shared/protocol/pooling.py",
     "shared/protocol/sampling.py",
+    "shared/protocol/speech.py",
     "shared/protocol/transfer.py",
     "shared/protocol/weights.py",
     # A protocol: each of its implementations has its own tests.

@@ -40,6 +40,7 @@ from baton.protocol import (
     MediaItem,
     Message,
     Prepare,
+    PrepareSpeech,
     Stats,
     Submit,
     TokenizerInfo,
@@ -53,7 +54,7 @@ from baton_mm_preprocess.config import Config as MediaConfig
 from baton_mm_preprocess.model_info import read_model
 from baton_mm_preprocess.sandbox import process
 from baton_mm_preprocess.sandbox.process import Outcome
-from baton_mm_preprocess.service import prepare, setup_of
+from baton_mm_preprocess.service import prepare, prepare_speech, setup_of
 from baton_scheduler.events import (
     Aborted,
     Arrived,
@@ -123,10 +124,20 @@ class RealPreprocessor(FakeServer):
         return Hello(self.service, "mm-preprocess-1", self.incarnation, "0", media=info)
 
     def serve(self, message: Message) -> None:
+        if isinstance(message, PrepareSpeech):
+            self.push(self._speech(message))
+            return
         assert isinstance(message, Prepare)
         images = sum(item.modality == "image" for item in message.items)
         look = partial(self._look, images)
         self.push(attempt(self.service, message, lambda: prepare(self._model, message, look)))
+
+    def _speech(self, message: PrepareSpeech) -> Message:
+        def look(item: MediaItem) -> Outcome:
+            source = process.Source(item.url, item.modality, first_chunk=message.first)
+            return process.prepare(source, setup_of(self._model, self._config))
+
+        return attempt(self.service, message, lambda: prepare_speech(self._model, message, look))
 
     def _look(self, images: int, item: MediaItem) -> Outcome:
         source = process.Source(item.url, item.modality, images)

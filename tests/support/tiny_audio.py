@@ -47,7 +47,14 @@ HEARING: dict[str, dict[str, Any]] = {
 
 def makers() -> dict[str, Callable[[Path], Any]]:
     """What saves a tiny checkpoint of each architecture."""
-    return {f"{stem}ForConditionalGeneration": partial(tiny_audio, stem) for stem in HEARING}
+    found = {f"{stem}ForConditionalGeneration": partial(tiny_audio, stem) for stem in HEARING}
+    return {"WhisperForConditionalGeneration": _whisper, **found}
+
+
+def _whisper(folder: Path) -> Any:
+    from tests.support.tiny_whisper import save_whisper
+
+    return save_whisper(folder)
 
 
 def tiny_config(stem: str, **changes: Any) -> Any:

@@ -9,7 +9,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
-from baton.protocol import DEFAULT_VERSION, AdapterInfo, ModelStats, PoolingInfo, TokenizerInfo
+from baton.protocol import (
+    DEFAULT_VERSION,
+    AdapterInfo,
+    ModelStats,
+    PoolingInfo,
+    SpeechInfo,
+    TokenizerInfo,
+)
 from baton_gateway.output_formats import OutputFormats, output_formats
 
 
@@ -48,6 +55,8 @@ class ModelInfo:
     """Sampling parameters of requests that do not give them; see `with_defaults`."""
     document_first: bool = False
     """The model reads the document of a pair before the query."""
+    speech: SpeechInfo | None = None
+    """How the model is asked for a transcript; None for one that is not of speech to text."""
 
 
 class Catalogue:
@@ -122,4 +131,5 @@ def _entry(info: TokenizerInfo, stats: ModelStats | None) -> ModelInfo:
         tokenizer=info.model,
         sampling_defaults=info.sampling_defaults,
         document_first=info.document_first,
+        speech=info.speech,
     )

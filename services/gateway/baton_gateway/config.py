@@ -215,6 +215,8 @@ class Config(Settings, prefix="gateway"):
     """Most lines of one batch."""
     max_file_bytes: int = setting(200 * 1024 * 1024, "limits", ge=1024)
     """Largest file that may be uploaded."""
+    max_audio_clip_filesize_mb: int = setting(25, "limits", ge=1, le=32)
+    """Largest recording that may be transcribed, in MiB."""
     max_stored_file_bytes: int = setting(10 * 1024**3, "limits", advanced=True, ge=1024)
     """Most bytes of all stored files together; more are refused with 413."""
     strict_fields: bool = setting(False, "model")

@@ -23,13 +23,14 @@ from baton_gateway.generation.admission import (
     too_long,
 )
 from baton_gateway.generation.bad_words import encode_bad_words
-from baton_gateway.generation.placeholders import alone, expand
+from baton_gateway.generation.placeholders import alone, attended, expand
 from baton_gateway.generation.request import (
     ChatPrompt,
     EncodedPrompt,
     GenerationRequest,
     PairPrompt,
     Prompt,
+    SpeechPrompt,
     TextPrompt,
 )
 from baton_gateway.generation.thinking import needs_thinking, thoughtful
@@ -72,6 +73,9 @@ class RequestEncoder:
         if isinstance(prompt, MediaItem):
             [item] = await self._prepared((prompt,), request, facts, media)
             ids, placed = alone(item)
+            return EncodedPrompt(ids, media=(placed,))
+        if isinstance(prompt, SpeechPrompt):
+            ids, placed = attended(prompt.ids, prompt.media)
             return EncodedPrompt(ids, media=(placed,))
         if request.limits.truncate_prompt_tokens is None:
             check_text(request, prompt, facts)

@@ -49,6 +49,13 @@ class Config(Settings, prefix="mm-preprocess"):
     """Longest video."""
     max_audio_seconds: float = setting(1800.0, "limits", gt=0)
     """Longest sound; a model may take less of one."""
+    max_audio_clip_s: int = setting(0, "model", ge=0, le=3600)
+    """Longest part in seconds into which a recording to be transcribed is cut; 0 for as long as the
+    model takes."""
+    overlap_chunk_second: int = setting(1, "model", advanced=True, ge=0)
+    """Seconds before the end of such a part in which the quietest place to cut is looked for."""
+    min_energy_split_window_size: int = setting(1600, "model", advanced=True, ge=1)
+    """Samples over which loudness is measured for that."""
     media_seconds: float = setting(10.0, "limits", advanced=True, gt=0)
     """Wall time for one media part. What takes more than 2 s begins anew behind the others."""
     media_wait_seconds: float = setting(30.0, "limits", advanced=True, gt=0)

@@ -5,11 +5,11 @@ from __future__ import annotations
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
-from typing import TypeAlias
+from typing import TypeAlias, TypeVar
 
 from baton import __version__
 from baton.checkpoint.hub import resolve, served_name
-from baton.errors import InvalidRequest
+from baton.errors import InvalidRequest, SettingsError
 from baton.logs import logger
 from baton.net.handshake import incarnation
 from baton.net.sockets import Received
@@ -25,12 +25,18 @@ from baton.protocol import (
     Prepare,
     Prepared,
     PreparedMedia,
+    PreparedSpeech,
+    PrepareSpeech,
+    SpeechChunk,
 )
 from baton.protocol.media import MAX_PIXEL_BYTES
 from baton.protocol.token_columns import pack
 from baton.setting_lists import listed
 from baton.telemetry import span
+from baton_mm_preprocess.audio.audio_input import AudioInput
 from baton_mm_preprocess.audio.decode import AudioLimits
+from baton_mm_preprocess.audio.log_mel_chunks import LogMelChunks
+from baton_mm_preprocess.audio.speech_split import SpeechSplit
 from baton_mm_preprocess.config import Config
 from baton_mm_preprocess.model_info import Model, read_model
 from baton_mm_preprocess.sandbox.pool import DecodePool
@@ -39,6 +45,7 @@ from baton_mm_preprocess.sandbox.process import (
     Outcome,
     Problem,
     Ready,
+    ReadySpeech,
     Setup,
     VideoSetup,
 )
@@ -47,6 +54,10 @@ from baton_mm_preprocess.video.decode import VideoLimits
 log = logger(__name__)
 
 
+_CLIP_SECONDS = 30
+"""Longest part of a recording for models without chunks of one length."""
+
+R = TypeVar("R", Ready, ReadySpeech)
 Look: TypeAlias = Callable[[MediaItem], Outcome]
 """Converts an item."""
 
@@ -60,14 +71,31 @@ def prepare(model: Model, request: Prepare, look: Look) -> Prepared:
         _check_images(model, _num_images(request.items[: len(found) + 1]), item)
         _check_alone(model, request.items[: len(found) + 1])
         outcome = look(item)
-        if isinstance(outcome, Problem):
-            raise InvalidRequest(
-                outcome.message, code=outcome.code, param=item.param, status=outcome.status
-            )
+        ready = _checked(outcome, item, Ready)
         number = _num_images(request.items[: len(found)])
-        found.append(_KINDS.get(item.modality, _image)(model, item, outcome, number))
+        found.append(_KINDS.get(item.modality, _image)(model, item, ready, number))
         _check_size(found, item)
     return Prepared(request.id, tuple(found))
+
+
+def prepare_speech(model: Model, request: PrepareSpeech, look: Look) -> PreparedSpeech:
+    """Tensors of the chunks of a recording. Raises as `prepare`."""
+    item = request.item
+    model.check(item)
+    ready = _checked(look(item), item, ReadySpeech)
+    pairs = zip(ready.starts, ready.chunks, strict=True)
+    chunks = tuple(SpeechChunk(start, _audio(model, item, chunk, 0)) for start, chunk in pairs)
+    return PreparedSpeech(request.id, chunks, ready.num_chunks, ready.seconds)
+
+
+def _checked(outcome: Outcome, item: MediaItem, kind: type[R]) -> R:
+    """What a child has made of an item. Raises `InvalidRequest`."""
+    if isinstance(outcome, Problem):
+        raise InvalidRequest(
+            outcome.message, code=outcome.code, param=item.param, status=outcome.status
+        )
+    assert isinstance(outcome, kind), "a child answers what it is asked"
+    return outcome
 
 
 def _check_images(model: Model, count: int, last: MediaItem) -> None:
@@ -146,6 +174,7 @@ def _audio(model: Model, item: MediaItem, ready: Ready, number: int) -> Prepared
         pixels=ready.tensor,
         marker=audio.marker,
         grid=ready.grid,
+        num_states=ready.num_tokens if audio.cross else 0,
     )
 
 
@@ -187,6 +216,8 @@ class Preprocessor:
             InvalidRequest: an item is not for this model, or there are too many.
         """
         request = received.message
+        if isinstance(request, PrepareSpeech):
+            return self._speech(received, request)
         assert isinstance(request, Prepare)
         for item in request.items:
             self._model.check(item)
@@ -200,6 +231,23 @@ class Preprocessor:
             return children.prepare(item.url, request.tenant, until, item.modality, count)
 
         return Deferred(lambda: self._traced(received, request, look), children.submit)
+
+    def _speech(self, received: Received, request: PrepareSpeech) -> Deferred:
+        """Defer a recording to a child. Raises `InvalidRequest` for a model that hears none."""
+        self._model.check(request.item)
+        children, until = self._children, time.monotonic() + self._wait
+        assert children is not None, "a model that hears takes files"
+
+        def look(item: MediaItem) -> Outcome:
+            return children.prepare(
+                item.url, request.tenant, until, item.modality, first_chunk=request.first
+            )
+
+        def work() -> PreparedSpeech:
+            with span("prepare", received.envelope.trace):
+                return prepare_speech(self._model, request, look)
+
+        return Deferred(work, children.submit)
 
     def forget(self, peer: bytes) -> None:
         """There is nothing to forget."""
@@ -240,8 +288,22 @@ def setup_of(model: Model, config: Config) -> Setup:
         listed(config.allowed_media_domains),
         0 if images is None else images.embeds_width,
         None if videos is None else VideoSetup(videos.processor, clip),
-        None if audio is None else AudioSetup(audio.processor, sound),
+        None if audio is None else AudioSetup(audio.processor, sound, split_of(audio, config)),
     )
+
+
+def split_of(audio: AudioInput, config: Config) -> SpeechSplit:
+    """How recordings are cut. Raises `SettingsError` for parts that the model does not take."""
+    processor = audio.processor
+    most = processor.chunk_seconds if isinstance(processor, LogMelChunks) else _CLIP_SECONDS
+    clip, overlap = config.max_audio_clip_s or most, config.overlap_chunk_second
+    if clip > most:
+        raise SettingsError(
+            f"max_audio_clip_s is {clip}, but this model takes {most} s at a time. Leave it out."
+        )
+    if overlap >= clip:
+        raise SettingsError(f"overlap_chunk_second is {overlap}; it has to be less than {clip}.")
+    return SpeechSplit(clip, overlap, config.min_energy_split_window_size)
 
 
 def serve(config: Config, life: Lifecycle) -> int:

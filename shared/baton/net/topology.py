@@ -37,6 +37,8 @@ from baton.protocol import (
     Plan,
     Prepare,
     Prepared,
+    PreparedSpeech,
+    PrepareSpeech,
     ProcessDied,
     Pull,
     Pulled,
@@ -96,8 +98,8 @@ MEDIA = Link(
     "media",
     server="mm-preprocess",
     client="gateway",
-    requests=(*_LIFE, Prepare),
-    replies=(*_LIFE, HelloRequest, Prepared, RequestError),
+    requests=(*_LIFE, Prepare, PrepareSpeech),
+    replies=(*_LIFE, HelloRequest, Prepared, PreparedSpeech, RequestError),
 )
 FRONTEND = Link(
     "frontend",

@@ -96,6 +96,7 @@ from baton.protocol.media import (
 from baton.protocol.media_encoding import EncodeMedia, MediaEncoded
 from baton.protocol.pooling import Pooled, PooledTask, Pooling, PoolingInfo, Reach
 from baton.protocol.sampling import FinishReason, Grammar, Sampling, Thinking
+from baton.protocol.speech import PreparedSpeech, PrepareSpeech, SpeechChunk, SpeechInfo
 from baton.protocol.transfer import (
     Block,
     Close,
@@ -191,8 +192,10 @@ __all__ = [
     "Pooling",
     "PoolingInfo",
     "Prepare",
+    "PrepareSpeech",
     "Prepared",
     "PreparedMedia",
+    "PreparedSpeech",
     "ProcessDied",
     "PromptLogprobs",
     "Pull",
@@ -212,6 +215,8 @@ __all__ = [
     "SetRole",
     "SharedMemoryTransfer",
     "Sleep",
+    "SpeechChunk",
+    "SpeechInfo",
     "StartProfile",
     "StartWeightUpdate",
     "Stats",

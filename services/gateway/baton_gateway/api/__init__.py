@@ -21,6 +21,7 @@ from baton_gateway.api import (
     streams,
 )
 from baton_gateway.api.anthropic import messages
+from baton_gateway.api.audio import speech
 from baton_gateway.api.batches import batches, files, uploads
 from baton_gateway.api.operator import adapters, pause, profile, server_info, sleep, weights
 from baton_gateway.api.prompts import quote, render, tokenize
@@ -38,6 +39,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     classify.router,
     pooling.router,
     images.router,
+    speech.router,
     files.router,
     uploads.router,
     batches.router,

@@ -97,7 +97,7 @@ async def begin(request: Request, body: PooledRequest, *tasks: PooledTask) -> Jo
     facts = await permitted(request, body.model)
     if facts.pooling is None or (tasks and facts.pooling.task not in tasks):
         raise InvalidRequest(
-            f"The model `{facts.name}` cannot be used here. {serves(facts.pooling)}",
+            f"The model `{facts.name}` cannot be used here. {serves(facts)}",
             code="unsupported_value",
             param="model",
         )

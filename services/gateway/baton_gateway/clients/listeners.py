@@ -11,6 +11,7 @@ from baton.protocol import (
     Encoded,
     Message,
     Prepared,
+    PreparedSpeech,
     RequestError,
     VocabularyBytes,
 )
@@ -62,5 +63,5 @@ class MediaListener:
         self._preprocessors().lost(connection)
 
     async def received(self, connection: Connection, message: Message) -> None:
-        if isinstance(message, (Prepared, RequestError)):
+        if isinstance(message, (Prepared, PreparedSpeech, RequestError)):
             self._preprocessors().receive(message)

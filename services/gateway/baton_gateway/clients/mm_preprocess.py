@@ -9,7 +9,14 @@ from typing import TypeAlias
 import msgspec
 
 from baton.errors import InvalidRequest, NotFound, ServerFault
-from baton.protocol import MediaItem, Prepare, Prepared, PreparedMedia
+from baton.protocol import (
+    MediaItem,
+    Prepare,
+    Prepared,
+    PreparedMedia,
+    PreparedSpeech,
+    PrepareSpeech,
+)
 from baton_gateway.clients.connection import Pool
 from baton_gateway.clients.rpc import RpcClient
 from baton_gateway.generation.chat_prompt import FILE_SCHEME
@@ -24,7 +31,10 @@ async def _no_files(name: str, owner: str, most: int) -> bytes:
     raise NotFound(f"No such File object: {name}")
 
 
-class MediaClient(RpcClient[Prepared]):
+Answer = Prepared | PreparedSpeech
+
+
+class MediaClient(RpcClient[Answer]):
     """Sends media to any available preprocessor."""
 
     def __init__(self, pool: Pool, patience: float) -> None:
@@ -51,9 +61,21 @@ class MediaClient(RpcClient[Prepared]):
         """
         sent = tuple([await self._with_content(item, owner) for item in items])
         answer = await self.call(lambda number: Prepare(number, sent, tenant), trace, model)
-        if len(answer.items) != len(items):
-            raise ServerFault("The media preprocessor has not answered what it was asked.")
+        if not isinstance(answer, Prepared) or len(answer.items) != len(items):
+            raise _unexpected()
         return answer.items
+
+    async def prepare_speech(
+        self, item: MediaItem, first: int, model: str, trace: str = "", tenant: str = ""
+    ) -> PreparedSpeech:
+        """Convert a recording for a model, from chunk number `first` on as many chunks as fit into
+        a message. Raises as `prepare`."""
+        answer = await self.call(
+            lambda number: PrepareSpeech(number, item, first, tenant), trace, model
+        )
+        if not isinstance(answer, PreparedSpeech) or not answer.chunks:
+            raise _unexpected()
+        return answer
 
     async def _with_content(self, item: MediaItem, owner: str) -> MediaItem:
         """The item with a `data:` URL, if it names an uploaded file."""
@@ -67,3 +89,7 @@ class MediaClient(RpcClient[Prepared]):
         text = base64.b64encode(data).decode()
         url = f"data:{item.modality}/octet-stream;base64,{text}"
         return msgspec.structs.replace(item, url=url)
+
+
+def _unexpected() -> ServerFault:
+    return ServerFault("The media preprocessor has not answered what it was asked.")

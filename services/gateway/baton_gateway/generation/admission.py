@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from baton.errors import InvalidRequest, NotFound
-from baton.protocol import MediaItem, PoolingInfo, Sampling
+from baton.protocol import MediaItem, Sampling
 from baton.protocol.token_columns import derive_seed
 from baton_gateway.catalogue import Catalogue, ModelInfo
 from baton_gateway.generation.beam_search import alternatives
@@ -19,6 +19,7 @@ from baton_gateway.generation.request import (
     GenerationRequest,
     PairPrompt,
     Prompt,
+    SpeechPrompt,
     TextPrompt,
 )
 from baton_gateway.http.errors import ContextTooLong
@@ -63,20 +64,32 @@ def check_task(generation: GenerationRequest, facts: ModelInfo) -> ModelInfo:
     """Return the facts for this request. Raises `InvalidRequest` when the model cannot serve its
     task."""
     pooling = facts.pooling
+    if facts.speech is not None and not _is_speech(generation):
+        raise InvalidRequest(
+            f"The model `{facts.name}` takes recordings alone. {serves(facts)}",
+            code="unsupported_value",
+            param="model",
+        )
     if generation.pooling is not None:
         return facts if pooling is None else replace(facts, max_model_len=pooling.max_model_len)
     if pooling is not None and not pooling.generates:
         raise InvalidRequest(
-            f"The model `{facts.name}` does not generate text. {serves(pooling)}",
+            f"The model `{facts.name}` does not generate text. {serves(facts)}",
             code="unsupported_value",
             param="model",
         )
     return facts
 
 
-def serves(pooling: PoolingInfo | None) -> str:
+def _is_speech(generation: GenerationRequest) -> bool:
+    return all(isinstance(prompt, SpeechPrompt) for prompt in generation.prompts)
+
+
+def serves(facts: ModelInfo) -> str:
     """Return one sentence on the tasks that the model serves, for error messages."""
-    return _SERVES["generate" if pooling is None else pooling.task]
+    if facts.speech is not None:
+        return "It transcribes speech: use /v1/audio/transcriptions."
+    return _SERVES["generate" if facts.pooling is None else facts.pooling.task]
 
 
 _SERVES = {

@@ -17,6 +17,11 @@ def alone(item: PreparedMedia) -> tuple[PackedTokens, Media]:
     return tokens, _placed(item, 0, len(tokens))
 
 
+def attended(ids: Sequence[int], item: PreparedMedia) -> tuple[PackedTokens, Media]:
+    """A prompt of which all tokens attend to one item, which its first token stands for."""
+    return PackedTokens.of(ids), _placed(item, 0, 1)
+
+
 def expand(
     ids: PackedTokens, items: Sequence[PreparedMedia]
 ) -> tuple[PackedTokens, tuple[Media, ...]]:

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal, NamedTuple
 
-from baton.protocol import Media, MediaItem, Pooling, Sampling
+from baton.protocol import Media, MediaItem, Pooling, PreparedMedia, Sampling
 from baton.protocol.packed_tokens import PackedTokens
 from baton_gateway.access.api_keys import ApiKey
 from baton_gateway.access.rate_limits import RateLimiter, RequestQuota
@@ -53,7 +53,16 @@ class PairPrompt:
     """The images among the parts, in the order in which the model reads them."""
 
 
-Prompt = ChatPrompt | TextPrompt | PairPrompt | MediaItem | tuple[int, ...]
+@dataclass(frozen=True, slots=True)
+class SpeechPrompt:
+    """What a speech-to-text model writes on about a part of a recording."""
+
+    ids: tuple[int, ...]
+    """Its special tokens, and the text before; all of them attend to the recording."""
+    media: PreparedMedia
+
+
+Prompt = ChatPrompt | TextPrompt | PairPrompt | SpeechPrompt | MediaItem | tuple[int, ...]
 """A tuple holds token ids, already encoded by the client; a `MediaItem` stands by itself."""
 
 

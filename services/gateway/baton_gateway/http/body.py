@@ -89,7 +89,7 @@ def check_structure(data: bytes) -> None:
 
 def build(value: dict[str, Any], model: type[M], *, strict: bool = False) -> M:
     """Validate a parsed body. With `strict`, unknown fields raise `InvalidRequest`."""
-    known = model.model_fields
+    known = {field.alias or name for name, field in model.model_fields.items()}
     if strict:
         for field in value:
             if field not in known:

@@ -29,6 +29,8 @@ class AudioInput:
     """Where the tokenizer is."""
     alone: bool = False
     """Whether a request with sounds may have no images."""
+    cross: bool = False
+    """Whether tokens attend to what the encoder makes, which takes the place of none."""
 
     def tokens(self, num_tokens: int) -> list[int]:
         """What stands for a sound of so many embeddings in a prompt."""
@@ -58,4 +60,5 @@ def read_audio(path: Path, name: str, config: Mapping[str, Any], family: AudioFa
         family.placeholder,
         path,
         family.alone,
+        family.cross,
     )

@@ -41,6 +41,8 @@ class AudioFamily:
     """Whether a request with sounds may have no images."""
     needs: tuple[str, ...] = ()
     """Fields of the config of which a checkpoint that hears has one."""
+    cross: bool = False
+    """Whether tokens attend to what the encoder makes, which takes the place of none."""
 
     def audio_token(self, files: AudioFiles, encode: Encode) -> int:
         """Id of the token in whose place an embedding goes. Raises `ModelError`."""
@@ -72,6 +74,12 @@ AUDIO_FAMILIES: dict[str, AudioFamily] = {
     ),
     "Phi4MMForCausalLM": _PHI4,
     "Phi4MultimodalForCausalLM": _PHI4,
+    "WhisperForConditionalGeneration": AudioFamily(
+        readers.whisper_chunks(stack=1, max_chunks=1, masked=False),
+        "<|startoftranscript|>",
+        names=("decoder_start_token_id",),
+        cross=True,
+    ),
     "Qwen2AudioForConditionalGeneration": AudioFamily(
         readers.whisper_chunks(stack=2, max_chunks=1), "<|AUDIO|>"
     ),

@@ -55,6 +55,7 @@ class DecodePool:
         until: float = math.inf,
         modality: str = "image",
         images: int = 1,
+        first_chunk: int = -1,
     ) -> Outcome:
         """The tensor of a file, or the problem with it. Call it only from submitted work.
 
@@ -62,11 +63,12 @@ class DecodePool:
             tenant: whose turn it is by the time that its files took so far.
             until: time by `time.monotonic` at which it waits no longer.
             images: number of images of its request.
+            first_chunk: see `Source`.
 
         Raises:
             Unavailable: no child process can be started, or none was free until then.
         """
-        request = msgspec.msgpack.encode(Source(url, modality, images))
+        request = msgspec.msgpack.encode(Source(url, modality, images, first_chunk))
         deaths, slow = 0, False
         while deaths < _TRIES:
             seconds = self._seconds if slow else min(FIRST_SECONDS, self._seconds)

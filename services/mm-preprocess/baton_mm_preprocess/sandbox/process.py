@@ -14,9 +14,11 @@ import numpy.typing as npt
 from baton.errors import InvalidRequest
 from baton.process.sandbox import Handler, limit_memory, main
 from baton.protocol import Blob
+from baton.protocol.media import MAX_PIXEL_BYTES
 from baton_mm_preprocess.audio.decode import AudioLimits
 from baton_mm_preprocess.audio.decode import decode as decode_audio
 from baton_mm_preprocess.audio.readers import AudioProcessor
+from baton_mm_preprocess.audio.speech_split import SpeechSplit
 from baton_mm_preprocess.fetch import fetch
 from baton_mm_preprocess.image.decode import decode
 from baton_mm_preprocess.image.embeddings import read_embeddings
@@ -26,6 +28,8 @@ from baton_mm_preprocess.video.decode import VideoLimits, probe
 from baton_mm_preprocess.video.processed_clip import ClipTimes
 from baton_mm_preprocess.video.readers import VideoProcessor
 
+MAX_RECORDING = 32 * 1024 * 1024
+"""Most bytes of a recording, which a gateway lets pass only within its own limit."""
 _encoder = msgspec.msgpack.Encoder()
 
 
@@ -41,6 +45,7 @@ class AudioSetup(msgspec.Struct, frozen=True):
 
     processor: AudioProcessor
     limits: AudioLimits
+    split: SpeechSplit
 
 
 class Setup(msgspec.Struct, frozen=True):
@@ -71,6 +76,9 @@ class Source(msgspec.Struct, frozen=True):
     """"image", "image_embeds", "video" or "audio"."""
     images: int = 1
     """Number of images of the request that this one belongs to."""
+    first_chunk: int = -1
+    """Of a recording, which is cut into chunks: the first that is wanted; -1: the file is one
+    item."""
 
 
 class Problem(msgspec.Struct, frozen=True, tag="problem"):
@@ -93,13 +101,27 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     """When the frames of a clip are seen; None for an image."""
 
 
-Outcome = Ready | Problem
+class ReadySpeech(msgspec.Struct, frozen=True, tag="speech"):
+    """Chunks of a recording, as many as fit into a message."""
+
+    chunks: tuple[Ready, ...]
+    starts: tuple[float, ...]
+    """Seconds at which they begin."""
+    num_chunks: int
+    """Those of the whole recording."""
+    seconds: float
+    """Its length."""
+
+
+Outcome = Ready | ReadySpeech | Problem
 
 
 def prepare(source: Source, setup: Setup) -> Outcome:
     """Decode and preprocess one file."""
     kind = source.modality
     try:
+        if source.first_chunk >= 0:
+            return _speech(fetch(source.url, MAX_RECORDING, (), kind), source.first_chunk, setup)
         data = fetch(source.url, setup.max_bytes, setup.allowed_domains, kind)
         if kind == "image_embeds":
             return _embeddings(data, setup)
@@ -143,6 +165,24 @@ def _audio(data: bytes, setup: Setup) -> Ready:
     sound = audio.processor(decode_audio(data, audio.processor.rate, audio.limits))
     name = digest(data, (audio.processor, setup.identity))
     return Ready(_blob(sound.features), name, sound.grid, sound.num_tokens)
+
+
+def _speech(data: bytes, first: int, setup: Setup) -> ReadySpeech:
+    audio = setup.audio
+    assert audio is not None, "the model has been checked"
+    samples = decode_audio(data, audio.processor.rate, audio.limits)
+    parts = list(audio.split(samples, audio.processor.rate))
+    chunks, left = list[Ready](), MAX_PIXEL_BYTES
+    for _, part in parts[first:]:
+        sound = audio.processor(part)
+        left -= sound.features.nbytes
+        if left < 0 and chunks:
+            break
+        name = digest(part.tobytes(), (audio.processor, setup.identity))
+        chunks.append(Ready(_blob(sound.features), name, sound.grid, sound.num_tokens))
+    starts = tuple(start / audio.processor.rate for start, _ in parts[first:])
+    seconds = len(samples) / audio.processor.rate
+    return ReadySpeech(tuple(chunks), starts[: len(chunks)], len(parts), seconds)
 
 
 def _blob(pixels: npt.NDArray[np.float32]) -> Blob:

@@ -9,7 +9,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from baton.protocol import TokenizerInfo
+from baton.protocol import SpeechInfo, TokenizerInfo
 from baton_tokenizer.vocabulary.pair_templates import PairTemplate
 from baton_tokenizer.vocabulary.special_tokens import SpecialTokens
 from baton_tokenizer.vocabulary.token_bytes import Spelling, spelling
@@ -50,6 +50,8 @@ class Source:
     """Content of its generation_config.json."""
     pair_template: PairTemplate | None = None
     """How the model joins a query and a document; None where the post-processor does."""
+    speech: SpeechInfo | None = None
+    """How a speech-to-text model is asked; None for any other."""
 
 
 @dataclass(frozen=True)
@@ -75,6 +77,7 @@ class TokenizerVocabulary:
     """Text of the token that stands for an item, by modality."""
     generation: Mapping[str, Any] = field(default_factory=dict)
     pair_template: PairTemplate | None = None
+    speech: SpeechInfo | None = None
 
     def info(self, model: str) -> TokenizerInfo:
         """Properties for the `Hello` to gateways."""
@@ -87,6 +90,7 @@ class TokenizerVocabulary:
             special_ids=tuple(sorted(self.special_ids)),
             media_ids=self.media_ids,
             document_first=self.pair_template is not None and self.pair_template.document_first,
+            speech=self.speech,
         )
 
 
@@ -114,6 +118,7 @@ def build(source: Source) -> TokenizerVocabulary:
         response_template=source.response_template,
         generation=source.generation,
         pair_template=source.pair_template,
+        speech=source.speech,
         placeholders={
             modality: text
             for modality, token in source.placeholder_ids.items()

@@ -20,7 +20,11 @@ from torch import Tensor
 from baton.registry import Registry
 
 PROCESSORS = Registry(
-    "processors", {"no_repeat_ngram": "baton_worker.sampling.logits_processors:no_repeat_ngram"}
+    "processors",
+    {
+        "no_repeat_ngram": "baton_worker.sampling.logits_processors:no_repeat_ngram",
+        "transcript": "baton_worker.sampling.transcripts:transcript",
+    },
 )
 
 Log = npt.NDArray[np.int32]

@@ -41,7 +41,7 @@ class Projections:
     @property
     def unbiased(self) -> tuple[str, ...]:
         """Roles of the biased projection that have no bias of their own."""
-        return () if self.key_bias else ("key",)
+        return () if self.key_bias else ("key", "cross_key")
 
 
 @dataclass(frozen=True, slots=True)

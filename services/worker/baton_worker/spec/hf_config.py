@@ -21,14 +21,16 @@ _BESIDE = {
 """Files in which older tools store their quantisation settings, and the tool."""
 _SEEING = ("vision_config", "vit_config", "visual_tokenizer_config", "vision_tower_cfg")
 """Fields of configs with an encoder of images."""
+_HEARING = ("num_mel_bins",)
+"""Fields of configs that are those of an encoder of sounds."""
 
 
 def read_config(folder: Path) -> SimpleNamespace:
     """Read `config.json`, or `params.json` of Mistral's format, into nested attribute objects.
 
-    Quantisation settings in a separate file become `quantization_config`; of a model that sees, the
-    texts and ids of the tokens that its tokenizer added become `added_tokens`. Those of a
-    checkpoint `in_parts` are read anew from their folders.
+    Quantisation settings in a separate file become `quantization_config`; of a model that sees or
+    transcribes, the texts and ids of the tokens that its tokenizer added become `added_tokens`.
+    Those of a checkpoint `in_parts` are read anew from their folders.
 
     Raises:
         ModelError: there is no such file, it is not a JSON object, or a size is out of bounds.
@@ -45,7 +47,7 @@ def read_config(folder: Path) -> SimpleNamespace:
         if not hasattr(config, "quantization_config") and (folder / name).is_file():
             settings = vars(_read_json(folder / name))
             config.quantization_config = SimpleNamespace(**{"quant_method": method} | settings)
-    if any(hasattr(config, name) for name in _SEEING):
+    if any(hasattr(config, name) for name in (*_SEEING, *_HEARING)):
         config.added_tokens = added_tokens(text_folder(folder))
     return config
 

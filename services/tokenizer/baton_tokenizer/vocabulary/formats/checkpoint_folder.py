@@ -12,6 +12,7 @@ from baton.checkpoint.json_file import read_json
 from baton.checkpoint.part_folders import text_folder
 from baton.errors import SettingsError
 from baton_tokenizer.vocabulary.pair_templates import PAIR_TEMPLATES
+from baton_tokenizer.vocabulary.speech_tokens import speech_tokens
 from baton_tokenizer.vocabulary.vocabulary import Source
 
 _ROLES = (
@@ -102,6 +103,7 @@ class Folder:
         """A vocabulary with the folder's settings; `named` are defaults of its format."""
         roles = {**(named or {}), **self.named}
         config = self._config
+        added = {token["content"]: token["id"] for token in spec["added_tokens"]}
         places = self._placeholder_ids(config)
         named_ids = (v for key in _MEDIA_KEYS if isinstance(v := config.get(key), int))
         return Source(
@@ -114,6 +116,7 @@ class Folder:
             response_template=self._response_template(),
             generation=self.generation,
             pair_template=PAIR_TEMPLATES.get((config.get("architectures") or [""])[0]),
+            speech=speech_tokens(config, self.generation, added),
         )
 
     def _placeholder_ids(self, config: Mapping[str, Any]) -> dict[str, int]:

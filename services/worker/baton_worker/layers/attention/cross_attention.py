@@ -37,10 +37,10 @@ class CrossAttention(nn.Module):
         )
         self.backend = site.attention.select(self.call)
         query, kv = (settings.head_dim * n for n in (settings.num_heads, settings.num_kv_heads))
-        bias, output_bias = settings.projections.bias, settings.projections.output_bias
-        self.project = Linear(hidden, {"cross_query": query}, site, bias=bias)
-        self.keep = Linear(settings.states, {"cross_key": kv, "cross_value": kv}, site, bias=bias)
-        self.output = Linear(query, {"cross_output": hidden}, site, bias=output_bias)
+        own, parts = settings.projections, {"cross_key": kv, "cross_value": kv}
+        self.project = Linear(hidden, {"cross_query": query}, site, bias=own.bias)
+        self.keep = Linear(settings.states, parts, site, bias=own.bias, unbiased=own.unbiased)
+        self.output = Linear(query, {"cross_output": hidden}, site, bias=own.output_bias)
         self.query_norm = self.key_norm = None
         if settings.qk_norm is not None:
             self.query_norm, self.key_norm = (

@@ -38,7 +38,9 @@ class AudioTower(MediaTower):
         self.embedding = FrameEmbedding(tower.stack, site)
         self.stack = Stack(tower.stack, blocks_of(tower.stack, site), site)
         self.projector = Projector(tower.projector, site)
-        self.image_token, self.media_tokens = tower.audio_token, (tower.audio_token,)
+        tokens = (tower.audio_token, tower.previous_token)
+        self.image_token, self.cross = tower.audio_token, tower.cross
+        self.media_tokens = tuple(token for token in tokens if token is not None)
         self._dtype, self._device = site.dtype, site.device
 
     def refusal(self, shape: Sequence[int], grid: Grid) -> str:
@@ -56,6 +58,10 @@ class AudioTower(MediaTower):
     def num_tokens(self, shape: Sequence[int], grid: Grid) -> int:
         """Number of embeddings of a sound."""
         return sum(map(self._embeddings_of, self._states(grid)))
+
+    def num_placeholders(self, num_tokens: int) -> int:
+        """One, if tokens attend to the embeddings."""
+        return 1 if self.cross else num_tokens
 
     def sample_media(self, num_tokens: int) -> list[tuple[tuple[int, ...], Grid]]:
         """See `MediaTower.sample_media`: sounds of one whole chunk."""

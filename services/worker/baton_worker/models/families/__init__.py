@@ -71,6 +71,7 @@ from baton_worker.models.families import (
     vision_common,
     vision_language,
     windowed_audio,
+    whisper,
     zamba,
 )
 from baton_worker.models.families.common import DECLARED
@@ -145,5 +146,6 @@ __all__ = [
     "vision_common",
     "vision_language",
     "windowed_audio",
+    "whisper",
     "zamba",
 ]

@@ -68,3 +68,7 @@ class AudioTower:
     """Channels of an embedding."""
     chunk_frames: int
     """Frames of a whole chunk."""
+    previous_token: int | None = None
+    """Another token that may stand for a sound: the start of a text before it."""
+    cross: bool = False
+    """Whether embeddings take the place of no token, see `MediaTower.cross`."""

@@ -1,0 +1,98 @@
+"""POST /v1/audio/transcriptions and /v1/audio/translations
+
+https://platform.openai.com/docs/api-reference/audio
+"""
+
+from __future__ import annotations
+
+from fastapi import APIRouter
+from starlette.requests import Request
+from starlette.responses import PlainTextResponse, Response
+
+from baton_gateway.api.answer import event_stream
+from baton_gateway.api.audio.speech_form import read_speech
+from baton_gateway.api.audio.speech_job import SpeechJob
+from baton_gateway.api.audio.verbose_transcript import verbose_transcript
+from baton_gateway.api.collect_answer import opened, whole
+from baton_gateway.api.documentation.description import describe
+from baton_gateway.engine import Engine
+from baton_gateway.generation.logprobs import Vocabulary
+from baton_gateway.generation.request import GenerationRequest
+from baton_gateway.http.json_response import json_response
+from baton_gateway.schemas.audio.speech_request import TranscriptionRequest, TranslationRequest
+from baton_gateway.schemas.audio.speech_responses import (
+    DurationUsage,
+    SpeechEvent,
+    Transcription,
+)
+from baton_gateway.speech.ordered_text import spoken
+from baton_gateway.speech.subtitles import SUBTITLES
+from baton_gateway.streaming.event_frames import EventFrames
+from baton_gateway.streaming.speech_transcript import SpeechTranscript, token_probabilities
+from baton_gateway.streaming.writer import payloads
+
+router = APIRouter()
+
+
+@router.post("/v1/audio/transcriptions")
+@describe(answer=Transcription, events=SpeechEvent, form=TranscriptionRequest)
+async def transcribe(request: Request) -> Response:
+    """Write down what is said in a recording, whole or streamed."""
+    body, data = await read_speech(request, TranscriptionRequest)
+    job = await SpeechJob.begin(request, body, "transcribe", body.language, data)
+    return await _answer(request, job, body.language)
+
+
+@router.post("/v1/audio/translations")
+@describe(answer=Transcription, events=SpeechEvent, form=TranslationRequest)
+async def translate(request: Request) -> Response:
+    """Write down in English what is said in a recording, whole or streamed."""
+    body, data = await read_speech(request, TranslationRequest)
+    job = await SpeechJob.begin(request, body, "translate", body.language, data)
+    return await _answer(request, job, body.language)
+
+
+async def _answer(request: Request, job: SpeechJob, given: str | None) -> Response:
+    language = await job.language(given)
+    work = await job.generation(language)
+    if job.body.stream:
+        response = await _stream(request, job, work)
+    elif job.body.timed:
+        response = await _timed(request, job, work, language)
+    else:
+        response = await _plain(request, job, work)
+    return work.sinks.admission_headers.apply(response)
+
+
+async def _stream(request: Request, job: SpeechJob, work: GenerationRequest) -> Response:
+    transcript = SpeechTranscript(job.recording.num_states, await _vocabulary(request, job))
+    started, deltas = await opened(request, work)
+    return event_stream(request, payloads(transcript, started, deltas), EventFrames())
+
+
+async def _plain(request: Request, job: SpeechJob, work: GenerationRequest) -> Response:
+    vocabulary = await _vocabulary(request, job)
+    _, choices = await whole(request, work)
+    text = spoken("".join(choice.text for choice in choices)).lstrip()
+    if job.body.response_format == "text":
+        return PlainTextResponse(f"{text}\n")
+    answer = Transcription(text, usage=DurationUsage(job.recording.billed_seconds))
+    if vocabulary is not None:
+        entries = (entry for choice in choices for entry in choice.logprobs)
+        answer.logprobs = token_probabilities(entries, vocabulary)
+    return json_response(answer)
+
+
+async def _timed(
+    request: Request, job: SpeechJob, work: GenerationRequest, language: str
+) -> Response:
+    _, choices = await whole(request, work)
+    found = await verbose_transcript(request, job, choices, language)
+    write = SUBTITLES.get(job.body.response_format)
+    return json_response(found) if write is None else PlainTextResponse(write(found.segments))
+
+
+async def _vocabulary(request: Request, job: SpeechJob) -> Vocabulary | None:
+    """The vocabulary, if log-probabilities are asked for."""
+    engine: Engine = request.app.state.engine
+    return await engine.models.vocabulary(job.facts.name) if job.body.asks_logprobs else None

@@ -1,0 +1,235 @@
+"""One recording on its way through the system.
+
+file --PrepareSpeech--> chunks --start token alone--> language --prompts--> one output per chunk
+"""
+
+from __future__ import annotations
+
+import asyncio
+import base64
+import math
+import secrets
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from starlette.requests import Request
+
+from baton.errors import InvalidRequest
+from baton.protocol import MediaItem, Sampling, SpeechChunk, SpeechInfo
+from baton_gateway.api.collect_answer import whole
+from baton_gateway.api.model_access import permitted
+from baton_gateway.api.options import deadline, trace
+from baton_gateway.catalogue import ModelInfo
+from baton_gateway.engine import Engine
+from baton_gateway.generation.admission import serves
+from baton_gateway.generation.request import (
+    GenerationRequest,
+    RequestIdentity,
+    RequestLimits,
+    RequestSinks,
+    SamplingOptions,
+    SpeechPrompt,
+    TextPrompt,
+)
+from baton_gateway.http.admission_headers import AdmissionHeaders
+from baton_gateway.http.disconnect import cancel_on_disconnect
+from baton_gateway.http.errors import invalid
+from baton_gateway.http.middleware import id_of, quota_of, tenant_of, timeline_of
+from baton_gateway.schemas.audio.speech_request import SpeechRequest
+from baton_gateway.speech.prompts import Task, output_rules, speech_prompt
+
+_GREEDY = 1e-5
+"""Temperatures below this are greedy."""
+_ENGLISH = "en"
+
+
+@dataclass(frozen=True, slots=True)
+class Recording:
+    """A recording as the model takes it."""
+
+    chunks: tuple[SpeechChunk, ...]
+    seconds: float
+
+    def end(self, number: int) -> float:
+        """Seconds at which a chunk ends."""
+        later = self.chunks[number + 1 : number + 2]
+        return later[0].start if later else self.seconds
+
+    @property
+    def billed_seconds(self) -> int:
+        """Its length, rounded up."""
+        return math.ceil(self.seconds)
+
+    @property
+    def num_states(self) -> int:
+        """Vectors that the encoder makes of it."""
+        return sum(chunk.media.num_states for chunk in self.chunks)
+
+
+class SpeechJob:
+    """A request for the text of a recording. Life cycle: `begin`, then what is asked for."""
+
+    def __init__(
+        self,
+        request: Request,
+        body: SpeechRequest,
+        task: Task,
+        facts: ModelInfo,
+        info: SpeechInfo,
+        recording: Recording,
+    ) -> None:
+        self.body, self.task, self.facts, self.info = body, task, facts, info
+        self.recording = recording
+        self._request = request
+        self._engine: Engine = request.app.state.engine
+
+    @classmethod
+    async def begin(
+        cls, request: Request, body: SpeechRequest, task: Task, language: str | None, data: bytes
+    ) -> SpeechJob:
+        """Check the request, and prepare the recording `data`.
+
+        Raises `InvalidRequest` for a model of another kind, a language that it does not know and a
+        file that is no recording.
+        """
+        facts = await permitted(request, body.model)
+        info = _checked(facts, task, language)
+        recording = await cancel_on_disconnect(request.receive, _prepared(request, facts, data))
+        return cls(request, body, task, facts, info, recording)
+
+    async def language(self, given: str | None) -> str:
+        """Return the code of the language that is spoken: the given one, or the most probable one
+        of those that the model knows."""
+        if given is not None or not self.info.languages:
+            return given or _ENGLISH
+        params = Sampling(
+            max_tokens=0, temperature=0.0, allowed_ids=tuple(self.info.languages.values())
+        )
+        first = SpeechPrompt((self.info.start,), self.recording.chunks[0].media)
+        _, choices = await whole(self._request, self._small((first,), params))
+        codes = {token: code for code, token in self.info.languages.items()}
+        return codes[choices[0].tokens[0]]
+
+    async def silence(self) -> list[float]:
+        """Return the probability that nobody speaks, for each chunk; 0 where the model does not
+        say it."""
+        if self.info.no_speech < 0:
+            return [0.0] * len(self.recording.chunks)
+        ids = (self.info.start, self.info.no_speech)
+        prompts = tuple(SpeechPrompt(ids, chunk.media) for chunk in self.recording.chunks)
+        params = Sampling(max_tokens=0, temperature=0.0, prompt_logprobs=0)
+        _, choices = await whole(self._request, self._small(prompts, params))
+        entries = (choice.prompt_logprobs[1] for choice in choices if choice.prompt_logprobs)
+        return [math.exp(entry.logprob) if entry is not None else 0.0 for entry in entries]
+
+    async def generation(self, language: str) -> GenerationRequest:
+        """Return the request for the text, one prompt per chunk."""
+        timed, before = self.body.timed, await self._before()
+        ids = speech_prompt(
+            self.info,
+            self.task,
+            language,
+            timestamps=timed,
+            before=before,
+            most_before=self.facts.max_model_len // 2 - 1,
+        )
+        body = self.body
+        greedy = body.temperature < _GREEDY or body.top_p == 0.0
+        params = Sampling(
+            max_tokens=0,
+            temperature=0.0 if greedy else body.temperature,
+            top_p=body.top_p or 1.0,
+            top_k=max(0, body.top_k),
+            min_p=body.min_p,
+            repetition_penalty=body.repetition_penalty,
+            presence_penalty=body.presence_penalty,
+            frequency_penalty=body.frequency_penalty,
+            logprobs=0 if timed or body.asks_logprobs else -1,
+            processors=output_rules(self.info, timestamps=timed),
+        )
+        prompts = tuple(SpeechPrompt(ids, chunk.media) for chunk in self.recording.chunks)
+        return replace(
+            self._small(prompts, params),
+            limits=self._limits(body.max_completion_tokens),
+            sinks=RequestSinks(
+                admission_headers=AdmissionHeaders.of(self._request),
+                timeline=timeline_of(self._request),
+            ),
+        )
+
+    async def _before(self) -> Sequence[int]:
+        """Ids of the text that the client says is before the recording."""
+        text = self.body.prompt.strip()
+        if not text:
+            return ()
+        if self.info.previous < 0:
+            raise invalid(
+                "prompt",
+                f"Unsupported value: the model `{self.facts.name}` takes no text. Leave it out.",
+                "unsupported_value",
+            )
+        tokenizers = self._engine.tokenizers.of(self.facts.tokenizer)
+        # A word has a space before it.
+        prompt = TextPrompt(f" {text}", add_special=False)
+        return await tokenizers.encode(prompt, len(text.encode()) + 1, trace(self._request))
+
+    def _small(self, prompts: tuple[SpeechPrompt, ...], params: Sampling) -> GenerationRequest:
+        """A request for one token of each prompt."""
+        seed = secrets.randbits(63) if self.body.seed is None else self.body.seed & (2**64 - 1)
+        return GenerationRequest(
+            RequestIdentity(
+                f"trsc-{id_of(self._request)[4:]}",
+                trace=trace(self._request),
+                tenant=tenant_of(self._request) or self.body.user or "",
+                quota=quota_of(self._request),
+            ),
+            prompts,
+            SamplingOptions(params, seed=seed),
+            model=self.body.model,
+            param="file",
+            limits=self._limits(1),
+        )
+
+    def _limits(self, max_tokens: int | None) -> RequestLimits:
+        return RequestLimits(max_tokens, deadline(self._request), self.body.priority)
+
+
+def _checked(facts: ModelInfo, task: Task, language: str | None) -> SpeechInfo:
+    """How the model is asked. Raises `InvalidRequest` if it cannot be asked for this."""
+    info = facts.speech
+    if info is None:
+        raise InvalidRequest(
+            f"The model `{facts.name}` does not transcribe speech. {serves(facts)}",
+            code="unsupported_value",
+            param="model",
+        )
+    if task == "translate" and info.translate < 0:
+        raise InvalidRequest(
+            f"The model `{facts.name}` does not translate: it knows English alone. Use "
+            "/v1/audio/transcriptions.",
+            code="unsupported_value",
+            param="model",
+        )
+    known = info.languages or (_ENGLISH,)
+    if language is not None and language not in known:
+        raise invalid(
+            "language",
+            f"Invalid 'language': {language[:16]!r} is not the ISO 639 code of a language that the "
+            f"model `{facts.name}` knows, such as 'en'.",
+        )
+    return info
+
+
+async def _prepared(request: Request, facts: ModelInfo, data: bytes) -> Recording:
+    """The chunks of a recording. Those of a long one do not fit into one message."""
+    engine: Engine = request.app.state.engine
+    text = (await asyncio.to_thread(base64.b64encode, data)).decode()
+    item = MediaItem("audio", f"data:audio/octet-stream;base64,{text}", "file")
+    chunks, total, seconds = list[SpeechChunk](), 1, 0.0
+    while len(chunks) < total:
+        answer = await engine.preprocessors.prepare_speech(
+            item, len(chunks), facts.model, trace(request), tenant_of(request)
+        )
+        chunks += answer.chunks
+        total, seconds = answer.num_chunks, answer.seconds
+    return Recording(tuple(chunks), seconds)

@@ -1,0 +1,81 @@
+"""A transcript with segments, from outputs with timestamps."""
+
+from __future__ import annotations
+
+import asyncio
+import zlib
+from collections.abc import Sequence
+from statistics import fmean
+
+from starlette.requests import Request
+
+from baton_gateway.api.audio.speech_job import SpeechJob
+from baton_gateway.engine import Engine
+from baton_gateway.generation.choice import Choice
+from baton_gateway.schemas.audio.speech_responses import (
+    DurationUsage,
+    Segment,
+    VerboseTranscription,
+)
+from baton_gateway.speech.languages import language_name
+from baton_gateway.speech.segments import TimedTokens, timed_segments
+
+_FRAMES_PER_SECOND = 100
+"""Of a spectrogram, in which `Segment.seek` is counted."""
+
+
+async def verbose_transcript(
+    request: Request, job: SpeechJob, choices: Sequence[Choice], language: str
+) -> VerboseTranscription:
+    """Return the transcript of a recording, of whose chunks `choices` are the outputs."""
+    subtitles = job.body.response_format != "verbose_json"
+    silent = [0.0] * len(choices) if subtitles else await job.silence()
+    found = list[Segment]()
+    for number, choice in enumerate(choices):
+        found += await _segments(request, job, choice, number, silent[number])
+    for count, segment in enumerate(found):
+        segment.id = count
+    return VerboseTranscription(
+        task=job.task,
+        language=language_name("en" if job.task == "translate" else language),
+        duration=job.recording.seconds,
+        text="".join(segment.text for segment in found).lstrip(),
+        segments=found,
+        usage=DurationUsage(job.recording.billed_seconds),
+    )
+
+
+async def _segments(
+    request: Request, job: SpeechJob, choice: Choice, number: int, silent: float
+) -> list[Segment]:
+    """The segments of one chunk."""
+    engine: Engine = request.app.state.engine
+    tokenizers = engine.tokenizers.of(job.facts.tokenizer)
+    start, end = job.recording.chunks[number].start, job.recording.end(number)
+    timed = list(timed_segments(choice.tokens, job.info, start, end))
+    texts = await asyncio.gather(*(tokenizers.detokenize(one.text, True) for one in timed))
+    return [
+        Segment(
+            id=0,
+            seek=round(start * _FRAMES_PER_SECOND),
+            start=round(one.start, 2),
+            end=round(one.end, 2),
+            text=text,
+            tokens=list(one.tokens),
+            temperature=job.body.temperature,
+            avg_logprob=_mean_logprob(one, choice),
+            compression_ratio=_compression(text),
+            no_speech_prob=silent,
+        )
+        for one, text in zip(timed, texts, strict=True)
+    ]
+
+
+def _mean_logprob(segment: TimedTokens, choice: Choice) -> float:
+    entries = choice.logprobs[segment.first : segment.first + len(segment.tokens)]
+    return fmean(entry.logprob for entry in entries) if entries else 0.0
+
+
+def _compression(text: str) -> float:
+    data = text.encode()
+    return len(data) / len(zlib.compress(data))

@@ -1,0 +1,99 @@
+"""Receives multipart forms, whose files go to disk while they come."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator
+
+from starlette.datastructures import FormData
+from starlette.formparsers import MultiPartException, MultiPartParser
+from starlette.requests import ClientDisconnect, Request
+
+from baton.errors import InvalidRequest
+from baton_gateway.http.disconnect import ClientDisconnected
+
+FRAME_BYTES = 64 * 1024
+"""The fields and the frame of a form, beside its file."""
+_MOST_FIELDS = 64
+_LONGEST_FIELD = FRAME_BYTES
+_TOO_LONG = "Part exceeded maximum size"
+"""How the parser says that a field is longer than that."""
+_LONGEST_BOUNDARY = 70
+"""Characters (RFC 2046, section 5.1.1)."""
+
+
+class _Stopped(MultiPartException):
+    """The body is not read to its end. The parser closes its files for this kind of error only."""
+
+    def __init__(self, reason: Exception) -> None:
+        super().__init__(str(reason))
+        self.reason = reason
+
+
+async def read_form(
+    request: Request, max_file_bytes: int, param: str | None = None, max_files: int = 1
+) -> FormData:
+    """Receive a form, whose files the caller closes.
+
+    Args:
+        max_file_bytes: of all files together.
+        param: field of the file, for errors.
+
+    Raises:
+        InvalidRequest: 413 as soon as it exceeds the limit, 415 for what is no form.
+        ClientDisconnected: the client has left in the middle.
+    """
+    _check_type(request)
+    declared = request.headers.get("content-length", "")
+    if declared.isdecimal() and int(declared[:20]) > max_file_bytes + FRAME_BYTES:
+        raise _too_large(max_file_bytes, param)
+    stream = _bounded(request, max_file_bytes, param)
+    parser = MultiPartParser(
+        request.headers,
+        stream,
+        max_files=max_files,
+        max_fields=_MOST_FIELDS,
+        max_part_size=_LONGEST_FIELD,
+    )
+    try:
+        return await parser.parse()
+    except _Stopped as error:
+        raise error.reason from None
+    except MultiPartException as error:
+        if error.message.startswith(_TOO_LONG):
+            raise _too_large(max_file_bytes, param) from error
+        raise InvalidRequest(f"The form cannot be read: {error.message}") from error
+
+
+def _check_type(request: Request) -> None:
+    kind, _, rest = request.headers.get("content-type", "").partition(";")
+    coding = request.headers.get("content-encoding", "identity").strip().lower()
+    if kind.strip().lower() != "multipart/form-data" or coding not in {"", "identity"}:
+        raise InvalidRequest(
+            "Send the file as multipart/form-data, without Content-Encoding.",
+            code="unsupported_content_type",
+            status=415,
+        )
+    if len(rest) > _LONGEST_BOUNDARY + 64:
+        raise InvalidRequest("The form cannot be read: its boundary is too long.")
+
+
+async def _bounded(request: Request, limit: int, param: str | None) -> AsyncGenerator[bytes, None]:
+    """Yield the body. Raises `_Stopped` once it is longer than a file may be, or breaks off."""
+    left = limit + FRAME_BYTES
+    try:
+        async for part in request.stream():
+            left -= len(part)
+            if left < 0:
+                raise _Stopped(_too_large(limit, param))
+            yield part
+    except ClientDisconnect:
+        raise _Stopped(ClientDisconnected()) from None
+
+
+def _too_large(limit: int, param: str | None) -> InvalidRequest:
+    return InvalidRequest(
+        f"The file is too large. Send at most {limit} bytes.",
+        code="request_too_large",
+        param=param,
+        status=413,
+    )

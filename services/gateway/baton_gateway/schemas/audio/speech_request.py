@@ -1,0 +1,145 @@
+"""Requests for transcripts and translations. All fields of a multipart form are text.
+
+https://platform.openai.com/docs/api-reference/audio
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field
+
+from baton_gateway.http.errors import invalid
+from baton_gateway.schemas.fields import INT32, INT64, ModelName
+
+ResponseFormat = Literal["json", "text", "srt", "verbose_json", "vtt"]
+MAX_PROMPT = 16_384
+"""Characters of a text before the recording, whose end is used."""
+_LISTS = ("timestamp_granularities[]", "include[]")
+_UNSUPPORTED = {
+    "known_speaker_names[]": "Speakers are not told apart.",
+    "known_speaker_references[]": "Speakers are not told apart.",
+    "keywords[]": "Put them into 'prompt'.",
+    "languages[]": "Use 'language'.",
+}
+"""Fields of OpenAI's API whose effect a client would miss, with advice."""
+
+Finite = Annotated[float, Field(allow_inf_nan=False)]
+
+
+class SpeechRequest(BaseModel):
+    """Fields common to both, with vLLM's extensions."""
+
+    model_config = ConfigDict(
+        frozen=True, extra="ignore", protected_namespaces=(), hide_input_in_errors=True
+    )
+
+    model: ModelName
+    prompt: str = Field(default="", max_length=MAX_PROMPT)
+    response_format: ResponseFormat = "json"
+    temperature: Finite = Field(default=0.0, ge=0.0, le=1.0)
+    stream: bool = False
+    user: str | None = Field(default=None, max_length=1024)
+    priority: int = Field(default=0, ge=-INT32 - 1, le=INT32)
+    """Lower values run first (vLLM)."""
+
+    seed: int | None = Field(default=None, ge=-INT64 - 1, le=INT64)
+    top_p: Finite = Field(default=1.0, ge=0.0, le=1.0)
+    top_k: int = Field(default=0, ge=-1, le=INT32)
+    min_p: Finite = Field(default=0.0, ge=0.0, le=1.0)
+    repetition_penalty: Finite = Field(default=1.0, gt=0.0, le=10.0)
+    presence_penalty: Finite = Field(default=0.0, ge=-2.0, le=2.0)
+    frequency_penalty: Finite = Field(default=0.0, ge=-2.0, le=2.0)
+    max_completion_tokens: int | None = Field(default=None, ge=1, le=INT32)
+    """Most tokens of each part of the recording."""
+
+    @property
+    def timed(self) -> bool:
+        """Whether the output has timestamps."""
+        return self.response_format in ("srt", "verbose_json", "vtt")
+
+    @property
+    def asks_logprobs(self) -> bool:
+        """Whether the answer has log-probabilities."""
+        return False
+
+    def check(self) -> None:
+        """Raise `InvalidRequest` for fields that exclude one another."""
+        if self.stream and self.timed:
+            raise invalid(
+                "stream",
+                f"Unsupported value: a transcript as '{self.response_format}' cannot be streamed. "
+                "Use 'json'.",
+                "unsupported_value",
+            )
+
+
+class TranscriptionRequest(SpeechRequest):
+    """POST /v1/audio/transcriptions"""
+
+    language: str | None = Field(default=None, max_length=16)
+    """ISO 639 code of what is spoken; by default it is detected."""
+    timestamp_granularities: tuple[Literal["word", "segment"], ...] = Field(
+        default=(), alias="timestamp_granularities[]", max_length=2
+    )
+    include: tuple[Literal["logprobs"], ...] = Field(default=(), alias="include[]", max_length=1)
+    chunking_strategy: Literal["auto"] = "auto"
+    """Long recordings are always cut at quiet places."""
+
+    @property
+    def asks_logprobs(self) -> bool:
+        """Whether the answer has log-probabilities."""
+        return bool(self.include)
+
+    def check(self) -> None:
+        """Raise `InvalidRequest` for fields that exclude one another, or ask for too much."""
+        super().check()
+        asked = self.timestamp_granularities
+        if "word" in asked:
+            raise invalid(
+                "timestamp_granularities[]",
+                "Unsupported value: timestamps of words are not computed. Use 'segment'.",
+                "unsupported_value",
+            )
+        if asked and self.response_format != "verbose_json":
+            raise invalid(
+                "timestamp_granularities[]",
+                "The 'timestamp_granularities[]' parameter needs 'response_format' to be "
+                "'verbose_json'.",
+            )
+        if self.include and self.response_format != "json":
+            raise invalid(
+                "include[]", "The 'include[]' parameter needs 'response_format' to be 'json'."
+            )
+
+
+class TranslationRequest(SpeechRequest):
+    """POST /v1/audio/translations"""
+
+    language: str | None = Field(default=None, max_length=16)
+    """ISO 639 code of what is spoken (vLLM); by default it is detected."""
+    to_language: Literal["en"] = "en"
+    """Language of the translation (vLLM)."""
+
+
+def form_fields(items: list[tuple[str, str]]) -> dict[str, Any]:
+    """Convert the text fields of a form to those of a request: a list where several are allowed.
+
+    Raises `InvalidRequest` for a field that is not supported, and for another that comes twice.
+    """
+    found: dict[str, Any] = {}
+    for name, value in items:
+        if name in _UNSUPPORTED:
+            raise invalid(
+                name,
+                f"Unsupported parameter: '{name}' is not supported by this server. "
+                f"{_UNSUPPORTED[name]}",
+                "unsupported_parameter",
+            )
+        if name in _LISTS:
+            found.setdefault(name, []).append(value)
+        elif name in found:
+            raise invalid(name[:64], f"Invalid '{name[:64]}': it comes twice.")
+        else:
+            found[name] = value
+    return found

@@ -1,0 +1,56 @@
+"""An output with timestamps as segments."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from baton.protocol import SpeechInfo
+
+STEP_SECONDS = 0.02
+"""Between two timestamps."""
+
+
+@dataclass(frozen=True, slots=True)
+class TimedTokens:
+    """The tokens of one segment."""
+
+    start: float
+    """Seconds from the beginning of the recording."""
+    end: float
+    tokens: tuple[int, ...]
+    """With its timestamps."""
+    text: tuple[int, ...]
+    """Without them."""
+    first: int
+    """Index of the first of `tokens` in the output."""
+
+
+def timed_segments(
+    tokens: Sequence[int], info: SpeechInfo, start: float, end: float
+) -> Iterator[TimedTokens]:
+    """Yield the segments of one chunk's output: what stands between two timestamps, or between one
+    and the end.
+
+    Args:
+        start: seconds at which the chunk begins.
+        end: seconds at which it ends, and no segment ends later.
+    """
+    tokens = tokens[: tokens.index(info.end)] if info.end in tokens else tokens
+    first = info.no_timestamps + 1
+    text, opening, began = list[int](), 0, start
+
+    def segment(until: float, stop: int) -> TimedTokens:
+        times = min(began, end), min(max(began, until), end)
+        return TimedTokens(*times, tuple(tokens[opening:stop]), tuple(text), opening)
+
+    for place, token in enumerate(tokens):
+        if token < first:
+            text.append(token)
+            continue
+        time = start + (token - first) * STEP_SECONDS
+        if text:
+            yield segment(time, place + 1)
+        text, opening, began = [], place, time
+    if text:
+        yield segment(end, len(tokens))

@@ -1,0 +1,75 @@
+"""Events of a streamed transcript."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import msgspec
+
+from baton_gateway.generation.logprobs import Vocabulary
+from baton_gateway.generation.output import OutputDelta, Started, TokenLogprob
+from baton_gateway.schemas.audio.speech_responses import (
+    InputDetails,
+    SpeechEvent,
+    TextDelta,
+    TextDone,
+    TokenProbability,
+    TokenUsage,
+)
+from baton_gateway.speech.ordered_text import OrderedText
+
+
+def token_probabilities(
+    entries: Iterable[TokenLogprob], vocabulary: Vocabulary
+) -> list[TokenProbability]:
+    """Return `logprobs` as the audio API has them."""
+    return [
+        TokenProbability(
+            vocabulary.text(entry.token), list(vocabulary.piece(entry.token)), entry.logprob
+        )
+        for entry in entries
+    ]
+
+
+class SpeechTranscript:
+    """A `Transcript` whose choices are the chunks of a recording.
+
+    Args:
+        audio_tokens: encoder states of the recording.
+        vocabulary: for log-probabilities; None if none are asked for.
+    """
+
+    def __init__(self, audio_tokens: int, vocabulary: Vocabulary | None) -> None:
+        self._audio, self._vocabulary = audio_tokens, vocabulary
+        self._text, self._logprobs = OrderedText(), list[TokenProbability]()
+        self._prompts = self._written = 0
+
+    def opening(self, started: Started) -> Iterable[bytes]:
+        """Nothing comes before the first delta."""
+        self._prompts = sum(map(len, started.prompts))
+        return ()
+
+    def add(self, delta: OutputDelta) -> Iterable[bytes]:
+        """Return an event with the text that is next, if there is some."""
+        self._written += len(delta.tokens)
+        part = self._text.add(delta)
+        event = TextDelta(part.text)
+        if self._vocabulary is not None:
+            event.logprobs = token_probabilities(part.logprobs, self._vocabulary)
+            self._logprobs += event.logprobs
+        return (_encoded(event),) if part.text or part.logprobs else ()
+
+    def closing(self) -> Iterable[bytes]:
+        """Return the event with the whole text."""
+        given = self._audio + self._prompts
+        usage = TokenUsage(
+            given, self._written, given + self._written, InputDetails(self._audio, self._prompts)
+        )
+        event = TextDone(self._text.text, usage)
+        if self._vocabulary is not None:
+            event.logprobs = self._logprobs
+        return (_encoded(event),)
+
+
+def _encoded(event: SpeechEvent) -> bytes:
+    return msgspec.json.encode(event)

@@ -1,0 +1,76 @@
+"""Special tokens of speech-to-text models, from a checkpoint's files."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from typing import Any
+
+from baton.errors import ModelError
+from baton.protocol import SpeechInfo
+
+_WHISPER = "WhisperForConditionalGeneration"
+_LANGUAGE = re.compile(r"<\|([a-z]{2,3})\|>")
+_MULTILINGUAL = 51_865
+"""Size of the smallest vocabulary of many languages: that of English has one token less."""
+
+
+def speech_tokens(
+    config: Mapping[str, Any], generation: Mapping[str, Any], added: Mapping[str, int]
+) -> SpeechInfo | None:
+    """The special tokens of a speech-to-text model; None for any other.
+
+    Args:
+        config: content of config.json.
+        generation: content of generation_config.json, whose fields older checkpoints have in
+            config.json.
+        added: ids of the added tokens by text.
+
+    Raises:
+        ModelError: the vocabulary lacks a token that every prompt has.
+    """
+    if _WHISPER not in (config.get("architectures") or ()):
+        return None
+    fields = {**config, **generation}
+    multilingual = fields.get("is_multilingual", config.get("vocab_size", 0) >= _MULTILINGUAL)
+    return SpeechInfo(
+        start=_needed("<|startoftranscript|>", added),
+        end=_end(fields, added),
+        no_timestamps=_needed("<|notimestamps|>", added),
+        languages=_languages(generation, added) if multilingual else {},
+        transcribe=added.get("<|transcribe|>", -1),
+        translate=added.get("<|translate|>", -1) if multilingual else -1,
+        previous=added.get("<|startofprev|>", -1),
+        no_speech=added.get("<|nospeech|>", added.get("<|nocaptions|>", -1)),
+        suppressed=tuple(fields.get("suppress_tokens") or ()),
+        suppressed_first=tuple(fields.get("begin_suppress_tokens") or ()),
+        max_first_timestamp=_number(generation.get("max_initial_timestamp_index")),
+    )
+
+
+def _languages(generation: Mapping[str, Any], added: Mapping[str, int]) -> dict[str, int]:
+    """By code, as the checkpoint lists them, or else by the form of their tokens, which come after
+    the start of a transcript."""
+    listed, start = generation.get("lang_to_id") or added, _needed("<|startoftranscript|>", added)
+    found = ((_LANGUAGE.fullmatch(text), token) for text, token in listed.items())
+    return {match[1]: token for match, token in found if match and token > start}
+
+
+def _end(fields: Mapping[str, Any], added: Mapping[str, int]) -> int:
+    """The end of a text: the first one, if there are several."""
+    ends = fields.get("eos_token_id")
+    first = ends[0] if isinstance(ends, list) and ends else ends
+    return first if isinstance(first, int) else _needed("<|endoftext|>", added)
+
+
+def _number(value: object) -> int:
+    return value if isinstance(value, int) else -1
+
+
+def _needed(text: str, added: Mapping[str, int]) -> int:
+    if text not in added:
+        raise ModelError(
+            f"The tokenizer has no token {text}, which every prompt of {_WHISPER} has. Take the "
+            "tokenizer of the checkpoint."
+        )
+    return added[text]

@@ -1,0 +1,75 @@
+"""A recording that is transcribed by real processes, asked by OpenAI's client."""
+
+from __future__ import annotations
+
+import os
+import signal
+from pathlib import Path
+
+import openai
+import pytest
+
+from baton_mm_preprocess.audio.speech_split import SpeechSplit
+from tests.support.served_system import PATIENCE, Served
+from tests.support.tiny_whisper import RATE, SECONDS, Oracle, heard, save_whisper, sound, wav
+
+LENGTH = 400
+
+
+@pytest.mark.slow
+@pytest.mark.row("A01", "F18.18", "F18.19")
+def test_a_worker_dies_within_a_transcript(tmp_path: Path, run_dir: Path) -> None:
+    """Whole, streamed, and streamed by a worker that is killed: the same text, that of
+    transformers."""
+    folder = tmp_path / "whisper"
+    oracle = Oracle(save_whisper(folder, length=LENGTH))
+    file = ("a.wav", wav(sound(3.4, 3)), "audio/wav")
+    flags = ("--worker.dtype", "float32", "--worker.block-size", "4")
+    served = Served(run_dir, folder, *flags)
+    try:
+        served.ready()
+        client = openai.OpenAI(
+            base_url=f"{served.url}/v1", api_key="none", max_retries=0, timeout=PATIENCE
+        )
+        with client:
+            create = client.audio.transcriptions.create
+            whole = create(
+                model="whisper", file=file, language="de", temperature=0, include=["logprobs"]
+            )
+            assert whole.logprobs is not None and len(whole.logprobs) > LENGTH
+            prompt = oracle.prompt("de", "transcribe")
+            _, first = next(SpeechSplit(SECONDS)(heard(sound(3.4, 3)), RATE))
+            start = oracle.written(first, prompt)[1]
+            found = [entry.logprob for entry in whole.logprobs[: len(start)]]
+            assert found == pytest.approx(start, abs=1e-3)
+            for dies in (False, True):
+                with create(
+                    model="whisper", file=file, language="de", temperature=0, stream=True
+                ) as stream:
+                    seen = [next(stream) for _ in range(4)]
+                    if dies:
+                        os.kill(served.pids()["worker"], signal.SIGKILL)
+                    events = [*seen, *stream]
+                deltas = [e.delta for e in events if e.type == "transcript.text.delta"]
+                assert "".join(deltas) == whole.text and len(deltas) > 100
+                last = events[-1]
+                assert last.type == "transcript.text.done" and last.text == whole.text
+            timed = create(
+                model="whisper",
+                file=file,
+                response_format="verbose_json",
+                timestamp_granularities=["segment"],
+            )
+            assert timed.segments and timed.duration == pytest.approx(3.4)
+            srt = create(model="whisper", file=file, response_format="srt")
+            assert isinstance(srt, str) and srt.startswith("1\n00:00:0")
+            with pytest.warns(DeprecationWarning):
+                translated = client.audio.translations.create(model="whisper", file=file)
+            assert translated.text
+            with pytest.raises(openai.BadRequestError, match="transcriptions") as refused:
+                client.chat.completions.create(
+                    model="whisper", messages=[{"role": "user", "content": "hi"}]
+                )
+            assert refused.value.param == "model"
+    finally:
+        served.close()
