@@ -114,10 +114,10 @@ class RealPreprocessor(FakeServer):
 
     service = "mm-preprocess"
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, config: MediaConfig) -> None:
         super().__init__()
         self._model = read_model(path, path.name)
-        self._config = MediaConfig()
+        self._config = config
 
     def hello(self) -> Hello:
         info = MediaInfo(self._model.name, self._model.modalities)
@@ -242,10 +242,15 @@ class WholeEngine(Engine):
     """The gateway's engine, connected to both."""
 
     def __init__(
-        self, config: Config, path: Path, worker: WorkerEngine, limits: SchedulerOptions
+        self,
+        config: Config,
+        path: Path,
+        worker: WorkerEngine,
+        limits: SchedulerOptions,
+        media: MediaConfig,
     ) -> None:
         self.tokenizer = RealTokenizer(path)
-        self.preprocessor = RealPreprocessor(path)
+        self.preprocessor = RealPreprocessor(path, media)
         self.scheduler = RealScheduler(worker, path.name, limits)
         super().__init__(config, StaticDirectory(config), self._connect)
 
@@ -267,6 +272,7 @@ class Whole(Site):
         *,
         worker: dict[str, Any] | None = None,
         scheduler: SchedulerOptions | None = None,
+        media: dict[str, Any] | None = None,
         **settings: Any,
     ) -> None:
         given = {"device": "cpu", "dtype": "float32", "threads": 1, "max_num_seqs": 32}
@@ -277,7 +283,8 @@ class Whole(Site):
         self.model = path.name
         self.worker = WorkerEngine.build(config)
         limits = scheduler or SchedulerOptions()
-        self.engine = WholeEngine(self.config, path, self.worker, limits)  # type: ignore[assignment]
+        own_media = MediaConfig(**media or {})
+        self.engine = WholeEngine(self.config, path, self.worker, limits, own_media)  # type: ignore[assignment]
         self.app = create_app(self.config, self.engine)
         self._runner = asyncio.Runner()
         self._stack = AsyncExitStack()

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from baton.protocol import (
     DEFAULT_VERSION,
     AdapterInfo,
+    ChatSpeechInfo,
     ModelStats,
     PoolingInfo,
     SpeechInfo,
@@ -55,7 +56,7 @@ class ModelInfo:
     """Sampling parameters of requests that do not give them; see `with_defaults`."""
     document_first: bool = False
     """The model reads the document of a pair before the query."""
-    speech: SpeechInfo | None = None
+    speech: SpeechInfo | ChatSpeechInfo | None = None
     """How the model is asked for a transcript; None for one that is not of speech to text."""
 
 

@@ -75,8 +75,7 @@ class RequestEncoder:
             ids, placed = alone(item)
             return EncodedPrompt(ids, media=(placed,))
         if isinstance(prompt, SpeechPrompt):
-            ids, placed = attended(prompt.ids, prompt.media)
-            return EncodedPrompt(ids, media=(placed,))
+            return await self._speech(request, prompt, facts)
         if request.limits.truncate_prompt_tokens is None:
             check_text(request, prompt, facts)
         items: tuple[PreparedMedia, ...] = ()
@@ -94,6 +93,18 @@ class RequestEncoder:
         if len(ids) > facts.max_model_len:
             raise too_long(request, len(ids), facts)
         return encoded._replace(ids=ids, media=all_media)
+
+    async def _speech(
+        self, request: GenerationRequest, prompt: SpeechPrompt, facts: ModelInfo
+    ) -> EncodedPrompt:
+        if isinstance(prompt.prompt, tuple):
+            ids, placed = attended(prompt.prompt, prompt.media)
+            return EncodedPrompt(ids, media=(placed,))
+        encoded = await self._text(request, prompt.prompt, facts)
+        ids, media = expand(encoded.ids, (prompt.media,))
+        if len(ids) > facts.max_model_len:
+            raise too_long(request, len(ids), facts)
+        return encoded._replace(ids=ids, media=media)
 
     async def _text(
         self,

@@ -96,7 +96,13 @@ from baton.protocol.media import (
 from baton.protocol.media_encoding import EncodeMedia, MediaEncoded
 from baton.protocol.pooling import Pooled, PooledTask, Pooling, PoolingInfo, Reach
 from baton.protocol.sampling import FinishReason, Grammar, Sampling, Thinking
-from baton.protocol.speech import PreparedSpeech, PrepareSpeech, SpeechChunk, SpeechInfo
+from baton.protocol.speech import (
+    ChatSpeechInfo,
+    PreparedSpeech,
+    PrepareSpeech,
+    SpeechChunk,
+    SpeechInfo,
+)
 from baton.protocol.transfer import (
     Block,
     Close,
@@ -139,6 +145,7 @@ __all__ = [
     "Block",
     "BroadcastTransfer",
     "CacheReset",
+    "ChatSpeechInfo",
     "Close",
     "Decode",
     "DecodeOpen",

@@ -8,7 +8,7 @@ from baton.protocol.base import RpcReply, RpcRequest
 from baton.protocol.media import MediaItem, PreparedMedia
 
 
-class SpeechInfo(msgspec.Struct, frozen=True, array_like=True):
+class SpeechInfo(msgspec.Struct, frozen=True, array_like=True, tag="whisper"):
     """Special tokens by which a model of Whisper's kind (Radford et al. 2022, arXiv:2212.04356) is
     asked, and what it may answer. -1: the vocabulary has no such token."""
 
@@ -34,6 +34,21 @@ class SpeechInfo(msgspec.Struct, frozen=True, array_like=True):
     """Not written as the first token."""
     max_first_timestamp: int = -1
     """The first timestamp is at most so many steps after 0; -1: at any."""
+
+
+class ChatSpeechInfo(msgspec.Struct, frozen=True, array_like=True, tag="chat"):
+    """How a language model that hears is asked for a transcript: by a conversation with the
+    recording, through its chat template."""
+
+    languages: dict[str, str] = {}
+    """Name of each language in its answers, by ISO 639 code; empty if it cannot be told one."""
+    opening: str = ""
+    """How the answer begins in a given language: "{language}" stands for the name of it."""
+    marker: str = ""
+    """What comes before this in an answer is not spoken; empty if all is."""
+    request: str = ""
+    """What the user says behind the recording, unless the client says something else; empty if a
+    client's text is what the system says."""
 
 
 class PrepareSpeech(RpcRequest, tag="prepare_speech", frozen=True):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from array import array
 
 from baton_gateway.generation.output import OutputDelta, TokenLogprob
-from baton_gateway.speech.ordered_text import OrderedText, spoken
+from baton_gateway.speech.ordered_text import OrderedText
 
 
 def delta(choice: int, text: str, reason: str | None = None) -> OutputDelta:
@@ -25,5 +25,19 @@ def test_later_chunks_wait() -> None:
     assert order.text == "a b c d e"
 
 
-def test_timestamps_are_not_spoken() -> None:
-    assert spoken("<|0.00|> so<|12.34|> <|en|>") == " so <|en|>"
+def test_what_is_said_behind_a_marker() -> None:
+    """Chunks are joined by a space, but in scripts that have none."""
+    order = OrderedText("<asr>", spaced=True)
+    given = (
+        *(
+            delta(0, "language En"),
+            delta(0, "glish<as"),
+            delta(0, "r> \n"),
+            delta(0, "a b", "stop"),
+        ),
+        *(delta(1, "language None<asr>", "stop"), delta(2, "c", "stop")),
+        *(delta(3, "language Chinese<asr>\u4f60", "stop"), delta(4, "<asr>\u597d", "stop")),
+    )
+    parts = [order.add(one).text for one in given]
+    assert parts == ["", "", "", "a b", "", " c", "\u4f60", "\u597d"]
+    assert order.text == "a b c\u4f60\u597d"

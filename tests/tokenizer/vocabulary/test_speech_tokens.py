@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from baton.errors import ModelError
+from baton.protocol import ChatSpeechInfo, SpeechInfo
 from baton_tokenizer.vocabulary.speech_tokens import speech_tokens
 
 WHISPER = {"architectures": ["WhisperForConditionalGeneration"], "vocab_size": 51_865}
@@ -29,20 +30,29 @@ def test_multilingual() -> None:
         "max_initial_timestamp_index": 50,
     }
     found = speech_tokens(WHISPER | {"begin_suppress_tokens": [3, 10]}, generation, ADDED)
-    assert found is not None
+    assert isinstance(found, SpeechInfo)
     assert found.languages == {"en": 12, "yue": 13}
     assert (found.start, found.end, found.no_timestamps) == (11, 10, 18)
     assert (found.transcribe, found.translate, found.previous, found.no_speech) == (15, 14, 16, 17)
     assert (found.suppressed, found.suppressed_first) == ((1, 2), (3, 10))
     assert found.max_first_timestamp == 50
     listed = speech_tokens(WHISPER, {"lang_to_id": {"<|en|>": 12}}, ADDED)
-    assert listed is not None and listed.languages == {"en": 12} and listed.end == 10
+    assert isinstance(listed, SpeechInfo) and listed.languages == {"en": 12} and listed.end == 10
 
 
 def test_english_alone_and_no_speech() -> None:
     english = speech_tokens(WHISPER, {"is_multilingual": False}, ADDED)
-    assert english is not None and not english.languages and english.translate == -1
+    assert isinstance(english, SpeechInfo) and not english.languages and english.translate == -1
     assert speech_tokens(WHISPER | {"vocab_size": 51_864}, {}, ADDED) == english
     assert speech_tokens({"architectures": ["LlamaForCausalLM"]}, {}, ADDED) is None
     with pytest.raises(ModelError, match=r"<\|notimestamps\|>"):
         speech_tokens(WHISPER, {}, {k: v for k, v in ADDED.items() if "times" not in k})
+
+
+def test_language_models_that_hear() -> None:
+    found = speech_tokens({"architectures": ["Qwen3ASRForConditionalGeneration"]}, {}, {})
+    assert isinstance(found, ChatSpeechInfo) and found.languages["yue"] == "Cantonese"
+    assert found.marker in found.opening
+    for stem in ("GlmAsr", "GraniteSpeech"):
+        asked = speech_tokens({"architectures": [f"{stem}ForConditionalGeneration"]}, {}, {})
+        assert isinstance(asked, ChatSpeechInfo) and "transcribe" in asked.request

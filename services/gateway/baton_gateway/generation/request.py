@@ -57,8 +57,9 @@ class PairPrompt:
 class SpeechPrompt:
     """What a speech-to-text model writes on about a part of a recording."""
 
-    ids: tuple[int, ...]
-    """Its special tokens, and the text before; all of them attend to the recording."""
+    prompt: tuple[int, ...] | ChatPrompt
+    """Special tokens and the text before, all of which attend to the recording; or a conversation
+    with it."""
     media: PreparedMedia
 
 

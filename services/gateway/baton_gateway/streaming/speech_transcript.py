@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
+from typing import Protocol
 
 import msgspec
 
@@ -31,17 +32,32 @@ def token_probabilities(
     ]
 
 
+class AudioCounts(Protocol):
+    """Sizes of a recording in its prompts."""
+
+    @property
+    def num_states(self) -> int:
+        """Vectors that the encoder makes of it, beside the prompts."""
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that stand for it in the prompts."""
+
+
 class SpeechTranscript:
     """A `Transcript` whose choices are the chunks of a recording.
 
     Args:
-        audio_tokens: encoder states of the recording.
+        order: puts the outputs of the chunks together.
+        recording: how much the encoder makes of it.
         vocabulary: for log-probabilities; None if none are asked for.
     """
 
-    def __init__(self, audio_tokens: int, vocabulary: Vocabulary | None) -> None:
-        self._audio, self._vocabulary = audio_tokens, vocabulary
-        self._text, self._logprobs = OrderedText(), list[TokenProbability]()
+    def __init__(
+        self, order: OrderedText, recording: AudioCounts, vocabulary: Vocabulary | None
+    ) -> None:
+        self._text, self._audio, self._vocabulary = order, recording, vocabulary
+        self._logprobs = list[TokenProbability]()
         self._prompts = self._written = 0
 
     def opening(self, started: Started) -> Iterable[bytes]:
@@ -61,10 +77,11 @@ class SpeechTranscript:
 
     def closing(self) -> Iterable[bytes]:
         """Return the event with the whole text."""
-        given = self._audio + self._prompts
-        usage = TokenUsage(
-            given, self._written, given + self._written, InputDetails(self._audio, self._prompts)
-        )
+        given = self._audio.num_states + self._prompts
+        # The states of one model are the tokens of another.
+        audio = self._audio.num_states or self._audio.num_tokens
+        details = InputDetails(audio, given - audio)
+        usage = TokenUsage(given, self._written, given + self._written, details)
         event = TextDone(self._text.text, usage)
         if self._vocabulary is not None:
             event.logprobs = self._logprobs

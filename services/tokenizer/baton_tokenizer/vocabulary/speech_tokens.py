@@ -1,4 +1,4 @@
-"""Special tokens of speech-to-text models, from a checkpoint's files."""
+"""How speech-to-text models are asked, from a checkpoint's files."""
 
 from __future__ import annotations
 
@@ -7,9 +7,54 @@ from collections.abc import Mapping
 from typing import Any
 
 from baton.errors import ModelError
-from baton.protocol import SpeechInfo
+from baton.protocol import ChatSpeechInfo, SpeechInfo
 
 _WHISPER = "WhisperForConditionalGeneration"
+_QWEN3_LANGUAGES = {
+    "ar": "Arabic",
+    "cs": "Czech",
+    "da": "Danish",
+    "de": "German",
+    "el": "Greek",
+    "en": "English",
+    "es": "Spanish",
+    "fa": "Persian",
+    "fi": "Finnish",
+    "fil": "Filipino",
+    "fr": "French",
+    "hi": "Hindi",
+    "hu": "Hungarian",
+    "id": "Indonesian",
+    "it": "Italian",
+    "ja": "Japanese",
+    "ko": "Korean",
+    "mk": "Macedonian",
+    "ms": "Malay",
+    "nl": "Dutch",
+    "pl": "Polish",
+    "pt": "Portuguese",
+    "ro": "Romanian",
+    "ru": "Russian",
+    "sv": "Swedish",
+    "th": "Thai",
+    "tr": "Turkish",
+    "vi": "Vietnamese",
+    "yue": "Cantonese",
+    "zh": "Chinese",
+}
+"""Names by which the model was trained."""
+_CHATS = {
+    "GlmAsrForConditionalGeneration": ChatSpeechInfo(
+        request="Please transcribe this audio into text"
+    ),
+    "GraniteSpeechForConditionalGeneration": ChatSpeechInfo(
+        request="can you transcribe the speech into a written format?"
+    ),
+    "Qwen3ASRForConditionalGeneration": ChatSpeechInfo(
+        _QWEN3_LANGUAGES, "language {language}<asr_text>", "<asr_text>"
+    ),
+}
+"""Language models that hear, by architecture."""
 _LANGUAGE = re.compile(r"<\|([a-z]{2,3})\|>")
 _MULTILINGUAL = 51_865
 """Size of the smallest vocabulary of many languages: that of English has one token less."""
@@ -17,8 +62,9 @@ _MULTILINGUAL = 51_865
 
 def speech_tokens(
     config: Mapping[str, Any], generation: Mapping[str, Any], added: Mapping[str, int]
-) -> SpeechInfo | None:
-    """The special tokens of a speech-to-text model; None for any other.
+) -> SpeechInfo | ChatSpeechInfo | None:
+    """How a speech-to-text model is asked, by its special tokens or by a conversation; None for any
+    other model.
 
     Args:
         config: content of config.json.
@@ -29,8 +75,9 @@ def speech_tokens(
     Raises:
         ModelError: the vocabulary lacks a token that every prompt has.
     """
-    if _WHISPER not in (config.get("architectures") or ()):
-        return None
+    names = config.get("architectures") or ()
+    if _WHISPER not in names:
+        return next((_CHATS[name] for name in names if name in _CHATS), None)
     fields = {**config, **generation}
     multilingual = fields.get("is_multilingual", config.get("vocab_size", 0) >= _MULTILINGUAL)
     return SpeechInfo(

@@ -17,6 +17,7 @@ from baton_gateway.api.collect_answer import opened, whole
 from baton_gateway.api.documentation.description import describe
 from baton_gateway.engine import Engine
 from baton_gateway.generation.logprobs import Vocabulary
+from baton_gateway.generation.output import OutputDelta
 from baton_gateway.generation.request import GenerationRequest
 from baton_gateway.http.json_response import json_response
 from baton_gateway.schemas.audio.speech_request import TranscriptionRequest, TranslationRequest
@@ -25,7 +26,6 @@ from baton_gateway.schemas.audio.speech_responses import (
     SpeechEvent,
     Transcription,
 )
-from baton_gateway.speech.ordered_text import spoken
 from baton_gateway.speech.subtitles import SUBTITLES
 from baton_gateway.streaming.event_frames import EventFrames
 from baton_gateway.streaming.speech_transcript import SpeechTranscript, token_probabilities
@@ -56,24 +56,32 @@ async def _answer(request: Request, job: SpeechJob, given: str | None) -> Respon
     language = await job.language(given)
     work = await job.generation(language)
     if job.body.stream:
-        response = await _stream(request, job, work)
+        response = await _stream(request, job, work, language)
     elif job.body.timed:
         response = await _timed(request, job, work, language)
     else:
-        response = await _plain(request, job, work)
+        response = await _plain(request, job, work, language)
     return work.sinks.admission_headers.apply(response)
 
 
-async def _stream(request: Request, job: SpeechJob, work: GenerationRequest) -> Response:
-    transcript = SpeechTranscript(job.recording.num_states, await _vocabulary(request, job))
+async def _stream(
+    request: Request, job: SpeechJob, work: GenerationRequest, language: str
+) -> Response:
+    vocabulary = await _vocabulary(request, job)
+    transcript = SpeechTranscript(job.order(language), job.recording, vocabulary)
     started, deltas = await opened(request, work)
     return event_stream(request, payloads(transcript, started, deltas), EventFrames())
 
 
-async def _plain(request: Request, job: SpeechJob, work: GenerationRequest) -> Response:
+async def _plain(
+    request: Request, job: SpeechJob, work: GenerationRequest, language: str
+) -> Response:
     vocabulary = await _vocabulary(request, job)
     _, choices = await whole(request, work)
-    text = spoken("".join(choice.text for choice in choices)).lstrip()
+    order = job.order(language)
+    for number, choice in enumerate(choices):
+        order.add(OutputDelta(number, choice.text, choice.tokens, reason=choice.reason))
+    text = order.text
     if job.body.response_format == "text":
         return PlainTextResponse(f"{text}\n")
     answer = Transcription(text, usage=DurationUsage(job.recording.billed_seconds))

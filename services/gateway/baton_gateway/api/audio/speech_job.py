@@ -15,7 +15,7 @@ from dataclasses import dataclass, replace
 from starlette.requests import Request
 
 from baton.errors import InvalidRequest
-from baton.protocol import MediaItem, Sampling, SpeechChunk, SpeechInfo
+from baton.protocol import ChatSpeechInfo, MediaItem, Sampling, SpeechChunk, SpeechInfo
 from baton_gateway.api.collect_answer import whole
 from baton_gateway.api.model_access import permitted
 from baton_gateway.api.options import deadline, trace
@@ -23,6 +23,7 @@ from baton_gateway.catalogue import ModelInfo
 from baton_gateway.engine import Engine
 from baton_gateway.generation.admission import serves
 from baton_gateway.generation.request import (
+    ChatPrompt,
     GenerationRequest,
     RequestIdentity,
     RequestLimits,
@@ -36,6 +37,8 @@ from baton_gateway.http.disconnect import cancel_on_disconnect
 from baton_gateway.http.errors import invalid
 from baton_gateway.http.middleware import id_of, quota_of, tenant_of, timeline_of
 from baton_gateway.schemas.audio.speech_request import SpeechRequest
+from baton_gateway.speech.chat_prompts import speech_chat
+from baton_gateway.speech.ordered_text import OrderedText
 from baton_gateway.speech.prompts import Task, output_rules, speech_prompt
 
 _GREEDY = 1e-5
@@ -62,8 +65,13 @@ class Recording:
 
     @property
     def num_states(self) -> int:
-        """Vectors that the encoder makes of it."""
+        """Vectors that the encoder makes of it, beside the prompts."""
         return sum(chunk.media.num_states for chunk in self.chunks)
+
+    @property
+    def num_tokens(self) -> int:
+        """Tokens that stand for it in the prompts."""
+        return sum(len(chunk.media.tokens) // 4 for chunk in self.chunks)
 
 
 class SpeechJob:
@@ -75,7 +83,7 @@ class SpeechJob:
         body: SpeechRequest,
         task: Task,
         facts: ModelInfo,
-        info: SpeechInfo,
+        info: SpeechInfo | ChatSpeechInfo,
         recording: Recording,
     ) -> None:
         self.body, self.task, self.facts, self.info = body, task, facts, info
@@ -93,13 +101,15 @@ class SpeechJob:
         file that is no recording.
         """
         facts = await permitted(request, body.model)
-        info = _checked(facts, task, language)
+        info = _checked(facts, body, task, language)
         recording = await cancel_on_disconnect(request.receive, _prepared(request, facts, data))
         return cls(request, body, task, facts, info, recording)
 
     async def language(self, given: str | None) -> str:
         """Return the code of the language that is spoken: the given one, or the most probable one
-        of those that the model knows."""
+        of those that the model knows; empty for a model that says it in its answer."""
+        if isinstance(self.info, ChatSpeechInfo):
+            return given or ""
         if given is not None or not self.info.languages:
             return given or _ENGLISH
         params = Sampling(
@@ -113,7 +123,7 @@ class SpeechJob:
     async def silence(self) -> list[float]:
         """Return the probability that nobody speaks, for each chunk; 0 where the model does not
         say it."""
-        if self.info.no_speech < 0:
+        if isinstance(self.info, ChatSpeechInfo) or self.info.no_speech < 0:
             return [0.0] * len(self.recording.chunks)
         ids = (self.info.start, self.info.no_speech)
         prompts = tuple(SpeechPrompt(ids, chunk.media) for chunk in self.recording.chunks)
@@ -124,15 +134,7 @@ class SpeechJob:
 
     async def generation(self, language: str) -> GenerationRequest:
         """Return the request for the text, one prompt per chunk."""
-        timed, before = self.body.timed, await self._before()
-        ids = speech_prompt(
-            self.info,
-            self.task,
-            language,
-            timestamps=timed,
-            before=before,
-            most_before=self.facts.max_model_len // 2 - 1,
-        )
+        prompt, rules = await self._asked(language)
         body = self.body
         greedy = body.temperature < _GREEDY or body.top_p == 0.0
         params = Sampling(
@@ -144,10 +146,10 @@ class SpeechJob:
             repetition_penalty=body.repetition_penalty,
             presence_penalty=body.presence_penalty,
             frequency_penalty=body.frequency_penalty,
-            logprobs=0 if timed or body.asks_logprobs else -1,
-            processors=output_rules(self.info, timestamps=timed),
+            logprobs=0 if body.timed or body.asks_logprobs else -1,
+            processors=rules,
         )
-        prompts = tuple(SpeechPrompt(ids, chunk.media) for chunk in self.recording.chunks)
+        prompts = tuple(SpeechPrompt(prompt, chunk.media) for chunk in self.recording.chunks)
         return replace(
             self._small(prompts, params),
             limits=self._limits(body.max_completion_tokens),
@@ -157,12 +159,33 @@ class SpeechJob:
             ),
         )
 
-    async def _before(self) -> Sequence[int]:
-        """Ids of the text that the client says is before the recording."""
+    def order(self, language: str) -> OrderedText:
+        """Return what puts the outputs of the chunks together."""
+        if isinstance(self.info, SpeechInfo):
+            return OrderedText()
+        # A given language has been said in the prompt.
+        return OrderedText("" if language else self.info.marker, spaced=True)
+
+    async def _asked(self, language: str) -> tuple[tuple[int, ...] | ChatPrompt, dict[str, str]]:
+        """The prompt of each chunk, and the logits processors of its output."""
         text = self.body.prompt.strip()
+        if isinstance(self.info, ChatSpeechInfo):
+            return speech_chat(self.info, language, text), {}
+        prompt = speech_prompt(
+            self.info,
+            self.task,
+            language,
+            timestamps=self.body.timed,
+            before=await self._before(self.info, text),
+            most_before=self.facts.max_model_len // 2 - 1,
+        )
+        return prompt, output_rules(self.info, timestamps=self.body.timed)
+
+    async def _before(self, info: SpeechInfo, text: str) -> Sequence[int]:
+        """Ids of the text that the client says is before the recording."""
         if not text:
             return ()
-        if self.info.previous < 0:
+        if info.previous < 0:
             raise invalid(
                 "prompt",
                 f"Unsupported value: the model `{self.facts.name}` takes no text. Leave it out.",
@@ -194,7 +217,9 @@ class SpeechJob:
         return RequestLimits(max_tokens, deadline(self._request), self.body.priority)
 
 
-def _checked(facts: ModelInfo, task: Task, language: str | None) -> SpeechInfo:
+def _checked(
+    facts: ModelInfo, body: SpeechRequest, task: Task, language: str | None
+) -> SpeechInfo | ChatSpeechInfo:
     """How the model is asked. Raises `InvalidRequest` if it cannot be asked for this."""
     info = facts.speech
     if info is None:
@@ -203,19 +228,25 @@ def _checked(facts: ModelInfo, task: Task, language: str | None) -> SpeechInfo:
             code="unsupported_value",
             param="model",
         )
-    if task == "translate" and info.translate < 0:
+    if task == "translate" and (isinstance(info, ChatSpeechInfo) or info.translate < 0):
         raise InvalidRequest(
-            f"The model `{facts.name}` does not translate: it knows English alone. Use "
-            "/v1/audio/transcriptions.",
+            f"The model `{facts.name}` does not translate. Use /v1/audio/transcriptions.",
             code="unsupported_value",
             param="model",
         )
-    known = info.languages or (_ENGLISH,)
+    if body.timed and isinstance(info, ChatSpeechInfo):
+        raise invalid(
+            "response_format",
+            f"Unsupported value: the model `{facts.name}` writes no timestamps. Use 'json' or "
+            "'text'.",
+            "unsupported_value",
+        )
+    known = info.languages or (() if isinstance(info, ChatSpeechInfo) else (_ENGLISH,))
     if language is not None and language not in known:
         raise invalid(
             "language",
             f"Invalid 'language': {language[:16]!r} is not the ISO 639 code of a language that the "
-            f"model `{facts.name}` knows, such as 'en'.",
+            f"model `{facts.name}` can be told, such as {', '.join(sorted(known)[:9])}.",
         )
     return info
 

@@ -9,6 +9,7 @@ from statistics import fmean
 
 from starlette.requests import Request
 
+from baton.protocol import SpeechInfo
 from baton_gateway.api.audio.speech_job import SpeechJob
 from baton_gateway.engine import Engine
 from baton_gateway.generation.choice import Choice
@@ -52,6 +53,7 @@ async def _segments(
     engine: Engine = request.app.state.engine
     tokenizers = engine.tokenizers.of(job.facts.tokenizer)
     start, end = job.recording.chunks[number].start, job.recording.end(number)
+    assert isinstance(job.info, SpeechInfo), "others write no timestamps"
     timed = list(timed_segments(choice.tokens, job.info, start, end))
     texts = await asyncio.gather(*(tokenizers.detokenize(one.text, True) for one in timed))
     return [

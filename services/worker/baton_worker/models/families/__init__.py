@@ -70,8 +70,8 @@ from baton_worker.models.families import (
     vila,
     vision_common,
     vision_language,
-    windowed_audio,
     whisper,
+    windowed_audio,
     zamba,
 )
 from baton_worker.models.families.common import DECLARED
@@ -145,7 +145,7 @@ __all__ = [
     "vila",
     "vision_common",
     "vision_language",
-    "windowed_audio",
     "whisper",
+    "windowed_audio",
     "zamba",
 ]
