@@ -41,7 +41,7 @@ from baton_worker.models.build import build
 from baton_worker.models.decoder import Model
 from baton_worker.models.dual_encoder import build_dual_encoder
 from baton_worker.models.encoder import EncoderModel, build_encoder
-from baton_worker.models.resolve import unsupported
+from baton_worker.models.resolve import LACKING, unsupported
 from baton_worker.models.transformers_backend import TransformersModel
 from baton_worker.models.vision.build import build_tower
 from baton_worker.pooling.pooler import Pooler
@@ -155,6 +155,8 @@ def load_model(
     if not is_listed(config):
         if patches:
             raise unsupported(config.architectures[0], "only a spec takes single tensors")
+        if config.architectures[0] in LACKING:
+            raise unsupported(config.architectures[0])
         if why := _needs_spec(task, context, ranks.size > 1 or lockstep is not None):
             raise unsupported(config.architectures[0], why)
         return _by_transformers(path, checkpoint, context)
