@@ -340,9 +340,20 @@ class BatchMLAPagedAttentionWrapper:
     made = 0
 
     def __init__(
-        self, float_workspace_buffer: Tensor, use_cuda_graph: bool = False, backend: str = "auto"
+        self,
+        float_workspace_buffer: Tensor,
+        use_cuda_graph: bool = False,
+        qo_indptr: Tensor | None = None,
+        kv_indptr: Tensor | None = None,
+        kv_indices: Tensor | None = None,
+        kv_len_arr: Tensor | None = None,
+        backend: str = "auto",
     ) -> None:
         assert float_workspace_buffer.numel() >= 128 << 20
+        self._buffers: tuple[Any, ...] | None = None
+        if use_cuda_graph:
+            self._buffers = (qo_indptr, kv_indptr, kv_indices, kv_len_arr)
+            assert all(torch.is_tensor(buffer) for buffer in self._buffers)
         type(self).made += 1
 
     def plan(
@@ -365,6 +376,11 @@ class BatchMLAPagedAttentionWrapper:
         assert causal and kv_indices.dtype is kv_len_arr.dtype is torch.int32
         tables = rows_of(kv_indptr)
         assert len(kv_indices) == tables[-1].stop and q_data_type is kv_data_type
+        if self._buffers is not None:  # All but the pages are copied whole: the sizes are fixed.
+            given = (qo_indptr, kv_indptr, kv_indices, kv_len_arr)
+            for buffer, told in zip(self._buffers, given, strict=True):
+                (buffer[: len(told)] if told is kv_indices else buffer).copy_(told)
+            kv_indices = self._buffers[2]
         self._queries, self._tables = rows_of(qo_indptr), [kv_indices[s] for s in tables]
         self._lengths, self._scale = kv_len_arr.tolist(), sm_scale
         self._shape = (num_heads, head_dim_ckv, head_dim_kpe, page_size)

@@ -12,12 +12,14 @@ from torch import Tensor
 from baton_worker.attention.attention_batch import AttentionBatch
 from baton_worker.attention.attention_spec import AttentionSpec, unknown
 from baton_worker.attention.backend import fits
+from baton_worker.attention.backends.flashinfer_graph import CapturedLatents
 from baton_worker.attention.backends.flashinfer_plan import (
     HOST_PLANS,
     LIBRARY,
     Lent,
     Rows,
     Wrappers,
+    plan_latents,
     workspace,
 )
 from baton_worker.kernels.page_layout import EVERY
@@ -37,7 +39,7 @@ class FlashInferMlaBackend:
     """One wrapper for all rows of a step; layers of a kind share its plan."""
 
     layouts = EVERY
-    capture_blocker = "FlashInfer plans each step on the host"
+    capture_blocker = None
     launch_blocker = HOST_PLANS
 
     def __init__(self) -> None:
@@ -59,29 +61,18 @@ class FlashInferMlaBackend:
             )
         return None
 
-    def plan(self, batch: AttentionBatch, call: AttentionSpec) -> _Plan:
-        """Plan all rows on one wrapper."""
+    def plan(self, batch: AttentionBatch, call: AttentionSpec) -> _Plan | CapturedLatents:
+        """Plan all rows on one wrapper; those of a captured step on one for graphs."""
         assert fits(batch, call)
+        if batch.captured:
+            return CapturedLatents(batch, call)
         rows, lent = Rows.of(batch, np.arange(len(batch.query_lens))), self._wrappers(call).lend()
-        lent.wrapper.plan(
-            qo_indptr=rows.query_starts,
-            kv_indptr=rows.page_starts,
-            kv_indices=rows.pages,
-            kv_len_arr=rows.lengths,
-            num_heads=call.num_heads,
-            head_dim_ckv=call.width,
-            head_dim_kpe=call.head_dim - call.width,
-            page_size=batch.page_size,
-            causal=True,
-            sm_scale=call.scale,
-            q_data_type=call.dtype,
-            kv_data_type=call.dtype,
-        )
+        plan_latents(lent.wrapper, rows, batch.page_size, call)
         return _Plan(call, lent)
 
     def forward(
         self,
-        plan: _Plan,
+        plan: _Plan | CapturedLatents,
         query: Tensor,
         pages: Tensor,
         sinks: Tensor | None = None,
@@ -90,7 +81,8 @@ class FlashInferMlaBackend:
         """See `Backend.forward`."""
         assert sinks is None and lse is None
         width, latents = plan.call.width, pages[:, :, 0, 0]
-        out: Tensor = plan.lent.wrapper.run(
+        wrapper = plan.wrapper if isinstance(plan, CapturedLatents) else plan.lent.wrapper
+        out: Tensor = wrapper.run(
             q_nope=query[..., :width],
             q_pe=query[..., width:],
             ckv_cache=latents[..., :width],

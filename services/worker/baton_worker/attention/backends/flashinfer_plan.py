@@ -109,6 +109,24 @@ def plan_decode(wrapper: Any, rows: Rows, page_size: int, call: AttentionSpec) -
     )
 
 
+def plan_latents(wrapper: Any, rows: Rows, page_size: int, call: AttentionSpec) -> None:
+    """Plan rows of any number of new tokens over latents."""
+    wrapper.plan(
+        qo_indptr=rows.query_starts,
+        kv_indptr=rows.page_starts,
+        kv_indices=rows.pages,
+        kv_len_arr=rows.lengths,
+        num_heads=call.num_heads,
+        head_dim_ckv=call.width,
+        head_dim_kpe=call.head_dim - call.width,
+        page_size=page_size,
+        causal=True,
+        sm_scale=call.scale,
+        q_data_type=call.dtype,
+        kv_data_type=call.dtype,
+    )
+
+
 def layer_features(call: AttentionSpec) -> dict[str, Any]:
     """Layer parameters that both kinds of wrapper take."""
     return {
