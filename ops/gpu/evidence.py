@@ -3,8 +3,8 @@
     python ops/gpu/evidence.py plan                  what there is, and how long it may take
     python ops/gpu/evidence.py env --out evidence    one step; `all` runs them in order
 
-Each step prints what it runs, writes its output and a JSON to `--out`, and needs no network:
-PyTorch, Triton and this repository (or `PYTHONPATH`) are there. Commands run in its root.
+Each step prints what it runs, writes its output and a JSON to `--out`, and needs no network: this
+repository is installed with the extras `dev` and `cuda`. Commands run in its root.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 ROOT = Path(__file__).resolve().parents[2]
-_CHAOS = ("--seconds", "60", "--streams", "8")
+_CHAOS = ("--seconds", "60", "--streams", "8", "--every", "20", "--kinds", "kill")
+_NEEDED = ("torch", "triton", "transformers", "httpx", "pytest", "xdist")
+_VOCABULARY = 280
+"""Tokens that prompts of the model under `kill -9` are made of."""
 
 
 class Step(NamedTuple):
@@ -90,7 +93,12 @@ def steps(out: Path) -> dict[str, Step]:
                     *("--concurrency", "1,16,64", "--loads", "0.5", "--out", str(out / "http")),
                     *("--serve-args", "--worker.load-format dummy --worker.device cuda"),
                 ),
-                _python("-m", "tests.chaos", *_CHAOS),
+                # Real workers, in float32 and with --exact, whose tokens are compared. CUDA is not
+                # forked.
+                _python(
+                    *("-m", "tests.chaos", "--real", "--no-fork-workers"),
+                    *("--model", str(out / "killed"), "--vocab", str(_VOCABULARY), *_CHAOS),
+                ),
             ),
         ),
     }
@@ -114,6 +122,7 @@ def environment() -> dict[str, Any]:
             facts["gpu"] = torch.cuda.get_device_name()
             facts["capability"] = torch.cuda.get_device_capability()
             facts["memory"] = {"free": free, "total": total}
+    facts["missing"] = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if (query := shutil.which("nvidia-smi")) is not None:
         asked = [query, "--query-gpu=driver_version,name", "--format=csv,noheader"]
         facts["driver"] = subprocess.run(
@@ -140,9 +149,11 @@ def run(name: str, step: Step, out: Path) -> bool:
         print(json.dumps(facts, indent=1))
         if facts["gpu"] is None:
             print("There is no GPU that PyTorch can use.")
-        return facts["gpu"] is not None
+        if facts["missing"]:
+            print("Install what is missing: pip install -e '.[dev,cuda]'")
+        return facts["gpu"] is not None and not facts["missing"]
     if name == "system":
-        _write_served(out / "served")
+        _write_models(out)
     end, done = time.monotonic() + 60 * step.minutes, []
     for number, command in enumerate(step.commands):
         print(f"[{name}] {' '.join(command)}", flush=True)
@@ -167,13 +178,15 @@ def _limited(command: tuple[str, ...], log: Path, seconds: float) -> int:
     return ended.returncode
 
 
-def _write_served(folder: Path) -> None:
-    """A model without weights and a tokenizer, for the system."""
+def _write_models(out: Path) -> None:
+    """A large model without weights, and a tiny one for workers that are killed."""
     sys.path.insert(0, str(ROOT))
     from baton_worker.bench.gpu.model_shapes import write
-    from tests.support.tiny_models import save_tokenizer
+    from tests.support.tiny_models import save_checkpoint, save_tokenizer
 
-    save_tokenizer(write("llama-3-8b", folder))
+    save_tokenizer(write("llama-3-8b", out / "served"))
+    save_checkpoint(out / "killed", "LlamaForCausalLM")
+    save_tokenizer(out / "killed")
 
 
 def main(arguments: list[str]) -> int:
@@ -188,10 +201,15 @@ def main(arguments: list[str]) -> int:
         for name, step in there.items():
             print(f"{name:8} {step.minutes:2} min  {step.why}")
         return 0
+    failed = list[str]()
     for name in names if options.step == "all" else [options.step]:
-        if not run(name, there[name], options.out.resolve()) and name == "env":
-            return 2
-    return 0
+        if not run(name, there[name], options.out.resolve()):
+            failed.append(name)
+            if name == "env":
+                return 2
+    if failed:
+        print(f"not everything succeeded: {', '.join(failed)}")
+    return 1 if failed else 0
 
 
 if __name__ == "__main__":

@@ -89,7 +89,7 @@ class Crew:
 
     def _exact(self) -> list[str]:
         """Flags of all real workers."""
-        flags = ["--dtype", "float32", "--threads", str(self.ranks)]
+        flags = ["--exact", "--dtype", "float32", "--threads", str(self.ranks)]
         flags += ["--num-gpu-blocks-override", "512", "--kv-transports", self.transports]
         # For TCP, on this machine.
         return [*flags, "--tensor-parallel-size", str(self.ranks), "--trusted-network"]

@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -178,11 +179,13 @@ def no_waiting(device: torch.device) -> Iterator[None]:
     if device.type != "cuda":
         yield
         return
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
+    with warnings.catch_warnings():  # Of the setting itself, which is a prototype.
+        warnings.filterwarnings("ignore", "Synchronization debug mode", UserWarning)
+        torch.cuda.set_sync_debug_mode("error")
+        try:
+            yield
+        finally:
+            torch.cuda.set_sync_debug_mode("default")
 
 
 def a_launched_step_waits_for_nothing(engine: Engine, device: torch.device) -> None:

@@ -4,16 +4,22 @@ misspelt name."""
 from __future__ import annotations
 
 import json
+import runpy
 import subprocess
 import sys
+import warnings
 from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 
+from baton_ops.bench.serve import Bench
 from baton_worker.bench.gpu import __main__ as bench
 from baton_worker.bench.gpu.kernel_cases import TINY
+from baton_worker.bench.gpu.report import PARTS, SHAPES
+from baton_worker.config import Config
+from tests.chaos.__main__ import Chaos
 from tests.fakes.kept_device import kept_device
 from tests.fakes.triton_interpreter import interpreter
 from tests.gpu import checks
@@ -69,6 +75,49 @@ def test_memory_that_outlives_a_worker(tmp_path: Path, run_dir: Path) -> None:
     with kept_device(run_dir, tmp_path):
         folder, first = tmp_path / "model", checks.said_over_kept_memory
         checks.the_next_worker_attaches(folder, CPU, run_dir, first)
+
+
+def test_a_wait_of_the_host_is_an_error_and_its_own_warning_is_none(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    modes = list[str]()
+
+    def set_mode(mode: str) -> None:
+        modes.append(mode)
+        warnings.warn("Synchronization debug mode is a prototype feature", stacklevel=1)
+
+    monkeypatch.setattr(torch.cuda, "set_sync_debug_mode", set_mode)
+    with checks.no_waiting(torch.device("cuda")):
+        assert modes == ["error"]
+    assert modes == ["error", "default"]
+
+
+def test_commands_of_the_evidence_are_understood(tmp_path: Path) -> None:
+    """Every file is there, and every flag is one of its command."""
+    evidence = runpy.run_path(str(ROOT / "ops/gpu/evidence.py"))
+    seen = set[str]()
+    for name, step in evidence["steps"](tmp_path).items():
+        assert step.minutes < 10
+        for executable, flag, module, *given in step.commands:
+            assert (executable, flag) == (sys.executable, "-m"), name
+            seen.add(module)
+            if module == "pytest":
+                files = [one for one in given if one.startswith("tests/")]
+                assert files and all((ROOT / file).exists() for file in files)
+            elif module == "baton_worker.bench.gpu":
+                options = bench.parser().parse_args(given)
+                assert set(options.parts) <= set(PARTS) and set(options.shapes) <= set(SHAPES)
+            elif module == "tests.chaos":
+                options = Chaos.load(given)
+                assert options.real and options.model == str(tmp_path / "killed")
+            else:
+                assert (module, given[0]) == ("baton", "bench")
+                options = Bench.load(given[1:])
+                Config.load([one.replace("worker.", "") for one in options.serve_args.split()])
+    assert seen == {"pytest", "baton_worker.bench.gpu", "tests.chaos", "baton"}
+    evidence["_write_models"](tmp_path)
+    for folder in ("served", "killed"):
+        assert {"config.json", "tokenizer.json"} <= {p.name for p in (tmp_path / folder).iterdir()}
 
 
 def test_evidence_has_steps_of_ten_minutes(tmp_path: Path) -> None:

@@ -12,15 +12,20 @@ import torch
 from baton_worker.bench.gpu import report
 
 
+def parser() -> argparse.ArgumentParser:
+    """The flags."""
+    made = argparse.ArgumentParser(prog="make bench-gpu", description=__doc__)
+    made.add_argument("--out", type=Path, default=Path("bench"), help="folder of the JSON")
+    made.add_argument("--parts", nargs="+", choices=report.PARTS, default=report.PARTS)
+    made.add_argument("--shapes", nargs="+", default=report.SHAPES, help="models of `parts`")
+    made.add_argument("--device", default="cuda")
+    made.add_argument("--tiny", action="store_true", help="try the code, on any machine")
+    return made
+
+
 def main(arguments: list[str]) -> int:
     """Measure, write one JSON, print where it is; returns the exit code."""
-    parser = argparse.ArgumentParser(prog="make bench-gpu", description=__doc__)
-    parser.add_argument("--out", type=Path, default=Path("bench"), help="folder of the JSON")
-    parser.add_argument("--parts", nargs="+", choices=report.PARTS, default=report.PARTS)
-    parser.add_argument("--shapes", nargs="+", default=report.SHAPES, help="models of `parts`")
-    parser.add_argument("--device", default="cuda")
-    parser.add_argument("--tiny", action="store_true", help="try the code, on any machine")
-    options = parser.parse_args(arguments)
+    options = parser().parse_args(arguments)
     if options.device == "cuda" and not torch.cuda.is_available():
         print("There is no GPU that PyTorch can use. To try the code: --tiny --device cpu.")
         return 2
