@@ -26,7 +26,12 @@ MERGE: dict[str, Any] = {
     **{"RANGED": False, "LSE": False, "WINDOWED": True, "CHUNKED": False},
 }
 PUT: dict[str, Any] = {"NUM_KV_HEADS": 2, "HEAD_DIM": 64, "GIVEN": False, "DIM": 64}
-SAMPLE: dict[str, Any] = {"ROWS": 1, "TILE": 1024}
+SAMPLE: dict[str, Any] = {"ROWS": 1, "TILE": 4096, "num_warps": 32}
+CHOOSE = {
+    **{"weights": FLOAT, "key_low": LONGS, "key_high": LONGS, "index": LONGS},
+    **{"top_k": LONGS, "top_p": "*fp64", "min_p": "*fp64", "greedy": "*i8"},
+    "tokens": INTS,
+}
 WORDS = {"words": INTS, "scales": "*fp16", "zeros": "*i16", "groups": INTS, "out": "*bf16"}
 CODES = {"x": BYTES, "x_scales": FLOAT, "weight": BYTES, "w_scales": FLOAT, "out": "*bf16"}
 CODES |= {"visits": INTS, "expert_of_block": INTS}
@@ -114,15 +119,6 @@ KERNELS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
         QUANTISE,
         {"WIDTH": 128, "IS_GIVEN": False},
     ),
-    (
-        "sampling._choose",
-        {
-            **{"weights": FLOAT, "key_low": LONGS, "key_high": LONGS, "index": LONGS},
-            **{"top_k": LONGS, "top_p": "*fp64", "min_p": "*fp64", "greedy": "*i8"},
-            "tokens": INTS,
-        },
-        SAMPLE,
-    ),
 ]
 
 
@@ -195,6 +191,7 @@ SHAPES = {
         PAGED | _SHORT,
         ATTEND | _DEEPSEEK | {"ROWS": 32},
     ),
+    "Llama 3 8B, sampling": ("sampling._choose", CHOOSE, SAMPLE),
     "Llama 3 8B, inputs as 8-bit floats": _quantised(4096, 16),
     "Llama 3 8B, inputs of down as 8-bit floats": _quantised(16384, 16),
     "DeepSeek-V3, inputs as 8-bit floats": _quantised(128, 1),

@@ -2,9 +2,13 @@
 the host.
 
 Two launches. The first finds each row's maximum and turns logits into weights, exp((x - max) / T);
-the second finds the least weight that top-k, min-p and top-p keep, by bisecting the bits of floats
-as `sampling.truncation` does, then inverts the distribution function at the row's uniform. No sort,
-no host: a wide nucleus costs what a narrow one does.
+the second finds the least weight that top-k, min-p and top-p keep, among the bits of floats as
+`sampling.truncation` does, then inverts the distribution function at the row's uniform. No sort, no
+host: a wide nucleus costs what a narrow one does.
+
+A row has one program of as many threads as there may be, and each pass over its weights, which stay
+in the L2 cache, looks at three thresholds: 15 passes find one of 30 bits. Programs that share a row
+would have to be launched again for each pass.
 
 Random numbers have the bits of `sampling.uniform`. Weights are those of the CPU to the last bits of
 an exponential, so a token could differ only where the uniform falls between two such roundings.
@@ -23,7 +27,10 @@ from baton_worker.kernels.triton import power
 
 _BLOCK = tl.constexpr(128)
 """Weights of one sum in float32; the sums are added in float64, as in `sampling.blocks`."""
-_WIDEST = 2048
+_WIDEST = 4096
+_WARPS = 32
+_PASSES = tl.constexpr(15)
+"""Of a search: each leaves a quarter of the numbers up to `_ONE`."""
 _ONE = tl.constexpr(0x3F800000)
 """The bits of 1.0, the greatest weight."""
 
@@ -109,6 +116,79 @@ def _sums(  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def _above(weight, least, COUNTED: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """By block of a tile, float64 [ROWS, TILE / BLOCK]: how many weights are not below `least`, or
+    what they add up to."""
+    kept = tl.where(weight >= least[:, None], tl.where(COUNTED, 1.0, weight), 0.0)
+    return tl.sum(tl.reshape(kept, (ROWS, TILE // _BLOCK, _BLOCK)), 2).to(tl.float64)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _masses(  # type: ignore[no-untyped-def]
+    weights,
+    row,
+    real,
+    vocab,
+    one,
+    two,
+    three,
+    COUNTED: tl.constexpr,
+    ROWS: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    """What the weights from each of three thresholds on add up to, or how many they are, float64
+    [ROWS] each."""
+    first = tl.full((ROWS, TILE // _BLOCK), 0.0, tl.float64)
+    second, third = first, first
+    i = tl.arange(0, TILE)
+    for start in range(0, vocab, TILE):
+        seen = real[:, None] & (start + i < vocab)[None, :]
+        at = weights + row[:, None] * vocab + start + i[None, :]
+        weight = tl.load(at, mask=seen, other=-1.0)
+        first += _above(weight, one, COUNTED, ROWS, TILE)
+        second += _above(weight, two, COUNTED, ROWS, TILE)
+        third += _above(weight, three, COUNTED, ROWS, TILE)
+    return tl.sum(first, 1), tl.sum(second, 1), tl.sum(third, 1)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _search(  # type: ignore[no-untyped-def]
+    weights,
+    row,
+    real,
+    vocab,
+    least,
+    target,
+    COUNTED: tl.constexpr,
+    ROWS: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    """The greatest threshold from which on weights, those below `least` left out, add up to the
+    `target` or are as many. Weights are not negative, so they are ordered as their bits are."""
+    low, high = tl.full((ROWS,), 0, tl.int32), tl.full((ROWS,), _ONE + 1, tl.int32)
+    for _ in range(_PASSES):
+        step = (high - low + 3) // 4
+        one = tl.minimum(low + step, high - 1)
+        two, three = tl.minimum(one + step, high - 1), tl.minimum(one + 2 * step, high - 1)
+        first, second, third = _masses(
+            weights,
+            row,
+            real,
+            vocab,
+            tl.maximum(one.to(tl.float32, bitcast=True), least),
+            tl.maximum(two.to(tl.float32, bitcast=True), least),
+            tl.maximum(three.to(tl.float32, bitcast=True), least),
+            COUNTED,
+            ROWS,
+            TILE,
+        )
+        a, b, c = first >= target, second >= target, third >= target
+        high = tl.where(c, high, tl.where(b, three, tl.where(a, two, one)))
+        low = tl.where(c, three, tl.where(b, two, tl.where(a, one, low)))
+    return tl.maximum(low.to(tl.float32, bitcast=True), least)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def _mass(  # type: ignore[no-untyped-def]
     weights, row, real, vocab, least, ROWS: tl.constexpr, TILE: tl.constexpr
 ):
@@ -117,21 +197,6 @@ def _mass(  # type: ignore[no-untyped-def]
     for start in range(0, vocab, TILE):
         # The last running sum is the greatest.
         total = tl.max(_sums(weights, row, real, start, vocab, least, total, ROWS, TILE), 1)
-    return total
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _count(  # type: ignore[no-untyped-def]
-    weights, row, real, vocab, least, ROWS: tl.constexpr, TILE: tl.constexpr
-):
-    """How many weights are not below `least`, int32 [ROWS]."""
-    total = tl.full((ROWS,), 0, tl.int32)
-    i = tl.arange(0, TILE)
-    for start in range(0, vocab, TILE):
-        seen = real[:, None] & (start + i < vocab)[None, :]
-        at = weights + row[:, None] * vocab + start + i[None, :]
-        weight = tl.load(at, mask=seen, other=-1.0)
-        total += tl.sum((weight >= least[:, None]).to(tl.int32), 1)
     return total
 
 
@@ -167,26 +232,14 @@ def _choose(  # type: ignore[no-untyped-def]
     most_k = tl.load(top_k + row, mask=real, other=0)
     share = tl.load(top_p + row, mask=real, other=1.0)
 
-    # Weights are not negative, so they are ordered as their bits are.
     limited = (most_k > 0) & (most_k < vocab)
     if tl.max(limited.to(tl.int32), 0) > 0:
-        low, high = tl.full((ROWS,), 0, tl.int32), tl.full((ROWS,), _ONE + 1, tl.int32)
-        for _ in range(0, 30):
-            middle = low + (high - low) // 2
-            value = middle.to(tl.float32, bitcast=True)
-            enough = _count(weights, row, real, vocab, value, ROWS, TILE) >= most_k
-            low, high = tl.where(enough, middle, low), tl.where(enough, high, middle)
-        kth = low.to(tl.float32, bitcast=True)
+        nothing = tl.full((ROWS,), 0.0, tl.float32)
+        kth = _search(weights, row, real, vocab, nothing, most_k, True, ROWS, TILE)
         least = tl.where(limited, tl.maximum(least, kth), least)
     if tl.min(share, 0) < 1.0:
         target = share * _mass(weights, row, real, vocab, least, ROWS, TILE)
-        low, high = tl.full((ROWS,), 0, tl.int32), tl.full((ROWS,), _ONE + 1, tl.int32)
-        for _ in range(0, 30):
-            middle = low + (high - low) // 2
-            value = tl.maximum(middle.to(tl.float32, bitcast=True), least)
-            enough = _mass(weights, row, real, vocab, value, ROWS, TILE) >= target
-            low, high = tl.where(enough, middle, low), tl.where(enough, high, middle)
-        nucleus = tl.maximum(low.to(tl.float32, bitcast=True), least)
+        nucleus = _search(weights, row, real, vocab, least, target, False, ROWS, TILE)
         least = tl.where(share < 1.0, nucleus, least)
 
     total = _mass(weights, row, real, vocab, least, ROWS, TILE)
@@ -248,7 +301,7 @@ def sample(
     finite = torch.empty(count, dtype=torch.int8, device=logits.device)
     weights = torch.empty_like(logits)
     grid = (triton.cdiv(count, rows),)
-    size: Any = {"ROWS": rows, "TILE": min(_WIDEST, max(128, power(vocab))), "num_warps": 8}
+    size: Any = {"ROWS": rows, "TILE": min(_WIDEST, max(128, power(vocab))), "num_warps": _WARPS}
     first: Any = _weigh[grid]
     first(logits.contiguous(), warmth, weights, tokens, finite, count, vocab, **size)
     second: Any = _choose[grid]
