@@ -39,8 +39,9 @@ QUANTISE = {"x": "*bf16", "given": FLOAT, "codes": BYTES, "scales": FLOAT} | dic
     ("limit", "most_code", "least_scale"), "fp32"
 )
 GPTQ: dict[str, Any] = {"COLUMNS": 64, "INNER": 32}
+NO_VISITS: dict[str, Any] = {"visits": None, "expert_of_block": None}
 FP8: dict[str, Any] = {"ROWS": 16, "COLUMNS": 64, "INNER": 128, "GROUPED": False, "bias": None}
-NATIVE = ("fp8._product", CODES, FP8 | {"IS_NATIVE": True})
+NATIVE = ("fp8._product", CODES, FP8 | NO_VISITS | {"IS_NATIVE": True})
 """What no compute capability below 8.9 has."""
 KERNELS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
     ("attention.tile.attend", PAGED | {"query": "*bf16", "pages": "*bf16"}, ATTEND | {"CODES": 0}),
@@ -113,7 +114,7 @@ KERNELS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
     ),
     ("grouped._sum", {"parts": FLOAT, "bias": "*bf16", "out": "*bf16"}, {"WIDTH": 1024}),
     ("gptq._dequantise", WORDS, {"BITS": 8} | GPTQ),
-    ("fp8._product", CODES, FP8 | {"IS_NATIVE": False}),
+    ("fp8._product", CODES, FP8 | NO_VISITS | {"IS_NATIVE": False}),
     (
         "fp8._quantise",
         QUANTISE,
@@ -160,13 +161,16 @@ def _grouped(format: str, rows: int, **more: Any) -> tuple[str, dict[str, str], 
     plain = {"FOLDED": False, "GROUPED": not split, "SPLIT": split, "ROWS": rows}
     given = _WORDS | types | {"x": "*bf16", "out": FLOAT if split else "*bf16"}
     unused = dict.fromkeys({"x_scales", "scales", "zeros", "factors"} - types.keys())
+    if not (sizes | plain | more)["GROUPED"]:
+        unused |= NO_VISITS
     return "grouped._product", given, sizes | plain | constants | unused | more
 
 
 def _codes(rows: int, columns: int, **more: Any) -> tuple[str, dict[str, str], dict[str, Any]]:
     """A launch of `fp8.grouped` on tensor cores that take codes."""
     sizes = {"ROWS": rows, "COLUMNS": columns, "IS_NATIVE": True, "num_stages": 4}
-    return "fp8._product", CODES, FP8 | sizes | more
+    visits = {} if more.get("GROUPED") else NO_VISITS
+    return "fp8._product", CODES, FP8 | sizes | visits | more
 
 
 WIDE: dict[str, Any] = {"COLUMNS": 128, "num_warps": 8, "GROUPED": False}
@@ -235,6 +239,8 @@ CHANGING = {
 """What differs from step to step."""
 SHARED_MEMORY = {80: 163 * 1024, 90: 227 * 1024}
 """Bytes that one program may have."""
+LEAST_SHARED_MEMORY = 99 * 1024
+"""The same of compute capability 8.9 and 12.0."""
 
 
 @pytest.fixture(scope="module")
@@ -277,6 +283,10 @@ def test_real_launch_shapes_spill_nothing_and_prompts_use_groups_of_warps(
     coded = [name for name in SHAPES if "FP8 pages" in name]
     # Rows of codes begin at multiples of 16 bytes, see `kv_codes.ALIGNMENT`.
     assert len(coded) == 2 and all(made[name].wide_copies >= 4 for name in coded)
+    # Tiles of 128 rows are for devices that have room, see `grouped._tile`.
+    wide = {name for name, (_, _, sizes) in SHAPES.items() if sizes.get("ROWS") == 128}
+    narrow = {name: made[name].shared for name in SHAPES.keys() - wide}
+    assert len(wide) == 2 and max(narrow.values()) <= LEAST_SHARED_MEMORY, narrow
     prompts = [name for name, (_, _, sizes) in SHAPES.items() if sizes.get("ROWS", 0) >= 64]
     assert len(prompts) >= 4 and all(made[name].wgmma for name in prompts)
 
