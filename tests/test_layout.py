@@ -171,6 +171,8 @@ UNMIRRORED = {
     # Parts of one kernel: the tests of its backend compare what it gives.
     "worker/kernels/triton/attention/softmax.py",
     "worker/kernels/triton/attention/tile.py",
+    # Memory of one transport: its tests pass blocks between both kinds.
+    "worker/kv_transfer/nixl_buffers.py",
     # Part of two kernels: the tests of products and of experts compare what they give.
     "worker/kernels/triton/row_tiles.py",
     # A base class, tables, and what the tests of the families of heads run.

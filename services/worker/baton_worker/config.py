@@ -60,8 +60,8 @@ class Config(Settings, prefix="worker"):
     """Address under which other workers reach it, when it is not the one that is bound."""
     kv_transports: Transports = setting("cuda_ipc,nixl,shm,tcp", "parallelism")
     """How keys and values pass between workers, best first, by commas: cuda_ipc (GPU memory on one
-    host), nixl, shm and tcp. A pair uses the first that both have; one that cannot be used here is
-    left out."""
+    host), nixl_gpu (GPU memory over NIXL), nixl, shm and tcp. A pair uses the first that both have;
+    one that cannot be used here is left out."""
     kv_transfer_config: Connector = setting("", "parallelism")
     """Role and transport as vLLM takes them: '{"kv_connector": ..., "kv_role": ...}'."""
     profiler_config: ProfilerSettings = setting("", "observability", advanced=True)

@@ -12,7 +12,8 @@ import pytest
 from baton.protocol import Block
 from baton_worker.config import Config
 from baton_worker.kv_transfer import nixl
-from baton_worker.kv_transfer.nixl import Nixl, Terms
+from baton_worker.kv_transfer.nixl import Nixl
+from baton_worker.kv_transfer.nixl_buffers import Terms
 from baton_worker.kv_transfer.transport import (
     CarriageError,
     Size,

@@ -8,7 +8,8 @@ from baton_worker.kv_transfer.registry import TRANSPORTS, split
 
 
 def test_the_best_one_is_the_first_by_default() -> None:
-    assert split(Config().kv_transports) == TRANSPORTS.names() == ("cuda_ipc", "nixl", "shm", "tcp")
+    assert split(Config().kv_transports) == ("cuda_ipc", "nixl", "shm", "tcp")
+    assert TRANSPORTS.names() == ("cuda_ipc", "nixl_gpu", "nixl", "shm", "tcp")
 
 
 @pytest.mark.parametrize("name", TRANSPORTS.names())

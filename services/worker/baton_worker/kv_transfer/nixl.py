@@ -5,7 +5,7 @@ within a host, InfiniBand or RoCE between hosts. UCX neither encrypts nor authen
 `trusted_network` it is confined to this host and opens no port. A process with an agent's metadata
 can read and write the memory that the agent registered: transfer buffers, never pages.
 
-Transfer buffers are host memory on both sides, also with a GPU.
+Transfer buffers are host memory on both sides, also with a GPU; `nixl_gpu` has them on GPUs.
 """
 
 from __future__ import annotations
@@ -19,39 +19,27 @@ from collections import Counter
 from typing import Any, Literal
 
 import msgspec
-import numpy as np
 
 from baton.protocol import Block
 from baton.settings import default_environment
 from baton_worker.config import Config
-from baton_worker.kv_transfer.transport import (
-    Bytes,
-    CarriageError,
-    Size,
-    UnusableError,
-)
+from baton_worker.kv_transfer.nixl_buffers import Buffer, HostBuffer, Region, Terms
+from baton_worker.kv_transfer.transport import CarriageError, Room, Size, UnusableError
 
 _BACKEND = "UCX"
 _PATIENCE_SECONDS = 5.0
 """Timeout of one block."""
 _NAP_SECONDS = 0.0001
-_stuck: list[Bytes] = []
+_stuck: list[Buffer] = []
 """Memory that an unfinished read may still write to; kept alive."""
-
-
-class Terms(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """What the target needs to read from a source."""
-
-    agent: str
-    metadata: bytes
-    address: int
-    """Address of the transfer buffer in the source's memory."""
 
 
 class Nixl:
     """Needs the package `nixl`. See `transport.Transport`."""
 
     on_device = False
+    local_transports = "self,sm"
+    """UCX's transports within a host."""
 
     def __init__(self, config: Config) -> None:
         if importlib.util.find_spec("nixl") is None:
@@ -67,12 +55,20 @@ class Nixl:
     def _agent(self) -> Any:
         with self._lock:
             if self._made is None:
-                self._made = _agent(self.reach == "network")
+                self._made = _agent(self.reach == "network", self.local_transports)
             return self._made
 
     def send(self, size: Size) -> NixlSender:
         """Registered memory for a new connection. Raises `UnusableError`."""
-        return NixlSender(self._agent(), size)
+        agent = self._agent()
+        try:
+            return NixlSender(agent, self.buffer(agent, size))
+        except (RuntimeError, ValueError) as error:  # No memory, or none of a kind that UCX knows.
+            raise UnusableError(f"memory cannot be registered: {error}") from error
+
+    def buffer(self, agent: Any, size: Size) -> Buffer:
+        """The transfer buffer of a new connection."""
+        return HostBuffer(agent, size)
 
     def receive(self, terms: bytes, size: Size) -> NixlReceiver:
         """The target's end of a connection. Raises `CarriageError`."""
@@ -80,7 +76,7 @@ class Nixl:
             told = msgspec.msgpack.decode(terms, type=Terms)
             agent = self._agent()
             self._meet(agent, told)
-            return NixlReceiver(self, agent, told, size)
+            return NixlReceiver(self, agent, told, size, self.buffer(agent, size))
         except Exception as error:  # The library's errors have no common base.
             raise CarriageError(f"its NIXL agent cannot be reached: {error}") from error
 
@@ -107,17 +103,13 @@ class Nixl:
 class NixlSender:
     """The source's end."""
 
-    def __init__(self, agent: Any, size: Size) -> None:
-        self._agent = agent
-        self._memory = np.empty(size, np.uint8)
-        self._registered = agent.register_memory([_region(self._memory)], "DRAM")
-        terms = Terms(agent.name, agent.get_agent_metadata(), self._memory.ctypes.data)
-        self.terms = msgspec.msgpack.encode(terms)
+    def __init__(self, agent: Any, buffer: Buffer) -> None:
+        self._agent, self._buffer = agent, buffer
+        self.terms = msgspec.msgpack.encode(buffer.terms())
 
-    def room(self, place: int, size: int) -> Bytes:
+    def room(self, place: int, size: int) -> Room:
         """See `transport.Sender`."""
-        room: Bytes = self._memory[place, :size]
-        return room
+        return self._buffer.room(place, size)
 
     def data(self, place: int, size: int) -> bytes:
         """Empty: the target reads the transfer buffer."""
@@ -128,34 +120,32 @@ class NixlSender:
         self._agent.get_new_notifs()
 
     def close(self) -> None:
-        """Deregister the memory: it can no longer be read remotely."""
-        self._agent.deregister_memory(self._registered)
+        """Deregister the memory."""
+        self._buffer.close()
 
 
 class NixlReceiver:
     """The target's end: a local buffer into which it reads the source's."""
 
-    def __init__(self, owner: Nixl, agent: Any, told: Terms, size: Size) -> None:
+    def __init__(self, owner: Nixl, agent: Any, told: Terms, size: Size, buffer: Buffer) -> None:
         self._owner, self._agent, self._told = owner, agent, told
-        self._memory = np.empty(size, np.uint8)
-        self._registered = agent.register_memory([_region(self._memory)], "DRAM")
+        self._buffer, self._place_bytes = buffer, size.place_bytes
 
-    def take(self, block: Block, place: int) -> Bytes:
+    def take(self, block: Block, place: int) -> Room:
         """See `transport.Receiver`."""
-        taken: Bytes = self._memory[place, : block.size]
-        here = [(taken.ctypes.data, block.size, 0)]
-        there = [(self._told.address + place * self._memory.shape[1], block.size, 0)]
+        address = self._told.address + place * self._place_bytes
+        there = (address, block.size, self._told.device)
         try:
-            state = self._read(here, there)
+            state = self._read(self._buffer.region(place, block.size), there)
         except Exception as error:
             raise CarriageError(f"NIXL could not read a block: {error}") from error
         if state != "DONE":
             raise CarriageError(f"NIXL could not read a block: it says {state}")
-        return taken
+        return self._buffer.room(place, block.size)
 
-    def _read(self, here: list[tuple[int, int, int]], there: list[tuple[int, int, int]]) -> str:
-        agent = self._agent
-        local, remote = agent.get_xfer_descs(here, "DRAM"), agent.get_xfer_descs(there, "DRAM")
+    def _read(self, here: Region, there: Region) -> str:
+        agent, kind = self._agent, self._buffer.kind
+        local, remote = agent.get_xfer_descs([here], kind), agent.get_xfer_descs([there], kind)
         handle = agent.initialize_xfer("READ", local, remote, self._told.agent)
         deadline = time.monotonic() + _PATIENCE_SECONDS
         state: str = agent.transfer(handle)
@@ -163,25 +153,25 @@ class NixlReceiver:
             time.sleep(_NAP_SECONDS)
             state = agent.check_xfer_state(handle)
         if state == "PROC":
-            _stuck.append(self._memory)
+            _stuck.append(self._buffer)
         else:
             agent.release_xfer_handle(handle)
         return state
 
     def close(self) -> None:
         """Deregister the memory; drop the remote agent with its last connection."""
-        self._agent.deregister_memory(self._registered)
+        self._buffer.close()
         self._owner.part(self._told.agent)
 
 
-def _agent(anywhere: bool) -> Any:
+def _agent(anywhere: bool, local_transports: str) -> Any:
     """A NIXL agent of this process. Raises `UnusableError`."""
     # Both libraries read these variables when they are loaded; values set by the operator take
     # precedence. Within a host UCX cannot detect a dead peer, hence the error mode.
     default_environment("NIXL_LOG_LEVEL", "ERROR")
     default_environment("UCX_LOG_LEVEL", "error")
     if not anywhere:
-        default_environment("UCX_TLS", "self,sm")
+        default_environment("UCX_TLS", local_transports)
     try:
         api = importlib.import_module("nixl").__dict__
     except ImportError as error:
@@ -195,7 +185,3 @@ def _agent(anywhere: bool) -> Any:
     except Exception as error:
         raise UnusableError(f"it does not start here: {error}") from error
     return agent
-
-
-def _region(memory: Bytes) -> tuple[int, int, int, str]:
-    return (memory.ctypes.data, memory.nbytes, 0, "")

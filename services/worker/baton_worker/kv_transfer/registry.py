@@ -13,6 +13,7 @@ TRANSPORTS = Registry(
     "transports",
     {
         "cuda_ipc": "baton_worker.kv_transfer.cuda_ipc:CudaIpc",
+        "nixl_gpu": "baton_worker.kv_transfer.nixl_gpu:NixlGpu",
         "nixl": "baton_worker.kv_transfer.nixl:Nixl",
         "shm": "baton_worker.kv_transfer.shm:Shm",
         "tcp": "baton_worker.kv_transfer.tcp:Tcp",
