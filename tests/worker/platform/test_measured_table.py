@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
+
 from baton_worker.platform.measured_table import MeasuredTable, Times
 
 
@@ -32,3 +34,20 @@ def test_a_kind_is_measured_once(tmp_path: Path) -> None:
         path.write_text("{")
     times("a card", "wide", "a")
     assert len(measured) == 6, "what is no table is measured again"
+
+
+def test_without_a_place_it_is_measured_each_time(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    (tmp_path / "models").write_text("no folder can be made here")
+    measured = list[str]()
+
+    def measure() -> Times:
+        measured.append("once more")
+        return {"a": {"a case": 1.5}}
+
+    for number in (1, 2):
+        table = MeasuredTable(tmp_path / "models" / "measured", "work", "a card", (), ())
+        assert table.times("wide", ("a",), measure) == {"a": {"a case": 1.5}}
+        assert len(measured) == number
+    assert "what is measured on a card is not kept" in caplog.text

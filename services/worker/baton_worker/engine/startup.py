@@ -24,7 +24,7 @@ from baton_worker.engine.engine_config import EngineConfig, resolve
 from baton_worker.engine.multimodal import remote_pixels
 from baton_worker.engine.warmup import wake_threads
 from baton_worker.graphs.backend_table import BackendTable
-from baton_worker.kernels import cpu, unpacked_product
+from baton_worker.kernels import cpu, triton, unpacked_product
 from baton_worker.kernels.cpu.huge_pages import ARENA
 from baton_worker.kernels.cpu.shared_pages import SharedPages
 from baton_worker.kv_cache.kept_pages import PageKeeper
@@ -66,16 +66,22 @@ def _use_threads(number: int) -> None:
         standby.when_active(wake_threads)
 
 
+def _measured_folder(config: Config) -> Path:
+    """Where tables of times are kept: beside compiled kernels, since a container may have its
+    models on a volume that is read only."""
+    return (triton.cache_dir() or config.cache_dir) / "measured"
+
+
 def _prepare_gpu(config: Config, build: BuildContext) -> None:
     device = build.device
     if device.index is not None:
         torch.cuda.set_device(device)
     card = torch.cuda.get_device_name(device)
+    folder = _measured_folder(config)
     if config.attention_backend == "auto" and not config.exact:
-        folder = config.cache_dir / "attention"
         build.attention.fastest = BackendTable(folder, card, config.block_size).fastest
     if not config.exact:
-        folder, packages = config.cache_dir / "linear", ("torch", "triton")
+        packages = ("torch", "triton")
         unpacked_product.use(MeasuredTable(folder, "unpacked", card, (), packages))
     # Otherwise cuBLAS rounds the parts of a split sum to 16 bits before it adds them.
     matmul = torch.backends.cuda.matmul

@@ -40,21 +40,29 @@ class MeasuredTable:
 
     def times(self, kind: str, names: Collection[str], measure: Callable[[], Times]) -> Times:
         """The times of a kind of work, measured unless the table has those of all `names`."""
-        with self._locked():
-            table = self._read()
+        with self._locked() as keeps:
+            table = self._read() if keeps else {}
             found = table.get(kind, {})
             if not found.keys() >= set(names):
                 found = measure()
-                self._write(table | {kind: found})
+                if keeps:
+                    self._write(table | {kind: found})
         return found
 
     @contextmanager
-    def _locked(self) -> Iterator[None]:
-        self._path.parent.mkdir(parents=True, exist_ok=True)
-        file = os.open(self._path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+    def _locked(self) -> Iterator[bool]:
+        """Whether there is a place for the table: the folder may be on a file system that is read
+        only."""
+        try:
+            self._path.parent.mkdir(parents=True, exist_ok=True)
+            file = os.open(self._path.with_suffix(".lock"), os.O_CREAT | os.O_RDWR | os.O_CLOEXEC)
+        except OSError as error:
+            log.warning("what is measured on %s is not kept: %s", self.card, error)
+            yield False
+            return
         try:
             fcntl.flock(file, fcntl.LOCK_EX)
-            yield
+            yield True
         finally:
             os.close(file)
 

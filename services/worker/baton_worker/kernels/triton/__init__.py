@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import functools
 from importlib.util import find_spec
+from pathlib import Path
 
 import torch
 
@@ -24,6 +25,15 @@ def interpreted() -> bool:
     from triton import knobs
 
     return bool(knobs.runtime.interpret)
+
+
+def cache_dir() -> Path | None:
+    """Where Triton keeps what it has compiled; None without it."""
+    if find_spec("triton") is None:
+        return None
+    from triton import knobs
+
+    return Path(knobs.cache.dir)
 
 
 def refuses(device: torch.device) -> str | None:
