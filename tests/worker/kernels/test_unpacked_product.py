@@ -33,6 +33,10 @@ class Slow:
         return 300.0 + self.asked[-1] if unpacks else self.asked[-1] * 1.5
 
 
+def no_memory(step: object, times: int) -> float:
+    raise torch.OutOfMemoryError
+
+
 def test_from_how_many_rows_on_a_weight_is_unpacked_is_measured_once(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -48,6 +52,10 @@ def test_from_how_many_rows_on_a_weight_is_unpacked_is_measured_once(
             assert rows_from(weights, like) == 1024
     assert clock.asked == [rows for rows in unpacked_product.ROWS for _ in range(2)]
     assert "96 to 16, torch.float32 on a card: unpacked once from 1024 rows on" in caplog.text
+    monkeypatch.setattr(clock, "seconds", no_memory)
+    unpacked_product.use(MeasuredTable(tmp_path, "unpacked", "another", (), ()), clock)
+    assert rows_from(weights, like) == unpacked_product.UNMEASURED
+    assert "there is no memory to measure it" in caplog.text
     never = {
         name: dict.fromkeys(map(str, unpacked_product.ROWS), 1.0) for name in ("packed", "unpacked")
     }

@@ -60,7 +60,11 @@ def rows_from(weights: PackedWeights, like: Tensor) -> int:
     _, columns, depth = weights.shape
     form = f"{weights.values} of {weights.bits} bits in {weights.scale_type} groups"
     kind = f"{form} of {weights.group}, {depth} to {columns}, {like.dtype}"
-    times = _table.times(kind, (_PACKED, _UNPACKED), partial(_times, weights, like.dtype))
+    try:
+        times = _table.times(kind, (_PACKED, _UNPACKED), partial(_times, weights, like.dtype))
+    except torch.OutOfMemoryError:
+        log.warning("%s on %s: there is no memory to measure it", kind, _table.card)
+        return UNMEASURED
     found = _first(times)
     where = f"from {found} rows on" if found < NEVER else "for no number of rows"
     log.info("%s on %s: unpacked once %s", kind, _table.card, where)

@@ -255,7 +255,7 @@ def product(
         return out
     form = _form(weights, x.dtype, inputs)
     x, x_scales = _prepared(x, weights, inputs)
-    tile = _tile(count, weights, x.device) if visits is None else _Tile(visits.block, COLUMNS, 4)
+    tile = _tile(count, weights, x) if visits is None else _Tile(visits.block, COLUMNS, 4)
     blocks = triton.cdiv(count, tile.rows) if visits is None else len(visits.experts)
     depth = triton.cdiv(inner, form["TILE"])
     whole = visits is not None or count > row_tiles.MANY
@@ -348,12 +348,12 @@ _WIDE = _Tile(128, 128, 8)
 _WIDE_FROM = 256
 """Rows of a product from which on tiles are wide."""
 _WIDE_BYTES = 164 << 10
-"""Shared memory of a multiprocessor that has room for them."""
+"""Shared memory of a multiprocessor that has room for them, with inputs of 16 bits."""
 
 
-def _tile(count: int, weights: Tensor | PackedWeights, device: torch.device) -> _Tile:
-    packed = isinstance(weights, PackedWeights)
-    if packed and count >= _WIDE_FROM and _shared_bytes(device) >= _WIDE_BYTES:
+def _tile(count: int, weights: Tensor | PackedWeights, x: Tensor) -> _Tile:
+    fits = x.dtype.itemsize == 2 and _shared_bytes(x.device) >= _WIDE_BYTES
+    if fits and count >= _WIDE_FROM and isinstance(weights, PackedWeights):
         return _WIDE
     return _Tile(row_tiles.rows_of(count), COLUMNS, 4)
 
