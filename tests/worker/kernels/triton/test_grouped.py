@@ -53,10 +53,11 @@ def test_products_are_those_of_the_numbers(grouped: ModuleType, device: torch.de
             assert far < NEAR[dtype], (name, rows, dtype, far)
 
 
-@pytest.mark.row("F21.07")
 def test_wide_tiles_give_the_same(
     grouped: ModuleType, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if grouped._shared_bytes(device) < grouped._WIDE_BYTES:
+        pytest.skip("this GPU has no room for them")
     monkeypatch.setattr(grouped, "_WIDE_FROM", 130)
     for given in (packable_weights.gptq(4, 144, 160, 32), packable_weights.mxfp4(144, 160)):
         weight = given.to(device)
