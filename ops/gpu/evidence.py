@@ -41,8 +41,9 @@ def _python(*arguments: str) -> tuple[str, ...]:
     return (sys.executable, *arguments)
 
 
-def _tests(*names: str) -> tuple[str, ...]:
-    return _python("-m", "pytest", "-q", "-rs", "-p", "no:cacheprovider", "-n", "8", *names)
+def _tests(*names: str, processes: int = 8) -> tuple[str, ...]:
+    flags = ("-q", "-rs", "-p", "no:cacheprovider", "-n", str(processes))
+    return _python("-m", "pytest", *flags, *names)
 
 
 def _bench(*arguments: str) -> tuple[str, ...]:
@@ -71,7 +72,8 @@ def steps(out: Path) -> dict[str, Step]:
             6,
             "the largest step beside all pages, KV between caches and processes, what outlives a "
             "killed worker, ranks on two GPUs",
-            (_tests("tests/gpu/test_memory.py"),),
+            # One after the other: an engine takes what memory it finds.
+            (_tests("tests/gpu/test_memory.py", processes=1),),
         ),
         "bench": Step(9, "ceilings and kernels", (_bench(*where, "--parts", "kernels"),)),
         "dense": Step(
