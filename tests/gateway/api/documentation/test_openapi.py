@@ -26,6 +26,8 @@ BODILESS = {
     "/start_weight_update",
     "/resume",
     "/sleep",
+    "/start_profile",
+    "/stop_profile",
     "/wake_up",
 }
 """POST routes that read no body, beside those that cancel something."""
