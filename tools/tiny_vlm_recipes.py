@@ -57,6 +57,8 @@ class Recipe:
     """What the chat template writes for a picture."""
     grid: tuple[int, int, int] | None = None
     """Patches in time, height and width, where the model is told."""
+    tower_steps: int = 600
+    """Steps in which the tower learns; a picture in tiles takes more."""
     batched: bool = False
     """Whether the pixels of a batch are [rows, images of a row, ...] and not [images, ...]."""
 
@@ -105,6 +107,7 @@ _SMOLVLM = Recipe(
     "{}{}\n{}{}\n\n{}".format(*_WRITTEN) + _AROUND,
     "connector.modality_projection.proj",
     (_AROUND, _WHOLE, *_TILES),
+    tower_steps=2000,
     batched=True,
 )
 _ROTATION = {"rope_type": "default", "rope_theta": 10_000.0, "mrope_section": [2, 3, 3]}

@@ -185,8 +185,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="tools.train_tiny_vlm", description=__doc__)
     parser.add_argument("recipes", nargs="+", choices=RECIPES)
     parser.add_argument("--out", type=Path, default=home(), help="folder of data and checkpoints")
-    for stage, steps in (("tower", 600), ("answer", 1200)):
-        parser.add_argument(f"--{stage}-steps", type=int, default=steps)
+    parser.add_argument("--answer-steps", type=int, default=1200)
     given = parser.parse_args()
     given.out.mkdir(parents=True, exist_ok=True)
     wheel = easy_vqa.fetch(given.out)
@@ -195,7 +194,7 @@ def main() -> None:
         torch.manual_seed(0)
         student = Student(RECIPES[name], lesson)
         views = Views.of_lesson(student, lesson, _VIEWS)
-        seen = train_tower(student, lesson, views, given.tower_steps)
+        seen = train_tower(student, lesson, views, RECIPES[name].tower_steps)
         said = train(student, lesson, embed(student, views), given.answer_steps)
         print(f"{name}: loss of the tower {_fall(seen)}, of answers {_fall(said)}")
         one, two = held_out.questions(), held_out.questions_of_two(1000, Random(1))
