@@ -100,6 +100,7 @@ UNMIRRORED = {
     "worker/spec/audio/conformer.py",
     "worker/spec/audio/windowed_tower.py",
     "worker/spec/audio/tower_pair.py",
+    "worker/layers/audio/chunk_rotation.py",
     "worker/layers/audio/frame_embedding.py",
     "worker/models/vision/stack.py",
     "worker/layers/vision/convolution.py",

@@ -55,18 +55,20 @@ def save(folder: Path, *, seed: int = 0, template: str = CHAT_TEMPLATE, **text: 
     return made
 
 
-def save_tokenizer(folder: Path, template: str = CHAT_TEMPLATE, added: str = IMAGE_TOKEN) -> int:
-    """The tokenizer of the tiny models with one token more; returns its id."""
+def save_tokenizer(
+    folder: Path, template: str = CHAT_TEMPLATE, added: Sequence[str] = (IMAGE_TOKEN,)
+) -> int:
+    """The tokenizer of the tiny models with some tokens more; returns the id of the first."""
     from tokenizers import Tokenizer
 
     tiny_models.save_tokenizer(folder)
     file, settings = folder / "tokenizer.json", folder / "tokenizer_config.json"
     tokenizer = Tokenizer.from_file(str(file))
-    tokenizer.add_special_tokens([added])
+    tokenizer.add_special_tokens(list(added))
     tokenizer.save(str(file))
     changed = json.loads(settings.read_text()) | {"chat_template": template}
     settings.write_text(json.dumps(changed))
-    token: int = tokenizer.token_to_id(added)
+    token: int = tokenizer.token_to_id(added[0])
     return token
 
 

@@ -25,6 +25,11 @@ def gemma3n(num_tokens: int) -> list[Piece]:
     return ["\n\n<start_of_audio>", num_tokens - 1, "<end_of_audio>\n\n"]
 
 
+def music_flamingo(num_tokens: int) -> list[Piece]:
+    """Audio tokens between their marks."""
+    return ["<|sound_bos|>", num_tokens, "<|sound_eos|>"]
+
+
 @dataclass(frozen=True, slots=True)
 class AudioFamily:
     """How a family takes sounds."""
@@ -89,5 +94,14 @@ AUDIO_FAMILIES: dict[str, AudioFamily] = {
     "Qwen3OmniMoeForConditionalGeneration": _OMNI3,
     "Qwen3OmniMoeThinkerForConditionalGeneration": _OMNI3,
     "Qwen3ASRForConditionalGeneration": AudioFamily(windowed_readers.qwen3_asr, "<|audio_pad|>"),
+    "AudioFlamingo3ForConditionalGeneration": AudioFamily(
+        readers.whisper_chunks(stack=2, max_chunks=20), "<sound>"
+    ),
+    "MusicFlamingoForConditionalGeneration": AudioFamily(
+        readers.whisper_chunks(stack=2, max_chunks=40), "<sound>", music_flamingo
+    ),
+    "VoxtralForConditionalGeneration": AudioFamily(
+        readers.whisper_chunks(stack=4, masked=False, whole=True), "[AUDIO]"
+    ),
 }
 """By the name of the architecture in config.json."""

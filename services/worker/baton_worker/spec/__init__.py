@@ -39,7 +39,7 @@ from baton_worker.spec.audio.conformer import (
     SoftTokens,
 )
 from baton_worker.spec.audio.frame_steps import FramePool, FrameStack
-from baton_worker.spec.audio.tower import AudioStack, AudioTower, FrameConvolution
+from baton_worker.spec.audio.tower import AudioStack, AudioTower, ChunkRotation, FrameConvolution
 from baton_worker.spec.audio.tower_pair import TowerPair
 from baton_worker.spec.audio.windowed_tower import FrameStem, SpectrogramStem, WindowedTower
 from baton_worker.spec.checkpoint import Fused, Stacked, TensorLayout
@@ -154,6 +154,7 @@ __all__ = [
     "BlockConformer",
     "Bracket",
     "CausalAttention",
+    "ChunkRotation",
     "Codebook",
     "Conformer",
     "ConformerTower",

@@ -36,6 +36,8 @@ _NAMES = {
 }
 BOUNDS = {name: bound for bound, names in _NAMES.items() for name in names.split()}
 """By the name in config.json."""
+_FLOATS = ("max_position_embeddings",)
+"""Sizes that may be written as floats, as beside Music Flamingo's language model."""
 
 
 def check_sizes(config: SimpleNamespace, where: str = "config.json") -> None:
@@ -72,6 +74,8 @@ def _check_groups(config: SimpleNamespace, where: str) -> None:
 
 def _check(name: str, value: Any, where: str) -> None:
     least, most = BOUNDS[name]
+    if name in _FLOATS and isinstance(value, float) and value.is_integer():
+        value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
         raise ModelError(f"{where}: {name} must be an integer, not {str(value)[:40]!r}.")
     if not least <= value <= most:

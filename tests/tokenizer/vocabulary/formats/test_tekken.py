@@ -133,6 +133,20 @@ def test_thoughts_of_an_assistant(tmp_path: Path) -> None:
     assert prompt.text == "<s>[THINK]hm[/THINK]b</s>"
 
 
+def test_media_stand_among_the_texts(tmp_path: Path) -> None:
+    """As the library joins the chunks of a user: nothing between a text and a sound or an image."""
+    vocab = load(folder(tmp_path, "v11"))
+    known = {"audio": "[AUDIO]", "image": "[IMG]"}
+    chat = ChatTemplates(vocab.templates, vocab.named, vocab.literal, known)
+    texts = [{"type": "text", "text": text} for text in "abc"]
+    parts = [texts[0], {"type": "audio"}, texts[1], texts[2], {"type": "image"}]
+    talk = [{"role": "system", "content": texts[:2]}, {"role": "user", "content": parts}]
+    prompt = chat.render(EncodeChat(1, json.dumps(talk).encode()), 100)
+    assert prompt.text == (
+        "<s>[SYSTEM_PROMPT]a\nb[/SYSTEM_PROMPT][INST]a[BEGIN_AUDIO][AUDIO]b\nc[IMG][/INST]"
+    )
+
+
 def test_a_checkpoint_may_bring_its_own_template(tmp_path: Path) -> None:
     folder(tmp_path, "v3")
     (tmp_path / "chat_template.jinja").write_text("mine")

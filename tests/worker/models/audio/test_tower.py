@@ -18,55 +18,57 @@ from baton_worker.layers.media_embeddings import MediaEmbeddings
 from baton_worker.models.audio.tower import AudioTower
 from baton_worker.models.decoder import Model
 from tests.support.sounds import Sound, tones
-from tests.support.tiny_audio import AUDIO_TOKEN, CHUNK_SECONDS, HEARING, MELS, tiny_audio
+from tests.support.tiny_audio import AUDIO_TOKEN, HEARING, MELS, heard, tiny_audio
 
 CPU = BuildContext(torch.device("cpu"), torch.float32)
-Heard = tuple[Tensor, Grid]
-Listen = Callable[[Any, list[Sound]], tuple[list[Tensor], dict[str, Any]]]
-"""A model of transformers and sounds to their embeddings, and what it takes of the first one."""
+Features = tuple[Tensor, Grid]
+Heard = tuple[list[Tensor], dict[str, Any]]
+"""Embeddings of sounds by transformers, and what its model takes of the first one."""
 
 
-def extracted(sounds: list[Sound]) -> tuple[Tensor, Tensor]:
-    """Features of whole chunks, and their masks, by transformers."""
-    from transformers import WhisperFeatureExtractor
-
-    extractor = WhisperFeatureExtractor(MELS, chunk_length=CHUNK_SECONDS)
-    found = extractor(sounds, sampling_rate=16_000, return_attention_mask=True, return_tensors="pt")
-    return found["input_features"], found["attention_mask"]
-
-
-def qwen2_audio(model: Any, sounds: list[Sound]) -> tuple[list[Tensor], dict[str, Any]]:
+def qwen2_audio(model: Any, folder: Path, sounds: list[Sound]) -> Heard:
     """Its forward alone masks padding, so each sound runs through it."""
-    features, mask = extracted(sounds)
     found = list[Tensor]()
     hook = model.model.multi_modal_projector.register_forward_hook(
         lambda module, args, output: found.append(output[0])
     )
-    counts = [(((int(n) - 1) // 2 + 1) - 2) // 2 + 1 for n in mask.sum(-1)]
-    for one, seen, count in zip(features, mask, counts, strict=True):
-        ids = torch.tensor([[5] + [AUDIO_TOKEN] * count])
-        model(input_ids=ids, input_features=one[None], feature_attention_mask=seen[None])
+    runs = [heard(folder, [sound], "Qwen2Audio") for sound in sounds]
+    for inputs, [count] in runs:
+        model(input_ids=torch.tensor([[5] + [AUDIO_TOKEN] * count]), **inputs)
     hook.remove()
-    whole = {"input_features": features[:1], "feature_attention_mask": mask[:1]}
-    return [made[:count] for made, count in zip(found, counts, strict=True)], whole
+    pairs = zip(found, runs, strict=True)
+    return [made[:count] for made, (_, [count]) in pairs], runs[0][0]
 
 
-LISTENERS: dict[str, Listen] = {"Qwen2Audio": qwen2_audio}
+def listening(stem: str) -> Callable[[Any, Path, list[Sound]], Heard]:
+    """All sounds at one time. Music Flamingo must see which chunks are one sound."""
+
+    def listen(model: Any, folder: Path, sounds: list[Sound]) -> Heard:
+        inputs, counts = heard(folder, sounds, stem)
+        ids = [id_ for count in counts for id_ in (5, *[AUDIO_TOKEN] * count)]
+        known = {"input_ids": torch.tensor([ids])} if stem == "MusicFlamingo" else {}
+        made = model.get_audio_features(**inputs, **known).pooler_output
+        return list(torch.split(made, counts)), heard(folder, sounds[:1], stem)[0]
+
+    return listen
 
 
-@pytest.mark.row("A02", "F01.31", "F01.32")
+@pytest.mark.row("A02", "A09", "A10", "A11", "F01.31", "F01.32", "F01.39")
 def test_towers_make_the_numbers_of_transformers(tmp_path: Path, driver: Any) -> None:
     """From the samples on; and logits of texts around a sound."""
     for stem in HEARING:
         folder = tmp_path / stem
         reference = tiny_audio(stem, folder)
         sounds = [tones(seconds, seed=i) for i, seconds in enumerate((1.0, 0.37, 0.1, 0.993))]
+        listen = qwen2_audio
+        if stem != "Qwen2Audio":  # Which hears one chunk alone.
+            sounds, listen = [*sounds, tones(2.3, seed=7)], listening(stem)
         with torch.no_grad():
-            expected, whole = LISTENERS[stem](reference, sounds)
+            expected, whole = listen(reference, folder, sounds)
         loaded = load_model(folder, CPU)
-        heard = _heard(folder, sounds)
+        made = _made(folder, sounds)
         assert isinstance(loaded.model, Model) and isinstance(loaded.model.vision, AudioTower)
-        _compare(loaded.model.vision, heard, expected, stem)
+        _compare(loaded.model.vision, made, expected, stem)
         text = list(range(2, 40))
         text[8:8] = [AUDIO_TOKEN] * len(expected[0])
         media = MediaEmbeddings(torch.arange(8, 8 + len(expected[0])), expected[0])
@@ -78,7 +80,7 @@ def test_towers_make_the_numbers_of_transformers(tmp_path: Path, driver: Any) ->
         )
 
 
-def _heard(folder: Path, sounds: list[Sound]) -> list[Heard]:
+def _made(folder: Path, sounds: list[Sound]) -> list[Features]:
     """What the media preprocessor makes of sounds."""
     audio = read_model(folder, "m").audio
     assert audio is not None
@@ -86,16 +88,16 @@ def _heard(folder: Path, sounds: list[Sound]) -> list[Heard]:
     return [(torch.from_numpy(one.features), one.grid) for one in made]
 
 
-def _compare(tower: AudioTower, heard: list[Heard], expected: list[Tensor], stem: str) -> None:
+def _compare(tower: AudioTower, made: list[Features], expected: list[Tensor], stem: str) -> None:
     sample = tower.sample_media(40)
     assert not any(tower.refusal(shape, grid) for shape, grid in sample), stem
     assert 40 <= sum(tower.num_tokens(shape, grid) for shape, grid in sample) < 90, stem
-    found = tower.encode_media([frames for frames, _ in heard], [grid for _, grid in heard])
-    for (frames, grid), one, other in zip(heard, found, expected, strict=True):
+    found = tower.encode_media([frames for frames, _ in made], [grid for _, grid in made])
+    for (frames, grid), one, other in zip(made, found, expected, strict=True):
         assert not tower.refusal(frames.shape, grid), stem
         assert len(one) == tower.num_tokens(frames.shape, grid), stem
         torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3, msg=stem)
-    alone = tower.encode_media([heard[1][0]], [heard[1][1]])[0]
+    alone = tower.encode_media([made[1][0]], [made[1][1]])[0]
     assert torch.equal(alone, found[1]), "the numbers of a sound do not depend on others"
 
 

@@ -5,12 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
 from baton.protocol.media import Grid
 from baton_worker import spec
+from baton_worker.layers.audio.chunk_rotation import rotated
 from baton_worker.layers.audio.frame_embedding import FrameEmbedding
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.vision.projector import Projector
@@ -21,6 +23,16 @@ from baton_worker.spec.names import Names
 _STATES = 8192
 """States of chunks that run together, about: what they take in memory does not grow with the
 length of a sound."""
+
+
+class Chunk(NamedTuple):
+    """One chunk of a sound."""
+
+    frames: Tensor
+    """[mels, frames]."""
+    num_states: int
+    number: int
+    """In its sound."""
 
 
 class AudioTower(MediaTower):
@@ -38,6 +50,7 @@ class AudioTower(MediaTower):
         self.embedding = FrameEmbedding(tower.stack, site)
         self.stack = Stack(tower.stack, blocks_of(tower.stack, site), site)
         self.projector = Projector(tower.projector, site)
+        self.finish = Projector(tower.finish, site)
         tokens = (tower.audio_token, tower.previous_token)
         self.image_token, self.cross = tower.audio_token, tower.cross
         self.media_tokens = tuple(token for token in tokens if token is not None)
@@ -87,22 +100,39 @@ class AudioTower(MediaTower):
     @torch.inference_mode()
     def encode_media(self, pixels: Sequence[Tensor], grids: Sequence[Grid]) -> list[Tensor]:
         """float32 sounds to [num_tokens, hidden] each, in the decoder's dtype."""
-        chunks = [chunk for sound in pixels for chunk in sound]
-        counts = [count for grid in grids for count in self._states(grid)]
-        out = torch.cat([self._encoded(some) for some in _together(chunks, counts)])
+        chunks = [
+            Chunk(frames, count, number)
+            for sound, grid in zip(pixels, grids, strict=True)
+            for number, (frames, count) in enumerate(zip(sound, self._states(grid), strict=True))
+        ]
+        out = torch.cat([self._encoded(some) for some in _together(chunks)])
         sizes = [self.num_tokens(sound.shape, g) for sound, g in zip(pixels, grids, strict=True)]
         return list(torch.split(out, sizes))
 
-    def _encoded(self, chunks: Sequence[tuple[Tensor, int]]) -> Tensor:
-        """Chunks and the number of states of each to embeddings."""
+    def _encoded(self, chunks: Sequence[Chunk]) -> Tensor:
+        """Chunks to embeddings."""
         states = [
-            self.embedding(frames.to(self._device, self._dtype), count) for frames, count in chunks
+            self.embedding(chunk.frames.to(self._device, self._dtype), chunk.num_states)
+            for chunk in chunks
         ]
-        counts = [count for _, count in chunks]
+        counts = [chunk.num_states for chunk in chunks]
         positions = torch.cat([torch.arange(count) for count in counts]).to(self._device)
         final = self.stack(torch.cat(states), positions, counts)
-        embeddings: Tensor = self.projector(final, [(1, count) for count in counts])
+        x = self.projector(final, [(1, count) for count in counts])
+        if self.settings.rotation is not None:
+            x = self._rotated(x, chunks, self.settings.rotation)
+        embeddings: Tensor = self.finish(x, [])
         return embeddings
+
+    def _rotated(self, x: Tensor, chunks: Sequence[Chunk], rotation: spec.ChunkRotation) -> Tensor:
+        whole = self._embeddings_of(self._spec.after(self.settings.chunk_frames))
+        parts = torch.split(x, [self._embeddings_of(chunk.num_states) for chunk in chunks])
+        return torch.cat(
+            [
+                rotated(part, rotation, chunk.number, whole)
+                for part, chunk in zip(parts, chunks, strict=True)
+            ]
+        )
 
     def _states(self, grid: Grid) -> list[int]:
         """Number of states of each chunk of a sound."""
@@ -115,15 +145,13 @@ class AudioTower(MediaTower):
         return math.prod(self.projector.after((1, num_states)))
 
 
-def _together(
-    chunks: Sequence[Tensor], counts: Sequence[int]
-) -> Iterator[list[tuple[Tensor, int]]]:
-    """Chunks that run together, each with its number of states."""
-    some, total = list[tuple[Tensor, int]](), 0
-    for pair in zip(chunks, counts, strict=True):
-        if some and total + pair[1] > _STATES:
+def _together(chunks: Sequence[Chunk]) -> Iterator[list[Chunk]]:
+    """Chunks that run together."""
+    some, total = list[Chunk](), 0
+    for chunk in chunks:
+        if some and total + chunk.num_states > _STATES:
             yield some
             some, total = [], 0
-        some.append(pair)
-        total += pair[1]
+        some.append(chunk)
+        total += chunk.num_states
     yield some

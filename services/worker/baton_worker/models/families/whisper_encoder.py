@@ -6,7 +6,7 @@ import math
 from types import SimpleNamespace
 from typing import Any
 
-from baton_worker.models.families.common import Config, layer_norm
+from baton_worker.models.families.common import Config, layer_norm, spelled
 from baton_worker.spec import (
     Attention,
     AudioStack,
@@ -17,6 +17,13 @@ from baton_worker.spec import (
     TensorLayout,
 )
 
+_SPELLINGS = {
+    "d_model": "hidden_size",
+    "encoder_layers": "num_hidden_layers",
+    "encoder_attention_heads": "num_attention_heads",
+    "encoder_ffn_dim": "intermediate_size",
+}
+"""Newer names of fields."""
 LARGE: dict[str, Any] = {
     "num_mel_bins": 128,
     "d_model": 1280,
@@ -44,7 +51,7 @@ _NAMES = {
 def whisper_encoder(part: Config, prefix: str, **changes: Any) -> AudioStack:
     """The encoder of a config with Whisper's fields, whose tensors are under `prefix`; `changes`
     are of the fields of `AudioStack`."""
-    c = SimpleNamespace(**LARGE | vars(part))
+    c = SimpleNamespace(**LARGE | vars(spelled(part, **_SPELLINGS)))
     hidden, act = c.d_model, c.activation_function
     head_dim = hidden // c.encoder_attention_heads
     attention = Attention(

@@ -53,12 +53,30 @@ class AudioStack(Encoder):
         return num_states
 
 
+@dataclass(frozen=True, slots=True)
+class ChunkRotation:
+    """Pairs of the first 4 * `pairs` channels are rotated by the number of a chunk in its sound
+    and by the place in its chunk, both times the seconds from the beginning of the sound (Music
+    Flamingo, arXiv:2511.10289; rotary time embeddings, Goel et al. 2024, arXiv:2410.12109)."""
+
+    pairs: int
+    """Frequencies of each of the two."""
+    base: float
+    seconds: float
+    """Between two states."""
+
+    @property
+    def most(self) -> int:
+        """By which numbers and places are divided."""
+        return int(self.base)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AudioTower:
     """A stack over the chunks of a sound and a projector to the hidden size of the decoder.
 
-    The final states of each chunk go through the steps of `projector` and replace the embeddings
-    of the tokens `audio_token`.
+    The final states of each chunk go through the steps of `projector`, the `rotation` and the steps
+    of `finish`, and replace the embeddings of the tokens `audio_token`.
     """
 
     stack: AudioStack
@@ -72,3 +90,5 @@ class AudioTower:
     """Another token that may stand for a sound: the start of a text before it."""
     cross: bool = False
     """Whether embeddings take the place of no token, see `MediaTower.cross`."""
+    rotation: ChunkRotation | None = None
+    finish: tuple[Step, ...] = ()
