@@ -275,8 +275,8 @@ def check_pixels(
     tensors = {id(item.pixels): item.pixels for prompt in prompts for item in prompt.media}
     if sum(tensor.num_bytes for tensor in tensors.values()) > most:
         raise InvalidRequest(
-            f"Invalid '{generation.param}': the images of one request have more than {most >> 20} "
-            "MiB of pixels as the model takes them. Send them in several requests.",
+            f"Invalid '{generation.param}': the media of one request have more than {most >> 20} "
+            "MiB as the model takes them. Send them in several requests.",
             code="image_too_large",
             param=generation.param,
         )
@@ -286,7 +286,7 @@ def check_uncut(request: GenerationRequest) -> None:
     """Raise `InvalidRequest` for a prompt with media that may be cut."""
     if request.limits.truncate_prompt_tokens is not None:
         raise InvalidRequest(
-            "Unsupported value: 'truncate_prompt_tokens' cannot be used with images or videos: it "
+            "Unsupported value: 'truncate_prompt_tokens' cannot be used with media: it "
             "could cut them. Shorten the conversation.",
             code="unsupported_value",
             param="truncate_prompt_tokens",
