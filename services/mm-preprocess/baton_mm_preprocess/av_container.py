@@ -27,7 +27,10 @@ def opened(data: bytes, demuxer: str, codecs: Iterable[str], kind: str) -> Itera
     """
     options = {"protocol_whitelist": "none", "codec_whitelist": ",".join(sorted(codecs))}
     try:
-        with av.open(io.BytesIO(data), format=demuxer, options=options) as container:
+        # Titles and names of authors are often in older encodings; nobody reads them here.
+        with av.open(
+            io.BytesIO(data), format=demuxer, options=options, metadata_errors="ignore"
+        ) as container:
             yield container
     except MemoryError as error:
         raise exceeds(kind, "needs more memory than this server gives it") from error

@@ -129,3 +129,23 @@ def _with(wav: bytes, place: int, form: str, value: int) -> bytes:
 
 def _nan() -> bytes:
     return encoded(np.full(RATE, np.nan, np.float32), codec="pcm_f32le")
+
+
+def test_no_file_is_more_than_refused() -> None:
+    """Mutations of files: finite samples, or an error with words for a client."""
+    random, sound = np.random.default_rng(0), tones(0.3, 48_000)
+    forms = (("wav", "pcm_f32le"), ("mp3", "libmp3lame"), ("flac", "flac"), ("ogg", "libopus"))
+    files = [encoded(sound, 48_000, codec=codec, form=form) for form, codec in forms]
+    heard = 0
+    for number in range(400):
+        file = bytearray(files[number % len(files)])
+        for place in random.integers(12, 300, random.integers(1, 6)):
+            file[place : place + random.integers(0, 2)] = random.bytes(random.integers(0, 3))
+        try:
+            found = decode(bytes(file), RATE, LIMITS)
+        except InvalidRequest as error:
+            assert error.code, error.message
+        else:
+            heard += 1
+            assert np.isfinite(found).all()
+    assert 0 < heard < 400

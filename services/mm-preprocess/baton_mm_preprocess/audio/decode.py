@@ -119,7 +119,8 @@ def _resampled(container: Any, stream: Any, rate: int) -> Iterator[Samples]:
 def _mixed(frame: Any) -> Any:
     """A frame of float planes as one of a single channel, behind the one before."""
     names = [channel.name for channel in frame.layout.channels]
-    samples = weights(names)[None] @ frame.to_ndarray()
+    with np.errstate(invalid="ignore", over="ignore"):
+        samples = weights(names)[None] @ frame.to_ndarray()
     if not np.isfinite(samples).all():
         raise damaged("audio")
     mixed = av.AudioFrame.from_ndarray(samples, format="flt", layout="mono")
