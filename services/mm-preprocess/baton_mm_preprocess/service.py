@@ -301,9 +301,9 @@ def split_of(audio: AudioInput, config: Config) -> SpeechSplit:
         raise SettingsError(
             f"max_audio_clip_s is {clip}, but this model takes {most} s at a time. Leave it out."
         )
-    if overlap >= clip:
+    if overlap >= clip > 1:  # Parts of a second have room for none.
         raise SettingsError(f"overlap_chunk_second is {overlap}; it has to be less than {clip}.")
-    return SpeechSplit(clip, overlap, config.min_energy_split_window_size)
+    return SpeechSplit(clip, min(overlap, clip - 1), config.min_energy_split_window_size)
 
 
 def serve(config: Config, life: Lifecycle) -> int:
