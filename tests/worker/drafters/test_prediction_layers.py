@@ -84,3 +84,31 @@ def test_layers_follow_one_another() -> None:
     assert layers[1].runs == [([20], [22], [20], [21])] and not layers[2].runs
     single = SimpleNamespace(drafter=LayerHeadWeights(0, layers[0]))
     assert type(mtp_proposer(context(SpeculativeConfig(1), single))) is LayerHeadProposer
+
+
+def test_single_tokens_wait_for_their_page_or_for_drafts() -> None:
+    layer: Any = StubLayer()
+    target = SimpleNamespace(drafter=LayerHeadWeights(0, layer))
+    proposer = mtp_proposer(context(SpeculativeConfig(1), target))
+    for start, count in ((0, 2), (2, 1), (3, 1), (4, 1)):
+        proposer.observe(step(start, count))
+    assert [run[:2] for run in layer.runs] == [([0], [1, 2]), ([2], [3, 4])]
+    layer.runs.clear()
+    proposer.observe(step(5, 1))
+    tokens = np.arange(7, dtype=np.int32)
+    assert proposer.costs is not None and not proposer.costs.seconds(np.array(1))
+    for _ in range(3):
+        [drafts] = proposer.propose([DraftRequest(0, tokens, 1)], MostProbable())
+        assert drafts.tolist() == [7]
+    assert [run[:2] for run in layer.runs] == [([4], [5, 6])]
+    assert proposer.costs.seconds(np.array(1)) > 0, "what a pass takes is known"
+    # A sequence that has gone, and one that goes on elsewhere, leave nothing behind.
+    layer.runs.clear()
+    proposer.observe(step(6, 1))
+    proposer.observe(step(20, 1))
+    proposer.observe(step(21, 2))
+    assert [run[:2] for run in layer.runs] == [([20], [21, 22, 23])]
+    proposer.observe(step(24, 1))
+    proposer.release(0)
+    proposer.propose([DraftRequest(0, np.arange(26, dtype=np.int32), 1)], MostProbable())
+    assert len(layer.runs) == 1

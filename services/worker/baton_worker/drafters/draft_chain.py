@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
 
 import numpy as np
 from torch import Tensor
 
+from baton_worker.drafters.draft_costs import PassCosts
 from baton_worker.speculative.proposer import NO_DRAFT, Column, DraftRequest, DraftSampler, Tokens
 
 Logits = Callable[[int, Column, Tokens], Tensor]
@@ -14,10 +16,15 @@ Logits = Callable[[int, Column, Tokens], Tensor]
 
 
 def draft_chain(
-    requests: Sequence[DraftRequest], sampler: DraftSampler, most: int, logits: Logits
+    requests: Sequence[DraftRequest],
+    sampler: DraftSampler,
+    most: int,
+    logits: Logits,
+    costs: PassCosts | None = None,
 ) -> list[Tokens]:
     """Up to `most` drafts of each request, in the order of the requests. A row ends with the first
-    draft that cannot be made; `logits` is called for the others alone."""
+    draft that cannot be made; `logits` is called for the others alone. `costs` learns what each
+    pass takes."""
     slots = np.array([request.slot for request in requests], np.int64)
     room = np.array([min(request.most, most) for request in requests])
     newest = np.array([request.tokens[-1] for request in requests], np.int32)
@@ -25,7 +32,10 @@ def draft_chain(
     rows = np.arange(len(requests))
     for depth in range(int(room.max(initial=0))):
         rows = rows[room[rows] > depth]
+        begin, count = time.perf_counter(), len(rows)
         drawn = sampler.sample(logits(depth, rows, newest[rows]), slots[rows])
+        if costs is not None:
+            costs.observe(count, time.perf_counter() - begin)
         rows, drawn = rows[drawn != NO_DRAFT], drawn[drawn != NO_DRAFT]
         if not len(rows):
             break

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
+from typing import TYPE_CHECKING
 
 import numpy as np
 import torch
 
-from baton_worker.drafters.draft_forward import DraftForward
 from baton_worker.speculative.proposer import Column, DraftRequest
 from baton_worker.speculative.step_costs import StepCosts
+
+if TYPE_CHECKING:
+    from baton_worker.drafters.draft_forward import DraftForward
 
 _ROWS = (1, 2, 4, 8, 16, 32, 64)
 _CHUNKS = (16, 64)
@@ -21,6 +24,26 @@ _LEAST, _MOST = 16, 1024
 """Of what one step catches up with."""
 _NEVER = StepCosts({1: 0.0, 2: 0.0})
 """Where there is no room for one row nothing is drafted."""
+_TRIALS = 3
+"""Passes before a drafter that is not measured at the start has costs: the fastest counts."""
+
+
+class PassCosts(StepCosts):
+    """Seconds of a drafter's passes, learnt from those that it has made for drafts; none at
+    first."""
+
+    def __init__(self) -> None:
+        super().__init__({1: 0.0, 2: 0.0})
+        self._trials: list[float] = []
+
+    def observe(self, tokens: int, seconds: float) -> None:
+        """Record the time of a pass with one token for each of so many rows."""
+        if len(self._trials) < _TRIALS:
+            self._trials.append(seconds)
+            if len(self._trials) == _TRIALS:
+                self._seconds[:] = min(self._trials)
+        else:
+            super().observe(tokens, seconds)
 
 
 def measure_rows(run: DraftForward, max_num_seqs: int) -> StepCosts:

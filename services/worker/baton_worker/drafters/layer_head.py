@@ -11,7 +11,9 @@ from torch import Tensor
 from baton_worker.attention import AttentionBatch
 from baton_worker.attention.buffers import Buffers
 from baton_worker.drafters.draft_chain import draft_chain
+from baton_worker.drafters.draft_costs import PassCosts
 from baton_worker.drafters.draft_head_weights import LayerHeadWeights
+from baton_worker.drafters.waiting_states import WaitingStates
 from baton_worker.speculative.proposer import (
     Column,
     DraftRequest,
@@ -26,9 +28,10 @@ _NOTHING: Tokens = np.zeros(0, np.int32)
 
 
 class LayerHeadProposer(Proposer):
-    """Runs the head over every confirmed token at once, so that its KV in a page is as complete as
-    the target's: pages that are shared, swapped or sent to another worker have it too. The KV of
-    drafts stands behind it, and the next confirmed tokens overwrite it.
+    """Runs the head over every confirmed token: at once, but for a row's single tokens, which wait
+    until its page is full or drafts are wanted. So the head's KV in a full page is complete: pages
+    that are shared, swapped or sent to another worker have it too. The KV of drafts stands behind
+    it, and the next confirmed tokens overwrite it.
 
     At the last token before what the prefix cache had, the head's KV belongs to the token that
     followed there in the sequence that filled the page.
@@ -38,6 +41,8 @@ class LayerHeadProposer(Proposer):
         assert isinstance(context.target.drafter, LayerHeadWeights)
         self._head, self._device = context.target.drafter.head, context.build.device
         self._buffers, self._adapters = Buffers(self._device), context.build.adapters
+        self.costs = PassCosts()
+        self._waiting = WaitingStates()
         slots = context.max_num_seqs
         self._lengths = np.zeros(slots, np.int64)
         """By slot: tokens of its sequence when its stream was kept; 0: there is none."""
@@ -50,6 +55,18 @@ class LayerHeadProposer(Proposer):
 
     def observe(self, step: TargetStep) -> None:
         """See `Proposer`."""
+        self._step = step
+        self._waiting.add(step)
+        is_full = (step.starts + step.counts) % step.tables.page_size == 0
+        self._catch_up(step.slots[is_full | (step.counts > 1)].tolist())
+
+    def _catch_up(self, slots: list[int]) -> None:
+        """Run the head over all tokens of these slots that wait."""
+        if slots and self._step is not None:
+            self._run_over(self._waiting.take(slots, self._step.tables, self._step.cache))
+
+    def _run_over(self, step: TargetStep) -> None:
+        """Run the head over all tokens of a step, whose tables and cache are the head's."""
         self._step, head = step, self._head
         batch = self._batch(step, step.slots, step.starts, step.counts)
         tokens, positions = map(self._there, (step.next_tokens, step.positions))
@@ -64,6 +81,8 @@ class LayerHeadProposer(Proposer):
 
     def propose(self, requests: Sequence[DraftRequest], sampler: DraftSampler) -> list[Tokens]:
         """See `Proposer`."""
+        waiting = set(self._waiting.slots)
+        self._catch_up([request.slot for request in requests if request.slot in waiting])
         known = [r for r in requests if self._lengths[r.slot] == len(r.tokens)]
         if not known or self._streams is None:
             return [_NOTHING] * len(requests)
@@ -80,13 +99,14 @@ class LayerHeadProposer(Proposer):
             return self._head.logits(streams.index_select(0, self._there(rows)))
 
         most = max(request.most for request in known)
-        drafts = draft_chain(known, sampler, most, logits)
+        drafts = draft_chain(known, sampler, most, logits, self.costs)
         made = dict(zip(slots.tolist(), drafts, strict=True))
         return [made.get(request.slot, _NOTHING) for request in requests]
 
     def release(self, slot: int) -> None:
         """See `Proposer`."""
         self._lengths[slot] = 0
+        self._waiting.drop(slot)
 
     def _next(self, depth: int, slots: Column, drafts: Tokens, stream: Tensor) -> Tensor:
         """The streams behind draft number `depth` of each slot."""

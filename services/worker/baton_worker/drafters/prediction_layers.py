@@ -116,7 +116,7 @@ class PredictionLayersProposer(LayerHeadProposer):
             last = torch.stack([streams[row][-1] for row in rows.tolist()])
             return self._layers[depth].logits(last)
 
-        found = draft_chain(known, sampler, len(self._layers), logits)
+        found = draft_chain(known, sampler, len(self._layers), logits, self.costs)
         made = dict(zip(slots.tolist(), found, strict=True))
         return [made.get(request.slot, np.zeros(0, np.int32)) for request in requests]
 

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from baton_worker.drafters.draft_chain import draft_chain
+from baton_worker.drafters.draft_costs import PassCosts
 from baton_worker.drafters.draft_head_weights import StateHeadWeights
 from baton_worker.speculative.proposer import (
     Column,
@@ -49,6 +50,7 @@ class StateHeadProposer(Proposer):
     def __init__(self, context: ProposerContext) -> None:
         assert isinstance(context.target.drafter, StateHeadWeights)
         self._head, self._device = context.target.drafter.head, context.build.device
+        self.costs = PassCosts()
         self._lengths = np.zeros(context.max_num_seqs, np.int64)
         """By slot: tokens of its sequence when its state was kept; 0: there is none."""
         self._states: Tensor | None = None
@@ -70,7 +72,11 @@ class StateHeadProposer(Proposer):
         slots = np.array([request.slot for request in known], np.int64)
         states = self._states.index_select(0, self._there(slots))
         drafts = draft_chain(
-            known, sampler, self._head.num_drafts, partial(self._logits, _Carried(states))
+            known,
+            sampler,
+            self._head.num_drafts,
+            partial(self._logits, _Carried(states)),
+            self.costs,
         )
         made = dict(zip(slots.tolist(), drafts, strict=True))
         return [made.get(request.slot, _NOTHING) for request in requests]

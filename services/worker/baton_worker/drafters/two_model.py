@@ -3,18 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from baton_worker.drafters.block_tables import BlockTables
 from baton_worker.drafters.draft_head_weights import LayerHeadWeights
 from baton_worker.drafters.layer_head import LayerHeadProposer
 from baton_worker.kv_cache import KVCache
 from baton_worker.speculative.proposer import (
-    Column,
     DraftRequest,
     DraftSampler,
     ProposerContext,
@@ -24,17 +20,6 @@ from baton_worker.speculative.proposer import (
 
 _MOST_WAITING = 2048
 """Tokens whose hidden states are kept until the head runs; with more of them it runs at once."""
-
-
-class _Waiting(NamedTuple):
-    """Confirmed tokens of a slot that the head has not run yet."""
-
-    next_tokens: Column
-    """int64 [n]: the token behind each."""
-    positions: Column
-    """int64 [n] or [axes, n]"""
-    hidden: Tensor
-    """[n, any], as the target gives them."""
 
 
 class TwoModelProposer(LayerHeadProposer):
@@ -64,27 +49,23 @@ class TwoModelProposer(LayerHeadProposer):
         """By slot: position of the first token that the head has seen."""
         self._seen = np.zeros(context.max_num_seqs, np.int64)
         """By slot: tokens from there on, those that wait included."""
-        self._waiting: dict[int, list[_Waiting]] = {}
 
     def observe(self, step: TargetStep) -> None:
         """See `Proposer`."""
-        ends = np.cumsum(step.counts)
-        rows = zip(step.slots.tolist(), step.starts.tolist(), ends.tolist(), strict=True)
-        for (slot, start, end), count in zip(rows, step.counts.tolist(), strict=True):
+        rows = zip(step.slots.tolist(), step.starts.tolist(), step.counts.tolist(), strict=True)
+        for slot, start, count in rows:
             if self._begins[slot] + self._seen[slot] != start or not self._seen[slot]:
                 self.release(slot)
                 self._begins[slot] = start
-            part = slice(end - count, end)
-            positions, hidden = step.positions[..., part], step.hidden[part]
-            waiting = _Waiting(step.next_tokens[part], positions, hidden)
-            self._waiting.setdefault(slot, []).append(waiting)
             self._seen[slot] += count
-        if sum(len(w.next_tokens) for some in self._waiting.values() for w in some) > _MOST_WAITING:
-            self._catch_up(list(self._waiting))
+        self._waiting.add(step)
+        if len(self._waiting) > _MOST_WAITING:
+            self._catch_up(self._waiting.slots)
 
     def propose(self, requests: Sequence[DraftRequest], sampler: DraftSampler) -> list[Tokens]:
         """See `Proposer`."""
-        self._catch_up([r.slot for r in requests if r.slot in self._waiting])
+        waiting = set(self._waiting.slots)
+        self._catch_up([request.slot for request in requests if request.slot in waiting])
         rows = [
             request._replace(tokens=request.tokens[int(self._begins[request.slot]) :])
             for request in requests
@@ -97,7 +78,6 @@ class TwoModelProposer(LayerHeadProposer):
         """See `Proposer`."""
         super().release(slot)
         self._pages.release(slot)
-        self._waiting.pop(slot, None)
         self._seen[slot] = 0
 
     def _reserve(self, slot: int, length: int) -> bool:
@@ -112,19 +92,6 @@ class TwoModelProposer(LayerHeadProposer):
             self.release(slot)
         if not slots:
             return
-        parts = [self._waiting.pop(slot) for slot in slots]
-        counts = np.array([sum(len(w.next_tokens) for w in some) for some in parts])
-        order = np.array(slots, np.int64)
-        every = [waiting for some in parts for waiting in some]
-        super().observe(
-            TargetStep(
-                slots=order,
-                starts=self._seen[order] - counts,
-                counts=counts,
-                next_tokens=np.concatenate([w.next_tokens for w in every]),
-                positions=np.concatenate([w.positions for w in every], -1),
-                hidden=torch.cat([w.hidden for w in every]),
-                tables=self._pages,
-                cache=self._cache,
-            )
-        )
+        step = self._waiting.take(slots, self._pages, self._cache)
+        # Over pages of its own a sequence begins with the first token that the head has seen.
+        self._run_over(step._replace(starts=step.starts - self._begins[step.slots]))
