@@ -87,6 +87,9 @@ template <class Format, class Arithmetic, int M>
 [[gnu::flatten]] void accumulate(Sums<M>& sums, const std::uint8_t* chunk, const typename Arithmetic::Element* x,
                 const float* totals, std::int64_t chunks, Ahead& ahead) {
     constexpr int kSteps = Format::kChunk / Format::kGroups / Arithmetic::kStep;
+    // In registers where these suffice: what is written on the way might be where `sums` is, for all
+    // that the compiler knows.
+    std::conditional_t<Format::kScaled, Sums<M>&, Sums<M>> mine = sums;
     for (std::int64_t i = 0; i < chunks; ++i, chunk += Format::kBytes) {
         if constexpr (kAsks<Format, M>) prefetch(chunk + kAhead<M>, Format::kBytes);
         if constexpr (kIsOneOfSeveral<M>) ahead.ask();
@@ -94,16 +97,17 @@ template <class Format, class Arithmetic, int M>
             if constexpr (Format::kScaled) {
                 Sums<M> part;
                 part.template add_group<Format, Arithmetic>(chunk, group, x);
-                sums.add_scaled(part, Format::scale(chunk, group));
+                mine.add_scaled(part, Format::scale(chunk, group));
             } else {
-                sums.template add_group<Format, Arithmetic>(chunk, group, x);
+                mine.template add_group<Format, Arithmetic>(chunk, group, x);
             }
             if constexpr (Format::kHasMinimum) {
-                sums.add_minimum(totals, Format::minimum(chunk, group));
+                mine.add_minimum(totals, Format::minimum(chunk, group));
                 totals += M;
             }
         }
     }
+    if constexpr (!Format::kScaled) sums = mine;
 }
 
 // The same for a whole segment of a compact panel. If `Keep`, what has been expanded goes to `kept`.
