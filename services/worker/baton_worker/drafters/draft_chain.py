@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from torch import Tensor
 
-from baton_worker.drafters.draft_costs import PassCosts
 from baton_worker.speculative.proposer import NO_DRAFT, Column, DraftRequest, DraftSampler, Tokens
+from baton_worker.speculative.step_costs import StepCosts
 
 Logits = Callable[[int, Column, Tokens], Tensor]
 """(drafts before, rows that go on, int32 their newest tokens) to float32 [rows, vocab]."""
@@ -20,7 +20,7 @@ def draft_chain(
     sampler: DraftSampler,
     most: int,
     logits: Logits,
-    costs: PassCosts | None = None,
+    costs: StepCosts | None = None,
 ) -> list[Tokens]:
     """Up to `most` drafts of each request, in the order of the requests. A row ends with the first
     draft that cannot be made; `logits` is called for the others alone. `costs` learns what each
