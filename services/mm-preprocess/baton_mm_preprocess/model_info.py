@@ -30,7 +30,8 @@ from baton_mm_preprocess.processors.placeholders import (
     token_ids,
 )
 from baton_mm_preprocess.processors.processed_image import Grid
-from baton_mm_preprocess.processors.readers import Files, Processor
+from baton_mm_preprocess.processors.processor import Processor
+from baton_mm_preprocess.processors.readers.files import Files
 from baton_mm_preprocess.tokenizer import encode
 from baton_mm_preprocess.video.families import VIDEO_FAMILIES, VideoFamily
 from baton_mm_preprocess.video.placeholders import ClipPlaceholder

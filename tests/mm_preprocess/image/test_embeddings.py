@@ -14,7 +14,7 @@ from baton_mm_preprocess.image.embeddings import read_embeddings
 from baton_mm_preprocess.processors import placeholders
 from baton_mm_preprocess.processors.families import FAMILIES
 from baton_mm_preprocess.processors.image_processors import processor_of
-from baton_mm_preprocess.processors.readers import Files
+from baton_mm_preprocess.processors.readers.files import Files
 
 
 def test_numbers_of_sixteen_and_thirty_two_bits() -> None:

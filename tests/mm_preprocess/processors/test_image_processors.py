@@ -6,7 +6,7 @@ import pytest
 
 from baton.errors import ModelError
 from baton_mm_preprocess.processors.image_processors import READERS, processor_of
-from baton_mm_preprocess.processors.readers import Files
+from baton_mm_preprocess.processors.readers.files import Files
 
 
 def test_what_cannot_be_read_is_refused() -> None:

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from baton.errors import ModelError
-from baton_mm_preprocess.processors.readers import Files
+from baton_mm_preprocess.processors.readers.files import Files
 from baton_mm_preprocess.video.clip_chunks import ClipChunks
 from baton_mm_preprocess.video.decode import VideoLimits, probe
 from baton_mm_preprocess.video.families import VIDEO_FAMILIES

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from baton.errors import ModelError
-from baton_mm_preprocess.processors.readers import Files
+from baton_mm_preprocess.processors.readers.files import Files
 from baton_mm_preprocess.video.readers import video_processor_of
 
 KIND = "Qwen2VLVideoProcessor"

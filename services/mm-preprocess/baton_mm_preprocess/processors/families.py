@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from baton.errors import ModelError
 from baton_mm_preprocess.processors import placeholders
 from baton_mm_preprocess.processors.placeholders import Encode, Placeholder
-from baton_mm_preprocess.processors.readers import Files
+from baton_mm_preprocess.processors.readers.files import Files
 
 
 @dataclass(frozen=True, slots=True)

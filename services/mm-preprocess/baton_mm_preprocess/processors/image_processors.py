@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypeAlias
 
 from baton.errors import ModelError
-from baton_mm_preprocess.processors import readers
 from baton_mm_preprocess.processors.colors import CLIP, HALF
-from baton_mm_preprocess.processors.readers import Files, Processor
+from baton_mm_preprocess.processors.processor import Processor
+from baton_mm_preprocess.processors.readers import patch_grids, square_images, tile_sets
+from baton_mm_preprocess.processors.readers.files import Files
+
+Reader: TypeAlias = Callable[[Files, dict[str, Any]], Processor]
 
 _CUBIC, _LINEAR, _LANCZOS = 3, 2, 1
 _PINPOINTS = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]
@@ -49,151 +53,151 @@ _SPLITS = {
     "do_image_splitting": True,
     **HALF,
 }
-_GLM: tuple[readers.Reader, dict[str, Any]] = (
-    readers.patch_sequence,
+_GLM: tuple[Reader, dict[str, Any]] = (
+    patch_grids.patch_sequence,
     _SEQUENCE
     | {"size": {"shortest_edge": 112 * 112, "longest_edge": 28 * 28 * 15_000}, "volume": True},
 )
-_PHI: tuple[readers.Reader, dict[str, Any]] = (
-    readers.hd_tiles,
+_PHI: tuple[Reader, dict[str, Any]] = (
+    tile_sets.hd_tiles,
     {"size": {"height": 448, "width": 448}, "patch_size": 14, "dynamic_hd": 36, **HALF},
 )
-READERS: dict[str, tuple[readers.Reader, dict[str, Any]]] = {
-    "CLIPImageProcessor": (readers.fixed_size, {}),
-    "SiglipImageProcessor": (readers.fixed_size, {}),
-    "ViTImageProcessor": (readers.fixed_size, {}),
-    "Gemma3n": (readers.pooled_places, {}),
-    "BlipImageProcessor": (readers.query_tokens, {}),
-    "ChameleonImageProcessor": (readers.image_codes, {}),
-    "LlavaNextImageProcessor": (readers.any_resolution, _NEXT),
-    "LlavaOnevisionImageProcessor": (readers.any_resolution, _ONEVISION),
-    "Qwen2VLImageProcessor": (readers.patch_sequence, _SEQUENCE),
+READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
+    "CLIPImageProcessor": (square_images.fixed_size, {}),
+    "SiglipImageProcessor": (square_images.fixed_size, {}),
+    "ViTImageProcessor": (square_images.fixed_size, {}),
+    "Gemma3n": (square_images.pooled_places, {}),
+    "BlipImageProcessor": (square_images.query_tokens, {}),
+    "ChameleonImageProcessor": (square_images.image_codes, {}),
+    "LlavaNextImageProcessor": (square_images.any_resolution, _NEXT),
+    "LlavaOnevisionImageProcessor": (square_images.any_resolution, _ONEVISION),
+    "Qwen2VLImageProcessor": (patch_grids.patch_sequence, _SEQUENCE),
     "KananaVImageProcessor": (
-        readers.kanana_patches,
+        patch_grids.kanana_patches,
         _SEQUENCE | {"size": {"shortest_edge": 56 * 56, "longest_edge": 14 * 14 * 4 * 1280}},
     ),
-    "OpenPanguVL": (readers.openpangu_vl, _SEQUENCE),
+    "OpenPanguVL": (patch_grids.openpangu_vl, _SEQUENCE),
     "Glm4vImageProcessor": _GLM,
     "Glm46VImageProcessor": _GLM,
     "Lfm2VlImageProcessor": (
-        readers.split_tiles,
+        tile_sets.split_tiles,
         {"resample": _LINEAR, "do_image_splitting": True, "use_thumbnail": True, "min_tiles": 2}
         | {"max_tiles": 10, "min_image_tokens": 64, "max_image_tokens": 256, "tile_size": 512}
         | {"encoder_patch_size": 16, "downsample_factor": 2, "max_pixels_tolerance": 2.0, **HALF},
     ),
     "HunYuanVLImageProcessor": (
-        readers.hunyuan_patches,
+        patch_grids.hunyuan_patches,
         _SEQUENCE
         | {"size": {"shortest_edge": 512 * 512, "longest_edge": 2048 * 2048}}
         | {"patch_size": 16, "temporal_patch_size": 1},
     ),
     "KeyeImageProcessor": (
-        readers.patch_sequence,
+        patch_grids.patch_sequence,
         _SEQUENCE
         | {"size": {"shortest_edge": 28 * 28 * 4, "longest_edge": 28 * 28 * 1280}, **HALF}
         | {"temporal_patch_size": 1, "enlarge": "side_by_side"},
     ),
     "PaddleOCRVLImageProcessor": (
-        readers.patch_sequence,
+        patch_grids.patch_sequence,
         _SEQUENCE
         | {"size": {"shortest_edge": 384 * 384, "longest_edge": 1536 * 1536}}
         | {"temporal_patch_size": 1, "enlarge": "side_by_side"},
     ),
     "Ernie4_5_VLMoeImageProcessor": (
-        readers.ernie_vl,
+        patch_grids.ernie_vl,
         _SEQUENCE | {"size": {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 6177}},
     ),
     "PixtralImageProcessor": (
-        readers.fitted_patches,
+        patch_grids.fitted_patches,
         {"size": {"longest_edge": 1024}, "patch_size": 16, "resample": _CUBIC, **CLIP},
     ),
     "Gemma3ImageProcessor": (
-        readers.pan_and_scan,
+        square_images.pan_and_scan,
         {"size": {"height": 224, "width": 224}, "resample": _LINEAR, **HALF},
     ),
     "AriaImageProcessor": (
-        readers.padded_patches,
+        patch_grids.padded_patches,
         {"max_image_size": 980, "min_image_size": 336, "split_image": False, "resample": _CUBIC}
         | HALF,
     ),
-    "Idefics3ImageProcessor": (readers.image_splits, _SPLITS),
-    "SmolVLMImageProcessor": (readers.image_splits, _SPLITS),
-    "GotOcr2ImageProcessor": (readers.dynamic_tiles, _TILES),
+    "Idefics3ImageProcessor": (tile_sets.image_splits, _SPLITS),
+    "SmolVLMImageProcessor": (tile_sets.image_splits, _SPLITS),
+    "GotOcr2ImageProcessor": (tile_sets.dynamic_tiles, _TILES),
     "Cohere2VisionImageProcessor": (
-        readers.dynamic_tiles,
+        tile_sets.dynamic_tiles,
         _TILES | {"size": {"height": 512, "width": 512}, "rule": "least_upscaled"},
     ),
     "Ovis2ImageProcessor": (
-        readers.dynamic_tiles,
+        tile_sets.dynamic_tiles,
         _TILES | {"rule": "covering", "whole_first": True},
     ),
     "Llama4ImageProcessor": (
-        readers.padded_tiles,
+        tile_sets.padded_tiles,
         {"size": {"height": 336, "width": 336}, "resample": _LINEAR, "max_patches": 16, **HALF},
     ),
     "MllamaImageProcessor": (
-        readers.attended_tiles,
+        tile_sets.attended_tiles,
         {"size": {"height": 224, "width": 224}, "resample": _LINEAR, "max_image_tiles": 4} | HALF,
     ),
     "KimiVLImageProcessor": (
-        readers.limited_patches,
+        patch_grids.limited_patches,
         {"patch_size": 14, "in_token_limit": 4096, **HALF},
     ),
     "Kimi_K25ImageProcessor": (
-        readers.kimi_k25,
+        patch_grids.kimi_k25,
         {"patch_size": 14, "merge_size": 2, "max_patches": 16_384, **HALF}
         | {"size": {"max_height": 512, "max_width": 512}},
     ),
-    "InternVLChat": (readers.internvl_chat, {}),
-    "H2OVLChat": (readers.h2ovl_chat, {}),
-    "NemotronVL": (readers.nemotron_tiles, {"max_num_tiles": 12, "use_thumbnail": True}),
+    "InternVLChat": (tile_sets.internvl_chat, {}),
+    "H2OVLChat": (tile_sets.h2ovl_chat, {}),
+    "NemotronVL": (tile_sets.nemotron_tiles, {"max_num_tiles": 12, "use_thumbnail": True}),
     "MiniMaxVL01": (
-        readers.minimax_vl,
+        tile_sets.minimax_vl,
         {"resample": _CUBIC, "image_grid_pinpoints": _PINPOINTS, **CLIP},
     ),
     "HyperCLOVAX": (
-        readers.hyperclovax,
+        tile_sets.hyperclovax,
         {"size": {"shortest_edge": 336}, "crop_size": {"height": 336, "width": 336}}
         | {"anyres": False, "unpad": False, "pad_to_square": True, "resample": _CUBIC}
         | {"possible_resolutions": [], **CLIP},
     ),
-    "VILA": (readers.vila, {"size": {"height": 384, "width": 384}, **HALF}),
+    "VILA": (tile_sets.vila, {"size": {"height": 384, "width": 384}, **HALF}),
     # Its files ask for no norm: the encoder has it.
-    "NemotronParse": (readers.nemotron_parse, CLIP),
-    "Isaac": (readers.isaac, HALF),
-    "QwenVL": (readers.qwen_vl, {"resample": _CUBIC, **CLIP}),
-    "Ovis": (readers.ovis, {"resample": _CUBIC, **CLIP}),
+    "NemotronParse": (patch_grids.nemotron_parse, CLIP),
+    "Isaac": (patch_grids.isaac, HALF),
+    "QwenVL": (patch_grids.qwen_vl, {"resample": _CUBIC, **CLIP}),
+    "Ovis": (tile_sets.ovis, {"resample": _CUBIC, **CLIP}),
     "Ovis2_5": (
-        readers.ovis2_5,
+        patch_grids.ovis2_5,
         {"resample": _CUBIC, "min_pixels": 448 * 448, "max_pixels": 1792 * 1792, **HALF}
         | {"size": {}},
     ),
     "MiniCPMVImageProcessor": (
-        readers.image_slices,
+        tile_sets.image_slices,
         {"scale_resolution": 448, "max_slice_nums": 9, "patch_size": 14, "slice_mode": True},
     ),
     "Phi4MultimodalImageProcessor": _PHI,
     "Phi4MMImageProcessor": _PHI,
     "Molmo2ImageProcessor": (
-        readers.overlapping_crops,
+        tile_sets.overlapping_crops,
         {"size": {"height": 378, "width": 378}, "patch_size": 14, "max_crops": 8}
         | {"overlap_margins": [4, 4], "pooling_size": [2, 2], **HALF},
     ),
     "DeepseekOCR": (
-        readers.deepseek_ocr,
+        tile_sets.deepseek_ocr,
         {"base_size": 1024, "image_size": 640, "patch_size": 16, "min_crops": 2, "max_crops": 6}
         | HALF,
     ),
     "DeepseekOcr2ImageProcessor": (
-        readers.view_tiles,
+        tile_sets.view_tiles,
         {"size": {"height": 1024, "width": 1024}, "tile_size": 768, "crop_to_patches": True}
         | {"min_patches": 2, "max_patches": 6, "background_color": [127] * 3}
         | {"resample": _CUBIC, **HALF},
     ),
-    "Step3VL": (readers.step3_vl, CLIP),
-    "StepVL": (readers.step_vl, CLIP),
+    "Step3VL": (tile_sets.step3_vl, CLIP),
+    "StepVL": (tile_sets.step_vl, CLIP),
     "DeepseekVLV2Processor": (
-        readers.tile_rows,
+        tile_sets.tile_rows,
         {"patch_size": 14, "downsample_ratio": 2, **HALF},
     ),
 }

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from baton_mm_preprocess.processors.families import single
 from baton_mm_preprocess.processors.placeholders import Encode
-from baton_mm_preprocess.processors.readers import Files
+from baton_mm_preprocess.processors.readers.files import Files
 from baton_mm_preprocess.video import placeholders
 from baton_mm_preprocess.video.placeholders import ClipPlaceholder
 

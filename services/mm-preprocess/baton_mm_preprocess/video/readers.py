@@ -9,7 +9,8 @@ from typing import Any, TypeAlias
 from baton.errors import ModelError
 from baton_mm_preprocess.image.processor import read_processor
 from baton_mm_preprocess.processors.colors import CLIP, HALF, read_colors
-from baton_mm_preprocess.processors.readers import Files, limited_by_side, moonshot
+from baton_mm_preprocess.processors.readers.files import Files
+from baton_mm_preprocess.processors.readers.patch_grids import limited_by_side, moonshot
 from baton_mm_preprocess.video.clip_chunks import ClipChunks
 from baton_mm_preprocess.video.clip_patches import ClipPatches
 from baton_mm_preprocess.video.clip_tiles import ClipTiles

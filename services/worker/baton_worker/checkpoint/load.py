@@ -153,41 +153,29 @@ def load_model(
     if dummy:
         _check_dummy(path, config)
     if not is_listed(config):
-        if patches:
-            raise unsupported(config.architectures[0], "only a spec takes single tensors")
-        if config.architectures[0] in LACKING:
-            raise unsupported(config.architectures[0])
-        if why := _needs_spec(task, context, ranks.size > 1 or lockstep is not None):
-            raise unsupported(config.architectures[0], why)
+        in_parts = ranks.size > 1 or lockstep is not None
+        _check_unlisted(config, task, context, in_parts, patched=bool(patches))
         return _by_transformers(path, checkpoint, context)
-    what = served_task(config, path, task, pooling, served_length)
-    what = replace(what, spec=routed(what.spec, router))
-    spec = what.spec
-    dtype = narrow if narrow is not None and is_expanded(spec) else context.dtype
-    scaled = has_kv_scales(config) and _has_scales(context.codes)
-    site = replace(context, dtype=dtype, scaled=scaled, peers=ranks, staging=staging(config))
-    among, divide = (ranks, shard_spec) if lockstep is None else (lockstep.ranks, deal)
-    parts, whole = None, what
-    if among.size > 1:
-        share = Shard(among.rank, among.size, experts, context_parallel)
-        what, parts = _cut(what, share, divide, site)
-        parts = replace(parts, ranks=among)
+    whole = served_task(config, path, task, pooling, served_length)
+    whole = replace(whole, spec=routed(whole.spec, router))
+    site = _site(context, config, whole.spec, narrow, ranks)
+    what, parts = _share(whole, site, ranks, lockstep, experts, context_parallel)
     kept = None
     if keeper is not None and parts is None:
         model, kept = build_kept(partial(_built, what), site, keeper)
     else:
         model = _built(what, site)
     if parts is not None:
-        _connect(model, spec, ranks, lockstep)
+        _connect(model, whole.spec, ranks, lockstep)
     if kept is not None and kept.whole:
         attach(model)
     else:
         stored: Iterator[tuple[str, Stored]]
         if dummy:
-            stored = random_weights(meta_layers(whole, site), dtype, context.device)
+            stored = random_weights(meta_layers(whole, site), site.dtype, context.device)
         else:
-            stored = _weights(checkpoint, spec, what, scaled)
-        fill(model, stored, as_stored(spec, config), context.quantization, parts)
+            stored = _weights(checkpoint, whole.spec, what, site.scaled)
+        fill(model, stored, as_stored(whole.spec, config), context.quantization, parts)
         if kept is not None:
             kept.seal()
     return LoadedModel(
@@ -195,7 +183,7 @@ def load_model(
         spec=what.spec,
         config=config,
         max_length=what.max_length,
-        vocab_size=spec.vocab,
+        vocab_size=whole.spec.vocab,
         eos_token_ids=checkpoint.eos_token_ids,
         weight_bytes=_held_bytes(model),
         recipe=what.recipe,
@@ -203,6 +191,36 @@ def load_model(
         parts=parts,
         kept=kept,
     )
+
+
+def _site(
+    context: BuildContext,
+    config: SimpleNamespace,
+    spec: Decoder,
+    narrow: torch.dtype | None,
+    ranks: Communicator,
+) -> BuildContext:
+    """The context with what follows from the checkpoint."""
+    dtype = narrow if narrow is not None and is_expanded(spec) else context.dtype
+    scaled = has_kv_scales(config) and _has_scales(context.codes)
+    return replace(context, dtype=dtype, scaled=scaled, peers=ranks, staging=staging(config))
+
+
+def _share(
+    whole: ServedTask,
+    site: BuildContext,
+    ranks: Communicator,
+    lockstep: StepSync | None,
+    experts: str | None,
+    context_parallel: int,
+) -> tuple[ServedTask, Parts | None]:
+    """This rank's shard, and its place in the whole; the whole if there is no other rank."""
+    among, divide = (ranks, shard_spec) if lockstep is None else (lockstep.ranks, deal)
+    if among.size == 1:
+        return whole, None
+    share = Shard(among.rank, among.size, experts, context_parallel)
+    what, parts = _cut(whole, share, divide, site)
+    return what, replace(parts, ranks=among)
 
 
 def rounding(context: BuildContext, config: SimpleNamespace) -> BuildContext:
@@ -231,6 +249,19 @@ def _weights(
 
 def _has_scales(codes: KVCodes | None) -> bool:
     return codes is not None and codes.dtype is torch.float8_e4m3fn
+
+
+def _check_unlisted(
+    config: SimpleNamespace, task: Task, context: BuildContext, in_parts: bool, *, patched: bool
+) -> None:
+    """Raises `ModelError` for what the code of transformers cannot do here."""
+    name = config.architectures[0]
+    if patched:
+        raise unsupported(name, "only a spec takes single tensors")
+    if name in LACKING:
+        raise unsupported(name)
+    if why := _needs_spec(task, context, in_parts):
+        raise unsupported(name, why)
 
 
 def _needs_spec(task: Task, context: BuildContext, in_parts: bool) -> str | None:

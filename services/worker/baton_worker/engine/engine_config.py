@@ -169,17 +169,15 @@ def resolve(
     Raises:
         SettingsError: more length was asked for than the model has, or no page fits.
     """
-    wanted = config.max_model_len or loaded.max_length
-    if wanted > loaded.max_length:
-        raise SettingsError(
-            f"--max-model-len {wanted}: this model was trained for {loaded.max_length} tokens."
-        )
+    wanted = _longest(config, loaded)
     ranks, device = SingleRank() if ranks is None else ranks, build.device
     exactness.check(config, device, loaded)
     of_page = (config.block_size, build.dtype, build.codes)
-    groups = one_group(loaded.kv_spec, config.block_size)
-    if config.hybrid_kv_cache:
-        groups = page_groups(loaded.kv_spec, *of_page)
+    groups = (
+        page_groups(loaded.kv_spec, *of_page)
+        if config.hybrid_kv_cache
+        else one_group(loaded.kv_spec, config.block_size)
+    )
     page_bytes = ranks.size * group_bytes(loaded.kv_spec, groups, *of_page)
     # The memory that is left can be measured once all have loaded: this is where they wait.
     weight_bytes = sum(numbers(ranks, loaded.weight_bytes, device))
@@ -208,13 +206,9 @@ def resolve(
     graphs = (
         None if eager else _graphs(config, device, budget.max_model_len, max_num_batched_tokens)
     )
-    if budget.max_model_len < wanted:
-        log.warning(
-            "%d KV pages hold sequences of at most %d tokens, not %d",
-            budget.num_pages,
-            budget.max_model_len,
-            wanted,
-        )
+    if (most := budget.max_model_len) < wanted:
+        held = "%d KV pages hold sequences of at most %d tokens, not %d"
+        log.warning(held, budget.num_pages, most, wanted)
     return EngineConfig(
         build=build,
         num_pages=budget.num_pages,
@@ -223,15 +217,13 @@ def resolve(
         draft_page_bytes=draft_page_bytes,
         max_num_seqs=config.max_num_seqs,
         max_num_batched_tokens=max_num_batched_tokens,
-        max_model_len=budget.max_model_len,
+        max_model_len=most,
         vocab_size=loaded.vocab_size,
         weight_bytes=weight_bytes,
         ranks=ranks.size,
         context=config.decode_context_parallel_size,
         eos_ids=loaded.eos_token_ids,
-        pooling=_pooling(
-            loaded, budget.max_model_len, max_num_batched_tokens - config.max_num_seqs
-        ),
+        pooling=_pooling(loaded, most, max_num_batched_tokens - config.max_num_seqs),
         encoder_cache_bytes=images,
         host_pages=config.host_cache_bytes // page_bytes if page_bytes else 0,
         groups=groups,
@@ -243,6 +235,16 @@ def resolve(
         pages=pages if page_bytes else None,
         speculative=_speculative(config, loaded),
     )
+
+
+def _longest(config: Config, loaded: LoadedModel) -> int:
+    """Tokens of the longest sequence that is asked for."""
+    wanted = config.max_model_len or loaded.max_length
+    if wanted > loaded.max_length:
+        raise SettingsError(
+            f"--max-model-len {wanted}: this model was trained for {loaded.max_length} tokens."
+        )
+    return wanted
 
 
 def _speculative(config: Config, loaded: LoadedModel) -> SpeculativeConfig | None:

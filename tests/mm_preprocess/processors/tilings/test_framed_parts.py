@@ -11,7 +11,7 @@ from PIL import Image
 from baton.errors import ModelError
 from baton_mm_preprocess.processors.families import FAMILIES
 from baton_mm_preprocess.processors.image_processors import processor_of
-from baton_mm_preprocess.processors.readers import Files
+from baton_mm_preprocess.processors.readers.files import Files
 from tests.support.tiny_dual_encoders import picture
 
 SIZES = [(64, 48), (17, 90), (301, 200), (31, 29), (700, 130), (56, 28)]

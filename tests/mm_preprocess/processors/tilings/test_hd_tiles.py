@@ -15,7 +15,7 @@ from PIL import Image
 from baton.errors import InvalidRequest, ModelError
 from baton_mm_preprocess.processors.families import FAMILIES
 from baton_mm_preprocess.processors.image_processors import processor_of
-from baton_mm_preprocess.processors.readers import Files
+from baton_mm_preprocess.processors.readers.files import Files
 from tests.support.tiny_dual_encoders import picture
 
 SETTINGS = {"size": {"height": 56, "width": 56}, "patch_size": 7, "dynamic_hd": 4}

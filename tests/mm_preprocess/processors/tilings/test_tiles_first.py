@@ -14,7 +14,7 @@ from PIL import Image
 from baton_mm_preprocess.processors.families import FAMILIES
 from baton_mm_preprocess.processors.image_processors import processor_of
 from baton_mm_preprocess.processors.patches import patchify
-from baton_mm_preprocess.processors.readers import Files
+from baton_mm_preprocess.processors.readers.files import Files
 from baton_mm_preprocess.processors.tilings.tiles_first import TilesFirst
 from tests.support.tiny_dual_encoders import picture
 from tests.support.video_processors import torch_processor

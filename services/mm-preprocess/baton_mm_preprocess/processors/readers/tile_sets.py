@@ -1,291 +1,36 @@
-"""Processors from a checkpoint's files, by the name of the image processor in them."""
+"""Readers of processors that cut an image into tiles."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
-from typing import Any, TypeAlias
+from collections.abc import Callable
+from typing import Any
 
 import msgspec
 
 from baton.errors import ModelError
 from baton.tile_splits import TileSplits
-from baton_mm_preprocess.image.processor import Processor as Steps
 from baton_mm_preprocess.image.processor import both, read_processor
 from baton_mm_preprocess.processors.any_resolution import AnyResolution
 from baton_mm_preprocess.processors.colors import CLIP, IMAGENET, read_colors
 from baton_mm_preprocess.processors.dynamic_tiles import DynamicTiles
-from baton_mm_preprocess.processors.fitted_patches import FittedPatches
-from baton_mm_preprocess.processors.fixed_size import FixedSize
 from baton_mm_preprocess.processors.image_splits import ImageSplits
-from baton_mm_preprocess.processors.limited_patches import LimitedPatches
-from baton_mm_preprocess.processors.padded_patches import PaddedPatches
 from baton_mm_preprocess.processors.padded_tiles import PaddedTiles
-from baton_mm_preprocess.processors.pan_and_scan import PanAndScan
-from baton_mm_preprocess.processors.patch_sequence import PatchSequence
+from baton_mm_preprocess.processors.processor import Processor
+from baton_mm_preprocess.processors.readers.files import Files
+from baton_mm_preprocess.processors.readers.square_images import any_resolution
 from baton_mm_preprocess.processors.tilings.framed_parts import FramedParts
 from baton_mm_preprocess.processors.tilings.hd_tiles import HdTiles
 from baton_mm_preprocess.processors.tilings.image_slices import ImageSlices
 from baton_mm_preprocess.processors.tilings.lone_tiles import LoneTiles
 from baton_mm_preprocess.processors.tilings.multi_scale_tiles import MultiScaleTiles
 from baton_mm_preprocess.processors.tilings.overlapping_crops import OverlappingCrops
-from baton_mm_preprocess.processors.tilings.page_patches import PagePatches
-from baton_mm_preprocess.processors.tilings.rounded_patches import RoundedPatches
 from baton_mm_preprocess.processors.tilings.split_tiles import SplitTiles
 from baton_mm_preprocess.processors.tilings.tile_rows import TileRows
 from baton_mm_preprocess.processors.tilings.tiles_first import TilesFirst
 from baton_mm_preprocess.processors.tilings.view_tiles import ViewTiles
 
-Processor: TypeAlias = (
-    FixedSize
-    | PanAndScan
-    | PatchSequence
-    | FittedPatches
-    | AnyResolution
-    | ImageSplits
-    | DynamicTiles
-    | PaddedTiles
-    | PaddedPatches
-    | LimitedPatches
-    | ImageSlices
-    | SplitTiles
-    | TileRows
-    | HdTiles
-    | ViewTiles
-    | OverlappingCrops
-    | TilesFirst
-    | MultiScaleTiles
-    | LoneTiles
-    | PagePatches
-    | FramedParts
-    | RoundedPatches
-)
-
-
-@dataclass(frozen=True)
-class Files:
-    """What a checkpoint says of its images."""
-
-    config: Mapping[str, Any]
-    """config.json."""
-    image: Mapping[str, Any]
-    """The image processor's part of preprocessor_config.json or processor_config.json."""
-    processor: Mapping[str, Any] = field(default_factory=dict)
-    """processor_config.json, which may be missing."""
-
-    @property
-    def vision(self) -> Mapping[str, Any]:
-        """The encoder's part of config.json."""
-        found: Mapping[str, Any] = self.config.get("vision_config") or {}
-        return found
-
-    def number(self, name: str, default: int) -> int:
-        """A field of processor_config.json, or else of config.json."""
-        value = self.processor.get(name, self.config.get(name))
-        return default if value is None else int(value)
-
-
-Reader: TypeAlias = Callable[[Files, dict[str, Any]], Processor]
-
 _CUBIC = 3
-_ARIA_GRIDS = (
-    *((1, columns) for columns in range(2, 9)),
-    *((2, 4), (2, 3), (2, 2), (2, 1), (3, 1), (3, 2), (4, 1), (4, 2)),
-    *((rows, 1) for rows in range(5, 9)),
-)
-
-
-def fixed_size(files: Files, fields: dict[str, Any]) -> Processor:
-    """LLaVA and PaliGemma: as many embeddings as patches, with CLIP's class token if it is kept.
-    Stages of a Swin tower halve the sides between them."""
-    vision = files.vision
-    steps, side = _square(files, fields)
-    patch = vision.get("patch_size", 32)
-    whole = vision.get("model_type", "clip_vision_model") == "clip_vision_model"
-    kept = files.config.get("vision_feature_select_strategy", "default") == "full"
-    side //= patch
-    for _ in vision.get("depths", ())[1:]:
-        side = -(-side // 2)
-    return FixedSize(steps, side**2 + (1 if whole and kept else 0))
-
-
-def _square(files: Files, fields: dict[str, Any]) -> tuple[Steps, int]:
-    """The steps to square images, and their side. Raises `ModelError`: the encoder takes others."""
-    return _checked(files, fields, files.vision.get("image_size", 224))
-
-
-def _checked(files: Files, fields: dict[str, Any], side: int) -> tuple[Steps, int]:
-    steps = read_processor(files.image, fields["image_processor_type"])
-    if steps.shape != (side, side):
-        raise ModelError(
-            f"its image processor makes images of {steps.shape or 'any size'}, and its config "
-            f"wants {(side, side)}"
-        )
-    return steps, side
-
-
-def pooled_places(files: Files, fields: dict[str, Any]) -> Processor:
-    """Gemma 3n: as many places whatever the size, and the end of the image."""
-    named = {**fields, "image_processor_type": "SiglipImageProcessor"}
-    steps = read_processor(named, "SiglipImageProcessor")
-    if steps.shape is None or steps.shape[0] != steps.shape[1]:
-        raise ModelError("its image processor makes images that are no squares of one size")
-    places = files.config.get("vision_soft_tokens_per_image")
-    return FixedSize(steps, (places or files.number("image_seq_length", 256)) + 1)
-
-
-def query_tokens(files: Files, fields: dict[str, Any]) -> Processor:
-    """BLIP-2: as many embeddings as its Q-Former has queries."""
-    steps, _ = _square(files, fields)
-    return FixedSize(steps, files.number("num_query_tokens", 32))
-
-
-def image_codes(files: Files, fields: dict[str, Any]) -> Processor:
-    """Chameleon: each level of its encoder but the last halves both sides."""
-    vq = {"resolution": 512, "channel_multiplier": [1] * 5} | (files.config.get("vq_config") or {})
-    steps, side = _checked(files, fields, vq["resolution"])
-    return FixedSize(steps, (side >> (len(vq["channel_multiplier"]) - 1)) ** 2)
-
-
-def any_resolution(files: Files, fields: dict[str, Any]) -> Processor:
-    """LLaVA-NeXT (CLIP) and LLaVA-OneVision (SigLIP)."""
-    size = fields["size"]
-    tile = size.get("shortest_edge") or size["height"]
-    square = "shortest_edge" not in size
-    steps = read_processor(
-        {**fields, "do_pad": False, "image_processor_type": None},
-        "SiglipImageProcessor" if square else "CLIPImageProcessor",
-    )
-    aspect = files.config.get("vision_aspect_ratio") or files.processor.get("vision_aspect_ratio")
-    most = "anyres_max_9" if square and aspect is None else aspect or ""
-    return AnyResolution(
-        steps=steps,
-        tile=tile,
-        offered=tuple((tall, wide) for tall, wide in fields["image_grid_pinpoints"]),
-        resample=fields["resample"],
-        patches=tile // files.vision["patch_size"],
-        most_tiles=int(most.removeprefix("anyres_max_") or 0) if "max" in most else 0,
-    )
-
-
-def pan_and_scan(files: Files, fields: dict[str, Any]) -> Processor:
-    """Gemma 3."""
-    crops = {
-        "most": "pan_and_scan_max_num_crops",
-        "least_edge": "pan_and_scan_min_crop_size",
-        "least_aspect": "pan_and_scan_min_ratio_to_activate",
-    }
-    given = {own: fields[name] for own, name in crops.items() if fields.get(name) is not None}
-    return PanAndScan(
-        read_colors(fields),
-        both(fields["size"]),
-        fields["resample"],
-        files.number("image_seq_length", files.number("mm_tokens_per_image", 256)),
-        **given if fields.get("do_pan_and_scan") else {},
-    )
-
-
-def patch_sequence(files: Files, fields: dict[str, Any]) -> Processor:
-    """Qwen2-VL and its kin: limits are the areas `size` names, or the older `min_pixels`."""
-    size = fields["size"]
-    return PatchSequence(
-        read_colors(fields),
-        fields["resample"],
-        min_pixels=fields.get("min_pixels") or size["shortest_edge"],
-        max_pixels=fields.get("max_pixels") or size["longest_edge"],
-        patch=fields["patch_size"],
-        merge=fields["merge_size"],
-        frames=fields["temporal_patch_size"],
-        volume=fields.get("volume", False),
-        enlarge=fields.get("enlarge", ""),
-    )
-
-
-def kanana_patches(files: Files, fields: dict[str, Any]) -> Processor:
-    """Kanana V's own code, which resizes by cubics whatever `resample` says."""
-    made = patch_sequence(files, fields | {"resample": _CUBIC, "enlarge": "at_least"})
-    assert isinstance(made, PatchSequence)
-    return msgspec.structs.replace(made, stepwise=True)
-
-
-def hunyuan_patches(files: Files, fields: dict[str, Any]) -> Processor:
-    """Hunyuan-VL, which resizes by cubics whatever `resample` says."""
-    made = patch_sequence(files, fields | {"resample": _CUBIC})
-    assert isinstance(made, PatchSequence)
-    return msgspec.structs.replace(made, framed=True)
-
-
-def openpangu_vl(files: Files, fields: dict[str, Any]) -> Processor:
-    """openPangu-VL, whose encoder shows each image in all frames of a patch."""
-    frames = files.vision.get("temporal_patch_size", 2)
-    return patch_sequence(files, fields | {"temporal_patch_size": frames})
-
-
-def ernie_vl(files: Files, fields: dict[str, Any]) -> Processor:
-    """ERNIE 4.5-VL, whose files may name frames of videos that images do not have."""
-    return patch_sequence(files, fields | {"temporal_patch_size": 1})
-
-
-def isaac(files: Files, fields: dict[str, Any]) -> Processor:
-    """Isaac's own code, whose limits are in either file."""
-    least, most = (
-        fields.get(f"{limit}_num_patches") or files.config.get(f"vision_{limit}_num_patches")
-        for limit in ("min", "max")
-    )
-    vision = files.vision
-    return RoundedPatches(
-        read_colors(fields),
-        vision.get("patch_size", 16),
-        vision.get("pixel_shuffle_scale_factor", 1),
-        least or 0,
-        most or 256,
-    )
-
-
-def qwen_vl(files: Files, fields: dict[str, Any]) -> Processor:
-    """Qwen-VL's own code: squares as large as its config says, for so many queries."""
-    visual = files.config["visual"]
-    side = {"height": visual["image_size"], "width": visual["image_size"]}
-    steps = read_processor(
-        {**fields, "size": side, "image_processor_type": None}, "SiglipImageProcessor"
-    )
-    return FixedSize(steps, visual.get("n_queries", 256))
-
-
-def fitted_patches(files: Files, fields: dict[str, Any]) -> Processor:
-    """Pixtral, and Mistral 3 that merges patches."""
-    size, patch = fields["size"], fields["patch_size"]
-    patch = patch["height"] if isinstance(patch, Mapping) else patch
-    merge = files.config.get("spatial_merge_size") or files.processor.get("spatial_merge_size") or 1
-    own = files.processor.get("patch_size") or files.vision.get("patch_size") or patch
-    longest = size.get("longest_edge") or size["height"]
-    if patch not in (own, own * merge):
-        raise ModelError(
-            f"its image processor cuts patches of {patch} pixels and its encoder {own}"
-        )
-    return FittedPatches(read_colors(fields), fields["resample"], longest, own, merge)
-
-
-def padded_patches(files: Files, fields: dict[str, Any]) -> Processor:
-    """Aria: its projector has a number of queries for each size."""
-    longest, patch = fields["max_image_size"], files.vision.get("patch_size", 14)
-    queries = files.config.get("projector_patch_to_query_dict") or {"1225": 128, "4900": 256}
-    count = str((longest // patch) ** 2)
-    if count not in queries:
-        raise ModelError(f"its projector has no queries for images of {longest} pixels")
-    offered = fields.get("split_resolutions") or [[490 * a, 490 * b] for a, b in _ARIA_GRIDS]
-    if fields["split_image"] and any(side % longest for size in offered for side in size):
-        raise ModelError("its image processor asks for split_image with tiles of unequal sizes")
-    return PaddedPatches(
-        read_colors(fields),
-        longest,
-        fields["min_image_size"],
-        patch,
-        fields["resample"],
-        queries[count],
-        tuple((tall, wide) for tall, wide in offered) if fields["split_image"] else (),
-    )
 
 
 def image_splits(files: Files, fields: dict[str, Any]) -> Processor:
@@ -343,45 +88,6 @@ def attended_tiles(files: Files, fields: dict[str, Any]) -> Processor:
     states = (tile // vision.get("patch_size", 14)) ** 2 + 1
     most = min(fields["max_image_tiles"], vision.get("max_num_tiles", 4))
     return PaddedTiles(read_colors(fields), tile, fields["resample"], states, most, whole=False)
-
-
-def limited_patches(files: Files, fields: dict[str, Any]) -> Processor:
-    """Kimi-VL."""
-    if not fields.get("pad_input", False):
-        raise ModelError("its image processor cuts images where this one pads them (pad_input)")
-    merge = fields.get("merge_kernel_size", [2, 2])[0]
-    return LimitedPatches(
-        read_colors(fields), fields["in_token_limit"], fields["patch_size"], merge
-    )
-
-
-def kimi_k25(files: Files, fields: dict[str, Any]) -> Processor:
-    """Kimi K2.5, as transformers or as Moonshot names its settings."""
-    own = fields.get("media_proc_cfg")
-    return limited_by_side(fields | moonshot(own) if own else fields)
-
-
-def limited_by_side(fields: Mapping[str, Any]) -> LimitedPatches:
-    """What becomes of an image or a frame, from the names of transformers."""
-    sizes = fields["patch_size"], fields["merge_size"]
-    most, side = fields["max_patches"], fields["size"]["max_height"]
-    return LimitedPatches(read_colors(fields), most, *sizes, side=side)
-
-
-def moonshot(own: Mapping[str, Any]) -> dict[str, Any]:
-    """Moonshot's settings under the names of transformers. Raises `ModelError`."""
-    if own.get("fixed_output_tokens") is not None:
-        raise ModelError("its image processor asks for fixed_output_tokens")
-    side = own["patch_limit_on_one_side"]
-    return {
-        "patch_size": own["patch_size"],
-        "merge_size": own["merge_kernel_size"],
-        "temporal_patch_size": own["temporal_merge_kernel_size"],
-        "max_patches": own["in_patch_limit"],
-        "size": {"max_height": side, "max_width": side},
-        "image_mean": own["image_mean"],
-        "image_std": own["image_std"],
-    }
 
 
 def internvl_chat(files: Files, fields: dict[str, Any]) -> DynamicTiles:
@@ -465,14 +171,6 @@ def hyperclovax(files: Files, fields: dict[str, Any]) -> Processor:
     )
 
 
-def nemotron_parse(files: Files, fields: dict[str, Any]) -> Processor:
-    """Nemotron Parse's own code: pages as large as its config says."""
-    (tall, wide), patch = files.config["image_size"], files.config["encoder"]["patch_size"]
-    if tall % patch or wide % patch:
-        raise ModelError(f"its image_size {tall} x {wide} has no whole patches of {patch}")
-    return PagePatches(read_colors(fields), (tall, wide), patch)
-
-
 def vila(files: Files, fields: dict[str, Any]) -> Processor:
     """VILA's own code: tiles of an image that is alone, where the config asks for them."""
     config, side = files.config, files.config["vision_tower_cfg"]["image_size"]
@@ -495,14 +193,6 @@ def vila(files: Files, fields: dict[str, Any]) -> Processor:
         ),
         lined=aspect == "dynamic",
     )
-
-
-def ovis2_5(files: Files, fields: dict[str, Any]) -> Processor:
-    """Ovis 2.5's own code, which has its limits in code."""
-    encoder = files.config["vit_config"]
-    sizes = {"patch_size": encoder["patch_size"], "merge_size": encoder["hidden_stride"]}
-    frames = {"temporal_patch_size": encoder.get("temporal_patch_size", 1)}
-    return patch_sequence(files, fields | sizes | frames | {"enlarge": "by_shorter_side"})
 
 
 def ovis(files: Files, fields: dict[str, Any]) -> Processor:
@@ -660,10 +350,3 @@ def _views(files: Files, whole: int, tile: int, beside: int) -> tuple[int, int]:
             f"its encoder takes {wanted[0]} and {wanted[1]}"
         )
     return wanted
-
-
-def among(processor: Processor, images: int) -> Processor:
-    """What becomes of each of so many images of a request."""
-    if isinstance(processor, TileRows | MultiScaleTiles | LoneTiles):
-        return processor.among(images)
-    return processor
