@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import av
+import numpy as np
 import pytest
 import uvicorn
 from fastapi import FastAPI, Request
@@ -25,6 +26,7 @@ from PIL import Image
 
 from baton.errors import NotFound
 from baton_gateway import page
+from tests.support.sounds import encoded, tones
 
 FLAGS = [
     "--no-sandbox",
@@ -343,7 +345,7 @@ def test_thinking_is_folded_and_calls_are_answered_by_the_page(tab: Any, site: S
     assert [m["role"] for m in site.gateway.asked[2]["messages"]] == [*roles, "assistant", "user"]
 
 
-NO_FILE = "is no PNG, JPEG, WebP or GIF, and no clip in MP4, WebM or MOV."
+NO_FILE = "is no picture, clip or sound that this page takes."
 
 
 def picture(kind: str, width: int, height: int, name: str = "") -> dict[str, Any]:
@@ -436,6 +438,31 @@ def test_a_clip_goes_as_it_is_and_its_first_frame_stands_for_it(tab: Any, site: 
     data = base64.b64encode(moving["buffer"]).decode()
     assert video == {"type": "video_url", "video_url": {"url": f"data:video/webm;base64,{data}"}}
     assert (image["type"], text["text"]) == ("image_url", "What moves?")
+
+
+def voice() -> dict[str, Any]:
+    """A file for a browser: a second that is silent in its first half."""
+    samples = np.concatenate((np.zeros(8000, np.float32), tones(0.5)))
+    return {"name": "voice.wav", "mimeType": "audio/wav", "buffer": encoded(samples)}
+
+
+def test_a_sound_goes_as_it_is_and_its_loudness_stands_for_it(tab: Any, site: Site) -> None:
+    heard = voice()
+    tab.set_input_files("#file", [heard])
+    tab.wait_for_selector("#tray li")
+    assert attached(tab) == ["voice.wav"]
+    row = "(n, y) => [...n.getContext('2d').getImageData(0, y, n.width, 1).data]"
+    above = tab.eval_on_selector("#tray canvas", row, 24)
+    alpha = [above[at + 2] for at in range(0, len(above), 4)]
+    silent, loud = alpha[: len(alpha) // 2 - 8], alpha[len(alpha) // 2 + 8 :]
+    assert len(set(silent)) == 1 < len(set(loud)), "bars are high in the second half alone"
+    ask(tab, "What is said?")
+    answered(tab)
+    [asked] = site.gateway.asked[0]["messages"]
+    data = base64.b64encode(heard["buffer"]).decode()
+    [sound, text] = asked["content"]
+    assert sound == {"type": "audio_url", "audio_url": {"url": f"data:audio/wav;base64,{data}"}}
+    assert text["text"] == "What is said?"
 
 
 def test_pictures_are_pasted_and_dropped_and_other_files_are_named(tab: Any) -> None:
@@ -560,8 +587,8 @@ def test_both_schemes_and_sizes(
     tab.wait_for_selector("#tray li:nth-child(2)")
     ask(tab, "Write a haiku about a relay race, and say what it has to do with serving a model.")
     answered(tab)
-    tab.set_input_files("#file", [picture("PNG", 900, 600), clip(640, 360)])
-    tab.wait_for_selector("#tray li:nth-child(2)")
+    tab.set_input_files("#file", [picture("PNG", 900, 600), clip(640, 360), voice()])
+    tab.wait_for_selector("#tray li:nth-child(3)")
     tab.screenshot(path=tmp_path / f"page-{scheme}-{width}.png")
     paper = tab.evaluate("getComputedStyle(document.body).backgroundColor")
     assert (sum(map(int, paper[4:-1].split(","))) > 384) is (scheme == "light")

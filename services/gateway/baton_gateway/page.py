@@ -18,6 +18,7 @@ _FILES = frozenset(
         "attachments.js",
         "clips.js",
         "pictures.js",
+        "sounds.js",
         "tools.js",
         "mark.svg",
     }

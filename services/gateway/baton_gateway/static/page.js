@@ -49,7 +49,7 @@ const ROUNDS = 8;
 /** Messages of answered turns, calls and their results included; they go with the next question. */
 let history = [];
 let running = null;
-/** Pictures and clips that go with the next question. */
+/** Pictures, clips and sounds that go with the next question. */
 let pictures = [];
 let reading = 0;
 let model = "";
@@ -314,7 +314,7 @@ function attached(picture) {
   return item;
 }
 
-/** Take files as pictures and clips, in their order. What is neither is said and left out. */
+/** Take files as pictures, clips and sounds, in their order. What is none is said and left out. */
 async function attach(files) {
   reading += 1;
   const taken = await Promise.allSettled([...files].map(read));
