@@ -34,7 +34,7 @@ class TinyQwen3Asr:
     """Writes a checkpoint into a folder."""
 
     def __init__(self, folder: Path) -> None:
-        token = tiny_llava.save_tokenizer(folder, TEMPLATE, PAD)
+        token = tiny_llava.save_tokenizer(folder, TEMPLATE, (PAD,))
         self.words = Tokenizer.from_file(str(folder / "tokenizer.json"))
         text = {"model_type": "qwen3", "hidden_size": 48, "intermediate_size": 40}
         text |= {"num_hidden_layers": 2, "num_attention_heads": 4, "num_key_value_heads": 2}

@@ -93,8 +93,7 @@ REFUSED = (
         ),
         _names(
             "--mm-processor-cache-gb --mm-encoder-tp-mode "
-            "--allowed-local-media-path --video-pruning-rate "
-            "--default-mm-loras"
+            "--allowed-local-media-path --video-pruning-rate"
         ),
     ),
     Refusal(

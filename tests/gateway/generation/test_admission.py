@@ -140,6 +140,6 @@ def test_the_images_of_one_request_are_bounded_together() -> None:
     media = [Media(bytes(32), 0, 1, Blob("float32", (4, 8), b"")) for _ in range(3)]
     prompts = [EncodedPrompt(PackedTokens(b""), media=(one, media[0])) for one in media]
     check_pixels(_generation(), prompts, 3 * 128)
-    with pytest.raises(InvalidRequest, match="more than 0 MiB of pixels") as caught:
+    with pytest.raises(InvalidRequest, match="more than 0 MiB as the model") as caught:
         check_pixels(_generation(), prompts, 3 * 128 - 1)
     assert caught.value.code == "image_too_large" and caught.value.param == "prompt"

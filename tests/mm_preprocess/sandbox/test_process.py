@@ -11,6 +11,7 @@ import pytest
 from baton_mm_preprocess.audio.decode import AudioLimits
 from baton_mm_preprocess.audio.log_mel_chunks import LogMelChunks
 from baton_mm_preprocess.audio.spectrum import LogMel
+from baton_mm_preprocess.audio.speech_split import SpeechSplit
 from baton_mm_preprocess.image.processor import read_processor
 from baton_mm_preprocess.processors.fixed_size import FixedSize
 from baton_mm_preprocess.sandbox import process
@@ -59,7 +60,7 @@ def test_memory_that_runs_out_is_a_large_image(monkeypatch: pytest.MonkeyPatch) 
 def test_a_sound_and_its_limits() -> None:
     """Its features, and for one with too many bytes the status of OpenAI's API."""
     chunks = LogMelChunks(LogMel(16), 2, max_chunks=1)
-    audio = AudioSetup(chunks, AudioLimits(5.0))
+    audio = AudioSetup(chunks, AudioLimits(5.0), SpeechSplit(30))
     setup = Setup(None, 100_000, 0, 2**30, audio=audio)
     file = encoded(tones(1.0))
     found = process.prepare(Source(audio_url(file), "audio"), setup)

@@ -115,7 +115,7 @@ def test_weights_that_stay_packed_are_nowhere_floats(on_triton: None) -> None:
     assert all(layer.load_quantized(f"{part}.weight", weight) for part in "ab")
     layer.process_weights_after_loading()
     assert isinstance(layer._kernel, PackedLinear) and layer.weight is None
-    assert [packed.words.device for packed, _ in layer._kernel._products] == [STAGED.device]
+    assert [product._weights.words.device for product in layer._kernel._products] == [STAGED.device]
     # Rows are filled up to a whole tile of 128 channels.
     assert 0 < layer.weight_bytes < 3 * weight.nbytes < 64 * 64 * 4
 
