@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent
 BUDGET = {
     "gateway": 2300,
     "gpu": 30,
-    "mm_preprocess": 300,
+    "mm_preprocess": 310,
     "ops": 470,
     "scheduler": 740,
     "shared": 720,
