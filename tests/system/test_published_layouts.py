@@ -14,8 +14,8 @@ from torch import Tensor
 
 from baton.checkpoint.part_folders import text_folder, vision_folder
 from baton_mm_preprocess.model_info import read_model
+from baton_mm_preprocess.processors.any_processor import among
 from baton_mm_preprocess.processors.processed_image import ProcessedImage
-from baton_mm_preprocess.processors.processor import among
 from baton_worker.checkpoint.load import load_model
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.models.decoder import Model

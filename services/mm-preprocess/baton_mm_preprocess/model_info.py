@@ -19,6 +19,7 @@ from baton_mm_preprocess.audio.audio_input import AudioInput, read_audio
 from baton_mm_preprocess.audio.families import AUDIO_FAMILIES
 from baton_mm_preprocess.image.processor import read_processor
 from baton_mm_preprocess.media_settings import ProcessorKwargs
+from baton_mm_preprocess.processors.any_processor import Processor
 from baton_mm_preprocess.processors.families import FAMILIES
 from baton_mm_preprocess.processors.fixed_size import FixedSize
 from baton_mm_preprocess.processors.image_processors import processor_of
@@ -30,7 +31,6 @@ from baton_mm_preprocess.processors.placeholders import (
     token_ids,
 )
 from baton_mm_preprocess.processors.processed_image import Grid
-from baton_mm_preprocess.processors.processor import Processor
 from baton_mm_preprocess.processors.readers.files import Files
 from baton_mm_preprocess.tokenizer import encode
 from baton_mm_preprocess.video.families import VIDEO_FAMILIES, VideoFamily

@@ -14,11 +14,11 @@ from PIL import Image, ImageOps
 
 from baton.anyres import best_resolution, unpadded
 from baton.errors import ModelError
+from baton_mm_preprocess.processors.any_processor import among
 from baton_mm_preprocess.processors.families import FAMILIES
 from baton_mm_preprocess.processors.image_processors import processor_of
 from baton_mm_preprocess.processors.patches import patchify
 from baton_mm_preprocess.processors.placeholders import Number, token_ids
-from baton_mm_preprocess.processors.processor import among
 from baton_mm_preprocess.processors.readers.files import Files
 from baton_mm_preprocess.processors.sizes import by_shorter_side
 from tests.support.tiny_dual_encoders import picture

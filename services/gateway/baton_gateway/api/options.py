@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import secrets
 
+from msgspec import structs
 from starlette.requests import Request
 
 from baton.errors import InvalidRequest
@@ -23,6 +24,7 @@ from baton_gateway.generation.request import (
 from baton_gateway.http.admission_headers import AdmissionHeaders
 from baton_gateway.http.errors import invalid
 from baton_gateway.http.middleware import quota_of, tenant_of, timeline_of
+from baton_gateway.schemas.audio.speech_request import SpeechRequest
 from baton_gateway.schemas.sampled_request import SampledRequest
 from baton_gateway.streaming.head import Head
 
@@ -36,16 +38,8 @@ _TRACE = re.compile("[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}")
 
 def sampling(body: SampledRequest, config: Config, logprobs: int, prompt_logprobs: int) -> Sampling:
     """Return the client's sampling parameters; the engine fills in those that need the model."""
-    greedy = body.temperature < _GREEDY or body.top_p == 0.0
-    return Sampling(
-        max_tokens=0,
-        temperature=0.0 if greedy else body.temperature,
-        top_p=body.top_p or 1.0,
-        top_k=max(0, body.top_k),
-        min_p=body.min_p,
-        repetition_penalty=body.repetition_penalty,
-        presence_penalty=body.presence_penalty,
-        frequency_penalty=body.frequency_penalty,
+    return structs.replace(
+        distribution(body),
         logit_bias=body.logit_bias,
         min_tokens=body.min_tokens,
         stop_ids=body.stop_token_ids,
@@ -58,6 +52,21 @@ def sampling(body: SampledRequest, config: Config, logprobs: int, prompt_logprob
             body.processors, processor_registry.names(config.logits_processors)
         ),
         num_speculative_tokens=body.speculative.num_speculative_tokens if body.speculative else -1,
+    )
+
+
+def distribution(body: SampledRequest | SpeechRequest) -> Sampling:
+    """Return the client's temperature, truncation and penalties."""
+    greedy = body.temperature < _GREEDY or body.top_p == 0.0
+    return Sampling(
+        max_tokens=0,
+        temperature=0.0 if greedy else body.temperature,
+        top_p=body.top_p or 1.0,
+        top_k=max(0, body.top_k),
+        min_p=body.min_p,
+        repetition_penalty=body.repetition_penalty,
+        presence_penalty=body.presence_penalty,
+        frequency_penalty=body.frequency_penalty,
     )
 
 

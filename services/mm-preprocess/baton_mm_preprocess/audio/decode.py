@@ -16,7 +16,7 @@ import numpy as np
 
 from baton.errors import InvalidRequest
 from baton_mm_preprocess.audio.downmix import MAX_CHANNELS, Samples, weights
-from baton_mm_preprocess.av_container import opened
+from baton_mm_preprocess.av_container import first_stream, opened
 from baton_mm_preprocess.media_errors import damaged, exceeds
 
 FORMATS = ("wav", "mp3", "flac", "ogg", "webm", "m4a")
@@ -76,19 +76,10 @@ def decode(data: bytes, rate: int, limits: AudioLimits) -> Samples:
 
 def _checked_stream(container: Any, limits: AudioLimits) -> Any:
     """The first sound of a container, whose decoder, rate and channels are allowed."""
-    if not container.streams.audio:
-        raise InvalidRequest("The file holds no sound.", code="invalid_audio_format")
-    stream = container.streams.audio[0]
+    stream = first_stream(container, "audio", CODECS, "WAV, MP3, FLAC, Opus, Vorbis or AAC")
     context = stream.codec_context
-    if context is None or context.name not in CODECS:
-        raise InvalidRequest(
-            f"The audio is encoded as {context.name if context else 'an unknown format'}, which "
-            "this server does not decode. Send it as WAV, MP3, FLAC, Opus, Vorbis or AAC.",
-            code="invalid_audio_format",
-        )
     _check_signal(context.sample_rate, context.channels, limits)
     _check_length(_seconds(container, stream), limits)
-    stream.thread_type = "NONE"
     return stream
 
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 from typing import Any, TypeAlias
 
 from baton.errors import ModelError
+from baton_mm_preprocess.processors.any_processor import Processor
 from baton_mm_preprocess.processors.colors import CLIP, HALF
-from baton_mm_preprocess.processors.processor import Processor
 from baton_mm_preprocess.processors.readers import patch_grids, square_images, tile_sets
 from baton_mm_preprocess.processors.readers.files import Files
 

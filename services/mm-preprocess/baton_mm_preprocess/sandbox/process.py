@@ -22,8 +22,8 @@ from baton_mm_preprocess.audio.speech_split import SpeechSplit
 from baton_mm_preprocess.fetch import fetch
 from baton_mm_preprocess.image.decode import decode
 from baton_mm_preprocess.image.embeddings import read_embeddings
+from baton_mm_preprocess.processors.any_processor import Processor, among
 from baton_mm_preprocess.processors.processed_image import Grid
-from baton_mm_preprocess.processors.processor import Processor, among
 from baton_mm_preprocess.video.decode import VideoLimits, probe
 from baton_mm_preprocess.video.processed_clip import ClipTimes
 from baton_mm_preprocess.video.readers import VideoProcessor

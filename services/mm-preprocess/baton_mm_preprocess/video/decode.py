@@ -15,7 +15,7 @@ import numpy as np
 from PIL import Image
 
 from baton.errors import InvalidRequest
-from baton_mm_preprocess.av_container import opened
+from baton_mm_preprocess.av_container import first_stream, opened
 from baton_mm_preprocess.image.decode import MAX_ASPECT, MAX_SIDE
 from baton_mm_preprocess.media_errors import damaged, exceeds
 from baton_mm_preprocess.processors.sizes import Size
@@ -99,17 +99,8 @@ def _opened(data: bytes) -> AbstractContextManager[Any]:
 
 def _checked_stream(container: Any, limits: VideoLimits) -> Any:
     """The first video of a container, whose decoder and frame size are allowed."""
-    if not container.streams.video:
-        raise InvalidRequest("The file holds no video.", code="invalid_video_format")
-    stream = container.streams.video[0]
+    stream = first_stream(container, "video", CODECS, "H.264, H.265, AV1, VP8 or VP9")
     context = stream.codec_context
-    if context is None or context.name not in CODECS:
-        raise InvalidRequest(
-            f"The video is encoded as {context.name if context else 'an unknown format'}, which "
-            "this server does not decode. Send it as H.264, H.265, AV1, VP8 or VP9.",
-            code="invalid_video_format",
-        )
-    stream.thread_type = "NONE"
     _check_size(context.width, context.height, limits.max_pixels)
     return stream
 

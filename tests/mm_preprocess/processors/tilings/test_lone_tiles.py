@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 
 from baton.errors import ModelError
+from baton_mm_preprocess.processors.any_processor import among
 from baton_mm_preprocess.processors.families import FAMILIES
 from baton_mm_preprocess.processors.image_processors import processor_of
 from baton_mm_preprocess.processors.placeholders import token_ids
-from baton_mm_preprocess.processors.processor import among
 from baton_mm_preprocess.processors.readers.files import Files
 from tests.support.tiny_dual_encoders import picture
 

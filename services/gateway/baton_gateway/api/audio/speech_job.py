@@ -12,13 +12,14 @@ import secrets
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 
+from msgspec import structs
 from starlette.requests import Request
 
 from baton.errors import InvalidRequest
 from baton.protocol import ChatSpeechInfo, MediaItem, Sampling, SpeechChunk, SpeechInfo
 from baton_gateway.api.collect_answer import whole
 from baton_gateway.api.model_access import permitted
-from baton_gateway.api.options import deadline, trace
+from baton_gateway.api.options import deadline, distribution, trace
 from baton_gateway.catalogue import ModelInfo
 from baton_gateway.engine import Engine
 from baton_gateway.generation.admission import serves
@@ -41,8 +42,6 @@ from baton_gateway.speech.chat_prompts import speech_chat
 from baton_gateway.speech.ordered_text import OrderedText
 from baton_gateway.speech.prompts import Task, output_rules, speech_prompt
 
-_GREEDY = 1e-5
-"""Temperatures below this are greedy."""
 _ENGLISH = "en"
 
 
@@ -136,16 +135,8 @@ class SpeechJob:
         """Return the request for the text, one prompt per chunk."""
         prompt, rules = await self._asked(language)
         body = self.body
-        greedy = body.temperature < _GREEDY or body.top_p == 0.0
-        params = Sampling(
-            max_tokens=0,
-            temperature=0.0 if greedy else body.temperature,
-            top_p=body.top_p or 1.0,
-            top_k=max(0, body.top_k),
-            min_p=body.min_p,
-            repetition_penalty=body.repetition_penalty,
-            presence_penalty=body.presence_penalty,
-            frequency_penalty=body.frequency_penalty,
+        params = structs.replace(
+            distribution(body),
             logprobs=0 if body.timed or body.asks_logprobs else -1,
             processors=rules,
         )

@@ -9,13 +9,13 @@ import msgspec
 
 from baton.errors import ModelError
 from baton_mm_preprocess.image.processor import read_processor
+from baton_mm_preprocess.processors.any_processor import Processor
 from baton_mm_preprocess.processors.colors import read_colors
 from baton_mm_preprocess.processors.fitted_patches import FittedPatches
 from baton_mm_preprocess.processors.fixed_size import FixedSize
 from baton_mm_preprocess.processors.limited_patches import LimitedPatches
 from baton_mm_preprocess.processors.padded_patches import PaddedPatches
 from baton_mm_preprocess.processors.patch_sequence import PatchSequence
-from baton_mm_preprocess.processors.processor import Processor
 from baton_mm_preprocess.processors.readers.files import Files
 from baton_mm_preprocess.processors.tilings.page_patches import PagePatches
 from baton_mm_preprocess.processors.tilings.rounded_patches import RoundedPatches

@@ -7,11 +7,11 @@ from typing import Any
 from baton.errors import ModelError
 from baton_mm_preprocess.image.processor import Processor as Steps
 from baton_mm_preprocess.image.processor import both, read_processor
+from baton_mm_preprocess.processors.any_processor import Processor
 from baton_mm_preprocess.processors.any_resolution import AnyResolution
 from baton_mm_preprocess.processors.colors import read_colors
 from baton_mm_preprocess.processors.fixed_size import FixedSize
 from baton_mm_preprocess.processors.pan_and_scan import PanAndScan
-from baton_mm_preprocess.processors.processor import Processor
 from baton_mm_preprocess.processors.readers.files import Files
 
 

@@ -11,12 +11,12 @@ import msgspec
 from baton.errors import ModelError
 from baton.tile_splits import TileSplits
 from baton_mm_preprocess.image.processor import both, read_processor
+from baton_mm_preprocess.processors.any_processor import Processor
 from baton_mm_preprocess.processors.any_resolution import AnyResolution
 from baton_mm_preprocess.processors.colors import CLIP, IMAGENET, read_colors
 from baton_mm_preprocess.processors.dynamic_tiles import DynamicTiles
 from baton_mm_preprocess.processors.image_splits import ImageSplits
 from baton_mm_preprocess.processors.padded_tiles import PaddedTiles
-from baton_mm_preprocess.processors.processor import Processor
 from baton_mm_preprocess.processors.readers.files import Files
 from baton_mm_preprocess.processors.readers.square_images import any_resolution
 from baton_mm_preprocess.processors.tilings.framed_parts import FramedParts

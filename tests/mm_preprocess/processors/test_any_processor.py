@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+from baton_mm_preprocess.processors.any_processor import among
 from baton_mm_preprocess.processors.image_processors import processor_of
-from baton_mm_preprocess.processors.processor import among
 from baton_mm_preprocess.processors.readers.files import Files
 
 

@@ -1,4 +1,4 @@
-"""What prepares the images of one model."""
+"""Any of the processors, and what becomes of it for several images."""
 
 from __future__ import annotations
 
