@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -30,8 +31,12 @@ SPLIT = SpeechSplit(SECONDS)
 
 
 @pytest.fixture(scope="module")
-def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Whole, Oracle, Tokenizer]]:
-    folder = tmp_path_factory.mktemp("models") / "whisper"
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return tmp_path_factory.mktemp("models") / "whisper"
+
+
+@pytest.fixture(scope="module")
+def here(folder: Path) -> Iterator[tuple[Whole, Oracle, Tokenizer]]:
     oracle = Oracle(save_whisper(folder))
     words = Tokenizer.from_file(str(folder / "tokenizer.json"))
     worker = {"block_size": 4, "max_num_seqs": 3, "max_num_batched_tokens": 5}
@@ -87,6 +92,19 @@ def test_transcripts_are_those_of_transformers(here: tuple[Whole, Oracle, Tokeni
         if asked == {"language": "en"}:
             # It goes on behind the last timestamp that it finds among random tokens.
             assert oracle.generated(parts[0], "en")[: len(wanted[0][0])] == wanted[0][0]
+
+
+@pytest.mark.row("A01")
+def test_ranks_and_a_lack_of_pages_change_no_transcript(
+    here: tuple[Whole, Oracle, Tokenizer], folder: Path
+) -> None:
+    """Two ranks, and pages for little more than one of three parts."""
+    wanted = ask(here[0], LONG, language="de").json()["text"]
+    for more in ({"tensor_parallel_size": 2}, {"num_gpu_blocks_override": 20}):
+        with whole(folder, worker={"block_size": 4, "max_num_seqs": 3} | more) as other:
+            assert ask(other, LONG, language="de").json()["text"] == wanted, more
+            counters = other.engine.scheduler.state.counters  # type: ignore[attr-defined]
+            assert counters.preemptions > 0 or "tensor_parallel_size" in more
 
 
 @pytest.mark.row("A01", "F18.18")

@@ -6,11 +6,12 @@ import os
 import signal
 from pathlib import Path
 
+import httpx
 import openai
 import pytest
 
 from baton_mm_preprocess.audio.speech_split import SpeechSplit
-from tests.support.served_system import PATIENCE, Served
+from tests.support.served_system import PATIENCE, Served, until
 from tests.support.tiny_whisper import RATE, SECONDS, Oracle, heard, save_whisper, sound, wav
 
 LENGTH = 400
@@ -71,5 +72,33 @@ def test_a_worker_dies_within_a_transcript(tmp_path: Path, run_dir: Path) -> Non
                     model="whisper", messages=[{"role": "user", "content": "hi"}]
                 )
             assert refused.value.param == "model"
+    finally:
+        served.close()
+
+
+@pytest.mark.slow
+@pytest.mark.row("A01")
+def test_parts_are_handed_over(tmp_path: Path, run_dir: Path) -> None:
+    """Encoded, prefilled and decoded by three workers: the transcript of one."""
+    folder = tmp_path / "whisper"
+    save_whisper(folder, length=200)
+    apart = ("--encode", "1", "--prefill", "1", "--decode", "1")
+    apart += ("--scheduler.local-prefill-max-tokens", "0")
+    text, moved = transcript(run_dir, folder, 1)
+    assert text and moved == [0, 0]
+    assert transcript(run_dir, folder, 3, *apart) == (text, [3, 3])
+
+
+def transcript(run_dir: Path, folder: Path, workers: int, *roles: str) -> tuple[str, list[int]]:
+    """The text, and how many of its parts were handed over and encoded apart."""
+    flags = ("--worker.dtype", "float32", "--worker.block-size", "4", *roles)
+    served = Served(run_dir, folder, *flags)
+    try:
+        served.ready()
+        until(lambda: len(served.fleet()["workers"]) == workers, "all have joined")
+        url, file = f"{served.url}/v1/audio/transcriptions", wav(sound(3.4, 3))
+        data = {"model": "whisper", "language": "de"}
+        answer = httpx.post(url, data=data, files={"file": file}, timeout=PATIENCE)
+        return answer.json()["text"], [served.fleet()[n] for n in ("handoffs", "media_encoded")]
     finally:
         served.close()
