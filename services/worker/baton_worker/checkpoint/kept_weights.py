@@ -20,8 +20,8 @@ from baton import __version__
 from baton.logs import logger
 from baton.process.segments import digest
 from baton_worker.config import Config
+from baton_worker.device_keeper.bump_allocator import BumpAllocator
 from baton_worker.device_keeper.kept_memory import KeeperClient, KeptMemory
-from baton_worker.device_keeper.places import Places
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.layer import Layer
 
@@ -91,14 +91,14 @@ def build_kept(
     if reason := _unkept(site):
         log.info("weights of this worker do not outlive it: %s", reason)
         return build(site), None
-    counted = Places()
-    trial = build(replace(site, device=torch.device("meta"), places=counted))
+    counted = BumpAllocator()
+    trial = build(replace(site, device=torch.device("meta"), allocator=counted))
     if any(layer.rewrites_weights for layer in trial.layers()):
         log.info("weights of this worker do not outlive it: a layer changes them in place")
         return build(site), None
     if (kept := keeper.lease(counted.size)) is None:
         return build(site), None
-    model = build(replace(site, places=Places(kept.memory)))
+    model = build(replace(site, allocator=BumpAllocator(kept.memory)))
     if _lies_in(model, kept.memory):
         return model, kept
     log.warning("weights of this worker do not outlive it: a layer allocates some by itself")

@@ -13,9 +13,9 @@ from typing import Any
 import torch
 
 from baton.process.segments import digest
+from baton_worker.device_keeper.bump_allocator import BumpAllocator
 from baton_worker.device_keeper.kept_memory import KeeperClient, KeptMemory
 from baton_worker.device_keeper.messages import Found
-from baton_worker.device_keeper.places import Places
 from baton_worker.kv_cache.cache import KVCache
 
 
@@ -42,12 +42,12 @@ class PageKeeper:
     def lease(self, cache: dict[str, Any]) -> tuple[KeptMemory | None, Callable[..., Any]]:
         """Memory for a cache, which takes these arguments, and what it allocates with; None and
         what allocates memory of its own where there is none."""
-        counted = Places()
+        counted = BumpAllocator()
         meta = cache | {"device": torch.device("meta"), "allocate": counted.zeros}
         shapes = [tuple(plane.shape) for plane in KVCache(**meta).planes]
         key = digest(memoryview(f"{self._settings} {shapes}".encode()))
         kept = self._client.lease(self._name, key, counted.size, cache["num_pages"])
-        return kept, _own if kept is None else Places(kept.memory).zeros
+        return kept, _own if kept is None else BumpAllocator(kept.memory).zeros
 
 
 def _own(shape: Any, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:

@@ -16,7 +16,7 @@ from baton_worker.attention.call_stats import CallStats
 from baton_worker.attention.context_parallel import Peers
 from baton_worker.attention.selector import AttentionSelector
 from baton_worker.config import Config, Quantize
-from baton_worker.device_keeper.places import Places
+from baton_worker.device_keeper.bump_allocator import BumpAllocator
 from baton_worker.kernels.kv_codes import CODES, KVCodes
 from baton_worker.kernels.lora import TokenAdapters
 from baton_worker.kernels.moe.selector import ExpertKernelSelector
@@ -73,7 +73,7 @@ class BuildContext:
     """Where weights that a kernel may take as a checkpoint stores them would be filled with floats;
     None is `device`. Memory of the host that nothing is written to costs nothing."""
 
-    places: Places | None = None
+    allocator: BumpAllocator | None = None
     """Where parameters on `device` lie; None is memory of this process."""
 
     @classmethod
@@ -117,8 +117,8 @@ class BuildContext:
         return self._uninitialised(shape, self.device)
 
     def _uninitialised(self, shape: Sequence[int], device: torch.device) -> nn.Parameter:
-        if self.places is not None and device == self.device:
-            data = self.places.empty(shape, self.dtype)
+        if self.allocator is not None and device == self.device:
+            data = self.allocator.empty(shape, self.dtype)
         else:
             data = torch.empty(shape, dtype=self.dtype, device=device)
         return nn.Parameter(data, requires_grad=False)

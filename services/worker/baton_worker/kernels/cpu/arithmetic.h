@@ -13,7 +13,7 @@ struct FloatArithmetic {
     using Element = float;
     using Weights = Vec;
     static constexpr int kStep = 1;
-    static constexpr bool kWhole = false;
+    static constexpr bool kInteger = false;
 
     static Vec accumulate(Vec sum, Weights w, Element x) { return fma(w, set1(x), sum); }
 
@@ -31,7 +31,7 @@ struct PairArithmetic {
     using Element = std::uint32_t;
     using Weights = __m512i;
     static constexpr int kStep = 2;
-    static constexpr bool kWhole = false;
+    static constexpr bool kInteger = false;
 
     static Vec accumulate(Vec sum, Weights w, Element x) {
         const __m512i pairs = _mm512_set1_epi32(static_cast<int>(x));
@@ -51,13 +51,13 @@ struct PairArithmetic {
 
 #if !defined(__AVX512F__)
 
-// Two values of k at a time as whole numbers of 16 bits, see whole_product.h. What a code stands for
+// Two values of k at a time as 16-bit integers, see integer_product.h. What a code stands for
 // is (itself + Codes::kOffset) / Codes::kParts.
-struct WholeArithmetic {
+struct IntegerArithmetic {
     using Element = std::int32_t;
     using Weights = IntVec;
     static constexpr int kStep = 2;
-    static constexpr bool kWhole = true;
+    static constexpr bool kInteger = true;
 
     static IntVec accumulate(IntVec sum, IntVec w, Element x) {
         // In place and in this order: compilers let several products wait, and a sum in memory.

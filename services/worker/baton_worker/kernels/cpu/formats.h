@@ -75,7 +75,7 @@ struct Bytes {
     static void unpack(const std::uint8_t* bytes, Use&& use) {
         const auto* codes = reinterpret_cast<const std::int8_t*>(bytes);
         for (int pair = 0; pair < Size / 2; ++pair, codes += 2 * kColumns) {
-            if constexpr (Arithmetic::kWhole) {
+            if constexpr (Arithmetic::kInteger) {
                 use(pair, load_signed_pairs(codes), load_signed_pairs(codes + kColumns));
             } else if constexpr (Arithmetic::kStep == 2) {
 #if defined(__AVX512BF16__)
@@ -211,8 +211,8 @@ struct Nibbles {
   private:
     template <class Arithmetic, class Use>
     static void steps(IntVec left, IntVec right, int at, Use& use) {
-        if constexpr (Arithmetic::kWhole) {
-            whole_steps(left, right, at, use);
+        if constexpr (Arithmetic::kInteger) {
+            integer_steps(left, right, at, use);
         } else if constexpr (Arithmetic::kStep == 2) {
 #if defined(__AVX512BF16__)
             const __m512i values = table();
@@ -234,7 +234,7 @@ struct Nibbles {
     }
 
     template <class Use>
-    static void whole_steps(IntVec left, IntVec right, int at, Use& use) {
+    static void integer_steps(IntVec left, IntVec right, int at, Use& use) {
 #if !defined(__AVX512F__)
         if constexpr (Value::kIsLookedUp) {
             // By bytes, values 0 and 4, 1 and 5 of k; then 2 and 6, 3 and 7.

@@ -31,7 +31,7 @@ template <int Offset>
 struct Counted {
     template <class Arithmetic, class Use>
     [[gnu::always_inline]] static void use_pair(IntVec left, IntVec right, int pair, Use& use) {
-        if constexpr (Arithmetic::kWhole) {
+        if constexpr (Arithmetic::kInteger) {
             use(pair, left, right);
         } else if constexpr (Arithmetic::kStep == 2) {
 #if defined(__AVX512BF16__)

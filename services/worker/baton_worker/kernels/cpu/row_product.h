@@ -13,7 +13,7 @@
 #include "compacting.h"
 #include "product.h"
 #include "tile_product.h"
-#include "whole_product.h"
+#include "integer_product.h"
 
 namespace baton {
 namespace {
@@ -365,7 +365,7 @@ void run(const Call& call, std::int64_t rows) {
     return Product<Format, PairArithmetic, Bf16>(call).run(rows);
 #else
 #if !defined(__AVX512F__)
-    if constexpr (kCountsWhole<Format>) return WholeProduct<Format>(call).run(rows);
+    if constexpr (kIntegerCodes<Format>) return IntegerProduct<Format>(call).run(rows);
 #endif
     return Product<Format, FloatArithmetic, Bf16>(call).run(rows);
 #endif

@@ -12,7 +12,7 @@ _ALIGNMENT = 256
 """Bytes, as of torch's own allocations on a GPU."""
 
 
-class Places:
+class BumpAllocator:
     """Hands out memory in the order of requests. Without memory it counts: its tensors have
     none."""
 

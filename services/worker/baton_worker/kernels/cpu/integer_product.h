@@ -1,9 +1,9 @@
-// Products of quantised weights on whole numbers, for CPUs that multiply no bfloat16 pairs.
+// Products of quantised weights on integers, for CPUs that multiply no bfloat16 pairs.
 //
-// The values of a row of x in a group become whole numbers of 16 bits that share a power of two, the
+// The values of a row of x in a group become integers of 16 bits that share a power of two, the
 // smallest that fits the largest of them. bfloat16 has eight significant bits: a value that is up to
 // 128 times smaller than the largest stays as it is, and others move by less than a 65,000th of
-// the largest. Codes are whole numbers too, so the sum of a group is exact, whatever its order. Groups
+// the largest. Codes are integers too, so the sum of a group is exact, whatever its order. Groups
 // are scaled and added in order, as floats: a row's bits do not depend on the rows beside it.
 #pragma once
 
@@ -19,11 +19,11 @@
 namespace baton {
 namespace {
 
-// Whether the values of a format's codes are whole numbers.
+// Whether the values of a format's codes are integers.
 template <class Format, class = void>
-constexpr bool kCountsWhole = false;
+constexpr bool kIntegerCodes = false;
 template <class Format>
-constexpr bool kCountsWhole<Format, std::enable_if_t<(Format::Values::kParts > 0)>> = true;
+constexpr bool kIntegerCodes<Format, std::enable_if_t<(Format::Values::kParts > 0)>> = true;
 
 // A row's values of a group.
 struct GroupOfRow {
@@ -31,14 +31,14 @@ struct GroupOfRow {
     std::int32_t start;  // the sum of the values times what is added to every code
 };
 
-// `Size` bfloat16 values to whole numbers, a pair of neighbours in 32 bits.
+// `Size` bfloat16 values to integers, a pair of neighbours in 32 bits.
 template <int Size>
-struct WholeValues {
+struct IntegerValues {
     std::int32_t pairs[Size / 2];
     std::int32_t total;
     float unit;
 
-    [[gnu::always_inline]] explicit WholeValues(const Bf16* x) {
+    [[gnu::always_inline]] explicit IntegerValues(const Bf16* x) {
         Vec values[Size / kWidth];
         IntVec largest = set1(std::int32_t{0});
         for (int i = 0; i < Size / kWidth; ++i) {
@@ -86,9 +86,9 @@ struct WholeValues {
 };
 
 template <class Format>
-class WholeProduct {
+class IntegerProduct {
   public:
-    explicit WholeProduct(const Call& call)
+    explicit IntegerProduct(const Call& call)
         : call_(call), chunks_(call.weight.depth / Format::kChunk) {}
 
     void run(std::int64_t rows) const {
@@ -140,7 +140,7 @@ class WholeProduct {
         for (std::int64_t row = x.begin(block); row < x.begin(block + 1); ++row) {
             const Bf16* from = static_cast<const Bf16*>(call_.x) + (first + row) * call_.stride;
             for (std::int64_t group = 0; group < groups(); ++group, from += kGroup) {
-                const WholeValues<kGroup> values(from);
+                const IntegerValues<kGroup> values(from);
                 std::int32_t* to = x.pairs + (group * x.count + x.begin(block)) * kSteps;
                 to += row - x.begin(block);
                 for (int step = 0; step < kSteps; ++step) to[step * size] = values.pairs[step];
@@ -192,8 +192,8 @@ class WholeProduct {
         unpack([&](int step, IntVec a, IntVec b) {
 #pragma GCC unroll 4
             for (int m = 0; m < M; ++m) {
-                left[m] = WholeArithmetic::accumulate(left[m], a, pairs[step * M + m]);
-                right[m] = WholeArithmetic::accumulate(right[m], b, pairs[step * M + m]);
+                left[m] = IntegerArithmetic::accumulate(left[m], a, pairs[step * M + m]);
+                right[m] = IntegerArithmetic::accumulate(right[m], b, pairs[step * M + m]);
             }
         });
         const Pair scale = Format::scale(chunk, group);
@@ -216,7 +216,7 @@ class WholeProduct {
 
     // One block: weights go from memory into the product.
     template <int M>
-    [[gnu::flatten]] static void alone(const WholeProduct& self, std::int64_t first,
+    [[gnu::flatten]] static void alone(const IntegerProduct& self, std::int64_t first,
                                        std::int64_t panel, std::int64_t block, const Rows& x) {
         const std::uint8_t* chunk = self.chunks_of(panel);
         const std::int64_t begin = x.begin(block);
@@ -226,7 +226,7 @@ class WholeProduct {
             prefetch(chunk + kAhead, Format::kBytes);
             for (int group = 0; group < Format::kGroups; ++group, ++at) {
                 add_group<M>(sums, chunk, group, at, begin, x, [&](auto&& use) {
-                    Format::template unpack<WholeArithmetic>(chunk, group, use);
+                    Format::template unpack<IntegerArithmetic>(chunk, group, use);
                 });
             }
         }
@@ -249,7 +249,7 @@ class WholeProduct {
             prefetch(chunk + kAhead, Format::kBytes);
             for (int group = 0; group < Format::kGroups; ++group, ++at) {
                 Unpacked weights;
-                Format::template unpack<WholeArithmetic>(chunk, group,
+                Format::template unpack<IntegerArithmetic>(chunk, group,
                                                          [&](int step, IntVec a, IntVec b) {
                                                              weights[step][0] = a;
                                                              weights[step][1] = b;
@@ -285,7 +285,7 @@ class WholeProduct {
         }
     }
 
-    using Alone = void (*)(const WholeProduct&, std::int64_t, std::int64_t, std::int64_t,
+    using Alone = void (*)(const IntegerProduct&, std::int64_t, std::int64_t, std::int64_t,
                            const Rows&);
     using Add = void (*)(float (*)[kColumns], const std::uint8_t*, int, std::int64_t, std::int64_t,
                          const Rows&, const Unpacked&);

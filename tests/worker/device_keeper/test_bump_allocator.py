@@ -4,16 +4,16 @@ from __future__ import annotations
 
 import torch
 
-from baton_worker.device_keeper.places import Places
+from baton_worker.device_keeper.bump_allocator import BumpAllocator
 
 
 def test_the_same_requests_get_the_same_places() -> None:
     requests = (((3, 5), torch.bfloat16), ((0, 7), torch.float32), ((2,), torch.float32))
-    counted = Places()
+    counted = BumpAllocator()
     assert all(counted.empty(*request).device.type == "meta" for request in requests)
     memory = torch.zeros(counted.size, dtype=torch.uint8)
     for number in (1.0, 2.0):
-        places = Places(memory)
+        places = BumpAllocator(memory)
         found = [places.empty(*request) for request in requests]
         assert [tuple(t.shape) for t in found] == [(3, 5), (0, 7), (2,)]
         if number == 2.0:
