@@ -42,6 +42,7 @@ def test_an_entry_joins_what_workers_and_tokenizers_say() -> None:
     assert entry is not None and (entry.model, entry.tokenizer, entry.adapter) == ("b", "b", b"")
     assert (entry.max_model_len, entry.vocab_size, entry.eos_ids) == (64, 40, (2,))
     models.clear()
+    assert catalogue.get("b") == entry, "a model whose workers restart keeps its task and limits"
     tokenizers.clear()
     assert catalogue.names == ["a", "b", "c"], "a model whose servers restart still exists"
     assert catalogue.entries() == []

@@ -87,6 +87,11 @@ class Served:
         found: dict[str, Any] = httpx.get(f"{self.url}/fleet", timeout=PATIENCE).json()
         return found
 
+    def reports(self, **figures: int) -> None:
+        """Wait until the live view shows these figures: workers report them several times a
+        second, so an answer comes before its figures."""
+        until(lambda: self.fleet().items() >= figures.items(), f"the fleet reports {figures}")
+
     def pages_held(self) -> int:
         """KV pages in use on all workers."""
         return sum(w["pages_total"] - w["pages_free"] for w in self.fleet()["workers"])

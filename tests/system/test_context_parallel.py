@@ -100,7 +100,7 @@ def test_each_passes_its_tokens_on_to_its_like(
         until(lambda: len(served.fleet()["workers"]) == 2, "both are there")
         for case, text in zip(CASES[:2], alone[:2], strict=True):
             assert text_of([*asked(served, case)]) == text, case
-        fleet = served.fleet()
-        assert fleet["handoffs"] >= 1 and fleet["failed_transfers"] == 0
+        until(lambda: served.fleet()["handoffs"] >= 1, "a sequence is handed over")
+        assert served.fleet()["failed_transfers"] == 0
     finally:
         served.close()

@@ -62,7 +62,7 @@ def test_hand_over_and_the_death_of_a_worker(tmp_path: Path, run_dir: Path) -> N
         expected, _ = tiny_mllama.continued(model, prompt, [WIDE, TALL], 24)
         assert tokens[:24] == expected and len(tokens) == COUNT
         until(lambda: served.fleet()["handoffs"] > 0, "a sequence is handed over")
-        assert served.fleet()["media_encoded"] == 2
+        served.reports(media_encoded=2)
         parts = stream(served, cache_salt="other")
         seen = [next(parts) for _ in range(8)][1:]
         os.kill(served.pids()["decode-1"], signal.SIGKILL)

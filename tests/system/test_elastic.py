@@ -24,6 +24,7 @@ from tests.support.served_system import PATIENCE, Served, until
 
 pytestmark = pytest.mark.slow
 EXACT = ("--worker.dtype", "float32", "--worker.threads", "1")
+EXACT += ("--scheduler.local-prefill-max-tokens", "0")  # So that every prompt is handed over.
 PROMPT = "Once upon a time there was a little girl who loved to run with her friends. " * 6
 ASKED = [{"temperature": 0.9, "seed": seed, "max_tokens": 200} for seed in range(12)]
 

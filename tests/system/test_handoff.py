@@ -155,7 +155,8 @@ def test_vllm_s_configuration_splits_a_model_and_says_over_what(
             if flags:
                 until(lambda s=served: metric(s, "baton_handoffs_total") >= 1, "it changes workers")
                 done = f'baton_transfers_total{{outcome="done",transport="{transport}"}}'
-                assert metric(served, done) >= 1, "what the second prompt needs is there already"
+                # What the second prompt needs is there already.
+                until(lambda s=served, d=done: metric(s, d) >= 1, "its KV is transferred")
                 assert metric(served, "baton_failed_transfers_total") == 0
                 assert f"come over {transport}" in served.log.read_text()
         finally:

@@ -11,7 +11,6 @@ from dataclasses import dataclass, field, replace
 
 from baton.protocol import (
     DEFAULT_VERSION,
-    AdapterInfo,
     ChatSpeechInfo,
     ModelStats,
     PoolingInfo,
@@ -71,13 +70,14 @@ class Catalogue:
         """`models`: those that have a worker now; `tokenizers`: the connected ones."""
         self._models, self._tokenizers = models, tokenizers
         self._known: set[str] = set()
-        self._adapters: dict[str, tuple[AdapterInfo, ...]] = {}
-        """Model -> its adapters, as its workers have last reported them."""
+        self._reports: dict[str, ModelStats] = {}
+        """Model -> what its workers have last reported: one whose workers restart keeps its task,
+        its limits and its adapters."""
 
     @property
     def models(self) -> list[str]:
         """Every model since the start, sorted: one whose servers restart still exists."""
-        self._known.update(model.name for model in self._models())
+        self._known.update(self._reported())
         self._known.update(info.model for info in self._tokenizers())
         return sorted(self._known)
 
@@ -90,10 +90,12 @@ class Catalogue:
 
     def _all_adapters(self) -> Iterator[tuple[str, bytes, str]]:
         """Name, digest and model of every adapter; the names of models come first."""
-        for model in self._models():
-            self._adapters[model.name] = model.adapters
-        for name, adapters in self._adapters.items():
-            yield from ((adapter.name, adapter.digest, name) for adapter in adapters)
+        for name, report in self._reported().items():
+            yield from ((adapter.name, adapter.digest, name) for adapter in report.adapters)
+
+    def _reported(self) -> Mapping[str, ModelStats]:
+        self._reports.update({model.name: model for model in self._models()})
+        return self._reports
 
     def get(self, name: str) -> ModelInfo | None:
         """Entry of a name; None while none of its tokenizers is connected."""
@@ -107,8 +109,7 @@ class Catalogue:
 
     def _model(self, name: str) -> ModelInfo | None:
         info = next((info for info in self._tokenizers() if info.model == name), None)
-        stats = next((model for model in self._models() if model.name == name), None)
-        return None if info is None else _entry(info, stats)
+        return None if info is None else _entry(info, self._reported().get(name))
 
     def entries(self) -> list[ModelInfo]:
         """Entries of all models and adapters with a connected tokenizer, by name."""

@@ -11,7 +11,8 @@ from baton.errors import InvalidRequest
 from baton.protocol import PoolingInfo
 from baton_gateway.api.pooling_common import check_dimensions, prompts_of, written
 from baton_gateway.generation.request import TextPrompt
-from tests.fakes.gateway_app import error_of
+from tests.fakes.gateway_app import Site, error_of
+from tests.fakes.gateway_engine import MODEL
 from tests.fakes.whole_system import Whole
 
 NUMBERS = np.array([0.5, -1.0, 2.0, 4.0], np.float32)
@@ -29,6 +30,17 @@ def test_numbers_go_out_as_they_are_asked_for() -> None:
     assert isinstance(text, str)
     assert base64.b64decode(text) == NUMBERS.tobytes()
     assert written(NUMBERS[:0], "float", 2) == []
+
+
+def test_a_model_whose_worker_is_away_may_be_an_embedder() -> None:
+    here = Site(service_wait_seconds=0.1)
+    here.engine.scheduler.workers = ()
+    here.open()
+    try:
+        answer = here.post("/v1/embeddings", {"model": MODEL, "input": "hi"})
+        assert (answer.status_code, error_of(answer)["code"]) == (503, "no_worker")
+    finally:
+        here.close()
 
 
 def test_prompts() -> None:

@@ -19,6 +19,7 @@ from baton_gateway.api.model_access import permitted
 from baton_gateway.api.options import deadline, trace
 from baton_gateway.catalogue import ModelInfo
 from baton_gateway.config import Config
+from baton_gateway.engine import Engine
 from baton_gateway.generation.admission import serves
 from baton_gateway.generation.chat_prompt import chat_prompt
 from baton_gateway.generation.pair_prompt import Content, pair_prompt
@@ -93,8 +94,11 @@ class Job:
 
 async def begin(request: Request, body: PooledRequest, *tasks: PooledTask) -> Job:
     """Create the job of a request. Raises `InvalidRequest` when the model serves none of the
-    tasks."""
+    tasks, `Unavailable` when no worker says in time which it serves."""
     facts = await permitted(request, body.model)
+    if not facts.max_model_len:
+        engine: Engine = request.app.state.engine
+        facts = await engine.models.with_worker(body.model, engine.config.service_wait_seconds)
     if facts.pooling is None or (tasks and facts.pooling.task not in tasks):
         raise InvalidRequest(
             f"The model `{facts.name}` cannot be used here. {serves(facts)}",
