@@ -158,6 +158,11 @@ class Proposer(ABC):
     costs: StepCosts | None = None
     """Seconds of drafting one token for each of so many rows; None: drafting takes no time."""
 
+    @property
+    def observes(self) -> bool:
+        """Whether it is to be shown the target's steps."""
+        return type(self).observe is not Proposer.observe
+
     @abstractmethod
     def propose(self, requests: Sequence[DraftRequest], sampler: DraftSampler) -> list[Tokens]:
         """Up to `most` tokens for each sequence, int32, in the order of the requests."""

@@ -35,8 +35,9 @@ class DraftSampler:
     def begin(self, slots: Sequence[int]) -> None:
         """These slots have no drafts in this step yet."""
         self._drawn[list(slots)] = 0
-        for slot in slots:
-            self._sampling.draft(slot, _NOTHING)
+        if self._sampling.grammars:
+            for slot in slots:
+                self._sampling.draft(slot, _NOTHING)
 
     def sample(self, logits: Tensor, slots: Column) -> Tokens:
         """See `speculative.proposer.DraftSampler`."""

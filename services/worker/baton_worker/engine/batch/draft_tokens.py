@@ -134,7 +134,7 @@ class DraftTokens:
         self, inputs: StepInputs, outputs: StepOutputs, hidden: Tensor, cache: KVCache
     ) -> None:
         """Show a committed step of the target to the proposer; hidden is [T, any]."""
-        if self._proposer is None:
+        if self._proposer is None or not self._proposer.observes:
             return
         step = target_step(inputs, outputs, hidden, self._sequences, cache)
         if step is not None:
@@ -187,6 +187,8 @@ class DraftTokens:
         """Append the drafts that may follow a log, up to the first that is no token, cannot be
         sampled or ends the sequence."""
         slot, length = request.slot, len(request.tokens)
+        if not len(drafts) and not self._sampling.grammars:
+            return
         strange = np.flatnonzero((drafts < 0) | (drafts >= self._sampling.vocab_size))
         drafts = drafts[: strange[0]] if len(strange) else drafts
         count = self._sampling.draft(slot, drafts)

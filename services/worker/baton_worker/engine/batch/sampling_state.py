@@ -118,8 +118,9 @@ class SamplingState:
     def draft(self, slot: int, drafts: npt.NDArray[np.int32]) -> int:
         """Number of these drafts that may be verified: those before the first that ends the
         sequence or is forbidden by its grammar."""
-        ends = np.flatnonzero(np.isin(drafts, self.stops[slot]))
-        drafts = drafts[: ends[0]] if len(ends) else drafts
+        if len(drafts):
+            ends = np.flatnonzero((drafts[:, None] == self.stops[slot]).any(1))
+            drafts = drafts[: ends[0]] if len(ends) else drafts
         if not self.grammars:
             return len(drafts)
         return self.grammars.draft(slot, drafts.tolist())
