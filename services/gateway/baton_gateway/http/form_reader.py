@@ -60,7 +60,7 @@ async def read_form(
         raise error.reason from None
     except MultiPartException as error:
         if error.message.startswith(_TOO_LONG):
-            raise _too_large(max_file_bytes, param) from error
+            raise _field_too_long() from error
         raise InvalidRequest(f"The form cannot be read: {error.message}") from error
 
 
@@ -88,6 +88,15 @@ async def _bounded(request: Request, limit: int, param: str | None) -> AsyncGene
             yield part
     except ClientDisconnect:
         raise _Stopped(ClientDisconnected()) from None
+
+
+def _field_too_long() -> InvalidRequest:
+    return InvalidRequest(
+        f"A field of the form is too long. Send at most {_LONGEST_FIELD} bytes in each, and data "
+        "as a file.",
+        code="request_too_large",
+        status=413,
+    )
 
 
 def _too_large(limit: int, param: str | None) -> InvalidRequest:
