@@ -59,6 +59,9 @@ class DoubleRanks:
     def send(self, tensor: Tensor, to: int) -> None:
         raise NotImplementedError
 
+    def begin_send(self, tensor: Tensor, to: int) -> Callable[[], None]:
+        raise NotImplementedError
+
     def receive(self, tensor: Tensor, source: int) -> None:
         raise NotImplementedError
 

@@ -11,8 +11,9 @@ from pathlib import Path
 
 import torch
 
+from baton.errors import SettingsError
 from baton_worker.distributed.process_groups import Gloo
-from baton_worker.executor.commands import Begin, Reader
+from baton_worker.executor.commands import Begin, End, Reader
 from baton_worker.follower.follower import Follower
 from baton_worker.follower.parent_death import die_with_parent
 from baton_worker.kv_cache import KVCache
@@ -28,7 +29,11 @@ def main() -> None:
     ranks, orders = Gloo(Path(sys.argv[1]), 1, 2), Reader(sys.stdin.buffer)
     while isinstance(begin := orders.next(), Begin):
         given = Given(**begin.settings)
-        loaded = given.load(ranks)
+        try:
+            loaded = given.load(ranks)
+        except SettingsError:  # The leader raises the same.
+            assert isinstance(orders.next(), End)
+            continue
         assert isinstance(loaded.model, Model)
         cache = KVCache(**given.pages(loaded))
         host, targets = HostPages(cache, given.host_pages), None

@@ -53,6 +53,9 @@ class Threaded:
     def send(self, tensor: Tensor, to: int) -> None:
         raise NotImplementedError
 
+    def begin_send(self, tensor: Tensor, to: int) -> Callable[[], None]:
+        raise NotImplementedError
+
     def receive(self, tensor: Tensor, source: int) -> None:
         raise NotImplementedError
 

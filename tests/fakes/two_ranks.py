@@ -13,12 +13,13 @@ from typing import Any, BinaryIO, Literal, cast
 import torch
 
 from baton_worker.checkpoint.load import LoadedModel, load_model
-from baton_worker.distributed.communicator import Communicator
+from baton_worker.distributed.communicator import Communicator, SingleRank
+from baton_worker.distributed.pipeline_parallel import Pipeline, rank_stage
 from baton_worker.distributed.process_groups import Gloo
 from baton_worker.executor.commands import Begin, End, Pipe, PutAdapter
 from baton_worker.executor.leader import LedCache, LedHostPages, LedModel
 from baton_worker.kernels.lora import LoraPair, TokenAdapters
-from baton_worker.kv_cache import page_groups
+from baton_worker.kv_cache import held_groups, one_group, page_groups
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.models.decoder import Model
 
@@ -38,11 +39,16 @@ class Given:
     quantize: Literal["none", "int8", "int4"] = "none"
     experts: str | None = None
     context: int = 1
+    stages: int = 1
+    """2: a rank has a half of the layers, the leader the second one."""
     adapters: int = 0
     """Adapters that a step may mix; 0: none are served."""
 
-    def load(self, ranks: Communicator) -> LoadedModel:
+    def load(self, everyone: Communicator) -> LoadedModel:
         """This rank's part."""
+        pipeline = None
+        if self.stages > 1:
+            pipeline = Pipeline(everyone, rank_stage(everyone.rank, 1, 2), 2)
         return load_model(
             Path(self.path),
             BuildContext(
@@ -51,22 +57,26 @@ class Given:
                 quantization=self.quantize,
                 adapters=TokenAdapters(self.adapters, 2048, CPU) if self.adapters else None,
             ),
-            ranks=ranks,
+            ranks=SingleRank() if pipeline else everyone,
+            pipeline=pipeline,
             experts=self.experts,
             context_parallel=self.context,
         )
 
     def pages(self, loaded: LoadedModel) -> dict[str, Any]:
         """The arguments of the cache."""
+        groups = None
+        if self.grouped:
+            groups = page_groups(loaded.unstaged, self.page_size, torch.float32)
+        elif self.stages > 1:
+            groups = one_group(loaded.unstaged, self.page_size)
         return {
             "spec": loaded.spec,
             "num_pages": self.num_pages,
             "page_size": self.page_size,
             "dtype": torch.float32,
             "device": CPU,
-            "groups": page_groups(loaded.spec, self.page_size, torch.float32)
-            if self.grouped
-            else None,
+            "groups": groups and held_groups(groups, loaded.spec),
             "spare": int(self.context > 1),
         }
 
@@ -100,7 +110,8 @@ class TwoRanks:
             assert isinstance(loaded.model, Model)
             cache = LedCache(**given.pages(loaded), orders=self.orders)
             host = LedHostPages(cache, given.host_pages, self.orders)
-            model = LedModel(loaded.model, self.orders, self.ranks)
+            ranks = SingleRank() if given.stages > 1 else self.ranks
+            model = LedModel(loaded.model, self.orders, ranks, self.ranks)
             yield Led(replace(loaded, model=model), cache, host)  # type: ignore[arg-type]
         finally:
             self.orders.send(End())

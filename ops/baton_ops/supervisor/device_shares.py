@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import math
 import os
 from collections.abc import Iterator, Mapping
 
 from baton.process import nvidia
 
+_KINDS = ("TENSOR", "PIPELINE")
+"""Parallelism within a worker."""
 _MEMORY = "BATON_WORKER_GPU_MEMORY_UTILIZATION"
 _SHARE_OF_HOST, _SHARE_OF_GPU = 0.5, 0.9
 """What a worker takes for KV pages by default, of the memory that is free: `engine.memory`."""
@@ -72,4 +75,5 @@ def _usable(variables: Mapping[str, str]) -> int:
 
 def ranks(variables: Mapping[str, str]) -> int:
     """Processes of each worker."""
-    return int(variables.get("BATON_WORKER_TENSOR_PARALLEL_SIZE", "1"))
+    sizes = (variables.get(f"BATON_WORKER_{kind}_PARALLEL_SIZE", "1") for kind in _KINDS)
+    return math.prod(map(int, sizes))

@@ -281,7 +281,7 @@ def _unforkable(config: Serve) -> str | None:
     if group(config) > 1:
         return "workers that share experts join a group when they load"
     if device_shares.ranks(whole) > 1:
-        return "the processes of --tensor-parallel-size join a group when they load"
+        return "the processes of one worker join a group when they load"
     if not device_shares.on_cpu(whole):
         return "a process that has initialised a GPU cannot be forked"
     return None

@@ -63,6 +63,7 @@ _LOADER = "the loader finds the format of a checkpoint itself: leave it out"
 
 ROWS = (
     Row("-tp", "tensor-parallel-size"),
+    Row("-pp", "pipeline-parallel-size"),
     Row("-dp", "data-parallel-size"),
     Row("-dcp", "decode-context-parallel-size"),
     Row("-q", "quantization"),
@@ -83,8 +84,6 @@ ROWS = (
     Row("--structured-outputs-config.backend", "grammar-backend", holds=("auto",)),
     Row("--otlp-traces-endpoint", "otlp-endpoint"),
     Row("--download-dir", "cache-dir"),
-    Row("--pipeline-parallel-size", holds=("1",), instead="use --tensor-parallel-size"),
-    Row("-pp", holds=("1",), instead="use --tensor-parallel-size"),
     Row("--max-logprobs", holds=("20",), instead="up to 20 per token can be asked for"),
     Row("--logprobs-mode", holds=("raw_logprobs",), instead="they are raw log-probabilities"),
     Row("--tokenizer-mode", holds=("auto",), instead="the tokenizer is read from the checkpoint"),

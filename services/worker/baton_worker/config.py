@@ -45,6 +45,14 @@ def _of_checkpoint(value: object) -> object:
     return "none" if value in METHODS or value in ALIASES else value
 
 
+def _partition(value: object) -> object:
+    """Numbers by commas, which vLLM has in VLLM_PP_LAYER_PARTITION."""
+    parts = value.split(",") if isinstance(value, str) and value else ()
+    if not all(part.strip().isdecimal() and int(part) for part in parts):
+        raise ValueError("Give the number of layers of each stage, by commas, such as 16,16.")
+    return value
+
+
 class Config(Settings, prefix="worker"):
     """Device, precision, memory and batch size."""
 
@@ -177,6 +185,14 @@ class Config(Settings, prefix="worker"):
     """Steps between two such lines."""
     tensor_parallel_size: int = setting(1, "parallelism", ge=1, le=64)
     """Processes that have a part of every weight each, on a GPU each or on this CPU."""
+    pipeline_parallel_size: int = setting(1, "parallelism", ge=1, le=64)
+    """Stages of so many processes as above, each with neighbouring layers of the model: what a
+    stage has computed of a step goes on to the next one."""
+    pp_layer_partition: Annotated[str, BeforeValidator(_partition)] = setting(
+        "", "parallelism", advanced=True
+    )
+    """Layers of each stage, by commas; empty means equally many, and one more each for stages
+    before the last where they do not come out even."""
     decode_context_parallel_size: int = setting(1, "parallelism", ge=1, le=64)
     """Of these processes, so many neighbours that have the same key heads keep a part of the tokens
     each, in place of all: the cache has room for so many times the tokens."""
@@ -220,3 +236,8 @@ class Config(Settings, prefix="worker"):
     int8_activations: bool = setting(False, "model")
     """Round the inputs of a w8a8 checkpoint to 8 bits as it says, and multiply integers, on a CPU;
     without it inputs stay as they are, which is closer to the model before it was quantised."""
+
+    @property
+    def num_ranks(self) -> int:
+        """Processes of this worker."""
+        return self.pipeline_parallel_size * self.tensor_parallel_size

@@ -170,7 +170,7 @@ def test_workers_on_a_cpu_are_forked_from_one_that_starts_as_they_do_but_for_nam
     assert encoders.command[-6:-4] == ["--role", "encode"]
     assert forked_workers(load("--no-fork-workers")) == []
     refused = {
-        "processes of --tensor-parallel-size": ("--tensor-parallel-size", "2"),
+        "the processes of one worker": ("--tensor-parallel-size", "2"),
         "share experts": ("--data-parallel-size", "2", "--enable-expert-parallel"),
     }
     for words, flags in refused.items():

@@ -72,11 +72,15 @@ def test_what_does_not_fit_is_refused(settings: dict[str, Any]) -> None:
         choose(max_model_len=100_000, **settings)
 
 
-@pytest.mark.parametrize(("device", "free"), [("cpu", 300), ("cuda", 600)])
+@pytest.mark.parametrize(
+    ("device", "page_bytes", "free"),
+    [("cpu", [1, 1], 300), ("cuda", [7, 7], 600), ("cuda", [3, 1], 666), ("cuda", [0, 0], 600)],
+)
 def test_ranks_share_the_memory_of_a_host_and_have_a_gpu_each(
-    monkeypatch: pytest.MonkeyPatch, device: str, free: int
+    monkeypatch: pytest.MonkeyPatch, device: str, page_bytes: list[int], free: int
 ) -> None:
-    """Each gets as many pages as the one with least memory can hold."""
+    """Each gets as many pages as the one can hold that holds fewest: that with least memory, or the
+    stage with most layers."""
 
     class Two:
         rank, size = 0, 2
@@ -86,7 +90,8 @@ def test_ranks_share_the_memory_of_a_host_and_have_a_gpu_each(
     monkeypatch.setattr(
         memory, "numbers", lambda ranks, mine, device: told.append(mine) or [mine, 300]
     )
-    assert free_for_all(torch.device(device), Two()) == free  # type: ignore[arg-type]
+    found = free_for_all(torch.device(device), Two(), page_bytes)  # type: ignore[arg-type]
+    assert found == free
     assert told == [500]
 
 

@@ -126,6 +126,33 @@ def test_weights_of_two_ranks_change_as_those_of_one(
         assert tokens(later) == wanted[0]
 
 
+@pytest.mark.row("F14.05", "F14.06")
+def test_two_stages_give_the_tokens_of_one(alone: Engine, stories: Path, tmp_path: Path) -> None:
+    """Their weights change together, too."""
+    given = config(stories, tmp_path / "run", 1).model_copy(update={"pipeline_parallel_size": 2})
+    version = WeightVersion(1, "v1", b"1", (source_of(changed(stories, tmp_path / "other")),))
+    with closing(Engine.build(given)) as both:
+        one, two = alone.resolved, both.resolved
+        assert two.ranks == 2 and "on each of 2 ranks" in str(two)
+        assert two.page_bytes == one.page_bytes and two.num_pages == one.num_pages
+        # A head that is tied has the table of the first stage, too.
+        assert one.weight_bytes < two.weight_bytes < 1.25 * one.weight_bytes
+        relay = both.relay(given, "both")
+        relay.start()
+        assert relay.layout.endswith("/2 ranks/stages of 3,2 layers")
+        relay.close()
+        assert tokens(both) == tokens(alone)
+        loaded = both.load_version(version)
+        assert both.try_out(loaded) == ""
+        both.switch_to(loaded, version, given)
+        now = tokens(both)
+    before = WeightVersion(2, "v2", b"2", (source_of(stories),))
+    alone_given = config(stories, tmp_path / "run", 1)
+    alone.switch_to(alone.load_version(version), version, alone_given)
+    assert tokens(alone) == now
+    alone.switch_to(alone.load_version(before), before, alone_given)
+
+
 def changed(stories: Path, folder: Path) -> Path:
     """The model with other weights."""
     shutil.copytree(stories, folder)
@@ -144,6 +171,11 @@ def changed(stories: Path, folder: Path) -> Path:
             {"data_parallel_size": 2, "tensor_parallel_size": 2, "enable_expert_parallel": True},
             "one process. Leave out --tensor-parallel-size 2",
         ),
+        (
+            {"data_parallel_size": 2, "pipeline_parallel_size": 2, "enable_expert_parallel": True},
+            "one process. Leave out --pipeline-parallel-size 2",
+        ),
+        ({"pipeline_parallel_size": 2, "enable_lora": True}, "the leader has, and it has those of"),
         ({"data_parallel_rank": 1}, "ranks are counted from 0, and there are 1"),
         (
             {"tensor_parallel_size": 2, "enable_expert_parallel": True, "all2all_backend": "mori"},

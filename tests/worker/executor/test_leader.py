@@ -39,11 +39,13 @@ class Told:
 
     def __init__(self) -> None:
         self.orders: list[Order] = []
+        self.firsts: list[int | None] = []
         self.looks: list[float] = []
         self.cache: KVCache | None = None
 
-    def send(self, order: Order) -> None:
+    def send(self, order: Order, first: int | None = None) -> None:
         self.orders.append(order)
+        self.firsts.append(first)
         if self.cache is not None:
             self.looks.append(float(self.cache.layers[0].sum()))
 
@@ -93,6 +95,7 @@ def test_states_are_told_before_their_logits_are_computed(told: Any, stories: Pa
     hidden = torch.randn(8, 64)[::2]
     logits = LedModel(model, told, SingleRank()).logits(hidden)
     assert told.orders == [Logits((4, 64))]
+    assert told.firsts == [0], "followers of other stages have no head"
     assert torch.equal(logits, model.logits(hidden))
 
 
@@ -101,7 +104,8 @@ def test_states_are_told_before_their_logits_are_computed(told: Any, stories: Pa
 
 def house(led: Led, limits: SchedulerOptions | None = None, **sizes: int) -> House:
     """A scheduler whose worker is two processes."""
-    made = House(led.loaded, limits, **sizes)
+    groups = None if led.loaded.all_stages is None else led.cache.groups
+    made = House(led.loaded, limits, groups=groups, **sizes)
     forward = CausalForward(led.loaded.model, led.cache, CPU)
     host = led.host if sizes.get("host_pages") else None
     made.runner = ModelRunner(forward, led.cache, made.runner.batch, host=host)
@@ -181,3 +185,26 @@ def test_groups_of_layers_have_their_own_pages_on_both_ranks(
 
     with two_ranks.serving(tmp_path, num_pages=200, grouped=True, context=context) as led:
         assert run(house(led, num_pages=200)) == run(expected)
+
+
+@pytest.mark.row("F14.05")
+def test_the_stages_of_a_pipeline_keep_pages_of_their_own_layers(
+    stories: Path, loaded: LoadedModel, tmp_path: Path, two_ranks: TwoRanks
+) -> None:
+    """They swap, copy and preempt, and have the same groups of layers."""
+    expected = chatting(House(loaded))
+    with two_ranks.serving(stories, num_pages=24, host_pages=40, stages=2) as led:
+        small = house(led, num_pages=24, host_pages=40)
+        assert chatting(small) == expected
+        assert [page[0].numel() > 0 for page in led.cache.layers] == [False] * 3 + [True] * 2
+    assert any(plan.swap_in for plan in small.sent) and any(plan.copy_from for plan in small.sent)
+    tiny_models.save_checkpoint(tmp_path, "Gemma3ForCausalLM")
+    prompts = [list(range(2, 2 + n)) for n in (5, 30, 41)]
+    one = House(load_model(tmp_path, BuildContext(CPU, torch.float32)), num_pages=200)
+    with two_ranks.serving(tmp_path, num_pages=200, grouped=True, stages=2) as led:
+        both = house(led, num_pages=200)
+        assert len(both.runner.batch.tables.tables) > 1, "this model has one group of layers"
+        for made in (one, both):
+            for prompt in prompts:
+                made.submit(prompt, GREEDY)
+        assert both.finish() == one.finish()

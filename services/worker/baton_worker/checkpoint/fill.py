@@ -7,7 +7,7 @@ read.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -26,6 +26,7 @@ from baton_worker.distributed.shard_weights import (
     Destination,
     Parts,
     WeightShard,
+    passed_over,
     sliced,
     slices,
 )
@@ -103,9 +104,11 @@ def fill(
     parts: Parts | None = None,
     *,
     whole: bool = True,
+    elsewhere: Sequence[Layer] = (),
 ) -> None:
     """Copy each tensor to its target and let every layer process its weights. With `parts` this
-    rank takes a slice of each. Unless the model is `whole`, tensors of others are passed over.
+    rank takes a slice of each. Unless the model is `whole`, tensors of others are passed over; so
+    are those of the layers `elsewhere`, which have no memory here.
 
     Raises:
         ModelError: a tensor is missing, unexpected or of the wrong shape.
@@ -118,6 +121,7 @@ def fill(
         if parts is None
         else dict(slices(layers, parts))
     )
+    wanted = passed_over(elsewhere) | wanted
     filling = WeightFiller(layers, wanted)
     leftover = _copy_all(filling, layers, tensors, spec)
     if filling.missing or (leftover and whole):

@@ -28,6 +28,7 @@ from baton_worker.checkpoint.unstack import Stored
 from baton_worker.device_keeper.kept_memory import KeptMemory
 from baton_worker.distributed.communicator import Communicator, SingleRank
 from baton_worker.distributed.expert_parallel import exchange
+from baton_worker.distributed.pipeline_parallel import Pipeline, connect, stage_spec
 from baton_worker.distributed.shard_spec import Shard, deal, shard_spec
 from baton_worker.distributed.shard_weights import Parts
 from baton_worker.distributed.step_sync import StepSync
@@ -58,6 +59,7 @@ from baton_worker.spec import (
     ModalityMoe,
     Moe,
     ShortcutMoe,
+    Stage,
 )
 from baton_worker.spec.hf_config import has_kv_scales
 from baton_worker.speculative.proposer import DraftWeights
@@ -71,7 +73,7 @@ class LoadedModel:
 
     model: Model | EncoderModel | TransformersModel
     spec: Decoder
-    """The spec of this rank's shard."""
+    """The spec of this rank's shard, of its stage where there are several."""
     config: SimpleNamespace
     max_length: int
     """Context length of the checkpoint in tokens, prompt and completion together."""
@@ -88,6 +90,13 @@ class LoadedModel:
     """What drafts for it, if that has weights of its own."""
     kept: KeptMemory | None = None
     """The memory of its weights, where it outlives the worker."""
+    all_stages: Decoder | None = None
+    """The spec of this rank's shard of all stages, where there are several."""
+
+    @property
+    def unstaged(self) -> Decoder:
+        """The spec of this rank's shard, with the layers of all stages."""
+        return self.spec if self.all_stages is None else self.all_stages
 
     @property
     def kv_spec(self) -> Decoder:
@@ -120,6 +129,7 @@ def load_model(
     ranks: Communicator | None = None,
     experts: str | None = None,
     lockstep: StepSync | None = None,
+    pipeline: Pipeline | None = None,
     context_parallel: int = 1,
     dummy: bool = False,
     patches: Sequence[Path] = (),
@@ -132,11 +142,11 @@ def load_model(
     `router` is a key of `layers.moe.routers.ROUTERS`, for all experts. Pages of codes have the
     checkpoint's KV scales, if any. All `ranks` load at the same time, and each gets its shard. With
     `experts`, a key of `spec.expert_map.PLACEMENTS`, each expert is whole on one rank, or on one of
-    the data-parallel workers in `lockstep`. `context_parallel` neighbouring ranks with the same KV
-    heads split the tokens of the cache. A `dummy` folder needs a config.json only: its weights are
-    random. Tensors of `patches`, safetensors files, take the place of the checkpoint's. With a
-    `keeper` weights of a single rank lie in memory that outlives this worker; those that are there
-    are not read again.
+    the data-parallel workers in `lockstep`. In a `pipeline` the ranks are those of one stage, which
+    has neighbouring layers. `context_parallel` neighbouring ranks with the same KV heads split the
+    tokens of the cache. A `dummy` folder needs a config.json only: its weights are random. Tensors
+    of `patches`, safetensors files, take the place of the checkpoint's. With a `keeper` weights of
+    a single rank lie in memory that outlives this worker; those that are there are not read again.
 
     Raises:
         ModelError: the path holds neither, the architecture is unknown, or the tensors do
@@ -153,13 +163,17 @@ def load_model(
     if dummy:
         _check_dummy(path, config)
     if not is_listed(config):
-        in_parts = ranks.size > 1 or lockstep is not None
+        in_parts = ranks.size > 1 or lockstep is not None or pipeline is not None
         _check_unlisted(config, task, context, in_parts, patched=bool(patches))
         return _by_transformers(path, checkpoint, context)
     whole = served_task(config, path, task, pooling, served_length)
     whole = replace(whole, spec=routed(whole.spec, router))
     site = _site(context, config, whole.spec, narrow, ranks)
     what, parts = _share(whole, site, ranks, lockstep, experts, context_parallel)
+    unstaged, elsewhere = what.spec, list[Layer]()
+    if pipeline is not None:
+        stage, elsewhere = pipeline.layers_of(whole.spec), meta_layers(whole, site)
+        what, parts = _staged(whole, what, parts, stage, site)
     kept = None
     if keeper is not None and parts is None:
         model, kept = build_kept(partial(_built, what), site, keeper)
@@ -167,6 +181,8 @@ def load_model(
         model = _built(what, site)
     if parts is not None:
         _connect(model, whole.spec, ranks, lockstep)
+    if pipeline is not None and isinstance(model, Model):
+        connect(model, pipeline, context.device)
     if kept is not None and kept.whole:
         attach(model)
     else:
@@ -175,7 +191,8 @@ def load_model(
             stored = random_weights(meta_layers(whole, site), site.dtype, context.device)
         else:
             stored = _weights(checkpoint, whole.spec, what, site.scaled)
-        fill(model, stored, as_stored(whole.spec, config), context.quantization, parts)
+        as_saved = as_stored(whole.spec, config)
+        fill(model, stored, as_saved, context.quantization, parts, elsewhere=elsewhere)
         if kept is not None:
             kept.seal()
     return LoadedModel(
@@ -190,6 +207,7 @@ def load_model(
         generates=what.generates,
         parts=parts,
         kept=kept,
+        all_stages=None if pipeline is None else unstaged,
     )
 
 
@@ -221,6 +239,16 @@ def _share(
     share = Shard(among.rank, among.size, experts, context_parallel)
     what, parts = _cut(whole, share, divide, site)
     return what, replace(parts, ranks=among)
+
+
+def _staged(
+    whole: ServedTask, share: ServedTask, parts: Parts | None, stage: Stage, site: BuildContext
+) -> tuple[ServedTask, Parts | None]:
+    """What one stage of a pipeline has of this rank's share, and its place in the whole."""
+    if parts is not None:
+        layers = replace(whole, spec=stage_spec(whole.spec, stage))
+        parts = replace(parts, whole=meta_layers(layers, site))
+    return replace(share, spec=stage_spec(share.spec, stage)), parts
 
 
 def rounding(context: BuildContext, config: SimpleNamespace) -> BuildContext:
@@ -372,7 +400,8 @@ def _connect(
 
 
 def _built(what: ServedTask, site: BuildContext) -> Model | EncoderModel:
-    """The body, with its vision tower and its pooling head if it has them."""
+    """The body, with its vision tower and its pooling head if it has them. Of several stages the
+    last one has these: it is that of the leader."""
     model: Model | EncoderModel
     if isinstance(what.spec, DualEncoder):
         model = build_dual_encoder(what.spec, site)
@@ -380,6 +409,8 @@ def _built(what: ServedTask, site: BuildContext) -> Model | EncoderModel:
         model = build_encoder(what.spec, site)
     else:
         model = build(what.spec, site)
+        if not model.stage.is_last:
+            return model
         if what.spec.tower is not None:
             model.vision = build_tower(what.spec.tower, site)
     if what.recipe is not None:

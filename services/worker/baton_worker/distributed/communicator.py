@@ -53,6 +53,10 @@ class Communicator(Protocol):
         """Send a tensor to one rank, which calls `receive`; returns once it may be overwritten."""
         ...
 
+    def begin_send(self, tensor: Tensor, to: int) -> Callable[[], None]:
+        """Asynchronous `send`; the returned function waits until the tensor may be overwritten."""
+        ...
+
     def receive(self, tensor: Tensor, source: int) -> None:
         """Fill `tensor` from rank `source`."""
         ...
@@ -89,6 +93,10 @@ class SingleRank:
         assert source == 0
 
     def send(self, tensor: Tensor, to: int) -> None:
+        """See `Communicator`."""
+        raise AssertionError("a single rank has no peer to send to")
+
+    def begin_send(self, tensor: Tensor, to: int) -> Callable[[], None]:
         """See `Communicator`."""
         raise AssertionError("a single rank has no peer to send to")
 

@@ -31,7 +31,18 @@ class _Group:
 
     def send(self, tensor: Tensor, to: int) -> None:
         """See `Communicator`."""
-        self._group.send([tensor.contiguous()], to, 0).wait()
+        self.begin_send(tensor, to)()
+
+    def begin_send(self, tensor: Tensor, to: int) -> Callable[[], None]:
+        """See `Communicator`."""
+        given = [tensor.contiguous()]
+        work = self._group.send(given, to, 0)
+
+        def ended() -> None:
+            work.wait()
+            given.clear()  # Until then it keeps the tensor.
+
+        return ended
 
     def receive(self, tensor: Tensor, source: int) -> None:
         """See `Communicator`."""

@@ -137,6 +137,13 @@ def slices(own: Sequence[Layer], parts: Parts) -> dict[str, WeightShard]:
     return made
 
 
+def passed_over(layers: Sequence[Layer]) -> dict[str, Destination]:
+    """Destinations of tensors that other ranks alone need, by checkpoint tensor name; `layers` are
+    those ranks' layers, on the meta device."""
+    tensors = (pair for layer in layers for pair in layer.weight_targets())
+    return {name: WeightShard(tensor, None, Shard(0, 1), False) for name, tensor in tensors}
+
+
 def sliced(
     wanted: Mapping[str, Destination], name: str, weight: QuantizedWeight
 ) -> QuantizedWeight:

@@ -113,12 +113,14 @@ def shard_modules(model: Model, vocab: int, ranks: Communicator) -> None:
             module.rms = WideRms(module.settings.eps, ranks)
         elif isinstance(module, Mamba | SelectiveStateSpace):
             module.select = AllReduced(module.select, ranks)
-    table: nn.Module = model.embedding.tokens
-    assert isinstance(table, Table) and table.weight is not None
-    num_rows = table.weight.shape[0]
-    first = Shard(ranks.rank, ranks.size).first(num_rows, vocab)
-    model.embedding.register_module("tokens", SharedRows(table, first, num_rows, ranks))
-    model.register_module("head", AllGathered(model.head, vocab, ranks))
+    if model.embedding is not None:
+        table: nn.Module = model.embedding.tokens
+        assert isinstance(table, Table) and table.weight is not None
+        num_rows = table.weight.shape[0]
+        first = Shard(ranks.rank, ranks.size).first(num_rows, vocab)
+        model.embedding.register_module("tokens", SharedRows(table, first, num_rows, ranks))
+    if model.head is not None:
+        model.register_module("head", AllGathered(model.head, vocab, ranks))
 
 
 def _sum(block: nn.Module, name: str, ranks: Communicator) -> None:

@@ -108,7 +108,7 @@ class Engine:
             constraints = StructuredOutputManager(None, resolved.vocab_size)
         self._constraints = constraints
         self._tower = loaded.model.vision if isinstance(loaded.model, Model) else None
-        self._position_axes = loaded.spec.position_axes
+        self._position_axes = loaded.unstaged.position_axes
         self.encoder = self._encoder_step(resolved)
         """What encodes images in prompts; None for a model that sees none."""
         self._link = None if resolved.synchronous else link or CudaLink()
@@ -172,7 +172,7 @@ class Engine:
     ) -> Callable[[], Engine]:
         """Load the weights; returns what builds the engine."""
         base, patches = files_of(path, version)
-        ranks = (team.ranks, team.lockstep)
+        ranks = (team.ranks, team.lockstep, team.pipeline)
         loaded, resolved, sharing = load(config, base, context, *ranks, patches)
         constraints = _constraints(config, path, loaded) if loaded.generates else None
         adapters = open_store(config, loaded, team.put_adapter)
@@ -498,7 +498,7 @@ class Engine:
         if not self._tower.cross:
             return EncoderStep(self._tower, cache, device)
         page_bytes = bytes_per_cross_page(
-            self._loaded.kv_spec, resolved.page_size, resolved.build.dtype
+            self._loaded.unstaged, resolved.page_size, resolved.build.dtype
         )
         table = CrossPageTable(resolved.page_size, page_bytes, resolved.encoder_cache_bytes)
         return CrossEncoderStep(self._tower, cache, device, table)

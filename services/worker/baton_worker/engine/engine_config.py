@@ -27,12 +27,14 @@ from baton_worker.kv_cache import (
     LayerGroups,
     bytes_per_cross_page,
     group_bytes,
+    held_groups,
     one_group,
     page_groups,
 )
 from baton_worker.kv_cache.kept_pages import PageKeeper
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.platform.device_memory import DeviceMemory, device_memory
+from baton_worker.spec import Decoder
 from baton_worker.speculative.config import SpeculativeConfig, parse
 
 log = logger(__name__)
@@ -174,16 +176,18 @@ def resolve(
     exactness.check(config, device, loaded)
     of_page = (config.block_size, build.dtype, build.codes)
     groups = (
-        page_groups(loaded.kv_spec, *of_page)
+        page_groups(_paged(loaded), *of_page)
         if config.hybrid_kv_cache
-        else one_group(loaded.kv_spec, config.block_size)
+        else one_group(_paged(loaded), config.block_size)
     )
-    page_bytes = ranks.size * group_bytes(loaded.kv_spec, groups, *of_page)
+    groups = held_groups(groups, loaded.kv_spec)
+    own_bytes = numbers(ranks, group_bytes(loaded.kv_spec, groups, *of_page), device)
+    page_bytes = sum(own_bytes)
     # The memory that is left can be measured once all have loaded: this is where they wait.
     weight_bytes = sum(numbers(ranks, loaded.weight_bytes, device))
     images = config.encoder_cache_bytes if loaded.spec.tower is not None else 0
     # The KV of states in pages of their own may take as much again.
-    crosses = bytes_per_cross_page(loaded.kv_spec, config.block_size, build.dtype) > 0
+    crosses = bytes_per_cross_page(loaded.unstaged, config.block_size, build.dtype) > 0
     on_cpu = device.type == "cpu"
     max_num_batched_tokens = _batch_tokens(config, loaded, wanted, on_cpu)
     eager = refuses(config, device, loaded, ranks.size)
@@ -197,7 +201,7 @@ def resolve(
         sizes = None if eager else _graphs(config, device, wanted, max_num_batched_tokens)
         profile = trial.profile(build, loaded, ranks, lockstep, memory, sizes)
     # What the worker before left is taken, and is this one's.
-    free = free_for_all(device, ranks, memory) + left.size - images * (1 + crosses)
+    free = free_for_all(device, ranks, own_bytes, memory) + left.size - images * (1 + crosses)
     taken = PageGroups(groups.windows, config.block_size, max_num_batched_tokens)
     draft_page_bytes = _draft_page_bytes(loaded, ranks, device)
     reserved = ranks.size * profile.size
@@ -235,6 +239,11 @@ def resolve(
         pages=pages if page_bytes else None,
         speculative=_speculative(config, loaded),
     )
+
+
+def _paged(loaded: LoadedModel) -> Decoder:
+    """The layers whose KV is in pages, of all stages: these have the same groups."""
+    return loaded.kv_spec if loaded.all_stages is None else loaded.all_stages
 
 
 def _longest(config: Config, loaded: LoadedModel) -> int:

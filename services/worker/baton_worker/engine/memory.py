@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -44,12 +45,21 @@ def has_room(checkpoint: Path, shared: int = 0) -> bool:
 
 
 def free_for_all(
-    device: torch.device, ranks: Communicator, memory: DeviceMemory | None = None
+    device: torch.device,
+    ranks: Communicator,
+    page_bytes: Sequence[int],
+    memory: DeviceMemory | None = None,
 ) -> int:
     """Memory that is free for the pages of all ranks together, each of which gets as many: of a
-    host they share one, of GPUs the one with least counts."""
-    least = min(numbers(ranks, free_bytes(device, memory), device))
-    return least if device.type == "cpu" else least * ranks.size
+    host they share one, of GPUs the one counts that holds fewest. `page_bytes` are those of a page
+    on each rank."""
+    free = numbers(ranks, free_bytes(device, memory), device)
+    if device.type == "cpu":
+        return min(free)
+    if not any(page_bytes):
+        return min(free) * ranks.size
+    each, total = zip(free, page_bytes, strict=True), sum(page_bytes)
+    return min(own * total // size for own, size in each if size)
 
 
 def choose_pages(

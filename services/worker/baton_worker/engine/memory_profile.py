@@ -155,7 +155,8 @@ class MemoryProfiler:
         whole = recipe is not None and recipe.whole
         texts = by_length(shape.counts, self._device) if whole else ()
         hidden = self._model.forward(tokens, torch.zeros_like(tokens), batch, cache, texts)
-        if not self._loaded.generates:
+        stage = self._loaded.spec.stage
+        if not self._loaded.generates or (stage is not None and not stage.is_last):
             return
         logits = self._model.logits(hidden[:rows])
         if self._ranks.rank == 0:

@@ -18,6 +18,7 @@ from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.config import Config
 from baton_worker.device_keeper.kept_memory import KeeperClient
 from baton_worker.distributed.communicator import Communicator
+from baton_worker.distributed.pipeline_parallel import Pipeline
 from baton_worker.distributed.step_sync import StepSync
 from baton_worker.drafters.draft_head_weights import LAYER_HEADS, STATE_HEADS, method_of_head
 from baton_worker.engine.engine_config import EngineConfig, resolve
@@ -95,6 +96,7 @@ def load(
     build: BuildContext,
     ranks: Communicator,
     lockstep: StepSync | None = None,
+    pipeline: Pipeline | None = None,
     patches: tuple[Path, ...] = (),
 ) -> tuple[LoadedModel, EngineConfig, SharedPages | None]:
     """This rank's part of the model, sizes that are the same on all ranks, and what shares its
@@ -105,17 +107,18 @@ def load(
         SettingsError: it does not fit here, or cannot be cut for so many ranks.
     """
     sharing = shared_pages(config, build.device)
-    alone = ranks.size == 1 and lockstep is None
+    everyone = ranks if pipeline is None else pipeline.ranks
+    alone = everyone.size == 1 and lockstep is None
     if build.device.type != "cpu" and not alone:
         log.info("weights and KV pages of this worker go with it: it shares a model with others")
     keeper = weight_keeper(config, path, patches, build.device) if alone else None
-    loaded = load_weights(config, path, build, ranks, lockstep, patches, keeper)
+    loaded = load_weights(config, path, build, ranks, lockstep, pipeline, patches, keeper)
     if sharing is not None:
         ARENA.on_written(None)
         sharing.finish()
     build = replace(build, dtype=loaded.model.dtype)
     pages = page_keeper(config, build) if alone else None
-    return loaded, resolve(config, build, loaded, ranks, lockstep, pages=pages), sharing
+    return loaded, resolve(config, build, loaded, everyone, lockstep, pages=pages), sharing
 
 
 def load_weights(
@@ -124,6 +127,7 @@ def load_weights(
     build: BuildContext,
     ranks: Communicator,
     lockstep: StepSync | None = None,
+    pipeline: Pipeline | None = None,
     patches: tuple[Path, ...] = (),
     keeper: WeightKeeper | None = None,
 ) -> LoadedModel:
@@ -145,12 +149,14 @@ def load_weights(
         ranks=ranks,
         experts=config.expert_placement_strategy if config.enable_expert_parallel else None,
         lockstep=lockstep,
+        pipeline=pipeline,
         context_parallel=config.decode_context_parallel_size,
         dummy=config.load_format == "dummy",
         patches=patches,
         keeper=keeper,
     )
-    loaded = replace(loaded, drafter=_drafter(config, loaded, path, build, ranks))
+    everyone = ranks if pipeline is None else pipeline.ranks
+    loaded = replace(loaded, drafter=_drafter(config, loaded, path, build, everyone))
     ARENA.close_all()
     return loaded
 
@@ -168,7 +174,7 @@ def _drafter(
     if method in LAYER_HEADS and ranks.size > 1:
         raise SettingsError(
             f"--speculative-config: the head of {method} runs in one process. Leave it out, or "
-            "--tensor-parallel-size."
+            "--tensor-parallel-size and --pipeline-parallel-size."
         )
     if ranks.rank:
         if method in STATE_HEADS and isinstance(target.model, Model):

@@ -46,7 +46,7 @@ def load_beside(
     """
     free, needed = free_bytes(build.device), used.weight_bytes
     if build.device.type == "cpu":
-        needed *= team.ranks.size  # They share the host's memory.
+        needed *= team.everyone.size  # They share the host's memory.
     if needed > free:
         raise ModelError(
             f"New weights take {needed >> 20} MiB beside those in use, and "
@@ -54,8 +54,9 @@ def load_beside(
         )
     base, patches = files_of(path, version)
     team.load_beside(base, patches)
+    parts = (team.ranks, None, team.pipeline)
     try:
-        return _same_model(load_weights(config, base, build, team.ranks, None, patches), used)
+        return _same_model(load_weights(config, base, build, *parts, patches), used)
     except BaseException:
         team.drop_beside()
         raise

@@ -1,5 +1,5 @@
-"""Executors: a single process, the leader of a tensor-parallel group, or a member of an expert
-group. The engine uses all of them through one interface."""
+"""Executors: a single process, the leader of several ranks, or a member of an expert group. The
+engine uses all of them through one interface."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from baton_worker.config import Config
 from baton_worker.distributed.all2all import ALL2ALL
 from baton_worker.distributed.communicator import Communicator, SingleRank, numbers
 from baton_worker.distributed.expert_parallel import LockstepModel
+from baton_worker.distributed.pipeline_parallel import Pipeline
 from baton_worker.distributed.process_groups import join
 from baton_worker.distributed.rendezvous import Rendezvous
 from baton_worker.distributed.step_sync import StepSync
@@ -42,11 +43,18 @@ class Executor:
     """A single process with the whole model."""
 
     ranks: Communicator = SingleRank()
-    """Communicator of the ranks that share the model."""
+    """Communicator of the ranks that have a part of the same layers each."""
+    pipeline: Pipeline | None = None
+    """The place in a pipeline, where there are several stages."""
     lockstep: StepSync | None = None
     """Step synchronization, in an expert group."""
     name = ""
     """Name shared by the members of an expert group, for their lifetime."""
+
+    @property
+    def everyone(self) -> Communicator:
+        """Communicator of all ranks, those of other stages included."""
+        return self.ranks if self.pipeline is None else self.pipeline.ranks
 
     def cache(self, **settings: Any) -> KVCache:
         """Allocate the KV cache; `settings` are the arguments of `KVCache`."""
@@ -110,7 +118,7 @@ class LeaderExecutor(Executor):
 
     def __init__(self, crew: FollowerPool, device: torch.device) -> None:
         self._crew, self._device = crew, device
-        self.ranks = crew.join(device)
+        self.ranks, self.pipeline = crew.join(device)
 
     def cache(self, **settings: Any) -> KVCache:
         """See `Executor`."""
@@ -125,11 +133,15 @@ class LeaderExecutor(Executor):
     ) -> KVTransferManager | LeaderKVTransfer:
         """See `Executor`."""
         own = KVTransferManager(cache, of_rank(config, 0), name)
-        return LeaderKVTransfer(own, self._crew.orders, self._crew.reports)
+        stages = ""
+        if self.pipeline is not None:
+            counts = self.pipeline.counts(len(cache.layers))
+            stages = f"/stages of {','.join(map(str, counts))} layers"
+        return LeaderKVTransfer(own, self._crew.orders, self._crew.reports, stages)
 
     def model(self, model: Any) -> Any:
         """See `Executor`."""
-        return LedModel(model, self._crew.orders, self.ranks)
+        return LedModel(model, self._crew.orders, self.ranks, self.everyone)
 
     def share_indices(self, model: Any, buffers: Buffers, groups: int) -> None:
         """See `Executor`. What a CPU holds needs no copy to be sent."""
@@ -157,7 +169,7 @@ class LeaderExecutor(Executor):
     def begin_trial(self) -> str:
         """See `Executor`."""
         self._crew.orders.send(BeginTrial())
-        able = numbers(self.ranks, 1, self._device)
+        able = numbers(self.everyone, 1, self._device)
         failed = [str(rank) for rank, loaded in enumerate(able) if not loaded]
         return f"Rank {', '.join(failed)} could not load them: its log says why." if failed else ""
 
@@ -224,6 +236,12 @@ def check(config: Config) -> None:
             f"--data-parallel-size {data}: workers that share no experts need no group. Start them "
             "without it, or add --enable-expert-parallel."
         )
+    if data > 1 and config.pipeline_parallel_size > 1:
+        raise SettingsError(
+            f"--data-parallel-size {data} with --enable-expert-parallel: each worker of such a "
+            "group is one process. Leave out --pipeline-parallel-size "
+            f"{config.pipeline_parallel_size}."
+        )
     if data > 1 and tensor > 1:
         raise SettingsError(
             f"--data-parallel-size {data} with --enable-expert-parallel: each worker of such a "
@@ -268,6 +286,6 @@ def assemble(
         return ExpertGroupExecutor(config, device)
     return (
         Executor()
-        if config.tensor_parallel_size == 1
+        if config.num_ranks == 1
         else LeaderExecutor(FollowerPool(config, path, patches), device)
     )

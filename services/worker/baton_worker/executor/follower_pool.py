@@ -17,8 +17,10 @@ import torch
 from baton.logs import logger
 from baton.process.exit_status import passed_on
 from baton_worker.config import Config
-from baton_worker.distributed.process_groups import Gloo, Nccl, join
+from baton_worker.distributed.communicator import Communicator
+from baton_worker.distributed.pipeline_parallel import Pipeline
 from baton_worker.executor.commands import Begin, Pipe
+from baton_worker.executor.join_stages import join_stages
 from baton_worker.executor.reports import Reports
 
 log = logger(__name__)
@@ -54,8 +56,8 @@ class FollowerPool:
         patches: Sequence[Path] = (),
         lost: Callable[[int, int], None] = _end,
     ) -> None:
-        self._size, self._lost, self._closing = config.tensor_parallel_size, lost, False
-        self._in_order = config.exact
+        self._size, self._lost, self._closing = config.num_ranks, lost, False
+        self._config = config
         config.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._meeting = config.run_dir.absolute() / f"ranks-{uuid4().hex}"
         command = [sys.executable, "-m", "baton_worker.follower"]
@@ -76,9 +78,9 @@ class FollowerPool:
             watch = threading.Thread(target=self._watch, args=(rank, process), daemon=True)
             watch.start()
 
-    def join(self, device: torch.device) -> Gloo | Nccl:
-        """Join the process group as rank 0; returns when all followers have joined."""
-        return join(self._meeting, 0, self._size, device, in_order=self._in_order)
+    def join(self, device: torch.device) -> tuple[Communicator, Pipeline | None]:
+        """Join the process groups as rank 0; returns when all followers have joined."""
+        return join_stages(self._meeting, 0, self._config, device)
 
     def close(self) -> None:
         """Stop all followers. One may have exited already, which may be the reason for closing."""
@@ -90,7 +92,8 @@ class FollowerPool:
             process.communicate()
         for reader in self._readers:
             reader.close()
-        self._meeting.unlink(missing_ok=True)
+        for meeting in self._meeting.parent.glob(f"{self._meeting.name}*"):
+            meeting.unlink(missing_ok=True)
 
     def _watch(self, rank: int, process: subprocess.Popen[bytes]) -> None:
         code = process.wait()

@@ -44,7 +44,7 @@ def of_rank(config: Config, rank: int) -> Config:
     Raises:
         SettingsError: there are addresses, but not one per rank.
     """
-    size = config.tensor_parallel_size
+    size = config.num_ranks
     for name in ("bind_kv", "advertise_kv"):
         given = getattr(config, name)
         if given and len(given.split(",")) != size:
@@ -70,7 +70,11 @@ class LeaderKVTransfer:
     """KV transfer of the leader: repeats every request on all ranks. Same interface as
     `kv_transfer.manager.KVTransferManager`."""
 
-    def __init__(self, own: KVTransferManager, orders: Pipe, followers: list[Reports]) -> None:
+    def __init__(
+        self, own: KVTransferManager, orders: Pipe, followers: list[Reports], stages: str = ""
+    ) -> None:
+        """`stages` says which layers each stage has, where there are several: keys pass between
+        workers that deal them out alike."""
         self._own, self._orders, self._followers = own, orders, followers
         self._size = 1 + len(followers)
         self._waiting: dict[Key, list[Pulled]] = {}
@@ -78,7 +82,7 @@ class LeaderKVTransfer:
         self._heard: deque[Pulled] = deque()
         """Results reported by followers."""
         self.address = ",".join([own.address, *map(_address, followers)])
-        self.layout = f"{own.layout}/{self._size} ranks"
+        self.layout = f"{own.layout}/{self._size} ranks{stages}"
 
     @property
     def transports(self) -> dict[str, Transport]:

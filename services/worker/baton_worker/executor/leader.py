@@ -32,8 +32,17 @@ from baton_worker.models.decoder import Model
 class LedModel:
     """A model whose forward passes run on all ranks."""
 
-    def __init__(self, model: Model | GraphedModel, orders: Pipe, ranks: Communicator) -> None:
+    def __init__(
+        self,
+        model: Model | GraphedModel,
+        orders: Pipe,
+        ranks: Communicator,
+        everyone: Communicator | None = None,
+    ) -> None:
+        """`ranks` have parts of these layers, and `everyone` of all stages; None: there are no
+        others."""
         self._model, self._orders, self._ranks = model, orders, ranks
+        self._everyone = ranks if everyone is None else everyone
         self.dtype = model.dtype
         self._arrays: dict[str, npt.NDArray[Any]] = {}
         """Indices of the step that is run next, if the host has them."""
@@ -76,7 +85,7 @@ class LedModel:
         rows = (batch.query_lens, batch.num_computed, batch.page_size, 1 + len(batch.others))
         self._orders.send(Step(*rows, arrays, adapters))
         # From device to device: the host may not know what was sampled last.
-        self._ranks.broadcast(tokens, 0)
+        self._everyone.broadcast(tokens, 0)
 
     def _adapters(self) -> Tensor | None:
         """The adapters of the rows that run now."""
@@ -89,7 +98,8 @@ class LedModel:
         if isinstance(self._model, GraphedModel) and self._model.has_logits(hidden):
             return self._model.logits(hidden)
         hidden = hidden.contiguous()
-        self._orders.send(Logits((hidden.shape[0], hidden.shape[1]), self._adapters()))
+        order = Logits((hidden.shape[0], hidden.shape[1]), self._adapters())
+        self._orders.send(order, first=self._ranks.size - 1)
         self._ranks.broadcast(hidden, 0)
         return self._model.logits(hidden)
 

@@ -28,7 +28,6 @@ from baton_worker.attention.staged_buffers import StagedBuffers
 from baton_worker.checkpoint.load import LoadedModel
 from baton_worker.config import Config
 from baton_worker.distributed.communicator import Communicator, numbers
-from baton_worker.distributed.process_groups import join
 from baton_worker.engine.engine_config import EngineConfig
 from baton_worker.engine.startup import load, load_weights, page_settings, prepare
 from baton_worker.engine.weight_switch import trial_config
@@ -54,6 +53,7 @@ from baton_worker.executor.commands import (
     SwitchShard,
     Take,
 )
+from baton_worker.executor.join_stages import join_stages
 from baton_worker.executor.kv_transfer import FollowerKVTransfer, of_rank
 from baton_worker.follower.parent_death import die_with_parent
 from baton_worker.follower.shard_update import Shard, ShardUpdate
@@ -86,11 +86,14 @@ class Follower:
         update: ShardUpdate | None = None,
         buffers: Buffers | None = None,
         graphs: Callable[[Shard], GraphedModel] | None = None,
+        everyone: Communicator | None = None,
     ) -> None:
         """`targets`: the layers that take adapters, where adapters are served. `update` loads other
         weights, where these can change. `buffers` take the indices of a step to the device; None:
         one copy for each of them. `graphs` makes what captures and replays steps of a shard, if the
-        leader does."""
+        leader does. `ranks` have parts of these layers, and `everyone` of all stages; None: there
+        are no others."""
+        self._everyone = ranks if everyone is None else everyone
         self._used = self._shard = Shard(model, cache, targets)
         self._host, self._ranks = host, ranks
         self._relay, self._update, self._graphs = relay, update, graphs
@@ -164,7 +167,7 @@ class Follower:
         positions, batch = buffers.tensor("positions"), AttentionBatch.of_buffers(buffers, *rows)
         buffers.flush()
         tokens = torch.empty(sum(order.query_lens), dtype=torch.int64, device=self._device)
-        self._ranks.broadcast(tokens, 0)
+        self._everyone.broadcast(tokens, 0)
         if order.adapters is not None and adapters is not None:
             adapters.write(order.adapters)
         self._runs.forward(tokens, positions, batch, self._shard.cache)
@@ -176,7 +179,7 @@ class Follower:
 
     def _begin_trial(self) -> None:
         beside = self._own_update.loaded()
-        able = numbers(self._ranks, int(beside is not None), self._device)
+        able = numbers(self._everyone, int(beside is not None), self._device)
         if all(able) and beside is not None:
             self._shard = beside
 
@@ -242,14 +245,15 @@ def follow(begin: Begin, orders: Reader) -> None:
     context = prepare(config, begin.rank)
     orders.device = context.device
     meeting = Path(begin.meeting)
-    ranks = join(meeting, begin.rank, begin.size, context.device, in_order=config.exact)
+    ranks, pipeline = join_stages(meeting, begin.rank, config, context.device)
     patches = tuple(map(Path, begin.patches))
-    loaded, resolved, _ = load(config, Path(config.model), context, ranks, None, patches)
+    group = (ranks, None, pipeline)
+    loaded, resolved, _ = load(config, Path(config.model), context, *group, patches)
     used = _shard(config, loaded, resolved)
     host = HostPages(used.cache, resolved.host_pages) if resolved.host_pages else None
 
     def load_beside(path: Path, patches: tuple[Path, ...]) -> Shard:
-        beside = load_weights(config, path, context, ranks, None, patches)
+        beside = load_weights(config, path, context, *group, patches)
         return _shard(config, beside, trial_config(resolved))
 
     with (
@@ -260,9 +264,10 @@ def follow(begin: Begin, orders: Reader) -> None:
         on_gpu = context.device.type == "cuda"
         buffers = StagedBuffers(context.device, CudaLink()) if on_gpu else None
         graphs = partial(_graphed, resolved, ranks)
+        everyone = ranks if pipeline is None else pipeline.ranks
         parts = (used.model, used.cache, host, ranks, relay, used.targets, update, buffers, graphs)
         del used, loaded
-        Follower(*parts).run(orders)
+        Follower(*parts, everyone).run(orders)
 
 
 def _graphed(resolved: EngineConfig, ranks: Communicator, shard: Shard) -> GraphedModel:

@@ -52,6 +52,8 @@ def refuses(config: Config, device: torch.device, loaded: LoadedModel, ranks: in
     """Why decode steps run eagerly, as half a sentence; None if they are captured."""
     if reason := _refused(config, device):
         return reason
+    if config.pipeline_parallel_size > 1:
+        return "the states of a step pass through several stages"
     if ranks > 1 and device.type != "cuda":
         return f"a tape holds no communication, and the model has {ranks} ranks"
     if config.data_parallel_size > 1:

@@ -7,6 +7,7 @@ from baton_worker.kv_cache.cross_pages import bytes_per_cross_page
 from baton_worker.kv_cache.layer_groups import (
     LayerGroups,
     group_bytes,
+    held_groups,
     one_group,
     page_groups,
 )
@@ -18,6 +19,7 @@ __all__ = [
     "bytes_per_cross_page",
     "bytes_per_page",
     "group_bytes",
+    "held_groups",
     "one_group",
     "page_groups",
     "page_shapes",

@@ -106,6 +106,20 @@ def page_groups(
     return LayerGroups(tuple(windows), tuple(of), numbers)
 
 
+def held_groups(groups: LayerGroups, spec: Decoder) -> LayerGroups:
+    """The groups of all layers of a model, for the pages of a stage that has some: the same groups,
+    of which a page holds the layers that are here. `spec` is that of the stage."""
+    if spec.stage is None:
+        return groups
+    seen, planes = Counter[int](), dict[int, int]()
+    for layer in _spans(spec, 1):
+        planes[layer] = seen[groups.of[layer]]
+        seen[groups.of[layer]] += 1
+    empty = max(planes.values(), default=-1) + 1
+    numbers = tuple(planes.get(layer, empty) for layer in range(len(groups.of)))
+    return LayerGroups(groups.windows, groups.of, numbers)
+
+
 def are_alike(spec: Decoder, groups: LayerGroups, shapes: Sequence[PageShape]) -> bool:
     """Whether every plane has the same shape in all groups, and no layer has states."""
     planes = groups.planes if shapes else ()

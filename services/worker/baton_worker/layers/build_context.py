@@ -101,7 +101,7 @@ class BuildContext:
             sampler=Sampler(SamplerBackend.named(config.sampling_backend, device)),
             adapters=_adapters(config, device),
             trees=_drafts_trees(config),
-            threads=max(1, (config.threads or machine.cores()) // config.tensor_parallel_size),
+            threads=max(1, (config.threads or machine.cores()) // config.num_ranks),
         )
 
     def under(self, prefix: str) -> BuildContext:
@@ -158,11 +158,13 @@ def device_of(config: Config, rank: int = 0) -> torch.device:
     """
     if config.device == "cpu" or not _has_gpu(config):
         return torch.device("cpu")
-    ranks, group = config.tensor_parallel_size, config.data_parallel_size
+    ranks, group = config.num_ranks, config.data_parallel_size
     numbers = _gpus(config.gpu) or range(ranks * group)
     if not config.gpu and len(numbers) == 1:
         return torch.device("cuda")
     flag = "--tensor-parallel-size" if ranks > 1 else "--data-parallel-size"
+    if config.pipeline_parallel_size > 1:
+        flag = "--tensor-parallel-size times --pipeline-parallel-size"
     _check_gpus("--gpu" if config.gpu else flag, numbers, ranks)
     return torch.device("cuda", numbers[rank if config.gpu else rank + config.data_parallel_rank])
 

@@ -29,6 +29,12 @@ def check(config: Config) -> None:
             raise SettingsError("--lora-modules: add --enable-lora.")
         return
     lora_modules(config.lora_modules)
+    if config.pipeline_parallel_size > 1:
+        raise SettingsError(
+            "--enable-lora with --pipeline-parallel-size: adapters are put into layers that the "
+            "leader has, and it has those of the last stage. Leave one of them out, or use "
+            "--tensor-parallel-size."
+        )
     if config.data_parallel_size > 1 or config.enable_expert_parallel:
         raise SettingsError(
             "--enable-lora with --data-parallel-size or --enable-expert-parallel: adapters are not "

@@ -206,6 +206,16 @@ class Crossed(Sequential):
         return x.index_copy(0, places, super().mix(x.index_select(0, places), step, pages))
 
 
+class Absent(Bare):
+    """The place of a layer that another stage of the pipeline has."""
+
+    mixer = ffn = None
+
+    def forward(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
+        """Never called."""
+        raise AssertionError("this layer is in another stage")
+
+
 class Joined(Bare):
     """The first layer of EAGLE-3 (arXiv:2503.01840): attention over an embedding and a hidden
     state, each normed, side by side; then the ffn half of a pre-norm layer.

@@ -30,7 +30,7 @@ from baton_worker.layers.ssm.mamba import Mamba
 from baton_worker.layers.ssm.mamba2 import StateSpace
 from baton_worker.layers.ssm.selective_state_space import SelectiveStateSpace
 from baton_worker.layers.ssm.short_conv import ShortConv
-from baton_worker.models.block import STYLES, Joined, SharedTransformer
+from baton_worker.models.block import STYLES, Absent, Joined, SharedTransformer
 from baton_worker.models.decoder import Model
 from baton_worker.models.draft.layer_head import LayerHeadModel
 from baton_worker.spec.names import Names
@@ -78,6 +78,9 @@ def _blocks(decoder: spec.Decoder, names: Names, site: BuildContext) -> Iterator
     """The blocks in order; those of a `spec.SharedAttention` share weights."""
     owners = dict[int, SharedTransformer]()
     for layer, (mixer, ffn) in enumerate(decoder.layers):
+        if decoder.stage is not None and layer not in decoder.stage.layers:
+            yield Absent()
+            continue
         block = _block(decoder, mixer, ffn, replace(site, name=names.at(layer)))
         if isinstance(mixer, spec.SharedAttention):
             assert isinstance(block, SharedTransformer)

@@ -27,6 +27,7 @@ from baton_worker.layers.norm import norm
 from baton_worker.models.altup_block import AltUpBlock
 from baton_worker.models.block import Sequential
 from baton_worker.models.block_stack import BlockStack, Plans
+from baton_worker.models.stage_states import StageLink, StageStates
 from baton_worker.pooling.pooler import Pooler
 
 if TYPE_CHECKING:
@@ -42,16 +43,24 @@ class Model(BlockStack):
         super().__init__()
         embedding, hidden = decoder.embedding, decoder.hidden
         self._device = site.device
-        self.embedding = Embedding(embedding, decoder.vocab, hidden, site)
+        stage = decoder.stage or spec.Stage(0, len(decoder.layers), len(decoder.layers))
+        self.stage = stage
+        """Which of the layers are here."""
+        self.link: StageLink | None = None
+        """Connects it with the other stages, if there are any."""
+        self.embedding: Embedding | None = None
+        """None in a stage that reads no token vectors. A tied head needs the table, too."""
+        if stage.is_first or (stage.is_last and decoder.head.tied):
+            self.embedding = Embedding(embedding, decoder.vocab, hidden, site)
         self._set_blocks(blocks, site)
-        self.norm = norm(decoder.norm, hidden, "norm", site) if decoder.final_norm else None
-        self.project = None
-        if embedding.width is not None and embedding.width != hidden:
-            self.project = Linear(hidden, {"project_out": embedding.width}, site)
-        tied_to = self.embedding.tokens if decoder.head.tied else None
         self.width = embedding.width or hidden
         """Channels of a hidden state that `logits` reads."""
-        self.head = Head(decoder.head, self.width, decoder.vocab, site, tied_to=tied_to)
+        self.norm: nn.Module | None = None
+        self.project: Linear | None = None
+        self.head: Head | None = None
+        """None in a stage that is not the last one."""
+        if stage.is_last:
+            self._set_head(decoder, site)
         self._suppressed = None
         if decoder.suppressed_tokens:
             self._suppressed = torch.tensor(decoder.suppressed_tokens, device=site.device)
@@ -75,10 +84,22 @@ class Model(BlockStack):
             if isinstance(block, AltUpBlock):
                 block.number = number
         self._cross = [m for m in self.blocks.modules() if isinstance(m, CrossAttention)]
-        self.alone = not any(router.together for router in routers)
+        self.alone = stage.is_last and not any(router.together for router in routers)
         """Whether the last layer's ffn treats each token independently."""
         self.progress = 0
         """Number of layers run since construction: advances within a step, for watchdogs."""
+
+    def _set_head(self, decoder: spec.Decoder, site: BuildContext) -> None:
+        """What follows the last layer."""
+        hidden, tied_to = decoder.hidden, None
+        if decoder.final_norm:
+            self.norm = norm(decoder.norm, hidden, "norm", site)
+        if self.width != hidden:
+            self.project = Linear(hidden, {"project_out": self.width}, site)
+        if decoder.head.tied:
+            assert self.embedding is not None
+            tied_to = self.embedding.tokens
+        self.head = Head(decoder.head, self.width, decoder.vocab, site, tied_to=tied_to)
 
     @torch.inference_mode()
     def forward(
@@ -104,7 +125,8 @@ class Model(BlockStack):
 
         Returns:
             Hidden states [T, hidden] for `logits` and the pooler; [T, width + any] with the
-            `draft_inputs` behind those that `logits` reads.
+            `draft_inputs` behind those that `logits` reads. In a stage that is not the last one,
+            what it has sent on.
         """
         cache.begin(batch)
         plans = self.plan(batch, cache.groups)
@@ -130,15 +152,41 @@ class Model(BlockStack):
         if media is not None and media.cross is not None:
             cross = self._cross_step(media.cross, cache)
             steps = [replace(step, cross=cross) for step in steps]
-        x, inputs = self.embedding(tokens, positions, media), list[Tensor]()
+        inputs, kept = list[Tensor](), dict[int, Tensor]()
+        if self.stage.is_first:
+            assert self.embedding is not None
+            x = self.embedding(tokens, positions, media)
+        else:
+            x = self._received(len(tokens), steps[0], kept)
         if self.streams is not None:
             x, own = self.streams.enter(x, tokens)
             steps = [replace(step, layer_embeddings=own) for step in steps]
-        hidden = self._through(x, steps, cache, media, inputs)
+        hidden = self._through(x, steps, cache, media, inputs, kept)
+        if not self.stage.is_last:
+            return self._handed_on(hidden, steps[0], kept)
         if self._defers:
             return hidden
         hidden = self._finished(hidden)
         return torch.cat((hidden, *inputs), -1) if inputs else hidden
+
+    def _received(self, num_tokens: int, step: ForwardContext, kept: dict[int, Tensor]) -> Tensor:
+        """The states of the stage before this one; fills `kept`, the states for skips."""
+        assert self.link is not None, "a stage is linked before its first step"
+        states = self.link.receive(num_tokens, step)
+        kept |= zip(self._open(self.stage.start), states.skips, strict=True)
+        return states.hidden
+
+    def _handed_on(self, x: Tensor, step: ForwardContext, kept: dict[int, Tensor]) -> Tensor:
+        """Send the stream [T, hidden] to the stage behind this one, and return it."""
+        assert self.link is not None, "a stage is linked before its first step"
+        skips = [kept[source] for source in self._open(self.stage.end)]
+        self.link.send(StageStates(x, skips), step)
+        return x
+
+    def _open(self, layer: int) -> list[int]:
+        """Layers before this one whose inputs it or later ones mix in."""
+        sources = {skip.source for to, skip in self._skips.items() if to >= layer > skip.source}
+        return sorted(sources)
 
     def _cross_step(self, inputs: CrossInputs, cache: KVCache) -> CrossStep:
         """Make room for the states, and plan the attention to them."""
@@ -153,11 +201,14 @@ class Model(BlockStack):
         cache: KVCache,
         media: MediaEmbeddings | None,
         inputs: list[Tensor],
+        kept: dict[int, Tensor],
     ) -> Tensor:
-        """Run the stream [T, hidden] through every block; appends `draft_inputs` to `inputs`."""
-        kept, of, last = dict[int, Tensor](), cache.groups.of, self._last
+        """Run the stream [T, hidden] through every block that is here; appends `draft_inputs` to
+        `inputs`, and the states for skips to `kept`."""
+        of, last = cache.groups.of, self._last
         views, wanted = cache.views[self.cached], self.draft_inputs or ()
-        for layer, (block, pages) in enumerate(zip(self.blocks, views, strict=True)):
+        for layer in self.stage.layers:
+            block, pages = self.blocks[layer], views[layer]
             if layer in self._skips:
                 skip = self._skips[layer]
                 x = torch.lerp(x, kept[skip.source], skip.weight)
@@ -197,6 +248,7 @@ class Model(BlockStack):
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
         """[R, any] rows of `forward`'s result to float32 [R, vocab]."""
+        assert self.head is not None, "the last stage has the head"
         if self.draft_inputs:
             hidden = hidden[:, : self.width]
         logits: Tensor = self.head(self._finished(hidden) if self._defers else hidden)

@@ -43,7 +43,7 @@ from baton_worker.spec.audio.tower import AudioStack, AudioTower, ChunkRotation,
 from baton_worker.spec.audio.tower_pair import TowerPair
 from baton_worker.spec.audio.windowed_tower import FrameStem, SpectrogramStem, WindowedTower
 from baton_worker.spec.checkpoint import Fused, Stacked, TensorLayout
-from baton_worker.spec.decoder import AltUp, Blend, Decoder, Ffn, Mixer, Skip
+from baton_worker.spec.decoder import AltUp, Blend, Decoder, Ffn, Mixer, Skip, Stage
 from baton_worker.spec.draft_head import (
     DraftHead,
     Fusion,
@@ -248,6 +248,7 @@ __all__ = [
     "SpectrogramStem",
     "SplitTiles",
     "Stacked",
+    "Stage",
     "StateSpace",
     "Step",
     "StridedConvolution",

@@ -40,6 +40,32 @@ class Skip:
 
 
 @dataclass(frozen=True, slots=True)
+class Stage:
+    """The layers that one stage of a pipeline has: from `start` on, up to but not including `end`
+    of `num_layers`. In its spec all other layers have no mixer and no ffn, so that a layer has the
+    same number in every stage."""
+
+    start: int
+    end: int
+    num_layers: int
+
+    @property
+    def is_first(self) -> bool:
+        """Whether it begins with the embedding."""
+        return self.start == 0
+
+    @property
+    def is_last(self) -> bool:
+        """Whether the final norm and the head follow."""
+        return self.end == self.num_layers
+
+    @property
+    def layers(self) -> range:
+        """The numbers of its layers."""
+        return range(self.start, self.end)
+
+
+@dataclass(frozen=True, slots=True)
 class Blend:
     """Weights (old, new) of the normed stream and of a half's output in the style "blended", for
     attention layers, linear attention layers and feed-forwards. In the style "beside", factors
@@ -108,6 +134,8 @@ class Decoder:
     """Streams of the style "altup"."""
     suppressed_tokens: tuple[int, ...] = ()
     """Tokens that stand in prompts alone: their logits are the lowest of float32."""
+    stage: Stage | None = None
+    """Which of the layers are here, in a pipeline of several stages."""
 
     @property
     def position_axes(self) -> int:

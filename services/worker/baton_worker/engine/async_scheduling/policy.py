@@ -19,6 +19,8 @@ def refuses(
         return "a CPU computes steps itself"
     if not config.async_scheduling:
         return "--no-async-scheduling"
+    if config.pipeline_parallel_size > 1:
+        return "the last stage has the tokens that the first one begins with"
     if config.data_parallel_size > 1:
         return "the workers of its group agree on every step, on the host"
     if config.expert_stats_window or config.runtime_stats:

@@ -25,7 +25,7 @@ def check_tree(speculative: SpeculativeConfig, loaded: LoadedModel, config: Conf
 
 
 def _why_not(speculative: SpeculativeConfig, loaded: LoadedModel, config: Config) -> str:
-    if config.tensor_parallel_size > 1 or config.decode_context_parallel_size > 1:
+    if config.num_ranks > 1 or config.decode_context_parallel_size > 1:
         return "because a tree is verified in one process"
     if config.exact:
         return "because --exact wants sums in the order of a chain"

@@ -37,6 +37,7 @@ class LayerHeadModel(BlockStack):
         decoder, hidden = head.decoder, head.hidden
         self.settings = head
         # Bound methods: modules of the target are not modules of the head.
+        assert target.embedding is not None and target.head is not None, "a target in one process"
         self._embed: Callable[[Tensor, Tensor], Tensor] = target.embedding.forward
         self._to_logits: Callable[[Tensor], Tensor] = target.head.forward
         self.embedding = self.head = None
