@@ -141,8 +141,11 @@ async def _oracle(options: Chaos, client: httpx.AsyncClient) -> Oracle:
 async def _hurt(
     options: Chaos, system: System, chance: random.Random, until: float, console: Console
 ) -> None:
-    while time.monotonic() + options.every < until:
-        await asyncio.sleep(options.every)
+    # At fixed moments: of a slow machine as many are asked for as of a fast one.
+    moment = until - options.seconds + options.every
+    while moment < until:
+        await asyncio.sleep(moment - time.monotonic())
+        moment += options.every
         fault = system.hurt(chance, options.kinds)
         if fault is not None:
             console.print(f"{until - time.monotonic():6.1f} s left: {fault}")

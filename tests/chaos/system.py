@@ -50,7 +50,7 @@ _SIGNALS: dict[Kind, signal.Signals] = {
     "stop": signal.SIGSTOP,
     "hang": HANG,
 }
-_SETTLE_SECONDS = 30.0
+_SETTLE_SECONDS = 120.0
 """How long the last requests and the workers that were away may take to come to rest."""
 
 

@@ -115,12 +115,12 @@ def system() -> Iterator[System]:
     if reason:
         pytest.skip(reason)
     with pytest.MonkeyPatch.context() as patch:
-        port = free_port()
-        patch.setenv("BATON_COMPOSE_PORT", str(port))
         for name in ("BATON_MODEL", "BATON_COMPOSE_MODELS", "BATON_COMPOSE_HOST"):
             patch.delenv(name, raising=False)
         try:
             compose("build", timeout=1500)
+            port = free_port()  # Not before: for minutes others could take it.
+            patch.setenv("BATON_COMPOSE_PORT", str(port))
             done = compose("up", "--wait", "--wait-timeout", "600", check=False)
             running = compose("ps", "--format", "{{.Service}} {{.Health}}", check=False)
             assert "gateway healthy" in running, done + compose("logs", "--tail=30", check=False)
@@ -245,8 +245,8 @@ def test_prefill_and_decode_scale_apart_and_a_killed_decode_worker_costs_no_toke
     until(lambda: roles(system) == ["decode"] * 2 + ["prefill"])
     streamed = system.stream(max_tokens=600)
     choices = [next(streamed)["choices"][0]]
-    until(lambda: bool(decoding(system)))
-    [victim] = [c for c in system.containers() if c["Config"]["Hostname"] in decoding(system)]
+    name = decoding(system)
+    [victim] = [c for c in system.containers() if c["Config"]["Hostname"] in name]
     docker("kill", victim["Id"])
     choices += [event["choices"][0] for event in streamed]
     assert sum(len(choice["token_ids"]) for choice in choices) == 600
@@ -256,9 +256,16 @@ def test_prefill_and_decode_scale_apart_and_a_killed_decode_worker_costs_no_toke
 
 
 def decoding(system: System) -> str:
-    """The decode worker that runs something; empty while none does."""
-    busy = [w["name"] for w in system.workers() if w["role"] == "decode" and w["running"]]
-    return busy[0] if busy else ""
+    """The first decode worker that is seen to run something."""
+    busy: list[str] = []
+
+    def looks() -> bool:
+        workers = [w for w in system.workers() if w["role"] == "decode"]
+        busy.extend(w["name"] for w in workers if w["running"])
+        return bool(busy)
+
+    until(looks)
+    return busy[0]
 
 
 def roles(system: System) -> list[str]:

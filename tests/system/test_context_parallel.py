@@ -88,7 +88,8 @@ def test_a_killed_rank_is_a_pause(alone: list[str], shared: Served2) -> None:
     [follower] = shared.followers()
     os.kill(follower, signal.SIGKILL)
     assert text_of([*seen, *events]) == alone[1]
-    assert "rank 1 of this worker ended with code -9" in shared.log.read_text()
+    said = "rank 1 of this worker ended with code -9"
+    until(lambda: said in shared.log.read_text(), "its leader says so")
 
 
 def test_each_passes_its_tokens_on_to_its_like(

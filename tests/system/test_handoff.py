@@ -96,7 +96,6 @@ def test_a_decode_worker_dies_in_mid_stream(whole: Served, split: Served) -> Non
     with ThreadPoolExecutor(4) as clients:
         asked = [clients.submit(ask, range(n, 10**6, 4)) for n in range(4)]
         try:
-            until(lambda: bool(running(split)), "a decode worker runs some")
             os.kill(split.pids()[running(split)], signal.SIGKILL)
         finally:
             dead.set()
@@ -169,6 +168,13 @@ def ready(served: Served) -> list[str]:
 
 
 def running(served: Served) -> str:
-    """The decode worker that has a sequence."""
-    busy = [w["name"] for w in served.fleet()["workers"] if w["role"] == "decode" and w["running"]]
-    return busy[0] if busy else ""
+    """The first decode worker that is seen with a sequence."""
+    busy: list[str] = []
+
+    def looks() -> bool:
+        workers = [w for w in served.fleet()["workers"] if w["role"] == "decode"]
+        busy.extend(w["name"] for w in workers if w["running"])
+        return bool(busy)
+
+    until(looks, "a decode worker runs some")
+    return busy[0]

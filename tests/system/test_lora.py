@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from itertools import islice
 from pathlib import Path
+from threading import Semaphore
 from typing import Any
 
 import httpx
@@ -20,7 +21,7 @@ from baton_worker.kernels.lora import TokenAdapters
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.lora.targets import LoraTargets
 from tests.support import tiny_models
-from tests.support.served_system import Served, until
+from tests.support.served_system import PATIENCE, Served, until
 from tests.support.system.running_system import complete, works
 from tests.support.system.streams import frames, stream, text_of
 from tests.support.worker.lora_folders import write_adapter
@@ -75,15 +76,21 @@ def test_adapters_are_models_with_a_parent(served: Served) -> None:
 
 @pytest.mark.row("F11.01", "F11.02")
 def test_mixed_streams_go_on_after_the_loss_of_the_worker(served: Served) -> None:
+    begun = Semaphore(0)
+
     def text(name: str) -> str:
-        return text_of(list(stream(served.url, model=name, prompt="It was", max_tokens=300)))
+        events = stream(served.url, model=name, prompt="It was", max_tokens=300)
+        first = next(events)
+        begun.release()
+        return text_of([first, *events])
 
     names = ["hf", "one", "two", "one", "hf"]
     wanted = {name: text(name) for name in set(names)}
     assert len(set(wanted.values())) == 3
+    begun = Semaphore(0)
     with ThreadPoolExecutor() as pool:
         streams = [pool.submit(text, name) for name in names]
-        until(lambda: served.fleet()["running"] >= 3, "they run")
+        assert all(begun.acquire(timeout=PATIENCE) for _ in range(3)), "they run"
         os.kill(served.pids()["worker"], signal.SIGKILL)
         assert [s.result() for s in streams] == [wanted[name] for name in names]
     until(lambda: works(served.url), "the worker is back")
@@ -144,8 +151,9 @@ def test_a_stream_runs_through_loads_and_unloads(served: Served, folders: dict[s
     refused = post(served, "load", lora_name="one", lora_path=str(folders["three"]))
     assert refused.status_code == 400 and "already" in refused.json()["error"]["message"]
     with ThreadPoolExecutor() as pool:
-        running = pool.submit(lambda: text_of(list(stream(served.url, **long))))
-        until(lambda: served.fleet()["running"] >= 1, "it runs")
+        events = stream(served.url, **long)
+        begun = [next(events)]
+        running = pool.submit(lambda: text_of(begun + list(events)))
         path = str(folders["three"])
         answer = post(served, "load", lora_name="one", lora_path=path, load_inplace=True)
         assert answer.text == "Success: LoRA adapter 'one' added successfully."

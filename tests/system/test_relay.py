@@ -6,7 +6,6 @@ import json
 import os
 import signal
 import threading
-import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
@@ -181,6 +180,7 @@ def test_kill_9_of_the_scheduler_is_a_pause_too(served: Served, fields: dict[str
     seen += events
     assert by_choice(seen) == undisturbed
     assert len(undisturbed) == fields.get("n", 1)
+    until(lambda: served.pids().keys() == before.keys(), "everybody is there")
     after = served.pids()
     assert after.pop("scheduler") != before.pop("scheduler") and after == before
     until(lambda: served.pages_held() == 0, "all pages free after")
@@ -195,7 +195,8 @@ def test_what_was_computed_is_found_by_the_next_scheduler(served: Served) -> Non
         return answer["choices"][0]["text"], details["cached_tokens"]
 
     cold, _ = run()
-    time.sleep(1.0)  # The names of its last pages are told with a delay.
+    now = served.fleet()["uptime"]  # The names of its last pages are told with a delay.
+    until(lambda: served.fleet()["uptime"] > now + 1.0, "the scheduler has told the worker all")
     os.kill(served.pids()["scheduler"], signal.SIGKILL)
     until(lambda: works(served.url), "the next one is there")
     warm, cached = run()

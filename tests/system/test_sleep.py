@@ -12,7 +12,7 @@ import pytest
 
 from tests.support.served_system import Served, until
 from tests.support.system.running_system import complete
-from tests.support.system.streams import stream, text_of
+from tests.support.system.streams import busy
 
 pytestmark = [pytest.mark.slow, pytest.mark.row("F19.05", "F19.06")]
 FLAGS = ("--worker.dtype", "float32", "--worker.threads", "1", "--worker.max-kv-bytes", "67108864")
@@ -30,7 +30,7 @@ def test_requests_wake_what_sleeps(stories: Path, tmp_path: Path) -> None:
             return httpx.post(f"{url}/{path}", timeout=60)
 
         def asleep() -> bool:
-            found: bool = httpx.get(f"{url}/is_sleeping").json()["is_sleeping"]
+            found: bool = httpx.get(f"{url}/is_sleeping", timeout=60).json()["is_sleeping"]
             return found
 
         assert post("start_profile").json() == {"status": "profiling"}
@@ -39,13 +39,10 @@ def test_requests_wake_what_sleeps(stories: Path, tmp_path: Path) -> None:
         [trace] = traces.iterdir()
         assert b"aten::" in gzip.decompress(trace.read_bytes()), "the operators of its steps"
         assert post("stop_profile").status_code == 400
-        with ThreadPoolExecutor() as pool:
-            fields = {"prompt": "It was", "max_tokens": 400}
-            running = pool.submit(lambda: text_of(list(stream(url, **fields))))
-            until(lambda: served.fleet()["running"] > 0, "it runs")
+        with busy(url, prompt="It was"):
             assert post("sleep").status_code == 409
-            running.result()
-            until(lambda: served.fleet()["running"] == 0, "it has ended")
+        until(lambda: served.fleet()["running"] == 0, "it has ended")
+        with ThreadPoolExecutor() as pool:
             for level in (1, 2):
                 assert post(f"sleep?level={level}").json() == {"is_sleeping": True} and asleep()
                 assert httpx.get(f"{url}/health").status_code == 200

@@ -134,6 +134,7 @@ def test_a_killed_service_is_restarted_and_nothing_hangs(served: Served, service
     else:
         assert stream.broken is None and stream.ended_cleanly, stream.events[-1:]
     until(lambda: works(served.url), "the system works again")
+    until(lambda: served.pids().keys() == before.keys(), "everybody is there")
     after = served.pids()
     assert after[service] != before[service]
     assert {s: p for s, p in after.items() if s != service} == {
@@ -150,7 +151,9 @@ def test_the_next_worker_is_forked_and_goes_on_with_the_stream_of_the_killed_one
     """And the next one after that, with no time in between for anything to load."""
     undisturbed = Stream(served.url)
     undisturbed.join(PATIENCE)
-    (server,) = re.findall(r"worker\[(\d+)\] - loaded; waiting to fork", served.log.read_text())
+    waits = re.compile(r"worker\[(\d+)\] - loaded; waiting to fork")
+    until(lambda: bool(waits.search(served.log.read_text())), "there is one to fork from")
+    (server,) = waits.findall(served.log.read_text())
     stream, killed = Stream(served.url), list[int]()
     assert stream.begun.wait(PATIENCE)
     for _ in range(2):

@@ -160,10 +160,11 @@ def test_an_encode_worker_is_never_missed(glass: Glass, run_dir: Path) -> None:
         until(lambda: "encode" in roles(served), "an encode worker joins")
         read = tokens(served, said(FRANCE + GERMANY))
         assert tokens(served, glass.seen(FRANCE), glass.seen(GERMANY)) == read
-        assert numbers(served, "encoded", "encoded_locally", "pulled") == [2, 0, 2]
+        encoded = {"media_encoded": 2, "media_encoded_locally": 0}
+        served.reports(finished=2, media_pulled=2, **encoded)
         until(lambda: served.fleet()["handoffs"] > 0, "a sequence is handed over")
         assert tokens(served, glass.seen(GERMANY), glass.seen(FRANCE)) != read
-        assert numbers(served, "encoded", "encoded_locally") == [2, 0]
+        served.reports(finished=3, **encoded)
         encoder = served.pids()["encode-1"]
         os.kill(encoder, signal.SIGSTOP)
         seen = list[int]()
@@ -191,9 +192,3 @@ def has_an_image(served: Served) -> bool:
     """Whether the encode worker has one, or was given up with it: it is silent."""
     encoder = roles(served).get("encode")
     return encoder is None or encoder["running"] == 1
-
-
-def numbers(served: Served, *names: str) -> list[int]:
-    """Counters of the scheduler: media that were encoded, and how."""
-    fleet = served.fleet()
-    return [fleet[f"media_{name}"] for name in names]

@@ -125,11 +125,13 @@ def test_tensors_from_shared_memory(stories: Path, tmp_path: Path) -> None:
         first = answers(url)
         info = {"name": memory.name, "names": [NAME], "dtype_names": ["float32"]}
         info |= {"shapes": [list(tensor.shape)], "sha256": sha256(data).hexdigest()}
+        undisturbed = text_of(list(stream(url, **FIELDS)))
         with ThreadPoolExecutor() as pool:
-            running = pool.submit(lambda: text_of(list(stream(url, **FIELDS))))
-            until(lambda: served.fleet()["running"] > 0, "it runs")
+            events = stream(url, **FIELDS)
+            begun = [next(events)]
+            running = pool.submit(lambda: text_of(begun + list(events)))
             assert update(served, info, "v1", "wait").status_code == 200
-            assert running.done(), "it has finished on the old weights"
+            assert running.result() == undisturbed, "it finishes on the old weights"
         wanted = answers(url)
         assert wanted != first
         memory.close()

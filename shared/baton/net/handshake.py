@@ -145,6 +145,8 @@ class Peer:
     progressed: float = 0.0
     """Time at which `progress` last advanced or the peer was last idle."""
     busy: bool = False
+    patience: float = LOST_SECONDS
+    """Silence in seconds that it is granted where the others are granted less."""
 
     def beat(self, beat: Beat, now: float) -> None:
         """Process a heartbeat."""
@@ -200,7 +202,7 @@ class Roster:
         return Beat(self.me.name, self.me.incarnation)
 
     def expire(self, now: float, seconds: float = LOST_SECONDS) -> list[Peer]:
-        """Remove and return the clients that have been silent for `seconds`.
+        """Remove and return the clients that have been silent for `seconds` and their patience.
 
         Call it often, as `Greeting.lost`.
         """
@@ -208,7 +210,7 @@ class Roster:
         for peer in self.peers.values():
             peer.heard += missed
             peer.progressed += missed
-        gone = [p for p in self.peers.values() if now - p.heard > seconds]
+        gone = [p for p in self.peers.values() if now - p.heard > max(seconds, p.patience)]
         for peer in gone:
             del self.peers[peer.hello.name]
         return gone

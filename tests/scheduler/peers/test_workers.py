@@ -2,27 +2,39 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
 from pathlib import Path
+from typing import Any, cast
 
 import pytest
 from msgspec import structs
 
 from baton.net.discovery import StaticDirectory
-from baton.net.sockets import Client
+from baton.net.sockets import Client, Server
 from baton.net.topology import FLEET
-from baton.protocol import ProcessDied, Sampling, WorkerInfo
+from baton.protocol import (
+    Hello,
+    ProcessDied,
+    Sampling,
+    Sleep,
+    WorkerCommand,
+    WorkerInfo,
+    WorkerReply,
+)
 from baton_scheduler.config import Config
+from baton_scheduler.events import Event, Tell, WorkerLeft
+from baton_scheduler.peers.workers import Hooks, WorkerPeers
+from baton_scheduler.workers.fleet import Fleet
 from tests.fakes.hash_worker import FakeWorker, expected_tokens, worker_info
+from tests.fakes.random_messages import Inbox
 from tests.support.scheduler.running_service import gateway, requests, scheduler
 
 
 @pytest.mark.row("F13.05")
 def test_a_worker_that_dies_is_replaced_and_no_token_differs(run_dir: Path) -> None:
     config = Config(run_dir=run_dir)
-    wanted = requests(8, max_tokens=60)
+    wanted = requests(8, max_tokens=240)
     with scheduler(config), gateway(config) as g:
         first = FakeWorker(config, name="first", step_ms=5.0)
         with first:
@@ -50,13 +62,13 @@ def test_a_supervisor_tells_whether_the_request_was_to_blame(
             g.until(lambda: g.tokens)
             if first:
                 worker.hanging.set()  # The dead do not join again.
-                s.send(ProcessDied("host-7", inside))
+                g.until(lambda: s.send(ProcessDied("host-7", inside)))
                 g.until(lambda: g.stats is not None and g.stats.worker_losses == 1)
         with FakeWorker(config, structs.replace(info, process="host-8"), name="w"):
             g.until(lambda: g.stats is not None and g.stats.worker_losses == 1)
             if not first:
                 assert not g.ends and not g.failed
-                s.send(ProcessDied("host-7", inside))
+                g.until(lambda: s.send(ProcessDied("host-7", inside)))
             g.until(lambda: g.ends or g.failed)
     assert [f.code for f in g.failed.values()] == ["request_quarantined"] * inside
     assert inside or (g.tokens[1], g.ends[1]) == expected_tokens([1], Sampling(80, seed=1))
@@ -65,7 +77,6 @@ def test_a_supervisor_tells_whether_the_request_was_to_blame(
 @contextmanager
 def supervisor(config: Config) -> Iterator[Client]:
     with Client(FLEET, StaticDirectory(config).first(FLEET), b"supervisor-1") as client:
-        time.sleep(0.1)  # It connects.
         yield client
 
 
@@ -74,7 +85,7 @@ def test_workers_that_end_together_are_given_up_together(run_dir: Path) -> None:
     """Were one of them still given what the other lost, that would be lost twice, and refused."""
     config = Config(run_dir=run_dir)
     info = structs.replace(worker_info(), expert_group="experts")
-    wanted = requests(8, max_tokens=60)
+    wanted = requests(8, max_tokens=240)
     with scheduler(config), gateway(config) as g, FakeWorker(config, info, name="b", step_ms=5.0):
         with FakeWorker(config, info, name="a", step_ms=5.0):
             g.until(lambda: g.worker_states() == {"a": "ready", "b": "ready"})
@@ -165,3 +176,28 @@ def test_embeddings_that_nobody_takes_are_said(
     assert any(
         "no worker takes the embeddings of e (bf16)" in r.getMessage() for r in caplog.records
     )
+
+
+def test_a_worker_that_falls_asleep_may_be_silent_for_longer() -> None:
+    """What frees its memory holds the interpreter lock: its thread sends no beats meanwhile."""
+    now, inbox, events = 0.0, Inbox(), list[Event]()
+    unused = cast(Any, None)
+    hooks = Hooks(events.append, lambda: now, unused, lambda: None)
+    peers = WorkerPeers(cast(Server, inbox), Hello("scheduler", "s", 1, "0"), Fleet(), hooks, 5.0)
+
+    def lost_until(end: float) -> list[str]:
+        nonlocal now
+        before = len(events)
+        while now < end:
+            now += 0.1
+            peers.expire(now)
+        return [event.name for event in events[before:] if isinstance(event, WorkerLeft)]
+
+    for name in ("sleeps", "silent"):
+        inbox.put(name.encode(), Hello("worker", name, 2, "0", worker=worker_info()))
+    peers.receive()
+    peers.send(Tell("sleeps", WorkerCommand(2, 1, Sleep(1))))
+    assert lost_until(4.0) == ["silent"]
+    inbox.put(b"sleeps", WorkerReply(2, 1))
+    peers.receive()
+    assert lost_until(4.2) == ["sleeps"], "it has answered: it is as silent as any"

@@ -108,6 +108,10 @@ def test_the_roster_knows_strangers_and_replacements() -> None:
     gone = [peer for now in seconds(0.2, 3.0) for peer in roster.expire(now)]
     assert [peer.hello.incarnation for peer in gone] == [11]
     assert roster.expire(6.0) == []
+    roster.greet(b"c", Hello("worker", "w1", 12, "0"), 6.0)
+    roster.peers["w1"].patience = 4.0
+    assert not any(roster.expire(now) for now in seconds(6.0, 9.9))
+    assert any(roster.expire(now) for now in seconds(9.9, 10.5))
 
 
 def test_a_server_that_was_stopped_blames_nobody() -> None:

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from threading import Event, Semaphore
 from typing import Any
 
 import httpx
@@ -34,3 +37,27 @@ def frames(lines: Iterable[str]) -> Iterator[tuple[str, str]]:
 def text_of(events: list[dict[str, Any]]) -> str:
     assert all("error" not in event for event in events), events[-1]
     return "".join(c["text"] for event in events for c in event["choices"])
+
+
+@contextmanager
+def busy(url: str, **fields: Any) -> Iterator[None]:
+    """Three clients that ask one thing after another while the body runs, of different lengths, so
+    that there is always one that runs."""
+    begun, over = Semaphore(0), Event()
+
+    def ask(length: int) -> None:
+        while not over.is_set():
+            events = stream(url, **fields, max_tokens=length)
+            first = next(events)
+            begun.release()
+            text_of([first, *events])
+
+    with ThreadPoolExecutor() as pool:
+        asking = [pool.submit(ask, length) for length in (400, 310, 230)]
+        try:
+            assert all(begun.acquire(timeout=PATIENCE) for _ in asking), "they run"
+            yield
+        finally:
+            over.set()
+        for future in asking:
+            future.result()

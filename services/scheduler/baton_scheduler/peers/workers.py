@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from baton.logs import logger
-from baton.net.handshake import LOST_SECONDS, Peer, Roster
+from baton.net.handshake import LOST_SECONDS, QUIET_SECONDS, Peer, Roster
 from baton.net.sockets import Received, Server
 from baton.protocol import (
     Beat,
@@ -20,7 +20,11 @@ from baton.protocol import (
     Pulled,
     Result,
     SetRole,
+    Sleep,
     Stats,
+    SwitchWeights,
+    WakeUp,
+    WorkerCommand,
     WorkerInfo,
     WorkerReply,
 )
@@ -43,6 +47,8 @@ from baton_scheduler.peers.hello_checks import TAKEN, RefusalLog, version_mismat
 from baton_scheduler.workers.fleet import Fleet
 
 _MOST_UNEXPLAINED = 64
+_REBUILDS = (Sleep, WakeUp, SwitchWeights)
+"""What a worker builds its engine anew for, or takes it down."""
 
 log = logger(__name__)
 
@@ -101,8 +107,13 @@ class WorkerPeers:
 
     def send(self, decision: Dispatch | Tell) -> None:
         """Send a decision; if that fails, the worker is lost."""
-        worker = self._roster.peers.get(decision.worker)
-        if worker is not None and not self._server.send(worker.identity, decision.message):
+        worker, message = self._roster.peers.get(decision.worker), decision.message
+        if worker is None:
+            return
+        # It frees or fills its memory, of which the interpreter lock is held for a part.
+        if isinstance(message, WorkerCommand) and isinstance(message.action, _REBUILDS):
+            worker.patience = QUIET_SECONDS
+        if not self._server.send(worker.identity, message):
             self._give_up(worker, "it cannot be reached", "unknown")
 
     def expire(self, now: float) -> None:
@@ -143,6 +154,7 @@ class WorkerPeers:
         elif isinstance(message, MediaEncoded):
             self._hooks.apply(MediaSettled(name, message))
         elif isinstance(message, WorkerReply):
+            self._roster.peers[name].patience = LOST_SECONDS
             self._hooks.apply(WorkerReplied(name, message))
             self._hooks.changed()
         elif isinstance(message, Drain):
