@@ -30,7 +30,7 @@ async def text_of(engine: Engine, request: GenerationRequest) -> dict[int, str]:
 
 async def admitted(engine: FakeEngine, choices: int = 1) -> None:
     """Return once the scheduler has that many sequences, however slow the machine is."""
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while len(engine.scheduler.live) < choices:
             await asyncio.sleep(0.005)
 

@@ -91,7 +91,7 @@ def speaking(own_site: Site, reply: str, **tokenizer: Any) -> None:
 
     async def met() -> None:
         wanted = own_site.engine.tokenizer.hello().tokenizer
-        async with asyncio.timeout(20):
+        async with asyncio.timeout(60):
             while own_site.engine.tokenizers.infos != [wanted]:
                 await asyncio.sleep(0.01)
 

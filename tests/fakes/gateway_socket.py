@@ -46,7 +46,7 @@ class Site:
 
     def stop(self) -> None:
         self._server.should_exit = True
-        self._thread.join(timeout=10)
+        self._thread.join(timeout=60)
         assert not self._thread.is_alive()
         self._folder.cleanup()
 
@@ -54,7 +54,7 @@ class Site:
         client = socket.socket()
         if receive_bytes:
             client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, receive_bytes)
-        client.settimeout(10)
+        client.settimeout(60)
         client.connect(("127.0.0.1", self.port))
         return client
 

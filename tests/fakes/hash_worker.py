@@ -376,7 +376,7 @@ class FakeWorker:
     def close(self) -> None:
         """Fall silent, as a killed process does. Raises what went wrong in the thread."""
         self._stopped.set()
-        self._thread.join(timeout=10)
+        self._thread.join(timeout=60)
         if self.error is not None:
             raise self.error
 

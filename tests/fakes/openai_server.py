@@ -112,5 +112,5 @@ class Site:
 
     def __exit__(self, *ignored: object) -> None:
         self._server.should_exit = self._server.force_exit = True
-        self._thread.join(timeout=10)
+        self._thread.join(timeout=60)
         assert not self._thread.is_alive()

@@ -9,8 +9,8 @@ from baton_ops.supervisor.supervisor import TICK_SECONDS, Supervisor
 
 
 def tick_until(supervisor: Supervisor, condition: Callable[[], bool]) -> None:
-    """Tick as `baton serve` does, for at most 20 s."""
-    deadline = time.monotonic() + 20
+    """Tick as `baton serve` does, for at most a minute."""
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline, "this did not happen"
         supervisor.tick()

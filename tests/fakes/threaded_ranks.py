@@ -62,7 +62,7 @@ class Threaded:
 
 def together(size: int, part: Callable[[Threaded], T]) -> list[T]:
     """What each rank returns, in the order of ranks."""
-    shared, barrier = [None] * size, Barrier(size, timeout=20)
+    shared, barrier = [None] * size, Barrier(size, timeout=60)
 
     def run(rank: int) -> T:
         try:

@@ -41,7 +41,7 @@ class Running:
         self._thread.join()
 
     def client(self, key: str = KEY) -> openai.OpenAI:
-        return openai.OpenAI(base_url=self.url, api_key=key, max_retries=0, timeout=20)
+        return openai.OpenAI(base_url=self.url, api_key=key, max_retries=0, timeout=60)
 
 
 @pytest.fixture
@@ -144,7 +144,7 @@ def test_draining(run_dir: object) -> None:
         task = asyncio.create_task(run(config, life))
         await asyncio.sleep(0.3)
         life.stop()
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             return await task
 
     assert asyncio.run(main()) == 0

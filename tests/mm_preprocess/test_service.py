@@ -60,7 +60,7 @@ def seen(url: str, number: int = 0) -> MediaItem:
     return MediaItem("image", url, f"messages[0].content[{number}]")
 
 
-def until(condition: Callable[[], bool], seconds: float = 20.0) -> None:
+def until(condition: Callable[[], bool], seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "nothing came"
@@ -277,7 +277,7 @@ def test_serve_from_start_to_end(stories: Path, run_dir: Path) -> None:
         until(greeted)
         assert greeting.server is not None and greeting.server.media == MediaInfo("hf", ())
         life.stop()
-        thread.join(10)
+        thread.join(60)
     assert result.code == 0
 
 

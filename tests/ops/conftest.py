@@ -28,7 +28,7 @@ def serving(config: Config) -> Iterator[Config]:
     thread.start()
     yield config
     life.stop()
-    thread.join(timeout=15)
+    thread.join(timeout=60)
 
 
 @pytest.fixture

@@ -33,7 +33,7 @@ class Fleet:
         self.taken: list[Message] = []
 
     def until(self, condition: Callable[[], bool]) -> None:
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while not condition():
             assert time.monotonic() < end
             self.worker.wait(0.01)

@@ -52,7 +52,7 @@ def test_a_client_that_only_strips_data_reads_a_stream(path: str) -> None:
     body = json.dumps(BODIES[path] | {"stream": True, "stream_options": {"include_usage": True}})
     with gateway_socket.site() as here:
         here.engine.scheduler.pace = 0.001
-        client = http.client.HTTPConnection("127.0.0.1", here.port, timeout=10)
+        client = http.client.HTTPConnection("127.0.0.1", here.port, timeout=60)
         client.request("POST", path, body, {"content-type": "application/json"})
         *payloads, done = _read_as_vllm_bench(client.getresponse())
         client.close()

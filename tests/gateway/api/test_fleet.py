@@ -52,7 +52,7 @@ def test_stream_ends_when_the_client_leaves(shared_site: Site) -> None:
             if len(sent) == 3:
                 left.set()
 
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             await shared_site.app(scope, receive, send)
         return sent
 

@@ -138,7 +138,7 @@ def test_one_that_is_cut_off_sends_its_clients_elsewhere(
             other = pool.submit(ask, one, path, headers={})
             until(lambda: len(seen) > 5, "both run")
             one.engine.scheduler.silent = True
-            durable.result(timeout=30)
+            durable.result(timeout=60)
             assert not any("error" in data for _, data in seen)
             assert_refused(httpx.post(f"{one.url}{path}", json=completion()))
             last = {"last-event-id": seen[-1][0]}
@@ -147,7 +147,7 @@ def test_one_that_is_cut_off_sends_its_clients_elsewhere(
             assert httpx.get(f"{one.url}/health/ready").status_code == 503
             check(seen + resume(two, seen[-1][0]), whole)
             one.engine.scheduler.silent = False
-            assert [data for _, data in other.result(timeout=30)][-1] == "[DONE]"
+            assert [data for _, data in other.result(timeout=60)][-1] == "[DONE]"
             assert httpx.get(f"{one.url}/health/ready").status_code == 200
 
 
@@ -306,7 +306,7 @@ def test_a_resumed_stream_waits_for_a_worker(tmp_path: Path) -> None:
         time.sleep(1.0)  # five times as long as a new request waits
         assert not resumed.done() and not two.engine.scheduler.live
         two.engine.scheduler.workers = workers
-        check(seen + resumed.result(timeout=20), whole)
+        check(seen + resumed.result(timeout=60), whole)
 
 
 def test_a_resumed_stream_that_waits_in_vain_is_paused(tmp_path: Path) -> None:

@@ -36,7 +36,7 @@ def test_a_reader_that_leaves_the_queue_stops_nobody() -> None:
         await asyncio.sleep(0)
         tasks[0].cancel()
         await asyncio.gather(*tasks[1:])
-        await asyncio.wait_for(turns.take(), 5)
+        await asyncio.wait_for(turns.take(), 60)
 
     asyncio.run(main())
 

@@ -50,7 +50,7 @@ def test_leaving_aborts_the_generation(own_site: Site, stream: bool) -> None:
             "headers": [(b"content-type", b"application/json")],
         }
         serving = asyncio.create_task(own_site.app(scope, receive, send))
-        async with asyncio.timeout(5):
+        async with asyncio.timeout(60):
             while not engine.scheduler.live or (stream and len(sent) < 3):
                 await asyncio.sleep(0.005)
             left.set()

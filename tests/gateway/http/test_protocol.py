@@ -81,7 +81,7 @@ class Site:
     port: int
 
     def connect(self) -> socket.socket:
-        return socket.create_connection(("127.0.0.1", self.port), timeout=10)
+        return socket.create_connection(("127.0.0.1", self.port), timeout=60)
 
     def ask(self, data: bytes) -> bytes:
         """Send bytes on a new connection and read until the server closes it."""
@@ -127,7 +127,7 @@ def _serve(protocol: type[HttpProtocol], loop: str) -> Iterator[Site]:
     yield Site(app, server.servers[0].sockets[0].getsockname()[1])
     app.go_on.set()
     server.should_exit = True
-    thread.join(timeout=10)
+    thread.join(timeout=60)
     assert not thread.is_alive()
 
 
@@ -228,7 +228,7 @@ def _endless(site: Site, prefix: bytes, piece: bytes) -> tuple[bytes, int]:
                 answer = client.recv(65536)
             except TimeoutError:
                 continue
-        client.settimeout(10)
+        client.settimeout(60)
         return answer + read_all(client), sent
 
 
@@ -250,7 +250,7 @@ def test_an_endless_token_is_cut_off(patient_site: Site, prefix: bytes) -> None:
 
 def test_t09_a_stalled_body_is_a_408(site: Site) -> None:
     check_refused(site.ask(head(b"Content-Length: 10") + b"12345"), 408, "request_timeout")
-    assert site.app.left.wait(5)
+    assert site.app.left.wait(60)
     check_good(site)
 
 
@@ -266,7 +266,7 @@ def test_t09_a_dripping_body_is_a_408(site: Site) -> None:
                 break
             except TimeoutError:
                 continue
-        client.settimeout(10)
+        client.settimeout(60)
         check_refused(answer + read_all(client), 408, "request_timeout")
     check_good(site)
 
@@ -354,7 +354,7 @@ def test_a_client_that_leaves_a_pipeline_ends_the_running_request(site: Site) ->
     with site.connect() as client:
         client.sendall(head(start=b"GET /slow HTTP/1.1") + head(b"Content-Length: 5") + b"hi")
         assert b"200" in client.recv(65536)
-    assert site.app.left.wait(5)
+    assert site.app.left.wait(60)
     assert "/echo" not in site.app.served
     check_good(site)
 

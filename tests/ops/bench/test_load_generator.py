@@ -30,7 +30,7 @@ def with_target(
     url: str, use: Callable[[Target], Awaitable[T]], endpoint: Endpoint = "completions"
 ) -> T:
     async def go() -> T:
-        async with httpx.AsyncClient(base_url=url, timeout=10) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
             return await use(Target(client, "fake", endpoint))
 
     return asyncio.run(go())

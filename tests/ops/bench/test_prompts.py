@@ -23,7 +23,7 @@ from tests.fakes.openai_server import Completions
 
 def choose(url: str, endpoint: Endpoint = "completions") -> Prompts:
     async def go() -> Prompts:
-        async with httpx.AsyncClient(base_url=url, timeout=10) as client:
+        async with httpx.AsyncClient(base_url=url, timeout=60) as client:
             return await prompts_for(Target(client, "fake", endpoint), seed=1)
 
     return asyncio.run(go())

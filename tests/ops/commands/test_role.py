@@ -57,13 +57,13 @@ def test_another_scheduler_hears_it_from_the_worker(run_dir: Path) -> None:
         assert assign(options(run_dir, "one", "decode")) == ""
         until(lambda: one.info.role == "decode", "the worker hears its role")
         life.stop()
-        thread.join(timeout=15)
+        thread.join(timeout=60)
         life, thread = run()
         stats = ask(show, lambda stats: bool(stats.workers))
-        assert one.joined.wait(5)
+        assert one.joined.wait(60)
     assert roles(stats) == {"one": "decode"}
     life.stop()
-    thread.join(timeout=15)
+    thread.join(timeout=60)
 
 
 def test_an_unknown_name_is_refused_with_the_known_ones(

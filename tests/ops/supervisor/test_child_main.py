@@ -120,7 +120,7 @@ def test_a_leash_that_is_held_does_not_end_the_service() -> None:
         time.sleep(0.5)
         assert child.poll() is None
         child.stdin.close()
-        assert child.wait(timeout=20) == -signal.SIGKILL
+        assert child.wait(timeout=60) == -signal.SIGKILL
 
 
 TELLING = textwrap.dedent(
@@ -143,12 +143,12 @@ def test_a_service_tells_by_its_leash_that_it_turns_and_ends_with_signs_unread()
     command = [sys.executable, "-c", TELLING]
     with ours, subprocess.Popen(command, stdin=theirs.fileno()) as child:
         theirs.close()
-        ours.settimeout(20)
+        ours.settimeout(60)
         for _ in range(2):
             assert set(ours.recv(100)) == set(b".")
         time.sleep(0.5)
         ours.close()
-        assert child.wait(timeout=20) == -signal.SIGKILL
+        assert child.wait(timeout=60) == -signal.SIGKILL
 
 
 def gone_within(seconds: float, pid: int) -> bool:

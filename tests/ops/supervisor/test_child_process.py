@@ -50,4 +50,4 @@ def test_the_dead_cannot_be_called_and_tell_nothing(process: ChildProcess) -> No
 def test_a_leash_that_is_let_go_can_be_felt() -> None:
     process = ChildProcess([sys.executable, "-S", "-c", "import os; os.read(0, 1)"], os.environ)
     process._leash.close()
-    assert process.wait(timeout=20) == 0
+    assert process.wait(timeout=60) == 0

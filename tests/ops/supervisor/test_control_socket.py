@@ -51,7 +51,7 @@ def running(run_dir: Path) -> Iterator[Book]:
     ready = threading.Event()
     thread = threading.Thread(target=serve)
     thread.start()
-    assert ready.wait(5)
+    assert ready.wait(60)
     yield book
     stopped.set()
     thread.join()

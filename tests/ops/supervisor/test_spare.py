@@ -55,7 +55,7 @@ def children() -> set[int]:
     """Processes of this one that have not ended."""
     mine = Path("/proc/self/task").glob("*/children")
     found = {int(number) for path in mine for number in path.read_text().split()}
-    return {n for n in found if Path(f"/proc/{n}/stat").read_text().split()[2] != "Z"}
+    return {number for number in found if alive(number)}
 
 
 def test_a_spare_takes_over_and_gets_a_successor(spared: Callable[[str], Supervisor]) -> None:

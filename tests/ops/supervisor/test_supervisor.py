@@ -189,18 +189,26 @@ def test_drain_ends_the_gateway_before_the_others(
 def test_a_worker_that_dies_while_the_gateway_drains_is_restarted(
     make: Callable[..., Supervisor], tmp_path: Path
 ) -> None:
-    ready = tmp_path / "ready"
-    slow = (
-        "import signal, sys, time\n"
-        "signal.signal(signal.SIGTERM, lambda *_: (time.sleep(1.5), sys.exit(0)))\n"
-        f"open({str(ready)!r}, 'w')\n"
-        "time.sleep(600)"
+    """The first worker ends once the gateway drains, which it does until there is a second one."""
+    files = (
+        f"import os, signal, sys, time\nos.chdir({str(tmp_path)!r})\n"
+        "def wait(name):\n"
+        "    while not os.path.exists(name): time.sleep(0.01)\n"
     )
-    dying = f"import os, sys, time\nwhile not os.path.exists({str(ready)!r}): time.sleep(0.01)\n"
-    supervisor = make(gateway=slow, worker=f"{dying}time.sleep(0.3); sys.exit(70)")
+    slow = (
+        f"{files}"
+        "def leave(*_): open('drains', 'w'); wait('second'); sys.exit(0)\n"
+        "signal.signal(signal.SIGTERM, leave)\n"
+        "open('ready', 'w')\n"
+        "while True: time.sleep(0.05)"
+    )
+    dying = (
+        f"{files}if os.path.exists('first'): open('second', 'w'); time.sleep(600)\n"
+        "open('first', 'w'); wait('drains'); sys.exit(70)"
+    )
+    supervisor = make(drain_seconds=60.0, gateway=slow, worker=dying)
     supervisor.start()
-    while not ready.exists():
-        time.sleep(0.01)
+    tick_until(supervisor, lambda: {"ready", "first"} <= {f.name for f in tmp_path.iterdir()})
     supervisor.drain()
     assert supervisor.children["worker"].restarts >= 1
 

@@ -106,7 +106,7 @@ def test_garbage_of_a_friend_is_dropped_and_counted(folder: Path, server: Server
         assert heard(server, client, 10)
         client.socket.send_multipart([b"\x80\x04cposix\nsystem\n"])
         client.send(Abort(b"\1\0\0\0"))
-        end = time.monotonic() + 5
+        end = time.monotonic() + 60
         seen: list[Received] = []
         while time.monotonic() < end and not any(isinstance(r.message, Abort) for r in seen):
             wait((server,), 0.05)

@@ -28,14 +28,14 @@ def address(run_dir: Path) -> str:
 
 
 def until_sent(client: Client, message: Abort | Beat) -> None:
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while not client.send(message):
         assert time.monotonic() < end
         time.sleep(0.01)
 
 
 def receive(endpoint: Server | Client) -> list[Received]:
-    end = time.monotonic() + 5
+    end = time.monotonic() + 60
     while time.monotonic() < end:
         if found := list(endpoint.drain()):
             return found
@@ -70,7 +70,7 @@ def test_garbage_is_counted_and_the_socket_lives(address: str) -> None:
             raw.send_multipart(frames)
         until_sent(client, ABORT)
         seen: list[Received] = []
-        end = time.monotonic() + 5
+        end = time.monotonic() + 60
         while time.monotonic() < end and (not seen or server.dropped < 4):
             seen += server.drain()
         assert [r.message for r in seen] == [ABORT]
@@ -85,7 +85,7 @@ def test_a_client_follows_its_server_to_another_address(run_dir: Path) -> None:
         receive(a)
         with Server(FRONTEND, second) as b:
             client.follow(second)
-            end = time.monotonic() + 5
+            end = time.monotonic() + 60
             # The old connection may still take a message while it is being closed.
             while not list(b.drain()):
                 assert time.monotonic() < end
@@ -102,7 +102,7 @@ def test_a_connection_that_broke_is_told_once_and_before_what_comes_after(addres
             receive(server)
             assert not client.broke()
         with Server(FRONTEND, address) as server:
-            end = time.monotonic() + 5
+            end = time.monotonic() + 60
             while not list(server.drain()):  # The first may get lost with the old connection.
                 assert time.monotonic() < end
                 client.send(ABORT)
@@ -121,7 +121,7 @@ def test_the_asyncio_client(address: str) -> None:
         receive(server)
         server.send(b"gw", Beat("scheduler", 1))
         try:
-            return await asyncio.wait_for(client.receive(), 5)
+            return await asyncio.wait_for(client.receive(), 60)
         finally:
             client.close()
 

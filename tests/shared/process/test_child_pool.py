@@ -35,7 +35,7 @@ def ask(pool: ChildPool, request: bytes, seconds: float = 30.0) -> bytes:
 
 
 def until(condition: Callable[[], bool]) -> None:
-    end = time.monotonic() + 20
+    end = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < end
         time.sleep(0.01)
@@ -153,7 +153,7 @@ async def test_a_call_that_is_cancelled_while_its_child_starts(
 
     def slow() -> module.Child:
         taken.set()
-        assert go.wait(20)
+        assert go.wait(60)
         return new()
 
     monkeypatch.setattr(pool, "_new", slow)

@@ -62,4 +62,4 @@ def test_it_ends_with_its_supervisor(
     server, line = served
     line.send(last)
     line.close()
-    assert server.wait(20) == -signal.SIGKILL
+    assert server.wait(60) == -signal.SIGKILL

@@ -71,13 +71,13 @@ def test_the_heart_beats_while_the_main_thread_computes(run_dir: Path) -> None:
         heart = Heartbeat(FLEET, directory, hello, lambda: (7, True))
         heart.start()
         beats = []
-        end = time.monotonic() + 5
+        end = time.monotonic() + 60
         while len(beats) < 2 and time.monotonic() < end:
             wait((server,), 0.2)
             beats += list(server.drain())
         assert beats[0].message == Beat("w", 1, 7, True)
         assert not heart.stranger.is_set()
         server.send(beats[0].peer, HelloRequest(5))
-        assert heart.stranger.wait(5)
+        assert heart.stranger.wait(60)
         heart.stop()
         assert not heart.is_alive()

@@ -25,7 +25,7 @@ class Echo(LocalServer):
 
 def ask(server: Echo, data: bytes) -> bytes:
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
-        peer.settimeout(5)
+        peer.settimeout(60)
         peer.connect(server.path)
         peer.send(data)
         return peer.recv(9)

@@ -110,7 +110,7 @@ class Bench:
         return [r.message for r in self.receive(len(messages) if count is None else count)]
 
 
-def until(condition: Any, seconds: float = 20.0) -> None:
+def until(condition: Any, seconds: float = 60.0) -> None:
     end = time.monotonic() + seconds
     while not condition():
         assert time.monotonic() < end, "nothing came"
@@ -254,7 +254,7 @@ def test_a_draining_process_is_withdrawn_and_serves_until_it_is_idle(
         until(lambda: bool(list(client.drain())))
         assert thread.is_alive() and not service.closed
         service.idle = True
-        thread.join(20)
+        thread.join(60)
     assert not thread.is_alive() and service.closed
 
 

@@ -45,7 +45,7 @@ def runner(here: Stores, app: Echo, **settings: Any) -> BatchRunner:
 
 
 async def ended(here: Stores, name: str = "batch_1") -> Batch:
-    async with asyncio.timeout(20):
+    async with asyncio.timeout(60):
         while not (batch := await here.batches.get(name, "")).status.startswith(
             ("completed", "failed", "expired", "cancelled")
         ):

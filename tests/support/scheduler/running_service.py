@@ -76,7 +76,7 @@ class Gateway:
             self.ends |= message.finished
             self.times |= message.phase_times
 
-    def until(self, condition: Callable[[], object], seconds: float = 20.0) -> None:
+    def until(self, condition: Callable[[], object], seconds: float = 60.0) -> None:
         """Take part until the condition holds."""
         end = time.monotonic() + seconds
         while not condition():
@@ -106,7 +106,7 @@ def scheduler(config: Config) -> Iterator[Lifecycle]:
         yield life
     finally:
         life.stop()
-        thread.join(timeout=15)
+        thread.join(timeout=60)
     assert codes == [0]
 
 

@@ -153,5 +153,5 @@ def test_one_that_is_told_to_end_waits_for_its_workers(
     assert running.is_alive()
     del kept
     gc.collect()
-    running.join(5)
+    running.join(60)
     assert not running.is_alive() and not client.exists

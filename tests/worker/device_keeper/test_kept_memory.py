@@ -55,7 +55,7 @@ def test_a_worker_ends_with_its_keeper(monkeypatch: pytest.MonkeyPatch) -> None:
         watching.join(0.1)
         assert watching.is_alive() and not sent
         signal.pidfd_send_signal(descriptor, signal.SIGKILL)
-        watching.join(5)
+        watching.join(60)
     keeper.wait()
     os.close(descriptor)
     assert sent == [(os.getpid(), signal.SIGKILL)]

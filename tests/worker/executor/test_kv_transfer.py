@@ -95,7 +95,7 @@ def pull(address: str, number: int = GRANT.id) -> Pull:
 
 
 def ended(relay: LeaderKVTransfer) -> Pulled:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not (found := relay.finished()):
         assert relay.busy and time.monotonic() < deadline
         time.sleep(0.005)

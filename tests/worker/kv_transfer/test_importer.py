@@ -48,7 +48,7 @@ def pages_of(target: KVCache) -> list[int]:
 
 
 def ended(importer: Importer) -> Pulled:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not (found := importer.finished()):
         assert time.monotonic() < deadline
         time.sleep(0.005)

@@ -42,7 +42,7 @@ def pair(run_dir: Path) -> Iterator[tuple[KVTransferManager, KVTransferManager, 
 
 
 def pulled(relay: KVTransferManager) -> str:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not (found := relay.finished()):
         assert relay.busy and time.monotonic() < deadline
         time.sleep(0.005)

@@ -24,6 +24,6 @@ def test_one_worker_after_the_other(tmp_path: Path) -> None:
         thread.start()
         with memory_lock(SECOND, run_dir), memory_lock(torch.device("cpu"), run_dir):
             assert not entered.wait(0.2), "it is the same GPU"
-    thread.join(10)
+    thread.join(60)
     assert entered.is_set()
     assert {path.name for path in run_dir.iterdir()} == {"cuda-0.lock", "cuda-1.lock"}

@@ -124,7 +124,7 @@ class Slow(Word):
 
     def allowed(self) -> Bits:
         self.looked.set()
-        assert self.go_on.wait(30)
+        assert self.go_on.wait(60)
         return super().allowed()
 
 
@@ -144,7 +144,7 @@ def test_masks_are_foreseen_by_another_thread() -> None:
     assert constraints.enter(1, digits("34"), []) == ""
     constraints.prefetch_masks([0, 1])
     # This thread is here while the other looks.
-    assert slow.looked.wait(30)
+    assert slow.looked.wait(60)
     slow.go_on.set()
     mask = constraints.mask([1], NO_STOPS[:1])
     assert mask is not None and allowed(mask) == [[3]]

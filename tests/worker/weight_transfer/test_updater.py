@@ -59,7 +59,7 @@ class Fake:
         return list(self._answers())
 
     def _answers(self) -> Iterator[WorkerReply]:
-        end = time.monotonic() + 20
+        end = time.monotonic() + 60
         while self.updater.busy:
             assert time.monotonic() < end
             yield from self.updater.finished()

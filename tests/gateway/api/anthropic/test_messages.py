@@ -225,7 +225,7 @@ def test_a_stream_over_a_socket_is_the_same() -> None:
     body = {"model": MODEL, "messages": [USER], "max_tokens": 400, "stream": True}
     with gateway_socket.site() as here:
         here.engine.scheduler.pace = 0.001
-        response = httpx.post(f"{here.url}{PATH}", json=body, timeout=10)
+        response = httpx.post(f"{here.url}{PATH}", json=body, timeout=60)
     said = message_of(named_events(response.text))
     assert said["content"] == [text_block("Hello from Baton.")]
     assert response.headers["content-type"].startswith("text/event-stream")

@@ -29,7 +29,7 @@ def lines(number: int) -> bytes:
 
 
 async def ended(own: openai.AsyncOpenAI, name: str) -> Any:
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(60):
         while (batch := await own.batches.retrieve(name)).status in (
             "validating",
             "in_progress",
@@ -87,7 +87,7 @@ def test_a_batch_is_cancelled() -> None:
             )
             await asyncio.sleep(0.8)
             assert (await own.batches.cancel(made.id)).status == "cancelling"
-            async with asyncio.timeout(20):
+            async with asyncio.timeout(60):
                 while (await own.batches.retrieve(made.id)).status != "cancelled":
                     await asyncio.sleep(0.05)
 

@@ -43,7 +43,7 @@ def resident(memory: mmap.mmap) -> int:
 
 
 def wait_until(holds: Callable[[], bool]) -> None:
-    until = time.monotonic() + 30
+    until = time.monotonic() + 60
     while not holds():
         assert time.monotonic() < until
         time.sleep(0.01)

@@ -189,7 +189,7 @@ def test_an_active_worker_shares_from_a_thread_after_its_start(kept: Segments) -
 
 
 def wait_until(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 30
+    deadline = time.monotonic() + 60
     while not condition():
         assert time.monotonic() < deadline
         time.sleep(0.05)
