@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,6 +17,19 @@ from baton_gateway.durable.redis import RedisJournal
 from baton_gateway.durable.redis_objects import RedisObjects
 from baton_gateway.durable.sqlite import SqliteJournal
 from baton_gateway.durable.sqlite_objects import SqliteObjects
+
+
+@pytest.fixture
+def later(monkeypatch: pytest.MonkeyPatch) -> Callable[[float], None]:
+    """Lets so many seconds pass at once, by the clock of leases and expiry."""
+    now, passed = time.time, 0.0
+
+    def later(seconds: float) -> None:
+        nonlocal passed
+        passed += seconds
+
+    monkeypatch.setattr(time, "time", lambda: now() + passed)
+    return later
 
 
 @pytest.fixture(params=["sqlite", "redis"])

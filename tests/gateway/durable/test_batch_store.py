@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -44,15 +45,17 @@ def test_results_are_written_once(tmp_path: Path) -> None:
     asyncio.run(main())
 
 
-def test_a_batch_is_run_by_one_gateway_until_it_is_gone(tmp_path: Path) -> None:
+def test_a_batch_is_run_by_one_gateway_until_it_is_gone(
+    tmp_path: Path, later: Callable[[float], None]
+) -> None:
     async def main() -> None:
         here = Stores(tmp_path)
         await here.batches.add(stored("batch_1", "file-1"))
-        first = await here.batches.take("a", 0.2)
+        first = await here.batches.take("a", 20)
         assert first is not None and first.batch.id == "batch_1"
         assert await here.batches.take("b", 60) is None
-        assert await here.batches.hold("batch_1", "a", 0.2)
-        await asyncio.sleep(0.25)
+        assert await here.batches.hold("batch_1", "a", 20)
+        later(25.0)
         assert await here.batches.take("b", 60) is not None
         assert not await here.batches.hold("batch_1", "a", 60)
         await here.batches.change(

@@ -36,17 +36,19 @@ def test_a_job_is_one_gateways(open_store: Callable[..., ObjectStore]) -> None:
     asyncio.run(main())
 
 
-def test_what_is_not_renewed_in_time_is_due(open_store: Callable[..., ObjectStore]) -> None:
+def test_what_is_not_renewed_in_time_is_due(
+    open_store: Callable[..., ObjectStore], later: Callable[[float], None]
+) -> None:
     async def main() -> None:
         objects = open_store()
-        jobs = JobStore(objects, 0.3)
+        jobs = JobStore(objects, 300.0)
         job = await jobs.begin("me", DETAILS)
-        await asyncio.sleep(0.2)
+        later(200.0)
         renewed = await jobs.renew(job)
         assert renewed is not None and renewed is not job
-        await asyncio.sleep(0.2)
+        later(200.0)
         assert await jobs.take_due() == []
-        await asyncio.sleep(0.2)
+        later(200.0)
         assert len(await jobs.take_due()) == 1 and await jobs.renew(renewed) is None
         await objects.close()
 

@@ -18,6 +18,7 @@ from baton_gateway.durable.redis_objects import RedisObjects
 from baton_gateway.durable.sqlite_objects import SqliteObjects
 
 Open = Callable[..., ObjectStore]
+Later = Callable[[float], None]
 NEW = StoredObject("resp_1", "me", b"\0data")
 
 
@@ -55,17 +56,17 @@ def test_of_two_changes_the_second_is_refused(open_store: Open) -> None:
     asyncio.run(main())
 
 
-def test_what_is_due_is_taken_by_one(open_store: Open) -> None:
+def test_what_is_due_is_taken_by_one(open_store: Open, later: Later) -> None:
     async def main() -> None:
         one, two = open_store(), open_store()
         now = time.time()
         for name, due in (("job_1", now - 1), ("job_2", now + 60), ("job_3", 0), ("resp_1", now)):
             await one.put(StoredObject(name, "me", b"x", due=due))
-        [taken] = await one.take_due("job", 0.3)
+        [taken] = await one.take_due("job", 30)
         assert (taken.id, taken.data, taken.version) == ("job_1", b"x", 2)
         assert await two.take_due("job", 60) == []
-        assert await one.put(structs.replace(taken, data=b"y", due=now + 0.5)), "it may be changed"
-        await asyncio.sleep(0.6)
+        assert await one.put(structs.replace(taken, data=b"y", due=now + 50)), "it may be changed"
+        later(55.0)
         [again] = await two.take_due("job", 60)
         assert (again.data, again.version) == (b"y", 4)
         assert not await one.put(structs.replace(taken, version=3)), "it is another's now"
@@ -78,12 +79,12 @@ def test_what_is_due_is_taken_by_one(open_store: Open) -> None:
     asyncio.run(main())
 
 
-def test_old_objects_are_forgotten(open_store: Open) -> None:
+def test_old_objects_are_forgotten(open_store: Open, later: Later) -> None:
     async def main() -> None:
-        store = open_store(store_seconds=1.0)
+        store = open_store(store_seconds=100.0)
         await store.put(NEW)
         assert await store.get("resp_1", "me") is not None
-        await asyncio.sleep(1.1)
+        later(101.0)
         assert await store.get("resp_1", "me") is None
         await store.prune()
         assert await store.put(NEW)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import stat
+from collections.abc import Callable
 from contextlib import closing
 from pathlib import Path
 
@@ -143,16 +144,18 @@ def test_to_begin_costs_the_same_however_many_streams_are_kept(
     asyncio.run(main())
 
 
-def test_it_forgets_little_by_little(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_it_forgets_little_by_little(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, later: Callable[[float], None]
+) -> None:
     monkeypatch.setattr(sqlite, "_FORGOTTEN_AT_ONCE", 2)
 
     async def main() -> None:
         path = tmp_path / "journal"
-        journal = SqliteJournal(Config(journal_path=path, journal_seconds=0.05))
+        journal = SqliteJournal(Config(journal_path=path, journal_seconds=60))
         for number in range(7):
             await journal.create(ticket(f"s{number}"))
             await journal.append(f"s{number}", 1, b"x", done=number % 2 == 0)
-        await asyncio.sleep(0.1)
+        later(61.0)
         await journal.create(ticket("young"))
         await journal.prune()
         with closing(sqlite3.connect(path)) as db:
