@@ -9,6 +9,7 @@ import sys
 from importlib.util import find_spec
 
 from baton import __version__
+from baton.process import gc_tuning
 from baton.settings import SERVICES
 
 _TOOLS = {
@@ -85,6 +86,8 @@ def main() -> None:
     if find_spec(module.partition(".")[0]) is None:
         sys.exit(f"baton: '{verb}' is not installed here: pip install 'baton-serve[all]'")
     sys.argv = [" ".join(["baton", *sys.argv[1 : 1 + words]]), *sys.argv[1 + words :]]
+    if verb in SERVICES:
+        gc_tuning.pause()  # Until `baton.process.lifecycle.main`.
     _run(module)
 
 

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import gc
 import signal
 import subprocess
 import sys
@@ -35,11 +36,17 @@ def test_an_unknown_verb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_a_verb_finds_its_module_by_rule(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A service collects no garbage until all of it is imported."""
     seen = []
-    monkeypatch.setattr("baton.__main__.runpy.run_module", lambda name, **_: seen.append(name))
+
+    def run(name: str, **_: object) -> None:
+        seen.append((name, gc.isenabled()))
+        gc.enable()
+
+    monkeypatch.setattr("baton.__main__.runpy.run_module", run)
     call(monkeypatch, "mm-preprocess", "--help")
     call(monkeypatch, "serve")
-    assert seen == ["baton_mm_preprocess", "baton_ops.supervisor.serve"]
+    assert seen == [("baton_mm_preprocess", False), ("baton_ops.supervisor.serve", True)]
 
 
 @pytest.mark.parametrize(

@@ -20,7 +20,7 @@ from baton.net.discovery import Directory
 from baton.net.handshake import BEAT_SECONDS, unique_identity
 from baton.net.sockets import Client
 from baton.net.topology import Link
-from baton.process import standby
+from baton.process import gc_tuning, standby
 from baton.protocol import Beat, Hello, HelloRequest
 from baton.settings import Settings
 from baton.telemetry import configure
@@ -82,6 +82,7 @@ def process_id(pid: int) -> str:
 
 def main(service: str, config: type[C], serve: Callable[[C, Lifecycle], int]) -> None:
     """Run a service: read settings, set up logs and signals, serve, exit with a specific code."""
+    gc_tuning.resume()
     try:
         settings = config.load(sys.argv[1:])
         setup(service, settings.log_level)

@@ -37,3 +37,12 @@ def test_what_is_loaded_is_left_alone_and_later_cycles_are_still_found() -> None
     later = weakref.ref(Ring())
     gc.collect()
     assert later() is None and before() is not None
+
+
+def test_nothing_is_collected_while_modules_are_imported() -> None:
+    gc_tuning.pause()
+    try:
+        assert not gc.isenabled()
+    finally:
+        gc_tuning.resume()
+    assert gc.isenabled() and gc.get_freeze_count() > 1000
