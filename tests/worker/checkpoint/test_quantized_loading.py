@@ -87,11 +87,19 @@ def test_gates_of_one_or_two_kinds(site: BuildContext, second: str) -> None:
     torch.testing.assert_close(layer(x), expected, rtol=1e-4, atol=1e-3)
 
 
-def test_a_tied_head_runs_blocks_and_the_table_keeps_floats(site: BuildContext) -> None:
+@needs_kernels
+def test_a_tied_head_runs_blocks_and_the_table_keeps_floats(
+    site: BuildContext, caplog: pytest.LogCaptureFixture
+) -> None:
+    caplog.set_level("INFO")
     table = Table(40, 64, "embedding", site)
     head = LanguageHead(64, 40, site, tied_to=table)
     blocks = some_blocks(40)
     finished(table, head, embedding=blocks)
+    assert [record.message for record in caplog.records] == [
+        "1 quantised weights run as packed as they are",
+        "1 quantised tables are looked up as floats",
+    ]
     assert torch.equal(table(torch.tensor([7])), blocks.dequantise()[7:8])
     x = torch.randn(2, 64)
     torch.testing.assert_close(head(x), x @ blocks.dequantise().T, rtol=1e-4, atol=1e-4)

@@ -15,6 +15,7 @@ from baton_worker.config import Quantize
 from baton_worker.kernels.cpu.int8_linear import Int8Weight
 from baton_worker.kernels.linear import has_kernel
 from baton_worker.kernels.weight import QuantizedWeight
+from baton_worker.layers.embedding import Table
 from baton_worker.layers.layer import Layer
 from baton_worker.layers.linear import GatedLinear, Linear
 from baton_worker.layers.moe.moe import Experts
@@ -99,7 +100,7 @@ class QuantizedLoader:
             self._owners |= {name: layer for name, _ in layer.weight_targets()}
             for name in layer.awaited_weights() if layer.like is not None else ():
                 self._takers[name].append(layer)
-        self._packed, self._widened = 0, list[str]()
+        self._packed, self._tables, self._widened = 0, 0, list[str]()
 
     def __call__(self, tensors: Iterable[tuple[str, Whole]]) -> Iterator[tuple[str, Tensor]]:
         """The remaining tensors, all of them floats."""
@@ -123,6 +124,9 @@ class QuantizedLoader:
         taken = name in self._owners and self._owners[name] in takers
         if taken:
             self._packed += 1
+        elif isinstance(self._owners.get(name), Table):
+            self._tables += 1
+            self._packed += bool(takers)
         else:
             self._widened.append(name)
         return taken
@@ -140,9 +144,11 @@ class QuantizedLoader:
         return self._cut(name, weight) if has_kernel(weight, like) else None
 
     def _report(self) -> None:
-        if not self._packed and not self._widened:
+        if not (self._packed or self._tables or self._widened):
             return
         log.info("%d quantised weights run as packed as they are", self._packed)
+        if self._tables:
+            log.info("%d quantised tables are looked up as floats", self._tables)
         if self._widened:
             log.warning(
                 "%d quantised weights are dequantised, %s the first: no kernel here runs them",
