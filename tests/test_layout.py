@@ -148,6 +148,17 @@ UNMIRRORED = {
     "gateway/api/audio/verbose_transcript.py",
     "gateway/schemas/audio/speech_responses.py",
     "gateway/streaming/speech_transcript.py",
+    "gateway/streaming/speech_usage.py",
+    # Live transcripts: tests/system/test_realtime.py runs them with a model.
+    "gateway/api/realtime/realtime.py",
+    "gateway/api/realtime/session.py",
+    "gateway/api/realtime/session_settings.py",
+    "gateway/api/realtime/transcription_queue.py",
+    "gateway/api/realtime/utterance.py",
+    "gateway/schemas/realtime/client_events.py",
+    "gateway/schemas/realtime/server_events.py",
+    "gateway/schemas/realtime/session_update.py",
+    "gateway/streaming/realtime_events.py",
     "worker/models/families/encoder_decoder.py",
     "worker/models/families/whisper.py",
     # Data without behaviour: the test below sends every message through the wire.

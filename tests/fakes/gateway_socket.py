@@ -16,6 +16,7 @@ import uvicorn
 from baton_gateway.app import create_app
 from baton_gateway.config import Config
 from baton_gateway.http.protocol import HttpProtocol
+from baton_gateway.http.websocket.protocol import OPTIONS
 from tests.fakes.gateway_engine import FakeEngine
 from tests.support.served_system import until
 
@@ -32,8 +33,8 @@ class Site:
         app = create_app(config, self.engine)
         self._server = uvicorn.Server(
             uvicorn.Config(
-                app, port=0, http=HttpProtocol, ws="none", log_config=None, loop="uvloop",
-                timeout_graceful_shutdown=1,
+                app, port=0, http=HttpProtocol, log_config=None, loop="uvloop",
+                timeout_graceful_shutdown=1, **OPTIONS,
             )
         )  # fmt: skip
         self._thread = threading.Thread(target=self._server.run)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+import json
 import os
 import signal
 from pathlib import Path
@@ -9,6 +11,7 @@ from pathlib import Path
 import httpx
 import openai
 import pytest
+from websockets.sync.client import connect
 
 from baton_mm_preprocess.audio.speech_split import SpeechSplit
 from tests.support.served_system import PATIENCE, Served, until
@@ -18,7 +21,7 @@ LENGTH = 400
 
 
 @pytest.mark.slow
-@pytest.mark.row("A01", "F18.18", "F18.19")
+@pytest.mark.row("A01", "F18.18", "F18.19", "F18.20")
 def test_a_worker_dies_within_a_transcript(tmp_path: Path, run_dir: Path) -> None:
     """Whole, streamed, and streamed by a worker that is killed: the same text, that of
     transformers."""
@@ -55,6 +58,7 @@ def test_a_worker_dies_within_a_transcript(tmp_path: Path, run_dir: Path) -> Non
                 assert "".join(deltas) == whole.text and len(deltas) > 100
                 last = events[-1]
                 assert last.type == "transcript.text.done" and last.text == whole.text
+            live_through_a_kill(served, whole.text)
             timed = create(
                 model="whisper",
                 file=file,
@@ -74,6 +78,27 @@ def test_a_worker_dies_within_a_transcript(tmp_path: Path, run_dir: Path) -> Non
             assert refused.value.param == "model"
     finally:
         served.close()
+
+
+def live_through_a_kill(served: Served, text: str) -> None:
+    """Two items of one session: the worker dies within the first."""
+    audio = base64.b64encode(wav(sound(3.4, 3))[44:]).decode()
+    update = {"type": "session.update", "model": "whisper", "language": "de"}
+    url = served.url.replace("http", "ws")
+    with connect(f"{url}/v1/realtime", max_queue=None) as socket:
+        socket.send(json.dumps(update))
+        for dies in (True, False):
+            socket.send(json.dumps({"type": "input_audio_buffer.append", "audio": audio}))
+            socket.send(json.dumps({"type": "input_audio_buffer.commit", "final": True}))
+            deltas, event = list[str](), {"type": ""}
+            while event["type"] != "transcription.done":
+                event = json.loads(socket.recv(timeout=PATIENCE))
+                assert event["type"] != "error", event
+                deltas += [event["delta"]] if event["type"] == "transcription.delta" else []
+                if dies and len(deltas) == 4:
+                    os.kill(served.pids()["worker"], signal.SIGKILL)
+                    dies = False
+            assert "".join(deltas) == event["text"] == text and len(deltas) > 100
 
 
 @pytest.mark.slow

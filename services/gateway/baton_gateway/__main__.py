@@ -24,6 +24,7 @@ from baton_gateway.app import create_app
 from baton_gateway.config import Config
 from baton_gateway.engine import Engine
 from baton_gateway.http.protocol import HttpProtocol
+from baton_gateway.http.websocket.protocol import OPTIONS
 
 log = logger(__name__)
 
@@ -45,7 +46,7 @@ def server(config: Config, engine: Engine) -> Server:
             host=config.host,
             port=config.port,
             http=HttpProtocol,
-            ws="none",
+            **OPTIONS,
             log_config=None,
             log_level="warning",
             access_log=False,

@@ -217,6 +217,15 @@ class Config(Settings, prefix="gateway"):
     """Largest file that may be uploaded."""
     max_audio_clip_filesize_mb: int = setting(25, "limits", ge=1, le=32)
     """Largest recording that may be transcribed, in MiB."""
+    max_realtime_sessions: int = setting(64, "limits", ge=0)
+    """Sessions of /v1/realtime that may be open; more are refused with 503 and Retry-After."""
+    realtime_session_seconds: float = setting(3600.0, "limits", advanced=True, gt=0)
+    """A session of /v1/realtime ends after this long; what is committed is still transcribed."""
+    realtime_idle_seconds: float = setting(300.0, "limits", advanced=True, gt=0)
+    """A session whose client sends nothing for this long ends."""
+    realtime_window_seconds: float = setting(30.0, "limits", advanced=True, ge=1)
+    """Seconds of audio after which a session transcribes what is complete of it, before the
+    commit."""
     max_stored_file_bytes: int = setting(10 * 1024**3, "limits", advanced=True, ge=1024)
     """Most bytes of all stored files together; more are refused with 413."""
     strict_fields: bool = setting(False, "model")

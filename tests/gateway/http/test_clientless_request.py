@@ -17,3 +17,5 @@ def test_it_has_what_the_middleware_gives() -> None:
     assert (id_of(request), tenant_of(request), request.app) == ("req_0f", "me", app)
     assert quota_of(request) is quota and timeline_of(request).path == "/v1/responses"
     assert not request.headers and not request.query_params
+    headed = clientless_request(app, "0f", "/v1/realtime", quota, [(b"x-a", b"b")])
+    assert dict(headed.headers) == {"x-a": "b"}

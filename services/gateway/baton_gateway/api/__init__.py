@@ -25,6 +25,7 @@ from baton_gateway.api.audio import speech
 from baton_gateway.api.batches import batches, files, uploads
 from baton_gateway.api.operator import adapters, pause, profile, server_info, sleep, weights
 from baton_gateway.api.prompts import quote, render, tokenize
+from baton_gateway.api.realtime import realtime
 from baton_gateway.api.responses import conversations, responses
 
 ROUTERS: tuple[APIRouter, ...] = (
@@ -40,6 +41,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     pooling.router,
     images.router,
     speech.router,
+    realtime.router,
     files.router,
     uploads.router,
     batches.router,

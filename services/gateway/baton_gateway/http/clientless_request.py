@@ -1,16 +1,27 @@
-"""Requests that no client waits for: work that goes on after its client or gateway has left."""
+"""Requests that no HTTP client waits for: work that goes on after its client or gateway has left,
+and what the messages of a WebSocket ask for."""
 
 from __future__ import annotations
 
+import asyncio
+from collections.abc import Sequence
+
 from starlette.applications import Starlette
 from starlette.requests import Request
+from starlette.types import Message
 
 from baton_gateway.access.rate_limits import RequestQuota
 from baton_gateway.observability.request_timeline import RequestTimeline
 
 
-def clientless_request(app: Starlette, name: str, path: str, quota: RequestQuota) -> Request:
-    """Return a request without headers and body, as the middleware would have prepared it.
+def clientless_request(
+    app: Starlette,
+    name: str,
+    path: str,
+    quota: RequestQuota,
+    headers: Sequence[tuple[bytes, bytes]] = (),
+) -> Request:
+    """Return a request without a body, as the middleware would have prepared it.
 
     Args:
         name: number that its ids share.
@@ -24,8 +35,15 @@ def clientless_request(app: Starlette, name: str, path: str, quota: RequestQuota
             "method": "POST",
             "path": path,
             "query_string": b"",
-            "headers": [],
+            "headers": list(headers),
             "app": app,
             "state": state,
-        }
+        },
+        _never,
     )
+
+
+async def _never() -> Message:
+    """Nobody disconnects: who started the work cancels it."""
+    await asyncio.Event().wait()
+    raise AssertionError("nobody sets it")

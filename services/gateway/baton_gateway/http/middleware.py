@@ -19,12 +19,15 @@ from baton_gateway.http.disconnect import ClientDisconnected
 from baton_gateway.http.error_formats import encoder_of, is_messages
 from baton_gateway.http.errors import FAULT, respond
 from baton_gateway.http.operator_routes import check_operator
+from baton_gateway.http.websocket.handshake import METHOD, with_key
 from baton_gateway.observability.metrics import Metrics
 from baton_gateway.observability.request_timeline import RequestTimeline
 from baton_gateway.observability.timeline_store import TimelineStore
 
 _GONE = "499"
 """nginx's status for a request that the client closed."""
+_SWITCHED = 101
+"""Status of a WebSocket that is accepted."""
 _LONGEST_PATH = 100
 TRUSTED_KEY = "baton.trusted_key"
 """Entry of the scope with the `ApiKey` of a request that the gateway itself makes, for a batch."""
@@ -33,7 +36,8 @@ log = logger(__name__)
 
 
 class RequestMiddleware:
-    """ASGI middleware. Passes streams through unbuffered."""
+    """ASGI middleware. Passes streams through unbuffered. A WebSocket is checked as a request; what
+    its messages ask for is charged by its session."""
 
     def __init__(
         self,
@@ -50,7 +54,7 @@ class RequestMiddleware:
         self._cors = cors
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        if scope["type"] != "http":
+        if scope["type"] not in {"http", "websocket"}:
             await self._app(scope, receive, send)
             return
         visit = ResponseTracker(send, scope["path"])
@@ -69,7 +73,7 @@ class RequestMiddleware:
             budget = self._limiter.quota(scope.get(TRUSTED_KEY) or self._checked_key(scope))
             scope["state"]["budget"], visit.headers = budget, budget.headers
             scope["state"]["account"] = visit.account
-            if scope["method"] == "POST":
+            if scope.get("method") == "POST":
                 self._ledger.keep(visit.account, budget.key.tenant)
                 await budget.request()
             await self._app(scope, receive, visit.send)
@@ -85,10 +89,12 @@ class RequestMiddleware:
     def _checked_key(self, scope: Scope) -> ApiKey:
         """Return the key of a request from outside. Raises `InvalidRequest`."""
         headers = Headers(scope=scope)
+        if scope["type"] == "websocket":
+            headers = with_key(headers)
         self._hosts.check(headers)
         key = self._keys.check(scope["path"], headers)
         if not self._keys.needed:
-            check_same_origin(scope["method"], headers, self._cors)
+            check_same_origin(scope.get("method", METHOD), headers, self._cors)
         check_operator(scope, headers, key, keys_in_use=self._keys.needed)
         return key
 
@@ -108,8 +114,9 @@ class ResponseTracker:
 
     async def send(self, message: Message) -> None:
         """Forward a message to the server."""
-        if message["type"] == "http.response.start":
-            self.status = str(message["status"])
+        kind = message["type"].removeprefix("websocket.")
+        if kind in {"http.response.start", "accept"}:
+            self.status = str(message.get("status", _SWITCHED))
             MutableHeaders(scope=message).update(
                 {**dict.fromkeys(self._ids, self.id), **self.headers}
             )

@@ -28,6 +28,7 @@ from baton.errors import BatonError, InvalidRequest, Unavailable
 from baton.logs import logger
 from baton_gateway.http.direct_writer import DirectWriter
 from baton_gateway.http.errors import respond
+from baton_gateway.http.websocket.handshake import check_upgrade
 
 METHODS = (b"GET", b"HEAD", b"POST", b"PUT", b"PATCH", b"DELETE", b"OPTIONS")
 _HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=%:\[\]-]+")
@@ -72,7 +73,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._running: RequestResponseCycle | None = None
         self._ended = False
-        self._without_upgrade = False
+        self._stopped_at_upgrade = False
         self._head_bytes = 0
         self._quiet_bytes = 0
         self._body_bytes = 0
@@ -107,7 +108,7 @@ class HttpProtocol(HttpToolsProtocol):
         try:
             self.parser.feed_data(data)
         except httptools.HttpParserUpgrade as upgrade:
-            self._replay_without_upgrade(data[upgrade.args[0] :])
+            self._after_upgrade(data[upgrade.args[0] :])
         except httptools.HttpParserError as error:
             self._refuse(_explain(error))
         else:
@@ -144,8 +145,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._stage = Stage.BODY
         self._quiet_bytes = self._body_bytes = 0
         self._check_head()
-        self._without_upgrade = self.parser.should_upgrade()
-        if self._without_upgrade:
+        self._stopped_at_upgrade = self.parser.should_upgrade()
+        if self._stopped_at_upgrade:
             return
         self._arm(self.body_seconds, self._check_pace)
         super().on_headers_complete()
@@ -161,7 +162,7 @@ class HttpProtocol(HttpToolsProtocol):
         super().on_body(body)
 
     def on_message_complete(self) -> None:
-        if self._without_upgrade:
+        if self._stopped_at_upgrade:
             return
         self._stage = Stage.IDLE
         self._disarm()
@@ -178,8 +179,22 @@ class HttpProtocol(HttpToolsProtocol):
             raise InvalidRequest("Exactly one valid Host header is required.")
         if any(name == b"expect" and not self.expect_100_continue for name, _ in self.headers):
             raise InvalidRequest("Only 'Expect: 100-continue' is supported.", status=417)
-        if self.parser.should_upgrade() and self._get_upgrade() == b"websocket":
-            raise InvalidRequest("There is no WebSocket on this server.")
+        if self._wants_websocket():
+            check_upgrade(self.parser.get_method(), self.url, self.headers)
+
+    def _wants_websocket(self) -> bool:
+        return self.parser.should_upgrade() and self._get_upgrade() == b"websocket"
+
+    def _after_upgrade(self, rest: bytes) -> None:
+        """Go on behind a head that offers another protocol: as a WebSocket, or without it."""
+        if not self._wants_websocket():
+            self._replay_without_upgrade(rest)
+        elif rest or self.pipeline or not (self.cycle is None or self.cycle.response_complete):
+            self._refuse(InvalidRequest("Wait for the answer before you send more."))
+        else:
+            self._disarm()
+            self.scope["method"] = "GET"
+            self.handle_websocket_upgrade()
 
     def _replay_without_upgrade(self, rest: bytes) -> None:
         """Ignore an offer to upgrade to HTTP/2 (RFC 9110 7.8), which Java's client sends by

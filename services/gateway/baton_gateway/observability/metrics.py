@@ -103,6 +103,8 @@ class Metrics:
             for phase, text in _PHASES.items()
         }
 
+        self.realtime = RealtimeMetrics(self.registry)
+
     def spent(self, times: PhaseTimes) -> None:
         """Record the phases of a choice, as its scheduler tells them."""
         self.phases["queue"].observe(times.queued)
@@ -118,6 +120,35 @@ class Metrics:
     def text(self) -> bytes:
         """Return all metrics in Prometheus' text format."""
         return generate_latest(self.registry)
+
+
+class RealtimeMetrics:
+    """Metrics of WebSocket sessions."""
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.open = 0
+        """Sessions that are open here."""
+        names = "baton_websocket_connection"
+        self._active = Gauge(f"{names}s_active", "Realtime sessions here.", registry=registry)
+        self._total = Counter(f"{names}s", "Realtime sessions that were opened.", registry=registry)
+        self._seconds = Histogram(
+            f"{names}_duration_seconds",
+            "Length of a realtime session.",
+            buckets=_SECONDS,
+            registry=registry,
+        )
+
+    def opened(self) -> None:
+        """Count a session."""
+        self.open += 1
+        self._active.inc()
+        self._total.inc()
+
+    def closed(self, seconds: float) -> None:
+        """Count its end."""
+        self.open -= 1
+        self._active.dec()
+        self._seconds.observe(seconds)
 
 
 class Timing:

@@ -35,6 +35,9 @@ _SAME = (
     "request_queue_time_seconds",
     "request_prefill_time_seconds",
     "request_decode_time_seconds",
+    "websocket_connections",
+    "websocket_connections_active",
+    "websocket_connection_duration_seconds",
 )
 _OLDER = {
     "inter_token_latency_seconds": "time_per_output_token_seconds",

@@ -3,21 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from typing import Protocol
 
 import msgspec
 
 from baton_gateway.generation.logprobs import Vocabulary
 from baton_gateway.generation.output import OutputDelta, Started, TokenLogprob
 from baton_gateway.schemas.audio.speech_responses import (
-    InputDetails,
     SpeechEvent,
     TextDelta,
     TextDone,
     TokenProbability,
-    TokenUsage,
 )
 from baton_gateway.speech.ordered_text import OrderedText
+from baton_gateway.streaming.speech_usage import AudioCounts, SpeechUsage
 
 
 def token_probabilities(
@@ -30,18 +28,6 @@ def token_probabilities(
         )
         for entry in entries
     ]
-
-
-class AudioCounts(Protocol):
-    """Sizes of a recording in its prompts."""
-
-    @property
-    def num_states(self) -> int:
-        """Vectors that the encoder makes of it, beside the prompts."""
-
-    @property
-    def num_tokens(self) -> int:
-        """Tokens that stand for it in the prompts."""
 
 
 class SpeechTranscript:
@@ -58,16 +44,16 @@ class SpeechTranscript:
     ) -> None:
         self._text, self._audio, self._vocabulary = order, recording, vocabulary
         self._logprobs = list[TokenProbability]()
-        self._prompts = self._written = 0
+        self._usage = SpeechUsage()
 
     def opening(self, started: Started) -> Iterable[bytes]:
         """Nothing comes before the first delta."""
-        self._prompts = sum(map(len, started.prompts))
+        self._usage.add(started, self._audio)
         return ()
 
     def add(self, delta: OutputDelta) -> Iterable[bytes]:
         """Return an event with the text that is next, if there is some."""
-        self._written += len(delta.tokens)
+        self._usage.written += len(delta.tokens)
         part = self._text.add(delta)
         event = TextDelta(part.text)
         if self._vocabulary is not None:
@@ -77,12 +63,7 @@ class SpeechTranscript:
 
     def closing(self) -> Iterable[bytes]:
         """Return the event with the whole text."""
-        given = self._audio.num_states + self._prompts
-        # The states of one model are the tokens of another.
-        audio = self._audio.num_states or self._audio.num_tokens
-        details = InputDetails(audio, given - audio)
-        usage = TokenUsage(given, self._written, given + self._written, details)
-        event = TextDone(self._text.text, usage)
+        event = TextDone(self._text.text, self._usage.tokens)
         if self._vocabulary is not None:
             event.logprobs = self._logprobs
         return (_encoded(event),)

@@ -52,6 +52,10 @@ class Recording:
     chunks: tuple[SpeechChunk, ...]
     seconds: float
 
+    def without_end(self) -> Recording:
+        """What is before the last chunk, which is complete whatever follows."""
+        return Recording(self.chunks[:-1], self.chunks[-1].start)
+
     def end(self, number: int) -> float:
         """Seconds at which a chunk ends."""
         later = self.chunks[number + 1 : number + 2]
@@ -100,7 +104,7 @@ class SpeechJob:
         file that is no recording.
         """
         facts = await permitted(request, body.model)
-        info = _checked(facts, body, task, language)
+        info = check_speech(facts, body, task, language)
         recording = await cancel_on_disconnect(request.receive, _prepared(request, facts, data))
         return cls(request, body, task, facts, info, recording)
 
@@ -208,10 +212,10 @@ class SpeechJob:
         return RequestLimits(max_tokens, deadline(self._request), self.body.priority)
 
 
-def _checked(
+def check_speech(
     facts: ModelInfo, body: SpeechRequest, task: Task, language: str | None
 ) -> SpeechInfo | ChatSpeechInfo:
-    """How the model is asked. Raises `InvalidRequest` if it cannot be asked for this."""
+    """Return how the model is asked. Raises `InvalidRequest` if it cannot be asked for this."""
     info = facts.speech
     if info is None:
         raise InvalidRequest(

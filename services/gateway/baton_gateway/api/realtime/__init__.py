@@ -1,0 +1,1 @@
+"""Live transcripts over a WebSocket."""

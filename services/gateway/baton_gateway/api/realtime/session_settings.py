@@ -1,0 +1,62 @@
+"""How a session transcribes."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, replace
+
+from baton.errors import InvalidRequest
+from baton_gateway.http.body import build
+from baton_gateway.http.errors import invalid
+from baton_gateway.schemas.audio.speech_request import TranscriptionRequest
+from baton_gateway.schemas.realtime.server_events import Audio, Format, Input, Transcribing
+from baton_gateway.schemas.realtime.session_update import SessionUpdate
+from baton_gateway.streaming.realtime_events import ItemEvents, PlainEvents, TranscriptEvents
+
+_VLLM_RATE, _OPENAI_RATE = 16_000, 24_000
+
+
+@dataclass(frozen=True, slots=True)
+class SessionSettings:
+    """What `session.update` sets. Without one, and after one in vLLM's form, events are vLLM's."""
+
+    model: str | None = None
+    language: str | None = None
+    prompt: str = ""
+    rate: int = _VLLM_RATE
+    """Samples per second."""
+    events: TranscriptEvents = field(default_factory=PlainEvents)
+
+    def updated(self, update: SessionUpdate) -> SessionSettings:
+        """Return the settings with the fields that an update gives."""
+        given = update.options
+        fields = {
+            name: getattr(given, name)
+            for name in ("model", "language", "prompt")
+            if name in given.model_fields_set
+        }
+        fields["prompt"] = fields.get("prompt", self.prompt) or ""
+        if update.session is None:
+            return replace(self, **fields)
+        known = self.rate if isinstance(self.events, ItemEvents) else _OPENAI_RATE
+        rate = update.format.rate if update.format else known
+        return replace(self, **fields, rate=rate, events=ItemEvents())
+
+    def body(self) -> TranscriptionRequest:
+        """The same as a request for a recording. Raises `InvalidRequest` without a model."""
+        if self.model is None:
+            raise no_model()
+        given = {"model": self.model, "language": self.language, "prompt": self.prompt}
+        return build(given, TranscriptionRequest)
+
+    def shown(self) -> Audio:
+        """The settings as the client sees them."""
+        return Audio(Input(Format(self.rate), Transcribing(self.model, self.language, self.prompt)))
+
+
+def no_model() -> InvalidRequest:
+    """The error for audio that no model was named for."""
+    return invalid(
+        "model",
+        "No model is named. Send its name with session.update first.",
+        "missing_required_parameter",
+    )

@@ -1,0 +1,1 @@
+"""Events of OpenAI's Realtime API, for sessions that transcribe, and of vLLM's."""

@@ -1,0 +1,152 @@
+"""Events that the gateway sends over /v1/realtime.
+
+https://platform.openai.com/docs/api-reference/realtime-server-events
+"""
+
+from __future__ import annotations
+
+import uuid
+from typing import Literal
+
+import msgspec
+
+from baton_gateway.schemas.audio.speech_responses import TokenUsage
+
+
+def _event_id() -> str:
+    return f"event_{uuid.uuid4().hex}"
+
+
+class ServerEvent(msgspec.Struct, kw_only=True, tag_field="type"):
+    """What all events have."""
+
+    event_id: str = msgspec.field(default_factory=_event_id)
+
+
+class Format(msgspec.Struct):
+    """session.audio.input.format"""
+
+    rate: int
+    type: Literal["audio/pcm"] = "audio/pcm"
+
+
+class Transcribing(msgspec.Struct):
+    """session.audio.input.transcription"""
+
+    model: str | None
+    language: str | None
+    prompt: str
+
+
+class Input(msgspec.Struct):
+    """session.audio.input"""
+
+    format: Format
+    transcription: Transcribing
+    turn_detection: None = None
+    noise_reduction: None = None
+
+
+class Audio(msgspec.Struct):
+    """session.audio"""
+
+    input: Input
+
+
+class Session(msgspec.Struct):
+    """session"""
+
+    id: str
+    expires_at: int
+    """Seconds since the epoch."""
+    audio: Audio
+    object: Literal["realtime.transcription_session"] = "realtime.transcription_session"
+    type: Literal["transcription"] = "transcription"
+
+
+class SessionCreated(ServerEvent, tag="session.created"):
+    """The first event. Its `id` and `created` are vLLM's."""
+
+    id: str
+    created: int
+    session: Session
+
+
+class SessionUpdated(ServerEvent, tag="session.updated"):
+    """Answers session.update."""
+
+    session: Session
+
+
+class BufferCommitted(ServerEvent, tag="input_audio_buffer.committed"):
+    """The audio so far is an item, whose text follows."""
+
+    item_id: str
+    previous_item_id: str | None
+
+
+class BufferCleared(ServerEvent, tag="input_audio_buffer.cleared"):
+    """The audio so far is forgotten."""
+
+
+class ItemDelta(ServerEvent, tag="conversation.item.input_audio_transcription.delta"):
+    """The next part of an item's text."""
+
+    item_id: str
+    delta: str
+    content_index: int = 0
+
+
+class ItemCompleted(ServerEvent, tag="conversation.item.input_audio_transcription.completed"):
+    """The whole text of an item."""
+
+    item_id: str
+    transcript: str
+    usage: TokenUsage
+    content_index: int = 0
+
+
+class EventError(msgspec.Struct):
+    """`error` of an event."""
+
+    type: str
+    code: str | None
+    message: str
+    param: str | None
+    event_id: str | None = None
+    """That of the client's event that is wrong."""
+
+
+class ItemFailed(ServerEvent, tag="conversation.item.input_audio_transcription.failed"):
+    """An item has no text."""
+
+    item_id: str
+    error: EventError
+    content_index: int = 0
+
+
+class ErrorEvent(ServerEvent, tag="error"):
+    """Something went wrong. The session goes on."""
+
+    error: EventError
+
+
+class PlainUsage(msgspec.Struct):
+    """`usage` as vLLM has it."""
+
+    prompt_tokens: int
+    completion_tokens: int
+    total_tokens: int
+
+
+class TextDelta(ServerEvent, tag="transcription.delta"):
+    """The next part of the text (vLLM)."""
+
+    delta: str
+
+
+class TextDone(ServerEvent, tag="transcription.done"):
+    """The whole text since the last one (vLLM)."""
+
+    text: str
+    usage: PlainUsage

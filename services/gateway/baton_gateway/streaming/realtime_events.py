@@ -1,0 +1,91 @@
+"""Events about a transcript, in the words of the client's API: OpenAI's, which names items, or
+vLLM's, which does not."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from baton.errors import BatonError
+from baton_gateway.schemas.audio.speech_responses import TokenUsage
+from baton_gateway.schemas.realtime.server_events import (
+    BufferCommitted,
+    ErrorEvent,
+    EventError,
+    ItemCompleted,
+    ItemDelta,
+    ItemFailed,
+    PlainUsage,
+    ServerEvent,
+    TextDelta,
+    TextDone,
+)
+
+
+class TranscriptEvents(Protocol):
+    """Makes the events about one item."""
+
+    begins_by_commit: bool
+    """Whether a commit before any audio begins an item, as vLLM's clients do."""
+
+    def committed(self, item: str, previous: str | None) -> ServerEvent | None:
+        """The event for a commit, if there is one."""
+
+    def delta(self, item: str, text: str) -> ServerEvent:
+        """The event for the next part of a text."""
+
+    def done(self, item: str, text: str, usage: TokenUsage) -> ServerEvent:
+        """The event for a whole text."""
+
+    def failed(self, item: str, error: BatonError) -> ServerEvent:
+        """The event for an item that has no text."""
+
+
+class ItemEvents:
+    """OpenAI's."""
+
+    begins_by_commit = False
+
+    def committed(self, item: str, previous: str | None) -> ServerEvent | None:
+        """input_audio_buffer.committed"""
+        return BufferCommitted(item_id=item, previous_item_id=previous)
+
+    def delta(self, item: str, text: str) -> ServerEvent:
+        """conversation.item.input_audio_transcription.delta"""
+        return ItemDelta(item_id=item, delta=text)
+
+    def done(self, item: str, text: str, usage: TokenUsage) -> ServerEvent:
+        """conversation.item.input_audio_transcription.completed"""
+        return ItemCompleted(item_id=item, transcript=text, usage=usage)
+
+    def failed(self, item: str, error: BatonError) -> ServerEvent:
+        """conversation.item.input_audio_transcription.failed"""
+        return ItemFailed(item_id=item, error=event_error(error))
+
+
+class PlainEvents:
+    """vLLM's."""
+
+    begins_by_commit = True
+
+    def committed(self, item: str, previous: str | None) -> ServerEvent | None:
+        """None."""
+        return None
+
+    def delta(self, item: str, text: str) -> ServerEvent:
+        """transcription.delta"""
+        return TextDelta(delta=text)
+
+    def done(self, item: str, text: str, usage: TokenUsage) -> ServerEvent:
+        """transcription.done"""
+        counts = PlainUsage(usage.input_tokens, usage.output_tokens, usage.total_tokens)
+        return TextDone(text=text, usage=counts)
+
+    def failed(self, item: str, error: BatonError) -> ServerEvent:
+        """error"""
+        return ErrorEvent(error=event_error(error))
+
+
+def event_error(error: BatonError, event_id: str | None = None) -> EventError:
+    """Return the body of an error event. Text that is not valid Unicode is escaped."""
+    message = error.message.encode("utf-8", "backslashreplace").decode()
+    return EventError(error.type, error.code, message, error.param, event_id)
