@@ -55,3 +55,27 @@ def test_states_that_are_too_few_for_an_embedding() -> None:
     down, up = (LogMelChunks(MEL, 8, rounded_up=rounded) for rounded in (False, True))
     assert (down.num_tokens(3000 + 17), up.num_tokens(3000 + 17)) == (187 + 1, 188 + 2)
     assert (down.num_tokens(0), up.num_tokens(0)) == (0, 0)
+
+
+def test_a_sound_that_ends_where_it_ends() -> None:
+    """As Ultravox's processor: the last hop is filled up, the last of several chunks with zeros."""
+    chunks = LogMelChunks(MEL, 8, chunk_seconds=2, rounded_up=True, exact=True)
+    for samples, frames in ((100, 2), (1601, 11), (16_077, 101), (32_000, 200), (72_001, 451)):
+        sound = tones(5.0, seed=2)[:samples]
+        filled = np.pad(sound, (0, max(0, 320 - samples)))
+        wanted = REFERENCE(
+            filled,
+            sampling_rate=16_000,
+            padding="longest",
+            pad_to_multiple_of=160,
+            truncation=False,
+            return_attention_mask=True,
+            return_tensors="np",
+        )
+        found = chunks(sound)
+        assert int(wanted["attention_mask"].sum()) == frames == found.num_frames
+        flat = found.features.transpose(1, 0, 2).reshape(16, -1)
+        assert np.abs(flat[:, :frames] - wanted["input_features"][0]).max() < 1e-4
+        assert not flat[:, frames:].any() and (len(found.features) == 1) == (frames <= 200)
+        parts = [min(200, frames - first) for first in range(0, frames, 200)]
+        assert found.num_tokens == sum(-(-part // 16) for part in parts)

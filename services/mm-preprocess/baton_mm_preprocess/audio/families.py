@@ -100,6 +100,7 @@ AUDIO_FAMILIES: dict[str, AudioFamily] = {
     "MusicFlamingoForConditionalGeneration": AudioFamily(
         readers.whisper_chunks(stack=2, max_chunks=40), "<sound>", music_flamingo
     ),
+    "UltravoxModel": AudioFamily(readers.ultravox, "<|audio|>"),
     "VoxtralForConditionalGeneration": AudioFamily(
         readers.whisper_chunks(stack=4, masked=False, whole=True), "[AUDIO]"
     ),

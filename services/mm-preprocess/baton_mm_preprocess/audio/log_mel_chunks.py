@@ -9,6 +9,8 @@ from baton_mm_preprocess.audio.processed_audio import ProcessedAudio
 from baton_mm_preprocess.audio.spectrum import Features, LogMel, Samples
 from baton_mm_preprocess.media_errors import exceeds
 
+_LEAST_HOPS = 2
+"""Of a sound whose end is mirrored."""
 _READ_AHEAD = 2
 """Frames behind the last one of a sound that the encoder's convolutions read for its last state."""
 
@@ -33,6 +35,9 @@ class LogMelChunks(msgspec.Struct, frozen=True, tag="log_mel_chunks"):
     """Whether the loudest value of the spectrum is that of the sound, or that of each chunk."""
     rounded_up: bool = False
     """Whether states that are fewer than `stack` make an embedding."""
+    exact: bool = False
+    """Whether no silence is behind a sound but for its last hop: its end is mirrored, and zeros
+    fill up the last of several chunks."""
 
     @property
     def rate(self) -> int:
@@ -55,6 +60,7 @@ class LogMelChunks(msgspec.Struct, frozen=True, tag="log_mel_chunks"):
             most = self.max_chunks * self.chunk_seconds
             raise exceeds("audio", f"is longer than the {most} s that this model takes")
         num_frames = -(-len(samples) // self.spectrum.hop)
+        num_frames = max(num_frames, _LEAST_HOPS) if self.exact else num_frames
         features = self._features(samples, num_frames, length)
         all_heard = not (self.masked or self.trimmed)
         heard = len(features) * self.chunk_frames if all_heard else num_frames
@@ -71,6 +77,8 @@ class LogMelChunks(msgspec.Struct, frozen=True, tag="log_mel_chunks"):
 
     def _features(self, samples: Samples, num_frames: int, length: int) -> Features:
         """float32 [chunks, mels, frames]."""
+        if self.exact:
+            return self._exact(samples, num_frames)
         if self.masked and num_frames <= self.chunk_frames:
             return self._short(samples, min(num_frames + _READ_AHEAD, self.chunk_frames), length)
         count = -(-len(samples) // length)
@@ -79,6 +87,15 @@ class LogMelChunks(msgspec.Struct, frozen=True, tag="log_mel_chunks"):
             return np.stack([self.spectrum(part) for part in np.split(padded, count)])
         parts = np.split(self.spectrum(padded), count, axis=1)
         return np.ascontiguousarray(np.stack(parts))
+
+    def _exact(self, samples: Samples, num_frames: int) -> Features:
+        """All frames of one chunk, or whole chunks."""
+        hop, size = self.spectrum.hop, self.chunk_frames
+        frames = self.spectrum(np.pad(samples, (0, num_frames * hop - len(samples))))
+        if frames.shape[1] <= size:
+            return np.ascontiguousarray(frames[None])
+        padded = np.pad(frames, ((0, 0), (0, -frames.shape[1] % size)))
+        return np.ascontiguousarray(padded.reshape(len(padded), -1, size).transpose(1, 0, 2))
 
     def _short(self, samples: Samples, num_frames: int, length: int) -> Features:
         """The first frames of one chunk. Silence behind them changes none that are before it by

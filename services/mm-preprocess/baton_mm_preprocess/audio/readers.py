@@ -104,3 +104,9 @@ def whisper_chunks(stack: int, *, max_chunks: int = 0, **fields: Any) -> AudioRe
         )
 
     return read
+
+
+def ultravox(files: AudioFiles) -> AudioProcessor:
+    """Chunks of Whisper's length of a sound that ends where it ends."""
+    stack = int(files.config.get("stack_factor") or 8)
+    return whisper_chunks(stack, rounded_up=True, exact=True)(files)

@@ -64,9 +64,16 @@ class AudioTower(MediaTower):
         chunks, frames, none = grid
         if none or chunks != shape[0] or not (chunks - 1) * most < frames <= chunks * most:
             return f"{shape[0]} chunks of {most} frames are no grid {list(grid)}"
-        needed = most if chunks > 1 else min(most, self._spec.before(self._spec.after(frames)))
-        fits = needed <= shape[2] <= most
-        return "" if fits else f"chunks of {shape[2]} frames are not {needed} to {most}"
+        needed = most if chunks > 1 else self._needed(frames)
+        allowed = needed if self.settings.exact else most
+        fits = needed <= shape[2] <= allowed
+        return "" if fits else f"chunks of {shape[2]} frames are not {needed} to {allowed}"
+
+    def _needed(self, frames: int) -> int:
+        """Frames of a chunk that is alone."""
+        if self.settings.exact:
+            return frames
+        return min(self.settings.chunk_frames, self._spec.before(self._spec.after(frames)))
 
     def num_tokens(self, shape: Sequence[int], grid: Grid) -> int:
         """Number of embeddings of a sound."""

@@ -14,6 +14,7 @@ from baton_worker.models.families.vision_common import (
 )
 from baton_worker.models.families.whisper_encoder import chunk_frames, whisper_encoder
 from baton_worker.spec import (
+    Activated,
     AudioStack,
     AudioTower,
     ChunkRotation,
@@ -21,6 +22,7 @@ from baton_worker.spec import (
     Dense,
     FramePool,
     FrameStack,
+    Norm,
     Normed,
     Step,
 )
@@ -73,6 +75,47 @@ def voxtral(c: Config) -> Decoder:
     size = getattr(c.audio_config, "intermediate_size", 4 * stack.hidden) // stack.hidden
     steps = FrameStack(size), *_two_layers(c, stack, decoder, stacked=size, bias=False)
     return with_tower(decoder, _hearing(c, stack, steps, decoder.hidden, 24))
+
+
+@architecture("UltravoxModel")
+def ultravox(c: Config) -> Decoder:
+    """Ultravox (https://github.com/fixie-ai/ultravox): states side by side, a gated layer between
+    norms. Zeros fill up the last states of a chunk, where the published code takes states of
+    padding from the second chunk of a sound on."""
+    if getattr(c, "text_model_id", None) or getattr(c, "audio_model_id", None):
+        raise AttributeError(
+            "text_config, audio_config and their weights are in other repositories, which "
+            "text_model_id and audio_model_id name; save the whole model into one folder"
+        )
+    if getattr(c, "audio_token_index", None) is None:
+        raise AttributeError("audio_token_index, the token in whose place a sound goes")
+    if getattr(c, "audio_latency_block_size", None):
+        raise AttributeError("audio_latency_block_size other than null is not supported")
+    decoder = text_model(c)
+    stack = whisper_encoder(c.audio_config, _TOWER)
+    steps = _gated_projector(c, stack.hidden, decoder.hidden)
+    tower = _hearing(c, stack, steps, decoder.hidden, c.audio_token_index)
+    return with_tower(decoder, replace(tower, exact=True))
+
+
+def _gated_projector(c: Config, inputs: int, hidden: int) -> tuple[Step, ...]:
+    """Up to version 0.4.1 the second norm is behind the last layer, since 0.5 before it."""
+    size, inner = getattr(c, "stack_factor", 8), getattr(c, "hidden_size", 4096)
+    act, middle = getattr(c, "projector_act", "swiglu"), getattr(c, "projector_ln_mid", False)
+    gated, norm, wide = act == "swiglu", Norm(1e-6), size * inputs
+    between = inner // 2 if gated else inner
+    end: tuple[Step, ...] = (Dense(f"{_PROJECTOR}.linear_2", between, hidden, bias=False),)
+    if middle:
+        end = (Normed(norm, between, f"{_PROJECTOR}.ln_mid"), *end)
+    else:
+        end = (*end, Normed(norm, hidden, f"{_PROJECTOR}.ln_post"))
+    return (
+        FrameStack(size, padded=True),
+        Normed(norm, wide, f"{_PROJECTOR}.ln_pre"),
+        Dense(f"{_PROJECTOR}.linear_1", wide, inner, bias=False),
+        Activated("silu" if gated else act, gated),
+        *end,
+    )
 
 
 def _two_layers(

@@ -90,5 +90,8 @@ class AudioTower:
     """Another token that may stand for a sound: the start of a text before it."""
     cross: bool = False
     """Whether embeddings take the place of no token, see `MediaTower.cross`."""
+    exact: bool = False
+    """Whether a sound of one chunk comes with its own frames alone; else also with those behind it
+    that are read for its last state."""
     rotation: ChunkRotation | None = None
     finish: tuple[Step, ...] = ()
