@@ -166,6 +166,7 @@ UNMIRRORED = {
     "shared/protocol/base.py",
     "shared/protocol/control.py",
     "shared/protocol/engine.py",
+    "shared/protocol/experts.py",
     "shared/protocol/frontend.py",
     "shared/protocol/media.py",
     "shared/protocol/media_encoding.py",
@@ -179,6 +180,7 @@ UNMIRRORED = {
     "worker/structured_output/matcher.py",
     "worker/engine/forward/forward_pass.py",
     "worker/speculative/proposer.py",
+    "worker/kernels/movable.py",
     "worker/kv_transfer/content.py",
     # Parts of one kernel: the tests of its backend compare what it gives.
     "worker/kernels/triton/attention/softmax.py",

@@ -4,21 +4,32 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from itertools import product
+from queue import Queue
 from threading import Barrier
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import torch
 from torch import Tensor
 
 T = TypeVar("T")
+Mail: TypeAlias = dict[tuple[int, int], Queue[Tensor]]
+"""Tensors on their way from one rank to another."""
 
 
 class Threaded:
     """A `Communicator` over memory that all ranks see."""
 
-    def __init__(self, rank: int, size: int, shared: list[Any], barrier: Barrier) -> None:
+    def __init__(
+        self,
+        rank: int,
+        size: int,
+        shared: list[Any],
+        barrier: Barrier,
+        mail: Mail | None = None,
+    ) -> None:
         self.rank, self.size = rank, size
-        self._shared, self._barrier = shared, barrier
+        self._shared, self._barrier, self._mail = shared, barrier, mail or {}
 
     def all_gather(self, tensor: Tensor) -> list[Tensor]:
         self._shared[self.rank] = tensor.clone()
@@ -51,23 +62,26 @@ class Threaded:
         tensor.copy_(self.all_gather(tensor)[source])
 
     def send(self, tensor: Tensor, to: int) -> None:
-        raise NotImplementedError
+        self._mail[self.rank, to].put(tensor.clone())
 
     def begin_send(self, tensor: Tensor, to: int) -> Callable[[], None]:
         raise NotImplementedError
 
     def receive(self, tensor: Tensor, source: int) -> None:
-        raise NotImplementedError
+        sent = self._mail[source, self.rank].get(timeout=60)
+        assert sent.shape == tensor.shape and sent.dtype == tensor.dtype
+        tensor.copy_(sent)
 
 
 def together(size: int, part: Callable[[Threaded], T]) -> list[T]:
     """What each rank returns, in the order of ranks."""
     shared, barrier = [None] * size, Barrier(size, timeout=60)
+    mail: Mail = {pair: Queue() for pair in product(range(size), range(size))}
 
     def run(rank: int) -> T:
         try:
             with torch.inference_mode():
-                return part(Threaded(rank, size, shared, barrier))
+                return part(Threaded(rank, size, shared, barrier, mail))
         except BaseException:
             barrier.abort()
             raise

@@ -150,9 +150,9 @@ REFUSED = (
         _names("--scheduler-cls --worker-cls --worker-extension-cls"),
     ),
     Refusal(
-        "experts stay where --expert-placement-strategy puts them",
-        _names("--enable-eplb --enable-dbo"),
-        _names("--eplb-config"),
+        "the workers of an expert group compute shared experts while tokens travel, and overlap "
+        "nothing else: leave it out",
+        _names("--enable-dbo"),
     ),
     Refusal(
         "the scales of keys and values are those of the checkpoint, or of each token",

@@ -9,6 +9,7 @@ from pydantic import BeforeValidator
 from baton.protocol import Role
 from baton.settings import Settings, setting
 from baton_worker.distributed.all2all import ALL2ALL
+from baton_worker.distributed.eplb.config import EplbJson
 from baton_worker.kv_transfer.registry import Transports
 from baton_worker.kv_transfer.vllm_config import Connector
 from baton_worker.layers.moe.routers import ROUTERS
@@ -203,6 +204,12 @@ class Config(Settings, prefix="worker"):
         "linear", "parallelism", advanced=True
     )
     """Which of them go together: neighbours, or every so manieth."""
+    enable_eplb: bool = setting(False, "parallelism")
+    """Balance the experts of such a group: they move between its workers while it runs, and busy
+    ones have replicas."""
+    eplb_config: EplbJson = setting("", "parallelism", advanced=True)
+    """How, as vLLM takes it: '{"window_size": 1000, "step_interval": 3000,
+    "num_redundant_experts": 0}' are the defaults."""
     data_parallel_size: int = setting(1, "parallelism", ge=1, le=64)
     """Workers of a group that share the experts and take every step together. `baton serve
     --data-parallel-size` sets this and the next."""

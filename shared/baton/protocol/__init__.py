@@ -68,6 +68,7 @@ from baton.protocol.engine import (
     Tokens,
     TruncatePlan,
 )
+from baton.protocol.experts import ExpertBalance
 from baton.protocol.frontend import (
     Decode,
     DecodedText,
@@ -162,6 +163,7 @@ __all__ = [
     "EncodeText",
     "Encoded",
     "Envelope",
+    "ExpertBalance",
     "Failed",
     "Fetch",
     "FileTransfer",

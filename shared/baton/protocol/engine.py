@@ -8,6 +8,7 @@ import msgspec
 
 from baton.protocol.base import Message
 from baton.protocol.control import HeldPages
+from baton.protocol.experts import ExpertBalance
 from baton.protocol.media import Media
 from baton.protocol.pooling import Pooled, Pooling
 from baton.protocol.sampling import Sampling
@@ -368,3 +369,5 @@ class Result(Message, tag="result", frozen=True):
     invalid: bytes = b""
     """uint32: slots among `failed` whose request itself is at fault, for example by an image whose
     embeddings are not finite"""
+    experts: ExpertBalance | None = None
+    """Of workers that share balanced experts what is new since their last result."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from baton.protocol import RoleStats, Stats, TransferStats
+from baton.protocol import ExpertBalance, RoleStats, Stats, TransferStats
 from baton_gateway.observability.metrics import Metrics, SystemCollector, Timing
 from tests.fakes.gateway_engine import FakeScheduler
 
@@ -49,6 +49,17 @@ def test_no_report_is_no_number() -> None:
     assert metrics.registry.get_sample_value("baton_num_requests_running") == 0
     assert metrics.registry.get_sample_value("baton_worker_step_ms", {"worker": "worker-1"}) == 2.0
     assert metrics.registry.get_sample_value("baton_worker_gap_ms", {"worker": "worker-1"}) == 0.0
+
+
+def test_workers_that_share_experts_tell_how_even_they_are() -> None:
+    metrics, first = Metrics(), FakeScheduler().stats()
+    (worker, *_), balance = first.workers, ExpertBalance(0.75, 3.0, 4.0, 2)
+    each = (worker, structs.replace(worker, name="other", expert_balance=balance))
+    SystemCollector(metrics, lambda: structs.replace(first, workers=each))
+    value = metrics.registry.get_sample_value
+    for name, number in (("balancedness", 0.75), ("rearrangements_total", 2)):
+        assert value(f"baton_worker_expert_{name}", {"worker": "other"}) == number
+        assert value(f"baton_worker_expert_{name}", {"worker": worker.name}) is None
 
 
 def test_what_an_autoscaler_follows() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from baton.protocol import AdapterInfo, Result
+from baton.protocol import AdapterInfo, ExpertBalance, Result
 from baton_scheduler.planning.planner import plan
 from baton_scheduler.workers.worker import Worker
 from tests.fakes.hash_worker import worker_info
@@ -119,12 +119,14 @@ def test_a_step_counts_and_one_that_only_released_says_nothing_about_speed() -> 
     made.place(arrive(), 0)
     plan(made, 0.0)
     result = Result(1, 1, b"", b"", b"", b"", duration_us=5000)
-    made.note(made.flights.pop(), 1, result, 1.0)
+    balance = ExpertBalance(0.5, 3.0, 6.0, 1)
+    made.note(made.flights.pop(), 1, structs.replace(result, experts=balance), 1.0)
     assert (made.steps, made.step_ms, made.settled) == (1, 5.0, 1.0)
     made.evict(0)
     plan(made, 1.0)
     made.note(made.flights.pop(), 0, structs.replace(result, duration_us=90_000), 2.0)
     assert (made.steps, made.step_ms) == (2, 5.0)
+    assert made.expert_balance == balance
 
 
 @pytest.mark.row("F11.01")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -93,7 +94,7 @@ def test_experts_may_be_dealt_out_whole() -> None:
     """What every token visits is cut all the same; with `deal` nothing else is."""
     moe = spec.Moe(ROUTER, EXPERT, shared=spec.Glu(32))
     whole, share = decoder(ffn=spec.ShortcutMoe(spec.Glu(32), moe)), Shard(1, 2, "round_robin")
-    dealt = ExpertMap((0, 1) * 4, 1)
+    dealt = ExpertMap(((0, 2, 4, 6), (1, 3, 5, 7)), 1)
     mixer, ffn = shard_spec(whole, share).layers[0]
     branch = replace(moe, shared=spec.Glu(16), dealt=dealt, passes=False)
     assert mixer.num_heads == 4 and ffn == spec.ShortcutMoe(spec.Glu(16), branch)
@@ -110,6 +111,15 @@ def test_experts_that_cannot_be_dealt_out_are_refused(divide: Any) -> None:
     few = spec.Moe(spec.Router(3, 2), spec.Glu(24))
     with pytest.raises(SettingsError, match="3 experts cannot be dealt out to 4 ranks"):
         divide(decoder(ffn=few), Shard(0, 4, "linear"))
+    for redundant, placement, why in (
+        (2, "linear", "3 experts and 2 redundant ones cannot be dealt out evenly to 2 ranks"),
+        (5, "linear", "a rank would hold one of them twice. 3 are possible on 2 ranks"),
+        (1, "round_robin", "redundant experts are placed by load"),
+    ):
+        with pytest.raises(SettingsError, match=re.escape(why)):
+            divide(decoder(ffn=few), Shard(0, 2, placement, redundant=redundant))
+    dealt = deal(decoder(ffn=few), Shard(1, 2, "linear", redundant=1)).layers[0][1].dealt
+    assert dealt == ExpertMap(((0, 1), (2, 0)), 1)
 
 
 ONE_KEY = replace(HEADS, num_kv_heads=1)

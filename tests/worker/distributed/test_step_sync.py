@@ -43,6 +43,22 @@ def test_rows_are_exchanged_as_was_agreed() -> None:
     assert second[1].tolist() == [[4, 4]] * 2 and second[3].tolist() == [[4, 4]] * 3
 
 
+def test_what_comes_before_steps_begins_for_all_ranks_at_once() -> None:
+    """Before the same steps, once the last rank is warm; never where nobody has tokens."""
+    steps = [([1, 1], [False, False]), ([1, 0], [True, False]), ([0, 2], [True, True])]
+    steps += [([0, 0], [True, True]), ([3, 0], [True, True])]
+
+    def part(ranks: Any) -> list[int]:
+        lockstep, found = StepSync(ranks, EXCHANGE, CPU), list[int]()
+        for number, (tokens, warm) in enumerate(steps):
+            lockstep.before_step = lambda number=number: found.append(number)
+            lockstep.warm = warm[ranks.rank]
+            lockstep.agree(tokens[ranks.rank])
+        return found
+
+    assert together(2, part) == [[2, 4]] * 2
+
+
 @pytest.mark.parametrize("over", [[True, False], [True, True]])
 def test_all_end_when_all_are_to_end(over: list[bool]) -> None:
     def part(ranks: Any) -> bool:

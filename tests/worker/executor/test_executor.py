@@ -176,6 +176,8 @@ def changed(stories: Path, folder: Path) -> Path:
             "one process. Leave out --pipeline-parallel-size 2",
         ),
         ({"pipeline_parallel_size": 2, "enable_lora": True}, "the leader has, and it has those of"),
+        ({"enable_eplb": True}, "experts move between the workers of an expert group"),
+        ({"eplb_config": "{}"}, "experts are not balanced. Add --enable-eplb"),
         ({"data_parallel_rank": 1}, "ranks are counted from 0, and there are 1"),
         (
             {"tensor_parallel_size": 2, "enable_expert_parallel": True, "all2all_backend": "mori"},

@@ -40,7 +40,7 @@ def test_numbers_here_and_in_the_model_are_each_others_inverse(
     for each in found:
         assert [each.local[expert] for expert in each.here] == list(range(len(each.here)))
         assert each.local.count(ELSEWHERE) == num_experts - len(each.here)
-        assert {each.owners[expert] for expert in each.here} == {each.rank}
+        assert each.here == each.held[each.rank] and each.num_experts == num_experts
 
 
 def test_every_rank_has_an_expert() -> None:

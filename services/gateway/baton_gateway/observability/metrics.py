@@ -327,6 +327,26 @@ def _workers(stats: Stats) -> Iterator[Metric]:
         for worker in stats.workers:
             family.add_metric((worker.name,), getattr(worker, name))
         yield family
+    yield from _expert_balance(stats)
+
+
+def _expert_balance(stats: Stats) -> Iterator[Metric]:
+    """How evenly expert groups work, as each of their workers saw it last."""
+    even = GaugeMetricFamily(
+        "baton_worker_expert_balancedness",
+        "Tokens of an average rank of its expert group / tokens of the busiest one.",
+        labels=("worker",),
+    )
+    moved = CounterMetricFamily(
+        "baton_worker_expert_rearrangements",
+        "How often experts have moved between the ranks of its group.",
+        labels=("worker",),
+    )
+    for worker in stats.workers:
+        if (balance := worker.expert_balance) is not None:
+            even.add_metric((worker.name,), balance.balancedness)
+            moved.add_metric((worker.name,), balance.rearrangements)
+    yield from (even, moved)
 
 
 __all__ = ["Metrics", "SystemCollector", "Timing"]

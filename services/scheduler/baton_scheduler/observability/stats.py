@@ -103,6 +103,7 @@ def _present(worker: Worker, state: State) -> WorkerStats:
         seconds_per_step=per_step,
         seconds_per_token=per_token,
         tokens_per_step=worker.budget,
+        expert_balance=worker.expert_balance,
     )
 
 

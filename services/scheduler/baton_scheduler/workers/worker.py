@@ -10,7 +10,7 @@ import msgspec
 import numpy as np
 
 from baton.kv.page_groups import PageGroups
-from baton.protocol import PageHashes, Result, Role, WorkerInfo
+from baton.protocol import ExpertBalance, PageHashes, Result, Role, WorkerInfo
 from baton.protocol.media import MAX_PIXEL_BYTES
 from baton_scheduler.block_table import flat
 from baton_scheduler.kv.allocator import Allocator
@@ -89,6 +89,7 @@ class Worker:
         self.step_ms = 0.0
         self.gap_ms = 0.0
         """Moving average of the device's idle time between two steps."""
+        self.expert_balance: ExpertBalance | None = None
         self.tokens = RateMeter()
         self.pulse = LatencyMeter()
         self.pace = LinearCostModel()
@@ -351,6 +352,7 @@ class Worker:
             others = result.swap_us + result.encoder_us
             self.pace.add(flight.num_tokens, (result.duration_us - others) / 1e6)
             self.gap_ms = average(self.gap_ms, result.gap_us / 1000)
+        self.expert_balance = result.experts or self.expert_balance
         if result.num_encoded_tokens:
             self.encoder.add(result.num_encoded_tokens, result.encoder_us / 1e6)
         if flight.num_swapped:

@@ -27,7 +27,9 @@ from baton_worker.checkpoint.task import ServedTask, is_listed, served_task
 from baton_worker.checkpoint.unstack import Stored
 from baton_worker.device_keeper.kept_memory import KeptMemory
 from baton_worker.distributed.communicator import Communicator, SingleRank
-from baton_worker.distributed.expert_parallel import exchange
+from baton_worker.distributed.eplb.balanced_experts import BalancedExperts
+from baton_worker.distributed.eplb.balancer import ExpertBalancer, balance
+from baton_worker.distributed.expert_parallel import ExchangedExperts, exchange
 from baton_worker.distributed.pipeline_parallel import Pipeline, connect, stage_spec
 from baton_worker.distributed.shard_spec import Shard, deal, shard_spec
 from baton_worker.distributed.shard_weights import Parts
@@ -92,6 +94,8 @@ class LoadedModel:
     """The memory of its weights, where it outlives the worker."""
     all_stages: Decoder | None = None
     """The spec of this rank's shard of all stages, where there are several."""
+    balancer: ExpertBalancer | None = None
+    """What moves its experts between workers, if anything does."""
 
     @property
     def unstaged(self) -> Decoder:
@@ -208,6 +212,7 @@ def load_model(
         parts=parts,
         kept=kept,
         all_stages=None if pipeline is None else unstaged,
+        balancer=None if lockstep is None else balance(model, lockstep),
     )
 
 
@@ -236,7 +241,9 @@ def _share(
     among, divide = (ranks, shard_spec) if lockstep is None else (lockstep.ranks, deal)
     if among.size == 1:
         return whole, None
-    share = Shard(among.rank, among.size, experts, context_parallel)
+    eplb = None if lockstep is None else lockstep.eplb
+    redundant = None if eplb is None else eplb.num_redundant_experts
+    share = Shard(among.rank, among.size, experts, context_parallel, redundant)
     what, parts = _cut(whole, share, divide, site)
     return what, replace(parts, ranks=among)
 
@@ -394,7 +401,8 @@ def _connect(
     if not isinstance(model, Model):
         return
     if lockstep is not None:
-        exchange(model, whole.hidden, lockstep)
+        kind = ExchangedExperts if lockstep.eplb is None else BalancedExperts
+        exchange(model, whole.hidden, lockstep, kind)
     else:
         shard_modules(model, whole.vocab, ranks)
 

@@ -10,5 +10,6 @@ shards sum or gather their outputs (`tensor_parallel`).
     expert group       workers that each hold the whole model except for a share of the experts
 
 They run every step together (`step_sync`). Every token reaches the experts of all ranks through
-`all2all`, by modules wrapped around the experts (`expert_parallel`).
+`all2all`, by modules wrapped around the experts (`expert_parallel`). Balanced
+experts move between ranks (`eplb`).
 """

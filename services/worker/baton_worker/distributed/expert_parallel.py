@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from baton.errors import SettingsError
 from baton_worker.attention import AttentionBatch
@@ -42,9 +42,13 @@ class ExchangedExperts(Bare):
         coming = self._lockstep.begin_gather(_packed(x, routing))
 
         def ended() -> Tensor:
-            return self._lockstep.scatter(self.experts(*self._unpacked(coming(), x.dtype)))
+            return self._results(*self._unpacked(coming(), x.dtype))
 
         return ended
+
+    def _results(self, x: Tensor, routing: Routing) -> Tensor:
+        """The tokens of all ranks [T, hidden] to what this rank's own get from all experts."""
+        return self._lockstep.scatter(self.experts(x, routing))
 
     def forward(self, x: Tensor, routing: Routing) -> Tensor:
         """`begin`, and wait for its result."""
@@ -105,7 +109,12 @@ class LockstepModel:
             self._model.progress += 1
 
 
-def exchange(model: Model, hidden: int, lockstep: StepSync) -> None:
+def exchange(
+    model: Model,
+    hidden: int,
+    lockstep: StepSync,
+    kind: type[ExchangedExperts] = ExchangedExperts,
+) -> None:
     """Wrap a model with a share of the experts so that it computes the full model.
 
     Raises:
@@ -113,15 +122,17 @@ def exchange(model: Model, hidden: int, lockstep: StepSync) -> None:
     """
     for module in list(model.modules()):
         if isinstance(module, Moe):
-            module.register_module("experts", _exchanged(module, hidden, lockstep))
+            module.register_module("experts", _exchanged(module, hidden, lockstep, kind))
     # Every rank takes part in every layer of a step, but not every rank computes logits.
     model.alone = False
 
 
-def _exchanged(moe: Moe, hidden: int, lockstep: StepSync) -> nn.Module:
+def _exchanged(
+    moe: Moe, hidden: int, lockstep: StepSync, kind: type[ExchangedExperts]
+) -> ExchangedExperts:
     if moe.router.together:
         raise SettingsError(
             "--router expert_choice: a token's experts would depend on its rank's others. "
             "Leave out --data-parallel-size or --enable-expert-parallel."
         )
-    return ExchangedExperts(moe.experts, moe.router.settings.top_k, hidden, lockstep)
+    return kind(moe.experts, moe.router.settings.top_k, hidden, lockstep)

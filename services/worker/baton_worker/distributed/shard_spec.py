@@ -25,6 +25,9 @@ class Shard:
     """Expert placement, a key of `models.expert_map.PLACEMENTS`; None splits each expert."""
     context: int = 1
     """Neighbouring ranks that would hold the same KV and split its tokens instead."""
+    redundant: int | None = None
+    """Replicas of experts on all ranks together, of experts that are balanced: then every rank has
+    as many. None: they are not."""
 
     def of(self, count: int, what: str) -> int:
         """An equal share of `count` items.
@@ -243,7 +246,14 @@ def _dealt(whole: spec.Moe, share: Shard) -> spec.Moe:
     """A share of the experts, each of them whole."""
     assert share.placement is not None
     num_experts = whole.router.num_experts
-    dealt = ExpertMap.placed(share.placement, num_experts, share.rank, share.size)
+    redundant = share.redundant or 0
+    if share.redundant is not None and (num_experts + redundant) % share.size:
+        raise SettingsError(
+            f"--enable-eplb: {num_experts} experts and {redundant} redundant ones cannot be dealt "
+            f"out evenly to {share.size} ranks. Change num_redundant_experts in --eplb-config, or "
+            "the number of ranks."
+        )
+    dealt = ExpertMap.placed(share.placement, num_experts, share.rank, share.size, redundant)
     return replace(whole, dealt=dealt, passes=whole.passes and share.rank == 0)
 
 

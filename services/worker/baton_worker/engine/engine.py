@@ -12,6 +12,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from msgspec import structs
 
 from baton.checkpoint.hub import resolve as fetch
 from baton.logs import logger
@@ -189,6 +190,7 @@ class Engine:
     def _begin(self, config: Config) -> None:
         """Warm up, and set up statistics."""
         self.warm_up()
+        self._team.warmed_up()
         log.info("running on %s", self.resolved)
         build = self.resolved.build
         if config.expert_stats_window:
@@ -361,6 +363,9 @@ class Engine:
         self._steps += 1
         if self.experts is not None:
             self._count_experts(self.experts)
+        balancer = self._loaded.balancer
+        if balancer is not None and (news := balancer.news()) is not None:
+            result = structs.replace(result, experts=news)
         return result
 
     def _stepped(self, plan: Plan, turn: int) -> Result:

@@ -14,6 +14,7 @@ from baton_worker.attention.buffers import Buffers
 from baton_worker.config import Config
 from baton_worker.distributed.all2all import ALL2ALL
 from baton_worker.distributed.communicator import Communicator, SingleRank, numbers
+from baton_worker.distributed.eplb.config import parse
 from baton_worker.distributed.expert_parallel import LockstepModel
 from baton_worker.distributed.pipeline_parallel import Pipeline
 from baton_worker.distributed.process_groups import join
@@ -101,6 +102,9 @@ class Executor:
 
     def switch(self) -> None:
         """Have the other ranks use the weights beside."""
+
+    def warmed_up(self) -> None:
+        """This worker has run its first steps: those that follow are of sequences."""
 
     def lend(self) -> bool:
         """Without local work: join a step of other workers. Returns whether they run one."""
@@ -195,12 +199,17 @@ class ExpertGroupExecutor(Executor):
         self._bond = Rendezvous.join(config.run_dir, rank, size)
         self.name = self._bond.meeting.name
         group = join(self._bond.meeting, rank, size, device)
-        self.lockstep: StepSync = StepSync(group, config.all2all_backend, device)
+        eplb = parse(config.eplb_config) if config.enable_eplb else None
+        self.lockstep: StepSync = StepSync(group, config.all2all_backend, device, eplb)
 
     def model(self, model: Any) -> Any:
         """See `Executor`."""
         self._model = LockstepModel(model, self.lockstep)
         return self._model
+
+    def warmed_up(self) -> None:
+        """See `Executor`."""
+        self.lockstep.warm = True
 
     def lend(self) -> bool:
         """See `Executor`. Waits for all ranks."""
@@ -252,6 +261,13 @@ def check(config: Config) -> None:
             "--enable-expert-parallel: one process has all experts. Add --tensor-parallel-size or "
             "--data-parallel-size, or leave it out."
         )
+    if config.enable_eplb and data == 1:
+        raise SettingsError(
+            "--enable-eplb: experts move between the workers of an expert group. Add "
+            "--data-parallel-size and --enable-expert-parallel, or leave it out."
+        )
+    if config.eplb_config and not config.enable_eplb:
+        raise SettingsError("--eplb-config: experts are not balanced. Add --enable-eplb.")
     if (context := config.decode_context_parallel_size) > 1:
         _check_context(context, tensor, config.block_size)
     if config.data_parallel_rank >= data:

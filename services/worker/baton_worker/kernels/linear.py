@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from importlib import import_module
 from typing import Any, Protocol, TypeAlias
@@ -200,6 +200,20 @@ class PlainLinear(WithoutFactors):
         """See `LinearKernel`."""
         y = self._product(x, self._bias)
         return y if residual is None else residual + y
+
+    @property
+    def layout(self) -> str:
+        """See `kernels.movable.MovableKernel`."""
+        return f"plain {[*self._weight.shape]} {self._weight.dtype} {self._bias is not None}"
+
+    def tensors(self) -> dict[str, Tensor]:
+        """See `MovableKernel`."""
+        bias = {} if self._bias is None else {"bias": self._bias}
+        return {"weight": self._weight} | bias
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> PlainLinear:
+        """See `MovableKernel`."""
+        return PlainLinear(tensors["weight"], tensors.get("bias"), self._row_block)
 
     def sums(self, x: Tensor) -> Tensor:
         """See `LinearKernel`."""

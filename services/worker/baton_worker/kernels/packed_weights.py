@@ -66,13 +66,14 @@ class PackedWeights:
     @property
     def nbytes(self) -> int:
         """Bytes of all tensors."""
-        return sum(part.nbytes for part in self._tensors().values())
+        return sum(part.nbytes for part in self.tensors().values())
 
     def to(self, device: torch.device) -> PackedWeights:
         """On another device."""
-        return self._with({name: part.to(device) for name, part in self._tensors().items()})
+        return self._with({name: part.to(device) for name, part in self.tensors().items()})
 
-    def _tensors(self) -> dict[str, Tensor]:
+    def tensors(self) -> dict[str, Tensor]:
+        """All tensors, by name."""
         parts = {field.name: getattr(self, field.name) for field in fields(self)}
         return {name: part for name, part in parts.items() if isinstance(part, Tensor)}
 
@@ -177,7 +178,7 @@ def stacked(experts: Iterable[PackedWeights], count: int) -> PackedWeights:
     """Weights [1, N, K] of one format as [E, N, K]; each may go when the next is made."""
     whole: dict[str, Tensor] = {}
     for expert, weights in enumerate(experts):
-        parts = weights._tensors()
+        parts = weights.tensors()
         parts.pop("order", None)
         whole = whole or {n: part.new_empty(count, *part.shape[1:]) for n, part in parts.items()}
         for name, part in parts.items():
@@ -194,8 +195,8 @@ def alike(one: QuantizedWeight, other: QuantizedWeight) -> bool:
 
 def _side_by_side(parts: Sequence[PackedWeights]) -> PackedWeights:
     """The columns of weights of one format."""
-    names = parts[0]._tensors().keys() - {"order"}
-    columns = {name: [part._tensors()[name] for part in parts] for name in names}
+    names = parts[0].tensors().keys() - {"order"}
+    columns = {name: [part.tensors()[name] for part in parts] for name in names}
     if "zeros" in columns and len({zeros.dtype for zeros in columns["zeros"]}) > 1:
         columns["zeros"] = [zeros.to(torch.int16) for zeros in columns["zeros"]]
     return parts[0]._with({name: torch.cat(some, -1) for name, some in columns.items()})

@@ -41,6 +41,21 @@ def test_what_is_gathered_comes_back_as_sums(way: str, counts: list[int]) -> Non
 
 
 @pytest.mark.parametrize("way", WAYS)
+def test_rows_are_delivered_in_the_order_of_ranks(way: str) -> None:
+    """Some to itself, none to others, or none at all."""
+    for counts in ([[1, 2, 0], [0, 0, 3], [2, 0, 1]], [[0, 0], [0, 0]], [[0, 4], [0, 0]]):
+        size = len(counts)
+        given = [rows(rank, sum(counts[rank])) for rank in range(size)]
+
+        def part(ranks: Any) -> Tensor:
+            return ALL2ALL.load(way)(ranks).deliver(given[ranks.rank], counts)  # type: ignore[no-any-return] # noqa: B023
+
+        for rank, found in enumerate(together(size, part)):
+            parts = [torch.split(given[source], counts[source])[rank] for source in range(size)]
+            assert torch.equal(found, torch.cat(parts))
+
+
+@pytest.mark.parametrize("way", WAYS)
 def test_bytes_pass_too(way: str) -> None:
     given = [torch.arange(8, dtype=torch.uint8).view(2, 4), torch.ones((1, 4), dtype=torch.uint8)]
     for found in together(

@@ -4,7 +4,8 @@
     rank 1   c       ---------->     a b c       experts of 1   a b c    -------->  c
 
 Every rank runs its experts on the tokens of all ranks. The partial results of a token are summed in
-rank order, on the rank that owns the token.
+rank order, on the rank that owns the token. Where a token's rank is to sum them in another order,
+ranks `deliver` them one by one.
 """
 
 from __future__ import annotations
@@ -32,6 +33,12 @@ class AllToAll(Protocol):
         """Sum [sum(counts), n] over all ranks; returns this rank's own rows, [counts[rank], n]."""
         ...
 
+    def deliver(self, rows: Tensor, counts: Sequence[Sequence[int]]) -> Tensor:
+        """Send each rank its rows: `counts[source][rank]` go from rank `source` to `rank`. Takes
+        [sum(counts[own rank]), n], by the rank that they are for; returns those for this rank, by
+        the rank that they are from."""
+        ...
+
 
 class Naive:
     """Each rank in turn broadcasts its tokens; sums are an all-reduce."""
@@ -54,6 +61,12 @@ class Naive:
         rank = self._ranks.rank
         return self._ranks.all_reduce(summands).narrow(0, sum(counts[:rank]), counts[rank])
 
+    def deliver(self, rows: Tensor, counts: Sequence[Sequence[int]]) -> Tensor:
+        """See `AllToAll`."""
+        whole = self.begin_gather(rows, [sum(row) for row in counts])()
+        parts = torch.split(whole, [count for row in counts for count in row])
+        return torch.cat(parts[self._ranks.rank :: self._ranks.size])
+
 
 class GatherScatter:
     """One all-gather and one reduce-scatter, padded to the largest count of any rank."""
@@ -70,6 +83,13 @@ class GatherScatter:
         """See `AllToAll`."""
         parts = [_padded(part, max(counts)) for part in torch.split(summands, list(counts))]
         return self._ranks.reduce_scatter(parts)[: counts[self._ranks.rank]]
+
+    def deliver(self, rows: Tensor, counts: Sequence[Sequence[int]]) -> Tensor:
+        """See `AllToAll`. One all-to-all, padded to the largest count between two ranks."""
+        rank, most = self._ranks.rank, max(map(max, counts))
+        parts = [_padded(part, most) for part in torch.split(rows, list(counts[rank]))]
+        found = self._ranks.exchange(parts, range(self._ranks.size))
+        return torch.cat([part[: row[rank]] for part, row in zip(found, counts, strict=True)])
 
 
 def _padded(rows: Tensor, count: int) -> Tensor:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import torch
 from torch import Tensor
@@ -35,6 +36,9 @@ class Bf12Weight:
         starts: int32 [panels * segments + 1], where the exceptions of each segment start.
         exceptions: int32 [exceptions], a place within the segment and a value.
     """
+
+    POINTERS: ClassVar = ("bases", "starts", "exceptions")
+    """Fields of `baton::Weight` for compact weights only, and of this class."""
 
     panels: Tensor
     bases: Tensor
@@ -79,8 +83,18 @@ class Bf12Weight:
 
     def pointers(self) -> dict[str, int]:
         """Fields of `baton::Weight` for compact weights only."""
-        names = ("bases", "starts", "exceptions")
-        return {name: getattr(self, name).data_ptr() for name in names}
+        return {name: tensor.data_ptr() for name, tensor in self.tensors().items()}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """What there is beside the panels, by name."""
+        return {name: getattr(self, name) for name in self.POINTERS}
+
+    @classmethod
+    def of_tensors(cls, tensors: Mapping[str, Tensor]) -> Bf12Weight | None:
+        """Made of panels and `tensors`; None if they are those of another format."""
+        if "bases" not in tensors:
+            return None
+        return cls(tensors["panels"], *(tensors[name] for name in cls.POINTERS))
 
     @property
     def nbytes(self) -> int:

@@ -125,7 +125,7 @@ def zeros(shape: Sequence[int], *, dtype: torch.dtype, device: torch.device) -> 
     """
     size = math.prod(shape) * dtype.itemsize
     if device.type != "cpu" or size < _LEAST:
-        return torch.zeros(*shape, dtype=dtype, device=device)
+        return torch.zeros(tuple(shape), dtype=dtype, device=device)
     memory = _reserve(size)
     _POPULATOR.add(memory)
     return _tensor(memory, 0, shape, dtype)

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from copy import copy
 from typing import Any
 
 import torch
@@ -17,6 +18,7 @@ from baton_worker.kernels.cpu.huge_pages import ARENA
 from baton_worker.kernels.cpu.output_factors import OutputFactors
 from baton_worker.kernels.cpu.weight_layout import FORMATS, arranged, library_of, pack
 from baton_worker.kernels.linear import LinearSpec, LinearWeight
+from baton_worker.kernels.movable import prefixed, without_prefix
 from baton_worker.kernels.quantized_weights import BlockQuantized, Rounding, merge
 
 GATES = {"silu": 1, "gelu_tanh": 2}
@@ -96,12 +98,11 @@ class CpuLinear:
             self._panels = pack(weight, width, gate is not None, ARENA.empty)
             kind = FORMATS[weight.dtype if isinstance(weight, Tensor) else weight.kind]
         self._width, self._is_plain = width, gate is None and isinstance(weight, Tensor)
+        self._floats = isinstance(weight, Tensor)
         self._bias = None
         if bias is not None:
             self._bias = arranged(bias.to(torch.float32), width, gate is not None)
         self._weight = _Weight(
-            panels=self._panels.data_ptr(),
-            bias=None if self._bias is None else self._bias.data_ptr(),
             columns=self.columns,
             depth=self._depth,
             stride=self.columns,
@@ -110,14 +111,48 @@ class CpuLinear:
             output_is_float=self.out_dtype is torch.float32,
             activation=GATES[gate] if gate else 0,
             adapters=None if adapters is None else adapters.data_ptr(),
-            **({} if self._compact is None else self._compact.pointers()),
         )
         self._adapters, self._factors = adapters, OutputFactors()
-        self._address = ctypes.addressof(self._weight)
+        self._point()
         products = library(library_of(kind))
         assert products is not None
         self._run = Kernel(products.baton_linear, 6, tokens=2)
         self._copy_rows = Kernel(kernels.baton_compact_rows, 4, tokens=2)
+
+    def _point(self) -> None:
+        """Let the C++ product read the tensors of this kernel."""
+        self._weight.panels = self._panels.data_ptr()
+        self._weight.bias = None if self._bias is None else self._bias.data_ptr()
+        extra = {} if self._compact is None else self._compact.pointers()
+        for name in Bf12Weight.POINTERS:
+            setattr(self._weight, name, extra.get(name))
+        self._address = ctypes.addressof(self._weight)
+
+    @property
+    def layout(self) -> str:
+        """See `MovableKernel`. Some of several bfloat16 weights may be compact."""
+        kind = "floats" if self._floats else self._weight.kind
+        shape = f"{self.columns}x{self._depth} by {self._width}"
+        about = (self._dtype, self.out_dtype, self.applies_gate, self._bias is not None)
+        return f"{kind} {shape} {about}"
+
+    def tensors(self) -> dict[str, Tensor]:
+        """See `MovableKernel`."""
+        compact = {} if self._compact is None else self._compact.tensors()
+        bias = {} if self._bias is None else {"bias": self._bias}
+        return {"panels": self._panels} | compact | bias
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> CpuLinear:
+        """See `MovableKernel`."""
+        made = copy(self)
+        made._weight = _Weight.from_buffer_copy(self._weight)
+        made._panels, made._bias = tensors["panels"], tensors.get("bias")
+        made._compact = Bf12Weight.of_tensors(tensors)
+        if self._floats:
+            made._weight.kind = FORMATS["compact" if made._compact else self._dtype]
+        made._adapters, made._factors, made._weight.adapters = None, OutputFactors(), None
+        made._point()
+        return made
 
     @classmethod
     def refuses(cls, weight: LinearWeight, like: Tensor | None = None) -> str | None:
@@ -263,6 +298,27 @@ class JoinedLinear:
         self.nbytes = sum(part.nbytes for part in parts)
         for part in parts:
             part.join(self._columns)
+
+    @property
+    def layout(self) -> str:
+        """See `MovableKernel`."""
+        return " and ".join(part.layout for part in self._parts)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """See `MovableKernel`."""
+        found = dict[str, Tensor]()
+        for number, part in enumerate(self._parts):
+            found |= prefixed(str(number), part.tensors())
+        return found
+
+    def with_tensors(self, tensors: Mapping[str, Tensor]) -> JoinedLinear:
+        """See `MovableKernel`."""
+        return JoinedLinear(
+            [
+                part.with_tensors(without_prefix(str(number), tensors))
+                for number, part in enumerate(self._parts)
+            ]
+        )
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """See `LinearKernel`; x is [T, in_features]."""

@@ -14,6 +14,7 @@ from baton_worker.kernels.weight import QuantizedWeight
 
 if TYPE_CHECKING:
     from baton_worker.kernels.moe.lora import ExpertLora
+    from baton_worker.kernels.moe.store import ExpertStore
 
 Gate: TypeAlias = Callable[[Tensor], Tensor]
 """What an expert does between its products: what comes out of the first one, gate and then up
@@ -79,6 +80,11 @@ class ExpertKernel(Protocol):
     @property
     def nbytes(self) -> int:
         """Bytes of the weights in the kernel's layout."""
+        ...
+
+    @property
+    def store(self) -> ExpertStore:
+        """The weights by expert, for experts that change their rank."""
         ...
 
     def __call__(self, x: Tensor, experts: Tensor, weights: Tensor) -> Tensor:

@@ -25,6 +25,7 @@ from baton_worker.kernels.moe.dispatch import (
 )
 from baton_worker.kernels.moe.experts import Experts, PackedParts
 from baton_worker.kernels.moe.lora import Slots
+from baton_worker.kernels.moe.store import KernelStore
 from baton_worker.kernels.quantized_weights import Rounding
 from baton_worker.kernels.weight import QuantizedWeight
 from baton_worker.platform.malloc import release_pages
@@ -59,6 +60,11 @@ class GroupedExperts:
     def takes(cls, weight: QuantizedWeight) -> bool:
         """All that linear layers take."""
         return True
+
+    @property
+    def store(self) -> KernelStore:
+        """See `ExpertKernel`."""
+        return KernelStore({"gate_up": self._gate_up, "down": self._down})
 
     def __call__(self, x: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
         """See `ExpertKernel`."""

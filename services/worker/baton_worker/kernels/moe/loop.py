@@ -8,6 +8,7 @@ from torch import Tensor
 
 from baton_worker.kernels.moe.dispatch import COUNTED
 from baton_worker.kernels.moe.experts import Experts, rounded
+from baton_worker.kernels.moe.store import StackedStore
 from baton_worker.kernels.weight import QuantizedWeight
 
 
@@ -30,6 +31,19 @@ class LoopExperts:
     def takes(cls, weight: QuantizedWeight) -> bool:
         """Floats only."""
         return False
+
+    @property
+    def store(self) -> StackedStore:
+        """See `ExpertKernel`."""
+        e = self._experts
+        return StackedStore(
+            {
+                "gate_up": e.gate_up,
+                "down": e.down,
+                "gate_up_bias": e.gate_up_bias,
+                "down_bias": e.down_bias,
+            }
+        )
 
     def __call__(self, x: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
         """See `ExpertKernel`."""

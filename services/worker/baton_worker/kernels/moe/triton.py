@@ -11,6 +11,8 @@ from torch import Tensor
 from baton_worker.kernels import packed_weights
 from baton_worker.kernels.fp8 import Fp8Stack, Fp8Weight, Inputs
 from baton_worker.kernels.moe.experts import Experts, PackedParts, rounded
+from baton_worker.kernels.moe.store import StackedStore
+from baton_worker.kernels.movable import prefixed
 from baton_worker.kernels.packed_linear import has_float8
 from baton_worker.kernels.packed_weights import PackedWeights, alike, pack, stacked
 from baton_worker.kernels.weight import QuantizedWeight
@@ -54,9 +56,30 @@ class TritonExperts:
         """See `ExpertKernel`."""
         return packed_weights.refuses(weight) is None
 
+    @property
+    def store(self) -> StackedStore:
+        """See `ExpertKernel`."""
+        e = self._experts
+        stacks: dict[str, Tensor | None]
+        stacks = {"gate_up_bias": e.gate_up_bias, "down_bias": e.down_bias}
+        for name, weights in (("gate_up", e.gate_up), ("down", e.down)):
+            stacks |= prefixed(name, _stacks(weights))
+        ordered = any(name.endswith(".order") for name in stacks)
+        why = "an order of channels (g_idx) is common to those of a rank" if ordered else None
+        return StackedStore(stacks, why)
+
     def __call__(self, x: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
         """See `ExpertKernel`."""
         return self._forward(self._experts, x, experts, weights)
+
+
+def _stacks(weights: Tensor | PackedWeights | Fp8Stack) -> dict[str, Tensor]:
+    """By name the tensors of all experts, and the order of channels if there is one."""
+    if isinstance(weights, Tensor):
+        return {"weight": weights}
+    if isinstance(weights, Fp8Stack):
+        return {"codes": weights.codes.view(torch.uint8), "scales": weights.scales}
+    return weights.tensors()
 
 
 def _weights(

@@ -13,7 +13,9 @@ from baton_worker import spec
 from baton_worker.kernels.linear import has_kernel
 from baton_worker.kernels.lora import LoraKernel
 from baton_worker.kernels.moe import experts as kernels
+from baton_worker.kernels.moe.dispatch import output_weights, weighted_sum
 from baton_worker.kernels.moe.lora import ExpertLora
+from baton_worker.kernels.moe.store import ExpertStore
 from baton_worker.kernels.weight import QuantizedWeight
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.invariant import sigmoid
@@ -174,11 +176,45 @@ class Experts(Layer):
         assert self._kernel is not None
         experts = routing.experts if self._local is None else self._local[routing.experts]
         out = self._kernel(x, experts, routing.weights)
-        if self._settings.router.zero_experts and self._settings.passes:
-            kept = routing.experts >= self._settings.router.num_experts
-            weight = torch.where(kept, routing.weights, 0.0).sum(-1, keepdim=True)
-            out = (out + x * weight).to(x.dtype)
-        return out
+        return self._with_zero_experts(out, x, routing) if self._settings.passes else out
+
+    def visits(self, x: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
+        """The results of single visits: x [V, hidden], local experts int64 [V] and the router's
+        weights float32 [V] to [V, hidden], not weighted but for experts whose input is."""
+        assert self._kernel is not None
+        given = weights if self._settings.weigh_input else torch.ones_like(weights)
+        return self._kernel(x, experts[:, None], given[:, None])
+
+    def combined(self, results: Tensor, x: Tensor, routing: Routing) -> Tensor:
+        """The results [T, slots, hidden] of all `visits` of tokens x [T, hidden] to [T, hidden],
+        as `forward` of a process with all experts adds them up."""
+        weights = output_weights(routing.weights, self._settings.weigh_input)
+        return self._with_zero_experts(weighted_sum(results, weights), x, routing)
+
+    def _with_zero_experts(self, out: Tensor, x: Tensor, routing: Routing) -> Tensor:
+        if not self._settings.router.zero_experts:
+            return out
+        kept = routing.experts >= self._settings.router.num_experts
+        weight = torch.where(kept, routing.weights, 0.0).sum(-1, keepdim=True)
+        return (out + x * weight).to(x.dtype)
+
+    @property
+    def held(self) -> tuple[tuple[int, ...], ...]:
+        """The experts of each rank, see `ExpertMap`."""
+        assert self._settings.dealt is not None
+        return self._settings.dealt.held
+
+    @property
+    def store(self) -> ExpertStore:
+        """The weights of local experts in the layout of their kernel."""
+        assert self._kernel is not None
+        return self._kernel.store
+
+    @property
+    def expert_bytes(self) -> int:
+        """Bytes of the weights of one expert as floats."""
+        elements = sum(rows * columns for rows, columns in self._shapes.values())
+        return elements * self.like.itemsize // len(self._numbers)
 
 
 def _dense(settings: spec.Glu | spec.Mlp, hidden: int, site: BuildContext) -> Glu | Mlp:

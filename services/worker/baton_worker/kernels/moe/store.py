@@ -1,0 +1,109 @@
+"""The weights of a layer's experts one by one, in the layout of their kernel."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Protocol
+
+from torch import Tensor
+
+from baton_worker.kernels.linear import LinearKernel
+from baton_worker.kernels.movable import MovableKernel, Tensors, prefixed, without_prefix
+
+
+class ExpertStore(Protocol):
+    """Where experts can be taken from, and others put in their place."""
+
+    def refuses(self) -> str | None:
+        """Why experts cannot be exchanged, as half a sentence; None if they can."""
+        ...
+
+    @property
+    def layout(self) -> str:
+        """What is equal of stores that can have each other's experts."""
+        ...
+
+    def expert(self, number: int) -> Tensors:
+        """The weights of a local expert. They do not change until `put` replaces them."""
+        ...
+
+    def put(self, number: int, tensors: Tensors) -> None:
+        """Let a local expert have the weights of another one, which the store may keep."""
+        ...
+
+
+class StackedStore:
+    """Experts whose weights are rows of common tensors.
+
+    Args:
+        stacks: by name [E, ...].
+    """
+
+    def __init__(self, stacks: Mapping[str, Tensor | None], refusal: str | None = None) -> None:
+        self._stacks = {name: stack for name, stack in stacks.items() if stack is not None}
+        self._refusal = refusal
+
+    def refuses(self) -> str | None:
+        """See `ExpertStore`."""
+        return self._refusal
+
+    @property
+    def layout(self) -> str:
+        """See `ExpertStore`."""
+        each = self._stacks.items()
+        return " ".join(f"{name} {[*stack.shape[1:]]} {stack.dtype}" for name, stack in each)
+
+    def expert(self, number: int) -> Tensors:
+        """See `ExpertStore`."""
+        return {name: stack[number] for name, stack in self._stacks.items()}
+
+    def put(self, number: int, tensors: Tensors) -> None:
+        """See `ExpertStore`."""
+        for name, stack in self._stacks.items():
+            stack[number].copy_(tensors[name])
+
+
+class KernelStore:
+    """Experts with a kernel for each of their products.
+
+    Args:
+        products: by name the kernels of all experts, replaced in place.
+    """
+
+    def __init__(self, products: Mapping[str, list[LinearKernel]]) -> None:
+        self._products = products
+
+    def refuses(self) -> str | None:
+        """See `ExpertStore`."""
+        for kernels in self._products.values():
+            for kernel in kernels:
+                if not isinstance(kernel, MovableKernel):
+                    return f"{type(kernel).__name__} multiplies them, and keeps its weights"
+            if len({_movable(kernel).layout for kernel in kernels}) > 1:
+                return "they are stored in several ways in one layer"
+        return None
+
+    @property
+    def layout(self) -> str:
+        """See `ExpertStore`."""
+        each = self._products.items()
+        return " ".join(f"{name} {_movable(kernels[0]).layout}" for name, kernels in each)
+
+    def expert(self, number: int) -> Tensors:
+        """See `ExpertStore`."""
+        found = dict[str, Tensor]()
+        for name, kernels in self._products.items():
+            found |= prefixed(name, _movable(kernels[number]).tensors())
+        return found
+
+    def put(self, number: int, tensors: Tensors) -> None:
+        """See `ExpertStore`."""
+        for name, kernels in self._products.items():
+            before = kernels[number]
+            after = _movable(before).with_tensors(without_prefix(name, tensors))
+            kernels[number] = after  # type: ignore[call-overload]
+
+
+def _movable(kernel: LinearKernel) -> MovableKernel:
+    assert isinstance(kernel, MovableKernel), "refuses() was not asked"
+    return kernel
