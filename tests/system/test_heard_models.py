@@ -38,6 +38,7 @@ CASES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         ("<audio_soft_token>", "<end_of_audio>", "<start_of_audio>"),
         {"feature_size": 16},
     ),
+    "MiDashengLMModel": (("<|AUDIO|>",), {"do_normalize": True}),
     "Phi4MMForCausalLM": (("<|endoftext11|>",), {}),
     "Qwen2_5OmniModel": (
         ("<|AUDIO|>", "<|IMAGE|>"),
@@ -135,7 +136,18 @@ def continued(
 
 
 @pytest.mark.row(
-    "A03", "A04", "A05", "A06", "A07", "A13", "F01.33", "F01.34", "F01.35", "F01.37", "F01.38"
+    "A03",
+    "A04",
+    "A05",
+    "A06",
+    "A07",
+    "A13",
+    "A14",
+    "F01.33",
+    "F01.34",
+    "F01.35",
+    "F01.37",
+    "F01.38",
 )
 def test_answers_to_sounds(tmp_path: Path) -> None:
     """Two sounds in a message, cut by steps of 7 tokens; and again from the cache."""

@@ -97,6 +97,7 @@ AUDIO_FAMILIES: dict[str, AudioFamily] = {
     "AudioFlamingo3ForConditionalGeneration": AudioFamily(
         readers.whisper_chunks(stack=2, max_chunks=20), "<sound>"
     ),
+    "MiDashengLMModel": AudioFamily(windowed_readers.midasheng_lm, "<|AUDIO|>"),
     "MusicFlamingoForConditionalGeneration": AudioFamily(
         readers.whisper_chunks(stack=2, max_chunks=40), "<sound>", music_flamingo
     ),

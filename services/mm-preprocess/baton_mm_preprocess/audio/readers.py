@@ -14,12 +14,13 @@ from baton_mm_preprocess.audio.conformer_spectra import (
     PairedFeatures,
     UsmFeatures,
 )
+from baton_mm_preprocess.audio.decibel_windows import DecibelWindows
 from baton_mm_preprocess.audio.log_mel_chunks import LogMelChunks
 from baton_mm_preprocess.audio.log_mel_windows import LogMelWindows
 from baton_mm_preprocess.audio.spectrum import LogMel
 
 AudioProcessor: TypeAlias = (
-    LogMelChunks | LogMelWindows | UsmFeatures | KaldiFeatures | PairedFeatures
+    LogMelChunks | LogMelWindows | UsmFeatures | KaldiFeatures | PairedFeatures | DecibelWindows
 )
 """Samples to what an encoder takes."""
 

@@ -2,9 +2,21 @@
 
 from __future__ import annotations
 
+from baton_mm_preprocess.audio.decibel_windows import DecibelWindows
 from baton_mm_preprocess.audio.log_mel_chunks import LogMelChunks
 from baton_mm_preprocess.audio.log_mel_windows import LogMelWindows
-from baton_mm_preprocess.audio.readers import AudioFiles, AudioProcessor, log_mel
+from baton_mm_preprocess.audio.readers import AudioFiles, AudioProcessor, checked, log_mel
+
+_DECIBELS = {
+    "n_mels": "bins",
+    "sample_rate": "rate",
+    "hop_length": "hop",
+    "n_fft": "n_fft",
+    "win_length": "length",
+    "f_min": "low",
+    "f_max": "high",
+}
+"""Fields of Dasheng's config, and ours."""
 
 
 def qwen2_5_omni(files: AudioFiles) -> AudioProcessor:
@@ -30,6 +42,24 @@ def qwen3_asr(files: AudioFiles) -> AudioProcessor:
     spectrum = log_mel(files, "Qwen3ASRFeatureExtractor", num_mels=128)
     least = files.extractor.get("min_length", 8000)
     return LogMelWindows(spectrum, 2 * _half_window(files, 50), halvings=3, min_samples=int(least))
+
+
+def midasheng_lm(files: AudioFiles) -> AudioProcessor:
+    """Dasheng's spectrum of a sound as long as it is, in windows of 10 s."""
+    fields = checked(files, "Wav2Vec2FeatureExtractor", "MiDashengLMFeatureExtractor")
+    given = files.config.get("audio_encoder_config") or {}
+    if given.get("center") is False:
+        raise ValueError("center false")
+    named = {own: given[name] for name, own in _DECIBELS.items() if given.get(name) is not None}
+    patch = given.get("patch_size") or [64, 4]
+    size = int(patch[1] if isinstance(patch, list) else patch)
+    return DecibelWindows(
+        **named,
+        patch=size,
+        window_frames=int(given.get("target_length") or 1012) // size * size,
+        stack=int(files.config.get("subsample_factor") or 5),
+        normalised=bool(fields.get("do_normalize", True)),
+    )
 
 
 def glm_asr(files: AudioFiles) -> AudioProcessor:

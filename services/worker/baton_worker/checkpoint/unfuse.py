@@ -11,7 +11,7 @@ from baton.errors import ModelError
 from baton_worker.checkpoint.row_reader import Rows
 from baton_worker.checkpoint.unstack import Whole
 from baton_worker.distributed.shard_weights import Destination
-from baton_worker.spec import Decoder, Fused, VisionTower
+from baton_worker.spec import Decoder, Fused, VisionTower, WindowedTower
 from baton_worker.spec.audio.tower_pair import towers
 from baton_worker.spec.names import Names, placed
 
@@ -25,7 +25,7 @@ class Unfuse:
         self._body = Names(spec.tensors.names)("embedding").split(".")[0]
         self._rules, self._longer = _rules(spec), spec.tensors.longer
         for tower in towers(spec.tower):
-            if isinstance(tower, VisionTower):
+            if isinstance(tower, VisionTower | WindowedTower):
                 self._rules |= _rules(tower.stack)
 
     def __call__(self, name: str, tensor: Whole) -> Iterator[tuple[str, Whole]]:

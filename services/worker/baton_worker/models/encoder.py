@@ -39,10 +39,12 @@ class Stack(nn.Module):
         self._dtype = site.dtype
         self.progress = 0
 
-    def forward(self, x: Tensor, positions: Tensor, counts: Sequence[int]) -> Tensor:
+    def forward(
+        self, x: Tensor, positions: Tensor, counts: Sequence[int], seen: Tensor | None = None
+    ) -> Tensor:
         """[T, hidden] of packed rows of lengths `counts` to the final hidden states; positions are
-        int64 [T], or [axes, T] with rope sections."""
-        step, none = self.context(positions, counts, x.device), torch.empty(0)
+        int64 [T], or [axes, T] with rope sections; `seen` as of `context`."""
+        step, none = self.context(positions, counts, x.device, seen), torch.empty(0)
         for block in self.blocks:
             x = block(x, step, none)
             self.progress += 1

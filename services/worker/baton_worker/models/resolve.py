@@ -24,7 +24,6 @@ _REALTIME = (
 LACKING = {
     "FunAudioChatForConditionalGeneration": "one of its two encoders reads codes that a tokenizer "
     "of speech makes, which Baton does not have",
-    "MiDashengLMModel": "its encoder of sounds, Dasheng, has no spec",
     "VoxtralRealtimeForConditionalGeneration": _REALTIME,
     "VoxtralRealtimeGeneration": _REALTIME,
 }

@@ -13,7 +13,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from functools import partial
 from types import SimpleNamespace
-from typing import Any, cast, get_args
+from typing import Any, TypeVar, cast, get_args
 
 import torch
 from torch import Tensor
@@ -25,7 +25,7 @@ from baton_worker.kernels.gptq import pack, unpack
 from baton_worker.kernels.quantized_weights import BlockQuantized
 from baton_worker.quantization.collect import Format, Formats, Parts
 from baton_worker.quantization.methods import ONLINE
-from baton_worker.spec import Decoder, Tower, TowerPair, VisionTower
+from baton_worker.spec import Decoder, Tower, TowerPair, VisionTower, WindowedTower
 from baton_worker.spec.checkpoint import TensorLayout
 
 METHOD = "baton"
@@ -34,6 +34,7 @@ SCHEMES: tuple[Quantize, ...] = tuple(name for name in get_args(Quantize) if nam
 _CODES = "weight.codes"
 _BYTE = 8
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
+T = TypeVar("T", VisionTower, WindowedTower)
 
 
 def settings(scheme: Quantize, kinds: Mapping[str, str]) -> dict[str, Any]:
@@ -97,10 +98,12 @@ def as_stored(spec: Decoder, config: SimpleNamespace) -> Decoder:
 def _stored_tower(tower: Tower | None) -> Tower | None:
     if isinstance(tower, TowerPair) and isinstance(tower.vision, VisionTower):
         return replace(tower, vision=_split_tower(tower.vision))
-    return _split_tower(tower) if isinstance(tower, VisionTower) else tower
+    if isinstance(tower, VisionTower):
+        return _split_tower(tower)
+    return _split_tower(tower) if isinstance(tower, WindowedTower) else tower
 
 
-def _split_tower(tower: VisionTower) -> VisionTower:
+def _split_tower(tower: T) -> T:
     return replace(tower, stack=replace(tower.stack, tensors=_split(tower.stack.tensors)))
 
 

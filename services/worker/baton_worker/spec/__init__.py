@@ -41,7 +41,12 @@ from baton_worker.spec.audio.conformer import (
 from baton_worker.spec.audio.frame_steps import FramePool, FrameStack
 from baton_worker.spec.audio.tower import AudioStack, AudioTower, ChunkRotation, FrameConvolution
 from baton_worker.spec.audio.tower_pair import TowerPair
-from baton_worker.spec.audio.windowed_tower import FrameStem, SpectrogramStem, WindowedTower
+from baton_worker.spec.audio.windowed_tower import (
+    FrameStem,
+    PatchStem,
+    SpectrogramStem,
+    WindowedTower,
+)
 from baton_worker.spec.checkpoint import Fused, Stacked, TensorLayout
 from baton_worker.spec.decoder import AltUp, Blend, Decoder, Ffn, Mixer, Skip, Stage
 from baton_worker.spec.draft_head import (
@@ -218,6 +223,7 @@ __all__ = [
     "OverlappingCrops",
     "Padding",
     "Parameter",
+    "PatchStem",
     "Patches",
     "Positions",
     "Projections",

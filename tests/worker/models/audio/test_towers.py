@@ -21,7 +21,7 @@ from tests.oracles.audio.heard import Heard, makers
 CPU = BuildContext(torch.device("cpu"), torch.float32)
 
 
-@pytest.mark.row("A03", "F01.30", "F01.34", "F01.37", "F01.38")
+@pytest.mark.row("A03", "A14", "F01.30", "F01.34", "F01.37", "F01.38")
 def test_towers_make_the_numbers_of_transformers(tmp_path: Path, driver: Any) -> None:
     """Embeddings within 1e-3 in float32, and the logits of a text around them."""
     for name, make in sorted(makers().items()):

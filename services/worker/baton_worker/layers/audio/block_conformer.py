@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
 from baton_worker import spec
+from baton_worker.layers.audio.batch_norm import BatchNorm
 from baton_worker.layers.audio.conformer import ConformerBlock
 from baton_worker.layers.audio.convolution import DepthwiseConv1d, Pointwise
 from baton_worker.layers.audio.relative_scores import by_distance, distances, heads_of, joined
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.embedding import Table
 from baton_worker.layers.invariant import SILU
-from baton_worker.layers.layer import Layer
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.norm import norm
-
-_BATCH_EPS = 1e-5
 
 
 def block_block(settings: spec.BlockConformer, site: BuildContext) -> ConformerBlock:
@@ -94,7 +90,7 @@ class _Convolution(nn.Module):
         self.depthwise = DepthwiseConv1d(
             "depth_conv.conv", wide, settings.kernel, site, causal=False
         )
-        self.batch_norm = _BatchNorm("batch_norm", wide, site)
+        self.batch_norm = BatchNorm("batch_norm", wide, site)
         self.down = Pointwise("down_conv", wide, hidden, site)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -102,24 +98,3 @@ class _Convolution(nn.Module):
         gated = F.glu(self.up(self.norm(x)), dim=-1)
         out: Tensor = self.down(SILU(self.batch_norm(self.depthwise(gated))))
         return out
-
-
-class _BatchNorm(Layer):
-    """Batch normalisation by the statistics of training (arXiv:1502.03167)."""
-
-    def __init__(self, name: str, channels: int, site: BuildContext) -> None:
-        super().__init__()
-        self._name, names = site.name(name), ("weight", "bias", "running_mean", "running_var")
-        self._parts = {part: site.empty(channels) for part in names}
-        for part, tensor in self._parts.items():
-            self.register_parameter(part, tensor)
-
-    def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
-        """Scale, bias, mean and variance."""
-        for part, tensor in self._parts.items():
-            yield f"{self._name}.{part}", tensor
-
-    def forward(self, x: Tensor) -> Tensor:
-        """[frames, channels] to the same."""
-        scale, bias, mean, variance = self._parts.values()
-        return F.batch_norm(x, mean, variance, scale, bias, eps=_BATCH_EPS)

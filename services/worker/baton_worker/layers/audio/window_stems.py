@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from baton_worker import spec
+from baton_worker.layers.audio.batch_norm import BatchNorm
 from baton_worker.layers.audio.convolution import SpectrogramConv2d
 from baton_worker.layers.audio.frame_embedding import FrameConvolution
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.invariant import GELU
+from baton_worker.layers.layer import Layer
 from baton_worker.layers.linear import Linear
 
 _LONGEST_PERIOD = 10_000.0
@@ -65,6 +70,41 @@ class FrameStem(nn.Module):
         return windows.transpose(1, 2)
 
 
+class PatchStem(Layer):
+    """See `spec.PatchStem`."""
+
+    def __init__(self, settings: spec.PatchStem, site: BuildContext) -> None:
+        super().__init__()
+        here, own = replace(site, name=str), settings
+        self._settings = settings
+        self.norm = BatchNorm(f"{own.prefix}.init_bn", own.bins, here)
+        self.weight = site.empty(own.hidden, 1, own.bins, own.size)
+        self.bias = site.empty(own.hidden)
+        self.times = site.empty(1, own.hidden, 1, own.positions)
+        self.pitch = site.empty(1, own.hidden, 1, 1)
+
+    def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
+        """The projection, and the positions over time and over bins, of which there is one."""
+        prefix = self._settings.prefix
+        yield f"{prefix}.patch_embed.proj.weight", self.weight
+        yield f"{prefix}.patch_embed.proj.bias", self.bias
+        yield f"{prefix}.time_pos_embed", self.times
+        yield f"{prefix}.freq_pos_embed", self.pitch
+
+    def forward(self, windows: Tensor, last: int) -> list[Tensor]:
+        """See `SpectrogramStem.forward`; `last` counts hops."""
+        frames = self._settings.frames(last)
+        parts = [*torch.split(windows[:-1], _AT_ONCE), windows[-1:, :, :frames]]
+        return [state for part in parts if len(part) for state in self._states(part)]
+
+    def _states(self, windows: Tensor) -> Tensor:
+        """[windows, states, hidden]"""
+        x = self.norm(windows)[:, None]
+        x = F.conv2d(x, self.weight, self.bias, (self._settings.bins, self._settings.size))
+        x = x + self.times[..., : x.shape[-1]] + self.pitch
+        return x[:, :, 0].transpose(1, 2)
+
+
 def sine_positions(count: int, hidden: int, like: Tensor) -> Tensor:
     """[count, hidden]: sines and cosines of periods from 1 to 10 000 (Vaswani et al. 2017,
     arXiv:1706.03762), all sines first."""
@@ -73,3 +113,11 @@ def sine_positions(count: int, hidden: int, like: Tensor) -> Tensor:
     rates = torch.exp(torch.arange(half, dtype=torch.float32, device=like.device) * -step)
     phases = torch.arange(count, device=like.device)[:, None] * rates
     return torch.cat((phases.sin(), phases.cos()), dim=1).to(like.dtype)
+
+
+STEMS: dict[type, Callable[[Any, BuildContext], FrameStem | SpectrogramStem | PatchStem]] = {
+    spec.FrameStem: FrameStem,
+    spec.SpectrogramStem: SpectrogramStem,
+    spec.PatchStem: PatchStem,
+}
+"""The stem of a spec."""

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from baton.protocol.media import Grid
 from baton_worker import spec
-from baton_worker.layers.audio.window_stems import FrameStem, SpectrogramStem, sine_positions
+from baton_worker.layers.audio.window_stems import STEMS, sine_positions
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.vision.grid import Size
 from baton_worker.layers.vision.projector import Projector
@@ -30,11 +30,7 @@ class WindowedTower(MediaTower):
         # Adapters are of the tokens of a step, which a sound has none of.
         site = replace(site, name=Names(tower.stack.tensors.names), adapters=None)
         self.settings = tower
-        self.stem: FrameStem | SpectrogramStem
-        if isinstance(tower.stem, spec.FrameStem):
-            self.stem = FrameStem(tower.stem, site)
-        else:
-            self.stem = SpectrogramStem(tower.stem, site)
+        self.stem = STEMS[type(tower.stem)](tower.stem, site)
         self.stack = Stack(tower.stack, blocks_of(tower.stack, site), site)
         self.projector = Projector(tower.projector, site)
         self.image_token, self.media_tokens = tower.audio_token, (tower.audio_token,)
@@ -47,7 +43,9 @@ class WindowedTower(MediaTower):
             return f"a spectrogram of shape [windows, {bins}, frames] was expected, not {shape}"
         if none or windows != shape[0] or not (windows - 1) * most < frames <= windows * most:
             return f"{shape[0]} windows of {most} frames are no grid {list(grid)}"
-        least = most if windows > 1 or self.settings.padded else frames
+        stem = self.settings.stem
+        needed = stem.frames(frames) if isinstance(stem, spec.PatchStem) else frames
+        least = most if windows > 1 or self.settings.padded else needed
         fits = least <= shape[2] <= most
         return "" if fits else f"windows of {shape[2]} frames are not {least} to {most}"
 
@@ -94,10 +92,20 @@ class WindowedTower(MediaTower):
         x, together = self._placed([state[:count] for state, count in found]), settings.together
         seen = [sum(counts[n : n + together]) for n in range(0, len(counts), together)]
         places = [torch.arange(count, device=x.device) for count in counts]
-        final, sizes = self.stack(x, torch.cat(places), seen), self._kept(grid)
+        final = self.stack(x, torch.cat(places), seen, self._seen(counts, last, x.device))
+        sizes = self._kept(grid)
         out = torch.split(self.projector(final, sizes), [self._made(size) for size in sizes])
         pairs = zip(out, kept, strict=True)
         return torch.cat([part[: self._made(size)] for part, size in pairs])
+
+    def _seen(self, counts: Sequence[int], last: int, device: torch.device) -> Tensor | None:
+        """Which states others see, bool [T]; None if it is all. A state that is alone in its window
+        sees itself."""
+        stem = self.settings.stem
+        unseen = stem.unseen(last) if isinstance(stem, spec.PatchStem) else 0
+        if not unseen or counts[-1] == unseen:
+            return None
+        return torch.arange(sum(counts), device=device) < sum(counts) - unseen
 
     def _placed(self, states: list[Tensor]) -> Tensor:
         """The states of all windows, with their positions."""

@@ -49,6 +49,35 @@ class FrameStem:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class PatchStem:
+    """Each `size` frames, all bins normed by statistics of training, become a state by one
+    projection, with a learned vector for its place in its window (Dasheng, arXiv:2406.06992).
+
+    A sound that fills n hops has n + 1 frames, so its last state may have a hop that it does not
+    fill: the others do not see that state. Names are under `prefix`, the checkpoint's.
+    """
+
+    prefix: str
+    bins: int
+    size: int
+    hidden: int
+    positions: int
+    """States of a window."""
+
+    def after(self, num_hops: int) -> int:
+        """Number of states of so many hops."""
+        return (num_hops + 1) // self.size
+
+    def frames(self, num_hops: int) -> int:
+        """Number of frames that they are made of."""
+        return self.size * self.after(num_hops)
+
+    def unseen(self, num_hops: int) -> int:
+        """How many of them are not seen."""
+        return self.after(num_hops) - num_hops // self.size
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class WindowedTower:
     """Windows of `window_frames` frames go through `stem` one by one and get the positions of
     sines, from 0 in each, or without `sines` only those of ropes. The states of `together` windows
@@ -58,7 +87,7 @@ class WindowedTower:
     With `padded`, the frames behind the end of a sound are seen like the others, and what the
     projector makes of them is left out (GLM-ASR)."""
 
-    stem: FrameStem | SpectrogramStem
+    stem: FrameStem | SpectrogramStem | PatchStem
     stack: Encoder
     projector: tuple[Step, ...]
     audio_token: int
