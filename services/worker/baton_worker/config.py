@@ -152,9 +152,10 @@ class Config(Settings, prefix="worker"):
     speculation) make their steps wait."""
     max_cudagraph_capture_size: int = setting(256, "kernels", advanced=True, ge=1, le=4096)
     """Most rows of a decode step that is captured; a larger one runs kernel by kernel."""
-    max_seq_len_to_capture: int = setting(32768, "kernels", advanced=True, ge=1)
-    """Longest sequence in a step that is captured, in tokens. A graph has memory for partial sums
-    of attention over as many."""
+    max_seq_len_to_capture: int = setting(0, "kernels", advanced=True, ge=0)
+    """On a GPU: longest sequence in a step that is captured, in tokens; 0: as long as any may be.
+    With --exact, graphs have memory for a partial sum of attention for each 512 tokens of it;
+    otherwise they need none for longer sequences."""
     max_replay_rows: int = setting(64, "kernels", advanced=True, ge=0, le=4096)
     """On a CPU: most rows of a step that is replayed, where kernels of our own do all of it. Their
     calls are taken down once and made again without Python in between; 0 means never."""

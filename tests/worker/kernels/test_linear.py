@@ -5,8 +5,10 @@ from __future__ import annotations
 import pytest
 import torch
 import torch.nn.functional as F
+from torch._subclasses.fake_tensor import FakeTensorMode
 
 from baton.errors import ModelError
+from baton_worker.kernels import linear
 from baton_worker.kernels.cpu.linear import CpuLinear
 from baton_worker.kernels.gptq import GptqWeight
 from baton_worker.kernels.linear import (
@@ -17,6 +19,7 @@ from baton_worker.kernels.linear import (
     TritonLinear,
     choose,
     has_kernel,
+    has_wide_sums,
 )
 from tests.support.worker.random_products import some_blocks
 
@@ -124,3 +127,40 @@ def test_products_in_blocks_of_rows_are_those_without(monkeypatch: pytest.Monkey
         torch.testing.assert_close(found, expected)
         torch.testing.assert_close(added, residual + expected)
     assert seen == {8, 0}
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_sums_of_a_head_on_a_gpu_are_not_rounded(
+    monkeypatch: pytest.MonkeyPatch, dtype: torch.dtype
+) -> None:
+    """Logits are float32 sums, also in blocks of rows: torch checks the call as one of a GPU."""
+    rows, plain = list[int](), torch.mm
+
+    def on_gpu(x: torch.Tensor, weight: torch.Tensor, *, out_dtype: torch.dtype) -> torch.Tensor:
+        rows.append(len(x))
+        with FakeTensorMode():
+            given = (
+                torch.empty_strided(y.shape, y.stride(), dtype=y.dtype, device="cuda")
+                for y in (x, weight)
+            )
+            assert plain(*given, out_dtype=out_dtype).dtype is torch.float32
+        return x.float() @ weight.float()
+
+    monkeypatch.setattr(linear, "has_wide_sums", lambda device, dtype: True)
+    monkeypatch.setattr(torch, "mm", on_gpu)
+    x, weight, bias = torch.randn(5, 64).to(dtype), torch.randn(300, 64).to(dtype), torch.ones(300)
+    exact = x.double() @ weight.double().T + 1
+    for block in (0, 4):
+        spec = LinearSpec([weight], bias.to(dtype), x, torch.float32, row_block=block)
+        found = PlainLinear.build(spec)(x)
+        assert found.dtype is torch.float32 and (found - exact).abs().max() < 1e-4
+    assert rows == [5, 4, 4]
+    # Layers that ask for nothing keep the dtype of their inputs.
+    assert PlainLinear.build(LinearSpec([weight], None, x))(x).dtype is dtype and len(rows) == 3
+
+
+def test_which_devices_have_sums_that_are_not_rounded() -> None:
+    cpu, gpu = torch.device("cpu"), torch.device("cuda", 0)
+    kinds = (torch.bfloat16, torch.float16, torch.float32)
+    assert [has_wide_sums(gpu, kind) for kind in kinds] == [torch.version.hip is None] * 2 + [False]
+    assert not any(has_wide_sums(cpu, kind) for kind in kinds)

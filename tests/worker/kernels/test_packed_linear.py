@@ -55,6 +55,12 @@ def test_parts_of_one_format_are_one_product(monkeypatch: pytest.MonkeyPatch) ->
     found = PackedLinear([ordered], None, x)(x[0])
     torch.testing.assert_close(found, x[0] @ ordered.dequantise().T, rtol=1e-4, atol=1e-4)
     assert len(products) == 4
+    # What a head wants: sums that are not rounded to the dtype of inputs, whatever the rows.
+    short = x[0].half()
+    head = PackedLinear.build(LinearSpec([four], None, short, torch.float32))
+    found, wanted = head(short), short.double() @ four.dequantise().half().double().T
+    assert found.dtype is torch.float32 and len(products) == 5
+    assert (found - wanted).norm() < 1e-4 * wanted.norm()
 
 
 @pytest.mark.row("F21.07")

@@ -149,11 +149,14 @@ class Nccl(_Group):
         return total
 
     def exchange(self, parts: list[Tensor], among: range) -> list[Tensor]:
-        """See `Communicator`. No data moves to or from ranks outside `among`."""
-        nothing = parts[0].new_empty(0)
-        given, got = [nothing] * self.size, [nothing] * self.size
+        """See `Communicator`. Ranks outside of `among` get and send one number of any value: NCCL
+        before 2.13 skips empty messages, and a rank that skips all of them leaves the others
+        waiting."""
+        beside = parts[0].new_empty((2, self.size, 1))
+        given, got = list(beside[0]), list(beside[1])
         for rank, part in zip(among, parts, strict=True):
-            given[rank], got[rank] = part.contiguous(), torch.empty_like(part)
+            given[rank] = part.contiguous()
+            got[rank] = torch.empty_like(given[rank])
         self._group.alltoall(got, given).wait()
         return [got[rank] for rank in among]
 

@@ -300,7 +300,8 @@ def _graphs(
             (rows,), max_model_len, min(max_num_batched_tokens, _TAPED, rows * max_model_len)
         )
     rows = min(config.max_cudagraph_capture_size, config.max_num_seqs)
-    return Sizes.up_to(rows, min(config.max_seq_len_to_capture, max_model_len))
+    longest = config.max_seq_len_to_capture or max_model_len
+    return Sizes.up_to(rows, min(longest, max_model_len))
 
 
 def _pooling(loaded: LoadedModel, max_model_len: int, spare: int) -> PoolingInfo | None:

@@ -24,6 +24,8 @@ _WORTH_THREADS = 1 << 16
 _PAGE_BYTES = len(pack([0], "I"))
 _ROWS = (1, 2, 4, 8, 16, 32)
 """Decode batch sizes."""
+_SAMPLING = Sampling(1, top_k=2, top_p=0.9)
+"""It meets every kernel of a sampler on a GPU."""
 
 
 def wake_threads() -> None:
@@ -91,7 +93,7 @@ def _prefill(step: int, rows: int, pages: int, chunk: int, groups: int) -> Plan:
         num_computed=pack([0] * rows, "I"),
         num_scheduled=pack([chunk] * rows, "I"),
         samples=pack([1] * rows, "B"),
-        new_sequences=tuple(NewSequence(slot, tokens, chunk, Sampling(1)) for slot in range(rows)),
+        new_sequences=tuple(NewSequence(slot, tokens, chunk, _SAMPLING) for slot in range(rows)),
         page_rows=pack([*range(rows)] * groups, "I"),
         page_counts=pack([pages] * rows * groups, "I"),
         pages=pack(range(rows * pages * groups), "I"),

@@ -17,7 +17,7 @@ from baton_worker.graphs.capture import CudaRecorder, Recorder, Uncaptured
 from baton_worker.platform.device_clock import Clock, CudaClock
 from baton_worker.platform.measured_table import MeasuredTable, Times
 
-_PACKAGES = ("torch", "triton", "flashinfer-python", "flash-attn")
+_PACKAGES = ("torch", "triton", "flashinfer-python", "flash-attn", "flash-attn-3")
 
 log = logger(__name__)
 

@@ -35,7 +35,8 @@ class LinearSpec:
     like: Tensor
     """A tensor on the device and of the dtype of the inputs."""
     out_dtype: torch.dtype | None = None
-    """What the caller would like; only the CPU's kernel has float32 sums to give."""
+    """What the caller would like. The CPU's kernel has float32 sums to give, and so have products
+    of 16-bit floats and of packed weights on an NVIDIA GPU, see `has_wide_sums`."""
     gate: str | None = None
     """The name in `kernels.cpu.linear.GATES` of what combines the two halves of the result, gate
     rows first. A kernel may leave it to the caller, see `LinearKernel.applies_gate`."""
@@ -171,20 +172,35 @@ def has_kernel(weight: LinearWeight, like: Tensor) -> bool:
     return any(backend.refuses(weight, like) is None for backend in backends)
 
 
+def has_wide_sums(device: torch.device, dtype: torch.dtype) -> bool:
+    """True if torch multiplies inputs of this dtype into float32 results: cuBLAS does, of 16-bit
+    floats. Its sums are float32 in any case, and are rounded only as they are stored."""
+    nvidia = device.type == "cuda" and torch.version.hip is None
+    return nvidia and dtype in (torch.bfloat16, torch.float16)
+
+
 class PlainLinear(WithoutFactors):
     """The plain twin: `torch.nn.functional.linear`, any device and dtype.
 
     Args:
-        row_block: see `LinearSpec`.
+        row_block, out_dtype: see `LinearSpec`.
     """
 
     nbytes = 0
     applies_gate = False
 
-    def __init__(self, weight: Tensor, bias: Tensor | None, row_block: int = 0) -> None:
+    def __init__(
+        self,
+        weight: Tensor,
+        bias: Tensor | None,
+        row_block: int = 0,
+        out_dtype: torch.dtype | None = None,
+    ) -> None:
         self._weight = weight
         self._bias = bias
         self._row_block = row_block
+        wide = out_dtype is torch.float32 and has_wide_sums(weight.device, weight.dtype)
+        self._wide = out_dtype if wide else None
 
     @classmethod
     def refuses(cls, weight: LinearWeight, like: Tensor | None = None) -> str | None:
@@ -194,7 +210,7 @@ class PlainLinear(WithoutFactors):
     @classmethod
     def build(cls, spec: LinearSpec) -> PlainLinear:
         """See `LinearBackend`."""
-        return cls(_floats(spec), spec.bias, spec.row_block)
+        return cls(_floats(spec), spec.bias, spec.row_block, spec.out_dtype)
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """See `LinearKernel`."""
@@ -222,10 +238,18 @@ class PlainLinear(WithoutFactors):
     def _product(self, x: Tensor, bias: Tensor | None) -> Tensor:
         rows, block = len(x), self._row_block
         if not block or not rows:
-            return F.linear(x, self._weight, bias)
+            return self._whole(x, bias)
         parts = torch.split(F.pad(x, (0, 0, 0, -rows % block)), block)
-        made = [F.linear(part, self._weight, bias) for part in parts]
+        made = [self._whole(part, bias) for part in parts]
         return (made[0] if len(made) == 1 else torch.cat(made))[:rows]
+
+    def _whole(self, x: Tensor, bias: Tensor | None) -> Tensor:
+        """One product of all rows."""
+        if self._wide is None:
+            return F.linear(x, self._weight, bias)
+        flat = x.reshape(-1, x.shape[-1])
+        y = torch.mm(flat, self._weight.T, out_dtype=self._wide).view(*x.shape[:-1], -1)
+        return y if bias is None else y + bias
 
 
 class OneDnnLinear(WithoutFactors):

@@ -26,6 +26,7 @@ class PackedLinear(RowBlockLinear):
         bias: one value per row of all parts.
         like: a tensor of the device and the dtype of inputs.
         row_block: rows of every product, padded with zeros; 0: as many as there are.
+        out_dtype: of results, if not that of inputs.
     """
 
     applies_gate = False
@@ -36,9 +37,10 @@ class PackedLinear(RowBlockLinear):
         bias: Tensor | None,
         like: Tensor,
         row_block: int = 0,
+        out_dtype: torch.dtype | None = None,
     ) -> None:
         self._bias, self._row_block = bias, row_block
-        self._products = [_Product(run, like) for run in _runs(parts)]
+        self._products = [_Product(run, like, out_dtype or like.dtype) for run in _runs(parts)]
         self.nbytes = sum(product.nbytes for product in self._products)
 
     @classmethod
@@ -58,7 +60,7 @@ class PackedLinear(RowBlockLinear):
     def build(cls, spec: LinearSpec) -> PackedLinear:
         """See `LinearBackend`."""
         parts = [part for part in spec.weights if isinstance(part, packed_weights.PACKABLE)]
-        return cls(parts, spec.bias, spec.like, spec.row_block)
+        return cls(parts, spec.bias, spec.like, spec.row_block, spec.out_dtype)
 
     def _rows(self, x: Tensor) -> Tensor:
         parts = [product(x) for product in self._products]
@@ -84,8 +86,10 @@ def _runs(parts: Sequence[QuantizedWeight]) -> list[list[QuantizedWeight]]:
 class _Product:
     """The product with one packed weight."""
 
-    def __init__(self, parts: Sequence[QuantizedWeight], like: Tensor) -> None:
-        self._weights = pack(parts, like.device)
+    def __init__(
+        self, parts: Sequence[QuantizedWeight], like: Tensor, out_dtype: torch.dtype
+    ) -> None:
+        self._weights, self._out_dtype = pack(parts, like.device), out_dtype
         self._inputs: Inputs | None = None
         self._unpacked_from = unpacked_product.NEVER
         if isinstance(parts[0], Fp8Weight):
@@ -98,8 +102,9 @@ class _Product:
         """x [T, K] to [T, N]."""
         from baton_worker.kernels.triton import grouped  # Needs triton, which may not be installed.
 
-        if len(x) < self._unpacked_from:
-            return grouped.product(x, self._weights, inputs=self._inputs)
+        # A library's product with floats would round its sums to the dtype of inputs.
+        if len(x) < self._unpacked_from or self._out_dtype != x.dtype:
+            return grouped.product(x, self._weights, inputs=self._inputs, out_dtype=self._out_dtype)
         order = self._weights.order
         x = x if order is None else x.index_select(1, order)
         return unpacked_product.product(x, self._weights)

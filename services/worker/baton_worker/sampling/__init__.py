@@ -5,7 +5,7 @@ from __future__ import annotations
 from baton_worker.sampling.logprobs import concatenate, describe
 from baton_worker.sampling.parameters import PARAMETERS, Parameters, fill
 from baton_worker.sampling.penalties import Entries, History
-from baton_worker.sampling.sampler import Adjustments, Sampler, device_columns
+from baton_worker.sampling.sampler import Adjustments, Sampler, device_columns, truncations
 from baton_worker.sampling.token_rules import TokenRule, TokenRules
 
 __all__ = [
@@ -21,4 +21,5 @@ __all__ = [
     "describe",
     "device_columns",
     "fill",
+    "truncations",
 ]

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -98,7 +100,12 @@ class Sampler:
 
     @staticmethod
     def launch(
-        logits: Tensor, columns: dict[str, Tensor], index: Tensor, *, greedy: bool
+        logits: Tensor,
+        columns: dict[str, Tensor],
+        index: Tensor,
+        *,
+        greedy: bool,
+        truncations: Mapping[str, bool] = MappingProxyType({}),
     ) -> tuple[Tensor, Tensor]:
         """Like `sample`, without waiting for the device; no row is locally typical.
 
@@ -107,6 +114,7 @@ class Sampler:
             columns: `device_columns` on the device.
             index: int64 [R], as for `sample`.
             greedy: whether all rows are.
+            truncations: see `truncations`; empty where the host does not know.
 
         Returns:
             Tokens [R], and whether the logits of each row are finite, bool [R]; where they are not,
@@ -117,7 +125,7 @@ class Sampler:
             return tokens, most.isfinite()
         from baton_worker.kernels.triton import sampling
 
-        given: Any = columns
+        given: Any = columns | dict[str, Any](truncations)
         tokens, finite = sampling.sample(logits, index=index, **given)
         return tokens, finite > 0
 
@@ -161,7 +169,8 @@ def _fused(logits: Tensor, parameters: Parameters, index: Column, rows: int = 1)
         for name, values in device_columns(parameters).items()
     }
     there = torch.from_numpy(index).to(logits.device)
-    return sampling.sample(logits, index=there, rows=rows, **columns)[0]
+    given: Any = columns | truncations(parameters)
+    return sampling.sample(logits, index=there, rows=rows, **given)[0]
 
 
 def device_columns(parameters: Parameters) -> dict[str, npt.NDArray[Any]]:
@@ -170,6 +179,15 @@ def device_columns(parameters: Parameters) -> dict[str, npt.NDArray[Any]]:
     warmth = 1.0 / np.where(greedy, 1.0, parameters["temperature"])
     columns = {name: parameters[name].copy() for name in _DEVICE_COLUMNS}
     return columns | {"warmth": warmth.astype(np.float32), "greedy": greedy.astype(np.int8)}
+
+
+def truncations(parameters: Parameters) -> dict[str, bool]:
+    """Which launches of a device's sampler these rows need."""
+    drawn = ~parameters["greedy"]
+    return {
+        "has_top_k": bool((drawn & (parameters["top_k"] > 0)).any()),
+        "has_top_p": bool((drawn & (parameters["top_p"] < 1)).any()),
+    }
 
 
 def _most_probable(logits: Tensor) -> Tokens:

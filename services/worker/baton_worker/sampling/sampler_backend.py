@@ -1,5 +1,4 @@
-"""Sampler backends: torch operators, a C++ kernel or two Triton launches. The tokens are the
-same."""
+"""Sampler backends: torch operators, a C++ kernel or Triton launches. The tokens are the same."""
 
 from __future__ import annotations
 
@@ -19,7 +18,7 @@ ALIASES = {"torchsampler": "torch"}
 ELSEWHERE = {
     "trtllmsampler": (
         "the C++ sampler of TensorRT-LLM is part of its runtime; use triton, which samples on the "
-        "GPU in two launches, or leave this at auto"
+        "GPU, or leave this at auto"
     ),
 }
 """Samplers that do not exist here, and their replacements."""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from baton_worker.attention.backends import gpu_packages
 from baton_worker.attention.backends.flash_attn_3 import FlashAttn3Backend
 from baton_worker.kernels.page_layout import Layout
 from tests.fakes.attention_packages import flash_attn_with_kvcache, hopper, install
@@ -71,6 +72,34 @@ def test_older_gpus_are_refused(
     call = replace(problem([(1, 1)], dtype=torch.bfloat16).call, device=CUDA)
     said = FlashAttn3Backend().refuses(call)
     assert said == "it needs a GPU of compute capability 9.0, this one has 8.0"
+
+
+def test_both_names_of_the_module_and_no_other_interface(
+    problem: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Upstream has the module beside the package `flash_attn_3`, and later within it too."""
+    hopper(monkeypatch)
+    given = problem(ROWS[:2], heads=(6, 2), head_dim=32, page_size=16, dtype=torch.bfloat16)
+    call, backend = replace(given.call, device=CUDA), FlashAttn3Backend()
+    name, function = "flash_attn_interface", {"flash_attn_with_kvcache": flash_attn_with_kvcache}
+    assert f"{name} is not installed" in str(backend.refuses(call))
+    package = install(monkeypatch, "flash_attn_3", __path__=[])
+    inside = install(monkeypatch, f"flash_attn_3.{name}", **function)
+    monkeypatch.setattr(package, name, inside, raising=False)
+    assert backend.refuses(call) is None
+    as_the_reference(backend, given, given.call, Layout.NHD)
+    install(monkeypatch, name, flash_attn_with_kvcache=lambda q, k_cache, v_cache, causal: q)
+    said = str(backend.refuses(call))
+    assert "this version of flash_attn_interface has no cache_seqlens, cu_seqlens_q, max" in said
+    install(monkeypatch, name)
+    assert "has no flash_attn_with_kvcache: `pip install`" in str(backend.refuses(call))
+    monkeypatch.setattr(gpu_packages, "import_module", broken)
+    assert "cannot be imported (undefined symbol)" in str(backend.refuses(call))
+
+
+def broken(name: str) -> None:
+    """What a package that was built for another PyTorch does."""
+    raise ImportError("undefined symbol")
 
 
 @pytest.mark.gpu

@@ -303,6 +303,41 @@ def test_the_same_bits_however_many_programs_share_the_partitions(
     assert all(torch.equal(other, found[0]) for other in found[1:])
 
 
+def test_long_rows_have_larger_partitions_and_not_more_of_them(
+    problem: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So a captured step has room for rows of any length, and a row the same bits in each."""
+    monkeypatch.setattr("baton_worker.kernels.triton.attention.launch.PARTITION", 64)
+    monkeypatch.setattr("baton_worker.kernels.triton.attention.launch.MOST_PARTITIONS", 3)
+    rows = [(1, 191), (1, 192), (2, 500)]
+    given = problem(rows, heads=(2, 1), head_dim=16, page_size=16)
+    counts, lengths = [count for count, _ in rows], [count + start for count, start in rows]
+    for features in ({}, {"window": 300, "sinks": True}):
+        call, backend = replace(given.call, **features), TritonBackend()
+        plan = backend.plan(given.batch, call)
+        assert plan.partitions == 3 and plan.split_tokens == 4
+        found = attend(backend, given, call)
+        torch.testing.assert_close(
+            found, attend(ReferenceBackend(), given, call), rtol=0, atol=1e-5
+        )
+        for row, (own, length) in enumerate(zip(found.split(counts), lengths, strict=True)):
+            # As a captured step plans it: as if every row were as long as any may be.
+            batch = given.batch.build(
+                counts[row : row + 1],
+                [length - counts[row]],
+                given.batch.block_table[row : row + 1].cpu().numpy(),
+                16,
+                given.call.device,
+            )
+            first = sum(counts[:row])
+            alone = replace(given, batch=batch, query=given.query[first : first + counts[row]])
+            assert torch.equal(attend(backend, alone, call), own)
+            longest = replace(batch, num_computed=(100_000,))
+            assert torch.equal(attend(backend, replace(alone, batch=longest), call), own)
+        exact = TritonBackend(exact=True).plan(given.batch, call)
+        assert exact.partitions == -(-502 // 64)
+
+
 def test_a_broken_key_shows_and_only_in_its_row(problem: Any) -> None:
     given = problem([(1, 100), (1, 50)], page_size=16)
     given.pages[given.batch.block_table[0, 3], 5, 0] = float("nan")

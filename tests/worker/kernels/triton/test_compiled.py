@@ -22,16 +22,21 @@ from tests.support.worker.kernel_signatures import (
 )
 
 MERGE: dict[str, Any] = {
-    **{"NUM_HEADS": 8, "VALUE_DIM": 64, "VALUES": 64, "SINKS": True, "SPAN": 512},
+    **{"NUM_HEADS": 8, "VALUE_DIM": 64, "VALUES": 64, "SINKS": True, "SPAN": 512, "MOST": 64},
     **{"RANGED": False, "LSE": False, "WINDOWED": True, "CHUNKED": False},
 }
 PUT: dict[str, Any] = {"NUM_KV_HEADS": 2, "HEAD_DIM": 64, "GIVEN": False, "DIM": 64}
-SAMPLE: dict[str, Any] = {"ROWS": 1, "TILE": 4096, "num_warps": 32}
-CHOOSE = {
-    **{"weights": FLOAT, "key_low": LONGS, "key_high": LONGS, "index": LONGS},
-    **{"top_k": LONGS, "top_p": "*fp64", "min_p": "*fp64", "greedy": "*i8"},
-    "tokens": INTS,
+DRAW: dict[str, str] = {
+    **dict.fromkeys(("logits", "tops", "warmth", "weights", "sums"), FLOAT),
+    **dict.fromkeys(("least", "next_least"), FLOAT),
+    **dict.fromkeys(("places", "tokens", "prefix", "next_prefix"), INTS),
+    **dict.fromkeys(("top_k", "key_low", "key_high", "index", "wanted", "next_wanted"), LONGS),
+    **dict.fromkeys(("counts", "masses", "histogram", "next_histogram"), LONGS),
+    **{"top_p": "*fp64", "min_p": "*fp64", "greedy": "*i8", "finite": "*i8"},
 }
+"""Arguments of the sampler's launches."""
+OF_TILES: dict[str, Any] = {"ROWS": 1, "TILE": 4096, "num_warps": 8}
+OF_ROWS: dict[str, Any] = {"ROWS": 1, "BLOCKS": 1024, "num_warps": 8}
 WORDS = {"words": INTS, "scales": "*fp16", "zeros": "*i16", "groups": INTS, "out": "*bf16"}
 CODES = {"x": BYTES, "x_scales": FLOAT, "weight": BYTES, "w_scales": FLOAT, "out": "*bf16"}
 CODES |= {"visits": INTS, "expert_of_block": INTS}
@@ -87,11 +92,6 @@ KERNELS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
         "top_k._top_k",
         {"logits": FLOAT, "weights": FLOAT, "experts": LONGS},
         {"NUM_EXPERTS": 60, "COUNT": 4, "TOKENS": 4, "WIDTH": 64},
-    ),
-    (
-        "sampling._weigh",
-        {"logits": FLOAT, "warmth": FLOAT, "weights": FLOAT, "tokens": INTS, "finite": "*i8"},
-        SAMPLE,
     ),
     *(
         ("gptq._product", WORDS | {"x": "*bf16"}, {"BITS": bits, "ROWS": 16} | GPTQ)
@@ -179,7 +179,7 @@ _SHORT = {"query": "*bf16", "pages": "*bf16"}
 SHAPES = {
     "Llama 3 8B, decode": _attention(32, 8, 128, 16),
     "Llama 3 8B, prompt": _attention(32, 8, 128, 64),
-    "Llama 3 8B, exact": _attention(32, 8, 128, 64, EXACT=True),
+    "Llama 3 8B, exact": _attention(32, 8, 128, 64, EXACT=True, MOST=0),
     "Qwen3 30B-A3B, decode": _attention(32, 4, 128, 16),
     "Gemma 3 4B, decode": _attention(8, 4, 256, 16, 32, WINDOWED=True),
     "Gemma 3 4B, prompt": _attention(8, 4, 256, 64, 32, WINDOWED=True),
@@ -195,7 +195,12 @@ SHAPES = {
         PAGED | _SHORT,
         ATTEND | _DEEPSEEK | {"ROWS": 32},
     ),
-    "Llama 3 8B, sampling": ("sampling._choose", CHOOSE, SAMPLE),
+    "Llama 3 8B, maxima of tiles": ("sampling._tops", DRAW, OF_TILES),
+    "Llama 3 8B, weights": ("sampling._weigh", DRAW, OF_TILES | {"TILES": 32}),
+    "Llama 3 8B, a digit of top-k": ("radix_select.narrow", DRAW, OF_TILES),
+    "Llama 3 8B, truncation": ("sampling._cut", DRAW, OF_TILES),
+    "Llama 3 8B, mass of a nucleus": ("sampling._reach", DRAW, OF_ROWS),
+    "Llama 3 8B, draw": ("sampling._pick", DRAW, OF_ROWS),
     "Llama 3 8B, inputs as 8-bit floats": _quantised(4096, 16),
     "Llama 3 8B, inputs of down as 8-bit floats": _quantised(16384, 16),
     "DeepSeek-V3, inputs as 8-bit floats": _quantised(128, 1),
@@ -226,8 +231,12 @@ OLDER = [
 CHANGING = {
     "attention.tile.attend": {"num_rows", "table_width", "num_partitions", "at_least", "at_most"},
     "attention.tile.merge": {"num_partitions"},
-    "sampling._weigh": {"num_rows"},
-    "sampling._choose": {"num_rows"},
+    "sampling._tops": {"num_rows"},
+    "sampling._weigh": {"num_rows", "has_top_k", "has_top_p"},
+    "radix_select.narrow": {"num_rows", "shift", "counted"},
+    "sampling._cut": {"num_rows"},
+    "sampling._reach": {"num_rows"},
+    "sampling._pick": {"num_rows"},
     "gptq._product": {"rows"},
     "fp8._product": {"rows"},
     "grouped._product": {"rows", "first_tiles"},

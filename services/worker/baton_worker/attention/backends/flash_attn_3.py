@@ -18,8 +18,17 @@ from baton_worker.attention.backends.gpu_packages import GpuPackage, split
 from baton_worker.kernels.page_layout import EVERY
 
 _LIBRARY = GpuPackage(
-    "flash_attn_interface", "`pip install` the folder hopper of flash-attention", (9, 0)
+    "flash_attn_interface",
+    "`pip install` the folder hopper of flash-attention",
+    (9, 0),
+    "flash_attn_3.flash_attn_interface",
 )
+"""The module beside the package `flash_attn_3`, which has the kernels and may have the module."""
+_FUNCTION = "flash_attn_with_kvcache"
+_ARGUMENTS = frozenset(
+    ("qv", "cache_seqlens", "page_table", "cu_seqlens_q", "max_seqlen_q", "softmax_scale")
+) | {"causal", "window_size", "softcap"}
+"""Early versions for Hopper had no pages and no `qv`."""
 _MOST_CHANNELS = 256
 _UNDERSTOOD = {"softcap", "value_dim", "latent"}
 """What its kernels compute, see `unknown`."""
@@ -40,7 +49,7 @@ class FlashAttn3Backend:
 
     def refuses(self, call: AttentionSpec) -> str | None:
         """Refuses what the installation, the GPU or the kernels do not support."""
-        if reason := _LIBRARY.refuses(call):
+        if reason := _LIBRARY.refuses(call) or _LIBRARY.missing(_FUNCTION, _ARGUMENTS):
             return reason
         if reason := unknown(call, _UNDERSTOOD):
             return reason
@@ -68,7 +77,8 @@ class FlashAttn3Backend:
         if call.latent:
             query, absorbed = query[..., call.width :], query[..., : call.width]
             key = key[..., call.width :]
-        out: Tensor = import_module("flash_attn_interface").flash_attn_with_kvcache(
+        function = getattr(import_module(_LIBRARY.found or _LIBRARY.module), _FUNCTION)
+        out: Tensor = function(
             *(query, key, value),
             qv=absorbed,
             cache_seqlens=batch.seq_lens,

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from importlib import import_module
 from importlib.util import find_spec
+from inspect import signature
 
 import numpy as np
 import numpy.typing as npt
@@ -24,15 +26,23 @@ class GpuPackage:
         module: name to import.
         install: how to install it.
         capability: lowest compute capability that it supports.
+        other: another name to import, of versions that lack the first.
     """
 
     module: str
     install: str
     capability: tuple[int, int]
+    other: str = ""
+
+    @property
+    def found(self) -> str | None:
+        """The name under which it is installed; None if it is not."""
+        names = filter(None, (self.module, self.other))
+        return next((name for name in names if _is_installed(name)), None)
 
     def refuses(self, call: AttentionSpec) -> str | None:
         """Why the package cannot run here, as half a sentence; None if it can."""
-        if find_spec(self.module) is None:
+        if self.found is None:
             return f"{self.module} is not installed: {self.install}, or take triton"
         if call.device.type != "cuda" or torch.version.hip is not None:
             return "it needs an NVIDIA GPU"
@@ -42,6 +52,27 @@ class GpuPackage:
         if call.dtype not in _DTYPES:
             return f"it has no kernel for {call.dtype}"
         return None
+
+    def missing(self, function: str, arguments: frozenset[str]) -> str | None:
+        """Why a function cannot be called with these arguments, as half a sentence: the package
+        fails to load, or has another interface. None if it can."""
+        name = self.found or self.module
+        try:
+            member = getattr(import_module(name), function, None)
+        except (ImportError, OSError) as error:
+            return f"{name} cannot be imported ({error}): {self.install} again, or take triton"
+        lacks = arguments - signature(member).parameters.keys() if callable(member) else {function}
+        if not lacks:
+            return None
+        what = ", ".join(sorted(lacks))
+        return f"this version of {name} has no {what}: {self.install}, or take triton"
+
+
+def _is_installed(name: str) -> bool:
+    try:
+        return find_spec(name) is not None
+    except ModuleNotFoundError:  # The package that it would be a part of.
+        return False
 
 
 def split(pages: Tensor, call: AttentionSpec) -> tuple[Tensor, Tensor]:

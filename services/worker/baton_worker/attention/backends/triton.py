@@ -69,12 +69,13 @@ class TritonBackend:
 
     def plan(self, batch: AttentionBatch, call: AttentionSpec) -> _Plan:
         """Choose the rows that are cut into partitions, and their number of partitions."""
-        from baton_worker.kernels.triton.attention.launch import PARTITION, few, shared
+        from baton_worker.kernels.triton.attention import launch
+        from baton_worker.kernels.triton.attention.launch import few, shared
 
         assert fits(batch, call)
         counts, starts = np.asarray(batch.query_lens), np.asarray(batch.num_computed)
         short = counts <= few(shared(call.group, call.latent))
-        partitions = -(-int(((starts + counts) * short).max()) // PARTITION)
+        partitions = launch.partitions(int(((starts + counts) * short).max()), self._exact)
         # A single partition is the whole row: nothing to merge.
         split = short & (partitions > 1)
         device = batch.seq_lens.device

@@ -25,7 +25,7 @@ from baton_worker.kernels.packed_linear import PackedLinear
 from baton_worker.kernels.quantized_weights import quantise
 from baton_worker.kernels.scaled_mm import ScaledMmLinear
 from baton_worker.kernels.weight import QuantizedWeight
-from baton_worker.sampling import PARAMETERS, Sampler, device_columns, fill
+from baton_worker.sampling import PARAMETERS, Sampler, device_columns, fill, truncations
 
 _SEED = 0
 
@@ -384,9 +384,11 @@ class _Maker:
             for name, values in device_columns(parameters).items()
         }
         there = torch.from_numpy(index).to(self.device)
+        needed = truncations(parameters)
+        launch = partial(Sampler.launch, greedy=name == "greedy", truncations=needed)
 
         def run() -> Tensor:
-            return Sampler.launch(logits, columns, there, greedy=name == "greedy")[0].long()
+            return launch(logits, columns, there)[0].long()
 
         def reference() -> Tensor:
             tokens = Sampler().sample(logits.cpu(), parameters, index)

@@ -15,7 +15,7 @@ from baton_worker.engine.batch.plan_columns import Column
 from baton_worker.engine.batch.sampling_state import SamplingState
 from baton_worker.engine.batch.step_inputs import StepInputs
 from baton_worker.platform.device_link import Download
-from baton_worker.sampling import Sampler, device_columns
+from baton_worker.sampling import Sampler, device_columns, truncations
 
 BROKEN = -1
 """In the place of a token whose logits are not finite."""
@@ -31,6 +31,7 @@ class _Staged:
     index: Tensor
     columns: dict[str, Tensor]
     greedy: bool
+    truncations: dict[str, bool]
     quiet: Tensor
     """int64 [Q]: last token of each row that does not sample."""
 
@@ -42,7 +43,7 @@ class AsyncSampling:
         self._forward, self._sampling, self._sampler = forward, sampling, sampler
         self._cached: tuple[bytes, int] | None = None
         self._columns: dict[str, npt.NDArray[Any]] = {}
-        self._greedy = False
+        self._greedy, self._truncations = False, dict[str, bool]()
 
     def launch(self, inputs: StepInputs) -> Download:
         """Queue a step: model, sampling, and the copy of [tokens [R], finite [Q]] int32 of R rows
@@ -63,7 +64,11 @@ class AsyncSampling:
             hidden = hidden.index_select(0, staged.indices)
         logits = self._forward.model.logits(hidden)
         tokens, finite = self._sampler.launch(
-            logits, staged.columns, staged.index, greedy=staged.greedy
+            logits,
+            staged.columns,
+            staged.index,
+            greedy=staged.greedy,
+            truncations=staged.truncations,
         )
         # Whatever stands for a token that is none must be one for the embedding.
         tokens = torch.where(finite, tokens, 0)
@@ -80,6 +85,7 @@ class AsyncSampling:
             put("sampling_index", rows.index),
             {name: put(name, values) for name, values in self._columns.items()},
             self._greedy,
+            self._truncations,
             put("quiet", quiet),
         )
 
@@ -91,4 +97,4 @@ class AsyncSampling:
             return
         parameters = self._sampling.parameters[slots]
         self._cached, self._greedy = key, bool(np.all(parameters["greedy"]))
-        self._columns = device_columns(parameters)
+        self._columns, self._truncations = device_columns(parameters), truncations(parameters)

@@ -239,6 +239,7 @@ def product(
     visits: Visits | None = None,
     num_visits: int = 0,
     divisor: int = 1,
+    out_dtype: torch.dtype | None = None,
 ) -> Tensor:
     """Rows x [T, K] times weights [1, N, K] to [T, N] of their dtype; with visits row visit //
     divisor of x times the weight of the visit's expert, to [num_visits, N]. Rows of visits to
@@ -247,10 +248,11 @@ def product(
     Args:
         bias: [E, N].
         inputs: how x is rounded for 8-bit floats; not at all without it.
+        out_dtype: of the result, if not that of x.
     """
     count = len(x) if visits is None else num_visits
     experts, columns, inner = weights.shape
-    out = x.new_empty(count, columns)
+    out = x.new_empty(count, columns, dtype=out_dtype)
     if not count:
         return out
     form = _form(weights, x.dtype, inputs)

@@ -1,21 +1,27 @@
 """Logits to tokens: random numbers, temperature, truncation and the choice, without waiting for
 the host.
 
-Two launches. The first finds each row's maximum and turns logits into weights, exp((x - max) / T);
-the second finds the least weight that top-k, min-p and top-p keep, among the bits of floats as
-`sampling.truncation` does, then inverts the distribution function at the row's uniform. No sort, no
-host: a wide nucleus costs what a narrow one does.
+A row's vocabulary is cut over programs, so that a few rows fill a GPU. Each launch has a program
+for every tile of 4,096 tokens, and reads what the one before it has found of whole rows:
 
-A row has one program of as many threads as there may be, and each pass over its weights, which stay
-in the L2 cache, looks at three thresholds: 15 passes find one of 30 bits. Programs that share a row
-would have to be launched again for each pass.
+    _tops      the maximum of each tile
+    _weigh     the row's maximum, and weights exp((x - max) / T); sums of 128 weights each
+    narrow     twice for top-k: digits of the least weight that it keeps, see `radix_select`
+    _cut       that weight, and the sums without those below it
+    _reach     what the weights of the nucleus add up to
+    narrow     twice for top-p
+    _cut       the same for it
+    _pick      the distribution function, inverted at the row's uniform
 
-Random numbers have the bits of `sampling.uniform`. Weights are those of the CPU to the last bits of
-an exponential, so a token could differ only where the uniform falls between two such roundings.
+Without top-k and top-p in a step there are three launches; nothing depends on numbers that the host
+would have to read. Random numbers have the bits of `sampling.uniform`. Weights are those of the CPU
+to the last bits of an exponential, so a token could differ only where the uniform falls between two
+such roundings.
 """
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Any
 
 import torch
@@ -23,16 +29,16 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from baton_worker.kernels.triton import power
+from baton_worker.kernels.triton import power, radix_select
 
+_FIRST = tl.constexpr(radix_select.FIRST)
 _BLOCK = tl.constexpr(128)
 """Weights of one sum in float32; the sums are added in float64, as in `sampling.blocks`."""
 _WIDEST = 4096
-_WARPS = 32
-_PASSES = tl.constexpr(15)
-"""Of a search: each leaves a quarter of the numbers up to `_ONE`."""
-_ONE = tl.constexpr(0x3F800000)
-"""The bits of 1.0, the greatest weight."""
+_WARPS = 8
+_ALIGNED = 32
+"""State of rows is a multiple of so many numbers, so that each entry begins at 16 bytes: Triton
+would compile a kernel of its own for others."""
 
 
 @triton.jit
@@ -53,151 +59,152 @@ def uniform(key_low, key_high, index):  # type: ignore[no-untyped-def]
 
 
 @triton.jit(do_not_specialize=["num_rows"])  # type: ignore[untyped-decorator]
+def _tops(  # type: ignore[no-untyped-def]
+    logits, tops, places, num_rows, vocab, tiles, ROWS: tl.constexpr, TILE: tl.constexpr
+):
+    """The first maximum of a tile and its token, to [R, tiles] each; a NaN counts as infinite."""
+    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    real, start = row < num_rows, tl.program_id(1) * TILE
+    i = start + tl.arange(0, TILE)
+    seen = real[:, None] & (i < vocab)[None, :]
+    x = tl.load(logits + row[:, None] * vocab + i[None, :], mask=seen, other=float("-inf"))
+    odd = tl.max((x != x).to(tl.int32), 1)
+    top, index = tl.max(x, 1, return_indices=True, return_indices_tie_break_left=True)
+    at = row * tiles + tl.program_id(1)
+    tl.store(tops + at, tl.where(odd > 0, float("inf"), top), mask=real)
+    tl.store(places + at, start + index, mask=real)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _store_sums(  # type: ignore[no-untyped-def]
+    sums, row, real, weight, least, blocks, ROWS: tl.constexpr, TILE: tl.constexpr
+):
+    """By block of a tile of weights, the sum of those from `least` on: to [R, blocks]."""
+    kept = tl.where(weight >= least[:, None], weight, 0.0)
+    found = tl.sum(tl.reshape(kept, (ROWS, TILE // _BLOCK, _BLOCK)), 2)
+    block = tl.program_id(1) * (TILE // _BLOCK) + tl.arange(0, TILE // _BLOCK)
+    inside = real[:, None] & (block < blocks)[None, :]
+    tl.store(sums + row[:, None] * blocks + block[None, :], found, mask=inside)
+
+
+@triton.jit(do_not_specialize=["num_rows", "has_top_k", "has_top_p"])  # type: ignore[untyped-decorator]
 def _weigh(  # type: ignore[no-untyped-def]
     logits,
+    tops,
+    places,
     warmth,
+    top_k,
+    top_p,
+    min_p,
+    greedy,
     weights,
+    sums,
+    least,
+    wanted,
+    counts,
+    masses,
     tokens,
     finite,
     num_rows,
     vocab,
+    tiles,
+    blocks,
+    has_top_k,
+    has_top_p,
     ROWS: tl.constexpr,
     TILE: tl.constexpr,
+    TILES: tl.constexpr,
 ):
-    """The first maximum of each row to `tokens`, and weights, of which it has 1; to `finite`
-    whether it is finite and there is no NaN."""
+    """The first maximum of each row to `tokens`, and to `finite` whether it is finite and there is
+    no NaN. A tile of weights, of which the maximum has 1, and what follows from them: sums by block
+    from min-p on, and the first histograms of top-k and top-p where rows have them."""
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     real = row < num_rows
-    i = tl.arange(0, TILE)
-    most = tl.full((ROWS,), float("-inf"), tl.float32)
-    best = tl.full((ROWS,), 0, tl.int32)
-    odd = tl.full((ROWS,), 0, tl.int32)
-    for start in range(0, vocab, TILE):
-        seen = real[:, None] & (start + i < vocab)[None, :]
-        at = logits + row[:, None] * vocab + start + i[None, :]
-        x = tl.load(at, mask=seen, other=float("-inf"))
-        odd = tl.maximum(odd, tl.max((x != x).to(tl.int32), 1))
-        here, index = tl.max(x, 1, return_indices=True, return_indices_tie_break_left=True)
-        best = tl.where(here > most, start + index, best)
-        most = tl.maximum(most, here)
-    tl.store(tokens + row, best, mask=real)
-    good = (odd == 0) & (most < float("inf")) & (most > float("-inf"))
-    tl.store(finite + row, good.to(tl.int8), mask=real)
-    warm = tl.load(warmth + row, mask=real, other=1.0)
-    most = tl.where(real & good, most, 0.0)
-    for start in range(0, vocab, TILE):
-        seen = real[:, None] & (start + i < vocab)[None, :]
-        at = row[:, None] * vocab + start + i[None, :]
-        x = tl.load(logits + at, mask=seen, other=float("-inf"))
-        # The maximum goes first, so that no temperature can overflow.
-        tl.store(weights + at, tl.exp((x - most[:, None]) * warm[:, None]), mask=seen)
+    tile = tl.arange(0, TILES)
+    at = row[:, None] * tiles + tile[None, :]
+    every = tl.load(tops + at, mask=real[:, None] & (tile < tiles)[None, :], other=float("-inf"))
+    most, first = tl.max(every, 1, return_indices=True, return_indices_tie_break_left=True)
+    good = (most < float("inf")) & (most > float("-inf"))
+    drawn = real & (tl.load(greedy + row, mask=real, other=1) == 0)
+    lowest = tl.load(min_p + row, mask=drawn, other=0.0).to(tl.float32)
+    most_k = tl.load(top_k + row, mask=drawn, other=0)
+    limited = (most_k > 0) & (most_k < vocab)
+    if tl.program_id(1) == 0:
+        place = tl.load(places + row * tiles + first, mask=real, other=0)
+        tl.store(tokens + row, place, mask=real)
+        tl.store(finite + row, good.to(tl.int8), mask=real)
+        tl.store(least + row, lowest, mask=real)
+        tl.store(wanted + row, tl.where(limited, most_k, 0), mask=real)
+    if tl.max(drawn.to(tl.int32), 0) == 0:
+        return
+    warm = tl.load(warmth + row, mask=drawn, other=1.0)
+    most = tl.where(drawn & good, most, 0.0)
+    i = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    seen = drawn[:, None] & (i < vocab)[None, :]
+    at = row[:, None] * vocab + i[None, :]
+    x = tl.load(logits + at, mask=seen, other=float("-inf"))
+    # The maximum goes first, so that no temperature can overflow.
+    weight = tl.where(good[:, None], tl.exp((x - most[:, None]) * warm[:, None]), 0.0)
+    tl.store(weights + at, weight, mask=seen)
+    _store_sums(sums, row, drawn, weight, lowest, blocks, ROWS, TILE)
+    nothing = tl.full((ROWS,), 0, tl.int32)
+    if has_top_k:
+        radix_select.add(counts, row, weight, limited, nothing, _FIRST, 1)
+    if has_top_p:
+        share = tl.load(top_p + row, mask=drawn, other=1.0)
+        radix_select.add(masses, row, weight, share < 1.0, nothing, _FIRST, 0)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _kept(  # type: ignore[no-untyped-def]
-    weights, row, real, start, vocab, least, ROWS: tl.constexpr, TILE: tl.constexpr
-):
-    """A tile [ROWS, TILE] of weights, 0 below `least`."""
-    i = start + tl.arange(0, TILE)
-    seen = real[:, None] & (i < vocab)[None, :]
-    weight = tl.load(weights + row[:, None] * vocab + i[None, :], mask=seen, other=0.0)
-    return tl.where(weight >= least[:, None], weight, 0.0)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _sums(  # type: ignore[no-untyped-def]
-    weights, row, real, start, vocab, least, before, ROWS: tl.constexpr, TILE: tl.constexpr
-):
-    """Running sums up to each block of a tile, float64 [ROWS, TILE / BLOCK]; see
-    `_BLOCK`."""
-    weight = _kept(weights, row, real, start, vocab, least, ROWS, TILE)
-    sums = tl.sum(tl.reshape(weight, (ROWS, TILE // _BLOCK, _BLOCK)), 2).to(tl.float64)
-    return tl.cumsum(sums, 1) + before[:, None]
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _above(weight, least, COUNTED: tl.constexpr, ROWS: tl.constexpr, TILE: tl.constexpr):  # type: ignore[no-untyped-def]
-    """By block of a tile, float64 [ROWS, TILE / BLOCK]: how many weights are not below `least`, or
-    what they add up to."""
-    kept = tl.where(weight >= least[:, None], tl.where(COUNTED, 1.0, weight), 0.0)
-    return tl.sum(tl.reshape(kept, (ROWS, TILE // _BLOCK, _BLOCK)), 2).to(tl.float64)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _masses(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["num_rows"])  # type: ignore[untyped-decorator]
+def _cut(  # type: ignore[no-untyped-def]
     weights,
-    row,
-    real,
-    vocab,
-    one,
-    two,
-    three,
-    COUNTED: tl.constexpr,
-    ROWS: tl.constexpr,
-    TILE: tl.constexpr,
-):
-    """What the weights from each of three thresholds on add up to, or how many they are, float64
-    [ROWS] each."""
-    first = tl.full((ROWS, TILE // _BLOCK), 0.0, tl.float64)
-    second, third = first, first
-    i = tl.arange(0, TILE)
-    for start in range(0, vocab, TILE):
-        seen = real[:, None] & (start + i < vocab)[None, :]
-        at = weights + row[:, None] * vocab + start + i[None, :]
-        weight = tl.load(at, mask=seen, other=-1.0)
-        first += _above(weight, one, COUNTED, ROWS, TILE)
-        second += _above(weight, two, COUNTED, ROWS, TILE)
-        third += _above(weight, three, COUNTED, ROWS, TILE)
-    return tl.sum(first, 1), tl.sum(second, 1), tl.sum(third, 1)
-
-
-@triton.jit  # type: ignore[untyped-decorator]
-def _search(  # type: ignore[no-untyped-def]
-    weights,
-    row,
-    real,
-    vocab,
+    histogram,
+    prefix,
+    wanted,
     least,
-    target,
-    COUNTED: tl.constexpr,
+    next_least,
+    sums,
+    num_rows,
+    vocab,
+    blocks,
     ROWS: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """The greatest threshold from which on weights, those below `least` left out, add up to the
-    `target` or are as many. Weights are not negative, so they are ordered as their bits are."""
-    low, high = tl.full((ROWS,), 0, tl.int32), tl.full((ROWS,), _ONE + 1, tl.int32)
-    for _ in range(_PASSES):
-        step = (high - low + 3) // 4
-        one = tl.minimum(low + step, high - 1)
-        two, three = tl.minimum(one + step, high - 1), tl.minimum(one + 2 * step, high - 1)
-        first, second, third = _masses(
-            weights,
-            row,
-            real,
-            vocab,
-            tl.maximum(one.to(tl.float32, bitcast=True), least),
-            tl.maximum(two.to(tl.float32, bitcast=True), least),
-            tl.maximum(three.to(tl.float32, bitcast=True), least),
-            COUNTED,
-            ROWS,
-            TILE,
-        )
-        a, b, c = first >= target, second >= target, third >= target
-        high = tl.where(c, high, tl.where(b, three, tl.where(a, two, one)))
-        low = tl.where(c, three, tl.where(b, two, tl.where(a, one, low)))
-    return tl.maximum(low.to(tl.float32, bitcast=True), least)
+    """The least weight after a select to `next_least`, and the sums of a tile from it on."""
+    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    real = row < num_rows
+    selected = radix_select.threshold(histogram, prefix, wanted, row, real)
+    lowest = tl.maximum(tl.load(least + row, mask=real, other=0.0), selected)
+    if tl.program_id(1) == 0:
+        tl.store(next_least + row, lowest, mask=real)
+    changed = selected > 0.0
+    if tl.max(changed.to(tl.int32), 0) == 0:
+        return
+    i = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    seen = changed[:, None] & (i < vocab)[None, :]
+    weight = tl.load(weights + row[:, None] * vocab + i[None, :], mask=seen, other=0.0)
+    _store_sums(sums, row, changed, weight, lowest, blocks, ROWS, TILE)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _mass(  # type: ignore[no-untyped-def]
-    weights, row, real, vocab, least, ROWS: tl.constexpr, TILE: tl.constexpr
+def _all_sums(sums, row, real, blocks, BLOCKS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Those of a row, float64 [ROWS, BLOCKS]."""
+    i = tl.arange(0, BLOCKS)
+    inside = real[:, None] & (i < blocks)[None, :]
+    return tl.load(sums + row[:, None] * blocks + i[None, :], mask=inside, other=0.0).to(tl.float64)
+
+
+@triton.jit(do_not_specialize=["num_rows"])  # type: ignore[untyped-decorator]
+def _reach(  # type: ignore[no-untyped-def]
+    sums, top_p, greedy, wanted, num_rows, blocks, ROWS: tl.constexpr, BLOCKS: tl.constexpr
 ):
-    """What the weights from `least` on add up to, float64 [ROWS]."""
-    total = tl.full((ROWS,), 0.0, tl.float64)
-    for start in range(0, vocab, TILE):
-        # The last running sum is the greatest.
-        total = tl.max(_sums(weights, row, real, start, vocab, least, total, ROWS, TILE), 1)
-    return total
+    """What the nucleus of each row adds up to, to `wanted`; 0 where there is none."""
+    row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
+    real = row < num_rows
+    drawn = real & (tl.load(greedy + row, mask=real, other=1) == 0)
+    share = tl.load(top_p + row, mask=drawn, other=1.0)
+    total = tl.sum(_all_sums(sums, row, drawn & (share < 1.0), blocks, BLOCKS), 1)
+    tl.store(wanted + row, tl.where(share < 1.0, radix_select.amount(share * total), 0), mask=real)
 
 
 @triton.jit
@@ -207,20 +214,20 @@ def _below(x):  # type: ignore[no-untyped-def]
 
 
 @triton.jit(do_not_specialize=["num_rows"])  # type: ignore[untyped-decorator]
-def _choose(  # type: ignore[no-untyped-def]
+def _pick(  # type: ignore[no-untyped-def]
     weights,
+    sums,
+    least,
     key_low,
     key_high,
     index,
-    top_k,
-    top_p,
-    min_p,
     greedy,
     tokens,
     num_rows,
     vocab,
+    blocks,
     ROWS: tl.constexpr,
-    TILE: tl.constexpr,
+    BLOCKS: tl.constexpr,
 ):
     """Each row's token by the inverse of its distribution function, unless it is greedy."""
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
@@ -228,22 +235,8 @@ def _choose(  # type: ignore[no-untyped-def]
     real = real & (tl.load(greedy + row, mask=real, other=1) == 0)
     if tl.max(real.to(tl.int32), 0) == 0:
         return
-    least = tl.load(min_p + row, mask=real, other=0.0).to(tl.float32)
-    most_k = tl.load(top_k + row, mask=real, other=0)
-    share = tl.load(top_p + row, mask=real, other=1.0)
-
-    limited = (most_k > 0) & (most_k < vocab)
-    if tl.max(limited.to(tl.int32), 0) > 0:
-        nothing = tl.full((ROWS,), 0.0, tl.float32)
-        kth = _search(weights, row, real, vocab, nothing, most_k, True, ROWS, TILE)
-        least = tl.where(limited, tl.maximum(least, kth), least)
-    if tl.min(share, 0) < 1.0:
-        target = share * _mass(weights, row, real, vocab, least, ROWS, TILE)
-        nucleus = _search(weights, row, real, vocab, least, target, False, ROWS, TILE)
-        least = tl.where(share < 1.0, nucleus, least)
-
-    total = _mass(weights, row, real, vocab, least, ROWS, TILE)
-    total = tl.where(real, total, 1.0)
+    outer = tl.cumsum(_all_sums(sums, row, real, blocks, BLOCKS), 1)
+    total = tl.where(real, tl.max(outer, 1), 1.0)
     drawn = uniform(
         tl.load(key_low + row, mask=real, other=0),
         tl.load(key_high + row, mask=real, other=0),
@@ -252,23 +245,95 @@ def _choose(  # type: ignore[no-untyped-def]
     target = drawn * total
     # Whatever the rounding, the last block exceeds.
     limit = tl.minimum(target, _below(total))
-    block, before = tl.full((ROWS,), 0, tl.int32), tl.full((ROWS,), 0.0, tl.float64)
-    running = before
-    for start in range(0, vocab, TILE):
-        sums = _sums(weights, row, real, start, vocab, least, running, ROWS, TILE)
-        passed = (sums <= limit[:, None]) & (start + tl.arange(0, TILE // _BLOCK) * _BLOCK < vocab)
-        block += tl.sum(passed.to(tl.int32), 1)
-        before = tl.maximum(before, tl.max(tl.where(passed, sums, 0.0), 1))
-        running = tl.max(sums, 1)
+    passed = (outer <= limit[:, None]) & (tl.arange(0, BLOCKS) < blocks)[None, :]
+    block = tl.sum(passed.to(tl.int32), 1)
+    before = tl.max(tl.where(passed, outer, 0.0), 1)
 
     i = block[:, None] * _BLOCK + tl.arange(0, _BLOCK)[None, :]
     at = weights + row[:, None] * vocab + i
     weight = tl.load(at, mask=real[:, None] & (i < vocab), other=0.0)
-    weight = tl.where(weight >= least[:, None], weight, 0.0)
+    lowest = tl.load(least + row, mask=real, other=0.0)
+    weight = tl.where(weight >= lowest[:, None], weight, 0.0)
     inner = tl.cumsum(weight.to(tl.float64), 1)
     limit = tl.minimum(target - before, _below(tl.where(real, tl.max(inner, 1), 1.0)))
     place = tl.sum((inner <= limit[:, None]).to(tl.int32), 1)
     tl.store(tokens + row, block * _BLOCK + place, mask=real)
+
+
+@dataclass(frozen=True, slots=True)
+class _Grid:
+    """How [count, vocab] numbers are cut over programs of `rows` rows."""
+
+    count: int
+    vocab: int
+    rows: int
+
+    @property
+    def tile(self) -> int:
+        """Tokens of one program."""
+        return min(_WIDEST, max(128, power(self.vocab)))
+
+    @property
+    def tiles(self) -> int:
+        """Programs of a row."""
+        return triton.cdiv(self.vocab, self.tile)  # type: ignore[no-any-return]
+
+    @property
+    def blocks(self) -> int:
+        """Sums of a row."""
+        return triton.cdiv(self.vocab, _BLOCK.value)  # type: ignore[no-any-return]
+
+    def over_tiles(self, kernel: Any, *given: Any, **constants: Any) -> None:
+        """Launch a kernel with a program for each tile."""
+        grid = (triton.cdiv(self.count, self.rows), self.tiles)
+        kernel[grid](*given, ROWS=self.rows, TILE=self.tile, num_warps=_WARPS, **constants)
+
+    def over_rows(self, kernel: Any, *given: Any) -> None:
+        """Launch a kernel with a program for each row."""
+        grid = (triton.cdiv(self.count, self.rows),)
+        kernel[grid](*given, ROWS=self.rows, BLOCKS=power(self.blocks), num_warps=_WARPS)
+
+
+class _Truncation:
+    """What the launches of a step know of the least weights of its rows."""
+
+    def __init__(self, grid: _Grid, weights: Tensor, sums: Tensor, *, selects: int) -> None:
+        self._grid, self._weights, self._sums = grid, weights, sums
+        device, count = weights.device, -(-grid.count // _ALIGNED) * _ALIGNED
+        entries, bins = selects * radix_select.DIGITS, radix_select.BINS
+        self.histograms = torch.zeros(
+            (max(1, entries), grid.count, bins) if entries else (1, 1, bins),
+            dtype=torch.int64,
+            device=device,
+        )
+        self._prefix = torch.zeros((max(1, entries), count), dtype=torch.int32, device=device)
+        self.wanted = torch.zeros((max(1, entries), count), dtype=torch.int64, device=device)
+        self._least = torch.empty((1 + selects, count), dtype=torch.float32, device=device)
+        self._done = 0
+
+    @property
+    def least(self) -> Tensor:
+        """float32 [R] and more: the least weight that is kept so far."""
+        return self._least[self._done]
+
+    def select(self, *, counted: bool) -> None:
+        """Raise the least weights. The first entries of this select are in `wanted`, which is what
+        is `counted` or what it adds up to, and in its histogram."""
+        grid, first = self._grid, self._done * radix_select.DIGITS
+        for entry in range(first, first + radix_select.DIGITS - 1):
+            shift = radix_select.FIRST - 10 * (entry - first + 1)
+            grid.over_tiles(
+                radix_select.narrow,
+                *(self._weights, *self._entry(entry), *self._entry(entry + 1)),
+                *(grid.count, grid.vocab, shift, int(counted)),
+            )
+        given = (*self._entry(first + radix_select.DIGITS - 1), self.least)
+        self._done += 1
+        sizes = (grid.count, grid.vocab, grid.blocks)
+        grid.over_tiles(_cut, self._weights, *given, self.least, self._sums, *sizes)
+
+    def _entry(self, entry: int) -> tuple[Tensor, Tensor, Tensor]:
+        return self.histograms[entry], self._prefix[entry], self.wanted[entry]
 
 
 def sample(
@@ -283,6 +348,8 @@ def sample(
     key_high: Tensor,
     index: Tensor,
     rows: int = 1,
+    has_top_k: bool = True,
+    has_top_p: bool = True,
 ) -> tuple[Tensor, Tensor]:
     """One token per row, int32 [R]; the twin is `sampling.sampler.sample`. And whether the logits
     of each row are finite, int8 [R]: without NaN and +inf, and not all -inf. Where they are not,
@@ -295,19 +362,35 @@ def sample(
         top_k, key_low, key_high, index: int64 [R].
         greedy: int8 [R], 0 or 1.
         rows: rows of one program; a GPU wants as many programs as it can get.
+        has_top_k, has_top_p: whether any row needs it, as the host knows; launches are saved where
+            none does.
     """
-    count, vocab = logits.shape
-    tokens = torch.empty(count, dtype=torch.int32, device=logits.device)
-    finite = torch.empty(count, dtype=torch.int8, device=logits.device)
-    weights = torch.empty_like(logits)
-    grid = (triton.cdiv(count, rows),)
-    size: Any = {"ROWS": rows, "TILE": min(_WIDEST, max(128, power(vocab))), "num_warps": _WARPS}
-    first: Any = _weigh[grid]
-    first(logits.contiguous(), warmth, weights, tokens, finite, count, vocab, **size)
-    second: Any = _choose[grid]
-    second(
-        *(weights, key_low, key_high, index, top_k, top_p, min_p, greedy, tokens),
-        *(count, vocab),
-        **size,
+    logits, (count, vocab) = logits.contiguous(), logits.shape
+    grid = _Grid(count, vocab, rows)
+    tokens, finite = (logits.new_empty(count, dtype=kind) for kind in (torch.int32, torch.int8))
+    tops, places = (
+        logits.new_empty((count, grid.tiles), dtype=kind) for kind in (torch.float32, torch.int32)
+    )
+    weights, sums = torch.empty_like(logits), logits.new_empty((count, grid.blocks))
+    kept = _Truncation(grid, weights, sums, selects=has_top_k + has_top_p)
+    masses = kept.histograms[radix_select.DIGITS if has_top_k and has_top_p else 0]
+    grid.over_tiles(_tops, logits, tops, places, count, vocab, grid.tiles)
+    grid.over_tiles(
+        _weigh,
+        *(logits, tops, places, warmth, top_k, top_p, min_p, greedy, weights, sums, kept.least),
+        *(kept.wanted[0], kept.histograms[0], masses, tokens, finite, count, vocab),
+        *(grid.tiles, grid.blocks, int(has_top_k), int(has_top_p)),
+        TILES=power(grid.tiles),
+    )
+    if has_top_k:
+        kept.select(counted=True)
+    if has_top_p:
+        wanted = kept.wanted[radix_select.DIGITS if has_top_k else 0]
+        grid.over_rows(_reach, sums, top_p, greedy, wanted, count, grid.blocks)
+        kept.select(counted=False)
+    grid.over_rows(
+        _pick,
+        *(weights, sums, kept.least, key_low, key_high, index, greedy, tokens),
+        *(count, vocab, grid.blocks),
     )
     return tokens, finite

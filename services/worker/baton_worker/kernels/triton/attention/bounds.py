@@ -30,37 +30,43 @@ def key_bounds(  # type: ignore[no-untyped-def]
     row,
     partition,
     split,
+    span,
     WINDOWED: tl.constexpr,
     CHUNKED: tl.constexpr,
     RANGED: tl.constexpr,
-    SPAN: tl.constexpr,
 ):
     """From which key to which (`stop` at most) a tile looks whose first query is at `earliest`."""
-    start = 0
-    if WINDOWED:
-        start = tl.maximum(start, earliest - window + 1)
-    if CHUNKED:
-        start = tl.maximum(start, earliest // chunk * chunk)
+    start = oldest(earliest, window, chunk, WINDOWED, CHUNKED)
     if RANGED:
         start = tl.maximum(start, tl.load(ranges + row * 2))
         stop = tl.minimum(stop, tl.load(ranges + row * 2 + 1))
     if split:
-        start = tl.maximum(start, partition * SPAN)
-        stop = tl.minimum(stop, partition * SPAN + SPAN)
+        start = tl.maximum(start, partition * span)
+        stop = tl.minimum(stop, partition * span + span)
     return start, stop
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def first_partition(  # type: ignore[no-untyped-def]
-    earliest, window, chunk, WINDOWED: tl.constexpr, CHUNKED: tl.constexpr, SPAN: tl.constexpr
-):
-    """The first partition that holds a key for a row whose first new token is at `earliest`."""
+def partition_keys(first, length, SPAN: tl.constexpr, MOST: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Keys of a partition of a row whose keys are `first` ... `length` - 1: SPAN, doubled until
+    there are MOST partitions at most (0: any number). So memory for partitions does not grow with
+    the length, and a row's partitions depend on that row alone."""
+    span = SPAN
+    if MOST:
+        while tl.cdiv(length, span) - first // span > MOST:
+            span *= 2
+    return span
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def oldest(earliest, window, chunk, WINDOWED: tl.constexpr, CHUNKED: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The first key of a row, or of a tile, whose first new token is at `earliest`."""
     start = 0
     if WINDOWED:
         start = tl.maximum(start, earliest - window + 1)
     if CHUNKED:
         start = tl.maximum(start, earliest // chunk * chunk)
-    return start // SPAN
+    return start
 
 
 @triton.jit

@@ -13,6 +13,10 @@ from baton_worker.kernels.triton.attention import tile
 
 PARTITION = 512
 """Keys of one program where rows have few new tokens; a multiple of every key block."""
+MOST_PARTITIONS = 64
+"""Of a row; the keys of a partition are doubled until there are no more. So a captured step has
+memory for sums of rows of any length. Rows with the bits of prompts, see `attend`, have as many as
+they need."""
 _FEWEST_ROWS = 16
 """Rows of the smallest product of a tensor core."""
 _TILE_ROWS = 64
@@ -57,6 +61,12 @@ def few(heads: int) -> int:
     so many `heads` each. It depends on the layer alone, so that a row's neighbours do not decide
     how it is computed."""
     return max(_FEWEST_ROWS, power(heads)) // heads
+
+
+def partitions(longest: int, exact: bool) -> int:
+    """Most partitions of a row of at most so many tokens."""
+    wanted = -(-longest // PARTITION)
+    return wanted if exact else min(wanted, MOST_PARTITIONS)
 
 
 def _programs(device: torch.device, tiles: int) -> int:
@@ -157,6 +167,7 @@ def attend(
         RANGED=ranges is not None,
         LSE=lse is not None,
         SPAN=PARTITION,
+        MOST=0 if exact else MOST_PARTITIONS,
     )
     features: Any = dict(
         CODES=code,

@@ -120,6 +120,7 @@ def attend(  # type: ignore[no-untyped-def]
     ROWS: tl.constexpr,
     KEYS: tl.constexpr,
     SPAN: tl.constexpr,
+    MOST: tl.constexpr,
 ):
     """One tile of queries of a row of `at_least` to `at_most` new tokens, over all of its keys, or
     over every so many of their partitions. If EXACT, rows that are not split add up their
@@ -145,8 +146,10 @@ def attend(  # type: ignore[no-untyped-def]
     place = tl.load(places + row)
     split = place >= 0
     earliest = length - count
-    nearest = bounds.first_partition(earliest, window, chunk, WINDOWED, CHUNKED, SPAN)
-    partitions = tl.where(split, tl.cdiv(length, SPAN), 1)
+    oldest = bounds.oldest(earliest, window, chunk, WINDOWED, CHUNKED)
+    span = bounds.partition_keys(oldest, length, SPAN, MOST)
+    nearest = oldest // span
+    partitions = tl.where(split, tl.cdiv(length, span), 1)
     mine_from, stride = tl.where(split, nearest, 0) + tl.program_id(2), tl.num_programs(2)
     if mine_from >= partitions:  # There are no keys, and no merge reads it.
         return
@@ -179,11 +182,11 @@ def attend(  # type: ignore[no-untyped-def]
         other = VALUE_DIM + tl.arange(0, REST)
         behind = other < HEAD_DIM
         q_rest = _part(query, from_query[:, None] + other, real[:, None] & behind, 0, NUMBER)
-    oldest = tl.full((ROWS,), 0, tl.int32)
+    farthest = tl.full((ROWS,), 0, tl.int32)
     if WINDOWED:
-        oldest = tl.maximum(oldest, position - window + 1)
+        farthest = tl.maximum(farthest, position - window + 1)
     if CHUNKED:
-        oldest = tl.maximum(oldest, position // chunk * chunk)
+        farthest = tl.maximum(farthest, position // chunk * chunk)
     slope = tl.full((ROWS,), 0.0, tl.float32)
     if SLOPED:
         slope = tl.load(slopes + head, mask=real, other=0.0)
@@ -194,9 +197,9 @@ def attend(  # type: ignore[no-untyped-def]
     here = pages + kv_head * head_stride
     newest = tl.minimum(length, newest)
     if EXACT:
-        nearest = bounds.first_partition(earliest, window, chunk, WINDOWED, CHUNKED, SPAN)
-        mine_from = tl.where(split, mine_from, nearest)
-        partitions = tl.where(split, partitions, tl.cdiv(newest, SPAN))
+        reached = bounds.oldest(earliest, window, chunk, WINDOWED, CHUNKED) // span
+        mine_from = tl.where(split, mine_from, reached)
+        partitions = tl.where(split, partitions, tl.cdiv(newest, span))
         held_most = tl.full((ROWS,), _HIDDEN, tl.float32)
         held_total = tl.full((ROWS,), 0.0, tl.float32)
         held = tl.full((ROWS, VALUES), 0.0, tl.float32)
@@ -204,8 +207,8 @@ def attend(  # type: ignore[no-untyped-def]
     # many partitions, and their numbers do not depend on how many those are.
     for partition in range(mine_from, partitions, stride):
         # The first token of the tile sees the oldest key, its last token the newest.
-        given = (window, chunk, ranges, row, partition, cut)
-        start, stop = bounds.key_bounds(earliest, newest, *given, WINDOWED, CHUNKED, RANGED, SPAN)
+        given = (window, chunk, ranges, row, partition, cut, span)
+        start, stop = bounds.key_bounds(earliest, newest, *given, WINDOWED, CHUNKED, RANGED)
 
         most = tl.full((ROWS,), _HIDDEN, tl.float32)
         total = tl.full((ROWS,), 0.0, tl.float32)
@@ -239,7 +242,7 @@ def attend(  # type: ignore[no-untyped-def]
                 at_key = where[None, :]
             if SLOPED:
                 score += slope[:, None] * (at_key - position[:, None]).to(tl.float32)
-            seen &= (at_key <= last[:, None]) & (at_key >= oldest[:, None])
+            seen &= (at_key <= last[:, None]) & (at_key >= farthest[:, None])
             most, total, fade, weight = softmax.weigh(most, total, tl.where(seen, score, _HIDDEN))
             if CODES != 0:
                 behind_value = here + value_stride + at + VALUE_DIM
@@ -253,7 +256,8 @@ def attend(  # type: ignore[no-untyped-def]
 
         if split:
             first_part = ((place + token) * NUM_HEADS + head).to(tl.int64) * num_partitions
-            _keep(states, sums, first_part + partition, most, total, weighted, real, VALUES)
+            place_of_part = first_part + partition - nearest
+            _keep(states, sums, place_of_part, most, total, weighted, real, VALUES)
         else:
             if EXACT:
                 held_most, fade, share = softmax.shares(held_most, most)
@@ -293,6 +297,7 @@ def merge(  # type: ignore[no-untyped-def]
     RANGED: tl.constexpr,
     LSE: tl.constexpr,
     SPAN: tl.constexpr,
+    MOST: tl.constexpr,
 ):
     """The partitions of one head of a row's tokens, in their order."""
     row, head = tl.program_id(0), tl.program_id(1)
@@ -303,13 +308,14 @@ def merge(  # type: ignore[no-untyped-def]
     begin = tl.load(query_starts + row)
     count = tl.load(query_starts + row + 1) - begin
     length = tl.load(lengths + row)
-    first = bounds.first_partition(length - count, window, chunk, WINDOWED, CHUNKED, SPAN)
-    used = tl.cdiv(length, SPAN)
+    oldest = bounds.oldest(length - count, window, chunk, WINDOWED, CHUNKED)
+    span = bounds.partition_keys(oldest, length, SPAN, MOST)
+    used = tl.cdiv(length, span) - oldest // span
     for token in range(0, count):
-        mine = ((place + token) * NUM_HEADS + head).to(tl.int64) * num_partitions + first
+        mine = ((place + token) * NUM_HEADS + head).to(tl.int64) * num_partitions
         most, total = tl.load(states + mine * 2), tl.load(states + mine * 2 + 1)
         weighted = tl.load(sums + mine * VALUES + channel)
-        for partition in range(1, used - first):
+        for partition in range(1, used):
             one = tl.load(states + (mine + partition) * 2)
             added = tl.load(states + (mine + partition) * 2 + 1)
             most, fade, share = softmax.shares(most, one)
