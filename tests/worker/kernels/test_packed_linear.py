@@ -58,7 +58,7 @@ def test_parts_of_one_format_are_one_product(monkeypatch: pytest.MonkeyPatch) ->
     # What a head wants: sums that are not rounded to the dtype of inputs, whatever the rows.
     short = x[0].half()
     head = PackedLinear.build(LinearSpec([four], None, short, torch.float32))
-    found, wanted = head(short), short.double() @ four.dequantise().half().double().T
+    found, wanted = head(short), short.double() @ four.dequantise().double().T
     assert found.dtype is torch.float32 and len(products) == 5
     assert (found - wanted).norm() < 1e-4 * wanted.norm()
 
