@@ -28,7 +28,7 @@ from baton_worker.models.decoder import Model
 from tests.fakes.device_double import DOUBLE, DeviceTensor, Double, device_double
 from tests.fakes.triton_interpreter import interpreter
 
-SIZES = Sizes.up_to(4, 64)
+SIZES = Sizes((1, 2, 4), 64, mixed=(8, 16))
 
 
 class DoubleRanks:

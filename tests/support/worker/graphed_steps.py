@@ -60,7 +60,7 @@ def graphed(texts: Texts, sizes: Sizes = SIZES) -> tuple[GraphedModel, Counting]
     assert isinstance(model, Model)
     made = GraphedModel(model, texts.cache, sizes, counts, CPU)
     made.capture()
-    assert counts.captured == len(sizes.rows)
+    assert counts.captured == sizes.number
     return made, counts
 
 

@@ -126,6 +126,7 @@ def test_sizes_are_bounded_by_settings_and_batch(
     monkeypatch.setattr("baton_worker.engine.engine_config.device_memory", lambda device: None)
     for device, changes, rows, length, tokens in (
         (GPU, {"max_num_seqs": 12, "max_seq_len_to_capture": 64}, (1, 2, 4, 8, 12), 64, 0),
+        (GPU, {"max_num_seqs": 4, "max_num_batched_tokens": 100}, (1, 2, 4), 512, 0),
         (GPU, {"max_num_seqs": 12, "max_cudagraph_capture_size": 2}, (1, 2), 512, 0),
         (CPU, {"max_num_seqs": 12, "max_seq_len_to_capture": 64}, (12,), 512, 512),
         (CPU, {"max_num_seqs": 12, "max_replay_rows": 2}, (2,), 512, 512),
@@ -137,4 +138,7 @@ def test_sizes_are_bounded_by_settings_and_batch(
         resolved = resolve(
             Config(num_gpu_blocks_override=1000, block_size=8, **changes), place, loaded
         )
-        assert resolved.graphs == Sizes(rows, length, tokens)
+        mixed = [n for n in (16, 32, 64, 96, 128, 192, 256, 384, 512) if device == GPU]
+        most = min(length, changes.get("max_num_batched_tokens", length))
+        mixed = tuple(n for n in mixed if n <= most)
+        assert resolved.graphs == Sizes(rows, length, tokens, mixed)

@@ -38,7 +38,9 @@ class Backend(Protocol):
     `RefreshedPlan`."""
     launch_blocker: str | None
     """Why a step must not be launched before the one before it has been read, as half a sentence;
-    None if it may."""
+    None if it may. Where there is neither blocker, `plan` waits for nothing either, and what it
+    does on the device for `captured` rows of which one has several new tokens is right for any
+    step of as many rows, some of them empty, and tokens."""
 
     def refuses(self, call: AttentionSpec) -> str | None:
         """Why this backend cannot serve such layers, as half a sentence; None if it can."""

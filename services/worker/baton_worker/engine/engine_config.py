@@ -301,7 +301,7 @@ def _graphs(
         )
     rows = min(config.max_cudagraph_capture_size, config.max_num_seqs)
     longest = config.max_seq_len_to_capture or max_model_len
-    return Sizes.up_to(rows, min(longest, max_model_len))
+    return Sizes.up_to(rows, min(longest, max_model_len), max_num_batched_tokens)
 
 
 def _pooling(loaded: LoadedModel, max_model_len: int, spare: int) -> PoolingInfo | None:

@@ -132,7 +132,7 @@ class MemoryProfiler:
         cannot be captured."""
         assert isinstance(self._model, Model)
         cache, measured = self._cache(1), _Measured(recorder, self._memory)
-        few = Sizes(tuple(sorted({sizes.rows[0], sizes.rows[-1]})), sizes.length)
+        few = sizes.outermost
         before = self._memory.free()
         graphed = GraphedModel(self._model, cache, few, measured, self._device)
         try:
@@ -143,7 +143,7 @@ class MemoryProfiler:
         # Recordings and what they run refer to one another.
         del graphed
         gc.collect()
-        return self._most(taken + measured.last * (len(sizes.rows) - len(few.rows)))
+        return self._most(taken + measured.last * (sizes.number - few.number))
 
     def _most(self, mine: int) -> int:
         return max(numbers(self._ranks, max(mine, 0), self._device))

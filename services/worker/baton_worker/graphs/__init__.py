@@ -15,7 +15,8 @@ no padding, and replays steps of any shape (`ragged_steps`).
     tape.py             a function that runs again on a CPU
     startup.py          whether what was captured can be used
     buffer_reuse.py     which memory its kernels can share
-    ragged_steps.py     steps of any shape, up to their hidden states
+    ragged_steps.py     steps of any shape, up to their hidden states, by a tape
+    mixed_steps.py      the same by graphs, padded to the next number of tokens
     graphed_model.py    a model whose steps are replayed; a runner cannot tell it apart
     backend_times.py    how long attention takes in replayed steps
     backend_table.py    the fastest attention backend, measured once

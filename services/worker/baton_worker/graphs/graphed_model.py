@@ -12,6 +12,7 @@ from baton_worker.attention import AttentionBatch
 from baton_worker.attention.backend import RefreshedPlan
 from baton_worker.graphs.capture import Recorder, Recording, Uncaptured
 from baton_worker.graphs.inputs import DecodeInputs
+from baton_worker.graphs.mixed_steps import MixedSteps
 from baton_worker.graphs.policy import Sizes
 from baton_worker.graphs.ragged_steps import RaggedSteps
 from baton_worker.kernels.cpu.call_recorder import Extent
@@ -50,6 +51,7 @@ class GraphedModel:
             DecodeInputs(cache, sizes.rows[-1], sizes.length, device),
         )
         self._ragged: RaggedSteps | None = None
+        self._mixed: MixedSteps | None = None
         self._recordings: dict[int, Recording] = {}
         self._refreshed: dict[int, list[RefreshedPlan]] = {}
         """By size, the plans that the host makes anew for each step."""
@@ -74,6 +76,10 @@ class GraphedModel:
             self._recordings[rows] = self.recorder.capture(run, Extent.decode(rows))
         if self._sizes.tokens:
             self._ragged = self._capture_ragged(self._sizes.tokens)
+        # A backend that plans on the host has plans for one shape.
+        if self._sizes.mixed and self._model.launch_blocker is None:
+            given = (self._model, self._cache, self._sizes, self.recorder, self._device)
+            self._mixed = MixedSteps(*given)
 
     def _captured_plans(self, batch: AttentionBatch) -> Plans:
         try:
@@ -154,9 +160,9 @@ class GraphedModel:
         eager = eager or (adapters is not None and adapters.needs_eager)
         self._replayed, size = None, None if eager else self._size(batch)
         if size is None:
-            if self._ragged is None or eager or not self._ragged.fits(batch):
-                return self._model.forward(tokens, positions, batch, cache, texts, media)
-            return self._ragged.forward(tokens, positions, batch)
+            if not eager and (hidden := self._any_shape(tokens, positions, batch)) is not None:
+                return hidden
+            return self._model.forward(tokens, positions, batch, cache, texts, media)
         cache.begin(batch)
         self._inputs.write(tokens, positions, batch)
         self._refresh(size, batch)
@@ -166,6 +172,14 @@ class GraphedModel:
         return self._replayed
 
     __call__ = forward
+
+    def _any_shape(self, tokens: Tensor, positions: Tensor, batch: AttentionBatch) -> Tensor | None:
+        """Replayed hidden states of a step with prompt chunks; None if no capture covers it."""
+        if self._ragged is not None and self._ragged.fits(batch):
+            return self._ragged.forward(tokens, positions, batch)
+        if self._mixed is not None and (size := self._mixed.fitting(batch)) is not None:
+            return self._mixed.forward(tokens, positions, batch, size)
+        return None
 
     def _size(self, batch: AttentionBatch) -> int | None:
         """The captured size for this step; None if it is no decode step or no size fits."""

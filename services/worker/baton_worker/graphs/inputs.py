@@ -116,6 +116,43 @@ class DecodeInputs(Inputs):
         self._filled = rows
 
 
+class MixedInputs(Inputs):
+    """A step of any number of new tokens per row, padded to a captured number of tokens.
+
+        row      0 ... R - 1   R                          R + 1 ... rows
+        holds    the step      tokens 0 of the spare page  nothing
+
+    The row of padding has as many tokens as the step lacks, and sees only the spare page.
+    """
+
+    def __init__(
+        self, cache: KVCache, tokens: int, rows: int, length: int, device: torch.device
+    ) -> None:
+        super().__init__(cache, Extent(tokens, rows + 1), length, device)
+        self._most_rows = rows
+
+    def rows(self, size: int) -> int:
+        """Most rows of a step of so many tokens, the row of padding not counted."""
+        return min(size - 2, self._most_rows)
+
+    def of(self, size: int) -> AttentionBatch:
+        """The attention batch of so many tokens. Its host fields have rows of one token and one of
+        the others: a plan made for it serves any rows."""
+        rows = self.rows(size)
+        return self._view((1,) * rows + (size - rows,))
+
+    def fill(self, tokens: Tensor, positions: Tensor, batch: AttentionBatch, size: int) -> None:
+        """Write a step; what it lacks becomes padding."""
+        super().write(tokens, positions, batch)
+        count, rows = len(tokens), len(batch.query_lens)
+        self.tokens[count:size] = self.positions[count:size] = 0
+        self._slots[:, count:size] = self._spare
+        self._starts[: rows + 1].copy_(batch.query_start_loc)
+        self._starts[rows + 1 : self.rows(size) + 2] = size
+        self._lengths[rows] = size - count
+        self._tables[:, rows] = self._page
+
+
 class RaggedInputs(Inputs):
     """A step of any number of new tokens per row. There is no padding: a replay gets the actual
     numbers of tokens and rows."""

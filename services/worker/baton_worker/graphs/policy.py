@@ -14,6 +14,9 @@ from baton_worker.models.decoder import Model
 
 _EVERY, _FAR, _EVERY_FAR = 8, 256, 32
 """Distances of sizes up to `_FAR` rows, and beyond."""
+_MIXED = (16, 32, 64, 96, 128, 192, 256, 384, 512)
+"""Tokens of captured steps with prompt chunks. A device computes larger ones for longer than the
+host needs to launch their kernels."""
 _SHOWN = 6
 
 
@@ -26,15 +29,33 @@ class Sizes:
     length: int
     """Most tokens of a row, the new ones included: attention is captured for as many."""
     tokens: int = 0
-    """Most new tokens of a step in which rows have any number of them; 0: none is captured."""
+    """Most new tokens of a step in which rows have any number of them, replayed in part; 0: none is
+    captured so."""
+    mixed: tuple[int, ...] = ()
+    """Numbers of new tokens of steps in which rows have any number of them, ascending; steps are
+    padded to the next."""
 
     @classmethod
-    def up_to(cls, rows: int, length: int) -> Sizes:
-        """1, 2, 4, then every 8 up to 256 and every 32 beyond, and `rows` itself."""
+    def up_to(cls, rows: int, length: int, tokens: int = 0) -> Sizes:
+        """1, 2, 4, then every 8 up to 256 and every 32 beyond, and `rows` itself; steps of any
+        shape of up to so many tokens in `_MIXED` sizes."""
         near = range(_EVERY, min(rows, _FAR) + 1, _EVERY)
         far = range(_FAR + _EVERY_FAR, rows + 1, _EVERY_FAR)
         steps = {n for n in (1, 2, 4, *near, *far) if n <= rows}
-        return cls(tuple(sorted(steps | {rows})), length)
+        mixed = tuple(size for size in _MIXED if size <= min(tokens, length))
+        return cls(tuple(sorted(steps | {rows})), length, mixed=mixed)
+
+    @property
+    def number(self) -> int:
+        """How many steps are captured."""
+        return len(self.rows) + len(self.mixed)
+
+    @property
+    def outermost(self) -> Sizes:
+        """The smallest and the largest alone."""
+        ends = ((*sizes[:1], *sizes[-1:]) for sizes in (self.rows, self.mixed))
+        rows, mixed = (tuple(sorted(set(of))) for of in ends)
+        return Sizes(rows, self.length, mixed=mixed)
 
     def fitting(self, rows: int, longest: int) -> int | None:
         """The smallest size for this many rows of at most this length; None if none fits."""
@@ -45,7 +66,8 @@ class Sizes:
         """One phrase for a log line."""
         first = ", ".join(str(rows) for rows in self.rows[:_SHOWN])
         rows = f"{first} to {self.rows[-1]}" if len(self.rows) > _SHOWN else first
-        return f"graphs of {rows} rows of at most {self.length} tokens"
+        beside = f", and of up to {self.mixed[-1]} tokens in any rows" if self.mixed else ""
+        return f"graphs of {rows} rows of at most {self.length} tokens{beside}"
 
 
 def refuses(config: Config, device: torch.device, loaded: LoadedModel, ranks: int) -> str | None:

@@ -15,10 +15,11 @@ from baton.protocol import Sampling
 from baton_scheduler.options import SchedulerOptions
 from baton_worker.attention.selector import AttentionSelector
 from baton_worker.checkpoint.load import LoadedModel, load_model
-from baton_worker.graphs import GraphedModel, Repeater, Sizes
+from baton_worker.graphs import GraphedModel, Sizes
 from baton_worker.layers.build_context import BuildContext
 from tests.fakes.device_double import DOUBLE, device_double
 from tests.fakes.host_link import HostLink
+from tests.fakes.replayed_steps import Counting
 from tests.fakes.triton_interpreter import interpreter
 from tests.support import tiny_models
 from tests.support.worker.scheduled_engine import DEVICE, STORY, House
@@ -203,13 +204,13 @@ def test_a_decode_step_is_one_copy_each_way_and_waits_for_nothing_that_was_just_
             house = House(
                 loaded, SchedulerOptions(max_steps_per_plan=1), link=double, device=DOUBLE
             )
-            forward = house.runner._forward
+            forward, replays = house.runner._forward, Counting()
             if replayed:
                 forward.model = graphed = GraphedModel(  # type: ignore[attr-defined]
                     loaded.model,
                     forward._cache,
-                    Sizes.up_to(4, 64),
-                    Repeater(),
+                    Sizes((1, 2, 4), 64, mixed=(8, 16)),
+                    replays,
                     DOUBLE,  # type: ignore[attr-defined]
                 )
                 graphed.capture()
@@ -228,3 +229,5 @@ def test_a_decode_step_is_one_copy_each_way_and_waits_for_nothing_that_was_just_
                 # Only the last one has nothing launched behind it.
                 assert double.lateness == [1] or not double.counts["upload"]
             assert house.logs == expected
+            steps = sum(len(result.rows) > 0 for result in house.results)
+            assert replays.replays == (steps if replayed else 0), "prompts are replayed too"

@@ -10,6 +10,7 @@ import functools
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import torch
 from torch import Tensor
 
@@ -38,6 +39,8 @@ class _Plan:
     places: Tensor
     split_tokens: int
     partitions: int
+    longest: int
+    """Most new tokens of a row."""
     ranges: Tensor | None
 
 
@@ -84,8 +87,9 @@ class TritonBackend:
             call,
             None if call.slopes is None else _slopes(call.slopes, device),
             _places(batch.query_start_loc, few(shared(call.group, call.latent)), partitions),
-            int((counts * split).sum()),
+            _split_tokens(batch, split, few(shared(call.group, call.latent))),
             partitions if split.any() else 1,
+            _longest(batch),
             None
             if batch.ranges is None
             else torch.tensor(batch.ranges, dtype=torch.int32, device=device),
@@ -114,7 +118,7 @@ class TritonBackend:
             places=plan.places,
             split_tokens=plan.split_tokens,
             partitions=plan.partitions,
-            longest=max(batch.query_lens),
+            longest=plan.longest,
             shortest=min(batch.query_lens),
             exact=self._exact,
             scale=call.scale,
@@ -138,6 +142,21 @@ class TritonBackend:
 @functools.cache
 def _slopes(slopes: tuple[float, ...], device: torch.device) -> Tensor:
     return torch.tensor(slopes, device=device)
+
+
+def _longest(batch: AttentionBatch) -> int:
+    """Most new tokens of a row; of a captured step of any shape, all of its tokens."""
+    longest = max(batch.query_lens)
+    return sum(batch.query_lens) if batch.captured and longest > 1 else longest
+
+
+def _split_tokens(batch: AttentionBatch, split: npt.NDArray[np.bool_], most: int) -> int:
+    """Tokens of rows that are split, at most `most` of each; of a captured step, as many as there
+    may be once its rows have other numbers of tokens."""
+    counts = np.asarray(batch.query_lens)
+    if not batch.captured or not split.any():
+        return int((counts * split).sum())
+    return int(min(counts.sum(), len(counts) * most))
 
 
 def _places(query_starts: Tensor, most: int, partitions: int) -> Tensor:
