@@ -5,7 +5,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from baton_worker.kernels.triton import kv_codes, sampling
+from baton_worker.kernels.triton import kv_codes, radix_select, sampling
 from baton_worker.kernels.triton.attention import bounds
 
 
@@ -35,3 +35,25 @@ def uniform(low, high, index, out, SIZE: tl.constexpr):  # type: ignore[no-untyp
     """Random numbers of keys and positions."""
     i = tl.arange(0, SIZE)
     tl.store(out + i, sampling.uniform(tl.load(low + i), tl.load(high + i), tl.load(index + i)))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def first_digits(  # type: ignore[no-untyped-def]
+    weights, histogram, num_rows, vocab, shift, counted, ROWS: tl.constexpr, TILE: tl.constexpr
+):
+    """What rows of weights amount to, by their first digit."""
+    row = tl.arange(0, ROWS).to(tl.int64)
+    i = tl.program_id(0) * TILE + tl.arange(0, TILE)
+    seen = (row < num_rows)[:, None] & (i < vocab)[None, :]
+    weight = tl.load(weights + row[:, None] * vocab + i[None, :], mask=seen, other=0.0)
+    nothing = tl.full((ROWS,), 0, tl.int32)
+    radix_select.add(histogram, row, weight, row < num_rows, nothing, shift, counted)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def selected(histogram, prefix, wanted, out, num_rows, ROWS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The weights that a select has found."""
+    row = tl.arange(0, ROWS).to(tl.int64)
+    real = row < num_rows
+    found = radix_select.threshold(histogram, prefix, wanted, row, real)
+    tl.store(out + row, found, mask=real)
