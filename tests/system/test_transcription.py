@@ -148,3 +148,31 @@ def test_segments_streams_and_subtitles(here: tuple[Whole, Oracle, Tokenizer]) -
     assert "".join(event["delta"] for event in events[:-1]) == whole_text == events[-1]["text"]
     usage = events[-1]["usage"]
     assert usage["type"] == "tokens" and usage["input_token_details"]["audio_tokens"] == 300
+
+
+@pytest.mark.row("A01", "F18.18")
+def test_outputs_that_fail_are_written_again(here: tuple[Whole, Oracle, Tokenizer]) -> None:
+    """At higher temperatures up to the first that will do, each part by itself; silence has no
+    text. Without thresholds nothing changes."""
+    asked = {"language": "de", "seed": "3", "response_format": "verbose_json"}
+
+    def parts(**fields: str) -> list[tuple[float, float, list[int]]]:
+        body = ask(here[0], LONG, **asked, **fields).json()
+        found: dict[int, tuple[float, float, list[int]]] = {}
+        for one in body["segments"]:
+            _, _, tokens = found.get(one["seek"], (0.0, 0.0, []))
+            entry = (one["temperature"], one["avg_logprob"], tokens + one["tokens"])
+            found[one["seek"]] = entry
+        return list(found.values())
+
+    greedy, hot = parts(), parts(temperature="1")
+    assert parts(logprob_threshold="-900", compression_ratio_threshold="900") == greedy
+    last = parts(logprob_threshold="0", temperature_increment_on_fallback="0.5")
+    assert [part[0] for part in last] == [1.0] * 3 and last == hot
+    between = ask(here[0], LONG, **asked, logprob_threshold="-3.0").json()
+    assert {one["temperature"] for one in between["segments"]} <= {0, 0.2, 0.4, 0.6, 0.8, 1.0}
+    quiet = {"logprob_threshold": "0", "no_speech_threshold": "0"}
+    assert ask(here[0], LONG, **asked, **quiet).json()["segments"] == []
+    assert ask(here[0], LONG, language="de", **quiet).json()["text"] == ""
+    refused = ask(here[0], LONG, stream="true", logprob_threshold="-1")
+    assert (refused.status_code, refused.json()["error"]["param"]) == (400, "stream")

@@ -14,6 +14,11 @@ _UNSPACED = re.compile(r"[\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u2e80-\ua4cf\u
 Japanese."""
 
 
+def without_times(text: str) -> str:
+    """A text, or a whole delta of one, without timestamps."""
+    return _TIMESTAMP.sub("", text)
+
+
 @dataclass(frozen=True, slots=True)
 class TextPart:
     """The next part of a text."""
@@ -58,7 +63,7 @@ class OrderedText:
 
     def _read(self, text: str, *, last: bool) -> None:
         """Append what is spoken of the next output of the current chunk."""
-        text = _TIMESTAMP.sub("", text)
+        text = without_times(text)
         if not self._begun:
             self._raw += text
             _, found, after = self._raw.partition(self.marker) if self.marker else ("", "", "")

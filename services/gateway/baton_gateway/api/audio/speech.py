@@ -10,10 +10,11 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from baton_gateway.api.answer import event_stream
+from baton_gateway.api.audio.chunk_outputs import chunk_outputs
 from baton_gateway.api.audio.speech_form import read_speech
 from baton_gateway.api.audio.speech_job import SpeechJob
 from baton_gateway.api.audio.verbose_transcript import verbose_transcript
-from baton_gateway.api.collect_answer import opened, whole
+from baton_gateway.api.collect_answer import opened
 from baton_gateway.api.documentation.description import describe
 from baton_gateway.engine import Engine
 from baton_gateway.generation.logprobs import Vocabulary
@@ -77,7 +78,7 @@ async def _plain(
     request: Request, job: SpeechJob, work: GenerationRequest, language: str
 ) -> Response:
     vocabulary = await _vocabulary(request, job)
-    _, choices = await whole(request, work)
+    choices = [output.choice for output in await chunk_outputs(request, job, work)]
     order = job.order(language)
     for number, choice in enumerate(choices):
         order.add(OutputDelta(number, choice.text, choice.tokens, reason=choice.reason))
@@ -94,8 +95,8 @@ async def _plain(
 async def _timed(
     request: Request, job: SpeechJob, work: GenerationRequest, language: str
 ) -> Response:
-    _, choices = await whole(request, work)
-    found = await verbose_transcript(request, job, choices, language)
+    outputs = await chunk_outputs(request, job, work)
+    found = await verbose_transcript(request, job, outputs, language)
     write = SUBTITLES.get(job.body.response_format)
     return json_response(found) if write is None else PlainTextResponse(write(found.segments))
 

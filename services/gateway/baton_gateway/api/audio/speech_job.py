@@ -139,9 +139,10 @@ class SpeechJob:
         """Return the request for the text, one prompt per chunk."""
         prompt, rules = await self._asked(language)
         body = self.body
+        numbers = body.timed or body.asks_logprobs or body.falls_back
         params = structs.replace(
             distribution(body),
-            logprobs=0 if body.timed or body.asks_logprobs else -1,
+            logprobs=0 if numbers else -1,
             processors=rules,
         )
         prompts = tuple(SpeechPrompt(prompt, chunk.media) for chunk in self.recording.chunks)
@@ -235,6 +236,13 @@ def check_speech(
             f"Unsupported value: the model `{facts.name}` writes no timestamps. Use 'json' or "
             "'text'.",
             "unsupported_value",
+        )
+    if body.falls_back and isinstance(info, ChatSpeechInfo):
+        raise InvalidRequest(
+            f"The model `{facts.name}` does not transcribe by Whisper's recipe. Leave out the "
+            "thresholds.",
+            code="unsupported_value",
+            param="logprob_threshold",
         )
     known = info.languages or (() if isinstance(info, ChatSpeechInfo) else (_ENGLISH,))
     if language is not None and language not in known:

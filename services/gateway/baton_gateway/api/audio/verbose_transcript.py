@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import asyncio
-import zlib
 from collections.abc import Sequence
 from statistics import fmean
 
 from starlette.requests import Request
 
 from baton.protocol import SpeechInfo
+from baton_gateway.api.audio.chunk_outputs import ChunkOutput
 from baton_gateway.api.audio.speech_job import SpeechJob
 from baton_gateway.engine import Engine
 from baton_gateway.generation.choice import Choice
@@ -18,6 +18,7 @@ from baton_gateway.schemas.audio.speech_responses import (
     Segment,
     VerboseTranscription,
 )
+from baton_gateway.speech.fallback import compression
 from baton_gateway.speech.languages import language_name
 from baton_gateway.speech.segments import TimedTokens, timed_segments
 
@@ -26,14 +27,12 @@ _FRAMES_PER_SECOND = 100
 
 
 async def verbose_transcript(
-    request: Request, job: SpeechJob, choices: Sequence[Choice], language: str
+    request: Request, job: SpeechJob, outputs: Sequence[ChunkOutput], language: str
 ) -> VerboseTranscription:
-    """Return the transcript of a recording, of whose chunks `choices` are the outputs."""
-    subtitles = job.body.response_format != "verbose_json"
-    silent = [0.0] * len(choices) if subtitles else await job.silence()
+    """Return the transcript of a recording, of whose chunks these are the outputs."""
     found = list[Segment]()
-    for number, choice in enumerate(choices):
-        found += await _segments(request, job, choice, number, silent[number])
+    for number, output in enumerate(outputs):
+        found += await _segments(request, job, output, number)
     for count, segment in enumerate(found):
         segment.id = count
     return VerboseTranscription(
@@ -47,11 +46,11 @@ async def verbose_transcript(
 
 
 async def _segments(
-    request: Request, job: SpeechJob, choice: Choice, number: int, silent: float
+    request: Request, job: SpeechJob, output: ChunkOutput, number: int
 ) -> list[Segment]:
     """The segments of one chunk."""
     engine: Engine = request.app.state.engine
-    tokenizers = engine.tokenizers.of(job.facts.tokenizer)
+    tokenizers, choice = engine.tokenizers.of(job.facts.tokenizer), output.choice
     start, end = job.recording.chunks[number].start, job.recording.end(number)
     assert isinstance(job.info, SpeechInfo), "others write no timestamps"
     timed = list(timed_segments(choice.tokens, job.info, start, end))
@@ -64,10 +63,10 @@ async def _segments(
             end=round(one.end, 2),
             text=text,
             tokens=list(one.tokens),
-            temperature=job.body.temperature,
+            temperature=output.temperature,
             avg_logprob=_mean_logprob(one, choice),
-            compression_ratio=_compression(text),
-            no_speech_prob=silent,
+            compression_ratio=compression(text),
+            no_speech_prob=output.no_speech,
         )
         for one, text in zip(timed, texts, strict=True)
     ]
@@ -76,8 +75,3 @@ async def _segments(
 def _mean_logprob(segment: TimedTokens, choice: Choice) -> float:
     entries = choice.logprobs[segment.first : segment.first + len(segment.tokens)]
     return fmean(entry.logprob for entry in entries) if entries else 0.0
-
-
-def _compression(text: str) -> float:
-    data = text.encode()
-    return len(data) / len(zlib.compress(data))

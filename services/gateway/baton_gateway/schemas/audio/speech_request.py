@@ -53,6 +53,18 @@ class SpeechRequest(BaseModel):
     max_completion_tokens: int | None = Field(default=None, ge=1, le=INT32)
     """Most tokens of each part of the recording."""
 
+    # Of Whisper's own command: outputs that fail are written again at higher temperatures.
+    compression_ratio_threshold: Finite | None = Field(default=None, gt=0.0, le=1000.0)
+    logprob_threshold: Finite | None = Field(default=None, ge=-1000.0, le=0.0)
+    no_speech_threshold: Finite | None = Field(default=None, ge=0.0, le=1.0)
+    temperature_increment_on_fallback: Finite = Field(default=0.2, ge=0.05, le=1.0)
+
+    @property
+    def falls_back(self) -> bool:
+        """Whether outputs may be written again, or be left out."""
+        limits = self.compression_ratio_threshold, self.logprob_threshold, self.no_speech_threshold
+        return any(limit is not None for limit in limits)
+
     @property
     def timed(self) -> bool:
         """Whether the output has timestamps."""
@@ -65,6 +77,13 @@ class SpeechRequest(BaseModel):
 
     def check(self) -> None:
         """Raise `InvalidRequest` for fields that exclude one another."""
+        if self.stream and self.falls_back:
+            raise invalid(
+                "stream",
+                "Unsupported value: what is streamed cannot be written again. Leave out the "
+                "thresholds.",
+                "unsupported_value",
+            )
         if self.stream and self.timed:
             raise invalid(
                 "stream",

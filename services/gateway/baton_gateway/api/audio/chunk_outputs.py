@@ -1,0 +1,84 @@
+"""The outputs of all chunks of a recording, where the request asks for it written again at higher
+temperatures until they are good enough."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from msgspec import structs
+from starlette.requests import Request
+
+from baton_gateway.api.audio.speech_job import SpeechJob
+from baton_gateway.api.collect_answer import whole
+from baton_gateway.generation.choice import Choice
+from baton_gateway.generation.request import GenerationRequest, RequestSinks
+from baton_gateway.schemas.audio.speech_request import SpeechRequest
+from baton_gateway.speech.fallback import FallbackRules
+
+
+@dataclass(frozen=True, slots=True)
+class ChunkOutput:
+    """What is written of a chunk."""
+
+    choice: Choice
+    temperature: float
+    no_speech: float
+    """The probability that nobody speaks; 0 where it is not asked for."""
+
+    @property
+    def logprobs(self) -> list[float]:
+        """Of its tokens."""
+        return [entry.logprob for entry in self.choice.logprobs]
+
+    def fails(self, rules: FallbackRules) -> bool:
+        """Whether it is to be written again."""
+        return rules.fails(self.choice.text, self.logprobs, self.no_speech)
+
+    def silent(self, rules: FallbackRules) -> bool:
+        """Whether it is left out."""
+        return rules.silent(self.logprobs, self.no_speech)
+
+
+async def chunk_outputs(
+    request: Request, job: SpeechJob, work: GenerationRequest
+) -> list[ChunkOutput]:
+    """Run `work`, which has a prompt for each chunk; outputs that are silence have no text."""
+    rules, first = _rules(job.body), job.body.temperature
+    _, choices = await whole(request, work)
+    needed = rules.no_speech is not None or job.body.response_format == "verbose_json"
+    silence = await job.silence() if needed else [0.0] * len(choices)
+    pairs = zip(choices, silence, strict=True)
+    outputs = [ChunkOutput(choice, first, silent) for choice, silent in pairs]
+    for temperature in rules.temperatures(first):
+        bad = [number for number, output in enumerate(outputs) if output.fails(rules)]
+        if not bad:
+            break
+        _, choices = await whole(request, _again(work, bad, temperature))
+        for number, choice in zip(bad, choices, strict=True):
+            outputs[number] = replace(outputs[number], choice=choice, temperature=temperature)
+    return [_emptied(one) if one.silent(rules) else one for one in outputs]
+
+
+def _rules(body: SpeechRequest) -> FallbackRules:
+    return FallbackRules(
+        body.compression_ratio_threshold,
+        body.logprob_threshold,
+        body.no_speech_threshold,
+        body.temperature_increment_on_fallback,
+    )
+
+
+def _again(work: GenerationRequest, chunks: Sequence[int], temperature: float) -> GenerationRequest:
+    """The same request for some of its prompts."""
+    params = structs.replace(work.sampling.params, temperature=temperature)
+    return replace(
+        work,
+        prompts=tuple(work.prompts[number] for number in chunks),
+        sampling=replace(work.sampling, params=params),
+        sinks=RequestSinks(timeline=work.sinks.timeline),
+    )
+
+
+def _emptied(output: ChunkOutput) -> ChunkOutput:
+    return replace(output, choice=Choice(reason=output.choice.reason))
