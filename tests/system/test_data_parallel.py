@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import httpx
 import pytest
 
 from tests.support import tiny_models
@@ -21,6 +23,9 @@ pytestmark = [
 ]
 FLAGS = ("--worker.threads", "1", "--worker.dtype", "float32", "--worker.max-kv-bytes", "16777216")
 NAMES = {"worker-1", "worker-2"}
+GROUP = ("--data-parallel-size", "2", "--enable-expert-parallel")
+OFTEN = '{"window_size": 8, "step_interval": 4, "num_redundant_experts": 2}'
+DRAFTS = '{"method": "ngram", "num_speculative_tokens": 3}'
 
 
 @pytest.fixture(scope="module")
@@ -37,8 +42,7 @@ def alone(model: Path) -> str:
 
 @pytest.fixture(scope="module")
 def served(model: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    group = ("--data-parallel-size", "2", "--enable-expert-parallel", "--run-dir", "run")
-    server = Served(tmp_path_factory.mktemp("two"), model, *group, *FLAGS)
+    server = Served(tmp_path_factory.mktemp("two"), model, *GROUP, "--run-dir", "run", *FLAGS)
     try:
         server.ready()
         yield server
@@ -100,3 +104,32 @@ def test_a_group_ends_in_order(served: Served) -> None:
     said = served.log.read_text()[begin:]
     assert "killing it" not in said and "ended: this one ends too" not in said
     assert not list((served.log.parent / "run").glob("group*"))
+
+
+def rearrangements(served: Served) -> int:
+    """How often experts have moved, as the metrics tell it."""
+    text = httpx.get(f"{served.url}/metrics").text
+    found = re.findall(r"^baton_worker_expert_rearrangements_total\{.*\} (.+)$", text, re.MULTILINE)
+    return max((int(float(number)) for number in found), default=0)
+
+
+@pytest.mark.row("F14.12", "F14.13")
+def test_streams_go_on_while_experts_move_and_when_a_rank_is_lost(
+    model: Path, alone: str, tmp_path: Path
+) -> None:
+    """With drafts. Experts move every few steps, so the second rank is killed in the midst of it.
+    The group begins anew with the first placement, and moves experts again."""
+    eplb = ("--enable-eplb", "--eplb-config", OFTEN, "--speculative-config", DRAFTS)
+    served = Served(tmp_path, model, *GROUP, *eplb, *FLAGS)
+    try:
+        served.ready()
+        until(lambda: all_there(served), "both are there")
+        stories = [Story(served.url) for _ in range(2)]
+        assert all(story.begun.wait(PATIENCE) for story in stories)
+        until(lambda: "experts rearranged: " in served.log.read_text(), "experts have moved")
+        os.kill(workers(served)["worker-2"], signal.SIGKILL)
+        assert all(len(story.text) < len(alone) for story in stories)
+        assert [story.whole() for story in stories] == [alone, alone]
+        until(lambda: rearrangements(served) > 0, "the new group has told that they have moved")
+    finally:
+        served.close()

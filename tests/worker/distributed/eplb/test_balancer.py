@@ -85,7 +85,11 @@ def test_a_step_has_all_moves_if_steps_may_wait(caplog: pytest.LogCaptureFixture
         layers = [Layer(ranks.rank), Layer(ranks.rank)]
         settings = {"window_size": 8, "step_interval": 4, "use_async": False}
         logged = {"log_balancedness": True, "log_balancedness_interval": 3}
-        return run(balancer(ranks, layers, **settings, **logged), layers, 6)
+        made, progress = balancer(ranks, layers, **settings, **logged), list[str]()
+        made._progressed = lambda: progress.append("no hang")
+        placements = run(made, layers, 6)
+        assert len(progress) == 3  # Of four moves the last one ends it.
+        return placements
 
     with caplog.at_level(logging.INFO):
         for placements in together(2, part):

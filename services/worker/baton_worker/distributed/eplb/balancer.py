@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
 from zlib import crc32
@@ -22,6 +22,7 @@ from baton_worker.distributed.eplb.placement import Held, heaviest, rank_loads, 
 from baton_worker.distributed.eplb.rearrangement import Rearrangement
 from baton_worker.distributed.step_sync import StepSync
 from baton_worker.layers.moe.expert_load import ExpertLoad
+from baton_worker.models.decoder import Model
 
 _STEP_BYTES = 64 << 20
 """Weights that travel before one step, unless a single expert has more."""
@@ -39,14 +40,21 @@ class ExpertBalancer:
         layers: the experts of all layers.
         ranks: the group.
         config: how often, and how many steps count.
+        progressed: called after each part of a rearrangement: one that has no end in sight is no
+            hang.
 
     Raises:
         SettingsError: the kernel of some experts cannot exchange them.
     """
 
     def __init__(
-        self, layers: Sequence[BalancedExperts], ranks: Communicator, config: EplbConfig
+        self,
+        layers: Sequence[BalancedExperts],
+        ranks: Communicator,
+        config: EplbConfig,
+        progressed: Callable[[], None] = lambda: None,
     ) -> None:
+        self._progressed = progressed
         self._layers, self._ranks, self._config = layers, ranks, config
         _check(layers, ranks)
         self._load = ExpertLoad([layer.num_experts for layer in layers], config.window_size)
@@ -80,7 +88,7 @@ class ExpertBalancer:
             self._left.extend(zip(self._layers, self._loads(), strict=True))
         begun = time.monotonic()
         while self._advance() and not self._config.use_async:
-            pass
+            self._progressed()
         self._found.seconds += time.monotonic() - begun
 
     def _begin(self) -> None:
@@ -186,8 +194,13 @@ def balance(model: nn.Module, lockstep: StepSync) -> ExpertBalancer | None:
     """
     if lockstep.eplb is None:
         return None
+    assert isinstance(model, Model), "what has no experts is not dealt out"
     layers = [module for module in model.modules() if isinstance(module, BalancedExperts)]
-    balancer = ExpertBalancer(layers, lockstep.ranks, lockstep.eplb)
+
+    def progressed() -> None:
+        model.progress += 1
+
+    balancer = ExpertBalancer(layers, lockstep.ranks, lockstep.eplb, progressed)
     lockstep.before_step = balancer.step
     return balancer
 
