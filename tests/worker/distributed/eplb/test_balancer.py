@@ -30,7 +30,7 @@ class Layer:
 
     @property
     def store(self) -> StackedStore:
-        return StackedStore({"number": self.numbers}, self._refusal)
+        return StackedStore({"number": self.numbers}, refusal=self._refusal)
 
     def use(self, held: Held) -> None:
         """What has arrived is what belongs there."""

@@ -83,5 +83,5 @@ def test_what_cannot_be_exchanged_says_why() -> None:
         "object multiplies them, and keeps its weights"
     )
     stacks = {"weight": torch.ones(2, 3), "bias": None}
-    assert StackedStore(stacks, "it is shared").refuses() == "it is shared"
-    assert StackedStore(stacks).layout == "weight [3] torch.float32"
+    assert StackedStore(stacks, refusal="it is shared").refuses() == "it is shared"
+    assert StackedStore(stacks).layout == "floats weight [3] torch.float32"

@@ -127,7 +127,8 @@ def floats(layer: Experts) -> Experts:
 
 @pytest.mark.row("F06.01", "F06.16", "F21.08", "F03.02")
 def test_weights_stay_packed(fused: ModuleType, device: torch.device) -> None:
-    """Every format, also those whose inputs are rounded; the oracle has their floats."""
+    """Every format, also those whose inputs are rounded; the oracle has their floats. Experts that
+    change places compute what they did."""
     num, hidden, size = 2, 64, 32
     first = [packable_weights.each(size, hidden) for _ in range(num)]
     second = [packable_weights.each(hidden, size) for _ in range(num)]
@@ -147,6 +148,13 @@ def test_weights_stay_packed(fused: ModuleType, device: torch.device) -> None:
         wanted = LoopExperts(wide)(x, chosen, weights)
         far = float((found - wanted).norm() / wanted.norm())
         assert far < (0.1 if name.startswith("fp8") else 1e-5), (name, far)
+        store = ours.store
+        assert store.refuses() is None and store.layout == TritonExperts(layer).store.layout
+        kept = {part: tensor.clone() for part, tensor in store.expert(0).items()}
+        store.put(0, store.expert(1))
+        store.put(1, kept)
+        here = (chosen >= 0) & (chosen < num)
+        assert torch.equal(ours(x, torch.where(here, 1 - chosen, chosen), weights), found), name
 
 
 def by_expert(layer: Experts, x: Tensor, chosen: Tensor, weights: Tensor) -> Tensor:

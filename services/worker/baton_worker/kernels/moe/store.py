@@ -37,11 +37,18 @@ class StackedStore:
 
     Args:
         stacks: by name [E, ...].
+        format: what the numbers mean that are in them.
+        refusal: why experts cannot be exchanged.
     """
 
-    def __init__(self, stacks: Mapping[str, Tensor | None], refusal: str | None = None) -> None:
+    def __init__(
+        self,
+        stacks: Mapping[str, Tensor | None],
+        format: object = "floats",
+        refusal: str | None = None,
+    ) -> None:
         self._stacks = {name: stack for name, stack in stacks.items() if stack is not None}
-        self._refusal = refusal
+        self._format, self._refusal = format, refusal
 
     def refuses(self) -> str | None:
         """See `ExpertStore`."""
@@ -51,7 +58,8 @@ class StackedStore:
     def layout(self) -> str:
         """See `ExpertStore`."""
         each = self._stacks.items()
-        return " ".join(f"{name} {[*stack.shape[1:]]} {stack.dtype}" for name, stack in each)
+        parts = (f"{name} {[*stack.shape[1:]]} {stack.dtype}" for name, stack in each)
+        return f"{self._format} {' '.join(parts)}"
 
     def expert(self, number: int) -> Tensors:
         """See `ExpertStore`."""

@@ -62,11 +62,16 @@ class TritonExperts:
         e = self._experts
         stacks: dict[str, Tensor | None]
         stacks = {"gate_up_bias": e.gate_up_bias, "down_bias": e.down_bias}
-        for name, weights in (("gate_up", e.gate_up), ("down", e.down)):
+        formats = list[object]()
+        for name, weights, inputs in (
+            ("gate_up", e.gate_up, e.gate_up_inputs),
+            ("down", e.down, e.down_inputs),
+        ):
             stacks |= prefixed(name, _stacks(weights))
+            formats.append((_format(weights), None if inputs is None else inputs.kind))
         ordered = any(name.endswith(".order") for name in stacks)
         why = "an order of channels (g_idx) is common to those of a rank" if ordered else None
-        return StackedStore(stacks, why)
+        return StackedStore(stacks, formats, why)
 
     def __call__(self, x: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
         """See `ExpertKernel`."""
@@ -80,6 +85,16 @@ def _stacks(weights: Tensor | PackedWeights | Fp8Stack) -> dict[str, Tensor]:
     if isinstance(weights, Fp8Stack):
         return {"codes": weights.codes.view(torch.uint8), "scales": weights.scales}
     return weights.tensors()
+
+
+def _format(weights: Tensor | PackedWeights | Fp8Stack) -> object:
+    """Equal for weights whose tensors mean the same."""
+    if isinstance(weights, Tensor):
+        return "floats"
+    if isinstance(weights, Fp8Stack):
+        return weights.block, weights.inputs.kind
+    w = weights
+    return w.values, w.scale_type, w.bits, w.group, w.depth
 
 
 def _weights(
