@@ -15,7 +15,7 @@ from torch import Tensor
 from baton_worker.attention.selector import AttentionSelector
 from baton_worker.attention.staged_buffers import StagedBuffers
 from baton_worker.checkpoint.load import LoadedModel, load_model
-from baton_worker.distributed.communicator import Communicator
+from baton_worker.distributed.communicator import Arrival, Communicator
 from baton_worker.distributed.process_groups import Gloo
 from baton_worker.executor.commands import End, Reader, Step
 from baton_worker.follower.follower import Follower
@@ -60,6 +60,9 @@ class DoubleRanks:
         raise NotImplementedError
 
     def begin_send(self, tensor: Tensor, to: int) -> Callable[[], None]:
+        raise NotImplementedError
+
+    def begin_receive(self, tensor: Tensor, source: int) -> Arrival:
         raise NotImplementedError
 
     def receive(self, tensor: Tensor, source: int) -> None:

@@ -12,6 +12,8 @@ from typing import Any, TypeAlias, TypeVar
 import torch
 from torch import Tensor
 
+from baton_worker.distributed.communicator import Arrival
+
 T = TypeVar("T")
 Mail: TypeAlias = dict[tuple[int, int], Queue[Tensor]]
 """Tensors on their way from one rank to another."""
@@ -65,6 +67,9 @@ class Threaded:
         self._mail[self.rank, to].put(tensor.clone())
 
     def begin_send(self, tensor: Tensor, to: int) -> Callable[[], None]:
+        raise NotImplementedError
+
+    def begin_receive(self, tensor: Tensor, source: int) -> Arrival:
         raise NotImplementedError
 
     def receive(self, tensor: Tensor, source: int) -> None:

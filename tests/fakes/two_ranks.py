@@ -111,7 +111,7 @@ class TwoRanks:
             cache = LedCache(**given.pages(loaded), orders=self.orders)
             host = LedHostPages(cache, given.host_pages, self.orders)
             ranks = SingleRank() if given.stages > 1 else self.ranks
-            model = LedModel(loaded.model, self.orders, ranks, self.ranks)
+            model = LedModel(loaded.model, self.orders, ranks)
             yield Led(replace(loaded, model=model), cache, host)  # type: ignore[arg-type]
         finally:
             self.orders.send(End())

@@ -188,7 +188,8 @@ class World:
         waiting = sum(isinstance(message, Plan) for message in peer.inbox) + len(peer.plans)
         if self.state.options.max_steps_per_plan == 1:
             waiting += len(peer.results)
-        assert waiting <= self.state.options.plans_in_flight
+        most = max(self.state.options.plans_in_flight, peer.engine.info.pipeline_stages)
+        assert waiting <= most
         self.plans.append(plan)
 
     def _tell_worker(self, name: str, message: Any) -> None:

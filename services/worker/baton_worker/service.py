@@ -437,7 +437,9 @@ class Service:
                 log.warning("the result of step %d found no scheduler", result.step)
 
     def _progress(self) -> tuple[int, bool]:
-        return self._engine.progress, bool(self._plans) or self._engine.in_flight
+        return self._engine.progress + self._relay.progress, bool(
+            self._plans
+        ) or self._engine.in_flight
 
 
 def embedding_puller(

@@ -51,4 +51,5 @@ def worker_info(
         supervised=pulse.attached,
         encoder_layout=embeddings.layout if embeddings is not None else "",
         weights=engine.version,
+        pipeline_stages=resolved.stages,
     )

@@ -85,6 +85,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
     are only transferred between equal layouts; empty if it encodes no media in prompts."""
     weights: WeightVersion = WeightVersion()
     """Weights that it uses."""
+    pipeline_stages: int = 1
+    """Stages of a pipeline that run steps of different sequences at the same time."""
 
 
 class TokenizerInfo(msgspec.Struct, frozen=True, array_like=True):

@@ -152,6 +152,7 @@ class Histories(RuleBasedStateMachine):
     def join(self, name: str, info: WorkerInfo, data: st.DataObject) -> None:
         role = data.draw(st.sampled_from(self.roles))
         windows = data.draw(st.sampled_from(self.windows))
+        info = structs.replace(info, pipeline_stages=data.draw(st.sampled_from((1, 2, 3))))
         self.world.join(name, structs.replace(info, role=role, kv_address=name, windows=windows))
 
     @precondition(lambda self: self.world.peers)

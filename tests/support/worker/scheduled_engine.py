@@ -34,6 +34,7 @@ from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.state import State
 from baton_worker.checkpoint.load import LoadedModel
 from baton_worker.engine.async_scheduling.async_forward import AsyncForward
+from baton_worker.engine.async_scheduling.staged_steps import StagedSteps
 from baton_worker.engine.async_scheduling.step_pipeline import StepPipeline
 from baton_worker.engine.batch.input_batch import InputBatch
 from baton_worker.engine.forward.causal_forward import CausalForward
@@ -80,9 +81,10 @@ class House:
         token_tree: TokenTree | None = None,
         link: DeviceLink | None = None,
         device: torch.device = DEVICE,
+        stages: int = 1,
     ) -> None:
         """`adapters` are served two at a time, and `column` is what the model was built with. With
-        a `link` steps are launched ahead."""
+        a `link` steps are launched ahead. The worker says that it has so many `stages`."""
         groups = page_groups(loaded.kv_spec, 4, torch.float32) if groups is None else groups
         cache = KVCache(
             loaded.kv_spec,
@@ -107,7 +109,7 @@ class House:
             token_tree=token_tree,
         )
         host = HostPages(cache, host_pages) if host_pages else None
-        self.pipeline: StepPipeline | None = None
+        self.pipeline: StepPipeline | StagedSteps | None = None
         if link is None:
             forward = CausalForward(loaded.model, cache, device, column)
             self.runner = ModelRunner(forward, cache, batch, host=host)
@@ -133,6 +135,7 @@ class House:
             adapters=adapters.infos if adapters else (),
             max_loras=2,
             num_speculative_tokens=num_speculative_tokens if proposer else 0,
+            pipeline_stages=stages,
         )
         self.state.apply(WorkerJoined("w", 1, info))
 

@@ -125,8 +125,11 @@ def test_two_stages_of_two_ranks_have_the_tokens_of_one_process(
     tiny_models.save_checkpoint(folder, "Qwen3MoeForCausalLM")
     config = Config(tensor_parallel_size=2, pipeline_parallel_size=2, device="cpu")
 
+    connections = list[Any]()  # They stay until the last rank has read from them.
+
     def part(rank: int) -> list[torch.Tensor]:
         ranks, pipeline = join_stages(tmp_path / "meeting", rank, config, SITE.device)
+        connections.extend((ranks, pipeline))
         run = driver(load_model(folder, SITE, ranks=ranks, pipeline=pipeline), 1)
         with torch.inference_mode():
             steps = [run.hidden({0: list(range(3, 30))}), run.hidden({0: [4]})]

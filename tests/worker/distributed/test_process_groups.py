@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -64,6 +65,27 @@ def test_processes_compute_together_what_one_computes(tmp_path: Path, size: int)
     for rank, found in enumerate(results):
         for ours, theirs in zip(found, expected(rank, size), strict=True):
             assert torch.equal(ours, theirs)
+
+
+def test_tensors_arrive_in_the_order_in_which_they_are_expected(tmp_path: Path) -> None:
+    connections = list[object]()  # They stay until the other rank has read from them.
+
+    def rank(number: int) -> list[float]:
+        ranks = join(tmp_path / "meeting", number, 2, torch.device("cpu"))
+        connections.append(ranks)
+        if number:
+            for value in (1.0, 2.0):
+                ranks.begin_send(torch.full((3,), value), 0)()
+            return []
+        tensors = [torch.zeros(3), torch.zeros(3)]
+        arrivals = [ranks.begin_receive(tensor, 1) for tensor in tensors]
+        for arrival in arrivals:
+            arrival.wait()
+            assert arrival.is_completed()
+        return [tensor[0].item() for tensor in tensors]
+
+    with ThreadPoolExecutor(2) as pool:
+        assert list(pool.map(rank, range(2))) == [[1.0, 2.0], []]
 
 
 def test_who_waits_for_a_rank_that_has_died_is_told(tmp_path: Path) -> None:

@@ -16,8 +16,11 @@ def test_ranks_of_a_stage_have_a_group_of_their_own(tmp_path: Path) -> None:
         tensor_parallel_size=2, pipeline_parallel_size=2, pp_layer_partition="3,2", device="cpu"
     )
 
+    connections = list[object]()  # They stay until the last rank has read from them.
+
     def place(rank: int) -> tuple[int, int, int, int, int, float]:
         ranks, pipeline = join_stages(tmp_path / "meeting", rank, config, torch.device("cpu"))
+        connections.extend((ranks, pipeline))
         assert pipeline is not None and pipeline.counts(5) == (3, 2)
         total = ranks.all_reduce(torch.tensor([float(rank)])).item()
         peers = pipeline.peer(-1), pipeline.peer(1)

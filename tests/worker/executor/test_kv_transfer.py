@@ -135,6 +135,17 @@ def test_a_worker_of_another_size_gives_nothing_and_says_why(sides: tuple[Side, 
     assert ended(target.relay).reason == "the source has 1 ranks and this worker 2"
 
 
+def test_a_stage_says_that_it_advances_while_the_leader_waits(sides: tuple[Side, Side]) -> None:
+    source, _ = sides
+    layers, deadline = 7, time.monotonic() + 30
+    source.follower.watch(lambda: layers)
+    for reports in (1, 2):
+        while source.relay.progress < reports:
+            assert time.monotonic() < deadline
+            time.sleep(0.005)
+        layers += 1
+
+
 def test_what_was_forgotten_is_not_told(sides: tuple[Side, Side]) -> None:
     source, target = sides
     target.relay.take(pull(source.relay.address))  # It waits for its grant, and never ends.

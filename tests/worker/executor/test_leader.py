@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
-from baton.protocol import Sampling
+from baton.protocol import Plan, Sampling
+from baton.protocol.token_columns import unpack
 from baton_scheduler.options import SchedulerOptions
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.distributed.communicator import SingleRank
+from baton_worker.engine.async_scheduling.staged_forward import StagedForward
+from baton_worker.engine.async_scheduling.staged_steps import StagedSteps
 from baton_worker.engine.forward.causal_forward import CausalForward
 from baton_worker.engine.model_runner import ModelRunner
 from baton_worker.executor.commands import (
@@ -39,13 +43,13 @@ class Told:
 
     def __init__(self) -> None:
         self.orders: list[Order] = []
-        self.firsts: list[int | None] = []
+        self.to: list[slice] = []
         self.looks: list[float] = []
         self.cache: KVCache | None = None
 
-    def send(self, order: Order, first: int | None = None) -> None:
+    def send(self, order: Order, to: slice = slice(None)) -> None:
         self.orders.append(order)
-        self.firsts.append(first)
+        self.to.append(to)
         if self.cache is not None:
             self.looks.append(float(self.cache.layers[0].sum()))
 
@@ -95,7 +99,7 @@ def test_states_are_told_before_their_logits_are_computed(told: Any, stories: Pa
     hidden = torch.randn(8, 64)[::2]
     logits = LedModel(model, told, SingleRank()).logits(hidden)
     assert told.orders == [Logits((4, 64))]
-    assert told.firsts == [0], "followers of other stages have no head"
+    assert told.to == [slice(0, 0)], "followers of other stages have no head"
     assert torch.equal(logits, model.logits(hidden))
 
 
@@ -104,11 +108,16 @@ def test_states_are_told_before_their_logits_are_computed(told: Any, stories: Pa
 
 def house(led: Led, limits: SchedulerOptions | None = None, **sizes: int) -> House:
     """A scheduler whose worker is two processes."""
-    groups = None if led.loaded.all_stages is None else led.cache.groups
-    made = House(led.loaded, limits, groups=groups, **sizes)
+    staged = led.loaded.all_stages is not None
+    groups = led.cache.groups if staged else None
+    made = House(led.loaded, limits, groups=groups, stages=1 + staged, **sizes)
     forward = CausalForward(led.loaded.model, led.cache, CPU)
     host = led.host if sizes.get("host_pages") else None
+    if staged:
+        forward = StagedForward(led.loaded.model, led.cache, CPU, 2)  # type: ignore[arg-type]
     made.runner = ModelRunner(forward, led.cache, made.runner.batch, host=host)
+    if isinstance(forward, StagedForward):
+        made.pipeline = StagedSteps(made.runner, forward, 2)
     return made
 
 
@@ -188,16 +197,23 @@ def test_groups_of_layers_have_their_own_pages_on_both_ranks(
 
 
 @pytest.mark.row("F14.05")
-def test_the_stages_of_a_pipeline_keep_pages_of_their_own_layers(
+def test_stages_run_steps_of_different_sequences_at_the_same_time(
     stories: Path, loaded: LoadedModel, tmp_path: Path, two_ranks: TwoRanks
 ) -> None:
-    """They swap, copy and preempt, and have the same groups of layers."""
-    expected = chatting(House(loaded))
+    """They swap, copy and preempt pages, sample with penalties, lose a request, have the same
+    groups of layers, and tokens are those of one process."""
+    expected = [chatting(House(loaded)), busy(House(loaded))]
     with two_ranks.serving(stories, num_pages=24, host_pages=40, stages=2) as led:
         small = house(led, num_pages=24, host_pages=40)
-        assert chatting(small) == expected
+        assert chatting(small) == expected[0]
         assert [page[0].numel() > 0 for page in led.cache.layers] == [False] * 3 + [True] * 2
     assert any(plan.swap_in for plan in small.sent) and any(plan.copy_from for plan in small.sent)
+    with two_ranks.serving(stories, stages=2) as led:
+        made = house(led)
+        assert busy(made) == expected[1]
+        assert in_turn(made.sent) > len(made.sent) / 2
+        assert isinstance(made.pipeline, StagedSteps)
+        assert made.pipeline.waits.total() < len(made.sent) / 4, made.pipeline.waits
     tiny_models.save_checkpoint(tmp_path, "Gemma3ForCausalLM")
     prompts = [list(range(2, 2 + n)) for n in (5, 30, 41)]
     one = House(load_model(tmp_path, BuildContext(CPU, torch.float32)), num_pages=200)
@@ -208,3 +224,9 @@ def test_the_stages_of_a_pipeline_keep_pages_of_their_own_layers(
             for prompt in prompts:
                 made.submit(prompt, GREEDY)
         assert both.finish() == one.finish()
+
+
+def in_turn(plans: list[Plan]) -> int:
+    """How many plans run none of the sequences of the one before."""
+    rows = [set(unpack(plan.rows, "I")) for plan in plans]
+    return sum(not before & behind for before, behind in pairwise(rows))

@@ -11,6 +11,7 @@ from baton.net import frames
 from baton.protocol import Pulled
 from baton_worker.executor.reports import (
     Ended,
+    Progressed,
     Reports,
     Serving,
     send,
@@ -25,9 +26,11 @@ def test_reports_come_out_as_they_went_in() -> None:
         with os.fdopen(writing, "wb") as write:
             send(write, Serving("tcp://127.0.0.1:1"))
             send(write, ENDED)
+            send(write, Progressed(3))
         reports = Reports(read)
         assert reports.next() == Serving("tcp://127.0.0.1:1")
         assert reports.next() == ENDED
+        assert reports.next() == Progressed(3)
         assert reports.next() is None
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import numpy as np
 
 from baton_scheduler.planning.columns import NewPages
+from baton_scheduler.planning.pipeline_rows import decode_rows
 from baton_scheduler.sequence import Sequence
 from baton_scheduler.slot_table import Ints
 from baton_scheduler.workers.worker import Worker
@@ -18,7 +19,7 @@ def make_room(worker: Worker) -> tuple[NewPages, list[Sequence], Ints]:
     preempts an earlier one, so the first one always finishes.
     """
     batch = worker.batch
-    decode = batch.decoding()
+    decode = decode_rows(worker)
     short = decode[batch.num_scheduled.take(decode) >= batch.capacity.take(decode)].tolist()
     plain = worker.groups.plain
     chunks = {} if plain else _chunks(worker, len(decode))
@@ -29,7 +30,7 @@ def make_room(worker: Worker) -> tuple[NewPages, list[Sequence], Ints]:
     else:
         _grow(worker, turn, chunks, grown, preempted)
     _spare(worker, decode, grown)
-    return grown, preempted, batch.decoding() if preempted else decode
+    return grown, preempted, np.intersect1d(decode, batch.decoding()) if preempted else decode
 
 
 def _grow(

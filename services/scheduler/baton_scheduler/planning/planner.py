@@ -15,6 +15,7 @@ from baton_scheduler.planning.background_share import Candidates, candidates
 from baton_scheduler.planning.columns import NewPages, PageCopies, ScheduledRows
 from baton_scheduler.planning.encoder_budget import EncoderBudget
 from baton_scheduler.planning.page_growth import make_room, rows_beside
+from baton_scheduler.planning.pipeline_rows import fills_pipeline
 from baton_scheduler.planning.plan_message import plan_message
 from baton_scheduler.sequence import Sequence
 from baton_scheduler.slot_table import Ints, SlotTable
@@ -110,6 +111,8 @@ def _repeat(worker: Worker, rows: ScheduledRows, pages: NewPages, most: int) -> 
     one: Ints = np.ones(len(slots), np.int64)
     if rows.waiting or not len(slots) or not rows.decode:
         return one
+    if fills_pipeline(worker):
+        return one  # Other rows run between two steps of these.
     left = batch.max_computed[slots] - batch.num_scheduled[slots]
     drafts = batch.lookahead[slots]
     while most > 1:

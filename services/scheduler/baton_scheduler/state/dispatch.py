@@ -170,12 +170,13 @@ def _plan_ahead(state: StateBase, worker: Worker) -> list[Decision]:
     flights, model = worker.flights, worker.info.model
     waiting = state.queue.num_waiting(model)
     urgent = flights.wasteful or worker.batch.pending_prefill_tokens or waiting
-    if not urgent and len(flights) >= state.options.plans_in_flight:
+    depth = max(state.options.plans_in_flight, worker.info.pipeline_stages)
+    if not urgent and len(flights) >= depth:
         return []
     if urgent and flights.can_truncate:
         flights.truncated = True
         decisions.append(Tell(worker.name, TruncatePlan(worker.epoch, flights.first_step)))
-    while len(flights) < flights.patience(state.options.plans_in_flight):
+    while len(flights) < flights.patience(depth):
         most = 1 if state.queue.num_waiting(model) else state.options.max_steps_per_plan
         encoder_tokens = state.options.max_num_encoder_input_tokens
         message, preempted = plan(worker, state.now, most, encoder_tokens)

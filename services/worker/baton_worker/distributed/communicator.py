@@ -9,6 +9,16 @@ import torch
 from torch import Tensor
 
 
+class Arrival(Protocol):
+    """A tensor on its way to this rank."""
+
+    def is_completed(self) -> bool:
+        """Whether it is there, as far as the host knows."""
+
+    def wait(self) -> object:
+        """Wait for it."""
+
+
 class Communicator(Protocol):
     """Collective operations: every rank calls them in the same order, with equal shapes."""
 
@@ -61,6 +71,11 @@ class Communicator(Protocol):
         """Fill `tensor` from rank `source`."""
         ...
 
+    def begin_receive(self, tensor: Tensor, source: int) -> Arrival:
+        """Asynchronous `receive`; tensors of one rank arrive in the order in which they are asked
+        for."""
+        ...
+
 
 class SingleRank:
     """The communicator of an unsharded model."""
@@ -101,6 +116,10 @@ class SingleRank:
         raise AssertionError("a single rank has no peer to send to")
 
     def receive(self, tensor: Tensor, source: int) -> None:
+        """See `Communicator`."""
+        raise AssertionError("a single rank has no peer to receive from")
+
+    def begin_receive(self, tensor: Tensor, source: int) -> Arrival:
         """See `Communicator`."""
         raise AssertionError("a single rank has no peer to receive from")
 

@@ -10,6 +10,7 @@ since it samples: `rank_stage` tells which one a rank has.
 from __future__ import annotations
 
 import math
+from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
@@ -18,7 +19,7 @@ from torch import Tensor
 
 from baton.errors import SettingsError
 from baton_worker import spec
-from baton_worker.distributed.communicator import Communicator
+from baton_worker.distributed.communicator import Arrival, Communicator
 from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.models.decoder import Model
 from baton_worker.models.stage_states import StageStates
@@ -153,6 +154,7 @@ class StageChannel:
         """The header that the next stage has."""
         self._got: list[int] = []
         self._sent: Callable[[], None] = lambda: None
+        self._expected = deque[tuple[Tensor, Arrival]]()
 
     def send(self, states: StageStates, step: ForwardContext) -> None:
         """Hand the states of a step on. Waits until those of the step before it are there."""
@@ -168,16 +170,36 @@ class StageChannel:
         packed = tensors[0] if len(tensors) == 1 else torch.cat(tensors, dim=1)
         self._sent = self._ranks.begin_send(packed, self._behind)
 
-    def receive(self, num_tokens: int, step: ForwardContext) -> StageStates:
-        """The states of a step of so many tokens; fills what its layers keep for one another."""
+    def expect(self, num_tokens: int) -> None:
+        """See `StageLink`."""
+        width = sum(self._layout[2])
+        packed = torch.empty((num_tokens, width), dtype=self._dtype, device=self._device)
+        arrival = self._ranks.begin_receive(packed, self._before)
+        self._expected.append((packed, arrival))
+
+    @property
+    def arrived(self) -> bool:
+        """See `StageLink`."""
+        return not self._expected or self._expected[0][1].is_completed()
+
+    @property
+    def _layout(self) -> tuple[list[int], list[list[int]], list[int]]:
+        """Of a message: numbers of tensors by group, their shapes, and their widths."""
         if not self._got:
             header = torch.zeros(_HEADER, dtype=torch.int64, device=self._device)
             self._ranks.receive(header, self._before)
             self._got = header.tolist()
         counts, shapes = _read(self._got)
-        widths = [math.prod(shape) for shape in shapes]
-        packed = torch.empty((num_tokens, sum(widths)), dtype=self._dtype, device=self._device)
-        self._ranks.receive(packed, self._before)
+        return counts, shapes, [math.prod(shape) for shape in shapes]
+
+    def receive(self, num_tokens: int, step: ForwardContext) -> StageStates:
+        """The states of a step of so many tokens; fills what its layers keep for one another."""
+        if not self._expected:
+            self.expect(num_tokens)
+        packed, arrival = self._expected.popleft()
+        arrival.wait()
+        assert len(packed) == num_tokens, "steps run in the order in which they are expected"
+        counts, shapes, widths = self._layout
         parts = zip(torch.split(packed, widths, dim=1), shapes, strict=True)
         tensors = iter([torch.unflatten(part, 1, shape) for part, shape in parts])
         hidden, skips, lent, pending, embedded = (

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
+from concurrent.futures import Executor, ThreadPoolExecutor
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -13,6 +14,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from baton.settings import default_environment
+from baton_worker.distributed.communicator import Arrival
 
 _PATIENCE = timedelta(days=30)
 """Effectively unlimited: a rank may compute for long, and a dead rank closes its connections, which
@@ -48,6 +50,27 @@ class _Group:
         """See `Communicator`."""
         self._group.recv([tensor], source, 0).wait()
 
+    def begin_receive(self, tensor: Tensor, source: int) -> Arrival:
+        """See `Communicator`."""
+        arrival: Arrival = self._group.recv([tensor], source, 0)
+        return arrival
+
+
+class _Awaited:
+    """A tensor on its way over gloo, whose works notice only in `wait` that they have ended: a
+    thread waits for it."""
+
+    def __init__(self, work: Any, thread: Executor) -> None:
+        self._ended = thread.submit(work.wait)
+
+    def is_completed(self) -> bool:
+        """See `Arrival`."""
+        return self._ended.done()
+
+    def wait(self) -> object:
+        """See `Arrival`."""
+        return self._ended.result()
+
 
 class Gloo(_Group):
     """Ranks on CPUs, connected over loopback through a file in a private directory.
@@ -62,6 +85,11 @@ class Gloo(_Group):
             default_environment("GLOO_SOCKET_IFNAME", "lo")
         store = _store(meeting, size)
         super().__init__(dist.ProcessGroupGloo(store, rank, size, _PATIENCE), rank, size)
+        self._waiting = ThreadPoolExecutor(1, thread_name_prefix="arrivals")
+
+    def begin_receive(self, tensor: Tensor, source: int) -> Arrival:
+        """See `Communicator`."""
+        return _Awaited(self._group.recv([tensor], source, 0), self._waiting)
 
     def all_reduce(self, tensor: Tensor) -> Tensor:
         """See `Communicator`."""

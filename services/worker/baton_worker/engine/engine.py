@@ -22,6 +22,8 @@ from baton_worker.config import Config
 from baton_worker.device_keeper.kept_memory import KeptMemory
 from baton_worker.engine import warmup
 from baton_worker.engine.async_scheduling.async_forward import AsyncForward
+from baton_worker.engine.async_scheduling.staged_forward import StagedForward
+from baton_worker.engine.async_scheduling.staged_steps import StagedSteps
 from baton_worker.engine.async_scheduling.step_pipeline import StepPipeline
 from baton_worker.engine.batch.input_batch import InputBatch
 from baton_worker.engine.engine_config import EngineConfig
@@ -384,6 +386,8 @@ class Engine:
 
     def reset(self) -> None:
         """Forget every sequence and its pages, and a step in flight."""
+        if isinstance(self._pipeline, StagedSteps):
+            self._pipeline.abandon()
         self._runner.batch.drafts.release(np.flatnonzero(self._runner.batch.sequences.held))
         self._runner = self._new_runner()
         self._pipeline = self._new_pipeline()
@@ -469,8 +473,9 @@ class Engine:
             sampler=resolved.build.sampler,
             **self._drafting.options() if drafting is None else drafting,
         )
+        self._forward = self._forward_pass()
         return ModelRunner(
-            self._forward_pass(),
+            self._forward,
             self._cache,
             batch,
             pooler=self._model.pooler,
@@ -479,10 +484,14 @@ class Engine:
             encoder=self.encoder,
         )
 
-    def _new_pipeline(self) -> StepPipeline | None:
+    def _new_pipeline(self) -> StepPipeline | StagedSteps | None:
+        speculates = self.resolved.speculative is not None
+        if isinstance(self._forward, StagedForward):
+            stages = self.resolved.stages
+            return StagedSteps(self._runner, self._forward, stages, speculates=speculates)
         if self._link is None:
             return None
-        return StepPipeline(self._runner, speculates=self.resolved.speculative is not None)
+        return StepPipeline(self._runner, speculates=speculates)
 
     @property
     def max_loras(self) -> int:
@@ -519,6 +528,8 @@ class Engine:
         if self._link is not None:
             slots = self.resolved.max_num_seqs
             forward = AsyncForward(model, self._cache, device, self._link, slots)
+        elif self.resolved.stages > 1:
+            forward = StagedForward(model, self._cache, device, self.resolved.stages)
         else:
             forward = causal(model, self._cache, device, column)
         self._team.share_indices(model, forward.buffers, len(self._cache.groups.windows))

@@ -75,6 +75,8 @@ class EngineConfig:
     """Layers with block tables of their own; pages are those of one group."""
     ranks: int = 1
     """Processes that have a part of the model each; bytes are those of all."""
+    stages: int = 1
+    """Stages of a pipeline that run steps at the same time; 1: one step after the other."""
     context: int = 1
     """Ranks that have a part of the tokens of a page each."""
     graphs: Sizes | None = None
@@ -225,6 +227,7 @@ def resolve(
         vocab_size=loaded.vocab_size,
         weight_bytes=weight_bytes,
         ranks=ranks.size,
+        stages=_stages(config, loaded),
         context=config.decode_context_parallel_size,
         eos_ids=loaded.eos_token_ids,
         pooling=_pooling(loaded, most, max_num_batched_tokens - config.max_num_seqs),
@@ -239,6 +242,13 @@ def resolve(
         pages=pages if page_bytes else None,
         speculative=_speculative(config, loaded),
     )
+
+
+def _stages(config: Config, loaded: LoadedModel) -> int:
+    """Stages that run steps at the same time."""
+    watched = config.expert_stats_window or config.runtime_stats
+    whole = loaded.recipe is not None and loaded.recipe.whole
+    return 1 if watched or whole or not loaded.generates else config.pipeline_parallel_size
 
 
 def _paged(loaded: LoadedModel) -> Decoder:

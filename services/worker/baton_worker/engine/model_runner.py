@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from collections.abc import Callable
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -13,6 +15,7 @@ from baton.protocol.token_columns import unpack
 from baton_worker.engine.async_scheduling.async_forward import AsyncForward
 from baton_worker.engine.async_scheduling.async_sampling import BROKEN, AsyncSampling
 from baton_worker.engine.async_scheduling.launched_step import LaunchedStep
+from baton_worker.engine.async_scheduling.staged_forward import StagedForward
 from baton_worker.engine.batch.batch_rows import BatchRows
 from baton_worker.engine.batch.input_batch import InputBatch
 from baton_worker.engine.batch.plan_columns import Column
@@ -30,6 +33,21 @@ from baton_worker.kv_cache import KVCache
 from baton_worker.kv_cache.host_pages import HostPages
 from baton_worker.pooling.pooler import Pooler
 from baton_worker.sampling import Sampler
+
+
+@dataclass(frozen=True, slots=True)
+class BegunStep:
+    """Step `turn` of a plan, in a stage before the last one."""
+
+    plan: Plan
+    turn: int
+    inputs: StepInputs
+    outputs: StepOutputs
+    run: Callable[[], Tensor] | None
+    """Gives its hidden states; None if no row runs."""
+    begin: float
+    gap: float
+    """Seconds that no step ran before it."""
 
 
 class ModelRunner:
@@ -99,6 +117,45 @@ class ModelRunner:
         apart = outputs.swap_seconds + self.batch.drafts.seconds
         self.batch.drafts.timed(inputs.rows, end - begin - apart)
         return outputs.result(plan, turn, committed, end - begin, gap if len(inputs) else 0.0)
+
+    @torch.inference_mode()
+    def begin(self, plan: Plan, turn: int = 0, *, ahead: bool = False) -> BegunStep:
+        """Begin a step in the first stage of a pipeline, which `complete` runs in this one, the
+        last. Steps complete in the order in which they begin.
+
+        Args:
+            ahead: the step before it is not complete.
+
+        Raises:
+            PlanError: the plan does not fit what this worker holds.
+        """
+        assert isinstance(self._forward, StagedForward), "this runner has no stages before it"
+        begin = time.perf_counter()
+        gap = 0.0 if ahead or self._ended is None else begin - self._ended
+        inputs = self.batch.prepare(plan, turn)
+        outputs = StepOutputs(inputs)
+        if not turn:
+            self._begin(plan, outputs)
+        self._quarantine.clear(inputs.rows)
+        run = self._forward.launch(inputs) if len(inputs) else None
+        self.batch.advance(inputs)
+        return BegunStep(plan, turn, inputs, outputs, run, begin, gap)
+
+    @torch.inference_mode()
+    def complete(self, step: BegunStep) -> Result:
+        """Run a step in the last stage."""
+        inputs, outputs = step.inputs, step.outputs
+        if step.run is not None:
+            self._sampling.step(inputs, step.run(), outputs)
+        outputs.wait(inputs.stalled)
+        committed = self.batch.commit(outputs, advanced=True)
+        self._end(inputs, outputs, committed)
+        end, begin = time.perf_counter(), step.begin
+        if self._ended is not None:
+            begin = max(begin, self._ended)
+        self._ended = end if self.batch.going else None
+        gap = step.gap if len(inputs) else 0.0
+        return outputs.result(step.plan, step.turn, committed, end - begin, gap)
 
     @torch.inference_mode()
     def launch(self, plan: Plan, turn: int = 0, *, ahead: bool = False) -> LaunchedStep:

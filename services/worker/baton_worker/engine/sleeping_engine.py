@@ -73,6 +73,7 @@ class NoTransfers:
     """KV transfer of an engine that sleeps: it has no pages."""
 
     busy = False
+    progress = 0
 
     def take(self, message: Grant | Revoke | Pull) -> None:
         """Ignored: the scheduler takes what the worker was as lost, and its transfers too."""

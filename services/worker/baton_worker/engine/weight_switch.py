@@ -81,5 +81,6 @@ def trial_config(resolved: EngineConfig) -> EngineConfig:
         graphs=None,
         eager="",
         speculative=None,
+        stages=1,
         pages=None,
     )

@@ -178,15 +178,15 @@ class Pipe:
         self._files, self._lock = files, Lock()
         self._encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
 
-    def send(self, order: Order, first: int | None = None) -> None:
-        """Send one command to all followers, or to the `first` ones.
+    def send(self, order: Order, to: slice = slice(None)) -> None:
+        """Send one command to followers, by default to all.
 
         Raises:
             OSError: a follower has exited.
         """
         with self._lock:
             data = self._encoder.encode(order)
-            for file in self._files[:first]:
+            for file in self._files[to]:
                 frames.send(file, data)
 
 

@@ -145,11 +145,12 @@ class LeaderExecutor(Executor):
 
     def model(self, model: Any) -> Any:
         """See `Executor`."""
-        return LedModel(model, self._crew.orders, self.ranks, self.everyone)
+        return LedModel(model, self._crew.orders, self.ranks)
 
     def share_indices(self, model: Any, buffers: Buffers, groups: int) -> None:
-        """See `Executor`. What a CPU holds needs no copy to be sent."""
-        if self._device.type != "cpu":
+        """See `Executor`. What a CPU holds needs no copy to be sent. Stages run a step at different
+        times, and cannot broadcast its tokens."""
+        if self._device.type != "cpu" and self.pipeline is None:
             model.watch(buffers, groups)
 
     def capture(self, graphed: GraphedModel) -> str | None:

@@ -14,6 +14,7 @@ from __future__ import annotations
 import threading
 import time
 from collections import deque
+from collections.abc import Callable
 from typing import BinaryIO, TypeAlias
 
 import msgspec
@@ -24,6 +25,7 @@ from baton_worker.config import Config
 from baton_worker.executor.commands import Forget, Pipe, Take
 from baton_worker.executor.reports import (
     Ended,
+    Progressed,
     Reports,
     Serving,
     send,
@@ -33,6 +35,9 @@ from baton_worker.kv_transfer.transport import Transport
 
 _POLL_SECONDS = 0.002
 """Poll interval in seconds for the results of followers."""
+
+_BEAT_SECONDS = 0.5
+"""How often a stage that computes says so; far below the time after which a worker hangs."""
 
 Key: TypeAlias = tuple[int, int]
 """Epoch and id of a pull."""
@@ -81,6 +86,8 @@ class LeaderKVTransfer:
         """Running pulls, with the results of the ranks that have finished."""
         self._heard: deque[Pulled] = deque()
         """Results reported by followers."""
+        self._progress = [0] * len(followers)
+        """By follower: how often it has said that it advances."""
         self.address = ",".join([own.address, *map(_address, followers)])
         self.layout = f"{own.layout}/{self._size} ranks{stages}"
 
@@ -94,11 +101,16 @@ class LeaderKVTransfer:
         """Whether KV is being pulled into any rank."""
         return bool(self._waiting)
 
+    @property
+    def progress(self) -> int:
+        """A counter that advances while other stages run a step."""
+        return sum(self._progress)
+
     def start(self) -> None:
         """Start this rank's transfer and the threads that read reports."""
         self._own.start()
-        for follower in self._followers:
-            threading.Thread(target=self._hear, args=(follower,), daemon=True).start()
+        for number in range(len(self._followers)):
+            threading.Thread(target=self._hear, args=(number,), daemon=True).start()
 
     def close(self) -> None:
         """Close this rank's transfer. Followers exit with the leader."""
@@ -137,8 +149,11 @@ class LeaderKVTransfer:
     def _told(self) -> list[Pulled]:
         return [self._heard.popleft() for _ in range(len(self._heard))]
 
-    def _hear(self, follower: Reports) -> None:
-        while (report := follower.next()) is not None:
+    def _hear(self, number: int) -> None:
+        while (report := self._followers[number].next()) is not None:
+            if isinstance(report, Progressed):
+                self._progress[number] = report.count
+                continue
             assert isinstance(report, Ended)
             self._heard.append(report.pulled)
 
@@ -166,6 +181,8 @@ class FollowerKVTransfer:
 
     def __init__(self, own: KVTransferManager, rank: int, reports: BinaryIO) -> None:
         self._own, self._rank, self._reports = own, rank, reports
+        self._layers: Callable[[], int] | None = None
+        self._seen = self._told = 0
         self._lock = threading.Lock()
         self._pulling = threading.Event()
 
@@ -174,6 +191,11 @@ class FollowerKVTransfer:
         self._own.start()
         send(self._reports, Serving(self._own.address))
         threading.Thread(target=self._run, name="reports", daemon=True).start()
+
+    def watch(self, layers: Callable[[], int]) -> None:
+        """Tell the leader when this number changes, the layers that were run here: while an earlier
+        stage computes, the leader waits."""
+        self._layers = layers
 
     def take(self, message: Grant | Revoke | Pull) -> None:
         """Do this rank's share."""
@@ -191,10 +213,15 @@ class FollowerKVTransfer:
     def close(self) -> None:
         """Close both sides."""
         with self._lock:
+            self._layers = None
             self._own.close()
 
     def _run(self) -> None:
-        while self._pulling.wait():
+        while True:
+            pulling = self._pulling.wait(_BEAT_SECONDS)
+            self._tell_progress()
+            if not pulling:
+                continue
             with self._lock:
                 ended = self._own.finished()
                 if not self._own.busy:
@@ -202,3 +229,9 @@ class FollowerKVTransfer:
             for pulled in ended:
                 send(self._reports, Ended(pulled))
             time.sleep(_POLL_SECONDS)
+
+    def _tell_progress(self) -> None:
+        with self._lock:
+            if self._layers is not None and (seen := self._layers()) != self._seen:
+                self._seen, self._told = seen, self._told + 1
+                send(self._reports, Progressed(self._told))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import numpy.typing as npt
@@ -37,12 +39,10 @@ class LedModel:
         model: Model | GraphedModel,
         orders: Pipe,
         ranks: Communicator,
-        everyone: Communicator | None = None,
     ) -> None:
-        """`ranks` have parts of these layers, and `everyone` of all stages; None: there are no
-        others."""
+        """`ranks` have parts of the layers that are here; they are the first followers."""
         self._model, self._orders, self._ranks = model, orders, ranks
-        self._everyone = ranks if everyone is None else everyone
+        self._beside = slice(0, ranks.size - 1)
         self.dtype = model.dtype
         self._arrays: dict[str, npt.NDArray[Any]] = {}
         """Indices of the step that is run next, if the host has them."""
@@ -78,6 +78,34 @@ class LedModel:
 
     __call__ = forward
 
+    def launch(
+        self,
+        tokens: Tensor,
+        positions: Tensor,
+        batch: AttentionBatch,
+        cache: KVCache,
+        media: MediaEmbeddings | None = None,
+    ) -> Callable[[], Tensor]:
+        """Begin a step in the stages before this one, of which there are some; the returned
+        function runs it here. Steps run here in the order in which they were launched."""
+        assert isinstance(self._model, Model) and self._model.link is not None
+        order = Forward(tokens, positions, batch, False, media, self._adapters())
+        self._orders.send(order, slice(self._beside.stop, None))
+        self._model.link.expect(len(tokens))
+        return partial(self._run_launched, order, cache)
+
+    def _run_launched(self, order: Forward, cache: KVCache) -> Tensor:
+        # Not before: other ranks of this stage take part in sums and logits in the same order.
+        self._orders.send(order, self._beside)
+        given = (order.tokens, order.positions, order.batch, cache)
+        return self._model.forward(*given, media=order.media)
+
+    @property
+    def arrived(self) -> bool:
+        """Whether the step that was launched first and has not run is here."""
+        assert isinstance(self._model, Model) and self._model.link is not None
+        return self._model.link.arrived
+
     def _send_step(
         self, tokens: Tensor, batch: AttentionBatch, arrays: dict[str, npt.NDArray[Any]]
     ) -> None:
@@ -85,7 +113,7 @@ class LedModel:
         rows = (batch.query_lens, batch.num_computed, batch.page_size, 1 + len(batch.others))
         self._orders.send(Step(*rows, arrays, adapters))
         # From device to device: the host may not know what was sampled last.
-        self._everyone.broadcast(tokens, 0)
+        self._ranks.broadcast(tokens, 0)
 
     def _adapters(self) -> Tensor | None:
         """The adapters of the rows that run now."""
@@ -99,7 +127,7 @@ class LedModel:
             return self._model.logits(hidden)
         hidden = hidden.contiguous()
         order = Logits((hidden.shape[0], hidden.shape[1]), self._adapters())
-        self._orders.send(order, first=self._ranks.size - 1)
+        self._orders.send(order, self._beside)
         self._ranks.broadcast(hidden, 0)
         return self._model.logits(hidden)
 

@@ -22,7 +22,14 @@ class Ended(msgspec.Struct, tag="ended", array_like=True, frozen=True):
     pulled: Pulled
 
 
-Report: TypeAlias = Serving | Ended
+class Progressed(msgspec.Struct, tag="progressed", array_like=True, frozen=True):
+    """This rank has run layers since its last report of this kind."""
+
+    count: int
+    """Which of these reports it is."""
+
+
+Report: TypeAlias = Serving | Ended | Progressed
 
 
 def send(file: BinaryIO, report: Report) -> None:

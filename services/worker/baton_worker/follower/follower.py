@@ -102,6 +102,11 @@ class Follower:
         self._graphed: GraphedModel | None = None
         """Replays steps of the shard in use."""
 
+    @property
+    def progress(self) -> int:
+        """Layers that were run with the weights in use. Any thread may ask."""
+        return self._shard.model.progress
+
     def run(self, orders: Reader) -> None:
         """Execute commands until `End`, or until the leader exits."""
         while not isinstance(order := orders.next(), End):
@@ -167,7 +172,7 @@ class Follower:
         positions, batch = buffers.tensor("positions"), AttentionBatch.of_buffers(buffers, *rows)
         buffers.flush()
         tokens = torch.empty(sum(order.query_lens), dtype=torch.int64, device=self._device)
-        self._everyone.broadcast(tokens, 0)
+        self._ranks.broadcast(tokens, 0)
         if order.adapters is not None and adapters is not None:
             adapters.write(order.adapters)
         self._runs.forward(tokens, positions, batch, self._shard.cache)
@@ -267,7 +272,10 @@ def follow(begin: Begin, orders: Reader) -> None:
         everyone = ranks if pipeline is None else pipeline.ranks
         parts = (used.model, used.cache, host, ranks, relay, used.targets, update, buffers, graphs)
         del used, loaded
-        Follower(*parts, everyone).run(orders)
+        follower = Follower(*parts, everyone)
+        if pipeline is not None:
+            relay.watch(lambda: follower.progress)
+        follower.run(orders)
 
 
 def _graphed(resolved: EngineConfig, ranks: Communicator, shard: Shard) -> GraphedModel:

@@ -29,6 +29,9 @@ class KVTransferManager:
     """Life cycle: `start`; then `take` and `finished` from the main thread; `reset` for a new
     scheduler; `close`."""
 
+    progress = 0
+    """A counter that advances while other ranks compute: there are none."""
+
     def __init__(self, cache: KVCache, config: Config, name: str) -> None:
         keys = own_keys(config)
         on_device = device_of(cache).type != "cpu"

@@ -31,5 +31,12 @@ class StageLink(Protocol):
     def send(self, states: StageStates, step: ForwardContext) -> None:
         """Hand the states of a step on."""
 
+    def expect(self, num_tokens: int) -> None:
+        """Begin to receive the states of a step that `receive` will wait for."""
+
+    @property
+    def arrived(self) -> bool:
+        """Whether those of the step that was expected first are there."""
+
     def receive(self, num_tokens: int, step: ForwardContext) -> StageStates:
         """The states of a step of so many tokens. Fills what its layers keep for one another."""

@@ -75,3 +75,29 @@ def test_a_prompt_may_need_it_and_its_answer_not() -> None:
     inputs = held.prepare(plan(1, run=[(0, 2, 1, 1)]))
     held.expect(inputs.rows)
     assert held.host_rows.reason(plan(2, run=[(0, 3, 1, 1)]), 0, NONE, False) == ""
+
+
+def test_steps_of_a_pipeline_overlap_unless_one_reads_what_another_changes() -> None:
+    held = batch()
+    first = plan(
+        0,
+        new_sequences=(entering(0, [1, 2, 3, 4]), entering(1, [1])),
+        pages={0: [0], 1: [1]},
+        run=[(0, 0, 2, 0), (1, 0, 1, 1)],
+    )
+    waits = held.host_rows.waits
+    assert waits(first, 0, [], False) == ""
+    inputs = held.prepare(first)
+    held.advance(inputs)
+    unread = [inputs.rows]
+    chunk = [(0, 2, 2, 1)]
+    assert waits(plan(1, run=chunk), 0, unread, False) == "", "a prompt goes on"
+    assert "not sampled" in waits(plan(1, run=[(1, 1, 1, 1)]), 0, unread, False)
+    assert "leaves" in waits(plan(1, run=chunk, release=[1]), 0, unread, False)
+    swap = plan(1, run=chunk, swap_out=pack([0, 1], "I"))
+    assert "swapped" in waits(swap, 0, unread, False) and waits(swap, 1, unread, False) == ""
+    grammar = (entering(2, [1], grammar=Grammar("regex", "a")),)
+    alone = "grammar change what a step behind it reads"
+    assert alone in waits(plan(1, run=chunk, new_sequences=grammar), 0, unread, False)
+    plain = plan(1, run=chunk, new_sequences=(entering(2, [1]),))
+    assert waits(plain, 0, unread, False) == "" and alone in waits(plain, 0, unread, True)

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import numpy as np
 
 from baton.protocol import NewSequence, Plan
+from baton_worker.engine.batch.batch_rows import BatchRows
 from baton_worker.engine.batch.forced_tokens import ForcedTokens
 from baton_worker.engine.batch.plan_columns import Column, column
 from baton_worker.engine.batch.sampling_state import SamplingState
@@ -36,6 +37,8 @@ PROMPT_REASONS: dict[str, Callable[[NewSequence], bool]] = {
     "its prompt log-probabilities are read": lambda new: new.sampling.prompt_logprobs >= 0,
 }
 """Why the steps of its prompt do."""
+_ALONE = "its media or grammar change what a step behind it reads"
+_UNREAD = "a token of it is not sampled yet"
 _DRAFTS = "it speculates"
 _STOPS = "min_tokens forbids its stop tokens"
 _OTHER_PAGES = "pages are copied or swapped first"
@@ -53,6 +56,8 @@ class HostRows:
         self._until = np.zeros(slots, np.int64)
         """Steps that begin at a lower position need the host."""
         self._reasons = [""] * slots
+        self._alone = np.zeros(slots, np.bool_)
+        """No step of the sequence may overlap with another one in a pipeline."""
 
     def enter(self, new: NewSequence) -> None:
         """Start tracking a new sequence."""
@@ -60,6 +65,7 @@ class HostRows:
         if not reason and self._forced.ahead[new.slot]:
             reason, until = _DRAFTS, len(self._sequences.tokens[new.slot])
         self._until[new.slot], self._reasons[new.slot] = until, reason
+        self._alone[new.slot] = _runs_alone(new) or bool(self._forced.ahead[new.slot])
 
     def reason(self, plan: Plan, turn: int, launched: Column, speculates: bool) -> str:
         """Why the step of a plan needs the host, as half a sentence; "" if it does not.
@@ -81,6 +87,29 @@ class HostRows:
             if reason := _reason(new)[0] or _unsteady(new, speculates):
                 return reason
         return self._of_held(plan, turn, fresh)
+
+    def waits(self, plan: Plan, turn: int, unread: Sequence[BatchRows], speculates: bool) -> str:
+        """Why a step cannot begin in the first stage of a pipeline before steps in later stages
+        have been read, as half a sentence; "" if it can.
+
+        Args:
+            plan: not applied yet if this is its first step.
+            turn: its step, counted from 0.
+            unread: the rows of those steps.
+            speculates: whether new sequences may.
+        """
+        slots, fresh = column(plan.rows, "<u4"), () if turn else plan.new_sequences
+        if any(np.isin(slots, rows.slots[rows.samples]).any() for rows in unread):
+            return _UNREAD
+        if not turn and (plan.swap_in or plan.swap_out or plan.copy_to):
+            return _OTHER_PAGES
+        released = column(b"" if turn else plan.release, "<u4")
+        if any(np.isin(released, rows.slots).any() for rows in unread):
+            return _LEAVES
+        if any(_runs_alone(new) or (speculates and _unsteady(new, True)) for new in fresh):
+            return _ALONE
+        known = slots[slots < len(self._alone)]
+        return _ALONE if self._alone[known].any() else ""
 
     def _of_held(self, plan: Plan, turn: int, fresh: dict[int, NewSequence]) -> str:
         slots, starts = column(plan.rows, "<u4"), column(plan.num_computed, "<u4") + turn
@@ -106,6 +135,11 @@ def _reason(new: NewSequence) -> tuple[str, int]:
         if holds(new):
             return reason, new.num_prompt
     return "", 0
+
+
+def _runs_alone(new: NewSequence) -> bool:
+    """Whether no step of a sequence may overlap with another one in a pipeline."""
+    return bool(new.pooling is not None or new.sampling.grammar or new.media)
 
 
 def _unsteady(new: NewSequence, speculates: bool) -> str:

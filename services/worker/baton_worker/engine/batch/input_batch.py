@@ -133,14 +133,19 @@ class InputBatch:
         """Digests of the media that sequences need in this step or after it."""
         return self._media.needed(self.sequences.computed)
 
-    def commit(self, outputs: StepOutputs) -> Committed:
+    def advance(self, inputs: StepInputs) -> None:
+        """Advance by a step that runs later: its sequences go on behind it in prompts alone."""
+        self.sequences.advance(inputs.rows)
+
+    def commit(self, outputs: StepOutputs, *, advanced: bool = False) -> Committed:
         """Apply the outputs of a prepared step: 0 to n tokens per slot. Forced and drafted tokens
         that are not among them leave the log and the pages. Slots that ended, failed or have their
-        vector are finished.
+        vector are finished. `advanced`: see `advance`.
         """
         sequences, slots = self.sequences, outputs.slots
         first = sequences.first_index(slots)
-        sequences.advance(outputs.rows)
+        if not advanced:
+            sequences.advance(outputs.rows)
         sequences.append(slots, outputs.counts, outputs.tokens)
         if verified := len(outputs.accepted):
             self.sampling.follow(*outputs.accepted_drafts)
