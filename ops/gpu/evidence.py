@@ -112,7 +112,7 @@ def environment() -> dict[str, Any]:
     facts["compiler"] = shutil.which("gcc") or shutil.which("clang")
     headers = Path(sysconfig.get_paths()["include"]) / "Python.h"
     facts["python_headers"] = headers.is_file()
-    for name in ("torch", "triton", "flashinfer", "flash_attn", "transformers"):
+    for name in ("torch", "triton", "flashinfer", "flash_attn", "flash_attn_3", "transformers"):
         spec = importlib.util.find_spec(name)
         facts[name] = None if spec is None else _version(name)
     if facts["torch"] is not None:

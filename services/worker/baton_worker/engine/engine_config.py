@@ -33,6 +33,7 @@ from baton_worker.kv_cache import (
 )
 from baton_worker.kv_cache.kept_pages import PageKeeper
 from baton_worker.layers.build_context import BuildContext
+from baton_worker.models.decoder import Model
 from baton_worker.platform.device_memory import DeviceMemory, device_memory
 from baton_worker.spec import Decoder
 from baton_worker.speculative.config import SpeculativeConfig, parse
@@ -200,7 +201,7 @@ def resolve(
     elif page_bytes and (memory := memory or device_memory(device)) is not None:
         limits = (config.max_num_seqs, max_num_batched_tokens, wanted)
         trial = Trial(groups, *limits, config.block_size)
-        sizes = None if eager else _graphs(config, device, wanted, max_num_batched_tokens)
+        sizes = None if eager else _graphs(config, device, loaded, wanted, max_num_batched_tokens)
         profile = trial.profile(build, loaded, ranks, lockstep, memory, sizes)
     # What the worker before left is taken, and is this one's.
     free = free_for_all(device, ranks, own_bytes, memory) + left.size - images * (1 + crosses)
@@ -209,9 +210,8 @@ def resolve(
     reserved = ranks.size * profile.size
     bytes_each = page_bytes + draft_page_bytes
     budget = choose_pages(config, bytes_each, wanted, free, on_cpu, taken, reserved)
-    graphs = (
-        None if eager else _graphs(config, device, budget.max_model_len, max_num_batched_tokens)
-    )
+    longest = budget.max_model_len, max_num_batched_tokens
+    graphs = None if eager else _graphs(config, device, loaded, *longest)
     if (most := budget.max_model_len) < wanted:
         held = "%d KV pages hold sequences of at most %d tokens, not %d"
         log.warning(held, budget.num_pages, most, wanted)
@@ -301,7 +301,11 @@ def _batch_tokens(config: Config, loaded: LoadedModel, longest: int, on_cpu: boo
 
 
 def _graphs(
-    config: Config, device: torch.device, max_model_len: int, max_num_batched_tokens: int
+    config: Config,
+    device: torch.device,
+    loaded: LoadedModel,
+    max_model_len: int,
+    max_num_batched_tokens: int,
 ) -> Sizes:
     if device.type != "cuda":
         # One size: a tape runs as many of its rows as it is told, of any length.
@@ -311,7 +315,10 @@ def _graphs(
         )
     rows = min(config.max_cudagraph_capture_size, config.max_num_seqs)
     longest = config.max_seq_len_to_capture or max_model_len
-    return Sizes.up_to(rows, min(longest, max_model_len), max_num_batched_tokens)
+    # A backend of attention that plans on the host has plans of decode steps alone.
+    mixed = loaded.model.launch_blocker is None if isinstance(loaded.model, Model) else False
+    tokens = max_num_batched_tokens if mixed else 0
+    return Sizes.up_to(rows, min(longest, max_model_len), tokens)
 
 
 def _pooling(loaded: LoadedModel, max_model_len: int, spare: int) -> PoolingInfo | None:

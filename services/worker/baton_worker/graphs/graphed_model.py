@@ -76,8 +76,7 @@ class GraphedModel:
             self._recordings[rows] = self.recorder.capture(run, Extent.decode(rows))
         if self._sizes.tokens:
             self._ragged = self._capture_ragged(self._sizes.tokens)
-        # A backend that plans on the host has plans for one shape.
-        if self._sizes.mixed and self._model.launch_blocker is None:
+        if self._sizes.mixed:
             given = (self._model, self._cache, self._sizes, self.recorder, self._device)
             self._mixed = MixedSteps(*given)
 

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import torch
 
+from baton.settings import default_environment
 from baton_worker.bench.gpu import report
 
 
@@ -27,8 +28,11 @@ def main(arguments: list[str]) -> int:
     """Measure, write one JSON, print where it is; returns the exit code."""
     options = parser().parse_args(arguments)
     if options.device == "cuda" and not torch.cuda.is_available():
-        print("There is no GPU that PyTorch can use. To try the code: --tiny --device cpu.")
+        print("There is no GPU that PyTorch can use.")
+        print("To try the code: make bench-gpu ARGS='--tiny --device cpu'")
         return 2
+    if options.device == "cpu":  # Kernels are not imported yet.
+        default_environment("TRITON_INTERPRET", "1")
     with tempfile.TemporaryDirectory() as folder:
         found = report.measure(
             torch.device(options.device),
