@@ -21,6 +21,7 @@ from baton_worker.kernels.linear import (
 from baton_worker.kernels.lora import LoraKernel, LoraPair, PlainLora, lora_kernel
 from baton_worker.kernels.lora.magnitudes import output_factors, row_squares, with_factors
 from baton_worker.kernels.quantized_weights import Rounding
+from baton_worker.kernels.triton import runs
 from baton_worker.kernels.weight import QuantizedWeight
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.layer import Layer
@@ -195,6 +196,18 @@ class Linear(Layer):
         return y
 
 
+def halves(
+    both: Tensor, gate: Callable[[Tensor, Tensor], Tensor], fused: str | None = None
+) -> Tensor:
+    """gate(g, u) of the halves g and u of [..., 2 * size]; in one launch on a GPU if the gate has
+    a name in `kernels.cpu.linear.GATES`."""
+    if fused is None or not runs(both.device):
+        return gate(*both.chunk(2, dim=-1))
+    from baton_worker.kernels.triton.gated import gated  # Needs triton, which may not be installed.
+
+    return gated(both, fused)
+
+
 class GatedLinear(Linear):
     """gate(g, u) of the two halves g and u of one product.
 
@@ -220,7 +233,7 @@ class GatedLinear(Linear):
         """[T, in_features] to [T, size]; a gate has no residual."""
         assert residual is None
         if not self._kernel.applies_gate:
-            return self._gate(*super().forward(x).chunk(2, dim=-1))
+            return halves(super().forward(x), self._gate, self.gate)
         return self._kernel(x, None if self.lora is None else self.lora.delta(x))
 
 

@@ -72,6 +72,7 @@ KERNELS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
         dict.fromkeys(("x", "residual", "weight", "out", "total"), "*bf16") | {"eps": "fp32"},
         {"SUMMED": True, "SCALED": True, "WIDTH": 1024},
     ),
+    ("gated._gated", {"both": "*bf16", "out": "*bf16"}, {"GATE": 2, "WIDTH": 1024}),
     (
         "rope._rotate",
         dict.fromkeys(("heads", "cos", "sin"), "*bf16"),

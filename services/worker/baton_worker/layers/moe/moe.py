@@ -20,7 +20,7 @@ from baton_worker.kernels.weight import QuantizedWeight
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.invariant import sigmoid
 from baton_worker.layers.layer import Layer
-from baton_worker.layers.linear import Linear
+from baton_worker.layers.linear import Linear, halves
 from baton_worker.layers.mlp import Glu, Mlp, activation, fused_gate, gating
 from baton_worker.layers.moe.expert_load import ExpertLoad
 from baton_worker.layers.moe.router import Router
@@ -228,8 +228,7 @@ def _between(expert: spec.Glu | spec.Mlp) -> kernels.Gate:
     """The function between an expert's two products."""
     if isinstance(expert, spec.Mlp):
         return activation(expert.activation)
-    gate = gating(expert)
-    return lambda inner: gate(*inner.chunk(2, dim=-1))
+    return partial(halves, gate=gating(expert), fused=fused_gate(expert))
 
 
 def _fused(expert: spec.Glu | spec.Mlp) -> str | None:
