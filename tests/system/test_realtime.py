@@ -13,18 +13,18 @@ from typing import Any
 import pytest
 from openai import AsyncOpenAI
 from websockets import Origin, Subprotocol
-from websockets.asyncio.client import ClientConnection, connect
+from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from baton_gateway.http.websocket.protocol import MAX_MESSAGE_BYTES, WebSocketProtocol
 from tests.fakes.listening import listening
 from tests.fakes.whole_system import Whole, whole
+from tests.support.realtime_client import APPEND, COMMIT, RealtimeClient, opened, pcm
+from tests.support.served_system import PATIENCE
 from tests.support.tiny_whisper import RATE, Samples, save_whisper, sound, wav
 
-APPEND, COMMIT = "input_audio_buffer.append", "input_audio_buffer.commit"
 ITEM = "conversation.item.input_audio_transcription"
 SHORT, LONG = sound(1.7), sound(5.3, 3)
-PATIENCE = 60.0
 
 
 @pytest.fixture(scope="module")
@@ -34,44 +34,6 @@ def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Whole]:
     worker = {"block_size": 4, "max_num_seqs": 3}
     with whole(folder, worker=worker, realtime_window_seconds=2.0) as system:
         yield system
-
-
-def pcm(samples: Samples) -> bytes:
-    return (samples * 32767).round().astype("<i2").tobytes()
-
-
-def opened(at: str, **options: Any) -> connect:
-    """A connection that reads whatever comes, so that it can be closed at any time."""
-    return connect(f"ws://{at}/v1/realtime", max_queue=None, **options)
-
-
-class Client:
-    """Sends events, and reads those that come."""
-
-    def __init__(self, socket: ClientConnection) -> None:
-        self._socket = socket
-
-    async def send(self, kind: str, **fields: Any) -> None:
-        await self._socket.send(json.dumps({"type": kind} | fields))
-
-    async def append(self, samples: Samples, step: int = 4000) -> None:
-        for first in range(0, len(samples), step):
-            data = base64.b64encode(pcm(samples[first : first + step])).decode()
-            await self.send(APPEND, audio=data)
-
-    async def next(self) -> dict[str, Any]:
-        async with asyncio.timeout(PATIENCE):
-            event = json.loads(await self._socket.recv())
-        assert event["event_id"].startswith("event_")
-        return dict(event)
-
-    async def until(self, kind: str) -> list[dict[str, Any]]:
-        """Events up to the first of a kind."""
-        found = [await self.next()]
-        while found[-1]["type"] != kind:
-            assert found[-1]["type"] != "error" or kind == "error", found[-1]
-            found.append(await self.next())
-        return found
 
 
 def written(here: Whole, samples: Samples, **fields: Any) -> str:
@@ -92,7 +54,7 @@ def test_what_is_said_live_is_what_a_recording_says(here: Whole) -> None:
 
     async def main() -> None:
         async with listening(here.app) as at, opened(at) as socket:
-            client = Client(socket)
+            client = RealtimeClient(socket)
             created = await client.next()
             assert created["type"] == "session.created" and created["id"].startswith("sess_")
             await client.send("session.update", model=here.model)
@@ -107,6 +69,15 @@ def test_what_is_said_live_is_what_a_recording_says(here: Whole) -> None:
             usage = events[-1]["usage"]
             assert usage["total_tokens"] == usage["prompt_tokens"] + usage["completion_tokens"]
             assert usage["prompt_tokens"] > 400
+
+            await client.append(LONG)
+            await client.until("transcription.delta")
+            await client.send("input_audio_buffer.clear")
+            await client.until("input_audio_buffer.cleared")
+            await client.append(SHORT)
+            await client.send(COMMIT)
+            events = await client.until("transcription.done")
+            assert "".join(event["delta"] for event in events[:-1]) == texts["s"]
 
             input_ = {"format": {"type": "audio/pcm", "rate": RATE}, "turn_detection": None}
             speech = {"model": here.model}
@@ -169,7 +140,7 @@ def test_wrong_events_are_answered_and_harm_nothing(here: Whole) -> None:
     )
 
     async def refused(
-        client: Client, code: str | None, param: str | None, name: str | None
+        client: RealtimeClient, code: str | None, param: str | None, name: str | None
     ) -> None:
         event = await client.next()
         assert event["type"] == "error", event
@@ -179,7 +150,7 @@ def test_wrong_events_are_answered_and_harm_nothing(here: Whole) -> None:
 
     async def main() -> None:
         async with listening(here.app) as at, opened(at) as socket:
-            client = Client(socket)
+            client = RealtimeClient(socket)
             await client.next()
             await client.append(SHORT)
             await client.send(COMMIT, event_id="mine")
@@ -278,7 +249,7 @@ def test_who_may_open_a_session(tmp_path: Path) -> None:
             right = [*wrong[:1], Subprotocol("openai-insecure-api-key.secret-one")]
             async with opened(at, subprotocols=right, origin=Origin("https://a.b")) as socket:
                 assert socket.subprotocol == "realtime"
-                client = Client(socket)
+                client = RealtimeClient(socket)
                 await client.next()
                 await client.send("session.update", model="whisper")
                 await client.next()
@@ -289,7 +260,7 @@ def test_who_may_open_a_session(tmp_path: Path) -> None:
                 assert events[-1]["error"]["code"] == "rate_limit_exceeded"
             headers = {"authorization": "Bearer secret-two"}
             async with opened(at, additional_headers=headers) as socket:
-                client = Client(socket)
+                client = RealtimeClient(socket)
                 await client.next()
                 await client.send("session.update", model="whisper")
                 assert (await client.next())["error"]["code"] == "model_not_found"
@@ -323,7 +294,7 @@ def test_sessions_end_in_order(
     async def left() -> None:
         async with listening(here.app) as at:
             async with opened(at) as socket:
-                client = Client(socket)
+                client = RealtimeClient(socket)
                 await client.next()
                 await client.send("session.update", model=here.model)
                 await client.append(LONG)
@@ -336,7 +307,7 @@ def test_sessions_end_in_order(
     async def drained() -> None:
         stop = asyncio.Event()
         async with listening(here.app, stop) as at, opened(at) as socket:
-            client = Client(socket)
+            client = RealtimeClient(socket)
             await client.next()
             await client.send("session.update", model=here.model)
             await client.append(LONG)
@@ -350,7 +321,7 @@ def test_sessions_end_in_order(
 
     async def bounded() -> None:
         async with listening(strict.app) as at, opened(at) as socket:
-            client = Client(socket)
+            client = RealtimeClient(socket)
             await client.next()
             for _ in range(2):
                 await client.append(sound(20.0), RATE * 20)

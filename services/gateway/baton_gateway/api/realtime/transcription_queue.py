@@ -89,12 +89,11 @@ class TranscriptionQueue:
 
     async def clear(self) -> None:
         """Forget the utterance that is open."""
-        if (item := self.open) is None:
+        if self.open is None:
             return
-        if self._queue[0] is item and self._part is not None:
+        self._queue.pop()
+        if not self._queue and self._part is not None:
             await cancel_tasks(self._part)
-        if self.open is item:
-            self._queue.pop()
 
     def finish(self) -> None:
         """Let `run` return after what has been said so far."""
