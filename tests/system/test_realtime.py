@@ -187,7 +187,9 @@ def test_wrong_events_are_answered_and_harm_nothing(here: Whole) -> None:
 
 @pytest.mark.row("F18.20")
 def test_openai_s_client(here: Whole) -> None:
-    wanted = written(here, SHORT)
+    files = {"file": ("a.wav", wav(SHORT), "audio/wav")}
+    fields = {"model": here.model, "include[]": "logprobs"}
+    answer = here.request("POST", "/v1/audio/transcriptions", data=fields, files=files).json()
 
     async def main() -> None:
         async with listening(here.app) as at:
@@ -199,6 +201,7 @@ def test_openai_s_client(here: Whole) -> None:
                 await session.session.update(
                     session={
                         "type": "transcription",
+                        "include": ["item.input_audio_transcription.logprobs"],
                         "audio": {
                             "input": {
                                 "format": {"type": "audio/pcm", "rate": RATE},  # type: ignore[typeddict-item]
@@ -210,13 +213,17 @@ def test_openai_s_client(here: Whole) -> None:
                 audio = base64.b64encode(pcm(SHORT)).decode()
                 await session.input_audio_buffer.append(audio=audio)
                 await session.input_audio_buffer.commit()
-                text = ""
+                text, numbers = "", list[float]()
                 async for event in session:
                     assert event.type != "error", event
                     if event.type == f"{ITEM}.delta":
                         text += event.delta or ""
+                        numbers += [entry.logprob for entry in event.logprobs or ()]
                     if event.type == f"{ITEM}.completed":
-                        assert event.transcript == text == wanted
+                        assert event.transcript == text == answer["text"]
+                        assert numbers == [entry.logprob for entry in event.logprobs or ()]
+                        found = [entry["logprob"] for entry in answer["logprobs"]]
+                        assert numbers == pytest.approx(found, abs=1e-5)
                         break
 
     here.run(main)

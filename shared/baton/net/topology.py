@@ -172,7 +172,7 @@ LINKS: tuple[Link, ...] = (TOKENIZE, MEDIA, FRONTEND, FLEET, PAGES, PIXELS, CONT
 
 def mermaid() -> str:
     """The link table as a Mermaid flowchart; a test compares it with ARCHITECTURE.md."""
-    lines = ["flowchart LR", '    client(["OpenAI client"]) -- "HTTP, SSE" --> gateway']
+    lines = ["flowchart LR", '    client(["OpenAI client"]) -- "HTTP, SSE, WebSocket" --> gateway']
     for link in LINKS:
         sent = ", ".join(m.__name__ for m in link.requests if m not in _LIFE)
         back = ", ".join(m.__name__ for m in link.replies if m not in (*_LIFE, HelloRequest))

@@ -3,10 +3,11 @@ vLLM's, which does not."""
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from typing import Protocol
 
 from baton.errors import BatonError
-from baton_gateway.schemas.audio.speech_responses import TokenUsage
+from baton_gateway.schemas.audio.speech_responses import TokenProbability, TokenUsage
 from baton_gateway.schemas.realtime.server_events import (
     BufferCommitted,
     ErrorEvent,
@@ -21,6 +22,15 @@ from baton_gateway.schemas.realtime.server_events import (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class SpokenText:
+    """A text, or a part of it."""
+
+    text: str
+    logprobs: list[TokenProbability] | None = None
+    """Of its tokens; None if they are not asked for."""
+
+
 class TranscriptEvents(Protocol):
     """Makes the events about one item."""
 
@@ -30,10 +40,10 @@ class TranscriptEvents(Protocol):
     def committed(self, item: str, previous: str | None) -> ServerEvent | None:
         """The event for a commit, if there is one."""
 
-    def delta(self, item: str, text: str) -> ServerEvent:
+    def delta(self, item: str, part: SpokenText) -> ServerEvent:
         """The event for the next part of a text."""
 
-    def done(self, item: str, text: str, usage: TokenUsage) -> ServerEvent:
+    def done(self, item: str, whole: SpokenText, usage: TokenUsage) -> ServerEvent:
         """The event for a whole text."""
 
     def failed(self, item: str, error: BatonError) -> ServerEvent:
@@ -49,13 +59,15 @@ class ItemEvents:
         """input_audio_buffer.committed"""
         return BufferCommitted(item_id=item, previous_item_id=previous)
 
-    def delta(self, item: str, text: str) -> ServerEvent:
+    def delta(self, item: str, part: SpokenText) -> ServerEvent:
         """conversation.item.input_audio_transcription.delta"""
-        return ItemDelta(item_id=item, delta=text)
+        return ItemDelta(item_id=item, delta=part.text, logprobs=part.logprobs)
 
-    def done(self, item: str, text: str, usage: TokenUsage) -> ServerEvent:
+    def done(self, item: str, whole: SpokenText, usage: TokenUsage) -> ServerEvent:
         """conversation.item.input_audio_transcription.completed"""
-        return ItemCompleted(item_id=item, transcript=text, usage=usage)
+        return ItemCompleted(
+            item_id=item, transcript=whole.text, usage=usage, logprobs=whole.logprobs
+        )
 
     def failed(self, item: str, error: BatonError) -> ServerEvent:
         """conversation.item.input_audio_transcription.failed"""
@@ -71,14 +83,14 @@ class PlainEvents:
         """None."""
         return None
 
-    def delta(self, item: str, text: str) -> ServerEvent:
+    def delta(self, item: str, part: SpokenText) -> ServerEvent:
         """transcription.delta"""
-        return TextDelta(delta=text)
+        return TextDelta(delta=part.text)
 
-    def done(self, item: str, text: str, usage: TokenUsage) -> ServerEvent:
+    def done(self, item: str, whole: SpokenText, usage: TokenUsage) -> ServerEvent:
         """transcription.done"""
         counts = PlainUsage(usage.input_tokens, usage.output_tokens, usage.total_tokens)
-        return TextDone(text=text, usage=counts)
+        return TextDone(text=whole.text, usage=counts)
 
     def failed(self, item: str, error: BatonError) -> ServerEvent:
         """error"""

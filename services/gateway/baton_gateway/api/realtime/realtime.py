@@ -27,7 +27,9 @@ async def realtime(socket: WebSocket) -> None:
     engine: Engine = socket.app.state.engine
     quota: RequestQuota = socket.scope["state"]["budget"]
     sessions = engine.metrics.realtime
-    if sessions.open >= config.max_realtime_sessions or engine.status.draining:
+    if engine.status.draining:
+        raise Unavailable("This gateway is shutting down.", retry_after=1)
+    if sessions.open >= config.max_realtime_sessions:
         raise Unavailable("Too many realtime sessions are open.", retry_after=1)
     began = time.monotonic()
     sessions.opened()

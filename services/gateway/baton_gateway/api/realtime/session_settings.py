@@ -24,6 +24,8 @@ class SessionSettings:
     prompt: str = ""
     rate: int = _VLLM_RATE
     """Samples per second."""
+    logprobs: bool = False
+    """Whether log-probabilities are sent."""
     events: TranscriptEvents = field(default_factory=PlainEvents)
 
     def updated(self, update: SessionUpdate) -> SessionSettings:
@@ -39,14 +41,16 @@ class SessionSettings:
             return replace(self, **fields)
         known = self.rate if isinstance(self.events, ItemEvents) else _OPENAI_RATE
         rate = update.format.rate if update.format else known
-        return replace(self, **fields, rate=rate, events=ItemEvents())
+        logprobs = self.logprobs if update.logprobs is None else update.logprobs
+        return replace(self, **fields, rate=rate, logprobs=logprobs, events=ItemEvents())
 
     def body(self) -> TranscriptionRequest:
         """The same as a request for a recording. Raises `InvalidRequest` without a model."""
         if self.model is None:
             raise no_model()
         given = {"model": self.model, "language": self.language, "prompt": self.prompt}
-        return build(given, TranscriptionRequest)
+        include = {"include[]": ("logprobs",) if self.logprobs else ()}
+        return build(given | include, TranscriptionRequest)
 
     def shown(self) -> Audio:
         """The settings as the client sees them."""

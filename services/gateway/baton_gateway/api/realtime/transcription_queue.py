@@ -142,8 +142,8 @@ class TranscriptionQueue:
                 await quota_of(request).request()
                 item.begun = True
             async with aclosing(item.text(request, settings.body())) as parts:
-                async for text in parts:
-                    await self._send(settings.events.delta(item.id, text))
+                async for part in parts:
+                    await self._send(settings.events.delta(item.id, part))
         except BatonError as error:
             self._queue.popleft()
             if error.status >= 500:

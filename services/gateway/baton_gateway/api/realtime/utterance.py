@@ -18,9 +18,14 @@ from starlette.requests import Request
 from baton_gateway.api.audio.speech_job import SpeechJob
 from baton_gateway.api.collect_answer import opened
 from baton_gateway.api.realtime.session_settings import SessionSettings
+from baton_gateway.engine import Engine
+from baton_gateway.generation.logprobs import Vocabulary
 from baton_gateway.schemas.audio.speech_request import TranscriptionRequest
+from baton_gateway.schemas.audio.speech_responses import TokenProbability
 from baton_gateway.speech.audio_buffer import AudioBuffer
-from baton_gateway.speech.ordered_text import OrderedText
+from baton_gateway.speech.ordered_text import OrderedText, TextPart
+from baton_gateway.streaming.realtime_events import SpokenText
+from baton_gateway.streaming.speech_transcript import token_probabilities
 from baton_gateway.streaming.speech_usage import SpeechUsage
 
 SHORTEST_SECONDS = 0.1
@@ -45,6 +50,7 @@ class Utterance:
         self.usage = SpeechUsage()
         self._window = self._wanted = window
         self._order: OrderedText | None = None
+        self._logprobs: list[TokenProbability] | None = None
         self._language = ""
         self._parts = 0
 
@@ -59,11 +65,13 @@ class Utterance:
         return not self._parts and self.audio.seconds < SHORTEST_SECONDS
 
     @property
-    def written(self) -> str:
+    def written(self) -> SpokenText:
         """The text so far."""
-        return self._order.text if self._order else ""
+        return SpokenText(self._order.text if self._order else "", self._logprobs)
 
-    async def text(self, request: Request, body: TranscriptionRequest) -> AsyncGenerator[str, None]:
+    async def text(
+        self, request: Request, body: TranscriptionRequest
+    ) -> AsyncGenerator[SpokenText, None]:
         """Transcribe what is complete, and yield its text as it comes. Raises `BatonError`."""
         committed = self.committed  # What comes from now on is for the next time.
         if not (committed and self._parts and not self.audio.data):
@@ -81,12 +89,15 @@ class Utterance:
 
     async def _transcribed(
         self, request: Request, job: SpeechJob, given: str | None
-    ) -> AsyncGenerator[str, None]:
+    ) -> AsyncGenerator[SpokenText, None]:
         """The text of all chunks of a job."""
         if not job.recording.chunks:
             return
         self._language = await job.language(given)
         order = self._order = self._order or job.order(self._language)
+        engine: Engine = request.app.state.engine
+        name, asked = job.facts.name, job.body.asks_logprobs
+        vocabulary = await engine.models.vocabulary(name) if asked else None
         started, deltas = await opened(request, await job.generation(self._language))
         self.usage.add(started, job.recording)
         async with aclosing(deltas):
@@ -94,6 +105,13 @@ class Utterance:
                 self.usage.written += len(delta.tokens)
                 number = self._parts + delta.choice
                 part = order.add(msgspec.structs.replace(delta, choice=number))
-                if part.text:
-                    yield part.text
+                if part.text or part.logprobs:
+                    yield self._spoken(part, vocabulary)
         self._parts += len(job.recording.chunks)
+
+    def _spoken(self, part: TextPart, vocabulary: Vocabulary | None) -> SpokenText:
+        if vocabulary is None:
+            return SpokenText(part.text)
+        found = token_probabilities(part.logprobs, vocabulary)
+        self._logprobs = (self._logprobs or []) + found
+        return SpokenText(part.text, found)

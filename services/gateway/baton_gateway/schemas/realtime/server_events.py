@@ -10,7 +10,7 @@ from typing import Literal
 
 import msgspec
 
-from baton_gateway.schemas.audio.speech_responses import TokenUsage
+from baton_gateway.schemas.audio.speech_responses import TokenProbability, TokenUsage
 
 
 def _event_id() -> str:
@@ -60,6 +60,7 @@ class Session(msgspec.Struct):
     expires_at: int
     """Seconds since the epoch."""
     audio: Audio
+    include: list[str] | None = None
     object: Literal["realtime.transcription_session"] = "realtime.transcription_session"
     type: Literal["transcription"] = "transcription"
 
@@ -95,6 +96,7 @@ class ItemDelta(ServerEvent, tag="conversation.item.input_audio_transcription.de
     item_id: str
     delta: str
     content_index: int = 0
+    logprobs: list[TokenProbability] | None = None
 
 
 class ItemCompleted(ServerEvent, tag="conversation.item.input_audio_transcription.completed"):
@@ -104,6 +106,7 @@ class ItemCompleted(ServerEvent, tag="conversation.item.input_audio_transcriptio
     transcript: str
     usage: TokenUsage
     content_index: int = 0
+    logprobs: list[TokenProbability] | None = None
 
 
 class EventError(msgspec.Struct):

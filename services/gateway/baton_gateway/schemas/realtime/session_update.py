@@ -22,7 +22,6 @@ _UNSUPPORTED = {
     "keywords": "Put them into 'prompt'.",
     "languages": "Use 'language'.",
     "delay": "Text is sent as soon as it is there.",
-    "include": "Log-probabilities are not sent.",
 }
 """Fields whose effect a client would miss, with advice."""
 
@@ -81,6 +80,9 @@ class SessionConfig(_Part):
 
     type: Literal["transcription"] = "transcription"
     audio: SessionAudio = SessionAudio()
+    include: tuple[Literal["item.input_audio_transcription.logprobs"], ...] | None = Field(
+        default=None, max_length=1
+    )
 
 
 class SessionUpdate(SpeechOptions):
@@ -93,6 +95,12 @@ class SessionUpdate(SpeechOptions):
     def options(self) -> SpeechOptions:
         """What it says of the transcription."""
         return self if self.session is None else self.session.audio.input.transcription
+
+    @property
+    def logprobs(self) -> bool | None:
+        """Whether log-probabilities are sent; None if it says nothing of that."""
+        given = self.session is not None and "include" in self.session.model_fields_set
+        return bool(self.session.include) if self.session and given else None
 
     @property
     def format(self) -> AudioFormat | None:
