@@ -7,7 +7,6 @@ from typing import Literal, TypeAlias
 import msgspec
 
 from baton.protocol.base import PROTOCOL, Message
-from baton.protocol.experts import ExpertBalance
 from baton.protocol.pooling import PoolingInfo
 from baton.protocol.speech import ChatSpeechInfo, SpeechInfo
 from baton.protocol.weights import DEFAULT_VERSION, WeightVersion
@@ -252,8 +251,10 @@ class WorkerStats(msgspec.Struct, frozen=True, array_like=True):
     """Estimated seconds of one token of a step."""
     tokens_per_step: int = 0
     """Most tokens of one step."""
-    expert_balance: ExpertBalance | None = None
-    """Of its expert group, if that balances experts and has run steps."""
+    expert_balancedness: float = 0.0
+    """That of `ExpertBalance`, of an expert group that balances experts; 0 for others."""
+    expert_rearrangements: int = 0
+    """How often experts of its group have moved."""
 
 
 class ModelStats(msgspec.Struct, frozen=True, array_like=True):

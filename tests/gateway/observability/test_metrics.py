@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from msgspec import structs
 
-from baton.protocol import ExpertBalance, RoleStats, Stats, TransferStats
+from baton.protocol import RoleStats, Stats, TransferStats
 from baton_gateway.observability.metrics import Metrics, SystemCollector, Timing
 from tests.fakes.gateway_engine import FakeScheduler
 
@@ -53,8 +53,9 @@ def test_no_report_is_no_number() -> None:
 
 def test_workers_that_share_experts_tell_how_even_they_are() -> None:
     metrics, first = Metrics(), FakeScheduler().stats()
-    (worker, *_), balance = first.workers, ExpertBalance(0.75, 3.0, 4.0, 2)
-    each = (worker, structs.replace(worker, name="other", expert_balance=balance))
+    worker, *_ = first.workers
+    found = {"expert_balancedness": 0.75, "expert_rearrangements": 2}
+    each = (worker, structs.replace(worker, name="other", **found))
     SystemCollector(metrics, lambda: structs.replace(first, workers=each))
     value = metrics.registry.get_sample_value
     for name, number in (("balancedness", 0.75), ("rearrangements_total", 2)):

@@ -343,9 +343,9 @@ def _expert_balance(stats: Stats) -> Iterator[Metric]:
         labels=("worker",),
     )
     for worker in stats.workers:
-        if (balance := worker.expert_balance) is not None:
-            even.add_metric((worker.name,), balance.balancedness)
-            moved.add_metric((worker.name,), balance.rearrangements)
+        if worker.expert_balancedness:
+            even.add_metric((worker.name,), worker.expert_balancedness)
+            moved.add_metric((worker.name,), worker.expert_rearrangements)
     yield from (even, moved)
 
 

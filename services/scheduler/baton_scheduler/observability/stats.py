@@ -81,6 +81,7 @@ def _model(name: str, state: State) -> ModelStats:
 def _present(worker: Worker, state: State) -> WorkerStats:
     info = worker.info
     per_step, per_token = worker.pace.line
+    balance = worker.expert_balance
     return WorkerStats(
         name=worker.name,
         role=info.role,
@@ -103,7 +104,8 @@ def _present(worker: Worker, state: State) -> WorkerStats:
         seconds_per_step=per_step,
         seconds_per_token=per_token,
         tokens_per_step=worker.budget,
-        expert_balance=worker.expert_balance,
+        expert_balancedness=balance.balancedness if balance else 0.0,
+        expert_rearrangements=balance.rearrangements if balance else 0,
     )
 
 

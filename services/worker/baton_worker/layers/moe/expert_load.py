@@ -33,8 +33,9 @@ class ExpertLoad:
         """Count the tokens of a layer, int64 [T, slots]; empty slots do not count."""
         size, flat = self._sizes[layer], experts.flatten()
         flat = torch.where((flat >= 0) & (flat < size), flat, size)
-        counts = torch.zeros(size + 1, dtype=torch.int64, device=flat.device)
-        counts = counts.scatter_add_(0, flat, torch.ones_like(flat))[:size]
+        # A window may have thousands of steps: 32 bits are half of its memory.
+        counts = torch.zeros(size + 1, dtype=torch.int32, device=flat.device)
+        counts = counts.scatter_add_(0, flat, torch.ones_like(flat, dtype=torch.int32))[:size]
         before = self._open[layer]
         self._open[layer] = counts if before is None else before + counts
 
@@ -44,7 +45,7 @@ class ExpertLoad:
         for layer, new in enumerate(self._open):
             if new is not None:
                 total = self._totals[layer]
-                self._totals[layer] = new if total is None else total + new
+                self._totals[layer] = new.long() if total is None else total + new
             if leaving is not None and (old := leaving[layer]) is not None:
                 total = self._totals[layer]
                 assert total is not None
