@@ -72,6 +72,19 @@ KERNELS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
         dict.fromkeys(("x", "residual", "weight", "out", "total"), "*bf16") | {"eps": "fp32"},
         {"SUMMED": True, "SCALED": True, "WIDTH": 1024},
     ),
+    (
+        "heads._place",
+        {
+            **dict.fromkeys(
+                ("heads", "cos", "sin", "pages", "query_weight", "key_weight"), "*bf16"
+            ),
+            **{"slots": LONGS, "query_eps": "fp32", "key_eps": "fp32"},
+        },
+        {
+            **{"NUM_HEADS": 32, "NUM_KV_HEADS": 8, "HEAD_DIM": 128, "DIM": 128, "PAIRS": 64},
+            **{"REST": 1, "NORMED": True, "SCALED": True, "num_warps": 1},
+        },
+    ),
     ("gated._gated", {"both": "*bf16", "out": "*bf16"}, {"GATE": 2, "WIDTH": 1024}),
     (
         "rope._rotate",

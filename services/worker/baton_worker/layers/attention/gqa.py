@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
 
@@ -12,6 +13,7 @@ from baton_worker import spec
 from baton_worker.attention import AttentionSpec
 from baton_worker.kernels.kv_pages import put
 from baton_worker.kernels.rope import CpuHeads, HeadNorm, refuses
+from baton_worker.kernels.triton import runs
 from baton_worker.layers.attention.bidirectional import attend
 from baton_worker.layers.attention.kv_scales import Scales
 from baton_worker.layers.attention.qkv import HeadGate, projection
@@ -109,20 +111,28 @@ class Attention(Attending):
         return attended.view(*query.shape[:2], -1)[..., : self._value_dim].flatten(1)
 
     @cached_property
-    def _in_one_pass(self) -> CpuHeads | None:
+    def _in_one_pass(self) -> Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], None] | None:
         """A fused kernel for all of `_place`, or None. Built at first use because it copies
         weights."""
         call, norms = self.call, (self.query_norm, self.key_norm)
-        if not self._is_common or refuses(call.dtype, call.device) is not None:
+        if not self._is_common:
             return None
         assert self.rope is not None
+        common = {
+            **{"num_heads": call.num_heads, "num_kv_heads": call.num_kv_heads},
+            **{"head_dim": call.head_dim, "dim": self.rope.dim},
+        }
+        each = None if norms[0] is None else (_head_norm(norms[0]), _head_norm(norms[1]))
+        if runs(call.device) and call.codes is None and call.value_dim is None:
+            from baton_worker.kernels.triton.heads import TritonHeads  # Needs triton.
+
+            return TritonHeads(norms=each, **common)
+        if refuses(call.dtype, call.device) is not None:
+            return None
         return CpuHeads(
-            num_heads=call.num_heads,
-            num_kv_heads=call.num_kv_heads,
-            head_dim=call.head_dim,
-            dim=self.rope.dim,
+            **common,
             dtype=call.dtype,
-            norms=None if norms[0] is None else (_head_norm(norms[0]), _head_norm(norms[1])),
+            norms=each,
             value_dim=call.value_dim,
             codes=call.codes,
             scales=(0.0, 0.0) if self.scales is None else self.scales.pair,

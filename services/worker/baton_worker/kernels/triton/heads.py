@@ -1,0 +1,144 @@
+"""What stands between the projection and the attention of a layer, in one launch: norms of queries
+and keys, rotation, and keys and values to their pages."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from baton_worker.kernels.rope import HeadNorm
+from baton_worker.kernels.triton import power
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _weighted(x, share, weight, at, inside, SCALED: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Channels of a normed head, rounded as a norm of its own rounds them."""
+    normed = x.to(tl.float32) * share
+    if SCALED:
+        normed *= tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
+    return normed.to(x.dtype)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _place(  # type: ignore[no-untyped-def]
+    heads,
+    cos,
+    sin,
+    slots,
+    pages,
+    query_weight,
+    key_weight,
+    query_eps,
+    key_eps,
+    token_stride,
+    page_stride,
+    offset_stride,
+    value_stride,
+    head_stride,
+    page_size,
+    NUM_HEADS: tl.constexpr,
+    NUM_KV_HEADS: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    DIM: tl.constexpr,
+    PAIRS: tl.constexpr,
+    REST: tl.constexpr,
+    NORMED: tl.constexpr,
+    SCALED: tl.constexpr,
+):
+    """One head of one token. A pair is a channel and the one half a DIM on; channels from DIM on,
+    REST of them or fewer, are not rotated."""
+    token, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    here = heads + token * token_stride + head * HEAD_DIM
+    first, other = tl.arange(0, PAIRS), DIM + tl.arange(0, REST)
+    second, paired, behind = first + DIM // 2, first < DIM // 2, other < HEAD_DIM
+    a = tl.load(here + first, mask=paired, other=0.0)
+    b = tl.load(here + second, mask=paired, other=0.0)
+    c = tl.load(here + other, mask=behind, other=0.0)
+    if head < NUM_HEADS + NUM_KV_HEADS:
+        if NORMED:
+            weight, eps = key_weight, key_eps
+            if head < NUM_HEADS:
+                weight, eps = query_weight, query_eps
+            squares = tl.sum(a.to(tl.float32) * a.to(tl.float32), 0)
+            squares += tl.sum(b.to(tl.float32) * b.to(tl.float32), 0)
+            squares += tl.sum(c.to(tl.float32) * c.to(tl.float32), 0)
+            share = tl.rsqrt(squares / HEAD_DIM + eps)
+            a = _weighted(a, share, weight, first, paired, SCALED)
+            b = _weighted(b, share, weight, second, paired, SCALED)
+            c = _weighted(c, share, weight, other, behind, SCALED)
+        angle = token * DIM
+        cos_a = tl.load(cos + angle + first, mask=paired, other=0.0).to(tl.float32)
+        cos_b = tl.load(cos + angle + second, mask=paired, other=0.0).to(tl.float32)
+        # The sign of each half is in `sin` already.
+        sin_a = tl.load(sin + angle + first, mask=paired, other=0.0).to(tl.float32)
+        sin_b = tl.load(sin + angle + second, mask=paired, other=0.0).to(tl.float32)
+        wide_a, wide_b = a.to(tl.float32), b.to(tl.float32)
+        a = (wide_a * cos_a + wide_b * sin_a).to(a.dtype)
+        b = (wide_b * cos_b + wide_a * sin_b).to(b.dtype)
+        tl.store(here + first, a, mask=paired)
+        tl.store(here + second, b, mask=paired)
+        if NORMED:
+            tl.store(here + other, c, mask=behind)
+    if head >= NUM_HEADS:
+        slot, row = tl.load(slots + token), head - NUM_HEADS
+        to = pages + slot // page_size * page_stride + slot % page_size * offset_stride
+        to += row // NUM_KV_HEADS * value_stride + row % NUM_KV_HEADS * head_stride
+        tl.store(to + first, a, mask=paired)
+        tl.store(to + second, b, mask=paired)
+        tl.store(to + other, c, mask=behind)
+
+
+class TritonHeads:
+    """Norm, rotation and KV write of the heads of each new token; the twin on a CPU is
+    `kernels.rope.CpuHeads`. Pages hold plain numbers.
+
+    Args:
+        dim: rotated channels of each head, the first ones, in the half-split layout.
+        norms: of queries and of keys, before the rotation.
+    """
+
+    def __init__(
+        self,
+        *,
+        num_heads: int,
+        num_kv_heads: int,
+        head_dim: int,
+        dim: int,
+        norms: tuple[HeadNorm, HeadNorm] | None = None,
+    ) -> None:
+        self._count, self._head_dim = num_heads + 2 * num_kv_heads, head_dim
+        self._query, self._key = norms or (HeadNorm(None, 0.0), HeadNorm(None, 0.0))
+        scaled = self._query.weight is not None
+        assert scaled == (self._key.weight is not None)
+        self._constants: dict[str, Any] = {
+            **{"NUM_HEADS": num_heads, "NUM_KV_HEADS": num_kv_heads, "HEAD_DIM": head_dim},
+            **{"DIM": dim, "PAIRS": power(dim // 2), "REST": power(max(1, head_dim - dim))},
+            **{"NORMED": norms is not None, "SCALED": scaled, "num_warps": 1},
+        }
+
+    def __call__(
+        self, heads: Tensor, cos: Tensor, sin: Tensor, slots: Tensor, pages: Tensor
+    ) -> None:
+        """Norm and rotate queries and keys in place; copy keys and values to their pages.
+
+        Args:
+            heads: [T, num_heads + 2 * num_kv_heads, head_dim], any stride of the first axis.
+            cos, sin: [T, 1, dim], see `layers.rope.Angles`.
+            slots: int64 [T], see `AttentionBatch.slot_mapping`.
+            pages: see `kernels.pages.put`.
+        """
+        assert heads.shape[1:] == (self._count, self._head_dim)
+        assert heads.stride()[1:] == (self._head_dim, 1) and pages.stride(4) == 1
+        assert cos.is_contiguous() and sin.is_contiguous()
+        if not len(heads):
+            return
+        launch: Any = _place[(len(heads), self._count)]
+        launch(
+            *(heads, cos, sin, slots, pages, self._query.weight, self._key.weight),
+            *(self._query.eps, self._key.eps, heads.stride(0), *pages.stride()[:4]),
+            pages.shape[1],
+            **self._constants,
+        )
