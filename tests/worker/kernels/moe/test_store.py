@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import Any
 
@@ -72,6 +73,16 @@ def test_parts_and_compact_weights_move_too() -> None:
         for one, other in ((first, second), (second, first)):
             given = x.to(one.out_dtype if isinstance(one, CpuLinear) else x.dtype)
             assert torch.equal(one.with_tensors(other.tensors())(given), other(given))
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="other systems may keep pages")
+def test_memory_of_an_expert_that_has_left_is_free() -> None:
+    """Although its neighbours in the same tensor stay."""
+    stacked = torch.ones(3, 256, 256)
+    store = KernelStore({"up": [PlainLinear(weight, None) for weight in stacked]})
+    store.put(1, {"up.weight": torch.full((256, 256), 2.0)})
+    assert stacked[0].eq(1).all() and stacked[2].eq(1).all()
+    assert not stacked[1, 10:246].any() and store.expert(1)["up.weight"].eq(2).all()
 
 
 @pytest.mark.row("F14.13")

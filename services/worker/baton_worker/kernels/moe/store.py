@@ -9,6 +9,7 @@ from torch import Tensor
 
 from baton_worker.kernels.linear import LinearKernel
 from baton_worker.kernels.movable import MovableKernel, Tensors, prefixed, without_prefix
+from baton_worker.platform.malloc import release_pages
 
 
 class ExpertStore(Protocol):
@@ -28,7 +29,7 @@ class ExpertStore(Protocol):
         ...
 
     def put(self, number: int, tensors: Tensors) -> None:
-        """Let a local expert have the weights of another one, which the store may keep."""
+        """Let a local expert have the weights of another one, which are the store's from now on."""
         ...
 
 
@@ -107,9 +108,13 @@ class KernelStore:
     def put(self, number: int, tensors: Tensors) -> None:
         """See `ExpertStore`."""
         for name, kernels in self._products.items():
-            before = kernels[number]
-            after = _movable(before).with_tensors(without_prefix(name, tensors))
+            before = _movable(kernels[number])
+            after = before.with_tensors(without_prefix(name, tensors))
             kernels[number] = after  # type: ignore[call-overload]
+            # Neighbours in one block of memory would keep all of it.
+            for old in before.tensors().values():
+                if old.device.type == "cpu" and old.is_contiguous():
+                    release_pages(old.data_ptr(), old.nbytes)
 
 
 def _movable(kernel: LinearKernel) -> MovableKernel:
