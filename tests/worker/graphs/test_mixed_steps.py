@@ -13,10 +13,12 @@ from baton_worker.attention import AttentionBatch, AttentionSpec
 from baton_worker.attention.backends.triton import TritonBackend
 from baton_worker.attention.selector import AttentionSelector
 from baton_worker.checkpoint.load import LoadedModel, load_model
-from baton_worker.graphs import Sizes
+from baton_worker.graphs import GraphedModel, Sizes
 from baton_worker.graphs.inputs import MixedInputs
 from baton_worker.kv_cache import KVCache
 from baton_worker.layers.build_context import BuildContext
+from baton_worker.models.decoder import Model
+from tests.fakes.replayed_steps import Counting
 from tests.fakes.triton_interpreter import interpreter
 from tests.support import tiny_models
 from tests.support.worker.graphed_steps import BLOCKS, CPU, PAGE, Texts, graphed
@@ -94,3 +96,18 @@ def test_whole_steps_on_the_attention_of_gpus(loaded: LoadedModel) -> None:
         assert counts.replays - before == replays, new
     for ours, theirs in zip(replayed.cache.layers, eager.cache.layers, strict=True):
         torch.testing.assert_close(ours[:-1], theirs[:-1], rtol=0, atol=1e-5)
+
+
+def test_plans_of_the_host_are_not_captured(
+    loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a draft model, say, whose attention another backend serves."""
+    monkeypatch.setattr(TritonBackend, "launch_blocker", "it plans on the host")
+    assert isinstance(loaded.model, Model) and loaded.model.launch_blocker is not None
+    texts, counts = Texts(loaded, 2), Counting()
+    model = GraphedModel(loaded.model, texts.cache, Sizes((1,), 32, mixed=(8,)), counts, CPU)
+    model.capture()
+    texts.step(model, [0], [3])
+    assert (counts.captured, counts.replays) == (1, 0)
+    texts.step(model, [0], [1])
+    assert counts.replays == 1

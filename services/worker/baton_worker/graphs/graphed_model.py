@@ -76,7 +76,8 @@ class GraphedModel:
             self._recordings[rows] = self.recorder.capture(run, Extent.decode(rows))
         if self._sizes.tokens:
             self._ragged = self._capture_ragged(self._sizes.tokens)
-        if self._sizes.mixed:
+        # Sizes may be those of a target, and this the model that drafts for it.
+        if self._sizes.mixed and self._model.launch_blocker is None:
             given = (self._model, self._cache, self._sizes, self.recorder, self._device)
             self._mixed = MixedSteps(*given)
 
