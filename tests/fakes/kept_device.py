@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from baton_worker.checkpoint import kept_layers
 from baton_worker.device_keeper.keeper import DeviceKeeper
 from baton_worker.device_keeper.kept_memory import KeeperClient
 from tests.fakes.host_memory import HostDriver, HostOpener
@@ -39,6 +40,7 @@ def kept_device(run_dir: Path, folder: Path) -> Iterator[KeptDevice]:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(KeeperClient, "of", of)
+        patch.setattr(kept_layers, "BLOCK", 1 << 16)
         try:
             yield KeptDevice(keeper, driver, client)
         finally:

@@ -454,11 +454,10 @@ def embedding_puller(
 
 def persistent_cache(engine: Engine, config: Config) -> PersistentCache | None:
     """The pages of this engine in memory that outlives it, with what the last worker of its name
-    left there; None where they go with it: on several ranks, on a GPU without a keeper, or without
-    a supervisor."""
+    left there; None where they go with it: on several ranks of CPUs, on a GPU without a keeper, or
+    without a supervisor."""
     segments, resolved = Segments(config.run_dir), engine.resolved
-    alone = resolved.ranks == 1 and not engine.in_lockstep
-    if not (config.keep_kv_cache and alone) or segments.held_bytes() is None:
+    if not config.keep_kv_cache or segments.held_bytes() is None:
         return None
     rounding = (config.quantization, config.int8_activations)
     of = (config.model, *rounding, resolved.dtype_name, resolved.build.codes)
@@ -466,7 +465,8 @@ def persistent_cache(engine: Engine, config: Config) -> PersistentCache | None:
     what = (segments, config.name or "worker", f"{of} {shape}", engine.cache)
     if engine.kept_pages is not None:
         return PersistentCache.beside(*what, engine.kept_pages)
-    return PersistentCache.lease(*what)
+    alone = resolved.ranks == 1 and not engine.in_lockstep
+    return PersistentCache.lease(*what) if alone else None
 
 
 def serve(config: Config, life: Lifecycle) -> int:

@@ -59,11 +59,14 @@ def _on_gpu(config: Config) -> bool:
 
 
 def _kept(config: Config) -> bool:
-    """Whether the keeper of the GPU has the weights that workers use."""
+    """Whether the keepers of its GPUs have the weights that workers use, of every rank."""
     version = WeightSpool(config.run_dir, served_name(config)).version()
     base, patches = files_of(fetch(config), version)
-    keeper = weight_keeper(config, base, patches, device_of(config))
-    return keeper is not None and keeper.has_them
+    keepers = [
+        weight_keeper(config, base, patches, device_of(config, rank), rank)
+        for rank in range(config.tensor_parallel_size)
+    ]
+    return all(keeper is not None and keeper.has_them for keeper in keepers)
 
 
 def in_place_of(arguments: Sequence[str], config: Config) -> Config:

@@ -7,7 +7,7 @@ read.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import Protocol
 
@@ -49,10 +49,16 @@ class WeightFiller:
         layers: all layers, in execution order.
         wanted: target of every checkpoint tensor. Those of a layer are dropped when it is
             complete, so that replaced weights are freed.
+        processed: called with each layer once it has processed its weights.
     """
 
-    def __init__(self, layers: Iterable[Layer], wanted: dict[str, Destination]) -> None:
-        self.wanted, self.missing = wanted, set(wanted)
+    def __init__(
+        self,
+        layers: Iterable[Layer],
+        wanted: dict[str, Destination],
+        processed: Callable[[Layer], None] = lambda layer: None,
+    ) -> None:
+        self.wanted, self.missing, self._processed = wanted, set(wanted), processed
         self._replaced = 0
         self._open = {layer: set(layer.awaited_weights()) for layer in layers}
         self._waiting = defaultdict[str, list[Layer]](list)
@@ -72,6 +78,7 @@ class WeightFiller:
         for layer in ready:
             del self._open[layer]
             layer.process_weights_after_loading()
+            self._processed(layer)
         if self._replaced > _KEPT:
             release_freed_memory()
             self._replaced = 0
@@ -85,6 +92,7 @@ class WeightFiller:
         """Process the layers that await no tensor."""
         for layer in self._open:
             layer.process_weights_after_loading()
+            self._processed(layer)
         self._open.clear()
 
 
@@ -105,10 +113,12 @@ def fill(
     *,
     whole: bool = True,
     elsewhere: Sequence[Layer] = (),
+    processed: Callable[[Layer], None] = lambda layer: None,
 ) -> None:
-    """Copy each tensor to its target and let every layer process its weights. With `parts` this
-    rank takes a slice of each. Unless the model is `whole`, tensors of others are passed over; so
-    are those of the layers `elsewhere`, which have no memory here.
+    """Copy each tensor to its target and let every layer process its weights; `processed` is then
+    called with it. With `parts` this rank takes a slice of each. Unless the model is `whole`,
+    tensors of others are passed over; so are those of the layers `elsewhere`, which have no memory
+    here.
 
     Raises:
         ModelError: a tensor is missing, unexpected or of the wrong shape.
@@ -122,7 +132,7 @@ def fill(
         else dict(slices(layers, parts))
     )
     wanted = passed_over(elsewhere) | wanted
-    filling = WeightFiller(layers, wanted)
+    filling = WeightFiller(layers, wanted, processed)
     leftover = _copy_all(filling, layers, tensors, spec)
     if filling.missing or (leftover and whole):
         raise ModelError(

@@ -17,7 +17,7 @@ from baton.logs import logger
 from baton_worker.checkpoint.bf16_expansion import is_expanded
 from baton_worker.checkpoint.dummy import random_weights
 from baton_worker.checkpoint.fill import fill
-from baton_worker.checkpoint.kept_weights import WeightKeeper, attach, build_kept
+from baton_worker.checkpoint.kept_weights import KeptWeights, WeightKeeper, build_kept
 from baton_worker.checkpoint.mistral import MistralFolder
 from baton_worker.checkpoint.patched_checkpoint import PatchedCheckpoint
 from baton_worker.checkpoint.quantized_loading import kinds
@@ -25,7 +25,6 @@ from baton_worker.checkpoint.rank_sharded import RankShardedFolder
 from baton_worker.checkpoint.safetensors import SafetensorsFolder
 from baton_worker.checkpoint.task import ServedTask, is_listed, served_task
 from baton_worker.checkpoint.unstack import Stored
-from baton_worker.device_keeper.kept_memory import KeptMemory
 from baton_worker.distributed.communicator import Communicator, SingleRank
 from baton_worker.distributed.eplb.balanced_experts import BalancedExperts
 from baton_worker.distributed.eplb.balancer import ExpertBalancer, balance
@@ -90,7 +89,7 @@ class LoadedModel:
     """What this rank's shard is a part of, on several ranks."""
     drafter: DraftWeights | None = None
     """What drafts for it, if that has weights of its own."""
-    kept: KeptMemory | None = None
+    kept: KeptWeights | None = None
     """The memory of its weights, where it outlives the worker."""
     all_stages: Decoder | None = None
     """The spec of this rank's shard of all stages, where there are several."""
@@ -149,8 +148,8 @@ def load_model(
     the data-parallel workers in `lockstep`. In a `pipeline` the ranks are those of one stage, which
     has neighbouring layers. `context_parallel` neighbouring ranks with the same KV heads split the
     tokens of the cache. A `dummy` folder needs a config.json only: its weights are random. Tensors
-    of `patches`, safetensors files, take the place of the checkpoint's. With a `keeper` weights of
-    a single rank lie in memory that outlives this worker; those that are there are not read again.
+    of `patches`, safetensors files, take the place of the checkpoint's. With a `keeper` the weights
+    of this rank lie in memory that outlives this worker; those that are there are not read again.
 
     Raises:
         ModelError: the path holds neither, the architecture is unknown, or the tensors do
@@ -179,7 +178,7 @@ def load_model(
         stage, elsewhere = pipeline.layers_of(whole.spec), meta_layers(whole, site)
         what, parts = _staged(whole, what, parts, stage, site)
     kept = None
-    if keeper is not None and parts is None:
+    if keeper is not None:
         model, kept = build_kept(partial(_built, what), site, keeper)
     else:
         model = _built(what, site)
@@ -187,18 +186,17 @@ def load_model(
         _connect(model, whole.spec, ranks, lockstep)
     if pipeline is not None and isinstance(model, Model):
         connect(model, pipeline, context.device)
-    if kept is not None and kept.whole:
-        attach(model)
-    else:
+    if kept is None or not kept.attach():
         stored: Iterator[tuple[str, Stored]]
         if dummy:
             stored = random_weights(meta_layers(whole, site), site.dtype, context.device)
         else:
             stored = _weights(checkpoint, whole.spec, what, site.scaled)
-        as_saved = as_stored(whole.spec, config)
-        fill(model, stored, as_saved, context.quantization, parts, elsewhere=elsewhere)
-        if kept is not None:
-            kept.seal()
+        layout, quantize = as_stored(whole.spec, config), context.quantization
+        keep = (lambda layer: None) if kept is None else kept.keep
+        fill(model, stored, layout, quantize, parts, elsewhere=elsewhere, processed=keep)
+        if kept is not None and not kept.seal():
+            kept = None
     return LoadedModel(
         model=model.eval(),
         spec=what.spec,

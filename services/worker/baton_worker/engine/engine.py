@@ -19,7 +19,6 @@ from baton.logs import logger
 from baton.protocol import Plan, Result, WeightVersion
 from baton_worker.checkpoint.load import LoadedModel
 from baton_worker.config import Config
-from baton_worker.device_keeper.kept_memory import KeptMemory
 from baton_worker.engine import warmup
 from baton_worker.engine.async_scheduling.async_forward import AsyncForward
 from baton_worker.engine.async_scheduling.staged_forward import StagedForward
@@ -50,6 +49,7 @@ from baton_worker.kernels.cpu.call_recorder import CallRecording
 from baton_worker.kernels.cpu.huge_pages import ARENA
 from baton_worker.kernels.cpu.shared_pages import SharedPages
 from baton_worker.kv_cache import KVCache, bytes_per_cross_page
+from baton_worker.kv_cache.kept_pages import KeptPages
 from baton_worker.kv_transfer.manager import KVTransferManager
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.moe.expert_load import ExpertLoad
@@ -102,7 +102,7 @@ class Engine:
         self._load_version: Callable[[LoadedModel, WeightVersion], LoadedModel] | None = None
         self.resolved = resolved
         self._loaded, self._model, self._team = loaded, loaded.model, team or Executor()
-        self.kept_pages: KeptMemory | None = None
+        self.kept_pages: KeptPages | None = None
         """The memory of the pages, where it outlives this worker."""
         self._cache = self._new_cache()
         self._graphed = self._graphs(resolved, recorder)
@@ -233,8 +233,8 @@ class Engine:
     @property
     def keeps_memory(self) -> bool:
         """Whether the memory that outlives this worker is kept for the next one."""
-        kept = (self.kept_pages, self._loaded.kept)
-        return all(memory is None or memory.there() for memory in kept)
+        pages, weights = self.kept_pages, self._loaded.kept
+        return (pages is None or pages.there()) and (weights is None or weights.there())
 
     @property
     def update_blocker(self) -> str | None:

@@ -29,7 +29,7 @@ from baton_worker.kernels import cpu, triton, unpacked_product
 from baton_worker.kernels.cpu.huge_pages import ARENA
 from baton_worker.kernels.cpu.shared_pages import SharedPages
 from baton_worker.kv_cache.kept_pages import PageKeeper
-from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.build_context import BuildContext, device_of
 from baton_worker.models.decoder import Model
 from baton_worker.platform.malloc import keep_freed_memory
 from baton_worker.platform.measured_table import MeasuredTable
@@ -108,16 +108,13 @@ def load(
     """
     sharing = shared_pages(config, build.device)
     everyone = ranks if pipeline is None else pipeline.ranks
-    alone = everyone.size == 1 and lockstep is None
-    if build.device.type != "cpu" and not alone:
-        log.info("weights and KV pages of this worker go with it: it shares a model with others")
-    keeper = weight_keeper(config, path, patches, build.device) if alone else None
+    keeper = weight_keeper(config, path, patches, build.device, everyone.rank)
     loaded = load_weights(config, path, build, ranks, lockstep, pipeline, patches, keeper)
     if sharing is not None:
         ARENA.on_written(None)
         sharing.finish()
     build = replace(build, dtype=loaded.model.dtype)
-    pages = page_keeper(config, build) if alone else None
+    pages = page_keeper(config, build, everyone)
     return loaded, resolve(config, build, loaded, everyone, lockstep, pages=pages), sharing
 
 
@@ -205,22 +202,27 @@ def shared_pages(config: Config, device: torch.device) -> SharedPages | None:
 
 
 def weight_keeper(
-    config: Config, path: Path, patches: tuple[Path, ...], device: torch.device
+    config: Config, path: Path, patches: tuple[Path, ...], device: torch.device, rank: int = 0
 ) -> WeightKeeper | None:
-    """What lends memory of the GPU for these weights; None where nothing does."""
+    """What lends memory of the GPU for a rank's weights; None where nothing does."""
     client = KeeperClient.of(config.run_dir, device) if config.share_weights else None
     if client is None and device.type != "cpu":
         log.info("weights and KV pages of this worker go with it: no keeper of its GPU runs")
-    return None if client is None else WeightKeeper(client, key_of(config, path, patches))
+    return None if client is None else WeightKeeper(client, key_of(config, path, patches, rank))
 
 
-def page_keeper(config: Config, build: BuildContext) -> PageKeeper | None:
-    """What lends memory of the GPU for the pages of this worker; None where nothing does."""
-    client = KeeperClient.of(config.run_dir, build.device) if config.keep_kv_cache else None
-    if client is None:
+def page_keeper(config: Config, build: BuildContext, ranks: Communicator) -> PageKeeper | None:
+    """What lends memory of GPUs for the pages of this rank; None where nothing does, for any of
+    them."""
+    devices = [device_of(config, rank) for rank in range(ranks.size)]
+    devices[ranks.rank] = build.device
+    found = [KeeperClient.of(config.run_dir, device) for device in devices]
+    clients = [client for client in found if client is not None]
+    if not config.keep_kv_cache or len(clients) < ranks.size:
         return None
     of = (config.model, config.quantization, config.block_size, build.dtype, build.codes)
-    return PageKeeper(client, config.name or "worker", f"{of} {build.layout}")
+    settings = f"{of} {build.layout} {ranks.rank} of {ranks.size}"
+    return PageKeeper(clients, config.name or "worker", settings, ranks, build.device)
 
 
 def page_settings(loaded: LoadedModel, resolved: EngineConfig) -> dict[str, Any]:

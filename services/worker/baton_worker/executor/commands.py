@@ -95,6 +95,10 @@ class Clear(msgspec.Struct, tag="clear", array_like=True, frozen=True):
     group: int = 0
 
 
+class Zero(msgspec.Struct, tag="zero", array_like=True, frozen=True):
+    """Fill all pages with zeros; see `kv_cache.cache.KVCache.zero`."""
+
+
 class Store(msgspec.Struct, tag="store", array_like=True, frozen=True):
     """Swap pages out to the host; see `kv_cache.host_pages.HostPages.store`."""
 
@@ -158,6 +162,7 @@ Order: TypeAlias = (
     | PutAdapter
     | Copy
     | Clear
+    | Zero
     | Store
     | Load
     | Take

@@ -22,6 +22,7 @@ from baton_worker.executor.commands import (
     Pipe,
     Step,
     Store,
+    Zero,
 )
 from baton_worker.graphs import GraphedModel
 from baton_worker.kv_cache import KVCache
@@ -148,6 +149,11 @@ class LedCache(KVCache):
         """See `KVCache.clear`."""
         self._orders.send(Clear(page, first, group))
         super().clear(page, first, group)
+
+    def zero(self) -> None:
+        """See `KVCache.zero`."""
+        self._orders.send(Zero())
+        super().zero()
 
 
 class LedHostPages(HostPages):

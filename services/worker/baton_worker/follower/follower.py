@@ -52,6 +52,7 @@ from baton_worker.executor.commands import (
     Store,
     SwitchShard,
     Take,
+    Zero,
 )
 from baton_worker.executor.join_stages import join_stages
 from baton_worker.executor.kv_transfer import FollowerKVTransfer, of_rank
@@ -128,6 +129,8 @@ class Follower:
                 self._shard.cache.copy(sources, targets)
             case Clear(page, first, group):
                 self._shard.cache.clear(page, first, group)
+            case Zero():
+                self._shard.cache.zero()
             case Store(pages, host):
                 self._host_pages.store(pages, host)
             case Load(host, pages):
@@ -193,6 +196,8 @@ class Follower:
         beside = self._own_update.loaded()
         assert beside is not None, "the leader switches after a trial on all ranks"
         self._own_update.drop()
+        if self._used.kept is not None:
+            self._used.kept.drop()
         self._used = self._shard = replace(beside, cache=self._used.cache)
         self._graphed = None
         gc.collect()
@@ -291,7 +296,10 @@ def _shard(config: Config, loaded: LoadedModel, resolved: EngineConfig) -> Shard
     targets = None
     if config.enable_lora:
         targets = LoraTargets(loaded.model, loaded.spec, loaded.parts)
-    return Shard(loaded.model, KVCache(**page_settings(loaded, resolved)), targets)
+    settings = page_settings(loaded, resolved)
+    if resolved.pages is not None:
+        _, settings["allocate"] = resolved.pages.lease(settings)
+    return Shard(loaded.model, KVCache(**settings), targets, loaded.kept)
 
 
 def _relay(begin: Begin, config: Config, cache: KVCache) -> FollowerKVTransfer:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from baton.errors import BatonError
 from baton.logs import logger
+from baton_worker.checkpoint.kept_weights import KeptWeights
 from baton_worker.kv_cache import KVCache
 from baton_worker.lora.targets import LoraTargets
 from baton_worker.models.decoder import Model
@@ -24,6 +25,8 @@ class Shard:
     cache: KVCache
     targets: LoraTargets | None = None
     """The layers that take adapters, where adapters are served."""
+    kept: KeptWeights | None = None
+    """The memory of its weights, where it outlives the worker."""
 
 
 class ShardUpdate:

@@ -211,6 +211,11 @@ class KVCache:
             if self.alike or self.groups.of[layer] == group:
                 pages[page, self._row(layer, first) :] = 0
 
+    def zero(self) -> None:
+        """Zero all pages."""
+        for plane in self.planes:
+            plane.zero_()
+
     def _row(self, layer: int, token: int) -> int:
         """First row of a page that belongs to token number `token` or a later one."""
         rank, size = self._contexts[layer]

@@ -7,47 +7,118 @@ same settings starts, and the first steps of a worker write to the spare page al
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import torch
 
+from baton.logs import logger
 from baton.process.segments import digest
 from baton_worker.device_keeper.bump_allocator import BumpAllocator
 from baton_worker.device_keeper.kept_memory import KeeperClient, KeptMemory
 from baton_worker.device_keeper.messages import Found
+from baton_worker.distributed.communicator import Communicator, SingleRank, numbers
 from baton_worker.kv_cache.cache import KVCache
+
+_MARK = 7
+"""Bytes of a number that ranks tell each other: all of them are positive int64."""
+
+log = logger(__name__)
+
+
+class KeptPages:
+    """The memory of a worker's pages on all of its GPUs."""
+
+    def __init__(self, keeper: PageKeeper, own: KeptMemory, generation: bytes) -> None:
+        self._keeper, self._own = keeper, own
+        self.generation = generation
+        """Differs between any two allocations, on any of the GPUs."""
+
+    @property
+    def memory(self) -> torch.Tensor:
+        """uint8 [size]: that of this rank."""
+        return self._own.memory
+
+    @property
+    def as_left(self) -> bool:
+        """Whether that of this rank is as the worker before left it; otherwise it is zeros."""
+        return self._own.as_left
+
+    def there(self) -> bool:
+        """Whether the keeper still holds it for the next worker."""
+        return self._own.there()
+
+    def drop(self) -> None:
+        """Have it freed on all GPUs once no process has it open."""
+        self._keeper.drop()
 
 
 class PageKeeper:
-    """Lends memory for the pages of one worker.
+    """Lends memory for the pages of one rank of a worker. All ranks call `found` and `lease`
+    together.
 
     Args:
-        client: the keeper of its GPU.
-        worker: its name.
+        clients: the keeper of each rank's GPU.
+        worker: name of the worker.
         settings: all that the bytes of a page depend on, but for their number and shape.
+        ranks: the ranks of the worker.
+        device: that of this rank.
     """
 
-    def __init__(self, client: KeeperClient, worker: str, settings: str) -> None:
-        self._client, self._name, self._settings = client, f"pages {worker}", settings
+    def __init__(
+        self,
+        clients: Sequence[KeeperClient],
+        worker: str,
+        settings: str,
+        ranks: Communicator | None = None,
+        device: torch.device | None = None,
+    ) -> None:
+        self._clients, self._settings = clients, settings
+        self._ranks, self._device = ranks or SingleRank(), device or torch.device("cpu")
+        self._names = [f"pages {worker}", *(f"pages {worker}/{n}" for n in range(1, len(clients)))]
+
+    @property
+    def _own(self) -> tuple[KeeperClient, str]:
+        return self._clients[self._ranks.rank], self._names[self._ranks.rank]
 
     def found(self) -> Found:
-        """What the last worker of this name has left, or one that runs still has."""
-        return self._client.find(self._name)
+        """What the last worker of this name has left, or one that runs still has; of several ranks
+        the bytes of all of them. Nothing, if they have not left as many pages each."""
+        client, name = self._own
+        found = client.find(name)
+        counts = numbers(self._ranks, found.num_pages, self._device)
+        size = sum(numbers(self._ranks, found.size, self._device))
+        if len(set(counts)) > 1:
+            client.drop(name)
+            return Found()
+        return Found(found.generation, size, found.num_pages, found.sealed)
 
     def drop(self) -> None:
-        """They are not asked for again."""
-        self._client.drop(self._name)
+        """They are not asked for again, on any GPU."""
+        for client, name in zip(self._clients, self._names, strict=True):
+            client.drop(name)
 
-    def lease(self, cache: dict[str, Any]) -> tuple[KeptMemory | None, Callable[..., Any]]:
+    def lease(self, cache: dict[str, Any]) -> tuple[KeptPages | None, Callable[..., Any]]:
         """Memory for a cache, which takes these arguments, and what it allocates with; None and
-        what allocates memory of its own where there is none."""
+        what allocates memory of its own where a rank has none."""
+        kept = self._leased(cache)
+        mark = 0 if kept is None else int.from_bytes(kept.generation[:_MARK], "little")
+        marks = numbers(self._ranks, mark, self._device)
+        if kept is None or 0 in marks:
+            if kept is not None:
+                log.info("KV pages do not outlive this worker: another rank has none that do")
+                self.drop()
+            return None, _own
+        generation = digest(memoryview(repr(marks).encode()))
+        return KeptPages(self, kept, generation), BumpAllocator(kept.memory).zeros
+
+    def _leased(self, cache: dict[str, Any]) -> KeptMemory | None:
         counted = BumpAllocator()
         meta = cache | {"device": torch.device("meta"), "allocate": counted.zeros}
         shapes = [tuple(plane.shape) for plane in KVCache(**meta).planes]
         key = digest(memoryview(f"{self._settings} {shapes}".encode()))
-        kept = self._client.lease(self._name, key, counted.size, cache["num_pages"])
-        return kept, _own if kept is None else BumpAllocator(kept.memory).zeros
+        client, name = self._own
+        return client.lease(name, key, counted.size, cache["num_pages"])
 
 
 def _own(shape: Any, *, dtype: torch.dtype, device: torch.device) -> torch.Tensor:

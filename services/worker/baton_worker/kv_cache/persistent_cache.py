@@ -23,10 +23,10 @@ from torch import Tensor
 
 from baton.logs import logger
 from baton.process.segments import Segments, digest
-from baton_worker.device_keeper.kept_memory import KeptMemory
 from baton_worker.kernels.cpu.huge_pages import LEAST
 from baton_worker.kernels.cpu.shared_pages import map_fixed, remove
 from baton_worker.kv_cache.cache import KVCache
+from baton_worker.kv_cache.kept_pages import KeptPages
 
 _HASH = 16
 _GROUP, _USED, _ROW = _HASH, _HASH + 1, _HASH + 2
@@ -80,7 +80,7 @@ class PersistentCache:
         name: str,
         settings: str,
         cache: KVCache,
-        kept: KeptMemory,
+        kept: KeptPages,
     ) -> PersistentCache | None:
         """The hashes of pages that lie in memory of a GPU; with contents that nobody vouches for,
         as of a worker that died of an error, the pages become zeros. None where no memory of the
@@ -100,7 +100,7 @@ class PersistentCache:
         finally:
             os.close(descriptor)
         if not as_left:
-            kept.memory.zero_()
+            cache.zero()
         return cls(_table(memory), lambda cache: kept.drop())._told(as_left)
 
     def _told(self, as_left: bool) -> PersistentCache:

@@ -110,17 +110,17 @@ class BuildContext:
 
     def staged(self, *shape: int) -> nn.Parameter:
         """An uninitialised weight on `staging`. Its layer moves it if no kernel takes another."""
-        return self._uninitialised(shape, self.staging or self.device)
+        if self.staging is None:
+            return self.empty(*shape)
+        data = torch.empty(shape, dtype=self.dtype, device=self.staging)
+        return nn.Parameter(data, requires_grad=False)
 
     def empty(self, *shape: int) -> nn.Parameter:
         """An uninitialised parameter; the loader fills it or refuses the checkpoint."""
-        return self._uninitialised(shape, self.device)
-
-    def _uninitialised(self, shape: Sequence[int], device: torch.device) -> nn.Parameter:
-        if self.allocator is not None and device == self.device:
+        if self.allocator is not None:
             data = self.allocator.empty(shape, self.dtype)
         else:
-            data = torch.empty(shape, dtype=self.dtype, device=device)
+            data = torch.empty(shape, dtype=self.dtype, device=self.device)
         return nn.Parameter(data, requires_grad=False)
 
 

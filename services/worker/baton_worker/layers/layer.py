@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 from torch import Tensor, nn
@@ -29,6 +29,11 @@ class Layer(Bare):
     """A tensor on the device and of the dtype of the inputs, of layers that `load_quantized`."""
     int8_inputs: bool = False
     """Whether inputs are rounded to 8-bit integers where a checkpoint says how."""
+    processed: tuple[str, ...] = ()
+    """The attributes that processing weights sets, of a layer that may be of `single_use`."""
+    single_use: bool = False
+    """Whether its weights cannot be processed again, once they have been: packed ones were taken in
+    place of targets, or targets were changed."""
 
     @property
     def capture_blocker(self) -> str | None:
@@ -48,12 +53,6 @@ class Layer(Bare):
         return False
 
     @property
-    def rewrites_weights(self) -> bool:
-        """Whether processing its weights changes them in place, so that it must not be done
-        twice."""
-        return False
-
-    @property
     def weight_bytes(self) -> int:
         """Bytes of weights held outside this layer's parameters."""
         return 0
@@ -64,3 +63,20 @@ class Layer(Bare):
 
     def process_weights_after_loading(self) -> None:
         """Called once after all targets are filled."""
+
+    def restore(self, made: Mapping[str, Any]) -> None:
+        """Use what another worker's layer has made of its weights, in place of processing them.
+
+        Args:
+            made: the values of the attributes in `processed`.
+        """
+        for name, value in made.items():
+            if not _is_same(getattr(self, name), value):
+                setattr(self, name, value)
+        self.single_use = True
+
+
+def _is_same(old: Any, new: Any) -> bool:
+    """Whether both are one tensor: a tied weight stays one parameter."""
+    both = isinstance(old, Tensor) and isinstance(new, Tensor)
+    return both and (old.data_ptr(), old.shape) == (new.data_ptr(), new.shape)

@@ -40,6 +40,9 @@ class Linear(Layer):
     quantised_as: str | None = None
     """The kind in `baton_worker.kernels.quantized_weights.KINDS` used to quantise weights at load;
     None keeps them unquantised."""
+    processed = ("weight", "_kernel", "_weight_bytes", "_row_squares")
+    tied = False
+    """Whether another layer has the weight too."""
 
     def __init__(
         self,
@@ -134,10 +137,12 @@ class Linear(Layer):
 
     def process_weights_after_loading(self) -> None:
         """Pack the weight in the device's preferred layout and drop the original."""
+        given = self.weight
         weights: Sequence[LinearWeight] = self._all_taken()
         if not weights:
             self._unstage()
             weights = [self._own()]
+        self.single_use = weights[0] is not given or self.quantised_as is not None
         rows = None if self._adapters is None else self._adapters.slots
         if self.lora is not None:
             self._row_squares = row_squares(weights, self.like.device)
@@ -175,8 +180,8 @@ class Linear(Layer):
         rounding = Rounding(self.weight, kind)
         if has_kernel(rounding, self.like):
             return rounding
-        # A new parameter: a tied head shares the old one.
-        self.weight = nn.Parameter(torch.empty_like(self.weight), requires_grad=False)
+        if self.tied:
+            self.weight = nn.Parameter(torch.empty_like(self.weight), requires_grad=False)
         rounding.into(self.weight)
         return self.weight
 

@@ -48,11 +48,6 @@ class Head(LanguageHead):
         """Like any linear layer, unless the rows must be changed first."""
         return not self._settings.unit_rows and super().load_quantized(name, weight)
 
-    @property
-    def rewrites_weights(self) -> bool:
-        """See `Layer`."""
-        return self._settings.unit_rows
-
     def process_weights_after_loading(self) -> None:
         """Normalise rows (NormHead, Baichuan 2, arXiv:2309.10305), then pack like any linear
         layer."""
@@ -61,6 +56,7 @@ class Head(LanguageHead):
         if self._settings.unit_rows and self.weight is not None:
             self.weight.copy_(F.normalize(self.weight))
         super().process_weights_after_loading()
+        self.single_use = self.single_use or self._settings.unit_rows
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """[R, hidden] to float32 logits [R, vocab]."""

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -40,6 +41,7 @@ class Experts(Layer):
     quantised_as: str | None = None
     """The kind in `baton_worker.kernels.quantized_weights.KINDS` used to quantise weights at load;
     None keeps them unquantised."""
+    processed = ("gate_up", "down", "_kernel")
 
     def __init__(self, settings: spec.Moe, hidden: int, site: BuildContext) -> None:
         super().__init__()
@@ -65,6 +67,7 @@ class Experts(Layer):
         self._selector, self._exact = site.experts, bool(site.row_block)
         self.like: Tensor = torch.empty(0, dtype=site.dtype, device=site.device)
         self.int8_inputs = site.int8_inputs
+        self._gate = _between(settings.expert)
         self._taken = dict[str, QuantizedWeight]()
         self._kernel: kernels.ExpertKernel | None = None
         self.lora: ExpertLora | None = None
@@ -110,6 +113,12 @@ class Experts(Layer):
         """Choose a kernel, which packs the weights in its preferred layout."""
         assert self.gate_up is not None and self.down is not None
         packed_gate_up, packed_down = self._packed(self._first), self._packed(("down",))
+        self.single_use = (
+            any(packed_gate_up)
+            or any(packed_down)
+            or self.quantised_as is not None
+            or self.down.device != self.like.device
+        )
         self._widen_rest()
         self._kernel = self._selector.select(
             kernels.Experts(
@@ -117,7 +126,7 @@ class Experts(Layer):
                 self._floats(self.down, packed_down),
                 self.gate_up_bias,
                 self.down_bias,
-                _between(self._settings.expert),
+                self._gate,
                 self._settings.weigh_input,
                 _fused(self._settings.expert),
                 self.quantised_as,
@@ -128,9 +137,17 @@ class Experts(Layer):
                 exact=self._exact,
             )
         )
-        if not self._kernel.takes_adapters:
-            self.lora = None
         self.gate_up = self.down = None
+        self._drop_unused_adapters()
+
+    def restore(self, made: Mapping[str, Any]) -> None:
+        """See `Layer`."""
+        super().restore(made)
+        self._drop_unused_adapters()
+
+    def _drop_unused_adapters(self) -> None:
+        if self._kernel is not None and not self._kernel.takes_adapters:
+            self.lora = None
 
     def _packed(self, roles: Sequence[str]) -> list[kernels.PackedParts | None]:
         """By local expert its quantised weights; None where it lacks one of them."""

@@ -1,0 +1,212 @@
+"""What a layer has made of its weights, as bytes that name memory which outlives the worker.
+
+A layer that cannot process its weights twice (`Layer.single_use`: it took packed weights, or has
+rewritten floats) is described: the attributes that processing sets (`Layer.processed`), down to
+their tensors, which are moved into kept memory. No class of weights or kernels is known here. The
+worker that loads goes on with what it has read back, so a description that says too little fails
+there and not in the next worker.
+
+The description is a pickle whose tensors, and whose other attributes of the layer, are references.
+Only classes and functions of this package and types of torch are found when it is read.
+"""
+
+from __future__ import annotations
+
+import io
+import pickle
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+from baton_worker.device_keeper.bump_allocator import BumpAllocator
+from baton_worker.device_keeper.kept_memory import KeptMemory
+from baton_worker.layers.layer import Layer
+
+BLOCK = 128 << 20
+"""Bytes of a block, or as many as its only tensor has: what is packed is counted when it is
+there."""
+_PACKAGE = "baton_worker."
+_TORCH = frozenset({"dtype", "device", "Size"})
+_TENSOR, _HOST, _ATTRIBUTE = "tensor", "host", "attribute"
+_ERRORS = (
+    pickle.PickleError, TypeError, ValueError, AttributeError, ImportError, LookupError, RuntimeError
+)
+"""What pickling raises, and what the device does."""
+
+
+class NotKept(Exception):
+    """Something cannot outlive this worker, as half a sentence."""
+
+
+class KeptBlocks:
+    """Blocks of kept memory: the parameters', then those that are filled one after the other."""
+
+    def __init__(
+        self, first: KeptMemory, lease: Callable[[int, int], KeptMemory | None]
+    ) -> None:
+        """`lease`: the block of a number and size."""
+        self.memories, self._lease = [first], lease
+        self._room: BumpAllocator | None = None
+        self._left = 0
+
+    def open(self, sizes: Sequence[int]) -> bool:
+        """Open the blocks of another worker; false where one is not what it was."""
+        found = [self._lease(number, size) for number, size in enumerate(sizes[1:], start=1)]
+        memories = [self.memories[0], *(kept for kept in found if kept is not None)]
+        if [len(kept.memory) for kept in memories] != list(sizes):
+            return False
+        if not all(kept.whole for kept in memories):
+            return False
+        self.memories = memories
+        return True
+
+    def seal(self) -> None:
+        """Their contents are whole, and do not change any more."""
+        for kept in self.memories:
+            kept.seal()
+
+    def at(self, block: int, start: int, size: int) -> Tensor:
+        """uint8 [size]."""
+        return self.memories[block].memory[start : start + size]
+
+    def place(self, memory: Tensor) -> tuple[int, int]:
+        """Block and first byte of memory, uint8 [n], which is copied unless it lies there.
+
+        Raises:
+            NotKept: there is no room.
+        """
+        if (found := self._find(memory)) is not None:
+            return found
+        room = self._next(len(memory)).empty(memory.shape, torch.uint8)
+        room.copy_(memory)
+        found = self._find(room)
+        assert found is not None, "it is in the last block"
+        return found
+
+    def _find(self, memory: Tensor) -> tuple[int, int] | None:
+        for block, kept in enumerate(self.memories):
+            start = memory.data_ptr() - kept.memory.data_ptr()
+            if 0 <= start and start + len(memory) <= len(kept.memory):
+                return block, start
+        return None
+
+    def _next(self, size: int) -> BumpAllocator:
+        """What hands out so many bytes."""
+        needed = BumpAllocator()
+        needed.empty((size,), torch.uint8)
+        if self._room is None or needed.size > self._left:
+            self._left = max(BLOCK, needed.size)
+            kept = self._lease(len(self.memories), self._left)
+            if kept is None:
+                raise NotKept("its keeper has no memory for them")
+            self.memories.append(kept)
+            self._room = BumpAllocator(kept.memory)
+        self._left -= needed.size
+        return self._room
+
+
+def describe(layer: Layer, blocks: KeptBlocks) -> bytes:
+    """Put what a layer has made of its weights into blocks; returns how to find it there.
+
+    Raises:
+        NotKept: there is no room, or it holds what cannot be described.
+    """
+    into = io.BytesIO()
+    made = {name: getattr(layer, name) for name in layer.processed}
+    try:
+        _Writer(into, layer, blocks).dump(made)
+        return into.getvalue()
+    except _ERRORS as error:
+        raise NotKept(f"{type(layer).__name__} cannot be described ({error})") from error
+
+
+def read(layer: Layer, data: bytes, blocks: KeptBlocks) -> dict[str, Any]:
+    """What a layer has made of its weights, by attribute: see `Layer.restore`.
+
+    Raises:
+        NotKept: it is not what this program makes.
+    """
+    try:
+        made: dict[str, Any] = _Reader(io.BytesIO(data), layer, blocks).load()
+    except _ERRORS as error:
+        raise NotKept(f"{type(layer).__name__} cannot be read ({error})") from error
+    return made
+
+
+class _Writer(pickle.Pickler):
+    def __init__(self, into: io.BytesIO, layer: Layer, blocks: KeptBlocks) -> None:
+        super().__init__(into, pickle.HIGHEST_PROTOCOL)
+        self._blocks = blocks
+        self._names = {id(value): name for name, value in _others(layer)}
+        self._placed = dict[tuple[int, int], tuple[int, int]]()
+
+    def persistent_id(self, value: Any) -> Any:
+        """How something is named that is not described; None describes it."""
+        if (name := self._names.get(id(value))) is not None:
+            return _ATTRIBUTE, name
+        if not isinstance(value, Tensor):
+            return None
+        is_parameter, value = isinstance(value, nn.Parameter), value.detach()
+        form = (value.dtype, tuple(value.shape), value.stride(), is_parameter)
+        if value.device.type != self._blocks.memories[0].memory.device.type:
+            return _HOST, bytes(value.contiguous().view(-1).view(torch.uint8).numpy()), *form
+        return _TENSOR, *self._place(_spanned(value)), *form
+
+    def _place(self, memory: Tensor) -> tuple[int, int, int]:
+        """Block, first byte and size of memory, which is copied once."""
+        key = (memory.data_ptr(), len(memory))
+        if key not in self._placed:
+            self._placed[key] = self._blocks.place(memory) if len(memory) else (0, 0)
+        return *self._placed[key], len(memory)
+
+
+def _spanned(value: Tensor) -> Tensor:
+    """The memory from a tensor's first number to its last one: uint8 [n]."""
+    size = value.element_size()
+    span = 1 + sum(
+        (n - 1) * stride for n, stride in zip(value.shape, value.stride(), strict=True)
+    )
+    memory = torch.empty(0, dtype=torch.uint8, device=value.device)
+    where = (value.storage_offset() * size, (span * size if value.numel() else 0,), (1,))
+    return memory.set_(value.untyped_storage(), *where)
+
+
+class _Reader(pickle.Unpickler):
+    def __init__(self, data: io.BytesIO, layer: Layer, blocks: KeptBlocks) -> None:
+        super().__init__(data)
+        self._blocks, self._others = blocks, dict(_others(layer))
+
+    def persistent_load(self, name: Any) -> Any:
+        """What a name stands for."""
+        kind, *rest = name
+        if kind == _ATTRIBUTE:
+            return self._others[rest[0]]
+        *where, dtype, shape, stride, is_parameter = rest
+        if kind == _TENSOR:
+            value = self._blocks.at(*where).view(dtype).as_strided(shape, stride)
+        else:
+            value = torch.from_numpy(np.frombuffer(where[0], np.uint8).copy())
+            value = value.view(dtype).view(shape)
+        return nn.Parameter(value, requires_grad=False) if is_parameter else value
+
+    def find_class(self, module: str, name: str) -> Any:
+        """A class or function by name. Raises `NotKept` for those of others."""
+        if module.startswith(_PACKAGE) or (module == "torch" and name in _TORCH):
+            return super().find_class(module, name)
+        if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
+            return super().find_class(module, name)
+        raise NotKept(f"{module}.{name} is not of this package")
+
+
+def _others(layer: Layer) -> list[tuple[str, Any]]:
+    """Attributes that processing does not set, by name: what it has made may refer to them."""
+    named = {**vars(layer), **layer._parameters, **layer._modules}
+    plain = (str, int, float, bool, tuple, frozenset, type(None))
+    return [
+        (name, value)
+        for name, value in named.items()
+        if name not in layer.processed and not isinstance(value, plain)
+    ]
