@@ -1,7 +1,8 @@
 """Tells the scheduler how processes have ended: only their parent sees it.
 
 The scheduler suspects the requests of a worker only if it died from inside
-(`baton.process.exit_status`), and waits a second for this word.
+(`baton.process.exit_status`), and waits a second for this word. Of a worker that ends with its
+group the cause is that of the one which ended first.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from baton.net.handshake import incarnation
 from baton.net.sockets import Client
 from baton.net.topology import FLEET
 from baton.process.exit_status import OomKills, died_inside
-from baton.process.lifecycle import process_id
+from baton.process.lifecycle import EXIT_GROUP, process_id
 from baton.protocol import ProcessDied
 
 _SECONDS = 3.0
 """How long a report is worth sending: a scheduler that comes later knows nothing of that worker."""
+_GROUP_SECONDS = 0.3
+"""Longest time between the deaths of a group, as a supervisor sees them."""
+_MOST_CAUSES = 64
 
 
 class DeathReports:
@@ -30,16 +34,37 @@ class DeathReports:
         identity = f"supervisor-{incarnation()}".encode()
         self._client = Client(FLEET, where.first(FLEET), identity, keys)
         self._waiting: deque[tuple[float, ProcessDied]] = deque()
+        self._causes: deque[tuple[float, bool]] = deque(maxlen=_MOST_CAUSES)
+        """Of late: when a process died by itself, and whether from inside."""
+        self._followed: deque[tuple[float, int]] = deque()
+        """Processes that have ended with their group, and until when its first death is awaited."""
 
     def add(self, pid: int, code: int) -> None:
         """Report a child of this process that ended with `code`, as `subprocess` says it."""
-        inside = died_inside(code, short_of_memory=self._oom.more())
+        inside, now = died_inside(code, short_of_memory=self._oom.more()), time.monotonic()
+        if code == EXIT_GROUP:
+            self._followed.append((now + _GROUP_SECONDS, pid))
+        else:
+            self._causes.append((now, inside))
+            self._report(pid, inside)
+        self.send()
+
+    def _report(self, pid: int, inside: bool) -> None:
         until = time.monotonic() + _SECONDS
         self._waiting.append((until, ProcessDied(process_id(pid), inside)))
-        self.send()
+
+    def _report_followed(self) -> None:
+        """Report processes that ended with their group, once all its deaths have been seen. Where
+        none came first, the cause is unknown, and may be inside."""
+        while self._followed and time.monotonic() >= self._followed[0][0]:
+            until, pid = self._followed.popleft()
+            first = until - 2 * _GROUP_SECONDS
+            causes = [inside for when, inside in self._causes if when >= first]
+            self._report(pid, not causes or any(causes))
 
     def send(self) -> None:
         """Send what waits for a connection; what has become too old is dropped."""
+        self._report_followed()
         self._client.follow(self._where.first(FLEET))
         while self._waiting:
             until, message = self._waiting[0]

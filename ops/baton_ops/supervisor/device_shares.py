@@ -32,9 +32,8 @@ def on_cpu(variables: Mapping[str, str]) -> bool:
 
 
 def keepers(variables: Mapping[str, str]) -> list[int]:
-    """Numbers of the GPUs whose memory a process beside the workers holds; none where each worker
-    is several processes, which hold their own."""
-    return list(range(_usable(variables))) if ranks(variables) == 1 else []
+    """Numbers of the GPUs, whose memory a process beside the workers holds."""
+    return list(range(_usable(variables)))
 
 
 def _flags(

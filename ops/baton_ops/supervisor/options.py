@@ -186,7 +186,7 @@ def commands(config: Serve, run_dir: Path) -> dict[str, list[str]]:
 
 def _keepers(config: Serve) -> dict[str, list[str]]:
     """The processes that hold the memory of GPUs for their workers."""
-    gpus = [] if group(config) > 1 else device_shares.keepers(_whole(config))
+    gpus = device_shares.keepers(_whole(config))
     return {f"gpu-memory-{gpu}": [*CHILD_MAIN, "device-keeper", "--gpu", str(gpu)] for gpu in gpus}
 
 
@@ -235,17 +235,30 @@ def _rank(config: Serve, name: str) -> list[str]:
 
 def spares(config: Serve, run_dir: Path) -> dict[str, list[str]]:
     """How the spares are started. Each of several of one kind has its own: while one of them starts
-    from nothing, none could take over from the others. Workers on GPUs have some where a keeper
-    holds the weights, which no process then has to load."""
+    from nothing, none could take over from the others."""
     if not config.spares:
         return {}
     started = copies.flags(run_dir, counts(config))
-    started = {name: own for name, own in started.items() if own[0] in WITH_SPARE}
-    crew = {name: role for name, role in workers(config).items() if role != "encode"}
-    for name, role in crew.items() if _keepers(config) else ():
-        whole = worker_command(config, name, role, len(workers(config)))
-        started[name] = whole[len(CHILD_MAIN) :]
-    return {name: [*CHILD_MAIN, "--spare", *own] for name, own in started.items()}
+    kept = {
+        name: [*CHILD_MAIN, "--spare", *own]
+        for name, own in started.items()
+        if own[0] in WITH_SPARE
+    }
+    crew = workers(config)
+    for name, role in crew.items():
+        if (command := worker_spare(config, name, role, len(crew))) is not None:
+            kept[name] = command
+    return kept
+
+
+def worker_spare(config: Serve, name: str, role: str, count: int) -> list[str] | None:
+    """How the spare of one of so many workers is started; None where it has none. Workers that
+    cannot be forked have one each: on GPUs its weights are those that a keeper holds, and ranks on
+    CPUs share packed ones."""
+    if not config.spares or role == "encode" or _unforkable(config) is None:
+        return None
+    own = worker_command(config, name, role, count)[len(CHILD_MAIN) :]
+    return [*CHILD_MAIN, "--spare", *own]
 
 
 def forked_workers(config: Serve) -> list[ForkedServices]:

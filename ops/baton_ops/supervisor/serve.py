@@ -43,6 +43,7 @@ from baton_ops.supervisor.options import (
     spares,
     variables,
     worker_command,
+    worker_spare,
     workers,
 )
 from baton_ops.supervisor.startup import Startup, listening
@@ -113,6 +114,7 @@ def run(config: Serve) -> int:
             partial(worker_command, config),
             group(config) > 1,
             keeper.end_lease,
+            partial(worker_spare, config),
         )
         startup, console = Startup(config, address), Console(highlight=False)
         try:

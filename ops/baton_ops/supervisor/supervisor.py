@@ -337,11 +337,15 @@ class Supervisor:
             log.error("%s cannot be started, see its message above: going on without", service)
             del self.children[service]
 
-    def hire(self, service: str, command: Sequence[str]) -> None:
-        """Add a child, which is supervised like the others. Its failure does not end them."""
+    def hire(
+        self, service: str, command: Sequence[str], spare: Sequence[str] | None = None
+    ) -> None:
+        """Add a child, which is supervised like the others. Its failure does not end them.
+        `spare`: command of its standby process, if it has one of its own."""
         group = next((group for group in self._fork_groups if group.add(service)), None)
         server = None if group is None else group.server
-        child = Child(service, command, self._environment, fork_server=server)
+        kept = None if spare is None else Spare(spare, self._environment)
+        child = Child(service, command, self._environment, kept, fork_server=server)
         self.children[service] = child
         child.on_death, child.hired = self._on_death, True
         child.start(time.monotonic())

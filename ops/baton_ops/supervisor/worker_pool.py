@@ -30,8 +30,10 @@ class WorkerPool:
         command: Callable[[str, str, int], list[str]],
         fixed: bool = False,
         on_retire: Callable[[str], None] = lambda name: None,
+        spare: Callable[[str, str, int], list[str] | None] = lambda name, role, count: None,
     ) -> None:
-        """`command(name, role, count)`: command line of one of `count` workers.
+        """`command(name, role, count)`: command line of one of `count` workers, and `spare` that of
+        its standby process, if it has one of its own.
 
         `fixed`: the workers share one model's experts, so their number cannot change.
         `on_retire`: called with the name of a worker that leaves for good.
@@ -39,7 +41,7 @@ class WorkerPool:
         self.workers = dict(workers)
         """Role by worker name."""
         self._fixed, self._on_retire = fixed, on_retire
-        self._supervisor, self._command = supervisor, command
+        self._supervisor, self._command, self._spare = supervisor, command, spare
 
     def resize(self, counts: Mapping[str, int]) -> None:
         """Set the number of workers of each given role.
@@ -86,7 +88,8 @@ class WorkerPool:
             taken = self._supervisor.children
             name = next(n for n in map(f"{NAMES[role]}-{{}}".format, count(1)) if n not in taken)
             log.info("starting %s", name)
-            self._supervisor.hire(name, self._command(name, role, max(2, total)))
+            which = (name, role, max(2, total))
+            self._supervisor.hire(name, self._command(*which), self._spare(*which))
             self.workers[name] = role
 
     def _retire(self, role: str, number: int) -> None:

@@ -91,7 +91,7 @@ def load_engine(config: Config) -> Engine:
     tried = spool.version()
     engine, on_gpu = _engine(config, tried), _on_gpu(config)
     if standby.held():
-        log.info("loaded; waiting to %s", "take over" if on_gpu else "fork workers")
+        log.info("loaded; waiting to %s", "fork workers" if standby.forks() else "take over")
     while True:
         standby.wait(_ROOM_SECONDS)
         version = spool.version()

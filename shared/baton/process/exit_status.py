@@ -12,7 +12,7 @@ from __future__ import annotations
 import signal
 from pathlib import Path
 
-from baton.process.lifecycle import EXIT_FAULT, EXIT_MODEL, EXIT_SETTINGS
+from baton.process.lifecycle import EXIT_FAULT, EXIT_GROUP, EXIT_MODEL, EXIT_SETTINGS
 
 _OWN_SIGNALS = frozenset(
     {
@@ -37,7 +37,7 @@ def died_inside(code: int, *, short_of_memory: bool = False) -> bool:
     number = -code if code < 0 else code - _SHELL_BASE
     if number > 0:
         return number in _OWN_SIGNALS or (number == signal.SIGKILL and short_of_memory)
-    return code not in (0, EXIT_SETTINGS, EXIT_MODEL)
+    return code not in (0, EXIT_SETTINGS, EXIT_MODEL, EXIT_GROUP)
 
 
 def passed_on(code: int) -> int:

@@ -31,6 +31,8 @@ EXIT_MODEL = 3
 """The model cannot be found or loaded; a restart does not help."""
 EXIT_FAULT = 70
 """Runtime failure; restart."""
+EXIT_GROUP = 71
+"""Another process of its group has ended; restart."""
 
 log = logger(__name__)
 C = TypeVar("C", bound=Settings)

@@ -52,6 +52,11 @@ def held() -> bool:
     return not _called.is_set()
 
 
+def forks() -> bool:
+    """Whether this process is a standby that forks others, and does not take their place."""
+    return held() and _forks is not None
+
+
 def call(arguments: Sequence[str] = ()) -> None:
     """Activate this process, with the arguments of the one that it stands in for."""
     global _arguments, _forks

@@ -10,6 +10,7 @@ import pytest
 from baton.errors import SettingsError
 from baton.settings import SERVICES, Settings, config_classes
 from baton_ops.supervisor.options import (
+    CHILD_MAIN,
     Serve,
     commands,
     forked_workers,
@@ -19,6 +20,8 @@ from baton_ops.supervisor.options import (
     serve_config,
     spares,
     variables,
+    worker_command,
+    worker_spare,
     workers,
 )
 from baton_ops.supervisor.supervisor import Patience
@@ -143,13 +146,35 @@ def test_a_gpu_has_a_process_that_holds_its_memory_and_its_workers_have_spares(
     assert kept.keys() == {"gateway", "tokenizer", "scheduler", "prefill-1", "decode-1"}
     for name, command in kept.items():
         assert [part for part in command if part != "--spare"] == started[name]
-    for flags in (
-        ("--tensor-parallel-size", "2"),
-        ("--data-parallel-size", "2", "--enable-expert-parallel"),
-        ("--worker.device", "cpu"),
+    assert worker_spare(config, "decode-2", "decode", 3) == [
+        *commands(config, RUN)["gateway"][: len(CHILD_MAIN)],
+        "--spare",
+        *worker_command(config, "decode-2", "decode", 3)[len(CHILD_MAIN) :],
+    ], "that of one which is added"
+    assert worker_spare(config, "encode-2", "encode", 3) is None
+    on_cpu = ("--worker.device", "cpu")
+    assert not any("gpu-memory" in name for name in commands(load(*on_cpu), RUN))
+    assert set(spares(load(*on_cpu), RUN)) == {"gateway", "tokenizer", "scheduler"}
+
+
+@pytest.mark.parametrize("gpus", [0, 2])
+def test_workers_of_several_processes_have_spares(
+    monkeypatch: pytest.MonkeyPatch, gpus: int
+) -> None:
+    """Which cannot be forked, on GPUs and on CPUs."""
+    monkeypatch.setattr("baton.process.nvidia.count", lambda: gpus)
+    for flags, names in (
+        (("--tensor-parallel-size", "2"), {"worker"}),
+        (("--data-parallel-size", "2", "--enable-expert-parallel"), {"worker-1", "worker-2"}),
     ):
-        assert not any("gpu-memory" in name for name in commands(load(*flags), RUN))
-        assert set(spares(load(*flags), RUN)) == {"gateway", "tokenizer", "scheduler"}
+        config = load(*flags)
+        started, kept = commands(config, RUN), spares(config, RUN)
+        assert kept.keys() == names | {"gateway", "tokenizer", "scheduler"}
+        for name in names:
+            assert [part for part in kept[name] if part != "--spare"] == started[name]
+        keepers = {name for name in started if name.startswith("gpu-memory")}
+        assert len(keepers) == gpus and not forked_workers(config)
+        assert spares(load(*flags, "--no-spares"), RUN) == {}
 
 
 def test_workers_on_a_cpu_are_forked_from_one_that_starts_as_they_do_but_for_name_and_role(

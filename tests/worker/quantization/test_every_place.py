@@ -15,7 +15,6 @@ from baton_worker.layers.linear import LanguageHead
 from baton_worker.layers.moe.moe import Experts
 from tests.support.worker.quantization_cases import CASES, save
 
-
 PROMPT = list(range(2, 40))
 
 

@@ -4,23 +4,19 @@ A layer that cannot process its weights twice (`Layer.single_use`: it took packe
 rewritten floats) is described: the attributes that processing sets (`Layer.processed`), down to
 their tensors, which are moved into kept memory. No class of weights or kernels is known here. The
 worker that loads goes on with what it has read back, so a description that says too little fails
-there and not in the next worker.
-
-The description is a pickle whose tensors, and whose other attributes of the layer, are references.
-Only classes and functions of this package and types of torch are found when it is read.
+there and not in the next worker (`object_tree`).
 """
 
 from __future__ import annotations
 
-import io
-import pickle
 from collections.abc import Callable, Sequence
 from typing import Any
 
-import numpy as np
+import msgspec
 import torch
 from torch import Tensor, nn
 
+from baton_worker.checkpoint.object_tree import Described, NotDescribed, object_of, tree_of
 from baton_worker.device_keeper.bump_allocator import BumpAllocator
 from baton_worker.device_keeper.kept_memory import KeptMemory
 from baton_worker.layers.layer import Layer
@@ -28,13 +24,9 @@ from baton_worker.layers.layer import Layer
 BLOCK = 128 << 20
 """Bytes of a block, or as many as its only tensor has: what is packed is counted when it is
 there."""
-_PACKAGE = "baton_worker."
-_TORCH = frozenset({"dtype", "device", "Size"})
 _TENSOR, _HOST, _ATTRIBUTE = "tensor", "host", "attribute"
-_ERRORS = (
-    pickle.PickleError, TypeError, ValueError, AttributeError, ImportError, LookupError, RuntimeError
-)
-"""What pickling raises, and what the device does."""
+_ERRORS = (NotDescribed, msgspec.DecodeError, LookupError, TypeError, ValueError, RuntimeError)
+"""What a description that is none raises, and what the device does."""
 
 
 class NotKept(Exception):
@@ -44,9 +36,7 @@ class NotKept(Exception):
 class KeptBlocks:
     """Blocks of kept memory: the parameters', then those that are filled one after the other."""
 
-    def __init__(
-        self, first: KeptMemory, lease: Callable[[int, int], KeptMemory | None]
-    ) -> None:
+    def __init__(self, first: KeptMemory, lease: Callable[[int, int], KeptMemory | None]) -> None:
         """`lease`: the block of a number and size."""
         self.memories, self._lease = [first], lease
         self._room: BumpAllocator | None = None
@@ -89,7 +79,7 @@ class KeptBlocks:
     def _find(self, memory: Tensor) -> tuple[int, int] | None:
         for block, kept in enumerate(self.memories):
             start = memory.data_ptr() - kept.memory.data_ptr()
-            if 0 <= start and start + len(memory) <= len(kept.memory):
+            if start >= 0 and start + len(memory) <= len(kept.memory):
                 return block, start
         return None
 
@@ -114,11 +104,9 @@ def describe(layer: Layer, blocks: KeptBlocks) -> bytes:
     Raises:
         NotKept: there is no room, or it holds what cannot be described.
     """
-    into = io.BytesIO()
     made = {name: getattr(layer, name) for name in layer.processed}
     try:
-        _Writer(into, layer, blocks).dump(made)
-        return into.getvalue()
+        return msgspec.msgpack.encode(tree_of(made, _Writer(layer, blocks)))
     except _ERRORS as error:
         raise NotKept(f"{type(layer).__name__} cannot be described ({error})") from error
 
@@ -130,81 +118,75 @@ def read(layer: Layer, data: bytes, blocks: KeptBlocks) -> dict[str, Any]:
         NotKept: it is not what this program makes.
     """
     try:
-        made: dict[str, Any] = _Reader(io.BytesIO(data), layer, blocks).load()
+        tree = msgspec.msgpack.decode(data)
+        made: dict[str, Any] = object_of(tree, _Reader(layer, blocks))
     except _ERRORS as error:
         raise NotKept(f"{type(layer).__name__} cannot be read ({error})") from error
     return made
 
 
-class _Writer(pickle.Pickler):
-    def __init__(self, into: io.BytesIO, layer: Layer, blocks: KeptBlocks) -> None:
-        super().__init__(into, pickle.HIGHEST_PROTOCOL)
+class _Writer:
+    """Names tensors by where they lie, and what else the layer has by its attribute."""
+
+    def __init__(self, layer: Layer, blocks: KeptBlocks) -> None:
         self._blocks = blocks
         self._names = {id(value): name for name, value in _others(layer)}
         self._placed = dict[tuple[int, int], tuple[int, int]]()
 
-    def persistent_id(self, value: Any) -> Any:
-        """How something is named that is not described; None describes it."""
+    def __call__(self, value: Any) -> Described | None:
         if (name := self._names.get(id(value))) is not None:
-            return _ATTRIBUTE, name
+            return [_ATTRIBUTE, name]
         if not isinstance(value, Tensor):
             return None
         is_parameter, value = isinstance(value, nn.Parameter), value.detach()
-        form = (value.dtype, tuple(value.shape), value.stride(), is_parameter)
+        dtype = str(value.dtype).removeprefix("torch.")
+        form = [dtype, list(value.shape), list(value.stride()), is_parameter]
         if value.device.type != self._blocks.memories[0].memory.device.type:
-            return _HOST, bytes(value.contiguous().view(-1).view(torch.uint8).numpy()), *form
-        return _TENSOR, *self._place(_spanned(value)), *form
+            value = value.contiguous()
+            form[2] = list(value.stride())
+            return [_HOST, _spanned(value).numpy().tobytes(), *form]
+        return [_TENSOR, self._place(_spanned(value)), *form]
 
-    def _place(self, memory: Tensor) -> tuple[int, int, int]:
+    def _place(self, memory: Tensor) -> list[int]:
         """Block, first byte and size of memory, which is copied once."""
         key = (memory.data_ptr(), len(memory))
         if key not in self._placed:
             self._placed[key] = self._blocks.place(memory) if len(memory) else (0, 0)
-        return *self._placed[key], len(memory)
+        return [*self._placed[key], len(memory)]
 
 
 def _spanned(value: Tensor) -> Tensor:
     """The memory from a tensor's first number to its last one: uint8 [n]."""
     size = value.element_size()
-    span = 1 + sum(
-        (n - 1) * stride for n, stride in zip(value.shape, value.stride(), strict=True)
-    )
+    span = 1 + sum((n - 1) * stride for n, stride in zip(value.shape, value.stride(), strict=True))
     memory = torch.empty(0, dtype=torch.uint8, device=value.device)
     where = (value.storage_offset() * size, (span * size if value.numel() else 0,), (1,))
     return memory.set_(value.untyped_storage(), *where)
 
 
-class _Reader(pickle.Unpickler):
-    def __init__(self, data: io.BytesIO, layer: Layer, blocks: KeptBlocks) -> None:
-        super().__init__(data)
+class _Reader:
+    """What such names stand for."""
+
+    def __init__(self, layer: Layer, blocks: KeptBlocks) -> None:
         self._blocks, self._others = blocks, dict(_others(layer))
 
-    def persistent_load(self, name: Any) -> Any:
-        """What a name stands for."""
-        kind, *rest = name
+    def __call__(self, name: Described) -> Any:
+        kind, where, *form = name
         if kind == _ATTRIBUTE:
-            return self._others[rest[0]]
-        *where, dtype, shape, stride, is_parameter = rest
+            return self._others[where]
+        dtype, shape, stride, is_parameter = form
         if kind == _TENSOR:
-            value = self._blocks.at(*where).view(dtype).as_strided(shape, stride)
+            memory = self._blocks.at(*where)
         else:
-            value = torch.from_numpy(np.frombuffer(where[0], np.uint8).copy())
-            value = value.view(dtype).view(shape)
+            memory = torch.tensor(list(where), dtype=torch.uint8)
+        value = memory.view(getattr(torch, dtype)).as_strided(shape, stride)
         return nn.Parameter(value, requires_grad=False) if is_parameter else value
-
-    def find_class(self, module: str, name: str) -> Any:
-        """A class or function by name. Raises `NotKept` for those of others."""
-        if module.startswith(_PACKAGE) or (module == "torch" and name in _TORCH):
-            return super().find_class(module, name)
-        if module == "torch" and isinstance(getattr(torch, name, None), torch.dtype):
-            return super().find_class(module, name)
-        raise NotKept(f"{module}.{name} is not of this package")
 
 
 def _others(layer: Layer) -> list[tuple[str, Any]]:
     """Attributes that processing does not set, by name: what it has made may refer to them."""
     named = {**vars(layer), **layer._parameters, **layer._modules}
-    plain = (str, int, float, bool, tuple, frozenset, type(None))
+    plain = (str, int, float, bool, tuple, frozenset, torch.dtype, type(None))
     return [
         (name, value)
         for name, value in named.items()

@@ -20,7 +20,8 @@ from pathlib import Path
 from uuid import uuid4
 
 from baton.logs import logger
-from baton.process.lifecycle import EXIT_FAULT
+from baton.process import standby
+from baton.process.lifecycle import EXIT_GROUP
 
 _TRY_SECONDS = 0.05
 """Pause between attempts to reach rank 0."""
@@ -31,7 +32,7 @@ log = logger(__name__)
 def _end(rank: int) -> None:
     """Exit this process after the loss of a rank; the supervisor restarts it."""
     log.error("rank %d of this group of workers ended: this one ends too", rank)
-    os._exit(EXIT_FAULT)
+    os._exit(EXIT_GROUP)
 
 
 class Rendezvous:
@@ -59,15 +60,15 @@ class Rendezvous:
         cls, folder: Path, rank: int, size: int, lost: Callable[[int], None] = _end
     ) -> Rendezvous:
         """Connect to the other ranks in a directory private to this user; returns when all have
-        joined."""
+        joined. Standby processes join each other; one that is called before they have done so joins
+        the active ones."""
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
-        address = folder.absolute() / "group.sock"
         log.info("rank %d of %d workers waits for the others", rank, size)
         if rank:
-            host, name = _visit(address, rank)
-            return cls({0: host}, address.with_name(name), lost)
-        _tidy(address)
-        others, meeting = _receive(address, size), address.with_name(f"group-{uuid4().hex}")
+            host, name = _visit(folder.absolute(), rank)
+            return cls({0: host}, folder.absolute() / name, lost)
+        meeting = folder.absolute() / f"{_kind()}-{uuid4().hex}"
+        others = _received(folder.absolute(), size)
         for connection in others.values():
             _tell(connection, meeting.name)
         return cls(others, meeting, lost)
@@ -96,19 +97,46 @@ class Rendezvous:
             self._lost(ranks[number])
 
 
+def _kind() -> str:
+    """Of the files of those that join: standby processes and active ones meet apart."""
+    return "spares" if standby.held() else "group"
+
+
+def _address(folder: Path) -> Path:
+    """Where rank 0 accepts the others."""
+    return folder / f"{_kind()}.sock"
+
+
 def _tidy(address: Path) -> None:
-    """Remove the socket of a killed group."""
-    for left in (address, *address.parent.glob("group-*")):
+    """Remove the socket of a killed group, and files by which groups of this kind have met."""
+    for left in (address, *address.parent.glob(f"{address.stem}-*")):
         left.unlink(missing_ok=True)
 
 
-def _receive(address: Path, size: int) -> dict[int, socket.socket]:
-    """Rank 0: accept all other ranks. A rank that exits meanwhile may join again."""
+def _received(folder: Path, size: int) -> dict[int, socket.socket]:
+    """Rank 0: the connections of all other ranks."""
+    while True:
+        address = _address(folder)
+        _tidy(address)
+        if (others := _receive(address, size)) is not None:
+            return others
+
+
+def _receive(address: Path, size: int) -> dict[int, socket.socket] | None:
+    """Accept all other ranks. A rank that exits meanwhile may join again. None once they meet
+    elsewhere."""
     others = dict[int, socket.socket]()
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(str(address))
         door.listen(size)
         while len(others) < size - 1:
+            if address != _address(address.parent):
+                for other in others.values():
+                    other.close()
+                address.unlink()
+                return None
+            if not select.select([door], [], [], _TRY_SECONDS)[0]:
+                continue
             connection, _ = door.accept()
             said = connection.recv(1)
             for rank in [rank for rank, other in others.items() if _has_ended(other)]:
@@ -121,15 +149,18 @@ def _receive(address: Path, size: int) -> dict[int, socket.socket]:
     return others
 
 
-def _visit(address: Path, rank: int) -> tuple[socket.socket, str]:
+def _visit(folder: Path, rank: int) -> tuple[socket.socket, str]:
     """Other ranks: connect to rank 0, with retries; returns the connection and the meeting file."""
     while True:
-        connection = socket.socket(socket.AF_UNIX)
+        address, connection = _address(folder), socket.socket(socket.AF_UNIX)
         try:
             connection.connect(str(address))
             connection.sendall(bytes([rank]))
-            if name := connection.makefile().readline():
-                return connection, name.rstrip()
+            while address == _address(folder):
+                if select.select([connection], [], [], _TRY_SECONDS)[0]:
+                    if name := connection.makefile().readline():
+                        return connection, name.rstrip()
+                    break
         except (FileNotFoundError, ConnectionError):
             pass  # Not listening yet, or exited.
         connection.close()
