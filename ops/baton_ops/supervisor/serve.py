@@ -106,6 +106,7 @@ def run(config: Serve) -> int:
             spares(config, folder),
             patience(config),
             forked_workers(config),
+            workers(config),
         )
         keeper = SegmentKeeper(folder)
         crew = WorkerPool(

@@ -101,8 +101,10 @@ class Child:
         spare: Spare | None = None,
         patience: Patience | None = None,
         fork_server: ForkServer | None = None,
+        loads_long: bool = False,
     ):
-        """Without `patience`, inactivity is never checked."""
+        """Without `patience`, inactivity is never checked. The spare of one that `loads_long` is
+        started once its main loop has reported, not beside its start."""
         self.service = service
         self.restarts = 0
         self.process: ChildProcess | ForkedProcess | None = None
@@ -115,6 +117,7 @@ class Child:
         """Command of the next start."""
         self._spare, self._fork_server = spare, fork_server
         self._fork: ForkRequest | None = None
+        self._loads_long = loads_long
         patience = patience or Patience()
         self._stillness = StopDetector(patience.stopped)
         self._standstill = HangDetector(patience.hung)
@@ -159,7 +162,8 @@ class Child:
         if self.process is None and self._fork is None and now >= self._due:
             self.restarts += 1
             self.start(now)
-        if self._spare is not None and self.process and self._settled(now):
+        ready = self.serves(now) if self._loads_long else self._settled(now)
+        if self._spare is not None and self.process is not None and ready:
             self._spare.prepare(now, self.process.pid)
         return code
 
@@ -247,12 +251,15 @@ class Supervisor:
         spares: Mapping[str, Sequence[str]] | None = None,
         patience: Mapping[str, Patience] | None = None,
         forked: Sequence[ForkedServices] = (),
+        loading: Collection[str] = (),
     ) -> None:
         """`spares`: command of the standby process, per service that has one of its own.
 
         `patience`: inactivity limits, per service that is checked.
 
         `forked`: services whose processes are forked from one that has loaded, by what that loads.
+
+        `loading`: services that load for long.
         """
         kept = {service: Spare(c, environment) for service, c in (spares or {}).items()}
         patient = patience or {}
@@ -265,6 +272,7 @@ class Supervisor:
                 kept.get(s),
                 patient.get(s),
                 next((group.server for group in self._fork_groups if s in group), None),
+                s in loading,
             )
             for s, c in commands.items()
         }
@@ -341,11 +349,11 @@ class Supervisor:
         self, service: str, command: Sequence[str], spare: Sequence[str] | None = None
     ) -> None:
         """Add a child, which is supervised like the others. Its failure does not end them.
-        `spare`: command of its standby process, if it has one of its own."""
+        `spare`: command of its standby process, if it has one of its own: it loads for long."""
         group = next((group for group in self._fork_groups if group.add(service)), None)
         server = None if group is None else group.server
         kept = None if spare is None else Spare(spare, self._environment)
-        child = Child(service, command, self._environment, kept, fork_server=server)
+        child = Child(service, command, self._environment, kept, None, server, loads_long=True)
         self.children[service] = child
         child.on_death, child.hired = self._on_death, True
         child.start(time.monotonic())
