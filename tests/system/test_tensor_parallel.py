@@ -26,7 +26,7 @@ pytestmark = [
     pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="reads the process table in /proc"),
 ]
-FLAGS = ("--worker.threads", "2", "--worker.dtype", "float32", "--no-spares")
+FLAGS = ("--worker.threads", "2", "--worker.dtype", "float32")
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +37,7 @@ def alone(stories: Path) -> str:
 @pytest.fixture(scope="module")
 def served(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served2]:
     folder = tmp_path_factory.mktemp("two")
-    server = Served2(folder, stories, "--tensor-parallel-size", "2", *FLAGS)
+    server = Served2(folder, stories, "--tensor-parallel-size", "2", "--spares", *FLAGS)
     try:
         server.ready()
         yield server
@@ -53,14 +53,17 @@ def test_two_ranks_give_the_tokens_of_one(served: Served2, alone: str) -> None:
 def test_a_killed_follower_takes_its_worker_along_and_the_stream_goes_on(
     served: Served2, alone: str
 ) -> None:
+    """Its spare is of as many ranks, and goes on without a load."""
     until(lambda: works(served.url), "the system works before")
+    until(lambda: "waiting to take over" in served.log.read_text(), "the spare has loaded")
     worker, (follower,) = served.pids()["worker"], served.followers()
+    (spare,) = re.findall(r"worker\[(\d+)\] - loaded; waiting", served.log.read_text())
     story = Story(served.url)
     assert story.begun.wait(PATIENCE)
     os.kill(follower, signal.SIGKILL)
     assert len(story.text) < len(alone)
     assert story.whole() == alone
-    assert served.pids()["worker"] != worker and not alive(worker)
+    assert served.pids()["worker"] == int(spare) != worker and not alive(worker)
     assert "rank 1 of this worker ended with code -9" in served.log.read_text()
 
 

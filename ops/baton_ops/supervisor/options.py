@@ -62,12 +62,13 @@ class Serve(Settings):
     """Workers that only encode images, for those that prefill."""
     spares: bool = setting(True, "reliability")
     """Keep a second process of every gateway, tokenizer and scheduler loaded, to take over when it
-    dies; also of workers on GPUs, over weights and pages that a process beside them holds."""
+    dies; also of workers on GPUs, over weights and pages that a process beside them holds, and of
+    workers of several processes."""
     fork_workers: bool = setting(True, "reliability", advanced=True)
     """On CPUs: load the model once, in a process of its own from which workers are forked, at the
     start and whenever one dies. Where memory has no room for its weights beside those of the
     workers, each of them loads its own. Workers of several ranks and workers that share experts
-    are not forked."""
+    are not forked: they have spares."""
     gateways: int = setting(1, "reliability", ge=1, le=16)
     """Gateways behind the one port: when one is lost or cut off, its durable streams go on at
     another at once."""

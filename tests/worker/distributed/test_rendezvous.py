@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+from baton.process import standby
 from baton_worker.distributed.rendezvous import Rendezvous
 
 SECONDS = 20.0
@@ -63,6 +64,28 @@ def test_nobody_is_lost_once_all_have_agreed_to_end(run_dir: Path) -> None:
     group.close()
     assert not [thread for thread in threading.enumerate() if thread.name == "bond"]
     assert group.lost == []
+
+
+def test_standby_processes_meet_apart_until_they_are_called(run_dir: Path) -> None:
+    standby.hold()
+    try:
+        spares = Group(run_dir, 2)
+        assert spares.bonds[0].meeting.name.startswith("spares-")
+        with ThreadPoolExecutor(3) as pool:
+            late = [pool.submit(spares._tie, run_dir, rank, 3) for rank in range(2)]
+            until((run_dir / "spares.sock").exists)
+            standby.call()
+            # The third has started by itself: it finds them where active ones meet.
+            late.append(pool.submit(spares._tie, run_dir, 2, 3))
+            bonds = [future.result(SECONDS) for future in late]
+    finally:
+        standby.call()
+    assert [bond.meeting.name[:6] for bond in bonds] == ["group-"] * 3
+    assert not list(run_dir.iterdir()) and not spares.lost
+    for bond in [*spares.bonds, *bonds]:
+        bond.leave()
+    for bond in [*spares.bonds, *bonds]:
+        bond.close()
 
 
 def test_who_ended_before_all_were_there_may_come_again(run_dir: Path) -> None:

@@ -148,11 +148,13 @@ class _Writer:
         return [_TENSOR, self._place(_spanned(value)), *form]
 
     def _place(self, memory: Tensor) -> list[int]:
-        """Block, first byte and size of memory, which is copied once."""
-        key = (memory.data_ptr(), len(memory))
-        if key not in self._placed:
-            self._placed[key] = self._blocks.place(memory) if len(memory) else (0, 0)
-        return [*self._placed[key], len(memory)]
+        """Block, first byte and size of memory, which is copied once, with all of its parts."""
+        start, size = memory.data_ptr(), len(memory)
+        for (first, most), (block, at) in self._placed.items():
+            if first <= start and start + size <= first + most:
+                return [block, at + start - first, size]
+        self._placed[start, size] = block, at = self._blocks.place(memory) if size else (0, 0)
+        return [block, at, size]
 
 
 def _spanned(value: Tensor) -> Tensor:

@@ -67,8 +67,8 @@ class Rendezvous:
         if rank:
             host, name = _visit(folder.absolute(), rank)
             return cls({0: host}, folder.absolute() / name, lost)
-        meeting = folder.absolute() / f"{_kind()}-{uuid4().hex}"
         others = _received(folder.absolute(), size)
+        meeting = folder.absolute() / f"{_kind()}-{uuid4().hex}"
         for connection in others.values():
             _tell(connection, meeting.name)
         return cls(others, meeting, lost)

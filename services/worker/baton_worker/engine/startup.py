@@ -17,7 +17,7 @@ from baton_worker.checkpoint.kept_weights import WeightKeeper, key_of
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.config import Config
 from baton_worker.device_keeper.kept_memory import KeeperClient
-from baton_worker.distributed.communicator import Communicator
+from baton_worker.distributed.communicator import Communicator, numbers
 from baton_worker.distributed.pipeline_parallel import Pipeline
 from baton_worker.distributed.step_sync import StepSync
 from baton_worker.drafters.draft_head_weights import LAYER_HEADS, STATE_HEADS, method_of_head
@@ -222,7 +222,10 @@ def page_keeper(config: Config, build: BuildContext, ranks: Communicator) -> Pag
         return None
     of = (config.model, config.quantization, config.block_size, build.dtype, build.codes)
     settings = f"{of} {build.layout} {ranks.rank} of {ranks.size}"
-    return PageKeeper(clients, config.name or "worker", settings, ranks, build.device)
+    name = config.name or "worker"
+    return PageKeeper(
+        clients, name, settings, ranks.rank, lambda number: numbers(ranks, number, build.device)
+    )
 
 
 def page_settings(loaded: LoadedModel, resolved: EngineConfig) -> dict[str, Any]:

@@ -17,7 +17,6 @@ from baton.process.segments import digest
 from baton_worker.device_keeper.bump_allocator import BumpAllocator
 from baton_worker.device_keeper.kept_memory import KeeperClient, KeptMemory
 from baton_worker.device_keeper.messages import Found
-from baton_worker.distributed.communicator import Communicator, SingleRank, numbers
 from baton_worker.kv_cache.cache import KVCache
 
 _MARK = 7
@@ -61,8 +60,8 @@ class PageKeeper:
         clients: the keeper of each rank's GPU.
         worker: name of the worker.
         settings: all that the bytes of a page depend on, but for their number and shape.
-        ranks: the ranks of the worker.
-        device: that of this rank.
+        rank: this one.
+        tell: tells all ranks a number; returns that of each.
     """
 
     def __init__(
@@ -70,24 +69,23 @@ class PageKeeper:
         clients: Sequence[KeeperClient],
         worker: str,
         settings: str,
-        ranks: Communicator | None = None,
-        device: torch.device | None = None,
+        rank: int = 0,
+        tell: Callable[[int], list[int]] = lambda number: [number],
     ) -> None:
-        self._clients, self._settings = clients, settings
-        self._ranks, self._device = ranks or SingleRank(), device or torch.device("cpu")
+        self._clients, self._settings, self._rank, self._tell = clients, settings, rank, tell
         self._names = [f"pages {worker}", *(f"pages {worker}/{n}" for n in range(1, len(clients)))]
 
     @property
     def _own(self) -> tuple[KeeperClient, str]:
-        return self._clients[self._ranks.rank], self._names[self._ranks.rank]
+        return self._clients[self._rank], self._names[self._rank]
 
     def found(self) -> Found:
         """What the last worker of this name has left, or one that runs still has; of several ranks
         the bytes of all of them. Nothing, if they have not left as many pages each."""
         client, name = self._own
         found = client.find(name)
-        counts = numbers(self._ranks, found.num_pages, self._device)
-        size = sum(numbers(self._ranks, found.size, self._device))
+        counts = self._tell(found.num_pages)
+        size = sum(self._tell(found.size))
         if len(set(counts)) > 1:
             client.drop(name)
             return Found()
@@ -103,7 +101,7 @@ class PageKeeper:
         what allocates memory of its own where a rank has none."""
         kept = self._leased(cache)
         mark = 0 if kept is None else int.from_bytes(kept.generation[:_MARK], "little")
-        marks = numbers(self._ranks, mark, self._device)
+        marks = self._tell(mark)
         if kept is None or 0 in marks:
             if kept is not None:
                 log.info("KV pages do not outlive this worker: another rank has none that do")
