@@ -64,7 +64,7 @@ def _kept(config: Config) -> bool:
     base, patches = files_of(fetch(config), version)
     keepers = [
         weight_keeper(config, base, patches, device_of(config, rank), rank)
-        for rank in range(config.tensor_parallel_size)
+        for rank in range(config.num_ranks)
     ]
     return all(keeper is not None and keeper.has_them for keeper in keepers)
 

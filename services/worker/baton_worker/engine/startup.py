@@ -205,6 +205,9 @@ def weight_keeper(
     config: Config, path: Path, patches: tuple[Path, ...], device: torch.device, rank: int = 0
 ) -> WeightKeeper | None:
     """What lends memory of the GPU for a rank's weights; None where nothing does."""
+    if config.enable_eplb and device.type != "cpu":
+        log.info("weights of this worker go with it: --enable-eplb moves experts while it serves")
+        return None
     client = KeeperClient.of(config.run_dir, device) if config.share_weights else None
     if client is None and device.type != "cpu":
         log.info("weights and KV pages of this worker go with it: no keeper of its GPU runs")
