@@ -86,6 +86,7 @@ UNMIRRORED = {
     "worker/models/families/whisper_encoder.py",
     "worker/models/families/conformers.py",
     "worker/models/families/dasheng.py",
+    "worker/models/families/fun_audio.py",
     "worker/models/families/windowed_audio.py",
     "worker/models/audio/conformer_tower.py",
     "worker/models/audio/conformers.py",

@@ -28,6 +28,7 @@ FILES = [encoded(tones(seconds, seed=seed)) for seed, seconds in enumerate((0.71
 PICTURE = picture(30, 20)
 WHISPER = {"feature_extractor_type": "WhisperFeatureExtractor", "feature_size": 20}
 CASES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
+    "FunAudioChatForConditionalGeneration": (("<|AUDIO|>",), WHISPER | {"chunk_length": 2}),
     "GlmAsrForConditionalGeneration": (("<|pad|>",), WHISPER | {"chunk_length": 2}),
     "GraniteSpeechForConditionalGeneration": (
         ("<|audio|>",),
@@ -141,11 +142,13 @@ def continued(
     "A05",
     "A06",
     "A07",
+    "A08",
     "A13",
     "A14",
     "F01.33",
     "F01.34",
     "F01.35",
+    "F01.36",
     "F01.37",
     "F01.38",
 )

@@ -12,7 +12,8 @@ from baton.protocol.base import Message, RpcReply, RpcRequest
 Grid: TypeAlias = tuple[int, int, int]
 """Frames, rows and columns of patches; (1, 1, 1) where the shape of the tensor says all, and
 (frames, 0, 0) for a video whose frames are one tile each. (chunks, frames, 0) for a sound, with the
-frames of all chunks that its encoder sees."""
+frames of all chunks that its encoder sees; 1 in place of 0 if its last embedding is left out, which
+only encoders without images do."""
 
 Span: TypeAlias = tuple[int, int]
 """Tokens that stand for a media item: index of the first among them, and their number."""

@@ -49,10 +49,9 @@ def refusal(folder: Path, **config: Any) -> str:
     return error.value.message
 
 
-@pytest.mark.row("A08", "A12", refuses=True)
+@pytest.mark.row("A12", refuses=True)
 def test_models_that_hear_in_other_ways_are_refused_by_name(tmp_path: Path) -> None:
     for name, words in (
-        ("FunAudioChatForConditionalGeneration", "codes that a tokenizer of speech makes"),
         ("VoxtralRealtimeForConditionalGeneration", "hears on while it writes"),
         ("VoxtralRealtimeGeneration", "hears on while it writes"),
     ):

@@ -88,6 +88,9 @@ AUDIO_FAMILIES: dict[str, AudioFamily] = {
     "Qwen2AudioForConditionalGeneration": AudioFamily(
         readers.whisper_chunks(stack=2, max_chunks=1), "<|AUDIO|>"
     ),
+    "FunAudioChatForConditionalGeneration": AudioFamily(
+        windowed_readers.fun_audio_chat, "<|AUDIO|>"
+    ),
     "GlmAsrForConditionalGeneration": AudioFamily(windowed_readers.glm_asr, "<|pad|>"),
     "Qwen2_5OmniModel": _OMNI2,
     "Qwen2_5OmniThinkerForConditionalGeneration": _OMNI2,

@@ -21,8 +21,10 @@ class ProcessedAudio:
     chunk."""
     num_tokens: int
     """Number of embeddings that the tower makes of it."""
+    num_dropped: int = 0
+    """Number of the last embeddings that it leaves out."""
 
     @property
     def grid(self) -> Grid:
         """See `baton.protocol.media.Grid`."""
-        return len(self.features), self.num_frames, 0
+        return len(self.features), self.num_frames, self.num_dropped

@@ -15,12 +15,19 @@ from baton_mm_preprocess.audio.conformer_spectra import (
     UsmFeatures,
 )
 from baton_mm_preprocess.audio.decibel_windows import DecibelWindows
+from baton_mm_preprocess.audio.grouped_windows import GroupedWindows
 from baton_mm_preprocess.audio.log_mel_chunks import LogMelChunks
 from baton_mm_preprocess.audio.log_mel_windows import LogMelWindows
 from baton_mm_preprocess.audio.spectrum import LogMel
 
 AudioProcessor: TypeAlias = (
-    LogMelChunks | LogMelWindows | UsmFeatures | KaldiFeatures | PairedFeatures | DecibelWindows
+    LogMelChunks
+    | LogMelWindows
+    | GroupedWindows
+    | UsmFeatures
+    | KaldiFeatures
+    | PairedFeatures
+    | DecibelWindows
 )
 """Samples to what an encoder takes."""
 

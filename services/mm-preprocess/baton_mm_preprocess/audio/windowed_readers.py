@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from baton_mm_preprocess.audio.decibel_windows import DecibelWindows
+from baton_mm_preprocess.audio.grouped_windows import GroupedWindows
 from baton_mm_preprocess.audio.log_mel_chunks import LogMelChunks
 from baton_mm_preprocess.audio.log_mel_windows import LogMelWindows
 from baton_mm_preprocess.audio.readers import AudioFiles, AudioProcessor, checked, log_mel
@@ -29,6 +30,20 @@ def qwen2_5_omni(files: AudioFiles) -> AudioProcessor:
         max_seconds=int(files.extractor.get("chunk_length") or 300),
         silent_end=True,
     )
+
+
+def fun_audio_chat(files: AudioFiles) -> AudioProcessor:
+    """Qwen2.5-Omni's windows, in groups of states."""
+    windows = LogMelWindows(
+        log_mel(files, num_mels=128),
+        2 * _half_window(files, 100),
+        halvings=1,
+        pooled=2,
+        min_samples=int(files.extractor.get("n_fft") or 400),
+        max_seconds=int(files.extractor.get("chunk_length") or 300),
+        silent_end=True,
+    )
+    return GroupedWindows(windows, int(files.encoder.get("group_size") or 5))
 
 
 def qwen3_omni(files: AudioFiles) -> AudioProcessor:

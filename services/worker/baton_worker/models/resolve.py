@@ -22,8 +22,6 @@ _REALTIME = (
     "and a sequence here is given its media with its prompt"
 )
 LACKING = {
-    "FunAudioChatForConditionalGeneration": "one of its two encoders reads codes that a tokenizer "
-    "of speech makes, which Baton does not have",
     "VoxtralRealtimeForConditionalGeneration": _REALTIME,
     "VoxtralRealtimeGeneration": _REALTIME,
 }

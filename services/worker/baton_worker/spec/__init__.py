@@ -38,7 +38,7 @@ from baton_worker.spec.audio.conformer import (
     LocalConformer,
     SoftTokens,
 )
-from baton_worker.spec.audio.frame_steps import FramePool, FrameStack
+from baton_worker.spec.audio.frame_steps import FramePool, FrameStack, PadCode
 from baton_worker.spec.audio.tower import AudioStack, AudioTower, ChunkRotation, FrameConvolution
 from baton_worker.spec.audio.tower_pair import TowerPair
 from baton_worker.spec.audio.windowed_tower import (
@@ -221,6 +221,7 @@ __all__ = [
     "NormedValueAttention",
     "OutputGate",
     "OverlappingCrops",
+    "PadCode",
     "Padding",
     "Parameter",
     "PatchStem",

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import TypeAlias
 
 from baton.tile_splits import TileSplits
-from baton_worker.spec.audio.frame_steps import FramePool, FrameStack
+from baton_worker.spec.audio.frame_steps import FramePool, FrameStack, PadCode
 from baton_worker.spec.encoder import Dense, Patches, Vision
 from baton_worker.spec.ffn import Mlp
 from baton_worker.spec.norm import Norm
@@ -234,6 +234,7 @@ Step: TypeAlias = (
     | SummaryNeck
     | FrameStack
     | FramePool
+    | PadCode
 )
 """One step from the states of patches, or of frames of a sound, to embeddings."""
 

@@ -15,13 +15,13 @@ from baton_worker.checkpoint.load import load_model
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.media_embeddings import MediaEmbeddings
 from baton_worker.models.decoder import Model
-from tests.oracles.audio import ultravox
+from tests.oracles.audio import fun_audio, ultravox
 from tests.oracles.audio.heard import Heard, makers
 
 CPU = BuildContext(torch.device("cpu"), torch.float32)
 
 
-@pytest.mark.row("A03", "A14", "F01.30", "F01.34", "F01.37", "F01.38")
+@pytest.mark.row("A03", "A08", "A14", "F01.30", "F01.34", "F01.36", "F01.37", "F01.38")
 def test_towers_make_the_numbers_of_transformers(tmp_path: Path, driver: Any) -> None:
     """Embeddings within 1e-3 in float32, and the logits of a text around them."""
     for name, make in sorted(makers().items()):
@@ -60,6 +60,18 @@ def test_ultravox_before_version_0_5(tmp_path: Path) -> None:
         file.write_text(json.dumps(config | change))
         with pytest.raises(ModelError, match=words):
             load_model(tmp_path, CPU)
+
+
+@pytest.mark.row("A08", "F01.36")
+def test_a_continuous_encoder_alone(tmp_path: Path) -> None:
+    """Fun-Audio-Chat without its embedding of codes."""
+    made = fun_audio.saved(tmp_path, "replace")
+    model = load_model(tmp_path, CPU).model
+    assert isinstance(model, Model) and model.vision is not None
+    found = model.vision.encode_media(*zip(*made.clips, strict=True))
+    for one, other in zip(found, made.expected, strict=True):
+        torch.testing.assert_close(one, other, rtol=1e-3, atol=1e-3)
+    assert "are no grid" in model.vision.refusal((1, 20, 8), (1, 8, 2))
 
 
 def spliced(step: Any, made: Heard) -> tuple[Tensor, Tensor]:

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from baton_worker import spec
-from baton_worker.layers.audio.frame_steps import FramePool, FrameStack
+from baton_worker.layers.audio.frame_steps import FramePool, FrameStack, PadCode
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.embedding import Table
 from baton_worker.layers.linear import Linear
@@ -171,6 +171,7 @@ STEPS: dict[type, Callable[[Any, BuildContext], nn.Module]] = {
     spec.SummaryNeck: SummaryNeck,
     spec.FrameStack: FrameStack,
     spec.FramePool: FramePool,
+    spec.PadCode: PadCode,
 }
 """Layer of each step."""
 

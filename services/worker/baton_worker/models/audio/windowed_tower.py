@@ -38,10 +38,11 @@ class WindowedTower(MediaTower):
 
     def refusal(self, shape: Sequence[int], grid: Grid) -> str:
         """See `MediaTower.refusal`."""
-        bins, most, (windows, frames, none) = self.settings.stem.bins, self._window, grid
+        bins, most, (windows, frames, dropped) = self.settings.stem.bins, self._window, grid
         if len(shape) != 3 or shape[1] != bins or 0 in shape:
             return f"a spectrogram of shape [windows, {bins}, frames] was expected, not {shape}"
-        if none or windows != shape[0] or not (windows - 1) * most < frames <= windows * most:
+        fits = windows == shape[0] and (windows - 1) * most < frames <= windows * most
+        if not fits or not 0 <= dropped <= self.settings.droppable:
             return f"{shape[0]} windows of {most} frames are no grid {list(grid)}"
         stem = self.settings.stem
         needed = stem.frames(frames) if isinstance(stem, spec.PatchStem) else frames
@@ -51,7 +52,7 @@ class WindowedTower(MediaTower):
 
     def num_tokens(self, shape: Sequence[int], grid: Grid) -> int:
         """See `MediaTower.num_tokens`."""
-        return sum(map(self._made, self._kept(grid)))
+        return sum(map(self._made, self._kept(grid))) - grid[2]
 
     def sample_media(self, num_tokens: int) -> list[tuple[tuple[int, ...], Grid]]:
         """See `MediaTower.sample_media`: sounds of the windows that see one another."""
@@ -84,7 +85,7 @@ class WindowedTower(MediaTower):
 
     def _embeddings(self, windows: Tensor, grid: Grid) -> Tensor:
         settings, last = self.settings, grid[1] - (grid[0] - 1) * self._window
-        kept = self._kept(grid)
+        kept, count = self._kept(grid), self.num_tokens((), grid)
         if settings.padded:
             grid, last = (grid[0], grid[0] * self._window, 0), self._window
         counts = self._states(grid)
@@ -96,7 +97,7 @@ class WindowedTower(MediaTower):
         sizes = self._kept(grid)
         out = torch.split(self.projector(final, sizes), [self._made(size) for size in sizes])
         pairs = zip(out, kept, strict=True)
-        return torch.cat([part[: self._made(size)] for part, size in pairs])
+        return torch.cat([part[: self._made(size)] for part, size in pairs])[:count]
 
     def _seen(self, counts: Sequence[int], last: int, device: torch.device) -> Tensor | None:
         """Which states others see, bool [T]; None if it is all. A state that is alone in its window

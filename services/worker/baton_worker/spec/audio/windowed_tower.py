@@ -97,3 +97,6 @@ class WindowedTower:
     together: int = 1
     sines: bool = True
     padded: bool = False
+    droppable: bool = False
+    """Whether the last embedding of a sound may be left out, as the third number of its grid
+    says."""
