@@ -175,10 +175,11 @@ def test_drafts_grammars_and_preemption_beside_audio_change_nothing(
 
 @pytest.mark.row("A02")
 def test_two_ranks_and_a_host_cache_hear_the_same(qwen: tuple[Path, Any], here: Whole) -> None:
-    """Of two ranks each has a part of the decoder; the host keeps KV that had to make room."""
+    """Of two ranks each has a part of the decoder, or of its layers; the host keeps KV that had to
+    make room."""
     expected = tokens_of(ask(here, TALK))
     small = {"num_gpu_blocks_override": 42, "host_cache_bytes": 1 << 22}
-    for more in ({"tensor_parallel_size": 2}, small):
+    for more in ({"tensor_parallel_size": 2}, {"pipeline_parallel_size": 2}, small):
         with whole(qwen[0], worker={"block_size": 4, "max_num_batched_tokens": 12} | more) as other:
             for salt in ("a", "b", "a"):
                 assert tokens_of(ask(other, TALK, cache_salt=salt)) == expected, more
