@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+import torch
 from torch import Tensor
 
 from baton_worker.distributed.eplb.placement import Held
@@ -60,8 +61,9 @@ class BalancedExperts(ExchangedExperts):
         weights = routing.weights.flatten()[plan.local]
         computed = self.experts.visits(x[plan.local // width], plan.slots, weights)
         first, count = sum(counts[:rank]), counts[rank]
-        rows = computed.new_zeros(count * width, hidden := computed.shape[-1])
+        rows = computed.new_zeros(count * width, computed.shape[1])
         rows[plan.returned] = self._lockstep.deliver(computed, plan.counts)
         mine = Routing(*(part.narrow(0, first, count) for part in routing))
         own = x.narrow(0, first, count)
-        return self.experts.combined(rows.view(count, width, hidden), own, mine)
+        results = torch.unflatten(rows, 0, (count, width))
+        return self.experts.combined(results, own, mine)
