@@ -23,6 +23,7 @@ from baton_worker.kernels.moe.triton import TritonExperts
 from baton_worker.kernels.mxfp4 import Mxfp4Weight
 from baton_worker.kernels.packed_linear import PackedLinear
 from baton_worker.kernels.quantized_weights import quantise
+from baton_worker.kernels.rope import HeadNorm
 from baton_worker.kernels.scaled_mm import ScaledMmLinear
 from baton_worker.kernels.weight import QuantizedWeight
 from baton_worker.sampling import PARAMETERS, Sampler, device_columns, fill, truncations
@@ -77,7 +78,7 @@ class KernelCase:
 def cases(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Iterator[KernelCase]:
     """All kernels, one after the other: inputs of one are freed before those of the next."""
     maker = _Maker(device, dtype, sizes)
-    for make in (maker.norm, maker.rope, maker.kv_write, maker.top_k):
+    for make in (maker.norm, maker.rope, maker.kv_write, maker.heads, maker.gate, maker.top_k):
         yield make()
     for tokens in (sizes.rows, sizes.prompt):
         for build in (maker.gptq, maker.packed, maker.fp8, maker.scaled_mm, maker.experts):
@@ -182,6 +183,51 @@ class _Maker:
             return wide * cos.double() + swapped * sin.double()
 
         return KernelCase("rope", run, reference, 4 * heads.nbytes, 0, self._near)
+
+    def heads(self) -> KernelCase:
+        """Norms of heads, rotation and KV write; half of the channels are rotated."""
+        from baton_worker.kernels.triton.heads import TritonHeads
+
+        sizes, dim = self.sizes, self.sizes.head_dim // 2
+        shape, kept = (sizes.heads, sizes.kv_heads, sizes.head_dim), sizes.heads + sizes.kv_heads
+        heads = self.random(sizes.prompt, sizes.heads + 2 * sizes.kv_heads, sizes.head_dim)
+        cos, sin = (self.random(sizes.prompt, 1, dim) for _ in range(2))
+        norms = (HeadNorm(self.random(sizes.head_dim), 1e-6),) * 2
+        pages = torch.zeros(1, sizes.prompt, 2, *shape[1:], dtype=self.dtype, device=self.device)
+        slots = torch.arange(sizes.prompt, device=self.device).flip(0)
+        names = ("num_heads", "num_kv_heads", "head_dim")
+        place = TritonHeads(dim=dim, norms=norms, **dict(zip(names, shape, strict=True)))
+
+        def run() -> Tensor:
+            out = heads.clone()
+            place(out, cos, sin, slots, pages)
+            return torch.cat((out[:, : sizes.heads], pages[0].flip(0).flatten(1, 2)), 1)
+
+        def reference() -> Tensor:
+            weight = norms[0].weight
+            assert weight is not None
+            wide = heads.double()
+            normed = F.rms_norm(wide, (sizes.head_dim,), weight.double(), 1e-6)
+            normed = normed.to(self.dtype).double()
+            turned, half = normed[..., :dim], dim // 2
+            swapped = torch.cat((turned[..., half:], turned[..., :half]), -1)
+            turned = turned * cos.double() + swapped * sin.double()
+            found = torch.cat((turned, normed[..., dim:]), -1)
+            return torch.cat((found[:, :kept], wide[:, kept:]), 1)
+
+        return KernelCase("heads", run, reference, 4 * heads.nbytes, 0, self._near)
+
+    def gate(self) -> KernelCase:
+        from baton_worker.kernels.triton.gated import gated
+
+        both = self.random(self.sizes.prompt, 2 * self.sizes.hidden)
+
+        def reference() -> Tensor:
+            gate, up = both.double().chunk(2, -1)
+            return F.silu(gate) * up
+
+        run = partial(gated, both, "silu")
+        return KernelCase("gate", run, reference, both.nbytes * 3 // 2, 0, self._near)
 
     def kv_write(self) -> KernelCase:
         from baton_worker.kernels.triton.kv_write import put
