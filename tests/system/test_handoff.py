@@ -15,6 +15,7 @@ import httpx
 import pytest
 
 from baton_ops.commands.drain import Drain, drain
+from tests.fakes.whole_system import Whole, whole
 from tests.support import tiny_models
 from tests.support.served_system import PATIENCE, Served, until
 
@@ -44,10 +45,9 @@ def start(folder: Path, model: Path, *flags: str) -> Served:
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory, stories: Path) -> Iterator[Served]:
-    served = start(tmp_path_factory.mktemp("whole"), stories)
-    yield served
-    served.close()
+def alone(stories: Path) -> Iterator[Whole]:
+    with whole(stories) as here:
+        yield here
 
 
 @pytest.fixture(scope="module")
@@ -61,7 +61,7 @@ def split(tmp_path_factory: pytest.TempPathFactory, stories: Path) -> Iterator[S
     served.close()
 
 
-def answer(served: Served, **fields: Any) -> list[Any]:
+def answer(served: Served | Whole, **fields: Any) -> list[Any]:
     body = served.complete(**{"prompt": PROMPT, "max_tokens": 160} | fields).json()
     return [(c["text"], c["finish_reason"], c["logprobs"]) for c in body["choices"]]
 
@@ -73,14 +73,14 @@ def metric(served: Served, name: str) -> float:
 
 @pytest.mark.row("F15.01")
 @pytest.mark.parametrize("fields", CASES, ids=str)
-def test_a_split_changes_nothing(whole: Served, split: Served, fields: dict[str, Any]) -> None:
+def test_a_split_changes_nothing(alone: Whole, split: Served, fields: dict[str, Any]) -> None:
     before = metric(split, "baton_handoffs_total")
-    assert answer(split, **fields) == answer(whole, **fields)
+    assert answer(split, **fields) == answer(alone, **fields)
     until(lambda: metric(split, "baton_handoffs_total") > before, "the sequence changes workers")
     assert metric(split, "baton_failed_transfers_total") == 0
 
 
-def test_a_decode_worker_dies_in_mid_stream(whole: Served, split: Served) -> None:
+def test_a_decode_worker_dies_in_mid_stream(alone: Whole, split: Served) -> None:
     """Four clients ask until the worker is dead, so that it has sequences whenever that is."""
     dead = threading.Event()
 
@@ -101,13 +101,13 @@ def test_a_decode_worker_dies_in_mid_stream(whole: Served, split: Served) -> Non
             dead.set()
         found = {seed: text for future in asked for seed, text in future.result().items()}
     for seed, text in found.items():
-        assert text == answer(whole, temperature=0.9, seed=seed)
+        assert text == answer(alone, temperature=0.9, seed=seed)
 
 
-def test_a_rolling_restart_under_load_changes_no_token(whole: Served, split: Served) -> None:
+def test_a_rolling_restart_under_load_changes_no_token(alone: Whole, split: Served) -> None:
     until(lambda: len(ready(split)) == 3, "the killed one is back")
     asked = [{"temperature": 0.9, "seed": seed, "max_tokens": 300} for seed in range(24)]
-    wanted = [answer(whole, **fields) for fields in asked]
+    wanted = [answer(alone, **fields) for fields in asked]
     with ThreadPoolExecutor(4) as clients:
         found = [clients.submit(answer, split, **fields) for fields in asked]
         for name in ("decode-1", "decode-2", "prefill-1"):
@@ -138,29 +138,25 @@ def test_vllm_s_configuration_splits_a_model_and_says_over_what(
     model = tiny_models.save_model(tmp_path / "model", architecture)
     prompt = [(7 * n) % 250 + 10 for n in range(200)]
     cases: list[dict[str, Any]] = [{}, {"temperature": 0.9, "seed": 7}]
-    texts: list[list[Any]] = []
-    split_up = (
-        "--prefill-workers", "1", "--decode-workers", "1",
+    fields = [{"prompt": prompt, "max_tokens": 48} | case for case in cases]
+    with whole(model) as here:
+        wanted = [answer(here, **asked) for asked in fields]
+    served = start(
+        run_dir, model, "--run-dir", "run", "--prefill-workers", "1", "--decode-workers", "1",
         "--scheduler.max-num-batched-tokens", "64",
         "--worker.kv-transfer-config", json.dumps({"kv_connector": connector}),
     )  # fmt: skip
-    for flags in ((), split_up):
-        folder = run_dir / ("split" if flags else "whole")
-        folder.mkdir()
-        served = start(folder, model, "--run-dir", "run", *flags)
-        try:
-            until(lambda s=served, n=2 if flags else 1: len(ready(s)) == n, "all are there")
-            texts.append([answer(served, prompt=prompt, max_tokens=48, **case) for case in cases])
-            if flags:
-                until(lambda s=served: metric(s, "baton_handoffs_total") >= 1, "it changes workers")
-                done = f'baton_transfers_total{{outcome="done",transport="{transport}"}}'
-                # What the second prompt needs is there already.
-                until(lambda s=served, d=done: metric(s, d) >= 1, "its KV is transferred")
-                assert metric(served, "baton_failed_transfers_total") == 0
-                assert f"come over {transport}" in served.log.read_text()
-        finally:
-            served.close()
-    assert texts[0] == texts[1]
+    try:
+        until(lambda: len(ready(served)) == 2, "all are there")
+        assert [answer(served, **asked) for asked in fields] == wanted
+        until(lambda: metric(served, "baton_handoffs_total") >= 1, "it changes workers")
+        done = f'baton_transfers_total{{outcome="done",transport="{transport}"}}'
+        # What the second prompt needs is there already.
+        until(lambda: metric(served, done) >= 1, "its KV is transferred")
+        assert metric(served, "baton_failed_transfers_total") == 0
+        assert f"come over {transport}" in served.log.read_text()
+    finally:
+        served.close()
 
 
 def ready(served: Served) -> list[str]:

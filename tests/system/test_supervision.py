@@ -98,15 +98,6 @@ def served(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[
         server.close()
 
 
-@pytest.fixture
-def fresh(stories: Path, tmp_path: Path) -> Iterator[Served]:
-    server = serve(tmp_path, stories)
-    try:
-        yield server.ready()
-    finally:
-        server.close()
-
-
 def test_the_banner_and_a_chat(served: Served) -> None:
     assert "curl" in served.banner and "memory" in served.banner and "cpu" in served.banner
     assert set(served.pids()) == set(SERVICES)
@@ -168,27 +159,10 @@ def test_the_next_worker_is_forked_and_goes_on_with_the_stream_of_the_killed_one
     assert re.search(rf"worker\[{last}\] - \d+ KV pages are there from the worker before", log)
 
 
-def test_sigterm_lets_the_running_request_finish_and_ends_all(fresh: Served) -> None:
-    pids = fresh.pids()
-    stream = Stream(fresh.url)
-    assert stream.begun.wait(PATIENCE)
-    fresh.process.send_signal(signal.SIGTERM)
-    stream.join(PATIENCE)
-    assert stream.events[-1] == "[DONE]", stream.events[-2:]
-    assert fresh.process.wait(PATIENCE) == 0
-    assert not [service for service, pid in pids.items() if alive(pid)]
-
-
-def test_children_do_not_survive_a_killed_supervisor(fresh: Served) -> None:
-    pids = fresh.pids()
-    fresh.process.kill()
-    fresh.process.wait(PATIENCE)
-    until(lambda: not any(alive(pid) for pid in pids.values()), "all children end")
-
-
-def test_several_gateways_and_tokenizers_and_what_is_stopped_is_replaced(
+def test_of_several_what_is_stopped_is_replaced_and_sigterm_ends_all_behind_the_last_request(
     stories: Path, tmp_path: Path
 ) -> None:
+    """Two gateways and two tokenizers."""
     server = serve(tmp_path, stories, "--gateways", "2", "--tokenizers", "2")
     try:
         server.ready()
@@ -199,8 +173,13 @@ def test_several_gateways_and_tokenizers_and_what_is_stopped_is_replaced(
         os.kill(before, signal.SIGSTOP)
         until(lambda: server.pids().get("scheduler", before) != before, "the next one is there")
         until(lambda: works(server.url), "and it works")
+        pids, stream = server.pids(), Stream(server.url)
+        assert stream.begun.wait(PATIENCE)
         server.process.send_signal(signal.SIGTERM)
+        stream.join(PATIENCE)
+        assert stream.events[-1] == "[DONE]", stream.events[-2:]
         assert server.process.wait(PATIENCE) == 0
+        assert not [service for service, pid in pids.items() if alive(pid)]
     finally:
         server.close()
     assert f"scheduler[{before}] is stopped: killing it" in server.log.read_text()
@@ -234,3 +213,11 @@ def test_a_port_in_use_is_said_before_anything_starts(served: Served, stories: P
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE, check=False)
     assert done.returncode == 2
     assert f"Cannot listen on 127.0.0.1 port {port}" in done.stderr
+
+
+def test_children_do_not_survive_a_killed_supervisor(served: Served) -> None:
+    """The last one: of the server that the others have used."""
+    pids = served.pids()
+    served.process.kill()
+    served.process.wait(PATIENCE)
+    until(lambda: not any(alive(pid) for pid in pids.values()), "all children end")

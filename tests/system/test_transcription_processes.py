@@ -7,6 +7,7 @@ import json
 import os
 import signal
 from pathlib import Path
+from typing import Any
 
 import httpx
 import openai
@@ -14,10 +15,11 @@ import pytest
 from websockets.sync.client import connect
 
 from baton_mm_preprocess.audio.speech_split import SpeechSplit
+from tests.fakes.whole_system import whole
 from tests.support.served_system import PATIENCE, Served, until
 from tests.support.tiny_whisper import RATE, SECONDS, Oracle, heard, save_whisper, sound, wav
 
-LENGTH = 400
+LENGTH, PATH = 400, "/v1/audio/transcriptions"
 
 
 @pytest.mark.slow
@@ -109,22 +111,20 @@ def test_parts_are_handed_over(tmp_path: Path, run_dir: Path) -> None:
     save_whisper(folder, length=200)
     apart = ("--encode", "1", "--prefill", "1", "--decode", "1")
     apart += ("--scheduler.local-prefill-max-tokens", "0")
-    text = transcript(run_dir, folder, 1)
+    asked: dict[str, Any] = {
+        "data": {"model": "whisper", "language": "de"},
+        "files": {"file": ("a.wav", wav(sound(3.4, 3)), "audio/wav")},
+    }
+    with whole(folder, worker={"block_size": 4}) as here:
+        text = here.request("POST", PATH, **asked).json()["text"]
     assert text
-    assert transcript(run_dir, folder, 3, *apart, moved=3) == text
-
-
-def transcript(run_dir: Path, folder: Path, workers: int, *roles: str, moved: int = 0) -> str:
-    """The text; so many of its parts are handed over and encoded apart."""
-    flags = ("--worker.dtype", "float32", "--worker.block-size", "4", *roles)
+    flags = ("--worker.dtype", "float32", "--worker.block-size", "4", *apart)
     served = Served(run_dir, folder, *flags)
     try:
         served.ready()
-        until(lambda: len(served.fleet()["workers"]) == workers, "all have joined")
-        url, file = f"{served.url}/v1/audio/transcriptions", wav(sound(3.4, 3))
-        data = {"model": "whisper", "language": "de"}
-        answer = httpx.post(url, data=data, files={"file": file}, timeout=PATIENCE)
-        served.reports(handoffs=moved, media_encoded=moved)
-        return str(answer.json()["text"])
+        until(lambda: len(served.fleet()["workers"]) == 3, "all have joined")
+        answer = httpx.post(f"{served.url}{PATH}", **asked, timeout=PATIENCE)
+        assert answer.json()["text"] == text
+        served.reports(handoffs=3, media_encoded=3)
     finally:
         served.close()

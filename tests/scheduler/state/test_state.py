@@ -323,6 +323,10 @@ class GroupsOfSeveralSteps(GroupedHistories):
     depth = 4
 
 
+_HISTORIES = 60
+"""Of each machine, 1200 together."""
+
+
 @pytest.mark.row("F12.01", "F12.02", "F12.04")
 @pytest.mark.row("F13.01", "F13.02", "F13.03", "F13.04", "F13.05")
 @pytest.mark.parametrize(
@@ -354,8 +358,8 @@ def test_every_history_keeps_every_promise(machine: type[Histories]) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            # `make soak` loads a profile that asks for more of both.
-            max_examples=max(120, settings.default.max_examples),
+            # `make soak` loads a profile that asks for more of both than Hypothesis by itself.
+            max_examples=max(_HISTORIES, settings.default.max_examples - 100),
             stateful_step_count=max(40, settings.default.stateful_step_count - 10),
             deadline=None,
             suppress_health_check=list(HealthCheck),
