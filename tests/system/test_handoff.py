@@ -108,6 +108,7 @@ def test_a_rolling_restart_under_load_changes_no_token(alone: Whole, split: Serv
     until(lambda: len(ready(split)) == 3, "the killed one is back")
     asked = [{"temperature": 0.9, "seed": seed, "max_tokens": 300} for seed in range(24)]
     wanted = [answer(alone, **fields) for fields in asked]
+    failed = metric(split, "baton_failed_transfers_total")  # That of a worker that was killed.
     with ThreadPoolExecutor(4) as clients:
         found = [clients.submit(answer, split, **fields) for fields in asked]
         for name in ("decode-1", "decode-2", "prefill-1"):
@@ -116,7 +117,7 @@ def test_a_rolling_restart_under_load_changes_no_token(alone: Whole, split: Serv
             until(lambda n=name, b=before: split.pids().get(n, b) != b, "it starts again")
             until(lambda n=name: n in ready(split), "it is back")
         assert [future.result(timeout=PATIENCE) for future in found] == wanted
-    assert metric(split, "baton_failed_transfers_total") == 0
+    assert metric(split, "baton_failed_transfers_total") == failed
 
 
 CONNECTORS = {
