@@ -6,6 +6,7 @@ import os
 import sys
 import time
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -38,9 +39,18 @@ def crew(supervisor: Supervisor) -> WorkerPool:
 
 
 def test_more_get_the_lowest_numbers_that_are_free(
-    crew: WorkerPool, supervisor: Supervisor
+    supervisor: Supervisor,
 ) -> None:
+    spared = list[tuple[Any, ...]]()
+
+    def spare(*which: Any) -> list[str]:
+        spared.append(which)
+        return command(*which)
+
+    crew = WorkerPool(supervisor, ROLES, command, spare=spare)
     crew.resize({"decode": 4, "prefill": 1})
+    assert spared == [(f"decode-{number}", "decode", 5) for number in (3, 4)]
+    assert supervisor.children["decode-4"]._spare is not None
     assert list(supervisor.children)[3:] == ["decode-3", "decode-4"]
     assert supervisor.children["decode-4"].command[-1] == "5"
     assert crew.workers == ROLES | {"decode-3": "decode", "decode-4": "decode"}

@@ -25,6 +25,7 @@ from baton_worker.executor.commands import (
     Logits,
     Order,
     Store,
+    Zero,
 )
 from baton_worker.executor.leader import LedCache, LedHostPages, LedModel
 from baton_worker.kv_cache import KVCache
@@ -75,6 +76,8 @@ def test_pages_are_copied_and_cleared_here_and_there(told: Any, cache: LedCache)
     layer = cache.layers[0]
     assert layer[[3, 4], 0, 0, 0, 0].tolist() == [9.0, 10.0]
     assert not layer[0].any() and layer[1, :2].all() and not layer[1, 2:].any()
+    cache.zero()
+    assert told.orders[3:] == [Zero()] and not layer.any()
 
 
 def test_pages_go_to_the_host_and_back_here_and_there(told: Any, cache: LedCache) -> None:

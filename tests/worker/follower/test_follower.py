@@ -27,6 +27,7 @@ from baton_worker.executor.commands import (
     Pipe,
     Reader,
     Store,
+    Zero,
 )
 from baton_worker.follower.follower import Follower
 from baton_worker.kv_cache import KVCache
@@ -93,6 +94,8 @@ def test_it_moves_pages_as_it_is_told(loaded: LoadedModel) -> None:
         assert torch.equal(layer[2], old[1]) and torch.equal(layer[5], old[3])
         assert not layer[3].any() and not layer[4, 1:].any()
         assert torch.equal(layer[4, 0], old[4, 0]) and torch.equal(layer[0], old[0])
+    obey(loaded, told, Zero())
+    assert not any(layer.any() for layer in told.layers)
 
 
 def test_it_refuses_what_it_cannot_do(loaded: LoadedModel) -> None:
