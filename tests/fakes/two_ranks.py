@@ -13,9 +13,11 @@ from typing import Any, BinaryIO, Literal, cast
 import torch
 
 from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.config import Config
 from baton_worker.distributed.communicator import Communicator, SingleRank
 from baton_worker.distributed.pipeline_parallel import Pipeline, rank_stage
 from baton_worker.distributed.process_groups import Gloo
+from baton_worker.engine.startup import load_drafter
 from baton_worker.executor.commands import Begin, End, Pipe, PutAdapter
 from baton_worker.executor.leader import LedCache, LedHostPages, LedModel
 from baton_worker.kernels.lora import LoraPair, TokenAdapters
@@ -43,41 +45,52 @@ class Given:
     """2: a rank has a half of the layers, the leader the second one."""
     adapters: int = 0
     """Adapters that a step may mix; 0: none are served."""
+    speculative: str = ""
+    """As `--speculative-config`; the leader drafts."""
 
     def load(self, everyone: Communicator) -> LoadedModel:
         """This rank's part."""
         pipeline = None
         if self.stages > 1:
             pipeline = Pipeline(everyone, rank_stage(everyone.rank, 1, 2), 2)
-        return load_model(
-            Path(self.path),
-            BuildContext(
-                CPU,
-                torch.float32,
-                quantization=self.quantize,
-                adapters=TokenAdapters(self.adapters, 2048, CPU) if self.adapters else None,
-            ),
+        path = Path(self.path)
+        build = BuildContext(
+            CPU,
+            torch.float32,
+            quantization=self.quantize,
+            adapters=TokenAdapters(self.adapters, 2048, CPU) if self.adapters else None,
+        )
+        loaded = load_model(
+            path,
+            build,
             ranks=SingleRank() if pipeline else everyone,
             pipeline=pipeline,
             experts=self.experts,
             context_parallel=self.context,
         )
+        settings = Config(model=self.path, speculative_config=self.speculative)
+        drafter = load_drafter(settings, loaded, path, build, everyone, ())
+        return replace(loaded, drafter=drafter)
 
     def pages(self, loaded: LoadedModel) -> dict[str, Any]:
         """The arguments of the cache."""
         groups = None
         if self.grouped:
-            groups = page_groups(loaded.unstaged, self.page_size, torch.float32)
+            groups = page_groups(
+                loaded.kv_spec if self.speculative else loaded.unstaged,
+                self.page_size,
+                torch.float32,
+            )
         elif self.stages > 1:
             groups = one_group(loaded.unstaged, self.page_size)
         return {
-            "spec": loaded.spec,
+            "spec": loaded.kv_spec,
             "num_pages": self.num_pages,
             "page_size": self.page_size,
             "dtype": torch.float32,
             "device": CPU,
-            "groups": groups and held_groups(groups, loaded.spec),
-            "spare": int(self.context > 1),
+            "groups": groups and held_groups(groups, loaded.kv_spec),
+            "spare": int(self.context > 1 or bool(self.speculative)),
         }
 
 

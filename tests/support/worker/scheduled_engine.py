@@ -82,11 +82,13 @@ class House:
         link: DeviceLink | None = None,
         device: torch.device = DEVICE,
         stages: int = 1,
+        pages: KVCache | None = None,
     ) -> None:
         """`adapters` are served two at a time, and `column` is what the model was built with. With
-        a `link` steps are launched ahead. The worker says that it has so many `stages`."""
+        a `link` steps are launched ahead. The worker says that it has so many `stages`. `pages` are
+        as many as `num_pages`."""
         groups = page_groups(loaded.kv_spec, 4, torch.float32) if groups is None else groups
-        cache = KVCache(
+        cache = pages or KVCache(
             loaded.kv_spec,
             num_pages,
             4,

@@ -4,21 +4,38 @@ from __future__ import annotations
 
 import logging
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 import pytest
 import torch
 
+from baton.errors import SettingsError
 from baton.process import standby
 from baton.process.segments import SegmentKeeper
 from baton_worker.checkpoint.bf16_expansion import is_expanded
 from baton_worker.config import Config
 from baton_worker.distributed.communicator import SingleRank
-from baton_worker.engine.startup import load, page_settings, prepare, shared_pages, weight_keeper
+from baton_worker.engine.startup import (
+    load,
+    load_drafter,
+    page_settings,
+    prepare,
+    shared_pages,
+    weight_keeper,
+)
 from baton_worker.kernels.cpu.huge_pages import ARENA
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.kv_cache import KVCache
 from baton_worker.platform import machine
+
+
+@pytest.mark.parametrize("flag", ["pipeline_parallel_size", "decode_context_parallel_size"])
+def test_a_head_with_layers_needs_what_it_reads_on_one_rank(stories: Path, flag: str) -> None:
+    head = '{"method": "mtp", "num_speculative_tokens": 1}'
+    config = Config(model=str(stories), speculative_config=head, **{flag: 2})
+    target: Any = None
+    with pytest.raises(SettingsError, match=flag.replace("_", "-")):
+        load_drafter(config, target, stories, prepare(config), SingleRank(), ())
 
 
 def test_every_setting_of_the_pages_reaches_them(stories: Path) -> None:

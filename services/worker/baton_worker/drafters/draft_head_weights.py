@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -29,11 +30,13 @@ from baton_worker.models.families.draft_common import DRAFT_HEADS, METHODS, WITH
 from baton_worker.spec import (
     Decoder,
     DraftHead,
+    Ffn,
     Fusion,
     Head,
     JoinedAttention,
     LayerHead,
     MedusaHeads,
+    Mixer,
     MlpSpeculator,
     Norm,
 )
@@ -147,6 +150,18 @@ def load_draft_head(context: WeightsContext) -> DraftWeights:
     return _state_head(spec, head, path, context)
 
 
+def follow_layer_head(context: WeightsContext) -> DraftWeights:
+    """What a rank has of the layer head that the first one runs: as many pages for its KV, so that
+    pages are alike on all of them. Raises as `load_draft_head`."""
+    assert isinstance(context.target.model, Model)
+    context.target.model.draft_inputs = ()  # As on the first rank, whose logits all compute.
+    _, head = _found(context)
+    spec: DraftHead = HEADS.load(head.architecture)(head.fields, _target(context))
+    if not isinstance(spec, LayerHead) or context.config.method.endswith(_TWO_MODEL):
+        return DraftWeights(0)
+    return DraftWeights(0, layers=_layers(_used(spec, context)))
+
+
 def _found(context: WeightsContext) -> tuple[Path, HeadConfig]:
     """The checkpoint of the head and its config: for `mtp` without a model the target's."""
     config, target = context.config, context.target.config
@@ -168,8 +183,7 @@ def _layer_head(
 ) -> LayerHeadWeights:
     apart = context.config.method.endswith(_TWO_MODEL)
     first_layer = 0 if apart else len(context.target.spec.layers)
-    depth = len(context.config.tree.widths)
-    specs = (spec, *spec.further)[:depth]
+    specs = _used(spec, context)
     made, *further = (
         _layer_module(one, head, path, context, first_layer + number)
         for number, one in enumerate(specs)
@@ -181,12 +195,21 @@ def _layer_head(
             tuple(further),
             method=METHODS[head.architecture],
             most=len(specs) if spec.further else 0,
-            layers=tuple(layer for one in specs for layer in one.decoder.layers),
+            layers=_layers(specs),
         )
     page, build = context.settings.block_size, _site(head, context)
     groups = one_group(spec.decoder, page)
     page_bytes = group_bytes(spec.decoder, groups, page, build.dtype, build.codes)
     return LayerHeadWeights(page_bytes, made, method=context.config.method)
+
+
+def _used(spec: LayerHead, context: WeightsContext) -> tuple[LayerHead, ...]:
+    """The heads that make drafts, of one that may have others behind it."""
+    return (spec, *spec.further)[: len(context.config.tree.widths)]
+
+
+def _layers(specs: Sequence[LayerHead]) -> tuple[tuple[Mixer | None, Ffn | None], ...]:
+    return tuple(layer for one in specs for layer in one.decoder.layers)
 
 
 def _layer_module(
@@ -207,6 +230,8 @@ def _layer_module(
             f"{_FLAG}: this {head.architecture} embeds with {spec.hidden} channels, and the model "
             f"with {model.width}. Give the head that was trained for this model."
         )
+    if context.tables is not None and not (spec.own_embedding and spec.own_head):
+        model = context.tables()
     module = build_layer_head(spec, model, _site(head, context), first_layer)
     if token_ids is not None:
         module.token_ids = token_ids.to(context.build.device)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -15,12 +15,18 @@ from baton.process import standby
 from baton.process.segments import Segments
 from baton_worker.checkpoint.kept_weights import WeightKeeper, key_of
 from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load_tables import load_tables
 from baton_worker.config import Config
 from baton_worker.device_keeper.kept_memory import KeeperClient
 from baton_worker.distributed.communicator import Communicator, numbers
 from baton_worker.distributed.pipeline_parallel import Pipeline
 from baton_worker.distributed.step_sync import StepSync
-from baton_worker.drafters.draft_head_weights import LAYER_HEADS, STATE_HEADS, method_of_head
+from baton_worker.drafters.draft_head_weights import (
+    LAYER_HEADS,
+    STATE_HEADS,
+    follow_layer_head,
+    method_of_head,
+)
 from baton_worker.engine.engine_config import EngineConfig, resolve
 from baton_worker.engine.multimodal import remote_pixels
 from baton_worker.engine.warmup import wake_threads
@@ -153,33 +159,67 @@ def load_weights(
         keeper=keeper,
     )
     everyone = ranks if pipeline is None else pipeline.ranks
-    loaded = replace(loaded, drafter=_drafter(config, loaded, path, build, everyone))
+    drafter = load_drafter(config, loaded, path, build, everyone, patches)
+    loaded = replace(loaded, drafter=drafter)
     ARENA.close_all()
     return loaded
 
 
-def _drafter(
-    config: Config, target: LoadedModel, path: Path, build: BuildContext, ranks: Communicator
+def load_drafter(
+    config: Config,
+    target: LoadedModel,
+    path: Path,
+    build: BuildContext,
+    ranks: Communicator,
+    patches: tuple[Path, ...],
 ) -> DraftWeights | None:
-    """Weights of the method of speculation, which the first rank alone has."""
+    """Weights of the method of speculation, which the first rank alone has; None: it has none.
+
+    Raises:
+        HubError, ModelError, SettingsError: as the method's row in `DRAFT_WEIGHTS`, on all ranks.
+    """
     speculative = parse(config.speculative_config)
     if speculative is None or speculative.method not in DRAFT_WEIGHTS:
         return None
     method = speculative.method
     if method == "draft_model" and (head := method_of_head(config, speculative.model)):
         method = head
-    if method in LAYER_HEADS and ranks.size > 1:
-        raise SettingsError(
-            f"--speculative-config: the head of {method} runs in one process. Leave it out, or "
-            "--tensor-parallel-size and --pipeline-parallel-size."
-        )
+    if method in LAYER_HEADS:
+        _check_layer_head(config, method)
+    context = WeightsContext(speculative, config, target, path, build)
     if ranks.rank:
-        if method in STATE_HEADS and isinstance(target.model, Model):
-            target.model.draft_inputs = ()  # As on the first rank, whose logits all compute.
-        return None
+        return _following(method, context)
+    if ranks.size > 1:
+        dummy = config.load_format == "dummy"
+        dtype = target.model.dtype
+        tables = partial(load_tables, path, build, dtype, dummy=dummy, patches=patches)
+        context = replace(context, tables=cache(tables))
     load = DRAFT_WEIGHTS.load(method)
-    weights: DraftWeights = load(WeightsContext(speculative, config, target, path, build))
+    weights: DraftWeights = load(context)
     return weights
+
+
+def _following(method: str, context: WeightsContext) -> DraftWeights | None:
+    """What a rank other than the first has of a method."""
+    model = context.target.model
+    if method in LAYER_HEADS and isinstance(model, Model):
+        return follow_layer_head(context)
+    if method in STATE_HEADS and isinstance(model, Model):
+        model.draft_inputs = ()  # As on the first rank, whose logits all compute.
+    return None
+
+
+def _check_layer_head(config: Config, method: str) -> None:
+    """Raise `SettingsError` where the first rank has not all that the head reads."""
+    for flag, size, why in (
+        ("pipeline", config.pipeline_parallel_size, "the table of tokens is in another stage"),
+        ("decode-context", config.decode_context_parallel_size, "the KV of a page is cut"),
+    ):
+        if size > 1:
+            raise SettingsError(
+                f"--speculative-config: the head of {method} runs on one rank, and with "
+                f"--{flag}-parallel-size {size} {why}. Leave one of the two out."
+            )
 
 
 def narrow_dtype(config: Config, build: BuildContext) -> torch.dtype | None:

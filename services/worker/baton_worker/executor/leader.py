@@ -126,7 +126,7 @@ class LedModel:
         """See `models.decoder.Model.logits`. A replayed step has made them on all ranks."""
         if isinstance(self._model, GraphedModel) and self._model.has_logits(hidden):
             return self._model.logits(hidden)
-        hidden = hidden.contiguous()
+        hidden = self._model.without_draft_inputs(hidden).contiguous()
         order = Logits((hidden.shape[0], hidden.shape[1]), self._adapters())
         self._orders.send(order, self._beside)
         self._ranks.broadcast(hidden, 0)

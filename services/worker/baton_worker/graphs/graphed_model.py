@@ -190,6 +190,10 @@ class GraphedModel:
             return None
         return self._sizes.fitting(rows, max(batch.num_computed) + 1)
 
+    def without_draft_inputs(self, hidden: Tensor) -> Tensor:
+        """See `models.decoder.Model.without_draft_inputs`."""
+        return self._model.without_draft_inputs(hidden)
+
     def has_logits(self, hidden: Tensor) -> bool:
         """Whether a replay has made the logits of these hidden states."""
         return self._replayed is not None and hidden is self._replayed

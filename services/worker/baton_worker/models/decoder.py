@@ -245,12 +245,15 @@ class Model(BlockStack):
             hidden = self.norm(hidden)
         return hidden if self.project is None else self.project(hidden)
 
+    def without_draft_inputs(self, hidden: Tensor) -> Tensor:
+        """What `logits` reads of rows of `forward`'s result."""
+        return hidden[:, : self.width] if self.draft_inputs else hidden
+
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
         """[R, any] rows of `forward`'s result to float32 [R, vocab]."""
         assert self.head is not None, "the last stage has the head"
-        if self.draft_inputs:
-            hidden = hidden[:, : self.width]
+        hidden = self.without_draft_inputs(hidden)
         logits: Tensor = self.head(self._finished(hidden) if self._defers else hidden)
         if self._suppressed is None:
             return logits

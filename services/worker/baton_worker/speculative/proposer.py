@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from abc import ABC, abstractmethod
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Protocol
@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from baton_worker.graphs import Sizes
     from baton_worker.kv_cache import KVCache
     from baton_worker.layers.build_context import BuildContext
+    from baton_worker.models.decoder import Model
     from baton_worker.spec import Ffn, Mixer
     from baton_worker.speculative.config import SpeculativeConfig
     from baton_worker.speculative.step_costs import StepCosts
@@ -56,6 +57,9 @@ class WeightsContext:
     target_path: Path
     build: BuildContext
     """What the layers of the target were built from."""
+    tables: Callable[[], Model] | None = None
+    """Loads the embedding and the language head of the target whole, whose own are cut over ranks;
+    None: they are whole."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,7 +23,11 @@ from baton_worker.models.draft.state_head import spread
 
 class LayerHeadModel(BlockStack):
     """See `spec.LayerHead`. Its layers of the cache follow those of the target, whose table and
-    language head it shares unless it has its own."""
+    language head it shares unless it has its own.
+
+    Args:
+        target: has these two whole.
+    """
 
     def __init__(
         self,
@@ -36,10 +40,9 @@ class LayerHeadModel(BlockStack):
         super().__init__()
         decoder, hidden = head.decoder, head.hidden
         self.settings = head
-        # Bound methods: modules of the target are not modules of the head.
-        assert target.embedding is not None and target.head is not None, "a target in one process"
-        self._embed: Callable[[Tensor, Tensor], Tensor] = target.embedding.forward
-        self._to_logits: Callable[[Tensor], Tensor] = target.head.forward
+        self._embed: Callable[[Tensor, Tensor], Tensor] | None = None
+        self._to_logits: Callable[[Tensor], Tensor] | None = None
+        self._share(head, target)
         self.embedding = self.head = None
         if head.own_embedding:
             self.embedding = Embedding(decoder.embedding, target_vocab(head), hidden, site)
@@ -64,6 +67,15 @@ class LayerHeadModel(BlockStack):
         self.token_ids: Tensor | None = None
         """int64 [vocab]: the target's token of each of the head's; None: they are the same. Set
         when the weights are."""
+
+    def _share(self, head: spec.LayerHead, target: Model) -> None:
+        """What is not the head's own is the target's, by bound methods: modules of the target are
+        not modules of the head."""
+        assert target.embedding is not None and target.head is not None, "a target of one stage"
+        if not head.own_embedding:
+            self._embed = target.embedding.forward
+        if not head.own_head:
+            self._to_logits = target.head.forward
 
     def read(self, hidden: Tensor) -> Tensor:
         """Hidden states of a step, [T, any] as `Model.forward` gives them, to [T, hidden]."""
@@ -98,8 +110,9 @@ class LayerHeadModel(BlockStack):
         cache.begin(batch, self.cached)
         plans = self.plan(batch, cache.groups)
         steps = self.contexts(positions, batch, plans)
-        embed = self._embed if self.embedding is None else self.embedding
-        embedded = embed(tokens, positions)
+        embed = self._embed or self.embedding
+        assert embed is not None
+        embedded: Tensor = embed(tokens, positions)
         x = self._fused(embedded, hidden)
         groups, views = cache.groups.of[self.cached], cache.views[self.cached]
         for block, group, pages in zip(self.blocks, groups, views, strict=True):
@@ -125,7 +138,9 @@ class LayerHeadModel(BlockStack):
     def logits(self, stream: Tensor) -> Tensor:
         """[R, hidden] of the stream to float32 [R, vocab] of the target."""
         normed = stream if self.norm is None else self.norm(stream)
-        made = self._to_logits(normed) if self.head is None else self.head(normed)
+        to_logits = self._to_logits or self.head
+        assert to_logits is not None
+        made: Tensor = to_logits(normed)
         return spread(made, self.token_ids, self.settings.target_vocab)
 
     @torch.inference_mode()
