@@ -104,6 +104,14 @@ def test_what_is_said_live_is_what_a_recording_says(here: Whole) -> None:
                 assert "".join(parts) == end["transcript"]
                 assert end["usage"]["input_token_details"]["audio_tokens"] in (100, 400)
 
+            await client.send("session.update", language="de")
+            shown = (await client.next())["session"]["audio"]["input"]
+            assert shown["format"]["rate"] == RATE == 16_000
+            assert shown["transcription"]["prompt"] == "the relay runner"
+            await client.append(LONG)
+            await client.send(COMMIT, final=True)
+            assert (await client.until("transcription.done"))[-1]["text"] == german
+
     here.run(main)
     assert not here.engine._scheduler.live
 

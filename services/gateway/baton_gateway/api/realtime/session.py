@@ -201,6 +201,8 @@ class RealtimeSession:
                 code="input_audio_buffer_commit_empty",
             )
         await self._queue.room()
+        if self._queue.open is not item:
+            return  # It has failed meanwhile, and the client has been told.
         if (event := events.committed(item.id, self._last_item)) is not None:
             await self._send(event)
         self._last_item = item.id

@@ -17,7 +17,8 @@ _VLLM_RATE, _OPENAI_RATE = 16_000, 24_000
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """What `session.update` sets. Without one, and after one in vLLM's form, events are vLLM's."""
+    """What `session.update` sets. Without one, and after one in vLLM's form, events and the rate
+    are vLLM's."""
 
     model: str | None = None
     language: str | None = None
@@ -38,7 +39,7 @@ class SessionSettings:
         }
         fields["prompt"] = fields.get("prompt", self.prompt) or ""
         if update.session is None:
-            return replace(self, **fields)
+            return replace(self, **fields, rate=_VLLM_RATE, events=PlainEvents())
         known = self.rate if isinstance(self.events, ItemEvents) else _OPENAI_RATE
         rate = update.format.rate if update.format else known
         logprobs = self.logprobs if update.logprobs is None else update.logprobs

@@ -42,7 +42,8 @@ class TranscriptionQueue:
         self._queue = deque[Utterance]()
         """All are committed but the last, which may be."""
         self._part: asyncio.Task[None] | None = None
-        """Transcribes a part of the first one."""
+        """Transcribes a part of the one that is `_running`."""
+        self._running: Utterance | None = None
         self._changed = asyncio.Event()
         self._finishing = False
 
@@ -91,8 +92,7 @@ class TranscriptionQueue:
         """Forget the utterance that is open."""
         if self.open is None:
             return
-        self._queue.pop()
-        if not self._queue and self._part is not None:
+        if self._queue.pop() is self._running and self._part is not None:
             await cancel_tasks(self._part)
 
     def finish(self) -> None:
@@ -112,14 +112,15 @@ class TranscriptionQueue:
                 if self._finishing:
                     return
                 await self._change()
-            self._part = asyncio.ensure_future(self._transcribe(self._queue[0]))
+            self._running = self._queue[0]
+            self._part = asyncio.ensure_future(self._transcribe(self._running))
             try:
                 await asyncio.wait((self._part,))
             finally:
                 await cancel_tasks(self._part)
             if not self._part.cancelled():
                 self._part.result()
-            self._part = None
+            self._part = self._running = None
             self._changed.set()
 
     def request(self) -> Request:
