@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable
-from concurrent.futures import Executor, ThreadPoolExecutor
+from concurrent.futures import Executor, ThreadPoolExecutor, wait
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -19,6 +19,9 @@ from baton_worker.distributed.communicator import Arrival
 _PATIENCE = timedelta(days=30)
 """Effectively unlimited: a rank may compute for long, and a dead rank closes its connections, which
 its peers notice at once."""
+
+_MOMENT = 0.001
+"""Seconds that a rank waits when it looks whether a tensor has arrived."""
 
 
 class _Group:
@@ -64,8 +67,9 @@ class _Awaited:
         self._ended = thread.submit(work.wait)
 
     def is_completed(self) -> bool:
-        """See `Arrival`."""
-        return self._ended.done()
+        """See `Arrival`. Waits a moment for it: who asks again and again would take the processor
+        from the stage that computes."""
+        return bool(wait((self._ended,), timeout=_MOMENT).done)
 
     def wait(self) -> object:
         """See `Arrival`."""
