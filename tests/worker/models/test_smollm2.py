@@ -20,7 +20,7 @@ from baton_worker.models.decoder import Model
 
 CPU = torch.device("cpu")
 NUM_PROMPTS = 20
-NUM_TOKENS = 64
+NUM_TOKENS = 32
 NUM_ALONE = 8
 """Tokens of a prompt that has the step for itself."""
 
