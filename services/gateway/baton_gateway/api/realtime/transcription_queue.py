@@ -17,6 +17,7 @@ from baton_gateway.access.rate_limits import RequestQuota
 from baton_gateway.api.realtime.session_settings import SessionSettings, no_model
 from baton_gateway.api.realtime.utterance import Utterance
 from baton_gateway.config import Config
+from baton_gateway.engine import Engine
 from baton_gateway.http.clientless_request import clientless_request
 from baton_gateway.http.disconnect import cancel_tasks
 from baton_gateway.http.errors import invalid
@@ -31,11 +32,18 @@ Send = Callable[[ServerEvent], Awaitable[None]]
 log = logger(__name__)
 
 
+def _first_model(socket: WebSocket) -> str | None:
+    """The model until `session.update` names one: that of the address, or the only one."""
+    engine: Engine = socket.app.state.engine
+    models = engine.models.catalogue.models
+    return socket.query_params.get("model") or (models[0] if len(models) == 1 else None)
+
+
 class TranscriptionQueue:
     """Life cycle: `run` once as a task. Meanwhile audio is added and committed, until `finish`."""
 
     def __init__(self, socket: WebSocket, quota: RequestQuota, send: Send) -> None:
-        self.settings = SessionSettings()
+        self.settings = SessionSettings(model=_first_model(socket))
         """Those of the next utterance."""
         self._socket, self._quota, self._send = socket, quota, send
         self._config: Config = socket.app.state.config
