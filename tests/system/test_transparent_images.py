@@ -157,7 +157,7 @@ def test_an_encode_worker_is_never_missed(glass: Glass, run_dir: Path) -> None:
     served = Served(run_dir, glass.folder, *flags)
     try:
         served.ready()
-        until(lambda: "encode" in roles(served), "an encode worker joins")
+        until(lambda: roles(served).keys() == {"encode", "prefill", "decode"}, "all have joined")
         read = tokens(served, said(FRANCE + GERMANY))
         assert tokens(served, glass.seen(FRANCE), glass.seen(GERMANY)) == read
         encoded = {"media_encoded": 2, "media_encoded_locally": 0}

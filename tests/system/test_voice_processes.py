@@ -88,7 +88,7 @@ def test_encode_workers_hear_for_others(flamingo: Written, voice: bytes, run_dir
     served = Served(run_dir, flamingo.folder, *flags)
     try:
         served.ready()
-        until(lambda: "encode" in _roles(served), "an encode worker joins")
+        until(lambda: _roles(served) == {"encode", "prefill", "decode"}, "all have joined")
         check(served, voice, flamingo)
         until(lambda: served.fleet()["handoffs"] > 0, "a sequence is handed over")
         served.reports(media_encoded=1, media_encoded_locally=0)
