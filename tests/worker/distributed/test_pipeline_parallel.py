@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor
 from dataclasses import replace
+from multiprocessing import get_context
 from pathlib import Path
 from typing import Any
 
@@ -28,6 +29,7 @@ from baton_worker.models.block import Absent
 from baton_worker.models.build import build
 from tests.fakes.two_ranks import TwoRanks
 from tests.support import tiny_models
+from tests.support.worker.page_driver import Driver
 
 SITE = BuildContext(torch.device("cpu"), torch.float32)
 HEADS = spec.Attention(4, 2, 8, 1.0, rope=None)
@@ -116,32 +118,37 @@ def test_two_stages_have_the_logits_of_one_process(
             assert torch.equal(ours, wanted), architecture
 
 
+_CONNECTIONS = list[Any]()
+"""Those of a rank's process: they stay until the last rank has read from them."""
+
+
+def quarter(folder: Path, rank: int) -> list[list[list[float]]]:
+    """The logits of two steps, by one rank of four: half of the heads of half of the layers."""
+    torch.set_num_threads(1)
+    config = Config(tensor_parallel_size=2, pipeline_parallel_size=2, device="cpu")
+    ranks, pipeline = join_stages(folder.with_name("meeting"), rank, config, SITE.device)
+    _CONNECTIONS.extend((ranks, pipeline))
+    run: Any = Driver(load_model(folder, SITE, ranks=ranks, pipeline=pipeline), 1)
+    with torch.inference_mode():
+        steps = [run.hidden({0: list(range(3, 30))}), run.hidden({0: [4]})]
+        return [run.loaded.model.logits(step).tolist() for step in steps] if rank < 2 else []
+
+
 @pytest.mark.row("F14.05")
 def test_two_stages_of_two_ranks_have_the_tokens_of_one_process(
     driver: Any, tmp_path: Path
 ) -> None:
-    """Ranks are threads over gloo, each of which has a half of the heads of its stage."""
     folder = tmp_path / "model"
     tiny_models.save_checkpoint(folder, "Qwen3MoeForCausalLM")
-    config = Config(tensor_parallel_size=2, pipeline_parallel_size=2, device="cpu")
-
-    connections = list[Any]()  # They stay until the last rank has read from them.
-
-    def part(rank: int) -> list[torch.Tensor]:
-        ranks, pipeline = join_stages(tmp_path / "meeting", rank, config, SITE.device)
-        connections.extend((ranks, pipeline))
-        run = driver(load_model(folder, SITE, ranks=ranks, pipeline=pipeline), 1)
-        with torch.inference_mode():
-            steps = [run.hidden({0: list(range(3, 30))}), run.hidden({0: [4]})]
-            return [run.loaded.model.logits(step) for step in steps] if rank < 2 else []
-
-    with ThreadPoolExecutor(4) as pool:
-        found = list(pool.map(part, range(4)))
+    with ProcessPoolExecutor(4, get_context("spawn")) as pool:
+        found = [pool.submit(quarter, folder, rank) for rank in range(4)]
+        made = [future.result() for future in found]
     run = driver(load_model(folder, SITE), 1)
     for place, tokens in enumerate([list(range(3, 30)), [4]]):
         expected = run.step({0: tokens})[0]
         for rank in (0, 1):
-            torch.testing.assert_close(found[rank][place], expected, atol=1e-4, rtol=0)
+            ours = torch.tensor(made[rank][place])
+            torch.testing.assert_close(ours, expected, atol=1e-4, rtol=0)
 
 
 def answers(run: Any) -> list[torch.Tensor]:
