@@ -43,15 +43,7 @@ class PaddedExperts:
     @property
     def store(self) -> StackedStore:
         """See `ExpertKernel`."""
-        e = self._experts
-        return StackedStore(
-            {
-                "gate_up": e.gate_up,
-                "down": e.down,
-                "gate_up_bias": e.gate_up_bias,
-                "down_bias": e.down_bias,
-            }
-        )
+        return StackedStore.of(self._experts)
 
     def __call__(self, x: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
         """See `ExpertKernel`."""

@@ -8,6 +8,7 @@ from typing import Protocol
 from torch import Tensor
 
 from baton_worker.kernels.linear import LinearKernel
+from baton_worker.kernels.moe.experts import Experts
 from baton_worker.kernels.movable import MovableKernel, Tensors, prefixed, without_prefix
 from baton_worker.platform.malloc import release_pages
 
@@ -50,6 +51,12 @@ class StackedStore:
     ) -> None:
         self._stacks = {name: stack for name, stack in stacks.items() if stack is not None}
         self._format, self._refusal = format, refusal
+
+    @classmethod
+    def of(cls, experts: Experts) -> StackedStore:
+        """The store of weights in floats."""
+        names = ("gate_up", "down", "gate_up_bias", "down_bias")
+        return cls({name: getattr(experts, name) for name in names})
 
     def refuses(self) -> str | None:
         """See `ExpertStore`."""
