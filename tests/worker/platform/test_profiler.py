@@ -15,7 +15,9 @@ from baton_worker.platform.profiler_config import ProfilerConfig
 
 def operators(path: Path) -> set[str]:
     data = gzip.decompress(path.read_bytes()) if path.suffix == ".gz" else path.read_bytes()
-    return {event["name"] for event in json.loads(data)["traceEvents"]}
+    # Kineto copies names of threads unescaped: a control character among them is not ours.
+    trace = json.loads(data.decode("utf-8", "replace"), strict=False)
+    return {event["name"] for event in trace["traceEvents"]}
 
 
 def profiler(folder: Path, **fields: Any) -> Profiler:
