@@ -85,7 +85,7 @@ class Settings(BaseSettings):
     curve_keys_dir: Path | None = setting(None, "security")
     """Encrypt every link with the CURVE keys of this directory; see `baton keys`."""
     trusted_network: bool = setting(False, "security")
-    """Allow unencrypted tcp:// beyond loopback: only Baton itself can reach that network."""
+    """Allow unencrypted tcp://, loopback included: only Baton itself can reach that network."""
     cache_dir: Path = setting(..., "model", default_factory=lambda: user_cache_path("baton"))
     """Where downloaded models are kept."""
     offline: bool = setting(False, "model")
