@@ -2,7 +2,7 @@
 
     python -m tools.make_random_vlm OUT --width 768 --layers 8 --vision-width 512 --vision-layers 8
 
-vLLM's build for CPUs reads the LLaVA without torchvision. The same arguments give the same bits.
+The same arguments give the same bits.
 """
 
 from __future__ import annotations

