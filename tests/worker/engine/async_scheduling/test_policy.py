@@ -15,6 +15,7 @@ from baton_worker.engine.async_scheduling.policy import refuses
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.sampling import Sampler
 from baton_worker.sampling.sampler_backend import SamplerBackend
+from tests.support import tiny_models
 
 CPU, GPU = torch.device("cpu"), torch.device("cuda")
 
@@ -37,3 +38,13 @@ def test_reasons(stories: Path) -> None:
     assert "no next tokens" in str(refuses(Config(), GPU, mute, sampler))
     slow = Sampler(SamplerBackend("torch"))
     assert "sampler" in str(refuses(Config(), GPU, loaded, slow))
+
+
+@pytest.mark.parametrize(
+    "architecture", ["Mamba2ForCausalLM", "FalconMambaForCausalLM", "Lfm2ForCausalLM"]
+)
+def test_recurrent_layers_do_not_wait(tmp_path: Path, architecture: str) -> None:
+    """Their plans are of the host, and need no step before."""
+    tiny_models.save_checkpoint(tmp_path, architecture)
+    loaded = load_model(tmp_path, BuildContext(CPU, torch.float32))
+    assert refuses(Config(), GPU, loaded, Sampler(SamplerBackend("triton"))) is None

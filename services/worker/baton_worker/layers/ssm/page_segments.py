@@ -62,6 +62,7 @@ class Cut:
 
     taps: int = 1
     capture_blocker: ClassVar[str] = "a layer with a state looks on the host for pages that begin"
+    launch_blocker: ClassVar[None] = None
 
     def plan(self, batch: AttentionBatch, call: Cut) -> Segments:
         """Split the step, once for all layers of a group."""

@@ -73,6 +73,7 @@ class Scans:
 
     taps: int = 1
     capture_blocker: ClassVar[str] = "a scan looks on the host for the pages that a step walks"
+    launch_blocker: ClassVar[None] = None
 
     def plan(self, batch: AttentionBatch, call: Scans) -> Walks:
         """Split the step, once for all layers of a group."""

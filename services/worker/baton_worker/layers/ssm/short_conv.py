@@ -58,6 +58,7 @@ class Reach:
 
     taps: int
     capture_blocker: ClassVar[str] = "a convolution looks its earlier tokens up on the host"
+    launch_blocker: ClassVar[None] = None
 
     def plan(self, batch: AttentionBatch, call: Reach) -> Earlier:
         """Look the slots up once for all layers with equally many taps."""
