@@ -124,16 +124,22 @@ def compiled(
 ) -> list[Compiled]:
     """Compile kernels, given as "module.function", types and constants (`num_warps` and
     `num_stages` among them, if they are not 4 and 2), for a compute capability
-    (90 is 9.0). In a process of its own, because whether a function is interpreted is settled when
-    it is defined."""
+    (90 is 9.0); equal ones once. In a process of its own, because whether a function is interpreted
+    is settled when it is defined."""
+    names = [json.dumps(kernel, sort_keys=True) for kernel in kernels]
+    once = dict(zip(names, kernels, strict=True))
     given = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     done = subprocess.run(
-        [sys.executable, "-c", _COMPILE, json.dumps(kernels), str(architecture)],
+        [sys.executable, "-c", _COMPILE, json.dumps([*once.values()]), str(architecture)],
         env=given | {"TRITON_CACHE_DIR": str(cache)},
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr[-3000:]
-    found = [json.loads(line) for line in done.stdout.splitlines()]
-    return [Compiled(*fields[:-1], tuple(fields[-1])) for fields in found]
+    lines = map(json.loads, done.stdout.splitlines())
+    made = {
+        name: Compiled(*fields[:-1], tuple(fields[-1]))
+        for name, fields in zip(once, lines, strict=True)
+    }
+    return [made[name] for name in names]

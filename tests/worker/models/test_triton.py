@@ -17,6 +17,8 @@ from baton_worker.kernels import triton
 from baton_worker.kernels.kv_codes import CODES
 from baton_worker.kernels.norm import CpuNorm, TritonNorm
 from baton_worker.kernels.page_layout import Layout
+from baton_worker.kernels.recurrent.convolution import CpuConvolution
+from baton_worker.kernels.recurrent.ssm_states import CpuStates
 from baton_worker.layers.attention import gqa
 from baton_worker.layers.attention.gqa import Attention
 from baton_worker.layers.attention.mla import LatentAttention
@@ -106,3 +108,49 @@ def test_norms_rotation_pages_attention_and_router_are_those_of_the_twins(
     plain = load_model(tmp_path, BuildContext(CPU, torch.float32, **pages))
     expected = in_chunks(driver, plain, **pages)
     torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize(
+    "architecture", ["LlamaForCausalLM", "Gemma2ForCausalLM", "GPT2LMHeadModel"]
+)
+def test_residuals_are_added_by_the_norms_that_follow(
+    tmp_path: Path, driver: Any, on_triton: None, monkeypatch: Any, architecture: str
+) -> None:
+    """Pre-norms, norms on both sides, and layer norms. The first norm reads no sum, and that of the
+    last feed-forward reads rows that are chosen of one."""
+    model = tiny_models.save_checkpoint(tmp_path, architecture)
+    sums, plain = list[int](), TritonNorm.of_sum
+
+    def watched(self: TritonNorm, *given: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
+        sums.append(len(given[0]))
+        return plain(self, *given)
+
+    monkeypatch.setattr(TritonNorm, "of_sum", watched)
+    loaded = load_model(tmp_path, BuildContext(CPU, torch.float32))
+    with torch.inference_mode():
+        expected = model(torch.tensor([TEXT]), use_cache=False).logits[0]
+    torch.testing.assert_close(in_chunks(driver, loaded), expected, rtol=1e-4, atol=1e-4)
+    assert len(sums) == 3 * (2 * len(loaded.spec.layers) - 1), sums
+
+
+@pytest.mark.parametrize(
+    "architecture",
+    [
+        pytest.param("Mamba2ForCausalLM", marks=pytest.mark.row("F07.05")),
+        pytest.param("Lfm2ForCausalLM", marks=pytest.mark.row("F07.03")),
+    ],
+)
+def test_recurrent_layers_are_those_of_transformers(
+    tmp_path: Path, driver: Any, on_triton: None, monkeypatch: Any, architecture: str
+) -> None:
+    for kernel in (CpuStates, CpuConvolution):
+        monkeypatch.setattr(kernel, "refuses", lambda *_: "not today")
+    model = tiny_models.save_checkpoint(tmp_path, architecture)
+    loaded = load_model(tmp_path, BuildContext(CPU, torch.float32))
+    kernels = [vars(module).get("_kernel") for module in loaded.model.modules()]
+    made = {type(kernel).__name__ for kernel in kernels}
+    assert "TritonConvolution" in made
+    assert ("TritonStates" in made) == (architecture == "Mamba2ForCausalLM")
+    with torch.inference_mode():
+        expected = model(torch.tensor([TEXT]), use_cache=False).logits[0]
+    torch.testing.assert_close(in_chunks(driver, loaded), expected, rtol=1e-4, atol=1e-4)

@@ -132,28 +132,34 @@ class CpuNorm:
 
 
 class TritonNorm:
-    """An RMS norm on a GPU, rounded once; see `kernels.triton.norm`.
+    """(x - mean) / sqrt(variance + eps) * weight + bias on a GPU, rounded once; see
+    `kernels.triton.norm`. The arguments are those of `CpuNorm`."""
 
-    Args:
-        weight: [size], or None for ones.
-    """
+    def __init__(
+        self, weight: Tensor | None, bias: Tensor | None, *, eps: float, centered: bool
+    ) -> None:
+        from baton_worker.kernels.triton.norm import norm
 
-    def __init__(self, weight: Tensor | None, *, eps: float) -> None:
-        from baton_worker.kernels.triton.norm import rms_norm
-
-        self._weight, self._eps, self._run = weight, eps, rms_norm
+        self._weight, self._bias, self._eps, self._centered = weight, bias, eps, centered
+        self._run = norm
 
     @classmethod
-    def refuses(cls, weight: Tensor | None, device: torch.device, centered: bool) -> str | None:
+    def refuses(cls, weight: Tensor | None, device: torch.device) -> str | None:
         """Why such a norm cannot be computed, as half a sentence; None if it can."""
         if not triton.runs(device):
             return "it is not on a GPU with Triton"
-        if centered:
-            return "it subtracts a mean"
         if weight is not None and weight.ndim != 1:
             return "its weight differs from row to row"
         return None
 
     def __call__(self, x: Tensor) -> Tensor:
         """[..., size] to the same shape, contiguous."""
-        return self._run(x, self._weight, self._eps)
+        return self._norm(x, None)[0]
+
+    def of_sum(self, x: Tensor, more: Tensor) -> tuple[Tensor, Tensor]:
+        """The norm of x + more, rounded to their dtype, and that sum: [..., size] each."""
+        return self._norm(x, more.contiguous())
+
+    def _norm(self, x: Tensor, more: Tensor | None) -> tuple[Tensor, Tensor]:
+        given = x, more, self._weight, self._bias, self._eps
+        return self._run(*given, centered=self._centered)

@@ -62,8 +62,18 @@ class _Norm(Layer):
                 dtype=dtype,
                 centered=self.centered,
             )
-        elif TritonNorm.refuses(self.weight, device, self.centered) is None:
-            self._kernel = TritonNorm(self.weight, eps=self.eps)
+        elif TritonNorm.refuses(self.weight, device) is None:
+            self._kernel = TritonNorm(self.weight, self.bias, eps=self.eps, centered=self.centered)
+
+    @property
+    def adds(self) -> bool:
+        """Whether a sum is made and normed in one launch, by `of_sum`."""
+        return isinstance(self._kernel, TritonNorm)
+
+    def of_sum(self, x: Tensor, more: Tensor) -> tuple[Tensor, Tensor]:
+        """The norm of x + more, and that sum: [..., size] each."""
+        assert isinstance(self._kernel, TritonNorm), "adds was not asked"
+        return self._kernel.of_sum(x, more)
 
 
 class RmsNorm(_Norm):

@@ -22,6 +22,7 @@ from baton_worker.layers.mixer import Carrying
 from baton_worker.layers.moe.modality import ModalityMoe
 from baton_worker.layers.moe.shortcut import ShortcutMoe
 from baton_worker.layers.norm import norm
+from baton_worker.layers.residual import Residual, ResidualSum, added, adds, normed
 from baton_worker.layers.shared_block import SharedAttention, SharedGlu, beside_embeddings
 from baton_worker.layers.ssm.lightning_attention import LinearAttention
 from baton_worker.models.altup_block import AltUpBlock
@@ -43,14 +44,25 @@ class Half(Bare):
         """The stream [T, hidden] to the stream after this half."""
         raise NotImplementedError
 
+    def extend(self, x: Residual, part: Part) -> Residual:
+        """`forward`, with the sum before this half, and the one that ends it, left to the norms
+        that follow them, where this device's do that (see `layers.residual`)."""
+        return self.forward(added(x), part)
+
 
 class PreNorm(Half):
     """x + f(norm(x)): the stream itself is never normed."""
 
     def forward(self, x: Tensor, part: Part) -> Tensor:
         """See `Half.forward`."""
-        normed = self.norm(x)
-        return part(normed, x) if self.scale == 1.0 else x + self.scale * part(normed, None)
+        return added(self.extend(x, part))
+
+    def extend(self, x: Residual, part: Part) -> Residual:
+        """See `Half.extend`."""
+        inputs, x = normed(x, self.norm)
+        if self.scale != 1.0:
+            return x + self.scale * part(inputs, None)
+        return ResidualSum(x, part(inputs, None)) if adds(self.norm) else part(inputs, x)
 
 
 class NoNorm(Bare):
@@ -63,6 +75,10 @@ class NoNorm(Bare):
     def forward(self, x: Tensor, part: Part) -> Tensor:
         """See `Half.forward`."""
         return part(x, x) if self.scale == 1.0 else x + self.scale * part(x, None)
+
+    def extend(self, x: Residual, part: Part) -> Residual:
+        """See `Half.extend`."""
+        return self.forward(added(x), part)
 
 
 class ScaledNorm(Half):
@@ -102,8 +118,13 @@ class SandwichNorm(Half):
 
     def forward(self, x: Tensor, part: Part) -> Tensor:
         """See `Half.forward`."""
-        normed: Tensor = self.post_norm(part(self.norm(x), None))
-        return x + self.scale * normed
+        return added(self.extend(x, part))
+
+    def extend(self, x: Residual, part: Part) -> Residual:
+        """See `Half.extend`."""
+        inputs, x = normed(x, self.norm)
+        more: Tensor = self.scale * self.post_norm(part(inputs, None))
+        return ResidualSum(x, more) if adds(self.norm) else x + more
 
 
 class AfterNorm(Half):
@@ -146,22 +167,28 @@ class Sequential(Bare):
 
     def forward(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
         """[T, hidden] to [T, hidden]."""
-        return self.feed(self.mix(x, step, pages))
+        return added(self.extend(x, step, pages))
 
-    def mix(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
+    def extend(self, x: Residual, step: ForwardContext, pages: Tensor) -> Residual:
+        """`forward`, which may leave its last sum to the block that follows."""
+        return self.feed(self._mixed(x, step, pages))
+
+    def mix(self, x: Residual, step: ForwardContext, pages: Tensor) -> Tensor:
         """The mixer half, which mixes tokens of a sequence."""
+        return added(self._mixed(x, step, pages))
+
+    def _mixed(self, x: Residual, step: ForwardContext, pages: Tensor) -> Residual:
         mixer = self.mixer
         if mixer is None or self.mixer_half is None:
             return x
-        out: Tensor = self.mixer_half(x, lambda n, residual: mixer(n, step, pages, residual))
-        return out
+        return self.mixer_half.extend(x, lambda n, residual: mixer(n, step, pages, residual))
 
-    def feed(self, x: Tensor) -> Tensor:
-        """The ffn half, on any rows of the result of `mix`, independently per row."""
+    def feed(self, x: Residual) -> Residual:
+        """The ffn half, on any rows of the result of `mix`, independently per row; its last sum may
+        be left to the norm that follows."""
         if self.ffn is None or self.ffn_half is None:
             return x
-        out: Tensor = self.ffn_half(x, self.ffn)
-        return out
+        return self.ffn_half.extend(x, self.ffn)
 
 
 def by_mixer(
@@ -196,14 +223,14 @@ class Crossed(Sequential):
         super().__init__(decoder, mixer, ffn, site, half=PreNorm)
         self._crosses = isinstance(mixer, CrossAttention)
 
-    def mix(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
-        """See `Sequential.mix`."""
+    def _mixed(self, x: Residual, step: ForwardContext, pages: Tensor) -> Residual:
         if not self._crosses:
-            return super().mix(x, step, pages)
+            return super()._mixed(x, step, pages)
         if step.cross is None:
             return x
-        places = step.cross.places
-        return x.index_copy(0, places, super().mix(x.index_select(0, places), step, pages))
+        x, places = added(x), step.cross.places
+        seeing = added(super()._mixed(x.index_select(0, places), step, pages))
+        return x.index_copy(0, places, seeing)
 
 
 class Absent(Bare):

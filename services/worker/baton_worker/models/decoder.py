@@ -24,6 +24,7 @@ from baton_worker.layers.lm_head import Head
 from baton_worker.layers.media_embeddings import MediaEmbeddings
 from baton_worker.layers.moe.router import Router
 from baton_worker.layers.norm import norm
+from baton_worker.layers.residual import Residual, added, normed
 from baton_worker.models.altup_block import AltUpBlock
 from baton_worker.models.block import Sequential
 from baton_worker.models.block_stack import BlockStack, Plans
@@ -205,23 +206,34 @@ class Model(BlockStack):
     ) -> Tensor:
         """Run the stream [T, hidden] through every block that is here; appends `draft_inputs` to
         `inputs`, and the states for skips to `kept`."""
-        of, last = cache.groups.of, self._last
+        of = cache.groups.of
         views, wanted = cache.views[self.cached], self.draft_inputs or ()
+        stream: Residual = x
         for layer in self.stage.layers:
             block, pages = self.blocks[layer], views[layer]
             if layer in self._skips:
                 skip = self._skips[layer]
-                x = torch.lerp(x, kept[skip.source], skip.weight)
+                stream = torch.lerp(added(stream), kept[skip.source], skip.weight)
             if layer in self._kept:
-                kept[layer] = x
+                stream = kept[layer] = added(stream)
             if layer in wanted:
-                inputs.append(x)
-            run = last.mix if last is block else block
-            x = run(x, steps[of[layer]], pages)
+                stream = added(stream)
+                inputs.append(stream)
+            stream = self._run(block, stream, steps[of[layer]], pages)
             if media is not None:
-                x = media.onto(x, layer)
+                stream = media.onto(added(stream), layer)
             self.progress += 1
-        return x
+        return added(stream)
+
+    def _run(self, block: nn.Module, x: Residual, step: ForwardContext, pages: Tensor) -> Residual:
+        """One block; of the last one its mixer half alone, if the other one is run by
+        `_finished`."""
+        if not isinstance(block, Sequential):
+            out: Tensor = block(added(x), step, pages)
+            return out
+        if block is self.blocks[-1]:
+            return block.mix(x, step, pages)
+        return block.extend(x, step, pages)
 
     @property
     def _last(self) -> Sequential | None:
@@ -237,13 +249,15 @@ class Model(BlockStack):
 
     def _finished(self, hidden: Tensor) -> Tensor:
         """The deferred half, if any, and the final norm."""
+        stream: Residual = hidden
         if (last := self._last) is not None:
-            hidden = last.feed(hidden)
+            stream = last.feed(hidden)
         if self.streams is not None:
-            hidden = self.streams.leave(hidden)
+            stream = self.streams.leave(added(stream))
         if self.norm is not None:
-            hidden = self.norm(hidden)
-        return hidden if self.project is None else self.project(hidden)
+            stream, _ = normed(stream, self.norm)
+        out = added(stream)
+        return out if self.project is None else self.project(out)
 
     def without_draft_inputs(self, hidden: Tensor) -> Tensor:
         """What `logits` reads of rows of `forward`'s result."""

@@ -46,8 +46,46 @@ QUANTISE = {"x": "*bf16", "given": FLOAT, "codes": BYTES, "scales": FLOAT} | dic
 GPTQ: dict[str, Any] = {"COLUMNS": 64, "INNER": 32}
 NO_VISITS: dict[str, Any] = {"visits": None, "expert_of_block": None}
 FP8: dict[str, Any] = {"ROWS": 16, "COLUMNS": 64, "INNER": 128, "GROUPED": False, "bias": None}
+
+
+def _norm(width: int, **more: Any) -> tuple[str, dict[str, str], dict[str, Any]]:
+    """A norm of a sum."""
+    given = ("x", "residual", "weight", "bias", "out", "total")
+    types = dict.fromkeys(given, "*bf16") | {"eps": "fp32"}
+    plain = {"SUMMED": True, "CENTERED": False, "SCALED": True, "BIASED": False}
+    unused = {} if more.get("BIASED") else {"bias": None}
+    return "norm._norm", types, plain | unused | {"WIDTH": width} | more
+
+
 NATIVE = ("fp8._product", CODES, FP8 | NO_VISITS | {"IS_NATIVE": True})
 """What no compute capability below 8.9 has."""
+_CONVOLVED = {
+    **dict.fromkeys(("x", "pages", "out"), "*bf16"),
+    **dict.fromkeys(("taps", "bias"), FLOAT),
+    **{"slots": LONGS, "earlier": LONGS, "missing": BYTES},
+}
+_STATE = {
+    **{"tokens": "*bf16", "pages": LONGS},
+    **dict.fromkeys(("states", "faded", "weight", "query", "out"), FLOAT),
+    **dict.fromkeys(("before", "begun", "begins", "firsts"), LONGS),
+}
+_HEADS: dict[str, Any] = {
+    **{"PAGE_SIZE": 16, "HEADS": 80, "GROUP": 80, "KEY_DIM": 128, "VALUE_DIM": 64},
+    **{"TOKENS": 16, "KEYS": 64, "VALUES": 64},
+}
+STATES: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
+    "Mamba-2 2.7B, states of pages": ("ssm_states._carry", _STATE, _HEADS),
+    "Mamba-2 2.7B, outputs": ("ssm_states._read", _STATE, _HEADS),
+    "Mamba-2 2.7B, inputs of the convolution": ("convolution._keep", _CONVOLVED, {"WIDTH": 1024}),
+    "Mamba-2 2.7B, convolution": (
+        "convolution._convolve",
+        _CONVOLVED,
+        {
+            **{"CHANNELS": 5376, "TAIL": 80, "FIRST": 128, "AT": 5376, "TAPS": 4},
+            **{"BIASED": True, "MASKED": True, "SILU": True, "WIDTH": 1024},
+        },
+    ),
+}
 KERNELS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
     ("attention.tile.attend", PAGED | {"query": "*bf16", "pages": "*bf16"}, ATTEND | {"CODES": 0}),
     ("attention.tile.attend", PAGED | {"query": "*bf16", "pages": BYTES}, ATTEND | {"CODES": 2}),
@@ -67,11 +105,8 @@ KERNELS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
     ),
     ("attention.tile.merge", PAGED, MERGE),
     ("attention.tile.merge", PAGED, MERGE | {"RANGED": True, "LSE": True}),
-    (
-        "norm._rms_norm",
-        dict.fromkeys(("x", "residual", "weight", "out", "total"), "*bf16") | {"eps": "fp32"},
-        {"SUMMED": True, "SCALED": True, "WIDTH": 1024},
-    ),
+    _norm(1024, CENTERED=True, SCALED=True, BIASED=True),
+    *STATES.values(),
     (
         "heads._place",
         {
@@ -132,7 +167,7 @@ KERNELS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
     (
         "fp8._quantise",
         QUANTISE,
-        {"WIDTH": 128, "IS_GIVEN": False},
+        {"WIDTH": 128, "IS_GIVEN": False, "num_warps": 1},
     ),
 ]
 
@@ -234,6 +269,8 @@ SHAPES = {
     "Llama 3 8B native fp8, prompt": _codes(64, 128),
     "Qwen3 30B-A3B, experts of a decode step": _grouped("float", 16),
     "Qwen3 30B-A3B, experts of a prompt": _grouped("float", 64),
+    **STATES,
+    "Llama 3 8B, residual and norm": _norm(4096, num_warps=16),
     "Llama 3 8B over FP8 pages, decode": _attention(32, 8, 128, 16, CODES=2),
     "Llama 3 8B over FP8 pages, prompt": _attention(32, 8, 128, 64, CODES=2),
 }
@@ -258,6 +295,7 @@ CHANGING = {
     "align._align": {"num_visits", "num_blocks"},
     "fp8._quantise": {"tokens", "scale_token", "scale_group"},
     "top_k._top_k": {"num_tokens"},
+    "convolution._convolve": {"num_tokens"},
 }
 """What differs from step to step."""
 SHARED_MEMORY = {80: 163 * 1024, 90: 227 * 1024}

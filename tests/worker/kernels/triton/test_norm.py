@@ -1,4 +1,4 @@
-"""RMS norm against torch."""
+"""Norms against torch."""
 
 from __future__ import annotations
 
@@ -29,13 +29,27 @@ def test_equals_the_twin(dtype: torch.dtype, size: int, scaled: bool, device: to
 
 @pytest.mark.parametrize("dtype", TOLERANCES)
 def test_the_sum_before_it_is_in_the_same_pass(dtype: torch.dtype, device: torch.device) -> None:
-    from baton_worker.kernels.triton.norm import add_rms_norm
+    from baton_worker.kernels.triton.norm import norm
 
     generator = torch.Generator().manual_seed(1)
     x, residual = (torch.randn(7, 96, generator=generator).to(device, dtype) for _ in range(2))
     weight = torch.rand(96, generator=generator).to(device)
-    found, total = add_rms_norm(x, residual, weight, 1e-5)
+    found, total = norm(x, residual, weight, None, 1e-5)
     tolerance = TOLERANCES[dtype]
     torch.testing.assert_close(total, x + residual, rtol=tolerance, atol=tolerance)
     expected = F.rms_norm(total.float(), (96,), weight, 1e-5)
+    torch.testing.assert_close(found.float(), expected, rtol=tolerance, atol=tolerance)
+
+
+@pytest.mark.parametrize("dtype", TOLERANCES)
+def test_layer_norms_are_those_of_torch(dtype: torch.dtype, device: torch.device) -> None:
+    from baton_worker.kernels.triton.norm import norm
+
+    generator = torch.Generator().manual_seed(2)
+    x, residual = (torch.randn(5, 96, generator=generator).to(device, dtype) for _ in range(2))
+    weight, bias = (torch.rand(96, generator=generator).to(device) for _ in range(2))
+    found, total = norm(x + 3, residual, weight, bias, 1e-5, centered=True)
+    tolerance = TOLERANCES[dtype]
+    torch.testing.assert_close(total, x + 3 + residual, rtol=tolerance, atol=tolerance)
+    expected = F.layer_norm(total.float(), (96,), weight, bias, 1e-5)
     torch.testing.assert_close(found.float(), expected, rtol=tolerance, atol=tolerance)

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from baton_worker.kernels import triton
 from baton_worker.kernels.cpu import library
 from baton_worker.kernels.kv_pages import scatter
 
@@ -69,11 +70,21 @@ class Activation:
     silu: bool = False
     """Whether that is what `function` does."""
 
+    @property
+    def has_kernel(self) -> bool:
+        """Whether kernels apply it."""
+        return self.function is None or self.silu
+
 
 def choose(weights: Weights, places: Places, activation: Activation, dtype: torch.dtype) -> Kernel:
-    """The C++ kernel for pages of this dtype if available, else the torch twin."""
+    """The kernel for pages of this dtype, in C++ or in Triton, if available; else the torch
+    twin."""
     if CpuConvolution.refuses(weights, activation, dtype) is None:
         return CpuConvolution(weights, places, activation, dtype)
+    if triton.runs(weights.taps.device) and activation.has_kernel:
+        from baton_worker.kernels.triton.convolution import TritonConvolution  # Needs triton.
+
+        return TritonConvolution(weights, places, activation)
     return PlainConvolution(weights, places, activation)
 
 
@@ -147,7 +158,7 @@ class CpuConvolution:
             return "it is not on the CPU"
         if dtype not in (torch.float32, torch.bfloat16):
             return f"the CPU kernels have no {dtype}"
-        if activation.function is not None and not activation.silu:
+        if not activation.has_kernel:
             return "its activation is none that they have"
         return "the CPU kernels could not be built" if library("convolution") is None else None
 

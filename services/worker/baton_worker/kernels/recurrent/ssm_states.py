@@ -22,6 +22,7 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from baton_worker.kernels import triton
 from baton_worker.kernels.cpu import library
 
 _AT_ONCE = 8
@@ -100,9 +101,13 @@ class Kernel(Protocol):
 
 
 def choose(shape: Shape, dtype: torch.dtype, device: torch.device) -> Kernel:
-    """The C++ kernel if available, else its twin."""
+    """The kernel of the device, in C++ or in Triton, if available; else the torch twin."""
     if CpuStates.refuses(dtype, device) is None:
         return CpuStates(shape, dtype)
+    if triton.runs(device):
+        from baton_worker.kernels.triton.ssm_states import TritonStates  # Needs triton.
+
+        return TritonStates(shape)
     return PlainStates(shape)
 
 

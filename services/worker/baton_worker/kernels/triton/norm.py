@@ -1,4 +1,4 @@
-"""RMS norm of rows, with the sum before it in the same pass."""
+"""Norms of rows, with the sum before them in the same pass."""
 
 from __future__ import annotations
 
@@ -13,20 +13,24 @@ from baton_worker.kernels.triton import power
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _rms_norm(  # type: ignore[no-untyped-def]
+def _norm(  # type: ignore[no-untyped-def]
     x,
     residual,
     weight,
+    bias,
     out,
     total,
     row_stride,
     size,
     eps,
     SUMMED: tl.constexpr,
+    CENTERED: tl.constexpr,
     SCALED: tl.constexpr,
+    BIASED: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
-    """One row: out = x / rms(x) * weight, where x is first x + residual if SUMMED."""
+    """One row: out = x / rms(x) * weight + bias, where x is first x + residual if SUMMED, and then
+    x - mean(x) if CENTERED."""
     row = tl.program_id(0).to(tl.int64)
     i = tl.arange(0, WIDTH)
     inside = i < size
@@ -37,40 +41,55 @@ def _rms_norm(  # type: ignore[no-untyped-def]
         tl.store(total + row * size + i, rounded, mask=inside)
         # What later layers will see is the rounded sum, so that is what is normed.
         value = rounded.to(tl.float32)
+    if CENTERED:
+        value = tl.where(inside, value - tl.sum(value, 0) / size, 0.0)
     scale = tl.rsqrt(tl.sum(value * value, 0) / size + eps)
     value *= scale
     if SCALED:
         value *= tl.load(weight + i, mask=inside, other=0.0).to(tl.float32)
+    if BIASED:
+        value += tl.load(bias + i, mask=inside, other=0.0).to(tl.float32)
     tl.store(out + row * size + i, value.to(out.dtype.element_ty), mask=inside)
 
 
 def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:
     """x [..., size] / rms(x) * weight [size] (Zhang and Sennrich 2019, arXiv:1910.07467); the twin
     is `F.rms_norm` in float32."""
-    return _launch(x, None, weight, eps)[0]
+    return norm(x, None, weight, None, eps)[0]
 
 
-def add_rms_norm(
-    x: Tensor, residual: Tensor, weight: Tensor | None, eps: float
+def norm(
+    x: Tensor,
+    residual: Tensor | None,
+    weight: Tensor | None,
+    bias: Tensor | None,
+    eps: float,
+    *,
+    centered: bool = False,
 ) -> tuple[Tensor, Tensor]:
-    """The norm of x + residual, and that sum, both [..., size]."""
-    return _launch(x, residual, weight, eps)
+    """The norm of x + residual, and that sum, both [..., size].
 
-
-def _launch(
-    x: Tensor, residual: Tensor | None, weight: Tensor | None, eps: float
-) -> tuple[Tensor, Tensor]:
+    Args:
+        x: [..., size], rows of any stride.
+        residual: [..., size], contiguous; None for nothing to add: the second result is not the
+            sum then.
+        weight: [size], or None for ones.
+        bias: [size], or None for zeros.
+        centered: a layer norm (Ba et al. 2016, arXiv:1607.06450); its twin is `F.layer_norm`.
+    """
     rows, size = x.reshape(-1, x.shape[-1]), x.shape[-1]
     assert rows.stride(1) == 1 and (residual is None or residual.is_contiguous())
     out = torch.empty(x.shape, dtype=x.dtype, device=x.device)
     total = out if residual is None else torch.empty_like(out)
     width = power(size)
-    launch: Any = _rms_norm[(max(1, len(rows)),)]
+    launch: Any = _norm[(max(1, len(rows)),)]
     if len(rows):
         launch(
-            *(rows, residual, weight, out, total, rows.stride(0), size, eps),
+            *(rows, residual, weight, bias, out, total, rows.stride(0), size, eps),
             SUMMED=residual is not None,
+            CENTERED=centered,
             SCALED=weight is not None,
+            BIASED=bias is not None,
             WIDTH=width,
             num_warps=min(16, max(1, width // 256)),
         )
