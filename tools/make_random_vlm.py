@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from safetensors.torch import load_file, save_file
 
 from baton_ops.bench.prompts import TEXT
 from tools.byte_tokenizer import byte_tokenizer, save_tokenizer
@@ -104,10 +105,23 @@ def save(folder: Path, name: str, sizes: Sizes, seed: int = 0) -> None:
     with torch.inference_mode():
         model.lm_head.weight[_silent(tokenizer)] = 0.0
     model.bfloat16().save_pretrained(folder)
+    if name == "llava":
+        _publish(folder / "model.safetensors")
     names = {"chat_template": recipe.chat_template, "eos_token": END, "pad_token": PAD}
     save_tokenizer(tokenizer, folder, **names)
     processor["image_processor_type"] = recipe.processor["image_processor_type"]
     (folder / "preprocessor_config.json").write_text(json.dumps(processor, indent=1))
+
+
+def _publish(path: Path) -> None:
+    """Name the tensors of a SigLIP tower as published LLaVA checkpoints do, and vLLM reads them:
+    transformers writes the tower without its `vision_model`."""
+    tower, published = "vision_tower.", "vision_tower.vision_model."
+    tensors = {
+        name if published in name else name.replace(tower, published): tensor
+        for name, tensor in load_file(path).items()
+    }
+    save_file(tensors, path, {"format": "pt"})
 
 
 def _silent(tokenizer: Any) -> list[int]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import socket
+import sys
 import threading
 from collections.abc import Iterator
 
@@ -13,7 +14,8 @@ import pytest
 from baton.errors import SettingsError
 from baton.process.lifecycle import Lifecycle
 from baton.protocol import Failed
-from baton_gateway.__main__ import listen, run, server
+from baton_gateway.__main__ import grpc_server, listen, run, server
+from baton_gateway.app import create_app
 from baton_gateway.config import Config
 from tests.fakes.gateway_engine import MODEL, FakeEngine
 
@@ -29,7 +31,7 @@ class Running:
         self.engine = FakeEngine(config)
         self._socket = listen(config.model_copy(update={"port": 0}))
         self.url = f"http://127.0.0.1:{self._socket.getsockname()[1]}/v1"
-        self._server = server(config, self.engine)
+        self._server = server(config, create_app(config, self.engine))
         self._thread = threading.Thread(target=self._serve)
         self._thread.start()
 
@@ -166,3 +168,11 @@ def test_port_in_use() -> None:
         port = first.getsockname()[1]
         with pytest.raises(SettingsError, match=f"Cannot listen on 127.0.0.1:{port}"):
             listen(Config(port=port))
+
+
+def test_grpc_is_there_if_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    assert grpc_server(Config()) is None
+    assert grpc_server(Config(grpc_port=1)) is not None
+    monkeypatch.setitem(sys.modules, "baton_gateway.grpc.server", None)
+    with pytest.raises(SettingsError, match=r"baton-serve\[grpc\]"):
+        grpc_server(Config(grpc_port=1))

@@ -309,9 +309,14 @@ REFUSED = (
         ),
     ),
     Refusal(
-        "there is one protocol, HTTP: --port",
-        _names("--grpc --enable-offline-docs"),
-        _names("--grpc-port --renderer-num-workers"),
+        "gRPC is served beside HTTP: --grpc-port PORT",
+        _names("--grpc"),
+        (),
+    ),
+    Refusal(
+        "the API does not have it: leave it out",
+        _names("--enable-offline-docs"),
+        _names("--renderer-num-workers"),
     ),
     Refusal(
         "an unknown variable of Baton always stops the start",

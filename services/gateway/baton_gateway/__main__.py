@@ -8,9 +8,11 @@ import socket
 from collections.abc import Generator
 from contextlib import contextmanager
 from functools import partial
+from typing import TYPE_CHECKING
 
 import uvicorn
 import uvloop
+from fastapi import FastAPI
 
 from baton.errors import SettingsError
 from baton.logs import logger
@@ -26,6 +28,9 @@ from baton_gateway.engine import Engine
 from baton_gateway.http.protocol import HttpProtocol
 from baton_gateway.http.websocket.protocol import OPTIONS
 
+if TYPE_CHECKING:
+    from baton_gateway.grpc.server import GrpcServer
+
 log = logger(__name__)
 
 
@@ -38,11 +43,11 @@ class Server(uvicorn.Server):
         yield
 
 
-def server(config: Config, engine: Engine) -> Server:
-    """Create the HTTP server of an engine, without starting it."""
+def server(config: Config, app: FastAPI) -> Server:
+    """Create the HTTP server of an application, without starting it."""
     return Server(
         uvicorn.Config(
-            create_app(config, engine),
+            app,
             host=config.host,
             port=config.port,
             http=HttpProtocol,
@@ -76,6 +81,20 @@ def listen(config: Config) -> socket.socket:
         ) from error
 
 
+def grpc_server(config: Config) -> type[GrpcServer] | None:
+    """Import the gRPC server, if there is to be one. Raises `SettingsError` without its package."""
+    if not config.grpc_port:
+        return None
+    try:
+        from baton_gateway.grpc.server import GrpcServer
+    except ImportError as error:
+        raise SettingsError(
+            f"--grpc-port needs a package that is missing here ({error.name}): "
+            "pip install 'baton-serve[grpc]'."
+        ) from error
+    return GrpcServer
+
+
 def _bound(family: socket.AddressFamily, address: tuple[str, int]) -> socket.socket:
     made = socket.socket(family)
     try:
@@ -92,10 +111,12 @@ async def run(config: Config, life: Lifecycle) -> int:
     """Serve until `life` ends. In-flight requests get `drain_seconds` to finish."""
     known = directory(config)
     engine = Engine(config, known, partial(AsyncClient, keys=own_keys(config)))
-    http = server(config, engine)
+    app, rpc = create_app(config, engine), grpc_server(config)
+    http = server(config, app)
     gc_tuning.settle()
     standby.wait()  # The event loop is still idle here, so blocking is safe.
     listening = listen(config)
+    app.state.rpc = rpc(config) if rpc else None
     serving = asyncio.create_task(http.serve([listening]))
     log.info("listening on http://%s:%d", config.host, listening.getsockname()[1])
     while not serving.done():

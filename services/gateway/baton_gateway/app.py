@@ -43,11 +43,14 @@ from baton_gateway.http.middleware import RequestMiddleware
 if TYPE_CHECKING:
     from redis.asyncio import ConnectionPool
 
+    from baton_gateway.grpc.server import GrpcServer
+
 log = logger(__name__)
 
 
 def create_app(config: Config, engine: Engine) -> FastAPI:
-    """Create the ASGI application. Its lifespan starts and closes the engine."""
+    """Create the ASGI application. Its lifespan starts and closes the engine, and the gRPC server
+    of `app.state.rpc`, if there is one by then."""
     cors = CorsPolicy.of(config)
     keys, hosts = ApiKeys(config), AllowedHosts(config.allowed_hosts, config.host)
     streams = DurableStreams(
@@ -68,9 +71,14 @@ def create_app(config: Config, engine: Engine) -> FastAPI:
         runner = BatchRunner(config, batches, files, LineRunner(app), keys)
         await engine.settle()
         runner.start()
+        rpc: GrpcServer | None = app.state.rpc
+        if rpc is not None:
+            await rpc.start(app, keys, limiter)
         try:
             yield
         finally:
+            if rpc is not None:
+                await rpc.close()
             await runner.close()
             await database.close()
             await cancel_tasks(pruning)
@@ -90,6 +98,7 @@ def create_app(config: Config, engine: Engine) -> FastAPI:
         exception_handlers={BatonError: _on_error, HTTPException: _on_http_error},
     )
     app.state.config, app.state.engine, app.state.streams = config, engine, streams
+    app.state.rpc = None
     app.state.bodies, app.state.objects = bodies, objects
     background = BackgroundResponses(app, engine, streams, objects, keys, limiter)
     app.state.background = background

@@ -82,6 +82,8 @@ class Config(Settings, prefix="gateway"):
     """Address that HTTP listens on."""
     port: int = setting(8000, "network", ge=0, le=65535)
     """Port that HTTP listens on; 0 picks a free one."""
+    grpc_port: int = setting(0, "network", ge=0, le=65535)
+    """Port that gRPC listens on, with vLLM's `VllmEngine` protocol; 0 means none."""
     shared_port: bool = setting(False, "network", advanced=True)
     """Other gateways of this machine listen on the same port (SO_REUSEPORT), with the same journal.
     While this one is cut off from the scheduler it sends its clients to them."""

@@ -36,6 +36,7 @@ from baton.protocol import (
     Sleep,
     StartProfile,
     StartWeightUpdate,
+    Stats,
     StopProfile,
     UnloadAdapter,
     UpdateWeights,
@@ -248,6 +249,11 @@ class Engine:
         """Empty the prefix cache. Returns the number of pages that it held. Raises
         `Unavailable`."""
         return await self._scheduler.reset_cache(max(1.0, self.config.service_wait_seconds))
+
+    @property
+    def stats(self) -> Stats | None:
+        """The scheduler's last report; None without one."""
+        return self._fleet.stats
 
     def estimate(self, model: str, prompt_tokens: int, max_tokens: int) -> TimeEstimate:
         """Estimate the time of a request; see `baton_gateway.clients.time_estimate`."""

@@ -1,0 +1,1 @@
+"""gRPC with vLLM's `VllmEngine` protocol: tokens in, tokens out, for routers that tokenise."""
