@@ -129,7 +129,7 @@ class Settings(BaseSettings):
         fields = [
             (name.replace("_", "-"), field)
             for name, field in cls.model_fields.items()
-            if common or name not in Settings.model_fields
+            if common or name not in Settings.model_fields or _declared(cls, name)
         ]
         return page(usage, fields, everything)
 
@@ -204,6 +204,12 @@ def check_names(environ: Mapping[str, str]) -> None:
             raise SettingsError(f"Unknown environment variable {name}.{hint}")
 
 
+def _declared(cls: type[Settings], name: str) -> bool:
+    """Whether a class has a field of a common setting's name that is its own."""
+    above = cls.__mro__[: cls.__mro__.index(Settings)]
+    return any(name in vars(base).get("__annotations__", {}) for base in above)
+
+
 def _usage(cls: type[Settings]) -> str:
     """ "baton smoke [URL] [flags]"."""
     places = [
@@ -220,6 +226,8 @@ def _unread(cls: type[Settings], problem: str) -> str:
     unknown = said.rpartition("unrecognized arguments: ")[2].split() if "unrecog" in said else []
     if not unknown:
         return f"{said[:1].upper()}{said[1:]}."
+    if not unknown[0].startswith("-"):
+        return f"'{unknown[0]}' has no place here: {_usage(cls)}"
     flag = unknown[0].partition("=")[0]
     flags = {"--" + name.replace("_", "-"): field for name, field in cls.model_fields.items()}
     if flag in flags and positional(flags[flag]):
@@ -229,13 +237,17 @@ def _unread(cls: type[Settings], problem: str) -> str:
 
 
 def _explain(cls: type[Settings], error: ValidationError) -> str:
-    lines = []
+    """One line for each setting that is wrong, of which a list may have several wrong entries."""
+    lines: dict[str, str] = {}
     for problem in error.errors(include_url=False, include_context=False):
-        name = ".".join(str(part) for part in problem["loc"]) or "settings"
+        name = ".".join(part for part in problem["loc"] if isinstance(part, str)) or "settings"
         flag = "--" + name.replace("_", "-")
+        if problem["type"] == "missing":
+            lines[flag] = f"{flag} is required: {_usage(cls)}"
+            continue
         said = problem["msg"].removeprefix("Value error, ")
-        lines.append(f"{flag}: {said} (got {problem['input']!r})")
-    return "\n".join(lines)
+        lines.setdefault(flag, f"{flag}: {said} (got {problem['input']!r})")
+    return "\n".join(lines.values())
 
 
 __all__ = [

@@ -3,6 +3,7 @@ from __future__ import annotations
 from typing import Annotated
 
 import pytest
+from pydantic import Field
 
 from baton.errors import SettingsError
 from baton.registry import Registry
@@ -25,6 +26,7 @@ class Config(Settings, prefix="scheduler"):
     """How much."""
     fast: bool = True
     colour: Annotated[str, COLOURS] = "red"
+    sizes: Annotated[tuple[int, ...], Field(min_length=1)] = (1,)
 
 
 @pytest.fixture(autouse=True)
@@ -60,6 +62,14 @@ def test_a_bad_value_names_its_flag() -> None:
 def test_a_bad_choice_lists_the_good_ones() -> None:
     with pytest.raises(SettingsError, match="red, green"):
         Config.load(["--colour", "gren"])
+
+
+def test_a_list_has_one_sentence_however_many_entries_are_wrong() -> None:
+    with pytest.raises(SettingsError) as caught:
+        Config.load(["--sizes", "a,b"])
+    assert caught.value.message.splitlines() == [
+        "--sizes: Input should be a valid integer, unable to parse string as an integer (got 'a')"
+    ]
 
 
 def test_an_unknown_variable_stops_with_the_nearest_name() -> None:

@@ -30,6 +30,8 @@ class Tool(Settings, prefix="tool"):
     """What is read."""
     url: CliPositionalArg[str] = "http://here"
     size: int = 1
+    model: str = "m"
+    """Its own, not the common one."""
 
 
 def test_values_are_choices_or_a_kind() -> None:
@@ -51,8 +53,11 @@ def test_what_is_given_by_its_place_is_no_flag() -> None:
     assert text.startswith("usage: baton tool FILE [URL] [flags]")
     assert "  FILE\n      What is read." in text and "--size N" in text
     assert "--file" not in text and "--url" not in text
+    assert "Its own, not the common one." in text and "--redis-url" not in text
     with pytest.raises(SettingsError, match=r"no flag --url: baton tool FILE \[URL\] \[flags\]"):
         Tool.load(["x", "--url", "y"])
     with pytest.raises(SettingsError, match=r"Unknown flag --ulr=y\.$"):
         Tool.load(["x", "--ulr=y"])
+    with pytest.raises(SettingsError, match=r"^'z' has no place here: baton tool FILE \[URL\]"):
+        Tool.load(["x", "y", "z"])
     assert (Tool.load(["x", "y"]).url, Tool.load(["x"]).file) == ("y", Path("x"))

@@ -19,7 +19,10 @@ from baton_ops.commands.fleet import ask
 
 
 class Drain(Settings, prefix="drain"):
-    """Drain a worker: its sequences move to other workers, and it exits."""
+    """Drain a worker: its sequences move to other workers, and it exits.
+
+    Give --run-dir (or BATON_RUN_DIR) to `baton serve` and here: it is how they find each other.
+    """
 
     worker: CliPositionalArg[str]
     """Its name, as `baton fleet` shows it."""

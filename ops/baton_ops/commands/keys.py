@@ -25,7 +25,10 @@ class Options(Settings, prefix="keys"):
 
 def make(folder: Path) -> list[str]:
     """Write the missing pairs and return their services. Never replaces half of a pair."""
-    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(f"Cannot make --folder {folder}: {error.strerror}.") from error
     missing = [s for s in SERVICES if not (folder / f"{s}.key").exists()]
     for service in missing:
         if (folder / f"{service}.key_secret").exists():
@@ -48,7 +51,7 @@ def main() -> None:
         options = Options.load(sys.argv[1:])
         made = make(options.folder)
     except BatonError as error:
-        sys.exit(error.message)
+        sys.exit(f"baton keys: {error.message}")
     print(f"{options.folder}: made {', '.join(made) if made else 'nothing, all pairs exist'}.")
     print(f"Every service reads them with BATON_CURVE_KEYS_DIR={options.folder}")
 

@@ -13,12 +13,10 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Any, Literal
 
-from pydantic import BaseModel
-from pydantic_settings import CliApp
-
-from baton.errors import InvalidRequest, SettingsError
+from baton.errors import BatonError, InvalidRequest, SettingsError
 from baton.output_parsing import Message, OutputParser, ParseError, Piece, Start, delta
 from baton.output_parsing.selection import NONE, select
+from baton.settings import Settings
 
 _TOKENS = re.compile(r"\s?\w{1,6}|\s+|[^\w\s]{1,2}")
 """Cuts a text about as a tokenizer does."""
@@ -26,7 +24,7 @@ _TOKENS = re.compile(r"\s?\w{1,6}|\s+|[^\w\s]{1,2}")
 Object = dict[str, Any]
 
 
-class Parse(BaseModel, use_attribute_docstrings=True):
+class Parse(Settings, prefix="parse"):
     """Read a model's output from standard input into reasoning, content and tool calls."""
 
     tool_parser: str = ""
@@ -46,20 +44,15 @@ class Parse(BaseModel, use_attribute_docstrings=True):
     cases: Path | None = None
     """JSON lines of texts and how to cut each; standard input is not read then."""
 
-    def cli_cmd(self) -> None:
-        """Print the result. Exits with 2 for an unknown name."""
-        try:
-            for line in read_cases(self.cases) if self.cases else self._read(_stdin()):
-                print(json.dumps(line))
-        except (SettingsError, InvalidRequest) as error:
-            print(f"baton parse: {error.message}", file=sys.stderr)
-            sys.exit(2)
+    def lines(self) -> Iterator[Object]:
+        """The result. Raises `SettingsError` for an unknown name and for what cannot be read."""
+        return read_cases(self.cases) if self.cases else self._read(_stdin())
 
     def _read(self, text: str) -> Iterator[Object]:
         case = {
             "tool_parser": self.tool_parser,
             "reasoning_parser": self.reasoning_parser,
-            "tools": json.loads(self.tools.read_text()) if self.tools else None,
+            "tools": _tools(self.tools) if self.tools else None,
             "tool_choice": self.tool_choice,
             "thinking": None if self.thinking is None else self.thinking == "on",
         }
@@ -73,6 +66,15 @@ class Parse(BaseModel, use_attribute_docstrings=True):
         yield {"finish_reason": message.finish_reason}
 
 
+def _tools(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise SettingsError(f"Cannot read --tools {path}: {error.strerror}.") from error
+    except ValueError as error:
+        raise SettingsError(f"--tools {path} is no JSON: {error}.") from error
+
+
 def _stdin() -> str:
     """Standard input, its newlines as they are."""
     return sys.stdin.buffer.read().decode(errors="replace")
@@ -80,10 +82,13 @@ def _stdin() -> str:
 
 def read_cases(path: Path) -> Iterator[Object]:
     """The results of a file of cases, one for each case and each way to cut it."""
-    with path.open(encoding="utf-8") as file:
-        for line in file:
-            if line.strip():
-                yield from _results(line)
+    try:
+        with path.open(encoding="utf-8") as file:
+            for line in file:
+                if line.strip():
+                    yield from _results(line)
+    except OSError as error:
+        raise SettingsError(f"Cannot read --cases {path}: {error.strerror}.") from error
 
 
 def _results(line: str) -> Iterator[Object]:
@@ -173,8 +178,13 @@ def _chunks(text: str, size: str) -> list[str]:
 
 
 def main() -> None:
-    """Run the command."""
-    CliApp.run(Parse)
+    """Print the result; exits with 2 for wrong flags and what cannot be read."""
+    try:
+        for line in Parse.load(sys.argv[1:]).lines():
+            print(json.dumps(line))
+    except BatonError as error:
+        print(f"baton parse: {error.message}", file=sys.stderr)
+        sys.exit(2)
 
 
 if __name__ == "__main__":

@@ -6,18 +6,18 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
-from pydantic import BaseModel
-from pydantic_settings import CliApp, CliPositionalArg
+from pydantic_settings import CliPositionalArg
 from rich.console import Console
 from rich.table import Table
 
 from baton.errors import BatonError, SettingsError
+from baton.settings import Settings
 
 _RECORDER, _WHATIF = "baton_scheduler.replay.recorder", "baton_scheduler.replay.simulator"
 """Imported by name: operator tools do not depend on services."""
 
 
-class Replay(BaseModel, use_attribute_docstrings=True):
+class Replay(Settings, prefix="replay"):
     """Apply a recording's events to a new scheduler and compare every decision.
 
     With `--scheduling-policy` or `--placement-policy`, simulate the recorded load under the
@@ -26,20 +26,11 @@ class Replay(BaseModel, use_attribute_docstrings=True):
     """
 
     file: CliPositionalArg[Path]
-    """Recording written by `baton scheduler --record FILE`."""
+    """Recording written by `baton scheduler --event-log FILE`."""
     scheduling_policy: str = ""
     """fcfs, priority or fair: simulate with this policy instead of comparing decisions."""
     placement_policy: str = ""
     """cost, round-robin, least-loaded or modulo: simulate with this placement policy."""
-
-    def cli_cmd(self) -> None:
-        """Print the result. Exits with 1 on a difference, 2 when there is no recording."""
-        try:
-            other = {"order": self.scheduling_policy, "placement": self.placement_policy}
-            sys.exit(rerun(self.file, **other) if any(other.values()) else report(self.file))
-        except BatonError as error:
-            print(f"baton replay: {error.message}", file=sys.stderr)
-            sys.exit(2)
 
 
 def _scheduler(module: str) -> Any:
@@ -96,8 +87,15 @@ def report(path: Path) -> int:
 
 
 def main() -> None:
-    """Run the command."""
-    CliApp.run(Replay)
+    """Print the result; exits with 1 on a difference, 2 when there is no recording."""
+    try:
+        options = Replay.load(sys.argv[1:])
+        other = {"order": options.scheduling_policy, "placement": options.placement_policy}
+        code = rerun(options.file, **other) if any(other.values()) else report(options.file)
+    except BatonError as error:
+        print(f"baton replay: {error.message}", file=sys.stderr)
+        sys.exit(2)
+    sys.exit(code)
 
 
 if __name__ == "__main__":

@@ -18,12 +18,13 @@ from pathlib import Path
 from typing import Any, NamedTuple, TextIO
 
 import httpx
-from pydantic import AliasChoices, BaseModel, Field
-from pydantic_settings import CliApp
+from pydantic import AliasChoices, Field
+from pydantic_settings import PydanticBaseSettingsSource
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from baton.errors import BatonError, SettingsError
+from baton.settings import Settings
 from baton_ops.bench.server import served
 
 _AGAIN = frozenset({429, 503})
@@ -31,12 +32,16 @@ _LONGEST_WAIT = 60.0
 _PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/embeddings", "/v1/responses")
 
 
-class RunBatch(BaseModel, use_attribute_docstrings=True):
-    """Answer a file of requests, one JSON object a line, in OpenAI's batch format."""
+class RunBatch(Settings, prefix="run-batch"):
+    """Answer a file of requests, one JSON object a line, in OpenAI's batch format.
 
-    input_file: Path = Field(validation_alias=AliasChoices("i", "input-file"))
+    -i and -o are short for --input-file and --output-file, which are required. Give --model to
+    start a server for the time of the run, or --url for one that runs.
+    """
+
+    input_file: Path = Field(validation_alias=AliasChoices("input-file", "i"))
     """File of requests."""
-    output_file: Path = Field(validation_alias=AliasChoices("o", "output-file"))
+    output_file: Path = Field(validation_alias=AliasChoices("output-file", "o"))
     """File of answers; what it has already is kept."""
     url: str = ""
     """A server that runs; empty starts one for `model`."""
@@ -44,24 +49,26 @@ class RunBatch(BaseModel, use_attribute_docstrings=True):
     """API key, if the server wants one."""
     model: str = ""
     """Model to serve, as in `baton serve MODEL`; its log is beside the output file."""
-    serve_arguments: str = Field("", validation_alias=AliasChoices("serve-arguments"))
+    serve_arguments: str = ""
     """Further flags of `baton serve`."""
-    start_seconds: float = Field(600.0, gt=0, validation_alias=AliasChoices("start-seconds"))
+    start_seconds: float = Field(600.0, gt=0)
     """How long that server may take to start."""
     concurrency: int = Field(64, ge=1)
     """Requests in flight."""
 
-    def cli_cmd(self) -> None:
-        """Run. Exits with 1 when a line was refused, with 2 when nothing could be run."""
-        try:
-            if bool(self.url) == bool(self.model):
-                raise SettingsError("Give either --url or --model.")
-            with self._server() as url:
-                failed = asyncio.run(self._run(url))
-        except BatonError as error:
-            print(f"baton run-batch: {error.message}", file=sys.stderr)
-            sys.exit(2)
-        sys.exit(1 if failed else 0)
+    @classmethod
+    def settings_customise_sources(
+        cls, *_: Any, init_settings: PydanticBaseSettingsSource, **__: Any
+    ) -> tuple[PydanticBaseSettingsSource, ...]:
+        # Flags alone: BATON_MODEL would contradict --url.
+        return (init_settings,)
+
+    def answer(self) -> int:
+        """Answer all lines that have no answer. Returns how many were refused."""
+        if bool(self.url) == bool(self.model):
+            raise SettingsError("Give either --url or --model.")
+        with self._server() as url:
+            return asyncio.run(self._run(url))
 
     def _server(self) -> AbstractContextManager[str]:
         if self.url:
@@ -204,5 +211,15 @@ def _progress() -> Progress:
     )
 
 
+def main() -> None:
+    """Run. Exits with 1 when a line was refused, with 2 when nothing could be run."""
+    try:
+        failed = RunBatch.load(sys.argv[1:]).answer()
+    except BatonError as error:
+        print(f"baton run-batch: {error.message}", file=sys.stderr)
+        sys.exit(2)
+    sys.exit(1 if failed else 0)
+
+
 if __name__ == "__main__":
-    CliApp.run(RunBatch)
+    main()

@@ -42,7 +42,8 @@ class Baseline:
             found = cls(fields["kind"], fields["subject"], fields["model"], scores)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise SettingsError(
-                f"--baseline {path} cannot be read ({error!r}): write one with --write-baseline."
+                f"--baseline {path} cannot be read ({_reason(error)}): write one with "
+                "--write-baseline."
             ) from error
         if (found.kind, found.subject) != (kind, subject):
             raise SettingsError(
@@ -50,3 +51,7 @@ class Baseline:
                 "write a new one with --write-baseline."
             )
         return found
+
+
+def _reason(error: Exception) -> str:
+    return error.strerror or str(error) if isinstance(error, OSError) else repr(error)

@@ -144,13 +144,14 @@ class Scorer:
         return choice
 
     def _sent(self, method: str, path: str, **body: Any) -> dict[str, Any]:
+        at = self._client.base_url.join(path)
         try:
             response = self._client.request(method, path, **body)
             answer: dict[str, Any] = response.json()
         except (httpx.HTTPError, ValueError) as error:
-            raise Unavailable(f"{path}: {type(error).__name__}: {error}") from error
+            raise Unavailable(f"{at}: {type(error).__name__}: {error}") from error
         if response.status_code != 200:
-            raise Unavailable(f"{path}: status {response.status_code}: {response.text[:200]}")
+            raise Unavailable(f"{at}: status {response.status_code}: {response.text[:200]}")
         return answer
 
 

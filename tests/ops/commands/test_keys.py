@@ -24,6 +24,12 @@ def test_half_a_pair_is_not_replaced(tmp_path: Path) -> None:
         make(tmp_path)
 
 
+def test_a_folder_that_cannot_be_made_is_named(tmp_path: Path) -> None:
+    (tmp_path / "file").touch()
+    with pytest.raises(SettingsError, match="Cannot make --folder"):
+        make(tmp_path / "file" / "keys")
+
+
 def test_the_command_says_how_to_use_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

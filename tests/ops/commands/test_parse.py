@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from baton.errors import InvalidRequest
+from baton.errors import InvalidRequest, SettingsError
 from baton_ops.commands.parse import Parse, read_cases
 
 TEXT = 'so</think>Yes. <tool_call>\n{"name": "f", "arguments": {"a": 1}}\n</tool_call>'
@@ -140,3 +140,14 @@ def test_an_error_of_a_case(tmp_path: Path) -> None:
 def test_the_command_does_without_torch() -> None:
     code = "import sys, baton_ops.commands.parse; sys.exit('torch' in sys.modules)"
     assert subprocess.run([sys.executable, "-c", code], timeout=60, check=False).returncode == 0
+
+
+def test_a_file_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    missing, bad = tmp_path / "missing", write(tmp_path / "bad", "x")
+    for parse, said in (
+        (Parse(tools=missing), "Cannot read --tools"),
+        (Parse(tools=bad), "is no JSON"),
+        (Parse(cases=missing), "Cannot read --cases"),
+    ):
+        with pytest.raises(SettingsError, match=said):
+            list(parse.lines() if parse.cases else parse._read(""))

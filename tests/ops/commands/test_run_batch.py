@@ -10,10 +10,9 @@ from pathlib import Path
 
 import httpx
 import pytest
-from pydantic_settings import CliApp
 
 from baton.errors import SettingsError
-from baton_ops.commands.run_batch import Line, RunBatch, answered, read_lines, run
+from baton_ops.commands.run_batch import Line, RunBatch, answered, main, read_lines, run
 
 CHAT = "/v1/chat/completions"
 
@@ -103,19 +102,23 @@ def test_a_model_is_served_for_the_time_of_the_run(
     source, output = tmp_path / "in.jsonl", tmp_path / "out.jsonl"
     source.write_text(line("a"))
     flags = ["-i", str(source), "-o", str(output), "--model", "org/name"]
-    with pytest.raises(SystemExit):
-        CliApp.run(RunBatch, [*flags, "--serve-arguments", "--max-num-seqs 8"])
+    assert RunBatch.load([*flags, "--serve-arguments", "--max-num-seqs 8"]).answer() == 1
     assert asked == ["org/name", ["--max-num-seqs", "8"], tmp_path / "out.serve.log", 600.0]
 
 
-def test_flags_are_those_of_vllm(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_flags_are_those_of_vllm(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def call(*more: str) -> object:
+        monkeypatch.setattr("sys.argv", ["baton run-batch", *flags, *more])
+        with pytest.raises(SystemExit) as ended:
+            main()
+        return ended.value.code
+
+    monkeypatch.setenv("BATON_MODEL", "org/name")
     source = tmp_path / "in.jsonl"
     source.write_text(line("a"))
     flags = ["-i", str(source), "-o", str(tmp_path / "out.jsonl")]
-    with pytest.raises(SystemExit) as ended:
-        CliApp.run(RunBatch, flags)
-    assert ended.value.code == 2 and "either --url or --model" in capsys.readouterr().err
-    with pytest.raises(SystemExit) as ended:
-        CliApp.run(RunBatch, [*flags, "--url", "http://127.0.0.1:9"])
-    assert ended.value.code == 1
+    assert call() == 2 and "either --url or --model" in capsys.readouterr().err
+    assert call("--url", "http://127.0.0.1:9") == 1
     assert "connection_error" in (tmp_path / "out.jsonl").read_text()

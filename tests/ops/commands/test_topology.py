@@ -8,6 +8,12 @@ from baton.net.topology import mermaid
 from baton_ops.commands import topology
 
 
-def test_the_diagram_is_printed(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_diagram_is_printed(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sys.argv", ["baton topology"])
     topology.main()
     assert capsys.readouterr().out == mermaid()
+    monkeypatch.setattr("sys.argv", ["baton topology", "--hlep"])
+    with pytest.raises(SystemExit, match="Unknown flag --hlep"):
+        topology.main()
