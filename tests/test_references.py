@@ -10,6 +10,7 @@ import pytest
 
 from baton.__main__ import usage
 from baton.settings import SERVICES, Settings, config_classes, env_prefix, variables
+from baton_gateway.access.api_keys import OPERATOR_PATHS
 from baton_gateway.api import ROUTERS
 from baton_ops.supervisor import vllm_flags
 from baton_ops.supervisor.flags import table
@@ -36,6 +37,8 @@ OTHER_FLAGS = {
 }
 PAGES_OF_THE_GATEWAY = ("/docs", "/openapi.json")
 """Routes that belong to no router."""
+INTERNAL = {"bad_frame", "bad_model", "bad_plan", "bad_settings", "model_unavailable"}
+"""Codes that no client sees, or none that it can do anything about."""
 ROUTE = re.compile(r"`(?:(?:GET|POST|DELETE|WebSocket)(?:`, `DELETE)? )?(/[a-z][\w/{}.]*)`")
 DEFAULT = re.compile(r"`([a-z]+(?:_[a-z]+)+)` \((\d[\d,]*)\)")
 
@@ -110,6 +113,19 @@ def test_every_route_exists() -> None:
     named = {re.sub(r"\{\w+\}", "{}", name) for line in pages for name in ROUTE.findall(line)}
     assert not named - known
     assert not known - named - {"/v1/responses/compact"}, "it says by its error what to do"
+
+
+def test_every_error_code_is_listed() -> None:
+    pattern = r'(?:\bcode=|\bcode = |Failed\(handle, |_refuse\(\d+, )"([a-z_]+)"'
+    code = "".join(p.read_text() for f in ("services", "shared") for p in (ROOT / f).rglob("*.py"))
+    listed = "".join(line for where, line in lines() if where.startswith("docs/api/"))
+    named = {name for name in re.findall(pattern, code) if f"`{name}`" not in listed}
+    assert named == INTERNAL
+
+
+def test_the_routes_of_operators_are_listed() -> None:
+    pages = [line for where, line in lines() if where.startswith("docs/operations/security.md")]
+    assert {name for line in pages for name in ROUTE.findall(line)} >= OPERATOR_PATHS
 
 
 def test_every_verb_exists() -> None:

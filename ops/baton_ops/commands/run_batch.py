@@ -19,7 +19,7 @@ from typing import Any, NamedTuple, TextIO
 
 import httpx
 from pydantic import AliasChoices, Field
-from pydantic_settings import PydanticBaseSettingsSource
+from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
@@ -58,7 +58,12 @@ class RunBatch(Settings, prefix="run-batch"):
 
     @classmethod
     def settings_customise_sources(
-        cls, *_: Any, init_settings: PydanticBaseSettingsSource, **__: Any
+        cls,
+        settings_cls: type[BaseSettings],
+        init_settings: PydanticBaseSettingsSource,
+        env_settings: PydanticBaseSettingsSource,
+        dotenv_settings: PydanticBaseSettingsSource,
+        file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         # Flags alone: BATON_MODEL would contradict --url.
         return (init_settings,)

@@ -105,8 +105,9 @@ class Config(Settings, prefix="gateway"):
     """File of API keys with their tenants, models and limits, in TOML; see
     docs/operations/security.md. It is read again when it changes."""
     admin_api_key: str = setting("", "security", repr=False)
-    """Keys of operators, separated by commas: for /metrics, /fleet and /reset_prefix_cache. Where
-    any keys are in use these routes answer no others but those marked `operator` in the file."""
+    """Keys of operators, separated by commas, for /metrics, /fleet, /pause and the other routes of
+    operators. Where any keys are in use these routes answer no others but those marked `operator`
+    in the file."""
     allow_runtime_lora_updating: bool = setting(False, "security")
     """Let operators load and unload adapters while the model serves: /v1/load_lora_adapter and
     /v1/unload_lora_adapter. Workers read the folders that these name."""
