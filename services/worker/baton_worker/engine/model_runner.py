@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -14,8 +12,10 @@ from baton.protocol import Plan, Result
 from baton.protocol.token_columns import unpack
 from baton_worker.engine.async_scheduling.async_forward import AsyncForward
 from baton_worker.engine.async_scheduling.async_sampling import BROKEN, AsyncSampling
+from baton_worker.engine.async_scheduling.begun_step import BegunStep
 from baton_worker.engine.async_scheduling.launched_step import LaunchedStep
 from baton_worker.engine.async_scheduling.staged_forward import StagedForward
+from baton_worker.engine.async_scheduling.staged_step import StagedStep
 from baton_worker.engine.batch.batch_rows import BatchRows
 from baton_worker.engine.batch.input_batch import InputBatch
 from baton_worker.engine.batch.plan_columns import Column
@@ -33,21 +33,6 @@ from baton_worker.kv_cache import KVCache
 from baton_worker.kv_cache.host_pages import HostPages
 from baton_worker.pooling.pooler import Pooler
 from baton_worker.sampling import Sampler
-
-
-@dataclass(frozen=True, slots=True)
-class BegunStep:
-    """Step `turn` of a plan, in a stage before the last one."""
-
-    plan: Plan
-    turn: int
-    inputs: StepInputs
-    outputs: StepOutputs
-    run: Callable[[], Tensor] | None
-    """Gives its hidden states; None if no row runs."""
-    begin: float
-    gap: float
-    """Seconds that no step ran before it."""
 
 
 class ModelRunner:
@@ -100,12 +85,8 @@ class ModelRunner:
         Raises:
             PlanError: the plan does not fit what this worker holds.
         """
-        begin = time.perf_counter()
-        gap = 0.0 if self._ended is None else begin - self._ended
-        inputs = self.batch.prepare(plan, turn)
-        outputs = StepOutputs(inputs)
-        if not turn:
-            self._begin(plan, outputs)
+        begun = self._prepare(plan, turn)
+        inputs, outputs = begun.inputs, begun.outputs
         hidden = self._run(inputs, outputs) if len(inputs) else None
         outputs.wait(inputs.stalled)
         committed = self.batch.commit(outputs)
@@ -115,11 +96,11 @@ class ModelRunner:
         end = time.perf_counter()
         self._ended = end if self.batch.going else None
         apart = outputs.swap_seconds + self.batch.drafts.seconds
-        self.batch.drafts.timed(inputs.rows, end - begin - apart)
-        return outputs.result(plan, turn, committed, end - begin, gap if len(inputs) else 0.0)
+        self.batch.drafts.timed(inputs.rows, end - begun.begin - apart)
+        return begun.result(committed, begun.begin, end)
 
     @torch.inference_mode()
-    def begin(self, plan: Plan, turn: int = 0, *, ahead: bool = False) -> BegunStep:
+    def begin(self, plan: Plan, turn: int = 0, *, ahead: bool = False) -> StagedStep:
         """Begin a step in the first stage of a pipeline, which `complete` runs in this one, the
         last. Steps complete in the order in which they begin.
 
@@ -130,32 +111,22 @@ class ModelRunner:
             PlanError: the plan does not fit what this worker holds.
         """
         assert isinstance(self._forward, StagedForward), "this runner has no stages before it"
-        begin = time.perf_counter()
-        gap = 0.0 if ahead or self._ended is None else begin - self._ended
-        inputs = self.batch.prepare(plan, turn)
-        outputs = StepOutputs(inputs)
-        if not turn:
-            self._begin(plan, outputs)
+        begun = self._prepare(plan, turn, ahead)
+        inputs = begun.inputs
         self._quarantine.clear(inputs.rows)
         run = self._forward.launch(inputs) if len(inputs) else None
         self.batch.advance(inputs)
-        return BegunStep(plan, turn, inputs, outputs, run, begin, gap)
+        return StagedStep(begun, run)
 
     @torch.inference_mode()
-    def complete(self, step: BegunStep) -> Result:
+    def complete(self, step: StagedStep) -> Result:
         """Run a step in the last stage."""
-        inputs, outputs = step.inputs, step.outputs
+        inputs, outputs = step.begun.inputs, step.begun.outputs
         if step.run is not None:
             self._sampling.step(inputs, step.run(), outputs)
         outputs.wait(inputs.stalled)
         committed = self.batch.commit(outputs, advanced=True)
-        self._end(inputs, outputs, committed)
-        end, begin = time.perf_counter(), step.begin
-        if self._ended is not None:
-            begin = max(begin, self._ended)
-        self._ended = end if self.batch.going else None
-        gap = step.gap if len(inputs) else 0.0
-        return outputs.result(step.plan, step.turn, committed, end - begin, gap)
+        return self._finish(step.begun, committed)
 
     @torch.inference_mode()
     def launch(self, plan: Plan, turn: int = 0, *, ahead: bool = False) -> LaunchedStep:
@@ -169,16 +140,12 @@ class ModelRunner:
             PlanError: the plan does not fit what this worker holds.
         """
         assert self._async_sampling is not None, "this runner's steps are not launched ahead"
-        begin = time.perf_counter()
-        gap = 0.0 if ahead or self._ended is None else begin - self._ended
-        inputs = self.batch.prepare(plan, turn)
-        outputs = StepOutputs(inputs)
-        if not turn:
-            self._begin(plan, outputs)
+        begun = self._prepare(plan, turn, ahead)
+        inputs = begun.inputs
         self._quarantine.clear(inputs.rows)
         read = self._async_sampling.launch(inputs) if len(inputs) else None
         positions = self.batch.expect(inputs.rows)
-        return LaunchedStep(plan, turn, inputs, outputs, positions, read, begin, gap)
+        return LaunchedStep(begun, positions, read)
 
     def read(self, step: LaunchedStep, following: LaunchedStep | None = None) -> Result:
         """Wait for a launched step; the steps before it have been read.
@@ -186,24 +153,19 @@ class ModelRunner:
         Args:
             following: the next step, if that has been launched: what ends here gives nothing there.
         """
-        committed = self.batch.resolve(self._receive(step), step.outputs)
-        ended = {*committed.stopped.tolist(), *step.outputs.failed}
+        outputs = step.begun.outputs
+        committed = self.batch.resolve(self._receive(step), outputs)
+        ended = {*committed.stopped.tolist(), *outputs.failed}
         if following is not None:
             self._drop(ended, following)
-        self._end(step.inputs, step.outputs, committed)
-        end, begin = time.perf_counter(), step.begin
-        if self._ended is not None:
-            begin = max(begin, self._ended)
-        self._ended = end if self.batch.going else None
-        gap = step.gap if len(step.inputs) else 0.0
-        return step.outputs.result(step.plan, step.turn, committed, end - begin, gap)
+        return self._finish(step.begun, committed)
 
     def _receive(self, step: LaunchedStep) -> Column:
         """Put what the device has sampled into the outputs; returns the positions of the tokens."""
         if step.read is None:
             return step.positions
-        numbers, outputs, rows = step.read.wait().numpy(), step.outputs, step.inputs.rows
-        slots = step.inputs.logits.slots
+        numbers, inputs, outputs = step.read.wait().numpy(), step.begun.inputs, step.begun.outputs
+        slots, rows = inputs.logits.slots, inputs.rows
         tokens, finite = numbers[: len(slots)], numbers[len(slots) :] > 0
         quiet, live = rows.slots[~rows.samples], step.live(slots)
         outputs.break_down(quiet[~finite & step.live(quiet)], "hidden states")
@@ -225,10 +187,30 @@ class ModelRunner:
 
     def _drop(self, ended: set[int], following: LaunchedStep) -> None:
         """Rows of sequences that have ended, in a step that was launched before that was known."""
-        slots = following.inputs.logits.slots
-        late = ended & set(following.inputs.rows.slots.tolist())
+        inputs = following.begun.inputs
+        late = ended & set(inputs.rows.slots.tolist())
         following.over |= {slot: self.batch.tables.pages(slot) for slot in late}
+        slots = inputs.logits.slots
         self.batch.sequences.retract(slots[np.isin(slots, [*ended])])
+
+    def _prepare(self, plan: Plan, turn: int, ahead: bool = False) -> BegunStep:
+        """The inputs of a step; before the first step of a plan, its page moves and resets."""
+        begin = time.perf_counter()
+        gap = 0.0 if ahead or self._ended is None else begin - self._ended
+        inputs = self.batch.prepare(plan, turn)
+        outputs = StepOutputs(inputs)
+        if not turn:
+            self._begin(plan, outputs)
+        return BegunStep(plan, turn, inputs, outputs, begin, gap)
+
+    def _finish(self, step: BegunStep, committed: Committed) -> Result:
+        """The result of a step that others may have run beside: its time counts from the end of
+        the one before it."""
+        self._end(step.inputs, step.outputs, committed)
+        end = time.perf_counter()
+        begin = step.begin if self._ended is None else max(step.begin, self._ended)
+        self._ended = end if self.batch.going else None
+        return step.result(committed, begin, end)
 
     def _begin(self, plan: Plan, outputs: StepOutputs) -> None:
         """Page moves and resets before the first step of a plan."""

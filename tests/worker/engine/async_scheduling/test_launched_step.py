@@ -11,7 +11,7 @@ from baton_worker.engine.async_scheduling.launched_step import LaunchedStep
 
 def test_rows_of_ended_sequences_are_not_live() -> None:
     none: Any = None
-    step = LaunchedStep(none, 0, none, none, np.zeros(0, np.int64), None, 0.0, 0.0)
+    step = LaunchedStep(none, np.zeros(0, np.int64), None)
     slots = np.array([4, 2, 7])
     assert step.ready and step.live(slots).all()
     step.over |= {2: [5], 9: []}

@@ -5,6 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 from typing import Any
 
+from baton_worker.engine.async_scheduling.staged_step import StagedStep
 from baton_worker.engine.async_scheduling.staged_steps import StagedSteps
 
 
@@ -24,10 +25,11 @@ class Runner:
     def begin(self, plan: int, turn: int, *, ahead: bool) -> Any:
         self.calls.append(f"begin {plan}{' ahead' * ahead}")
         run = None if plan == 9 else lambda: self.calls.append(f"run {plan}")
-        return SimpleNamespace(inputs=SimpleNamespace(rows=plan), run=run)
+        begun: Any = SimpleNamespace(inputs=SimpleNamespace(rows=plan))
+        return StagedStep(begun, run)  # type: ignore[arg-type]
 
     def complete(self, step: Any) -> int:
-        number: int = step.inputs.rows
+        number: int = step.begun.inputs.rows
         self.calls.append(f"complete {number}")
         return number
 

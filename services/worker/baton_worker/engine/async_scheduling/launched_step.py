@@ -7,28 +7,20 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from baton.protocol import Plan
+from baton_worker.engine.async_scheduling.begun_step import BegunStep
 from baton_worker.engine.batch.plan_columns import Column
-from baton_worker.engine.batch.step_inputs import StepInputs
-from baton_worker.engine.batch.step_outputs import StepOutputs
 from baton_worker.platform.device_link import Download
 
 
 @dataclass(slots=True)
 class LaunchedStep:
-    """Step `turn` of a plan, on the device."""
+    """A step on the device."""
 
-    plan: Plan
-    turn: int
-    inputs: StepInputs
-    outputs: StepOutputs
+    begun: BegunStep
     positions: Column
     """int64 [R]: position in its sequence of the token of each row of logits."""
     read: Download | None
     """Its copy to the host; None if no row runs."""
-    begin: float
-    gap: float
-    """Seconds that the device was idle before it."""
     over: dict[int, list[int]] = field(default_factory=dict)
     """Slots whose sequences have ended by an earlier step, and their pages then: their rows give
     nothing."""

@@ -14,7 +14,8 @@ from collections import Counter, deque
 
 from baton.protocol import Plan, Result
 from baton_worker.engine.async_scheduling.staged_forward import StagedForward
-from baton_worker.engine.model_runner import BegunStep, ModelRunner
+from baton_worker.engine.async_scheduling.staged_step import StagedStep
+from baton_worker.engine.model_runner import ModelRunner
 
 
 class StagedSteps:
@@ -30,7 +31,7 @@ class StagedSteps:
     ) -> None:
         self._runner, self._forward, self._most = runner, forward, num_stages
         self._speculates = speculates
-        self._unread = deque[BegunStep]()
+        self._unread = deque[StagedStep]()
         self.waits = Counter[str]()
         """How often a step ran alone, by reason."""
 
@@ -42,7 +43,7 @@ class StagedSteps:
     @property
     def ready(self) -> bool:
         """True if the oldest of them is in this stage."""
-        return not self._unread or self._unread[0].run is None or self._forward.arrived
+        return not self._unread or not self._unread[0].has_rows or self._forward.arrived
 
     def submit(self, plan: Plan, turn: int = 0) -> list[Result]:
         """Begin or run a step; returns the results that are known now, in order.
@@ -50,7 +51,7 @@ class StagedSteps:
         Raises:
             PlanError: the plan does not fit what this worker holds.
         """
-        unread = [step.inputs.rows for step in self._unread]
+        unread = [step.begun.inputs.rows for step in self._unread]
         if reason := self._runner.batch.host_rows.waits(plan, turn, unread, self._speculates):
             self.waits[reason] += 1
             before = [self._completed() for _ in unread]
@@ -66,8 +67,7 @@ class StagedSteps:
     def abandon(self) -> None:
         """Forget the steps in flight: other stages run them to their end."""
         while self._unread:
-            if (run := self._unread.popleft().run) is not None:
-                run()
+            self._unread.popleft().discard()
 
     def _completed(self) -> Result:
         return self._runner.complete(self._unread.popleft())

@@ -1,0 +1,30 @@
+"""A step in a stage of a pipeline before the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from baton_worker.engine.async_scheduling.begun_step import BegunStep
+
+
+@dataclass(frozen=True, slots=True)
+class StagedStep:
+    """A step whose hidden states another stage computes."""
+
+    begun: BegunStep
+    run: Callable[[], Tensor] | None
+    """Gives its hidden states; None if no row runs."""
+
+    @property
+    def has_rows(self) -> bool:
+        """False if it waits for no hidden states."""
+        return self.run is not None
+
+    def discard(self) -> None:
+        """Take its hidden states and drop them: they are on their way, and would be taken for those
+        of the next step."""
+        if self.run is not None:
+            self.run()
