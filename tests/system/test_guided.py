@@ -30,11 +30,14 @@ SCHEMA = {
     "additionalProperties": False,
 }
 NO_OVERLAP = ("--scheduler.plans-in-flight", "1", "--scheduler.max-steps-per-plan", "1")
+ONE_PROCESS: dict[str, tuple[bool, SchedulerOptions]] = {
+    "overlap": (True, SchedulerOptions(plans_in_flight=4, max_steps_per_plan=1)),
+    "overlap, no jumps": (False, SchedulerOptions(plans_in_flight=2, max_steps_per_plan=1)),
+    "no overlap": (True, SchedulerOptions(plans_in_flight=1, max_steps_per_plan=1)),
+}
+"""Whether what a grammar forces is run ahead, and how steps are planned."""
 SERVERS = {
-    "overlap": ("--scheduler.plans-in-flight", "4", "--scheduler.max-steps-per-plan", "1"),
-    "overlap, no jumps": ("--scheduler.max-steps-per-plan", "1", "--no-worker.jump-forward"),
     "multi-step": ("--scheduler.plans-in-flight", "2", "--scheduler.max-steps-per-plan", "16"),
-    "no overlap": NO_OVERLAP,
     "disaggregated": (
         "--prefill-workers", "1", "--decode-workers", "1",
         "--scheduler.local-prefill-max-tokens", "0",
@@ -79,6 +82,15 @@ def test_the_answers_are_valid(expected: list[Any]) -> None:
     assert reason == "stop" and json.loads(text).keys() == SCHEMA["properties"].keys()  # type: ignore[attr-defined]
     assert len(logprobs["tokens"]) == expected[0][1]
     assert expected[4][0][0][0] == text.partition("friends")[0]
+
+
+@pytest.mark.row("F10.07")
+@pytest.mark.parametrize("name", ONE_PROCESS)
+def test_the_same_answers_in_one_process(stories: Path, expected: list[Any], name: str) -> None:
+    jumps, options = ONE_PROCESS[name]
+    worker = {"block_size": 8, "jump_forward": jumps}
+    with whole(stories, worker=worker, scheduler=options) as here:
+        assert answers(here) == expected
 
 
 @pytest.mark.row("F10.07")

@@ -12,7 +12,7 @@ from tests.fakes.whole_system import whole
 from tests.support.served_system import PATIENCE, Served
 
 PROMPT = "Once upon a time there was a little girl who loved to run with her friends. " * 2
-ASKED = {"prompt": PROMPT, "max_tokens": 400, "temperature": 0, "ignore_eos": True}
+ASKED = {"prompt": PROMPT, "max_tokens": 200, "temperature": 0, "ignore_eos": True}
 
 
 def told_by_one_process(model: Path) -> str:

@@ -180,7 +180,15 @@ def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactor
     with torch.random.fork_rng():
         torch.manual_seed(0)
         oracle, model = request.param.make(folder)
-    return Pair(oracle, model, load_model(folder, BuildContext(CPU, torch.float32)), folder)
+    return Pair(
+        remembered(oracle), model, load_model(folder, BuildContext(CPU, torch.float32)), folder
+    )
+
+
+def remembered(oracle: Oracle) -> Oracle:
+    """An oracle that computes each answer once: the tests of a pair share prompts."""
+    answers = cache(lambda tokens: oracle([*tokens]))
+    return lambda tokens: answers(tuple(tokens))
 
 
 def prompt(length: int, seed: int = 0) -> list[int]:

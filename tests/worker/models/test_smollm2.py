@@ -19,7 +19,7 @@ from baton_worker.lora.targets import LoraTargets
 from baton_worker.models.decoder import Model
 
 CPU = torch.device("cpu")
-NUM_PROMPTS = 20
+NUM_PROMPTS = 12
 NUM_TOKENS = 32
 NUM_ALONE = 8
 """Tokens of a prompt that has the step for itself."""
@@ -59,7 +59,7 @@ def oracle(smollm2: Path, loaded: LoadedModel) -> Any:
 def prompts(smollm2: Path, assets: Path) -> list[list[int]]:
     """Real questions of very different lengths, as ids of the model's own vocabulary."""
     lines = (assets / "prompts" / "mt_bench_question.jsonl").read_text().splitlines()
-    texts = [json.loads(line)["turns"][0] for line in lines[: 4 * NUM_PROMPTS : 4]]
+    texts = [json.loads(line)["turns"][0] for line in lines[: 6 * NUM_PROMPTS : 6]]
     tokenizer = vocabulary(smollm2)
     prompts = [tokenizer.encode(text).ids for text in texts]
     assert len(prompts) == NUM_PROMPTS and max(map(len, prompts)) > 4 * min(map(len, prompts))
