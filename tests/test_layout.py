@@ -117,6 +117,8 @@ UNMIRRORED = {
     "worker/models/vision/build.py",
     # Layers of the model whose tower is tested against transformers, with all it attends to.
     "worker/kv_cache/cross_pages.py",
+    # Weights of alignment heads: the test of the step that aligns by them fills them.
+    "worker/layers/attention/attention_weights.py",
     "worker/layers/attention/cross_attention.py",
     "worker/layers/attention/cross_states.py",
     "worker/models/vision/tile_layers.py",
@@ -150,6 +152,7 @@ UNMIRRORED = {
     "gateway/api/audio/speech.py",
     "gateway/api/audio/speech_job.py",
     "gateway/api/audio/verbose_transcript.py",
+    "gateway/api/audio/word_times.py",
     "gateway/schemas/audio/speech_responses.py",
     "gateway/streaming/speech_transcript.py",
     "gateway/streaming/speech_usage.py",

@@ -234,6 +234,7 @@ def info_of(worker: WorkerEngine, name: str) -> WorkerInfo:
         eos_ids=resolved.eos_ids,
         pooling=resolved.pooling,
         windows=resolved.groups.windows,
+        alignment=resolved.alignment,
         num_speculative_tokens=drafts.num_speculative_tokens if drafts else 0,
     )
 

@@ -22,6 +22,7 @@ from transformers import (
     WhisperForConditionalGeneration,
     WhisperTimeStampLogitsProcessor,
 )
+from transformers.generation import GenerateEncoderDecoderOutput
 
 from tests.support import tiny_models
 
@@ -86,6 +87,7 @@ def save_whisper(
             "suppress_tokens": [5, 9, start, *(ids[text] for text in _SPECIAL[-6:-1])],
             "begin_suppress_tokens": [3, end],
             "max_initial_timestamp_index": 20,
+            "alignment_heads": [[0, 1], [1, 0], [1, 3]],
         }
         | generation
     )
@@ -181,6 +183,33 @@ class Oracle:
         tokens = made["sequences"][0][begin:]
         logprobs = torch.cat(made["logits"]).log_softmax(-1)
         return tokens.tolist(), logprobs.gather(1, tokens[:, None])[:, 0].tolist()
+
+    def places(self, samples: Samples, prompt: list[int], written: list[int]) -> list[float]:
+        """Seconds at which the tokens of a chunk begin that it has written with timestamps, as
+        `generate` with `return_token_timestamps` makes them of its attention."""
+        inputs = extractor()(
+            samples, sampling_rate=RATE, return_tensors="pt", return_attention_mask=True
+        )
+        self.model.set_attn_implementation("eager")
+        given = torch.tensor([prompt + written])
+        with torch.no_grad():
+            made = self.model(
+                inputs.input_features,
+                decoder_input_ids=given[:, :-1],
+                output_attentions=True,
+            )
+        self.model.set_attn_implementation("sdpa")
+        outputs = GenerateEncoderDecoderOutput(
+            sequences=given, cross_attentions=(made.cross_attentions,)
+        )
+        times = self.model._extract_token_timestamps(
+            outputs,
+            self._ids.alignment_heads,
+            num_frames=inputs.attention_mask.sum(-1),
+            num_input_ids=len(prompt),
+        )
+        seconds: list[float] = times[0, len(prompt) :].tolist()
+        return seconds
 
     def generated(self, samples: Samples, language: str) -> list[int]:
         """Tokens of a chunk by Whisper's own `generate`."""

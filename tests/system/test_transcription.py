@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +12,9 @@ import httpx
 import pytest
 from tokenizers import Tokenizer
 
+from baton_gateway.speech.words import split_words
 from baton_mm_preprocess.audio.speech_split import SpeechSplit
+from baton_worker.structured_output.vocabulary import Vocabulary
 from tests.fakes.whole_system import Whole, whole
 from tests.support.tiny_whisper import (
     RATE,
@@ -98,13 +100,21 @@ def test_transcripts_are_those_of_transformers(here: tuple[Whole, Oracle, Tokeni
 def test_ranks_and_a_lack_of_pages_change_no_transcript(
     here: tuple[Whole, Oracle, Tokenizer], folder: Path
 ) -> None:
-    """Two ranks, and pages for little more than one of three parts."""
+    """Two ranks, which say no times of words, and pages for little more than one of three
+    parts."""
     wanted = ask(here[0], LONG, language="de").json()["text"]
+    words = timed_words(here[0], LONG, "word")["words"]
     for more in ({"tensor_parallel_size": 2}, {"num_gpu_blocks_override": 20}):
         with whole(folder, worker={"block_size": 4, "max_num_seqs": 3} | more) as other:
             assert ask(other, LONG, language="de").json()["text"] == wanted, more
             counters = other.engine.scheduler.state.counters  # type: ignore[attr-defined]
-            assert counters.preemptions > 0 or "tensor_parallel_size" in more
+            if "tensor_parallel_size" in more:
+                asked = {"timestamp_granularities[]": "word", "response_format": "verbose_json"}
+                refused = ask(other, LONG, **asked)
+                assert refused.status_code == 400 and "several ranks" in refused.text
+            else:
+                assert counters.preemptions > 0
+                assert timed_words(other, LONG, "word")["words"] == words
 
 
 @pytest.mark.row("A01", "F18.18")
@@ -148,6 +158,64 @@ def test_segments_streams_and_subtitles(here: tuple[Whole, Oracle, Tokenizer]) -
     assert "".join(event["delta"] for event in events[:-1]) == whole_text == events[-1]["text"]
     usage = events[-1]["usage"]
     assert usage["type"] == "tokens" and usage["input_token_details"]["audio_tokens"] == 300
+
+
+def words_of(
+    at: float, end: float, tokens: list[int], times: list[float], pieces: Sequence[bytes], text: int
+) -> list[tuple[str, float, float]]:
+    """The words of one chunk, timed as transformers does it. Ids of text are below `text`.
+
+    It loses words behind bytes that are no characters, of which a random model writes many: so
+    the words are ours, which the test of `split_words` compares.
+    """
+    found, run = list[tuple[str, float, float]](), list[int]()
+    for number, token in enumerate([*tokens, len(pieces)]):
+        if token < text:
+            run.append(number)
+            continue
+        for word in split_words([pieces[tokens[n]] for n in run], "de"):
+            start, stop = run[word.first], run[word.last]
+            limits = (times[start - 1] if start else 0.0, times[stop])
+            begin, over = (round(min(at + time, end), 2) for time in limits)
+            found += [(word.text.strip(), begin, over)] if word.text.strip() else []
+        run = []
+    return found
+
+
+@pytest.mark.row("A01", "F18.18")
+def test_words_have_the_times_of_transformers(
+    here: tuple[Whole, Oracle, Tokenizer], folder: Path
+) -> None:
+    """In steps of five tokens, behind text or not; with segments or without."""
+    system, oracle, vocabulary = here
+    pieces = Vocabulary.read(folder, vocabulary.get_vocab_size()).pieces
+    special = vocabulary.get_vocab()["<|endoftext|>"]
+    previous = [vocabulary.get_vocab()["<|startofprev|>"]]
+    previous += vocabulary.encode(" the relay runner", add_special_tokens=False).ids
+    for samples, before in ((SHORT, []), (LONG, []), (LONG, previous)):
+        asked = {"prompt": "the relay runner"} if before else {}
+        body = timed_words(system, samples, "word", **asked)
+        parts, wanted = chunks(samples), list[tuple[str, float, float]]()
+        prompt = before + oracle.prompt("de", "transcribe", timed=True)
+        ends = [at for at, _ in parts[1:]] + [len(samples) / RATE]
+        for (at, part), end in zip(parts, ends, strict=True):
+            tokens, _ = oracle.written(part, prompt, timed=True)
+            times = oracle.places(part, prompt, tokens)
+            wanted += words_of(at, end, tokens, times, pieces, special)
+        assert [(one["word"], one["start"], one["end"]) for one in body["words"]] == wanted
+        assert len({start for _, start, _ in wanted}) > 2 and "segments" not in body
+    both = timed_words(system, LONG, "word", "segment")
+    plain = ask(system, LONG, language="de", response_format="verbose_json").json()
+    assert both["segments"] == plain["segments"] and "words" not in plain
+    assert both["words"] == timed_words(system, LONG, "word")["words"]
+
+
+def timed_words(system: Whole, samples: Samples, *asked: str, **fields: str) -> Any:
+    """A transcript as "verbose_json" with these granularities."""
+    given = {"timestamp_granularities[]": list(asked), "response_format": "verbose_json"}
+    answer = ask(system, samples, language="de", **given, **fields)
+    assert answer.status_code == 200, answer.text
+    return answer.json()
 
 
 @pytest.mark.row("A01", "F18.18")

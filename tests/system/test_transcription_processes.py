@@ -20,6 +20,7 @@ from tests.support.served_system import PATIENCE, Served, until
 from tests.support.tiny_whisper import RATE, SECONDS, Oracle, heard, save_whisper, sound, wav
 
 LENGTH, PATH = 400, "/v1/audio/transcriptions"
+WORDS = {"response_format": "verbose_json", "timestamp_granularities[]": "word"}
 
 
 @pytest.mark.slow
@@ -65,9 +66,10 @@ def test_a_worker_dies_within_a_transcript(tmp_path: Path, run_dir: Path) -> Non
                 model="whisper",
                 file=file,
                 response_format="verbose_json",
-                timestamp_granularities=["segment"],
+                timestamp_granularities=["segment", "word"],
             )
             assert timed.segments and timed.duration == pytest.approx(3.4)
+            assert timed.words and timed.words[-1].end <= timed.duration
             srt = create(model="whisper", file=file, response_format="srt")
             assert isinstance(srt, str) and srt.startswith("1\n00:00:0")
             with pytest.warns(DeprecationWarning):
@@ -106,7 +108,7 @@ def live_through_a_kill(served: Served, text: str) -> None:
 @pytest.mark.slow
 @pytest.mark.row("A01")
 def test_parts_are_handed_over(tmp_path: Path, run_dir: Path) -> None:
-    """Encoded, prefilled and decoded by three workers: the transcript of one."""
+    """Encoded, prefilled and decoded by three workers: the transcript of one, with its words."""
     folder = tmp_path / "whisper"
     save_whisper(folder, length=200)
     apart = ("--encode", "1", "--prefill", "1", "--decode", "1")
@@ -115,9 +117,11 @@ def test_parts_are_handed_over(tmp_path: Path, run_dir: Path) -> None:
         "data": {"model": "whisper", "language": "de"},
         "files": {"file": ("a.wav", wav(sound(3.4, 3)), "audio/wav")},
     }
+    timed: dict[str, Any] = asked | {"data": asked["data"] | WORDS}
     with whole(folder, worker={"block_size": 4}) as here:
         text = here.request("POST", PATH, **asked).json()["text"]
-    assert text
+        words = here.request("POST", PATH, **timed).json()["words"]
+    assert text and len(words) > 20
     flags = ("--worker.dtype", "float32", "--worker.block-size", "4", *apart)
     served = Served(run_dir, folder, *flags)
     try:
@@ -126,5 +130,7 @@ def test_parts_are_handed_over(tmp_path: Path, run_dir: Path) -> None:
         answer = httpx.post(f"{served.url}{PATH}", **asked, timeout=PATIENCE)
         assert answer.json()["text"] == text
         served.reports(handoffs=3, media_encoded=3)
+        answer = httpx.post(f"{served.url}{PATH}", **timed, timeout=PATIENCE)
+        assert answer.json()["words"] == words
     finally:
         served.close()

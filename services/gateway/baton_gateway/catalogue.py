@@ -55,6 +55,8 @@ class ModelInfo:
     """Sampling parameters of requests that do not give them; see `with_defaults`."""
     document_first: bool = False
     """The model reads the document of a pair before the query."""
+    alignment: bool = False
+    """Its workers say where in a recording tokens are."""
     speech: SpeechInfo | ChatSpeechInfo | None = None
     """How the model is asked for a transcript; None for one that is not of speech to text."""
 
@@ -133,5 +135,6 @@ def _entry(info: TokenizerInfo, stats: ModelStats | None) -> ModelInfo:
         tokenizer=info.model,
         sampling_defaults=info.sampling_defaults,
         document_first=info.document_first,
+        alignment=stats is not None and stats.alignment,
         speech=info.speech,
     )

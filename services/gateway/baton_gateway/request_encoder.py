@@ -99,7 +99,7 @@ class RequestEncoder:
     ) -> EncodedPrompt:
         if isinstance(prompt.prompt, tuple):
             ids, placed = attended(prompt.prompt, prompt.media)
-            return EncodedPrompt(ids, media=(placed,))
+            return EncodedPrompt(ids, media=(placed,), num_states=prompt.num_states)
         encoded = await self._text(request, prompt.prompt, facts)
         ids, media = expand(encoded.ids, (prompt.media,))
         if len(ids) > facts.max_model_len:

@@ -52,4 +52,5 @@ def worker_info(
         encoder_layout=embeddings.layout if embeddings is not None else "",
         weights=engine.version,
         pipeline_stages=resolved.stages,
+        alignment=resolved.alignment,
     )

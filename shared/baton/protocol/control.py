@@ -86,6 +86,8 @@ class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
     """Weights that it uses."""
     pipeline_stages: int = 1
     """Stages of a pipeline that run steps of different sequences at the same time."""
+    alignment: bool = False
+    """It says where in a recording tokens are; see `Pooling.aligned_from`."""
 
 
 class TokenizerInfo(msgspec.Struct, frozen=True, array_like=True):
@@ -275,6 +277,8 @@ class ModelStats(msgspec.Struct, frozen=True, array_like=True):
     """All its workers sleep; the next sequence wakes them."""
     weight_version: str = DEFAULT_VERSION
     """Label of the weights that its sequences run on."""
+    alignment: bool = False
+    """Every worker says where in a recording tokens are; see `Pooling.aligned_from`."""
 
 
 class RoleStats(msgspec.Struct, frozen=True, array_like=True):

@@ -51,6 +51,11 @@ class Pooling(msgspec.Struct, frozen=True, array_like=True):
     """Skip the final normalisation of a vector, or sigmoid or softmax of scores."""
     second: int = 0
     """Index of the first token of the second text of a pair; 0 if there is no second text."""
+    aligned_from: int = 0
+    """Index of the first of the tokens whose places among the states of a recording are wanted, one
+    number each, in place of a vector; 0: no places. `reach` is "every" then."""
+    num_states: int = 0
+    """States from the first on that hold sound, if places are wanted."""
 
 
 class Pooled(msgspec.Struct, frozen=True, array_like=True):

@@ -61,6 +61,8 @@ class SpeechPrompt:
     """Special tokens and the text before, all of which attend to the recording; or a conversation
     with it."""
     media: PreparedMedia
+    num_states: int = 0
+    """Its states that hold sound, where places of tokens are wanted; see `Pooling.num_states`."""
 
 
 Prompt = ChatPrompt | TextPrompt | PairPrompt | SpeechPrompt | MediaItem | tuple[int, ...]
@@ -77,6 +79,8 @@ class EncodedPrompt(NamedTuple):
     """End of the text of a rendered conversation."""
     media: tuple[Media, ...] = ()
     """The media among the ids."""
+    num_states: int = 0
+    """See `SpeechPrompt`."""
 
 
 @dataclass(frozen=True, slots=True)

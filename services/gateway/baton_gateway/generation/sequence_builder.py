@@ -60,7 +60,8 @@ def build_sequences(
             trace=identity.trace,
             deadline=began + limit if limit else None,
             account=request.sinks.timeline,
-            pooling=request.pooling and structs.replace(request.pooling, second=one.second),
+            pooling=request.pooling
+            and structs.replace(request.pooling, second=one.second, num_states=one.num_states),
             media=one.media,
             prediction=request.prediction,
         )

@@ -75,6 +75,7 @@ def _model(name: str, state: State) -> ModelStats:
         paused=name in state.paused,
         asleep=all(worker.info.asleep for worker in fleet),
         weight_version=state.weights.get(name, info.weights).label,
+        alignment=all(worker.info.alignment for worker in fleet),
     )
 
 

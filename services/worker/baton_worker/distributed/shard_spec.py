@@ -168,14 +168,14 @@ def _tokens(whole: spec.Attention, share: Shard) -> spec.ContextShard | None:
 
 
 def _cross(whole: spec.CrossAttention, share: Shard) -> spec.CrossAttention:
-    """Each rank keeps the states' KV of its own heads."""
+    """Each rank keeps the states' KV of its own heads. None aligns: it would need those of all."""
     num_heads = share.of(whole.num_heads, "query heads")
     if whole.num_kv_heads % share.size and share.size % whole.num_kv_heads:
         raise share.refusal(
             f"{whole.num_kv_heads} key heads can neither be dealt out nor repeated evenly"
         )
     kept = max(1, whole.num_kv_heads // share.size)
-    return replace(whole, num_heads=num_heads, num_kv_heads=kept)
+    return replace(whole, num_heads=num_heads, num_kv_heads=kept, alignment_heads=())
 
 
 def _latent(whole: spec.LatentAttention, share: Shard) -> spec.LatentAttention:

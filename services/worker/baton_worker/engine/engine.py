@@ -482,6 +482,7 @@ class Engine:
             host=self._host,
             sampler=resolved.build.sampler,
             encoder=self.encoder,
+            alignment_filter=self._loaded.spec.alignment_filter if resolved.alignment else 0,
         )
 
     def _new_pipeline(self) -> StepPipeline | StagedSteps | None:

@@ -68,6 +68,8 @@ class EngineConfig:
     eos_ids: tuple[int, ...]
     pooling: PoolingInfo | None = None
     """What is given in place of text."""
+    alignment: bool = False
+    """Whether it says where in a recording tokens are."""
     host_pages: int = 0
     """Pages in host memory beside those."""
     encoder_cache_bytes: int = 0
@@ -231,6 +233,8 @@ def resolve(
         context=config.decode_context_parallel_size,
         eos_ids=loaded.eos_token_ids,
         pooling=_pooling(loaded, most, max_num_batched_tokens - config.max_num_seqs),
+        # Other ranks and stages keep the attention of their own heads and layers.
+        alignment=ranks.size == 1 and loaded.spec.alignment_filter > 0,
         encoder_cache_bytes=images,
         host_pages=config.host_cache_bytes // page_bytes if page_bytes else 0,
         groups=groups,

@@ -22,6 +22,7 @@ from baton_worker.engine.batch.plan_columns import Column
 from baton_worker.engine.batch.step_inputs import StepInputs
 from baton_worker.engine.batch.step_outputs import Committed, StepOutputs
 from baton_worker.engine.forward.forward_pass import ForwardPass
+from baton_worker.engine.multimodal.alignment_step import AlignmentStep
 from baton_worker.engine.multimodal.encoder_step import NOT_FINITE, EncoderStep
 from baton_worker.engine.nan_quarantine import NanQuarantine
 from baton_worker.engine.page_moves import PageMoves
@@ -46,6 +47,7 @@ class ModelRunner:
         host: where pages are swapped out to; None where there is no such memory.
         sampler: what draws tokens.
         encoder: what encodes images in prompts; None for a model that sees none.
+        alignment_filter: see `spec.Decoder`.
     """
 
     def __init__(
@@ -58,6 +60,7 @@ class ModelRunner:
         host: HostPages | None = None,
         sampler: Sampler | None = None,
         encoder: EncoderStep | None = None,
+        alignment_filter: int = 0,
     ) -> None:
         self.batch, self._forward, self._encoder = batch, forward, encoder
         self._cache = cache
@@ -68,6 +71,7 @@ class ModelRunner:
             else None
         )
         self._pooling = PoolingStep(pooler)
+        self._alignment = AlignmentStep(alignment_filter)
         self._quarantine = NanQuarantine(cache, batch.tables)
         self._moves = PageMoves(cache, host, self._quarantine, batch.tables.page_size)
         self._spans = Spans()
@@ -218,6 +222,7 @@ class ModelRunner:
         self._spans.end(unpack(plan.release, "I"))
         self._spans.enter(plan.new_sequences)
         self._pooling.enter(plan)
+        self._alignment.enter(plan)
 
     def _run(self, inputs: StepInputs, outputs: StepOutputs) -> Tensor:
         """Run the model, then sample tokens and pool vectors. Returns the hidden states."""
@@ -232,6 +237,7 @@ class ModelRunner:
         if outputs.paths:
             keep_paths(self._cache, inputs, outputs)
         self._pooling.step(inputs, hidden, outputs)
+        self._alignment.step(inputs, outputs)
         return hidden
 
     def _end(self, inputs: StepInputs, outputs: StepOutputs, committed: Committed) -> None:

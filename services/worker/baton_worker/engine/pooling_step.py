@@ -32,7 +32,8 @@ class PoolingStep:
             PlanError: a sequence wants a vector, but the worker has no pooler.
         """
         if self._gathering is None:
-            if any(new.pooling is not None for new in plan.new_sequences):
+            asked = [new.pooling for new in plan.new_sequences if new.pooling is not None]
+            if not all(pooling.aligned_from for pooling in asked):
                 raise PlanError("A plan wants a vector of a model that makes text only.")
             return
         self._gathering.begin(unpack(plan.release, "I"))
@@ -41,7 +42,7 @@ class PoolingStep:
     def step(self, inputs: StepInputs, hidden: torch.Tensor, outputs: StepOutputs) -> None:
         """Pool the texts whose last token has run; fail those that are not finite. Hidden is
         [T, hidden], or one row per text of a model that does its own pooling."""
-        if not inputs.pooling:
+        if self._pooler is None or not inputs.pooling:
             return
         vectors = self._vectors(inputs, self._complete(inputs, hidden, outputs))
         outputs.vectors = {s: v for s, v in vectors.items() if np.isfinite(v).all()}

@@ -165,6 +165,8 @@ class CrossAttention:
     projections: Projections = Projections()
     qk_norm: QkNorm | None = None
     """Over each "head"."""
+    alignment_heads: tuple[int, ...] = ()
+    """Heads that attend to where in a recording a token is said."""
 
 
 @dataclass(frozen=True, slots=True)

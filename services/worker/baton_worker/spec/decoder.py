@@ -136,6 +136,9 @@ class Decoder:
     """Tokens that stand in prompts alone: their logits are the lowest of float32."""
     stage: Stage | None = None
     """Which of the layers are here, in a pipeline of several stages."""
+    alignment_filter: int = 0
+    """States over which the attention of `CrossAttention.alignment_heads` is smoothed, an odd
+    number; 0: there are no such heads."""
 
     @property
     def position_axes(self) -> int:

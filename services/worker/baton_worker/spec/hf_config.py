@@ -29,7 +29,8 @@ def read_config(folder: Path) -> SimpleNamespace:
     """Read `config.json`, or `params.json` of Mistral's format, into nested attribute objects.
 
     Quantisation settings in a separate file become `quantization_config`; of a model that sees or
-    transcribes, the texts and ids of the tokens that its tokenizer added become `added_tokens`.
+    transcribes, the texts and ids of the tokens that its tokenizer added become `added_tokens`, and
+    the `alignment_heads` of `generation_config.json` its own.
     Those of a checkpoint `in_parts` are read anew from their folders.
 
     Raises:
@@ -49,6 +50,10 @@ def read_config(folder: Path) -> SimpleNamespace:
             config.quantization_config = SimpleNamespace(**{"quant_method": method} | settings)
     if any(hasattr(config, name) for name in (*_SEEING, *_HEARING)):
         config.added_tokens = added_tokens(text_folder(folder))
+    generation = folder / "generation_config.json"
+    if any(hasattr(config, name) for name in _HEARING) and generation.is_file():
+        heads = getattr(_read_json(generation), "alignment_heads", None)
+        config.alignment_heads = heads or getattr(config, "alignment_heads", None)
     return config
 
 

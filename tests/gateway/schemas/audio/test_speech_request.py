@@ -43,7 +43,7 @@ def test_what_cannot_be_is_refused_by_name() -> None:
         ("prompt", "x" * 20_000, "string_above_max_length", "prompt"),
         ("response_format", "exe", "invalid_value", "response_format"),
         ("timestamp_granularities[]", "foo", "invalid_value", "timestamp_granularities[][0]"),
-        ("timestamp_granularities[]", "word", "unsupported_value", "timestamp_granularities[]"),
+        ("timestamp_granularities[]", "word", "invalid_value", "timestamp_granularities[]"),
         ("timestamp_granularities[]", "segment", "invalid_value", "timestamp_granularities[]"),
         ("chunking_strategy", "{}", "invalid_value", "chunking_strategy"),
         ("known_speaker_names[]", "A", "unsupported_parameter", "known_speaker_names[]"),

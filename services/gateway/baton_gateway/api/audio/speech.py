@@ -13,7 +13,7 @@ from baton_gateway.api.answer import event_stream
 from baton_gateway.api.audio.chunk_outputs import chunk_outputs
 from baton_gateway.api.audio.speech_form import read_speech
 from baton_gateway.api.audio.speech_job import SpeechJob
-from baton_gateway.api.audio.verbose_transcript import verbose_transcript
+from baton_gateway.api.audio.verbose_transcript import all_segments, verbose_transcript
 from baton_gateway.api.collect_answer import opened
 from baton_gateway.api.documentation.description import describe
 from baton_gateway.engine import Engine
@@ -96,9 +96,10 @@ async def _timed(
     request: Request, job: SpeechJob, work: GenerationRequest, language: str
 ) -> Response:
     outputs = await chunk_outputs(request, job, work)
-    found = await verbose_transcript(request, job, outputs, language)
     write = SUBTITLES.get(job.body.response_format)
-    return json_response(found) if write is None else PlainTextResponse(write(found.segments))
+    if write is not None:
+        return PlainTextResponse(write(await all_segments(request, job, outputs)))
+    return json_response(await verbose_transcript(request, job, outputs, language))
 
 
 async def _vocabulary(request: Request, job: SpeechJob) -> Vocabulary | None:

@@ -16,7 +16,15 @@ from msgspec import structs
 from starlette.requests import Request
 
 from baton.errors import InvalidRequest
-from baton.protocol import ChatSpeechInfo, MediaItem, Sampling, SpeechChunk, SpeechInfo
+from baton.protocol import (
+    ChatSpeechInfo,
+    MediaItem,
+    Pooling,
+    Sampling,
+    SpeechChunk,
+    SpeechInfo,
+)
+from baton.protocol.token_columns import unpack_floats
 from baton_gateway.api.collect_answer import whole
 from baton_gateway.api.model_access import permitted
 from baton_gateway.api.options import deadline, distribution, trace
@@ -43,6 +51,8 @@ from baton_gateway.speech.ordered_text import OrderedText
 from baton_gateway.speech.prompts import Task, output_rules, speech_prompt
 
 _ENGLISH = "en"
+_RATE, _FRAME = 16_000, 160
+"""Samples per second, and from one frame of a spectrogram to the next, of every Whisper."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +70,13 @@ class Recording:
         """Seconds at which a chunk ends."""
         later = self.chunks[number + 1 : number + 2]
         return later[0].start if later else self.seconds
+
+    def num_sounding(self, number: int) -> int:
+        """States of a chunk that hold sound, and not the silence that fills it up: one of two
+        frames."""
+        seconds = self.end(number) - self.chunks[number].start
+        frames = -(-round(seconds * _RATE) // _FRAME)
+        return max(1, frames // 2)
 
     @property
     def billed_seconds(self) -> int:
@@ -104,6 +121,10 @@ class SpeechJob:
         file that is no recording.
         """
         facts = await permitted(request, body.model)
+        if body.asks_words and not facts.max_model_len:
+            engine: Engine = request.app.state.engine
+            wait = engine.config.service_wait_seconds
+            facts = await engine.models.with_worker(body.model, wait)
         info = check_speech(facts, body, task, language)
         recording = await cancel_on_disconnect(request.receive, _prepared(request, facts, data))
         return cls(request, body, task, facts, info, recording)
@@ -134,6 +155,32 @@ class SpeechJob:
         _, choices = await whole(self._request, self._small(prompts, params))
         entries = (choice.prompt_logprobs[1] for choice in choices if choice.prompt_logprobs)
         return [math.exp(entry.logprob) if entry is not None else 0.0 for entry in entries]
+
+    async def places(
+        self, language: str, outputs: Sequence[Sequence[int]]
+    ) -> list[tuple[float, ...]]:
+        """Return, for the tokens of each chunk's output but the last one, the states at which they
+        begin: those of the encoder, one in each step of a timestamp."""
+        prompt, _ = await self._asked(language)
+        assert isinstance(prompt, tuple), "others write no timestamps"
+        long = [number for number, tokens in enumerate(outputs) if len(tokens) > 1]
+        found: list[tuple[float, ...]] = [()] * len(outputs)
+        if not long:
+            return found
+        prompts = tuple(
+            SpeechPrompt(
+                (*prompt, *outputs[number][:-1]),
+                self.recording.chunks[number].media,
+                self.recording.num_sounding(number),
+            )
+            for number in long
+        )
+        pooling = Pooling(reach="every", aligned_from=len(prompt))
+        work = replace(self._small(prompts, Sampling(max_tokens=0)), pooling=pooling)
+        _, choices = await whole(self._request, replace(work, limits=self._limits(0)))
+        for number, choice in zip(long, choices, strict=True):
+            found[number] = tuple(unpack_floats(choice.vector or b""))
+        return found
 
     async def generation(self, language: str) -> GenerationRequest:
         """Return the request for the text, one prompt per chunk."""
@@ -235,6 +282,14 @@ def check_speech(
             "response_format",
             f"Unsupported value: the model `{facts.name}` writes no timestamps. Use 'json' or "
             "'text'.",
+            "unsupported_value",
+        )
+    if body.asks_words and not facts.alignment:
+        raise invalid(
+            "timestamp_granularities[]",
+            f"Unsupported value: the model `{facts.name}` does not say when words are spoken: its "
+            "generation_config.json lists no alignment heads that it has, or several ranks have a "
+            "part of it each. Use 'segment'.",
             "unsupported_value",
         )
     if body.falls_back and isinstance(info, ChatSpeechInfo):

@@ -11,6 +11,7 @@ from starlette.requests import Request
 from baton.protocol import SpeechInfo
 from baton_gateway.api.audio.chunk_outputs import ChunkOutput
 from baton_gateway.api.audio.speech_job import SpeechJob
+from baton_gateway.api.audio.word_times import word_times
 from baton_gateway.engine import Engine
 from baton_gateway.generation.choice import Choice
 from baton_gateway.schemas.audio.speech_responses import (
@@ -30,19 +31,31 @@ async def verbose_transcript(
     request: Request, job: SpeechJob, outputs: Sequence[ChunkOutput], language: str
 ) -> VerboseTranscription:
     """Return the transcript of a recording, of whose chunks these are the outputs."""
+    found = await all_segments(request, job, outputs)
+    transcript = VerboseTranscription(
+        task=job.task,
+        language=language_name("en" if job.task == "translate" else language),
+        duration=job.recording.seconds,
+        text="".join(segment.text for segment in found).lstrip(),
+        usage=DurationUsage(job.recording.billed_seconds),
+    )
+    if job.body.asks_segments:
+        transcript.segments = found
+    if job.body.asks_words:
+        transcript.words = await word_times(request, job, outputs, language)
+    return transcript
+
+
+async def all_segments(
+    request: Request, job: SpeechJob, outputs: Sequence[ChunkOutput]
+) -> list[Segment]:
+    """Return the segments of all chunks, numbered."""
     found = list[Segment]()
     for number, output in enumerate(outputs):
         found += await _segments(request, job, output, number)
     for count, segment in enumerate(found):
         segment.id = count
-    return VerboseTranscription(
-        task=job.task,
-        language=language_name("en" if job.task == "translate" else language),
-        duration=job.recording.seconds,
-        text="".join(segment.text for segment in found).lstrip(),
-        segments=found,
-        usage=DurationUsage(job.recording.billed_seconds),
-    )
+    return found
 
 
 async def _segments(

@@ -71,6 +71,16 @@ class SpeechRequest(BaseModel):
         return self.response_format in ("srt", "verbose_json", "vtt")
 
     @property
+    def asks_words(self) -> bool:
+        """Whether the answer has the times of words."""
+        return False
+
+    @property
+    def asks_segments(self) -> bool:
+        """Whether a "verbose_json" has segments."""
+        return True
+
+    @property
     def asks_logprobs(self) -> bool:
         """Whether the answer has log-probabilities."""
         return False
@@ -106,6 +116,16 @@ class TranscriptionRequest(SpeechRequest):
     """Long recordings are always cut at quiet places."""
 
     @property
+    def asks_words(self) -> bool:
+        """Whether the answer has the times of words."""
+        return "word" in self.timestamp_granularities
+
+    @property
+    def asks_segments(self) -> bool:
+        """Whether a "verbose_json" has segments."""
+        return not self.timestamp_granularities or "segment" in self.timestamp_granularities
+
+    @property
     def asks_logprobs(self) -> bool:
         """Whether the answer has log-probabilities."""
         return bool(self.include)
@@ -113,14 +133,7 @@ class TranscriptionRequest(SpeechRequest):
     def check(self) -> None:
         """Raise `InvalidRequest` for fields that exclude one another, or ask for too much."""
         super().check()
-        asked = self.timestamp_granularities
-        if "word" in asked:
-            raise invalid(
-                "timestamp_granularities[]",
-                "Unsupported value: timestamps of words are not computed. Use 'segment'.",
-                "unsupported_value",
-            )
-        if asked and self.response_format != "verbose_json":
+        if self.timestamp_granularities and self.response_format != "verbose_json":
             raise invalid(
                 "timestamp_granularities[]",
                 "The 'timestamp_granularities[]' parameter needs 'response_format' to be "

@@ -65,6 +65,15 @@ class Segment(msgspec.Struct):
     no_speech_prob: float
 
 
+class Word(msgspec.Struct):
+    """One entry of `words`."""
+
+    word: str
+    """With its punctuation, without the space before it."""
+    start: float
+    end: float
+
+
 class VerboseTranscription(msgspec.Struct):
     """A transcript as "verbose_json"."""
 
@@ -73,8 +82,9 @@ class VerboseTranscription(msgspec.Struct):
     """English name of the language that is spoken."""
     duration: float
     text: str
-    segments: list[Segment]
     usage: DurationUsage
+    segments: list[Segment] | msgspec.UnsetType = msgspec.UNSET
+    words: list[Word] | msgspec.UnsetType = msgspec.UNSET
 
 
 class TextDelta(msgspec.Struct, tag_field="type", tag="transcript.text.delta"):

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from baton_worker.engine.batch.step_inputs import StepInputs
+from baton_worker.engine.multimodal.alignment_step import attention_weights
 from baton_worker.engine.multimodal.cross_page_table import CrossPageTable, StatePages
 from baton_worker.engine.multimodal.encoder_cache import EncoderCache
 from baton_worker.engine.multimodal.encoder_step import EncoderStep, EncoderWork
@@ -42,7 +43,9 @@ class CrossEncoderStep(EncoderStep):
         lacking = {some.key: some for some in inputs.seen if some.key not in self._table}
         self._encode({item.digest: item for some in lacking.values() for item in some.items})
         writes = tuple(self._write(some, pinned) for some in lacking.values())
-        media = MediaEmbeddings(*self._nothing, cross=self._cross(inputs.seen, writes))
+        cross = self._cross(inputs.seen, writes)
+        cross = cross._replace(weights=attention_weights(inputs, cross))
+        media = MediaEmbeddings(*self._nothing, cross=cross)
         # What the next step writes may go to these pages: this one still reads them.
         broken = [some.key for some in inputs.seen if self._broken.intersection(some.key)]
         self._table.drop(broken)

@@ -37,6 +37,7 @@ class CrossAttention(nn.Module):
         )
         self.backend = site.attention.select(self.call)
         query, kv = (settings.head_dim * n for n in (settings.num_heads, settings.num_kv_heads))
+        self.alignment_heads = settings.alignment_heads
         own, parts = settings.projections, {"cross_key": kv, "cross_value": kv}
         self.project = Linear(hidden, {"cross_query": query}, site, bias=own.bias)
         self.keep = Linear(settings.states, parts, site, bias=own.bias, unbiased=own.unbiased)
@@ -60,6 +61,8 @@ class CrossAttention(nn.Module):
         query = self.project(x).view(len(x), self.call.num_heads, self.call.head_dim)
         if self.query_norm is not None:
             query = self.query_norm(query)
+        if cross.weights is not None and self.alignment_heads:
+            cross.weights.add(query, pages, self.alignment_heads, self.call.scale)
         attended = self.backend.forward(cross.plans[self.call], query, pages)
         out: Tensor = self.output(attended, residual)
         return out

@@ -19,6 +19,7 @@ import torch
 from torch import Tensor
 
 from baton_worker.attention import AttentionBatch, AttentionSpec, Backend
+from baton_worker.layers.attention.attention_weights import AttentionWeights
 
 
 class CrossWrite(NamedTuple):
@@ -44,6 +45,8 @@ class CrossInputs(NamedTuple):
     writes: tuple[CrossWrite, ...]
     num_pages: int
     """Pages that there are to be."""
+    weights: AttentionWeights | None = None
+    """Takes what alignment heads attend to; None: that is not wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,6 +58,8 @@ class CrossStep:
     plans: dict[AttentionSpec, Any]
     writes: tuple[tuple[Tensor, Tensor], ...]
     """Slots int64 [n] and states [n, width]."""
+    weights: AttentionWeights | None = None
+    """See `CrossInputs`."""
 
     @classmethod
     def plan(
@@ -76,7 +81,7 @@ class CrossStep:
         )
         plans = {call: backend.plan(batch, call) for call, backend in backends}
         writes = ((_slots(w, page_size).to(device), w.states.to(device)) for w in inputs.writes)
-        return cls(inputs.places.to(device), plans, tuple(writes))
+        return cls(inputs.places.to(device), plans, tuple(writes), inputs.weights)
 
 
 def _slots(write: CrossWrite, page_size: int) -> Tensor:

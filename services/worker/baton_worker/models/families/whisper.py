@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from baton_worker.models.families.common import Config, architecture
 from baton_worker.models.families.encoder_decoder import (
     embedding_scale,
@@ -10,7 +12,7 @@ from baton_worker.models.families.encoder_decoder import (
 )
 from baton_worker.models.families.vision_common import with_tower
 from baton_worker.models.families.whisper_encoder import chunk_frames, whisper_encoder
-from baton_worker.spec import AudioTower, Decoder, Embedding, Positions
+from baton_worker.spec import AudioTower, CrossAttention, Decoder, Embedding, Positions
 
 _DECODER, _ENCODER = "model.decoder", "model.encoder"
 
@@ -30,7 +32,26 @@ def whisper(c: Config) -> Decoder:
         tied=getattr(c, "tie_word_embeddings", True),
         embedding=Embedding(scale=embedding_scale(c), positions=Positions(c.max_target_positions)),
     )
+    text = _aligning(text, c)
     return with_tower(text, _tower(c), tuple(paired_renames(_DECODER, c.decoder_layers)))
+
+
+def _aligning(text: Decoder, c: Config) -> Decoder:
+    """The decoder with the heads that say where in a recording a token is, if its
+    generation_config.json lists heads that it has."""
+    listed = getattr(c, "alignment_heads", None) or ()
+    heads = [(layer, head) for layer, head in listed]
+    known = range(c.decoder_layers), range(c.decoder_attention_heads)
+    if not heads or not all(layer in known[0] and head in known[1] for layer, head in heads):
+        return text
+    layers = list(text.layers)
+    for layer in {layer for layer, _ in heads}:
+        mixer, ffn = layers[2 * layer + 1]
+        assert isinstance(mixer, CrossAttention), "see `paired_decoder`"
+        own = tuple(head for at, head in heads if at == layer)
+        layers[2 * layer + 1] = replace(mixer, alignment_heads=own), ffn
+    width = getattr(c, "median_filter_width", 7)
+    return replace(text, layers=tuple(layers), alignment_filter=width)
 
 
 def _tower(c: Config) -> AudioTower:
