@@ -161,6 +161,7 @@ UNMIRRORED = {
     "gateway/api/realtime/session.py",
     "gateway/api/realtime/session_settings.py",
     "gateway/api/realtime/transcription_queue.py",
+    "gateway/api/realtime/turn_taking.py",
     "gateway/api/realtime/utterance.py",
     "gateway/schemas/realtime/client_events.py",
     "gateway/schemas/realtime/server_events.py",

@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from openai import AsyncOpenAI
 from websockets import Origin, Subprotocol
@@ -17,6 +18,12 @@ from websockets.asyncio.client import connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
 
 from baton_gateway.http.websocket.protocol import MAX_MESSAGE_BYTES, WebSocketProtocol
+from baton_gateway.speech.turn_detector import (
+    SpeechAudio,
+    SpeechEnd,
+    SpeechStart,
+    TurnDetector,
+)
 from tests.fakes.listening import listening
 from tests.fakes.whole_system import Whole, whole
 from tests.support.realtime_client import APPEND, COMMIT, RealtimeClient, opened, pcm
@@ -117,6 +124,57 @@ def test_what_is_said_live_is_what_a_recording_says(here: Whole) -> None:
 
 
 @pytest.mark.row("F18.20")
+def test_turns_of_the_client_are_items(here: Whole) -> None:
+    """Each is the text of a recording of it; the client may commit one before it ends."""
+    still, asked = np.zeros(RATE, np.float32), {"type": "server_vad", "silence_duration_ms": 400}
+    samples = np.concatenate((still, sound(0.9), still, sound(1.2, 3), still))
+    detector = TurnDetector(RATE, 0.5, 300, 400)
+    heard, parts = list[bytearray](), list(detector.hear(pcm(samples)))
+    for part in parts:
+        if isinstance(part, SpeechStart):
+            heard.append(bytearray())
+        if not isinstance(part, SpeechEnd):
+            heard[-1] += part.data
+    texts = [written(here, np.frombuffer(audio, "<i2") / np.float32(32767)) for audio in heard]
+    assert len(texts) == 2
+
+    async def main() -> None:
+        async with listening(here.app) as at, opened(at) as socket:
+            client = RealtimeClient(socket)
+            await client.next()
+            input_ = {"format": {"type": "audio/pcm", "rate": RATE}, "turn_detection": asked}
+            await client.send("session.update", session={"audio": {"input": input_}})
+            shown = (await client.next())["session"]["audio"]["input"]["turn_detection"]
+            assert shown == asked | {"threshold": 0.5, "prefix_padding_ms": 300}
+            await client.append(samples)
+            events = [await client.next()]
+            while [e["type"] for e in events].count(f"{ITEM}.completed") < 2:
+                events.append(await client.next())
+            buffer = [e for e in events if e["type"].startswith("input_audio_buffer")]
+            kinds = ["speech_started", "speech_stopped", "committed"] * 2
+            assert [e["type"].rpartition(".")[2] for e in buffer] == kinds
+            times = [e[key] for e in buffer for key in e if key.endswith("_ms")]
+            assert times == [part.ms for part in parts if not isinstance(part, SpeechAudio)]
+            items = [e["item_id"] for e in buffer]
+            assert items == [items[0]] * 3 + [items[3]] * 3
+            assert buffer[5]["previous_item_id"] == items[0] != items[3]
+            ends = {e["item_id"]: e for e in events if e["type"] == f"{ITEM}.completed"}
+            assert [ends[name]["transcript"] for name in (items[0], items[3])] == texts
+            await client.append(np.concatenate((still, sound(0.9))))
+            started = await client.until("input_audio_buffer.speech_started")
+            await client.send(COMMIT)
+            early = await client.until(f"{ITEM}.completed")
+            assert early[-1]["item_id"] == started[-1]["item_id"]
+            await client.append(still)
+            await client.send(COMMIT)
+            error = (await client.until("error"))[-1]["error"]
+            assert error["code"] == "input_audio_buffer_commit_empty"
+
+    here.run(main)
+    assert not here.engine._scheduler.live
+
+
+@pytest.mark.row("F18.20")
 def test_wrong_events_are_answered_and_harm_nothing(here: Whole) -> None:
     """Each has one error with its code, and the session goes on: audio that was there stays."""
     wanted = written(here, SHORT)
@@ -126,7 +184,12 @@ def test_wrong_events_are_answered_and_harm_nothing(here: Whole) -> None:
     def session(**fields: Any) -> dict[str, Any]:
         return {"type": "session.update", "session": {"audio": {"input": fields}}}
 
-    format_ = "session.audio.input.format"
+    format_, turns = "session.audio.input.format", "session.audio.input.turn_detection"
+    vad: dict[str, Any] = {"type": "server_vad"}
+
+    def turning(**fields: Any) -> dict[str, Any]:
+        return session(turn_detection=vad | fields)
+
     cases: tuple[tuple[Any, str | None, str | None], ...] = (
         ("{", "invalid_json", None),
         (b"\0", "invalid_json", None),
@@ -144,7 +207,10 @@ def test_wrong_events_are_answered_and_harm_nothing(here: Whole) -> None:
         (update | {"session": {"type": "realtime"}}, "invalid_value", "session.type"),
         (session(format={"rate": 1}), "integer_below_min_value", f"{format_}.rate"),
         (session(format={"type": "audio/pcmu"}), "invalid_value", f"{format_}.type"),
-        (session(turn_detection={"type": "server_vad"}), "unsupported_parameter", "turn_detection"),
+        (session(turn_detection={"type": "semantic_vad"}), "invalid_value", f"{turns}.type"),
+        (turning(threshold=2), "decimal_above_max_value", f"{turns}.threshold"),
+        (turning(create_response=True), "unsupported_parameter", "create_response"),
+        (update | {"turn_detection": vad}, "unsupported_parameter", "turn_detection"),
     )
 
     async def refused(
@@ -176,6 +242,8 @@ def test_wrong_events_are_answered_and_harm_nothing(here: Whole) -> None:
             await client.append(SHORT)
             await socket.send(json.dumps(session(format={"rate": 8000})))
             await refused(client, "invalid_value", f"{format_}.rate", None)
+            await socket.send(json.dumps(session(format={"rate": RATE}, turn_detection=vad)))
+            await refused(client, "invalid_value", turns, None)
             await client.send(COMMIT)
             events = await client.until("transcription.done")
             assert events[-1]["text"] == wanted

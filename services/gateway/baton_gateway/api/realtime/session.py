@@ -1,6 +1,6 @@
 """One client of /v1/realtime: its events in, the text of what is said out.
 
-    append ---> Utterance ---commit---> TranscriptionQueue ---> text ---> deltas
+    append -> TurnTaking -> Utterance --commit--> TranscriptionQueue -> text -> deltas
     \\____ one task reads events ____/   \\____ another transcribes ____/
 
 What a client sends waits in its connection while there is no room for it; a client that reads
@@ -24,7 +24,8 @@ from baton_gateway.access.rate_limits import RequestQuota
 from baton_gateway.api.audio.speech_job import check_speech
 from baton_gateway.api.model_access import permitted
 from baton_gateway.api.realtime.transcription_queue import TranscriptionQueue
-from baton_gateway.api.realtime.utterance import SHORTEST_SECONDS
+from baton_gateway.api.realtime.turn_taking import TurnTaking
+from baton_gateway.api.realtime.utterance import SHORTEST_SECONDS, Utterance
 from baton_gateway.config import Config
 from baton_gateway.http.body import build, parse
 from baton_gateway.http.disconnect import cancel_tasks
@@ -72,6 +73,7 @@ class RealtimeSession:
         self._socket = socket
         self._config: Config = socket.app.state.config
         self._queue = TranscriptionQueue(socket, quota, self._send)
+        self._turns = TurnTaking(self._queue, self._send, self._commit_item)
         self._name, self._created = f"sess_{uuid.uuid4().hex}", time.time()
         self._expires = self._created + self._config.realtime_session_seconds
         self._last_item: str | None = None
@@ -179,6 +181,12 @@ class RealtimeSession:
                 "session.audio.input.format.rate",
                 "The rate cannot change within an item. Commit or clear the audio first.",
             )
+        turns = settings.turn_detection
+        if turns not in (None, self._queue.settings.turn_detection) and self._queue.open:
+            raise invalid(
+                "session.audio.input.turn_detection",
+                "Turns cannot be detected from within an item on. Commit or clear the audio first.",
+            )
         if settings.model is not None:
             facts = await permitted(self._queue.request(), settings.model)
             check_speech(facts, settings.body(), "transcribe", settings.language)
@@ -186,7 +194,7 @@ class RealtimeSession:
         await self._send(SessionUpdated(session=self._shown()))
 
     async def _append(self, text: str) -> None:
-        await self._queue.append(read_event(text, AudioAppend).samples())
+        await self._turns.append(read_event(text, AudioAppend).samples())
 
     async def _commit(self, text: str) -> None:
         final, item = read_event(text, AudioCommit).final, self._queue.open
@@ -200,15 +208,21 @@ class RealtimeSession:
                 "least. Append more first.",
                 code="input_audio_buffer_commit_empty",
             )
+        self._turns.stop()
+        await self._commit_item(item)
+
+    async def _commit_item(self, item: Utterance) -> None:
         await self._queue.room()
         if self._queue.open is not item:
             return  # It has failed meanwhile, and the client has been told.
+        events = self._queue.settings.events
         if (event := events.committed(item.id, self._last_item)) is not None:
             await self._send(event)
         self._last_item = item.id
         self._queue.commit(item)
 
     async def _clear(self, text: str) -> None:
+        self._turns.stop()
         await self._queue.clear()
         await self._send(BufferCleared())
 

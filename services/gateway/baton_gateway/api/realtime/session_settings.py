@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from baton.errors import InvalidRequest
 from baton_gateway.http.body import build
 from baton_gateway.http.errors import invalid
 from baton_gateway.schemas.audio.speech_request import TranscriptionRequest
-from baton_gateway.schemas.realtime.server_events import Audio, Format, Input, Transcribing
-from baton_gateway.schemas.realtime.session_update import SessionUpdate
+from baton_gateway.schemas.realtime.server_events import (
+    Audio,
+    Format,
+    Input,
+    ServerVad,
+    Transcribing,
+)
+from baton_gateway.schemas.realtime.session_update import SessionUpdate, TurnDetection
 from baton_gateway.streaming.realtime_events import ItemEvents, PlainEvents, TranscriptEvents
 
 _VLLM_RATE, _OPENAI_RATE = 16_000, 24_000
@@ -27,17 +34,20 @@ class SessionSettings:
     """Samples per second."""
     logprobs: bool = False
     """Whether log-probabilities are sent."""
+    turn_detection: TurnDetection | None = None
+    """How turns are detected; None: the client commits."""
     events: TranscriptEvents = field(default_factory=PlainEvents)
 
     def updated(self, update: SessionUpdate) -> SessionSettings:
         """Return the settings with the fields that an update gives."""
         given = update.options
-        fields = {
+        fields: dict[str, Any] = {
             name: getattr(given, name)
             for name in ("model", "language", "prompt")
             if name in given.model_fields_set
         }
         fields["prompt"] = fields.get("prompt", self.prompt) or ""
+        fields["turn_detection"] = update.turn_detection(self.turn_detection)
         if update.session is None:
             return replace(self, **fields, rate=_VLLM_RATE, events=PlainEvents())
         known = self.rate if isinstance(self.events, ItemEvents) else _OPENAI_RATE
@@ -55,7 +65,11 @@ class SessionSettings:
 
     def shown(self) -> Audio:
         """The settings as the client sees them."""
-        return Audio(Input(Format(self.rate), Transcribing(self.model, self.language, self.prompt)))
+        speech = Transcribing(self.model, self.language, self.prompt)
+        turns = None
+        if (own := self.turn_detection) is not None:
+            turns = ServerVad(own.threshold, own.prefix_padding_ms, own.silence_duration_ms)
+        return Audio(Input(Format(self.rate), speech, turns))
 
 
 def no_model() -> InvalidRequest:

@@ -38,12 +38,20 @@ class Transcribing(msgspec.Struct):
     prompt: str
 
 
+class ServerVad(msgspec.Struct, tag_field="type", tag="server_vad"):
+    """session.audio.input.turn_detection"""
+
+    threshold: float
+    prefix_padding_ms: int
+    silence_duration_ms: int
+
+
 class Input(msgspec.Struct):
     """session.audio.input"""
 
     format: Format
     transcription: Transcribing
-    turn_detection: None = None
+    turn_detection: ServerVad | None = None
     noise_reduction: None = None
 
 
@@ -77,6 +85,22 @@ class SessionUpdated(ServerEvent, tag="session.updated"):
     """Answers session.update."""
 
     session: Session
+
+
+class SpeechStarted(ServerEvent, tag="input_audio_buffer.speech_started"):
+    """The client begins to speak: an item begins."""
+
+    audio_start_ms: int
+    """Where the item does, in all audio of the session."""
+    item_id: str
+
+
+class SpeechStopped(ServerEvent, tag="input_audio_buffer.speech_stopped"):
+    """The client has stopped to speak; the item is committed."""
+
+    audio_end_ms: int
+    """Where the item ends, in all audio of the session."""
+    item_id: str
 
 
 class BufferCommitted(ServerEvent, tag="input_audio_buffer.committed"):

@@ -8,7 +8,8 @@ https://platform.openai.com/docs/guides/realtime-transcription
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from collections.abc import Mapping
+from typing import Any, ClassVar, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
@@ -16,8 +17,9 @@ from baton_gateway.http.errors import invalid
 from baton_gateway.schemas.audio.speech_request import MAX_PROMPT
 from baton_gateway.schemas.fields import ModelName
 
+_ELSEWHERE = {"turn_detection": "Send it as 'session.audio.input.turn_detection'."}
+_NO_RESPONSES = "A session that transcribes makes no responses. Leave it out."
 _UNSUPPORTED = {
-    "turn_detection": "Turns are not detected. Send null, and commit the audio of each turn.",
     "noise_reduction": "Noise is not reduced. Send null.",
     "keywords": "Put them into 'prompt'.",
     "languages": "Use 'language'.",
@@ -30,17 +32,19 @@ class _Part(BaseModel):
     model_config = ConfigDict(
         frozen=True, extra="ignore", protected_namespaces=(), hide_input_in_errors=True
     )
+    unsupported: ClassVar[Mapping[str, str]] = _UNSUPPORTED | _ELSEWHERE
+    """Fields, with advice."""
 
     @model_validator(mode="before")
     @classmethod
     def _supported(cls, value: Any) -> Any:
         """Raise `InvalidRequest` for fields that are not supported."""
-        for name in _UNSUPPORTED.keys() & (value if isinstance(value, dict) else {}):
-            if value[name] not in (None, []):
+        for name in cls.unsupported.keys() & (value if isinstance(value, dict) else {}):
+            if value[name] not in (None, [], False):
                 raise invalid(
                     name,
                     f"Unsupported parameter: '{name}' is not supported by this server. "
-                    f"{_UNSUPPORTED[name]}",
+                    f"{cls.unsupported[name]}",
                     "unsupported_parameter",
                 )
         return value
@@ -62,11 +66,33 @@ class SpeechOptions(_Part):
     prompt: str | None = Field(default=None, max_length=MAX_PROMPT)
 
 
+class TurnDetection(_Part):
+    """session.audio.input.turn_detection"""
+
+    unsupported: ClassVar[Mapping[str, str]] = {
+        "create_response": _NO_RESPONSES,
+        "interrupt_response": _NO_RESPONSES,
+        "idle_timeout_ms": _NO_RESPONSES,
+        "eagerness": "It is of 'semantic_vad', which there is none of.",
+    }
+
+    type: Literal["server_vad"]
+    threshold: float = Field(default=0.5, ge=0.0, le=1.0, allow_inf_nan=False)
+    """Activity from which a sound is speech."""
+    prefix_padding_ms: int = Field(default=300, ge=0, le=5000)
+    """Audio before the speech that belongs to an item."""
+    silence_duration_ms: int = Field(default=500, ge=100, le=10_000)
+    """Time without speech that ends an item."""
+
+
 class AudioInput(_Part):
     """session.audio.input"""
 
+    unsupported: ClassVar[Mapping[str, str]] = _UNSUPPORTED
+
     format: AudioFormat | None = None
     transcription: SpeechOptions = SpeechOptions()
+    turn_detection: TurnDetection | None = None
 
 
 class SessionAudio(_Part):
@@ -101,6 +127,13 @@ class SessionUpdate(SpeechOptions):
         """Whether log-probabilities are sent; None if it says nothing of that."""
         given = self.session is not None and "include" in self.session.model_fields_set
         return bool(self.session.include) if self.session and given else None
+
+    def turn_detection(self, known: TurnDetection | None) -> TurnDetection | None:
+        """How turns are detected from now on; `known` if it says nothing of that."""
+        if self.session is None:
+            return None
+        own = self.session.audio.input
+        return own.turn_detection if "turn_detection" in own.model_fields_set else known
 
     @property
     def format(self) -> AudioFormat | None:
