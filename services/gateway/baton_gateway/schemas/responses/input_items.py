@@ -62,6 +62,9 @@ def _item(item: object, param: str) -> Item:
     kind = kind_of(fields, param, (*_READERS, REFERENCE), _REFUSED)
     if kind == REFERENCE:
         string_of(fields, "id", param)
+    if kind == "message":
+        string_of(fields, "role", param)
+        field_of(fields, "content", param)
     return fields
 
 
