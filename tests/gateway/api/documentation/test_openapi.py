@@ -41,6 +41,7 @@ GOOD: list[tuple[str, dict[str, Any]]] = [
     ("/v1/completions", completion(prompt=[[65], [66]], echo=True, bad_words=["no"])),
     ("/v1/messages", {"model": MODEL, "max_tokens": 4, "messages": [USER]}),
     ("/v1/messages/count_tokens", {"model": MODEL, "messages": [USER]}),
+    ("/v1/responses/input_tokens", {"model": MODEL, "input": "hi"}),
     ("/tokenize", {"messages": [USER], "tools": [TOOL], "return_token_strs": True}),
     ("/detokenize", {"tokens": [65, 66]}),
     ("/v1/responses", {"model": MODEL, "input": "hi", "max_output_tokens": 16}),

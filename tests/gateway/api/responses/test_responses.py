@@ -72,6 +72,29 @@ def test_a_text_ends_by_itself_or_at_the_limit(shared_site: Site) -> None:
     assert submit.sampling.max_tokens == 3
 
 
+def test_the_tokens_of_a_prompt_are_counted(shared_site: Site) -> None:
+    said = ask(shared_site, instructions="Be brief.").json()
+    body = {"model": MODEL, "input": "hi", "instructions": "Be brief."}
+    counted = shared_site.post(f"{PATH}/input_tokens", body).json()
+    assert counted == {
+        "object": "response.input_tokens",
+        "input_tokens": said["usage"]["input_tokens"],
+    }
+    body = {"model": MODEL, "input": "and?", "previous_response_id": said["id"]}
+    more = shared_site.post(f"{PATH}/input_tokens", body).json()
+    assert more["input_tokens"] > counted["input_tokens"]
+
+
+def test_a_message_without_its_fields_is_refused(shared_site: Site) -> None:
+    for item, field in (
+        ({"role": "user"}, "content"),
+        ({"type": "message", "content": "x"}, "role"),
+    ):
+        answer = ask(shared_site, input=[item])
+        assert answer.status_code == 400
+        assert error_of(answer)["param"] == f"input[0].{field}"
+
+
 @pytest.mark.row("F18.04")
 def test_a_call_is_an_item_and_its_output_goes_back() -> None:
     with site() as here:

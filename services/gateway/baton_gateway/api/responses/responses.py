@@ -1,4 +1,4 @@
-"""/v1/responses: create, retrieve, stream again, cancel, delete, list the input.
+"""/v1/responses: create, count, retrieve, stream again, cancel, delete, list the input.
 
 https://platform.openai.com/docs/api-reference/responses
 """
@@ -10,10 +10,15 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from baton.errors import InvalidRequest, NotFound
+from baton_gateway.api.chat import prompt_of
 from baton_gateway.api.documentation.description import describe
+from baton_gateway.api.model_access import permitted
+from baton_gateway.api.prompts.tokenize import encoded
 from baton_gateway.api.responses.background import BackgroundResponses
+from baton_gateway.api.responses.conversation_state import state_of
 from baton_gateway.api.responses.creation import answer_response
 from baton_gateway.api.responses.stream_follower import StreamQuery, stream_again
+from baton_gateway.api.responses.truncation import fitting_chat
 from baton_gateway.durable.response_store import ResponseStore, StoredResponse
 from baton_gateway.http.body import build
 from baton_gateway.http.body_reader import read
@@ -34,6 +39,17 @@ router = APIRouter()
 async def create(request: Request) -> Response:
     """Answer a conversation, whole, streamed or in the background."""
     return await answer_response(request, await read(request, ResponsesRequest))
+
+
+@router.post("/v1/responses/input_tokens")
+@describe(ResponsesRequest, responses.CountedInput)
+async def count_input_tokens(request: Request) -> Response:
+    """Return the number of tokens of a prompt, without an answer to it."""
+    body = await read(request, ResponsesRequest)
+    facts = await permitted(request, body.model)
+    chat = await fitting_chat(request, body, await state_of(request, body))
+    ids = await encoded(request, facts, prompt_of(chat), "input")
+    return json_response(responses.CountedInput(len(ids)))
 
 
 @router.post("/v1/responses/compact", include_in_schema=False)

@@ -99,3 +99,10 @@ class Response(msgspec.Struct, kw_only=True):
     top_p: float
     truncation: Literal["auto", "disabled"]
     user: str | None = None
+
+
+class CountedInput(msgspec.Struct):
+    """Response of POST /v1/responses/input_tokens."""
+
+    input_tokens: int
+    object: Literal["response.input_tokens"] = "response.input_tokens"
