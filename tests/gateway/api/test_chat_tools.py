@@ -97,6 +97,19 @@ def test_a_demanded_call_has_a_grammar_on_any_model() -> None:
         assert all(m.sampling.grammar.kind == "tool_calls" for m in submits)
 
 
+def test_a_response_format_says_nothing_of_a_demanded_call() -> None:
+    form = {"type": "json_schema", "json_schema": {"name": "n", "schema": {"type": "object"}}}
+    with site() as own_site:
+        speaking(own_site, '[{"name": "add", "arguments": {"a": 2}}]')
+        for one in (form, {"type": "json_object"}):
+            answer = ask(own_site, tool_choice="required", response_format=one)
+            assert answer.json()["choices"][0]["finish_reason"] == "tool_calls"
+        submits = [m for m in own_site.engine.scheduler.seen if isinstance(m, Submit)]
+        assert {m.sampling.grammar.kind for m in submits} == {"tool_calls"}
+        form["json_schema"] = {"name": "n", "schema": {"not": {}}}
+        assert ask(own_site, tool_choice="required", response_format=form).status_code == 400
+
+
 def test_ids_of_calls_differ_between_choices_and_requests() -> None:
     with site() as own_site:
         speaking(own_site, CALL, tool_call_parser="hermes")
@@ -112,7 +125,7 @@ def test_what_cannot_be_is_refused_by_name() -> None:
     with site() as own_site:
         error = error_of(ask(own_site))
         assert error["param"] == "tool_choice" and "--tool-call-parser" in error["message"]
-        both = ask(own_site, tool_choice="required", response_format={"type": "json_object"})
+        both = ask(own_site, tool_choice="required", guided_json={"type": "object"})
         assert "decides the whole output" in error_of(both)["message"] and both.status_code == 400
 
 

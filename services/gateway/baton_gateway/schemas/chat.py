@@ -5,6 +5,7 @@ https://platform.openai.com/docs/api-reference/chat/create
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
@@ -13,7 +14,8 @@ from baton_gateway.http.errors import invalid
 from baton_gateway.schemas.chat_messages import check_messages
 from baton_gateway.schemas.fields import INT32, TemplateKwargs
 from baton_gateway.schemas.sampled_request import SampledRequest
-from baton_gateway.schemas.tools import check_choice, check_tools
+from baton_gateway.schemas.tools import check_choice, check_tools, chosen
+from baton_gateway.structured_output.request import Constraint
 
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
 _ONLY_COMPLETIONS = ("echo", "best_of", "suffix")
@@ -104,6 +106,15 @@ class ChatRequest(SampledRequest):
                 "continue_final_message",
                 "'continue_final_message' and 'add_generation_prompt' must not both be true.",
             )
+
+    @cached_property
+    def constraint(self) -> Constraint | None:
+        """The constraint of the output, or None. A `response_format` is that of a message, so an
+        answer that must be a call has none."""
+        found = super().constraint
+        if found is None or chosen(self.tool_choice, self.tools) in ("none", "auto"):
+            return found
+        return None if found.is_of_message else found
 
     @property
     def template_kwargs(self) -> dict[str, Any]:

@@ -62,6 +62,11 @@ class Constraint:
     name: str = ""
     """Name of the schema given by the client."""
 
+    @property
+    def is_of_message(self) -> bool:
+        """Whether it is OpenAI's, which says how a message is written and nothing of calls."""
+        return self.param == "response_format" and self.grammar.kind != "structural_tag"
+
 
 def constraint(fields: dict[str, Any]) -> Constraint | None:
     """Return the constraint of a request, or None. Raises `InvalidRequest` for more than one."""
