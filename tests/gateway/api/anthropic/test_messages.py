@@ -7,6 +7,8 @@ from typing import Any
 
 import httpx
 import pytest
+from anthropic import Anthropic
+from pydantic import BaseModel
 
 from baton.protocol import EncodeChat, Failed, Submit, Thinking
 from tests.fakes import gateway_socket
@@ -183,7 +185,11 @@ def test_a_budget_of_thinking_is_that_of_chats() -> None:
         ({"tools": [{"type": "web_search_20250305", "name": "web_search"}]}, "web_search_20250305"),
         ({"tool_choice": {"type": "some"}}, "tool_choice.type"),
         ({"mcp_servers": [{"name": "x"}]}, "mcp_servers"),
-        ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format"),
+        ({"output_config": {"format": {"type": "json_schema"}}}, "output_config.format.schema"),
+        (
+            {"output_config": {"format": {"type": "json_schema", "schema": {"not": {}}}}},
+            "schema for output_config.format",
+        ),
         ({"stop_sequences": [""]}, "stop_sequences[0]"),
         ({"thinking": {"type": "enabled", "budget_tokens": 400}}, "budget_tokens"),
     ],
@@ -193,6 +199,27 @@ def test_what_cannot_be_is_refused_by_name(
 ) -> None:
     status, kind, message = error_of(ask(shared_site, **fields))
     assert (status, kind) == (400, "invalid_request_error") and word in message
+
+
+def test_a_text_follows_the_schema_of_the_client() -> None:
+    class Point(BaseModel):
+        x: int
+
+    said = '{"x": 5}'
+    with gateway_socket.site() as here:
+        here.engine.scheduler.reply = said
+        with Anthropic(base_url=here.url, api_key="none", max_retries=0) as client:
+            turns: Any = [USER]
+            answer = client.messages.parse(
+                model=MODEL, max_tokens=99, messages=turns, output_format=Point
+            )
+            assert answer.parsed_output == Point(x=5)
+            older = {"type": "json_schema", "schema": Point.model_json_schema()}
+            client.messages.create(
+                model=MODEL, max_tokens=99, messages=turns, extra_body={"output_format": older}
+            )
+        submits = [m for m in here.engine.scheduler.seen if isinstance(m, Submit)]
+    assert [m.sampling.grammar.kind for m in submits if m.sampling.grammar] == ["json_schema"] * 2
 
 
 def test_errors_have_their_shape_wherever_they_come_from() -> None:

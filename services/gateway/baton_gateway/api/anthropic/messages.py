@@ -20,6 +20,7 @@ from baton_gateway.engine import Engine
 from baton_gateway.generation.request import GenerationRequest
 from baton_gateway.http.body_reader import read
 from baton_gateway.http.json_response import json_response
+from baton_gateway.schemas.anthropic.output_config import FORMAT
 from baton_gateway.schemas.anthropic.request import CountTokensRequest, MessagesRequest
 from baton_gateway.schemas.anthropic.response import InputTokens, Message, MessageEvent
 from baton_gateway.schemas.chat import ChatRequest
@@ -54,7 +55,10 @@ def _generation(request: Request, body: ChatRequest, head: Head) -> GenerationRe
     """As a chat's, but Anthropic's budget of thinking is a target where it cannot be kept."""
     work = chat.ROUTE.generation(request, body, head)
     assert work.tools is not None
-    return replace(work, tools=replace(work.tools, budget_is_target=True))
+    sampling, constraint = work.sampling, work.sampling.constraint
+    if constraint is not None:
+        sampling = replace(sampling, constraint=replace(constraint, param=FORMAT))
+    return replace(work, tools=replace(work.tools, budget_is_target=True), sampling=sampling)
 
 
 def _chat(body: MessagesRequest) -> ChatRequest:

@@ -1,11 +1,11 @@
 """Content blocks of a conversation, as the messages of a chat.
 
-system                     -> a message of the role "system", in any turn
-user: text, image          -> "user"
-user: tool_result          -> "tool", one message per result
-assistant: text            -> content
-assistant: thinking        -> reasoning_content
-assistant: tool_use        -> tool_calls
+system                      -> a message of the role "system", in any turn
+user: text, image, document -> "user"
+user: tool_result           -> "tool", one message per result
+assistant: text             -> content
+assistant: thinking         -> reasoning_content
+assistant: tool_use         -> tool_calls
 
 https://docs.anthropic.com/en/api/messages
 """
@@ -19,6 +19,7 @@ import msgspec
 
 from baton_gateway.http.body import check_depth
 from baton_gateway.http.errors import invalid, shorten, wrong_type
+from baton_gateway.schemas.anthropic.documents import document_text
 from baton_gateway.schemas.anthropic.signature import is_signed
 from baton_gateway.schemas.field_access import array_of, field_of, kind_of, string_of
 from baton_gateway.schemas.media.image_parts import anthropic_image
@@ -28,7 +29,6 @@ Message: TypeAlias = dict[str, Any]
 
 _ROLES = ("user", "assistant", "system")
 _REFUSED = {
-    "document": "Send its text as a block of type 'text'.",
     "search_result": "Send its text as a block of type 'text'.",
     "redacted_thinking": "This server never redacts thinking.",
 }
@@ -69,7 +69,7 @@ def _user(blocks: list[Any], param: str) -> list[Message]:
     chat: list[Message] = []
     for i, block in enumerate(blocks):
         where = f"{param}[{i}]"
-        kind = _kind(block, where, ("text", "image", "tool_result"))
+        kind = _kind(block, where, (*_PARTS, "tool_result"))
         if kind == "tool_result":
             chat.append(_tool_result(block, where))
         elif chat and chat[-1]["role"] == "user":
@@ -153,7 +153,11 @@ def _text_part(block: Block, param: str) -> Block:
     return {"type": "text", "text": string_of(block, "text", param)}
 
 
-_PARTS: dict[str, Callable[[Block, str], Block]] = {"text": _text_part, "image": anthropic_image}
+_PARTS: dict[str, Callable[[Block, str], Block]] = {
+    "text": _text_part,
+    "image": anthropic_image,
+    "document": document_text,
+}
 
 
 def _kind(block: object, param: str, supported: tuple[str, ...]) -> str:

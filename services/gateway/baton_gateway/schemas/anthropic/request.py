@@ -8,11 +8,13 @@ from __future__ import annotations
 from functools import cached_property
 from typing import Annotated, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, model_validator
+from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_validator
 
+from baton.errors import InvalidRequest
 from baton_gateway.http.body import build
 from baton_gateway.http.errors import invalid
 from baton_gateway.schemas.anthropic.blocks import chat_messages
+from baton_gateway.schemas.anthropic.output_config import FORMAT, check_config, check_format
 from baton_gateway.schemas.anthropic.tools import chat_choice, chat_tools
 from baton_gateway.schemas.base import Request
 from baton_gateway.schemas.chat import ChatRequest
@@ -22,7 +24,6 @@ from baton_gateway.schemas.unsupported import unsupported
 _UNSUPPORTED = {
     "container": "Run code yourself, as a tool.",
     "mcp_servers": "Connect to them yourself and send their tools.",
-    "output_format": "Demand a call of a tool with this schema.",
 }
 """Fields whose effect a client would miss, with advice."""
 
@@ -64,6 +65,9 @@ class CountTokensRequest(Request):
     tools: Any = None
     tool_choice: dict[str, Any] | None = None
     thinking: Thinking | None = None
+    output_config: Annotated[dict[str, Any] | None, BeforeValidator(check_config)] = None
+    output_format: Annotated[dict[str, Any] | None, BeforeValidator(check_format)] = None
+    """The older name of `output_config.format`."""
 
     @model_validator(mode="before")
     @classmethod
@@ -71,9 +75,6 @@ class CountTokensRequest(Request):
         for name, advice in _UNSUPPORTED.items():
             if value.get(name):
                 raise unsupported(name, advice)
-        config = value.get("output_config")
-        if isinstance(config, dict) and config.get("format"):
-            raise unsupported("output_config.format", _UNSUPPORTED["output_format"])
         return value
 
     @model_validator(mode="after")
@@ -84,7 +85,11 @@ class CountTokensRequest(Request):
     @cached_property
     def chat(self) -> ChatRequest:
         """The chat request that asks for the same. Raises `InvalidRequest`."""
-        return build(self._fields(), ChatRequest)
+        try:
+            return build(self._fields(), ChatRequest)
+        except InvalidRequest as error:
+            message = error.message.replace("response_format", FORMAT)
+            raise InvalidRequest(message, code=error.code, param=error.param) from error
 
     def _fields(self) -> dict[str, Any]:
         messages = chat_messages(self.system, self.messages)
@@ -99,7 +104,14 @@ class CountTokensRequest(Request):
             enabled = self.thinking.type != "disabled"
             fields["chat_template_kwargs"] = {"enable_thinking": enabled}
             fields["thinking_token_budget"] = self.thinking.budget
-        return fields
+        return fields | self._response_format()
+
+    def _response_format(self) -> dict[str, Any]:
+        form = (self.output_config or {}).get("format") or self.output_format
+        if form is None:
+            return {}
+        schema = {"name": "output", "schema": form["schema"]}
+        return {"response_format": {"type": "json_schema", "json_schema": schema}}
 
 
 class MessagesRequest(CountTokensRequest):
