@@ -359,6 +359,14 @@ def test_a_client_that_leaves_a_pipeline_ends_the_running_request(site: Site) ->
     check_good(site)
 
 
+def test_http_1_0_has_no_chunks(site: Site) -> None:
+    site.app.go_on.set()
+    for version, ending in ((b"1.0", b"\r\n\r\nfirstlast"), (b"1.1", b"0\r\n\r\n")):
+        answer = site.ask(head(b"Connection: close", start=b"GET /slow HTTP/" + version))
+        assert answer.endswith(ending), answer
+        assert (b"chunked" in answer) == (version == b"1.1")
+
+
 def test_an_early_answer_ends_the_connection(site: Site) -> None:
     with site.connect() as client:
         client.sendall(head(b"Content-Length: 1000000", start=b"POST /early HTTP/1.1") + b"abc")

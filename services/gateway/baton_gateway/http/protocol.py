@@ -292,17 +292,28 @@ async def _closing(
     cycle: RequestResponseCycle, app: Any, scope: Any, receive: Any, send: Any
 ) -> None:
     """Run the application. An answer before the end of the body announces that the connection
-    closes: the rest is not read."""
+    closes: the rest is not read. HTTP/1.0 has no chunks (RFC 9112 6.1), so an answer whose length
+    is not known ends with its connection there."""
+    unframed = False
 
     async def announce(message: Any) -> None:
-        if message["type"] == "http.response.start" and cycle.more_body:
-            cycle.keep_alive = False
+        nonlocal unframed
+        if message["type"] == "http.response.start":
+            cycle.keep_alive = cycle.keep_alive and not cycle.more_body
+            unframed = scope["http_version"] == "1.0" and not _has_length(message)
+            cycle.chunked_encoding = False if unframed else cycle.chunked_encoding
+        elif unframed:
+            cycle.expected_content_length = len(message.get("body", b""))
         await send(message)
 
     try:
         await app(scope, receive, announce)
     finally:
         DirectWriter.withdraw(scope)
+
+
+def _has_length(message: Any) -> bool:
+    return any(name.lower() == b"content-length" for name, _ in message.get("headers", ()))
 
 
 def _head_too_large() -> InvalidRequest:
