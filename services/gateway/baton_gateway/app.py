@@ -8,6 +8,7 @@ from contextlib import asynccontextmanager
 from typing import TYPE_CHECKING
 
 from fastapi import FastAPI
+from fastapi.routing import APIRoute
 from starlette.exceptions import HTTPException
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
@@ -154,4 +155,20 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
         refusal = NotFound(f"Invalid URL ({method} {path})")
     else:
         refusal = InvalidRequest(str(error.detail), status=error.status_code)
-    return respond(refusal, encoder_of(request.scope))
+    response = respond(refusal, encoder_of(request.scope))
+    if error.status_code == 405:
+        response.headers["allow"] = _allowed(request)
+    return response
+
+
+def _allowed(request: Request) -> str:
+    """Return the methods that a path has, in all of its routes."""
+    routers = (*ROUTERS, docs.router, page.router)
+    methods = {
+        method
+        for router in routers
+        for route in router.routes
+        if isinstance(route, APIRoute) and route.path_regex.match(request.scope["path"])
+        for method in route.methods or ()
+    }
+    return ", ".join(sorted(methods))
