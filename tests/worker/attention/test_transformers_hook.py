@@ -14,10 +14,10 @@ from baton.errors import ModelError
 from baton_worker.attention import AttentionBatch
 from baton_worker.attention.selector import AttentionSelector
 from baton_worker.attention.transformers_hook import (
-    Paged,
-    Survey,
+    CallRecorder,
+    PagedHandler,
     attend,
-    taking,
+    attention_handler,
 )
 
 CPU = torch.device("cpu")
@@ -39,12 +39,12 @@ def dense(query: Tensor, key: Tensor, value: Tensor, scale: float) -> Tensor:
 
 
 def test_a_survey_writes_down_every_call() -> None:
-    survey, (query, key, value) = Survey(), problem()
-    with taking(survey):
+    recorder, (query, key, value) = CallRecorder(), problem()
+    with attention_handler(recorder):
         attend(LAYER, query, key, value, None, scaling=0.5, sliding_window=3)
         out, nothing = attend(LAYER, query, key, value, None, softcap=2.0)
     assert out.shape == (1, 6, 4, 8) and nothing is None
-    first, second = survey.calls
+    first, second = recorder.calls
     assert (first.num_heads, first.num_kv_heads, first.head_dim) == (4, 2, 8)
     assert (first.scale, first.window, first.softcap) == (0.5, 3, None)
     assert (second.scale, second.window, second.softcap) == (8**-0.5, None, 2.0)
@@ -53,13 +53,13 @@ def test_a_survey_writes_down_every_call() -> None:
 @pytest.mark.parametrize("value_dim", [8, 5])
 def test_pages_answer_as_dense_attention_does(value_dim: int) -> None:
     query, key, value = problem(value_dim=value_dim)
-    survey, selector = Survey(), AttentionSelector()
-    with taking(survey):
+    recorder, selector = CallRecorder(), AttentionSelector()
+    with attention_handler(recorder):
         attend(LAYER, query, key, value, None, scaling=0.3)
     pages, answers = torch.zeros(3, 4, 2, 2, 8), list[Tensor]()
     for start, end in ((0, 4), (4, 6)):
         batch = AttentionBatch.build([end - start], [start], [[2, 0]], 4, CPU)
-        with taking(Paged(batch, survey.calls, [pages], [0], selector)):
+        with attention_handler(PagedHandler(batch, recorder.calls, [pages], [0], selector)):
             part = (x[:, :, start:end] for x in (query, key, value))
             answers.append(attend(LAYER, *part, None, scaling=0.3)[0])
     expected = dense(query, key, value, 0.3)
@@ -79,15 +79,18 @@ def test_pages_answer_as_dense_attention_does(value_dim: int) -> None:
 def test_what_pages_cannot_do_is_refused(
     mask: Tensor | None, others: dict[str, Any], module: Any, named: str
 ) -> None:
-    with pytest.raises(ModelError, match=named), taking(Survey()):
+    with pytest.raises(ModelError, match=named), attention_handler(CallRecorder()):
         attend(module, *problem(), mask, **others)
 
 
-def test_harmless_arguments_pass() -> None:
-    with taking(Survey()):
+def test_ignored_arguments_pass() -> None:
+    with attention_handler(CallRecorder()):
         attend(LAYER, *problem(), None, position_ids=torch.zeros(1), use_cache=False, other=None)
 
 
 def test_values_wider_than_keys_are_refused() -> None:
-    with pytest.raises(ModelError, match="values have more channels"), taking(Survey()):
+    with (
+        pytest.raises(ModelError, match="values have more channels"),
+        attention_handler(CallRecorder()),
+    ):
         attend(LAYER, *problem(value_dim=9), None)

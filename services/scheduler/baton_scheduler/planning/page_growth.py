@@ -29,7 +29,7 @@ def make_room(worker: Worker) -> tuple[NewPages, list[Sequence], Ints]:
         grown.add_each(turn, worker.keys.grow_each(turn))
     else:
         _grow(worker, turn, chunks, grown, preempted)
-    _spare(worker, decode, grown)
+    _grow_ahead(worker, decode, grown)
     return grown, preempted, np.intersect1d(decode, batch.decoding()) if preempted else decode
 
 
@@ -43,7 +43,7 @@ def _grow(
     """Give pages to slots in order while there are free ones."""
     batch = worker.batch
     for slot in slots:
-        if batch.lease_id[slot] and _yield_to(worker, slot, preempted):
+        if batch.lease_id[slot] and _preempt_for(worker, slot, preempted):
             _extend(worker, slot, chunks.get(slot, 1), grown)
 
 
@@ -72,7 +72,7 @@ def _chunks(worker: Worker, num_decode: int) -> dict[int, int]:
     return chunks
 
 
-def _yield_to(worker: Worker, slot: int, preempted: list[Sequence]) -> bool:
+def _preempt_for(worker: Worker, slot: int, preempted: list[Sequence]) -> bool:
     """Preempt others until there are pages up to the `_next_end` of a sequence. Returns False if
     there are still none: the sequence was preempted too, or waits for pages that its own in-flight
     steps free."""
@@ -111,7 +111,7 @@ def _next_end(worker: Worker, slot: int) -> int:
     return planned + worker.batch.at(slot).spans.least(planned)
 
 
-def _spare(worker: Worker, decode: Ints, grown: NewPages) -> None:
+def _grow_ahead(worker: Worker, decode: Ints, grown: NewPages) -> None:
     """Take pages ahead for rows with a variable number of tokens, if one stays free for every
     sequence: one, and for rows with drafts as many as all steps in flight and the next can fill."""
     batch, size = worker.batch, worker.info.page_size

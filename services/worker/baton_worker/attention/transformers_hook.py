@@ -1,9 +1,9 @@
 """Our paged attention as an attention function for transformers models.
 
 A model of transformers that accepts the plug-in calls `attend` once per attention layer instead of
-its own attention, with queries and keys that are normed and rotated already. The active turn
-handles the call: a `Survey` records the kind of attention and computes it densely; a `Paged` turn
-writes keys and values to the layer's pages and calls a backend.
+its own attention, with queries and keys that are normed and rotated already. The active handler
+takes the call: a `CallRecorder` records the kind of attention and computes it densely; a
+`PagedHandler` writes keys and values to the layer's pages and calls a backend.
 
     transformers layer  ->  attend(query, key, value, ...)  ->  pages[n], backend of call n
 
@@ -31,7 +31,7 @@ from baton_worker.kernels.page_layout import Layout
 
 NAME = "baton"
 """Under which transformers knows the plug-in."""
-_HARMLESS = {
+_IGNORED = {
     "cache_position",
     "cu_seq_lens_k",
     "cu_seq_lens_q",
@@ -46,32 +46,32 @@ _HARMLESS = {
     "return_dict",
     "use_cache",
 }
-"""What models pass on to every attention function and what says nothing about the attention."""
+"""Arguments that models pass to every attention function and that do not change attention."""
 
 
-class Turn(Protocol):
-    """Handler of the attention calls of one forward pass."""
+class AttentionHandler(Protocol):
+    """Computes the attention calls of one forward pass."""
 
     layout: Layout
     """Of the pages."""
 
-    def answer(self, call: AttentionSpec, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def forward(self, call: AttentionSpec, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
         """Attention of query [T, heads, dim], key [T, kv_heads, dim], value [T, kv_heads,
         value_dim]: [T, heads, value_dim]."""
         ...
 
 
-_TURN: ContextVar[Turn] = ContextVar("turn")
+_HANDLER: ContextVar[AttentionHandler] = ContextVar("attention_handler")
 
 
 @contextmanager
-def taking(turn: Turn) -> Iterator[None]:
-    """Attention calls within this block go to `turn`."""
-    token = _TURN.set(turn)
+def attention_handler(handler: AttentionHandler) -> Iterator[None]:
+    """Attention calls within this block go to `handler`."""
+    token = _HANDLER.set(handler)
     try:
         yield
     finally:
-        _TURN.reset(token)
+        _HANDLER.reset(token)
 
 
 def attend(
@@ -92,9 +92,9 @@ def attend(
     Raises:
         ModelError: the layer needs something that paged attention does not support.
     """
-    _refuse_strange(module, attention_mask, others)
+    _refuse_unsupported(module, attention_mask, others)
     tokens = [heads[0].transpose(0, 1).contiguous() for heads in (query, key, value)]
-    turn = _TURN.get()
+    handler = _HANDLER.get()
     call = AttentionSpec(
         num_heads=query.shape[1],
         num_kv_heads=key.shape[1],
@@ -104,36 +104,36 @@ def attend(
         dtype=query.dtype,
         device=query.device,
         softcap=softcap,
-        layout=turn.layout,
+        layout=handler.layout,
     )
-    return turn.answer(call, *tokens)[None], None
+    return handler.forward(call, *tokens)[None], None
 
 
-def _refuse_strange(module: nn.Module, mask: Tensor | None, others: Mapping[str, Any]) -> None:
-    given = {name: value for name, value in others.items() if name not in _HARMLESS}
-    strange = {name for name, value in given.items() if isinstance(value, Tensor) or value}
+def _refuse_unsupported(module: nn.Module, mask: Tensor | None, others: Mapping[str, Any]) -> None:
+    given = {name: value for name, value in others.items() if name not in _IGNORED}
+    unsupported = {name for name, value in given.items() if isinstance(value, Tensor) or value}
     causal = others.get("is_causal") is not False and getattr(module, "is_causal", True)
     if mask is not None:
-        strange.add("a mask of its own")
+        unsupported.add("a mask of its own")
     if not causal:
-        strange.add("attention to later tokens")
-    if strange:
+        unsupported.add("attention to later tokens")
+    if unsupported:
         raise ModelError(
-            f"{type(module).__name__} asks for {', '.join(sorted(strange))}, "
+            f"{type(module).__name__} asks for {', '.join(sorted(unsupported))}, "
             "which paged attention does not do."
         )
 
 
 @dataclass
-class Survey:
+class CallRecorder:
     """Records the calls of one pass over one sequence, and computes them without pages."""
 
     layout: Layout = Layout.NHD
     calls: list[AttentionSpec] = field(default_factory=list)
     value_dims: list[int] = field(default_factory=list)
 
-    def answer(self, call: AttentionSpec, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """See `Turn.answer`; only the shape of the answer matters."""
+    def forward(self, call: AttentionSpec, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """See `AttentionHandler.forward`; only the shape of the result matters."""
         self.calls.append(call)
         self.value_dims.append(value.shape[2])
         if value.shape[2] > call.head_dim:
@@ -145,30 +145,31 @@ class Survey:
         return attended.transpose(0, 1).contiguous()
 
 
-class Paged:
-    """One step over the pages: call n belongs to `layers[n]`, in page group `of[n]`."""
+class PagedHandler:
+    """One step over the pages: call n belongs to `layers[n]`, in page group `groups[n]`."""
 
     def __init__(
         self,
         batch: AttentionBatch,
         calls: Sequence[AttentionSpec],
         layers: Sequence[Tensor],
-        of: Sequence[int],
+        groups: Sequence[int],
         selector: AttentionSelector,
     ) -> None:
-        self._batch, self._layers, self._of = batch, layers, of
+        self._batch, self._layers, self._groups = batch, layers, groups
         self._select = selector.select
         self.layout = calls[0].layout
-        kinds = dict.fromkeys(zip(of, calls, strict=True))
+        kinds = dict.fromkeys(zip(groups, calls, strict=True))
         self._plans = {
             kind: self._select(kind[1]).plan(batch.of(kind[0]), kind[1]) for kind in kinds
         }
-        self.answered = 0
+        self.num_calls = 0
+        """Attention calls so far."""
 
-    def answer(self, call: AttentionSpec, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        """See `Turn.answer`."""
-        pages, group = self._layers[self.answered], self._of[self.answered]
-        self.answered += 1
+    def forward(self, call: AttentionSpec, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        """See `AttentionHandler.forward`."""
+        pages, group = self._layers[self.num_calls], self._groups[self.num_calls]
+        self.num_calls += 1
         width = value.shape[2]
         padded = F.pad(value, (0, call.head_dim - width)) if width < call.head_dim else value
         slots = self._batch.of(group).slot_mapping

@@ -180,12 +180,7 @@ def resolve(
     ranks, device = SingleRank() if ranks is None else ranks, build.device
     exactness.check(config, device, loaded)
     of_page = (config.block_size, build.dtype, build.codes)
-    groups = (
-        page_groups(_paged(loaded), *of_page)
-        if config.hybrid_kv_cache
-        else one_group(_paged(loaded), config.block_size)
-    )
-    groups = held_groups(groups, loaded.kv_spec)
+    groups = _groups(config, build, loaded)
     own_bytes = numbers(ranks, group_bytes(loaded.kv_spec, groups, *of_page), device)
     page_bytes = sum(own_bytes)
     # The memory that is left can be measured once all have loaded: this is where they wait.
@@ -246,6 +241,16 @@ def resolve(
         pages=pages if page_bytes else None,
         speculative=_speculative(config, loaded),
     )
+
+
+def _groups(config: Config, build: BuildContext, loaded: LoadedModel) -> LayerGroups:
+    """The page groups of the layers that this rank holds."""
+    paged, size = _paged(loaded), config.block_size
+    if config.hybrid_kv_cache:
+        groups = page_groups(paged, size, build.dtype, build.codes)
+    else:
+        groups = one_group(paged, size)
+    return held_groups(groups, loaded.kv_spec)
 
 
 def _stages(config: Config, loaded: LoadedModel) -> int:

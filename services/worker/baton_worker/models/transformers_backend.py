@@ -26,10 +26,10 @@ from baton_worker.attention import AttentionBatch, AttentionSpec
 from baton_worker.attention.selector import AttentionSelector
 from baton_worker.attention.transformers_hook import (
     NAME,
-    Paged,
-    Survey,
+    CallRecorder,
+    PagedHandler,
     attend,
-    taking,
+    attention_handler,
 )
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.kv_cache import KVCache
@@ -90,10 +90,10 @@ class TransformersModel(nn.Module):
         """See `models.decoder.Model.forward`; without whole texts and media."""
         assert not texts and media is None, "a model without a spec takes neither"
         cache.begin(batch)
-        turn = Paged(batch, self._calls, cache.layers, cache.groups.of, self._attention)
-        with taking(turn):
+        handler = PagedHandler(batch, self._calls, cache.layers, cache.groups.of, self._attention)
+        with attention_handler(handler):
             out = self.body(input_ids=tokens[None], position_ids=positions[None], use_cache=False)
-        self.progress += turn.answered
+        self.progress += handler.num_calls
         hidden: Tensor = out.last_hidden_state[0]
         return hidden
 
@@ -190,15 +190,15 @@ def _tried(
     causal: Any, config: SimpleNamespace, context: BuildContext
 ) -> tuple[TransformersModel, Decoder]:
     texts = _trial_texts(causal.config.vocab_size, causal.device)
-    survey = Survey(context.layout)
+    recorder = CallRecorder(context.layout)
     with torch.inference_mode():
         expected = [causal(input_ids=text[None], use_cache=False).logits[0] for text in texts]
         _plug_in(causal)
-        with taking(survey):
+        with attention_handler(recorder):
             causal(input_ids=texts[0][None], use_cache=False)
-    _check_windows(config, survey.calls)
-    spec = _spec(causal, survey)
-    model = TransformersModel(causal, survey.calls, context.attention)
+    _check_windows(config, recorder.calls)
+    spec = _spec(causal, recorder)
+    model = TransformersModel(causal, recorder.calls, context.attention)
     _try(model, spec, texts, expected, context.layout)
     return model, spec
 
@@ -251,7 +251,7 @@ def _check_windows(config: SimpleNamespace, calls: Sequence[AttentionSpec]) -> N
         )
 
 
-def _spec(causal: Any, survey: Survey) -> Decoder:
+def _spec(causal: Any, recorder: CallRecorder) -> Decoder:
     """The spec for the rest of the worker: the pages of each attention call."""
     c = causal.config
     layers = tuple(
@@ -267,7 +267,7 @@ def _spec(causal: Any, survey: Survey) -> Decoder:
             ),
             None,
         )
-        for call in survey.calls
+        for call in recorder.calls
     )
     return Decoder(
         hidden=c.hidden_size,
