@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
+import torch
+
 from baton.logs import logger
 from baton.protocol import Plan, Result
 from baton_worker.checkpoint.load import LoadedModel
@@ -42,7 +44,8 @@ class Drafting:
         seconds = step_timing.measure(step, self._resolved)
         if len(seconds) > 1:
             self.step_costs = StepCosts(seconds)
-            log.info("steps take, by new tokens: %s", self.step_costs)
+            threads = torch.get_num_threads()
+            log.info("steps take with %d threads, by new tokens: %s", threads, self.step_costs)
 
 
 def _proposer(loaded: LoadedModel, resolved: EngineConfig) -> Proposer | None:
