@@ -28,6 +28,15 @@ def test_the_twin_is_the_definition() -> None:
     assert column.slots.tolist()[:3] == [1, -1, 1]
 
 
+def test_tokens_of_a_step_without_adapters_have_none() -> None:
+    column = TokenAdapters(3, 8, CPU)
+    for step in ([1, -1, 2], [0, -1], [-1], [-1, -1, -1], [2], []):
+        column.write(np.array(step, np.int64))
+        assert column.host.tolist() == step == column.slots[: len(step)].tolist()
+    column.write(np.array([-1], np.int64))
+    assert (column.slots == -1).all()
+
+
 def test_a_layer_gets_the_kernel_that_its_device_has() -> None:
     column = TokenAdapters(1, 8, CPU)
     half = lora_kernel(4, (2,), column, torch.empty(0, dtype=torch.float16))

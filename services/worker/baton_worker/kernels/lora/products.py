@@ -47,6 +47,8 @@ class TokenAdapters:
         is: kernels and captured steps point to it."""
         self.host = np.zeros(0, np.int64)
         """The same on the host, of the tokens of this step."""
+        self._written = 0
+        """Tokens from the first on that may have a number in `slots`: all behind them have none."""
         self.eager = set[int]()
         """Numbers of adapters that change more than products of linear layers: their steps run
         eagerly, since the host looks up which rows they have."""
@@ -54,7 +56,14 @@ class TokenAdapters:
     def write(self, slots: npt.NDArray[np.int64]) -> None:
         """Set the adapters of the next step's tokens, int64 [T]; -1 for none."""
         self.host = slots
+        if slots.max(initial=-1) < 0:
+            # Steps without adapters follow one another: then nothing changes on the device.
+            if self._written:
+                self.slots[: self._written] = -1
+            self._written = 0
+            return
         self.slots[: len(slots)] = torch.from_numpy(slots)
+        self._written = max(self._written, len(slots))
 
     @property
     def needs_eager(self) -> bool:
