@@ -44,6 +44,8 @@ def test_what_is_no_audio_is_named() -> None:
         ({"input_audio": {"format": "wav"}}, "missing_required_parameter", "p.input_audio.data"),
         ({"audio_url": "http://x"}, "invalid_type", "p.audio_url"),
         ({"audio_url": {"url": "data:\u00e9"}}, "invalid_audio_url", "p.audio_url"),
+        ({"audio_url": {"url": ""}}, "invalid_audio_url", "p.audio_url"),
+        ({"audio_url": {"url": 5}}, "invalid_type", "p.audio_url.url"),
         ({"audio_url": {"file_id": "../x"}}, None, "p.audio_url.file_id"),
     ):
         kind = "audio_url" if "audio_url" in part else "input_audio"

@@ -126,9 +126,9 @@ def _url(given: Part, place: str, kind: str) -> str:
         if not isinstance(file, str) or not _FILE_ID.fullmatch(file):
             raise invalid(f"{place}.file_id", f"Invalid '{place}.file_id': {shorten(file)}.")
         return f"{FILE_SCHEME}{file}"
-    if not isinstance(url, str) or not url:
+    if not isinstance(url, str):
         raise wrong_type(f"{place}.url", "a string", url)
-    if not url.isascii():
+    if not url or not url.isascii():
         raise invalid(
             place, f"Invalid '{place}.url': expected {_EXAMPLES[kind]}", f"invalid_{kind}_url"
         )
