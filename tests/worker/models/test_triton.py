@@ -18,6 +18,8 @@ from baton_worker.kernels.kv_codes import CODES
 from baton_worker.kernels.norm import CpuNorm, TritonNorm
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.kernels.recurrent.convolution import CpuConvolution
+from baton_worker.kernels.recurrent.delta import CpuDelta
+from baton_worker.kernels.recurrent.scan import CpuScan
 from baton_worker.kernels.recurrent.ssm_states import CpuStates
 from baton_worker.layers.attention import gqa
 from baton_worker.layers.attention.gqa import Attention
@@ -134,23 +136,40 @@ def test_residuals_are_added_by_the_norms_that_follow(
 
 
 @pytest.mark.parametrize(
-    "architecture",
+    ("architecture", "kernels"),
     [
-        pytest.param("Mamba2ForCausalLM", marks=pytest.mark.row("F07.05")),
-        pytest.param("Lfm2ForCausalLM", marks=pytest.mark.row("F07.03")),
+        pytest.param(
+            "Mamba2ForCausalLM",
+            {"TritonConvolution", "TritonStates"},
+            marks=pytest.mark.row("F07.05"),
+        ),
+        pytest.param(
+            "FalconMambaForCausalLM",
+            {"TritonConvolution", "TritonScan"},
+            marks=pytest.mark.row("F07.01"),
+        ),
+        pytest.param(
+            "Qwen3NextForCausalLM",
+            {"TritonConvolution", "TritonDelta"},
+            marks=pytest.mark.row("F07.13"),
+        ),
     ],
 )
 def test_recurrent_layers_are_those_of_transformers(
-    tmp_path: Path, driver: Any, on_triton: None, monkeypatch: Any, architecture: str
+    tmp_path: Path,
+    driver: Any,
+    on_triton: None,
+    monkeypatch: Any,
+    architecture: str,
+    kernels: set[str],
 ) -> None:
-    for kernel in (CpuStates, CpuConvolution):
+    for kernel in (CpuStates, CpuConvolution, CpuDelta, CpuScan):
         monkeypatch.setattr(kernel, "refuses", lambda *_: "not today")
     model = tiny_models.save_checkpoint(tmp_path, architecture)
     loaded = load_model(tmp_path, BuildContext(CPU, torch.float32))
-    kernels = [vars(module).get("_kernel") for module in loaded.model.modules()]
-    made = {type(kernel).__name__ for kernel in kernels}
-    assert "TritonConvolution" in made
-    assert ("TritonStates" in made) == (architecture == "Mamba2ForCausalLM")
+    parts = [part for module in loaded.model.modules() for part in vars(module).values()]
+    made = {type(getattr(part, "_kernel", part)).__name__ for part in parts}
+    assert made >= kernels
     with torch.inference_mode():
         expected = model(torch.tensor([TEXT]), use_cache=False).logits[0]
     torch.testing.assert_close(in_chunks(driver, loaded), expected, rtol=1e-4, atol=1e-4)

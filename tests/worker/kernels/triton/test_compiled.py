@@ -67,22 +67,44 @@ _CONVOLVED = {
 _STATE = {
     **{"tokens": "*bf16", "pages": LONGS},
     **dict.fromkeys(("states", "faded", "weight", "query", "out"), FLOAT),
-    **dict.fromkeys(("before", "begun", "begins", "firsts"), LONGS),
+    **dict.fromkeys(("before", "begun", "begins", "firsts", "rows"), LONGS),
+    **dict.fromkeys(("strength", "decay", "read", "rates", "bias"), FLOAT),
+    "scale": "fp32",
 }
 _HEADS: dict[str, Any] = {
     **{"PAGE_SIZE": 16, "HEADS": 80, "GROUP": 80, "KEY_DIM": 128, "VALUE_DIM": 64},
     **{"TOKENS": 16, "KEYS": 64, "VALUES": 64},
 }
 STATES: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
-    "Mamba-2 2.7B, states of pages": ("ssm_states._carry", _STATE, _HEADS),
-    "Mamba-2 2.7B, outputs": ("ssm_states._read", _STATE, _HEADS),
-    "Mamba-2 2.7B, inputs of the convolution": ("convolution._keep", _CONVOLVED, {"WIDTH": 1024}),
+    "Mamba-2 2.7B, states of pages": ("recurrent.ssm_states._carry", _STATE, _HEADS),
+    "Mamba-2 2.7B, outputs": ("recurrent.ssm_states._read", _STATE, _HEADS),
+    "Mamba-2 2.7B, inputs of the convolution": (
+        "recurrent.convolution._keep",
+        _CONVOLVED,
+        {"WIDTH": 1024},
+    ),
     "Mamba-2 2.7B, convolution": (
-        "convolution._convolve",
+        "recurrent.convolution._convolve",
         _CONVOLVED,
         {
             **{"CHANNELS": 5376, "TAIL": 80, "FIRST": 128, "AT": 5376, "TAPS": 4},
             **{"BIASED": True, "MASKED": True, "SILU": True, "WIDTH": 1024},
+        },
+    ),
+    "Qwen3-Next 80B-A3B, delta rule": (
+        "recurrent.delta._walk",
+        _STATE,
+        {
+            **{"PAGE_SIZE": 16, "HEADS": 32, "GROUP": 2, "KEY_DIM": 128, "VALUE_DIM": 128},
+            **{"BY_CHANNEL": False, "KEYS": 128, "VALUES": 8, "num_warps": 1},
+        },
+    ),
+    "Falcon Mamba 7B, scan": (
+        "recurrent.scan._walk",
+        _STATE,
+        {
+            **{"PAGE_SIZE": 16, "STATES": 16, "CHANNELS": 8192, "KEYS": 16, "WIDTH": 64},
+            "num_warps": 1,
         },
     ),
 }
@@ -295,7 +317,7 @@ CHANGING = {
     "align._align": {"num_visits", "num_blocks"},
     "fp8._quantise": {"tokens", "scale_token", "scale_group"},
     "top_k._top_k": {"num_tokens"},
-    "convolution._convolve": {"num_tokens"},
+    "recurrent.convolution._convolve": {"num_tokens"},
 }
 """What differs from step to step."""
 SHARED_MEMORY = {80: 163 * 1024, 90: 227 * 1024}

@@ -45,9 +45,11 @@ def test_both_find_the_same(
         torch.randn(16, *settings.state),
     )
     results = list[tuple[Tensor, Tensor]]()
-    for form in (Compiled, Blockwise):
+    scan = walk(settings, decays, replace(site, dtype=dtype))
+    assert isinstance(scan, Compiled)
+    for form in (scan, Blockwise(settings, decays)):
         pages = Snapshots(tokens, states.clone())
-        results.append((form(settings, decays)(pages, query, segments), pages.states))
+        results.append((form(pages, query, segments), pages.states))
     for ours, theirs in zip(*results, strict=True):
         torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=2e-5)
 

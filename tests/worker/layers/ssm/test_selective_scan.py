@@ -47,7 +47,7 @@ def test_both_find_the_same(site: BuildContext, dtype: torch.dtype) -> None:
     read, made = torch.randn(140, 7), dynamics(site)
     tokens, states = torch.randn(16, PAGE, *SETTINGS.row).to(dtype), torch.randn(16, 7, 75)
     results = list[tuple[Tensor, Tensor]]()
-    for form in (Compiled(75, made), Stepwise(made)):
+    for form in (Compiled(made, CpuScan(75)), Stepwise(made)):
         pages = Snapshots(tokens, states.clone())
         results.append((form(pages, read, walks), pages.states))
     for ours, theirs in zip(*results, strict=True):

@@ -82,7 +82,9 @@ def choose(weights: Weights, places: Places, activation: Activation, dtype: torc
     if CpuConvolution.refuses(weights, activation, dtype) is None:
         return CpuConvolution(weights, places, activation, dtype)
     if triton.runs(weights.taps.device) and activation.has_kernel:
-        from baton_worker.kernels.triton.convolution import TritonConvolution  # Needs triton.
+        from baton_worker.kernels.triton.recurrent.convolution import (
+            TritonConvolution,
+        )  # Needs triton.
 
         return TritonConvolution(weights, places, activation)
     return PlainConvolution(weights, places, activation)

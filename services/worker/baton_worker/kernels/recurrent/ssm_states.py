@@ -105,7 +105,7 @@ def choose(shape: Shape, dtype: torch.dtype, device: torch.device) -> Kernel:
     if CpuStates.refuses(dtype, device) is None:
         return CpuStates(shape, dtype)
     if triton.runs(device):
-        from baton_worker.kernels.triton.ssm_states import TritonStates  # Needs triton.
+        from baton_worker.kernels.triton.recurrent.ssm_states import TritonStates  # Needs triton.
 
         return TritonStates(shape)
     return PlainStates(shape)

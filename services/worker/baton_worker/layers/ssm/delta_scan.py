@@ -1,4 +1,4 @@
-"""Scans over the pages of a delta net: in C++, or block by block in torch."""
+"""Scans over the pages of a delta net: by a kernel, or block by block in torch."""
 
 from __future__ import annotations
 
@@ -10,8 +10,9 @@ import torch
 from torch import Tensor
 
 from baton_worker import spec
+from baton_worker.kernels import triton
 from baton_worker.kernels.recurrent.delta import CpuDelta, Shape
-from baton_worker.kernels.recurrent.ssm_states import Blocks, Snapshots
+from baton_worker.kernels.recurrent.ssm_states import Blocks, Chains, Snapshots
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.invariant import sigmoid
 from baton_worker.layers.ssm.delta_inputs import Decays
@@ -39,20 +40,39 @@ class Walk(Protocol):
 
 
 def walk(settings: spec.DeltaNet, decays: Decays, site: BuildContext) -> Walk:
-    """The C++ kernel if it is available, else the torch scan."""
-    plain = CpuDelta.refuses(site.dtype, site.device) is not None
-    return Blockwise(settings, decays) if plain else Compiled(settings, decays)
+    """The device's kernel, in C++ or in Triton, if it is available, else the torch scan."""
+    if CpuDelta.refuses(site.dtype, site.device) is None:
+        return Compiled(settings, decays, CpuDelta(_shape(settings)))
+    if triton.runs(site.device):
+        from baton_worker.kernels.triton.recurrent.delta import TritonDelta  # Needs triton.
+
+        return Compiled(settings, decays, TritonDelta(_shape(settings)))
+    return Blockwise(settings, decays)
+
+
+def _shape(settings: spec.DeltaNet) -> Shape:
+    """The layout of a token's page row."""
+    at = settings.convolved
+    heads = (settings.num_heads, settings.num_key_heads, settings.key_dim, settings.value_dim)
+    channels = settings.decays // settings.num_heads
+    return Shape(at, at + settings.key_width, *heads, channels)
+
+
+class Kernel(Protocol):
+    """A kernel that walks the pages of sequences, see `CpuDelta`."""
+
+    def __call__(
+        self, kept: Snapshots, query: Tensor, chains: Chains, strength: Tensor, decay: Tensor
+    ) -> Tensor:
+        """See `CpuDelta.__call__`."""
+        ...
 
 
 class Compiled:
-    """The C++ scan; elementwise functions are applied in torch first."""
+    """The scan of a kernel; elementwise functions are applied in torch first."""
 
-    def __init__(self, settings: spec.DeltaNet, decays: Decays) -> None:
-        self._settings, self._decays = settings, decays
-        at = settings.convolved
-        shape = (settings.num_heads, settings.num_key_heads, settings.key_dim, settings.value_dim)
-        channels = settings.decays // settings.num_heads
-        self._kernel = CpuDelta(Shape(at, at + settings.key_width, *shape, channels))
+    def __init__(self, settings: spec.DeltaNet, decays: Decays, kernel: Kernel) -> None:
+        self._settings, self._decays, self._kernel = settings, decays, kernel
 
     def __call__(self, pages: Snapshots, query: Tensor, segments: Segments) -> Tensor:
         """See `Walk`."""

@@ -1,4 +1,4 @@
-"""The selective scan over pages: in C++, or token by token in torch."""
+"""The selective scan over pages: by a kernel, or token by token in torch."""
 
 from __future__ import annotations
 
@@ -7,8 +7,9 @@ from typing import NamedTuple, Protocol
 import torch
 from torch import Tensor
 
+from baton_worker.kernels import triton
 from baton_worker.kernels.recurrent.scan import CpuScan
-from baton_worker.kernels.recurrent.ssm_states import Snapshots
+from baton_worker.kernels.recurrent.ssm_states import Chains, Snapshots
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.invariant import exp2, softplus
 from baton_worker.layers.ssm.decay import StateDecay
@@ -26,17 +27,32 @@ class Scan(Protocol):
 
 
 def scan(at: int, dynamics: StateDecay, site: BuildContext) -> Scan:
-    """The C++ kernel if it is available, else the torch scan. Inputs begin at channel `at` of a
-    row."""
-    plain = CpuScan.refuses(site.dtype, site.device) is not None
-    return Stepwise(dynamics) if plain else Compiled(at, dynamics)
+    """The device's kernel, in C++ or in Triton, if it is available, else the torch scan. Inputs
+    begin at channel `at` of a row."""
+    if CpuScan.refuses(site.dtype, site.device) is None:
+        return Compiled(dynamics, CpuScan(at))
+    if triton.runs(site.device):
+        from baton_worker.kernels.triton.recurrent.scan import TritonScan  # Needs triton.
+
+        return Compiled(dynamics, TritonScan(at))
+    return Stepwise(dynamics)
+
+
+class Kernel(Protocol):
+    """A kernel that walks the pages of sequences, see `CpuScan`."""
+
+    def __call__(
+        self, kept: Snapshots, read: Tensor, chains: Chains, rates: Tensor, bias: Tensor
+    ) -> Tensor:
+        """See `CpuScan.__call__`."""
+        ...
 
 
 class Compiled:
-    """The C++ scan."""
+    """The scan of a kernel."""
 
-    def __init__(self, at: int, dynamics: StateDecay) -> None:
-        self._dynamics, self._kernel = dynamics, CpuScan(at)
+    def __init__(self, dynamics: StateDecay, kernel: Kernel) -> None:
+        self._dynamics, self._kernel = dynamics, kernel
 
     def __call__(self, pages: Snapshots, read: Tensor, walks: Walks) -> Tensor:
         """See `Scan`."""

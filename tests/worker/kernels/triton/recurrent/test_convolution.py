@@ -34,7 +34,7 @@ def test_texts_in_chunks_are_convolved_and_kept_as_by_the_twin(
 ) -> None:
     """In pages that are parts of something larger, with rows that are parts of wider ones; what is
     missing is not read."""
-    from baton_worker.kernels.triton.convolution import TritonConvolution
+    from baton_worker.kernels.triton.recurrent.convolution import TritonConvolution
 
     generator = torch.Generator().manual_seed(0)
     weights = torch.randn(3 + 1, channels, generator=generator).to(device)

@@ -38,7 +38,7 @@ def case(
 def test_states_and_outputs_are_those_of_the_twin(
     shape: Shape, page_size: int, dtype: torch.dtype, device: torch.device
 ) -> None:
-    from baton_worker.kernels.triton.ssm_states import TritonStates
+    from baton_worker.kernels.triton.recurrent.ssm_states import TritonStates
 
     pages, fading, generator = case(shape, page_size, dtype, device, 2)
     before, begun = torch.tensor([4, 0], device=device), torch.tensor([1, 3], device=device)
@@ -58,7 +58,7 @@ def test_states_and_outputs_are_those_of_the_twin(
 
 
 def test_bits_depend_on_no_other_query_and_on_nothing_later(device: torch.device) -> None:
-    from baton_worker.kernels.triton.ssm_states import TritonStates
+    from baton_worker.kernels.triton.recurrent.ssm_states import TritonStates
 
     shape = Shape(2, 1, 20, 9, 0, 20)
     pages, fading, generator = case(shape, 18, torch.float32, device, 1)

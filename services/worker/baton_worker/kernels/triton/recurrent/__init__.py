@@ -1,0 +1,1 @@
+"""Kernels of recurrent layers: scans, delta rules, short convolutions and their states."""

@@ -1,0 +1,130 @@
+"""Gated delta nets over pages of keys and values, token by token; the twin in C++ is
+`kernels.recurrent.delta.CpuDelta`, the one in torch `layers.ssm.delta_scan.Blockwise`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from baton_worker.kernels.recurrent.delta import Shape
+from baton_worker.kernels.recurrent.ssm_states import Chains, Snapshots
+from baton_worker.kernels.triton import power
+
+_VALUES = 8
+"""Value channels of a program: with them the state of a head fits into the registers of a warp."""
+_LEAST = tl.constexpr(1e-6)
+"""Added to squared norms to avoid division by zero."""
+
+
+@triton.jit
+def _unit(at, mask):  # type: ignore[no-untyped-def]
+    """A vector of length 1, float32."""
+    x = tl.load(at, mask=mask, other=0.0).to(tl.float32)
+    return x * tl.rsqrt(tl.sum(x * x, 0) + _LEAST)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _walk(  # type: ignore[no-untyped-def]
+    tokens,
+    states,
+    query,
+    strength,
+    decay,
+    rows,
+    pages,
+    firsts,
+    begins,
+    out,
+    page_stride,
+    token_stride,
+    state_stride,
+    key_at,
+    value_at,
+    scale,
+    PAGE_SIZE: tl.constexpr,
+    HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    KEY_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    BY_CHANNEL: tl.constexpr,
+    KEYS: tl.constexpr,
+    VALUES: tl.constexpr,
+):
+    """Some value channels of one head, along the pages of one sequence."""
+    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    key, value = tl.arange(0, KEYS), tl.program_id(2) * VALUES + tl.arange(0, VALUES)
+    has_key, has_value = key < KEY_DIM, value < VALUE_DIM
+    inside = has_key[:, None] & has_value[None, :]
+    place = (head * KEY_DIM + key[:, None]) * VALUE_DIM + value[None, :]
+    group = head // GROUP * KEY_DIM
+    start, stop = tl.load(rows + row), tl.load(rows + row + 1)
+    given = states + tl.load(pages + start) * state_stride
+    state = tl.load(given + place, mask=inside, other=0.0)
+    for item in range(start, stop):
+        number, first, begin = tl.load(pages + item), tl.load(firsts + item), tl.load(begins + item)
+        if item > start:
+            tl.store(states + number * state_stride + place, state, mask=inside)
+        end = first + tl.load(begins + item + 1) - begin
+        end = tl.where(item + 1 < stop, PAGE_SIZE, end)
+        for token in range(0, end):
+            at = tokens + number * page_stride + token * token_stride
+            k = _unit(at + key_at + group + key, has_key)
+            v = tl.load(at + value_at + head * VALUE_DIM + value, mask=has_value, other=0.0)
+            one = (item * PAGE_SIZE + token) * HEADS + head
+            if BY_CHANNEL:
+                left = tl.exp(tl.load(decay + one * KEY_DIM + key, mask=has_key, other=0.0))
+                state *= left[:, None]
+            else:
+                state *= tl.exp(tl.load(decay + one))
+            seen = tl.sum(k[:, None] * state, 0)
+            added = tl.load(strength + one) * (v.to(tl.float32) - seen)
+            state += k[:, None] * added[None, :]
+            if token >= first:
+                asked = begin + token - first
+                q = _unit(query + asked * (HEADS // GROUP * KEY_DIM) + group + key, has_key)
+                read = tl.sum(q[:, None] * state, 0) * scale
+                to = out + (asked * HEADS + head) * VALUE_DIM + value
+                tl.store(to, read, mask=has_value)
+
+
+class TritonDelta:
+    """See `kernels.recurrent.delta.CpuDelta`: one launch. A page is walked from its first token, so
+    the bits of a token depend neither on other sequences nor on chunk boundaries."""
+
+    def __init__(self, shape: Shape) -> None:
+        self._shape = shape
+        self._constants: dict[str, Any] = {
+            **{"HEADS": shape.heads, "GROUP": shape.heads // shape.key_heads},
+            **{"KEY_DIM": shape.key_dim, "VALUE_DIM": shape.value_dim},
+            **{"BY_CHANNEL": shape.channels > 1, "KEYS": power(shape.key_dim)},
+            **{"VALUES": min(_VALUES, power(shape.value_dim)), "num_warps": 1},
+        }
+
+    def __call__(
+        self, kept: Snapshots, query: Tensor, chains: Chains, strength: Tensor, decay: Tensor
+    ) -> Tensor:
+        """See `CpuDelta.__call__`."""
+        shape, (tokens, states) = self._shape, kept
+        expected = (len(chains.pages), tokens.shape[1], shape.heads)
+        assert strength.shape == expected and decay.shape == (*expected, shape.channels)
+        assert tokens.stride(-1) == 1 and states[0].is_contiguous()
+        out = torch.empty(
+            (len(query), shape.heads, shape.value_dim), dtype=torch.float32, device=query.device
+        )
+        if not len(query):
+            return out
+        tiles = -(-shape.value_dim // self._constants["VALUES"])
+        launch: Any = _walk[(len(chains.rows) - 1, shape.heads, tiles)]
+        launch(
+            *(tokens, states, query.contiguous(), strength.contiguous(), decay.contiguous()),
+            *(column.contiguous() for column in chains),
+            *(out, tokens.stride(0), tokens.stride(1), states.stride(0), shape.key, shape.value),
+            shape.key_dim**-0.5,
+            PAGE_SIZE=tokens.shape[1],
+            **self._constants,
+        )
+        return out

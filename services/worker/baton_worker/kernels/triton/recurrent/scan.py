@@ -1,0 +1,116 @@
+"""The selective scan over pages of its inputs, token by token; the twin in C++ is
+`kernels.recurrent.scan.CpuScan`, the one in torch `layers.ssm.selective_scan.Stepwise`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from baton_worker.kernels.recurrent.ssm_states import Chains, Snapshots
+from baton_worker.kernels.triton import power
+
+_CHANNELS = 64
+"""Channels of a program: with them their states fit into the registers of a warp."""
+
+
+@triton.jit
+def _softplus(x):  # type: ignore[no-untyped-def]
+    """log(1 + e^x). The logarithm is 2 artanh(y / (2 + y)) of a y of at most 1, by its series: that
+    of a number near 1 would have no digits left of a small y."""
+    y = tl.exp(-tl.abs(x))
+    z = y / (2.0 + y)
+    square = z * z
+    series = 1.0 / 17
+    for odd in tl.static_range(15, 0, -2):
+        series = series * square + 1.0 / odd
+    return tl.maximum(x, 0.0) + 2.0 * z * series
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _walk(  # type: ignore[no-untyped-def]
+    tokens,
+    states,
+    rates,
+    bias,
+    read,
+    rows,
+    pages,
+    firsts,
+    begins,
+    out,
+    page_stride,
+    token_stride,
+    state_stride,
+    input_at,
+    PAGE_SIZE: tl.constexpr,
+    STATES: tl.constexpr,
+    CHANNELS: tl.constexpr,
+    KEYS: tl.constexpr,
+    WIDTH: tl.constexpr,
+):
+    """Some channels, along the pages of one sequence."""
+    row = tl.program_id(0).to(tl.int64)
+    key, channel = tl.arange(0, KEYS), tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
+    has_key, has_channel = key < STATES, channel < CHANNELS
+    inside = has_key[:, None] & has_channel[None, :]
+    place = key[:, None] * CHANNELS + channel[None, :]
+    rate = tl.load(rates + place, mask=inside, other=0.0)
+    more = tl.load(bias + channel, mask=has_channel, other=0.0)
+    start, stop = tl.load(rows + row), tl.load(rows + row + 1)
+    given = states + tl.load(pages + start) * state_stride
+    state = tl.load(given + place, mask=inside, other=0.0)
+    for item in range(start, stop):
+        number, first, begin = tl.load(pages + item), tl.load(firsts + item), tl.load(begins + item)
+        if item > start:
+            tl.store(states + number * state_stride + place, state, mask=inside)
+        end = first + tl.load(begins + item + 1) - begin
+        end = tl.where(item + 1 < stop, PAGE_SIZE, end)
+        for token in range(0, end):
+            at = tokens + number * page_stride + token * token_stride + input_at
+            x = tl.load(at + channel, mask=has_channel, other=0.0).to(tl.float32)
+            step = tl.load(at + CHANNELS + channel, mask=has_channel, other=0.0).to(tl.float32)
+            write = tl.load(at + 2 * CHANNELS + key, mask=has_key, other=0.0).to(tl.float32)
+            step = _softplus(step + more)
+            state = state * tl.exp2(step[None, :] * rate) + write[:, None] * (step * x)[None, :]
+            if token >= first:
+                asked = begin + token - first
+                c = tl.load(read + asked * STATES + key, mask=has_key, other=0.0)
+                to = out + asked * CHANNELS + channel
+                tl.store(to, tl.sum(c[:, None] * state, 0), mask=has_channel)
+
+
+class TritonScan:
+    """See `kernels.recurrent.scan.CpuScan`: one launch. A page is walked from its first token, so
+    the bits of a token depend neither on other sequences nor on chunk boundaries."""
+
+    def __init__(self, at: int) -> None:
+        self._at = at
+
+    def __call__(
+        self, kept: Snapshots, read: Tensor, chains: Chains, rates: Tensor, bias: Tensor
+    ) -> Tensor:
+        """See `CpuScan.__call__`."""
+        (tokens, states), (state_size, channels) = kept, rates.shape
+        assert read.shape[1:] == (state_size,) and states.shape[1:] == rates.shape
+        assert tokens.stride(-1) == 1 and states[0].is_contiguous() and bias.shape == (channels,)
+        out = torch.empty((len(read), channels), dtype=torch.float32, device=read.device)
+        if not len(read):
+            return out
+        width = min(_CHANNELS, power(channels))
+        launch: Any = _walk[(len(chains.rows) - 1, -(-channels // width))]
+        launch(
+            *(tokens, states, rates.contiguous(), bias.contiguous(), read.contiguous()),
+            *(column.contiguous() for column in chains),
+            *(out, tokens.stride(0), tokens.stride(1), states.stride(0), self._at),
+            PAGE_SIZE=tokens.shape[1],
+            STATES=state_size,
+            CHANNELS=channels,
+            KEYS=power(state_size),
+            WIDTH=width,
+            num_warps=1,
+        )
+        return out
