@@ -1,14 +1,17 @@
 """Two ranks on device doubles, over gloo: `python -m tests.fakes.double_ranks MEETING MODEL REPORT`
 is the follower. Its report is what the host did in each order: a JSON list of
-[order, uploads, downloads, how often it waited for the device]."""
+[order, uploads, downloads, how often it waited for the device, replays of steps with prompts]."""
 
 from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
+import pytest
 import torch
 from torch import Tensor
 
@@ -21,6 +24,7 @@ from baton_worker.executor.commands import End, Reader, Step
 from baton_worker.follower.follower import Follower
 from baton_worker.follower.parent_death import die_with_parent
 from baton_worker.graphs import GraphedModel, Repeater, Sizes
+from baton_worker.graphs.mixed_steps import MixedSteps
 from baton_worker.graphs.startup import graphed_model
 from baton_worker.kv_cache import KVCache, page_groups
 from baton_worker.layers.build_context import BuildContext
@@ -88,10 +92,29 @@ def replayed(loaded: LoadedModel, cache: KVCache, ranks: Communicator) -> Graphe
     return graphed_model(loaded.model, cache, SIZES, DOUBLE, Repeater(), ranks)
 
 
+@contextmanager
+def mixed_replays() -> Iterator[list[int]]:
+    """The number of tokens of each replay of a step with prompts."""
+    sizes, plain = list[int](), MixedSteps.forward
+
+    def counted(self: MixedSteps, *given: Any) -> Tensor:
+        sizes.append(given[-1])
+        return plain(self, *given)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(MixedSteps, "forward", counted)
+        yield sizes
+
+
 def follow(meeting: Path, model: Path, report: Path) -> None:
     """Rank 1, up to the order `End`."""
-    orders, found = Reader(sys.stdin.buffer, DOUBLE), list[tuple[str, int, int, int]]()
-    with interpreter(), torch.inference_mode(), device_double() as double:
+    orders, found = Reader(sys.stdin.buffer, DOUBLE), list[tuple[str, int, int, int, int]]()
+    with (
+        interpreter(),
+        torch.inference_mode(),
+        device_double() as double,
+        mixed_replays() as mixed,
+    ):
         ranks = DoubleRanks(Gloo(meeting, 1, 2), double)
         loaded = load(model, ranks)
         assert isinstance(loaded.model, Model)
@@ -103,11 +126,13 @@ def follow(meeting: Path, model: Path, report: Path) -> None:
         follower = Follower(loaded.model, cache, None, ranks, *parts)
         while not isinstance(order := orders.next(), End):
             double.clear()
+            mixed.clear()
             if isinstance(order, Step):  # The leader has read the step before the last one.
                 double.ended(but=1)
             follower._obey(order)
             counts, waits = double.counts, sum(double.blocking.values())
-            found.append((type(order).__name__, counts["upload"], counts["download"], waits))
+            told = counts["upload"], counts["download"], waits, len(mixed)
+            found.append((type(order).__name__, *told))
     report.write_text(json.dumps(found))
 
 

@@ -41,7 +41,7 @@ def test_kernels_and_their_times(tmp_path: Path) -> None:
 
         patch.setattr(sampling, "sample", partial(sampling.sample, rows=4))
         checks.kernels_equal_their_references(CPU, torch.float32, TINY)
-        assert bench.main(["--tiny", "--device", "cpu", "--out", str(tmp_path)]) == 0
+        assert bench.main(["--tiny", "--out", str(tmp_path)]) == 0
     (path,) = tmp_path.glob("gpu-cpu-*.json")
     found = json.loads(path.read_text())
     assert found["ceilings"]["flops"] > 0 and len(found["kernels"]) == 29

@@ -22,7 +22,7 @@ from baton_worker.graphs.startup import why_uncaptured
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.models.decoder import Model
 from tests.fakes.device_double import DOUBLE, Double, device_double
-from tests.fakes.double_ranks import DoubleRanks, load, replayed
+from tests.fakes.double_ranks import DoubleRanks, load, mixed_replays, replayed
 from tests.fakes.triton_interpreter import interpreter
 from tests.support import tiny_models
 from tests.support.worker.scheduled_engine import House
@@ -65,7 +65,12 @@ def test_ranks_replay_and_launch_ahead_with_the_tokens_of_one(tmp_path: Path) ->
     follower = subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, cwd=ROOT)
     try:
         orders = Pipe([cast(BinaryIO, follower.stdin)])
-        with interpreter(), torch.inference_mode(), device_double() as double:
+        with (
+            interpreter(),
+            torch.inference_mode(),
+            device_double() as double,
+            mixed_replays() as mixed,
+        ):
             ranks = DoubleRanks(Gloo(meeting, 0, 2), double)
             loaded = load(model, ranks)
             assert isinstance(loaded.model, Model)
@@ -78,6 +83,7 @@ def test_ranks_replay_and_launch_ahead_with_the_tokens_of_one(tmp_path: Path) ->
                 if captured:
                     orders.send(Capture())
                     assert why_uncaptured(graphed) is None
+                mixed.clear()
                 assert run(house, double) == expected
         orders.send(End())
         assert follower.wait(60) == 0
@@ -88,11 +94,14 @@ def test_ranks_replay_and_launch_ahead_with_the_tokens_of_one(tmp_path: Path) ->
     names = [name for name, *_ in told]
     before, after = (told[part] for part in split(names.index("Capture")))
     for done in (before, after):
-        steps = [counts for name, *counts in done if name == "Step"]
+        steps = [counts for name, *counts, _ in done if name == "Step"]
         assert len(steps) > 6
         # One copy to the device, none from it, and nothing that waits for it.
         assert all(counts == [1, 0, 0] for counts in steps), steps
         assert all(not any(counts) for name, *counts in done if name == "Logits")
+    # Steps with prompts are replayed too, by both.
+    assert not any(replays for *_, replays in before)
+    assert sum(replays for *_, replays in after) == len(mixed) > 0
     assert [name for name, *_ in before].count("Logits") > 6
     # Replays have made the logits of decode steps: only prompts, and the host's rows, ask for more.
     assert [name for name, *_ in after].count("Logits") < 5

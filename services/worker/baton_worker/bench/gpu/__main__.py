@@ -19,7 +19,7 @@ def parser() -> argparse.ArgumentParser:
     made.add_argument("--out", type=Path, default=Path("bench"), help="folder of the JSON")
     made.add_argument("--parts", nargs="+", choices=report.PARTS, default=report.PARTS)
     made.add_argument("--shapes", nargs="+", default=report.SHAPES, help="models of `parts`")
-    made.add_argument("--device", default="cuda")
+    made.add_argument("--device", help="cuda; with --tiny cpu, on a machine without a GPU")
     made.add_argument("--tiny", action="store_true", help="try the code, on any machine")
     return made
 
@@ -27,15 +27,17 @@ def parser() -> argparse.ArgumentParser:
 def main(arguments: list[str]) -> int:
     """Measure, write one JSON, print where it is; returns the exit code."""
     options = parser().parse_args(arguments)
-    if options.device == "cuda" and not torch.cuda.is_available():
+    has_gpu = torch.cuda.is_available()
+    device = options.device or ("cpu" if options.tiny and not has_gpu else "cuda")
+    if device == "cuda" and not has_gpu:
         print("There is no GPU that PyTorch can use.")
-        print("To try the code: make bench-gpu ARGS='--tiny --device cpu'")
+        print("To try the code: make bench-gpu ARGS=--tiny")
         return 2
-    if options.device == "cpu":  # Kernels are not imported yet.
+    if device == "cpu":  # Kernels are not imported yet.
         default_environment("TRITON_INTERPRET", "1")
     with tempfile.TemporaryDirectory() as folder:
         found = report.measure(
-            torch.device(options.device),
+            torch.device(device),
             Path(folder),
             options.parts,
             ["tiny"] if options.tiny else options.shapes,
