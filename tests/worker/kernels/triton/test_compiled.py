@@ -48,6 +48,16 @@ NO_VISITS: dict[str, Any] = {"visits": None, "expert_of_block": None}
 FP8: dict[str, Any] = {"ROWS": 16, "COLUMNS": 64, "INNER": 128, "GROUPED": False, "bias": None}
 
 
+def _placed(pages: str, **more: Any) -> tuple[str, dict[str, str], dict[str, Any]]:
+    """Queries, keys and values of Qwen3 8B, to pages of a type."""
+    given = ("heads", "cos", "sin", "query_weight", "key_weight")
+    types = dict.fromkeys(given, "*bf16") | {"slots": LONGS, "pages": pages, "scales": FLOAT}
+    numbers = ("query_eps", "key_eps", "inverse_most", "most_code")
+    sizes = {"NUM_HEADS": 32, "NUM_KV_HEADS": 8, "HEAD_DIM": 128, "DIM": 128, "PAIRS": 64}
+    plain = {"REST": 1, "NORMED": True, "SCALED": True, "GIVEN": False, "num_warps": 1}
+    return "heads._place", types | dict.fromkeys(numbers, "fp32"), sizes | plain | more
+
+
 def _norm(width: int, **more: Any) -> tuple[str, dict[str, str], dict[str, Any]]:
     """A norm of a sum."""
     given = ("x", "residual", "weight", "bias", "out", "total")
@@ -129,19 +139,8 @@ KERNELS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
     ("attention.tile.merge", PAGED, MERGE | {"RANGED": True, "LSE": True}),
     _norm(1024, CENTERED=True, SCALED=True, BIASED=True),
     *STATES.values(),
-    (
-        "heads._place",
-        {
-            **dict.fromkeys(
-                ("heads", "cos", "sin", "pages", "query_weight", "key_weight"), "*bf16"
-            ),
-            **{"slots": LONGS, "query_eps": "fp32", "key_eps": "fp32"},
-        },
-        {
-            **{"NUM_HEADS": 32, "NUM_KV_HEADS": 8, "HEAD_DIM": 128, "DIM": 128, "PAIRS": 64},
-            **{"REST": 1, "NORMED": True, "SCALED": True, "num_warps": 1},
-        },
-    ),
+    _placed("*bf16", CODES=0),
+    _placed(BYTES, CODES=2),
     ("gated._gated", {"both": "*bf16", "out": "*bf16"}, {"GATE": 2, "WIDTH": 1024}),
     (
         "rope._rotate",

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -196,7 +197,8 @@ class _Maker:
         pages = torch.zeros(1, sizes.prompt, 2, *shape[1:], dtype=self.dtype, device=self.device)
         slots = torch.arange(sizes.prompt, device=self.device).flip(0)
         names = ("num_heads", "num_kv_heads", "head_dim")
-        place = TritonHeads(dim=dim, norms=norms, **dict(zip(names, shape, strict=True)))
+        counts: dict[str, Any] = dict(zip(names, shape, strict=True))
+        place = TritonHeads(dim=dim, norms=norms, **counts)
 
         def run() -> Tensor:
             out = heads.clone()

@@ -9,7 +9,9 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from baton_worker.kernels.kv_codes import KVCodes
 from baton_worker.kernels.rope import HeadNorm
+from baton_worker.kernels.triton import kv_codes as bits
 from baton_worker.kernels.triton import power
 
 
@@ -31,8 +33,11 @@ def _place(  # type: ignore[no-untyped-def]
     pages,
     query_weight,
     key_weight,
+    scales,
     query_eps,
     key_eps,
+    inverse_most,
+    most_code,
     token_stride,
     page_stride,
     offset_stride,
@@ -47,6 +52,8 @@ def _place(  # type: ignore[no-untyped-def]
     REST: tl.constexpr,
     NORMED: tl.constexpr,
     SCALED: tl.constexpr,
+    CODES: tl.constexpr,
+    GIVEN: tl.constexpr,
 ):
     """One head of one token. A pair is a channel and the one half a DIM on; channels from DIM on,
     REST of them or fewer, are not rotated."""
@@ -86,18 +93,35 @@ def _place(  # type: ignore[no-untyped-def]
         slot, row = tl.load(slots + token), head - NUM_HEADS
         to = pages + slot // page_size * page_stride + slot % page_size * offset_stride
         to += row // NUM_KV_HEADS * value_stride + row % NUM_KV_HEADS * head_stride
-        tl.store(to + first, a, mask=paired)
-        tl.store(to + second, b, mask=paired)
-        tl.store(to + other, c, mask=behind)
+        if CODES == 0:
+            tl.store(to + first, a, mask=paired)
+            tl.store(to + second, b, mask=paired)
+            tl.store(to + other, c, mask=behind)
+        else:
+            wide_a, wide_b, wide_c = a.to(tl.float32), b.to(tl.float32), c.to(tl.float32)
+            finite = bits.is_finite(wide_a) + bits.is_finite(wide_b) + bits.is_finite(wide_c)
+            whole = finite == 3
+            wide_a, wide_b = tl.where(whole, wide_a, 0.0), tl.where(whole, wide_b, 0.0)
+            wide_c = tl.where(whole, wide_c, 0.0)
+            most = tl.maximum(tl.max(tl.abs(wide_a), 0), tl.max(tl.abs(wide_b), 0))
+            scale = bits.least_scale(tl.maximum(most, tl.max(tl.abs(wide_c), 0)), inverse_most)
+            if GIVEN:
+                scale = tl.load(scales + row)
+            bits.store(to + first, wide_a, paired, scale, most_code, CODES)
+            bits.store(to + second, wide_b, paired, scale, most_code, CODES)
+            bits.store(to + other, wide_c, behind, scale, most_code, CODES)
+            bits.store_scale(to + HEAD_DIM, whole, scale)
 
 
 class TritonHeads:
     """Norm, rotation and KV write of the heads of each new token; the twin on a CPU is
-    `kernels.rope.CpuHeads`. Pages hold plain numbers.
+    `kernels.rope.CpuHeads`.
 
     Args:
         dim: rotated channels of each head, the first ones, in the half-split layout.
         norms: of queries and of keys, before the rotation.
+        codes: of the pages; None if they hold floats.
+        scales: float32 [2 * num_kv_heads, 1], see `KVCodes.encode`; None: each row has its own.
     """
 
     def __init__(
@@ -108,7 +132,12 @@ class TritonHeads:
         head_dim: int,
         dim: int,
         norms: tuple[HeadNorm, HeadNorm] | None = None,
+        codes: KVCodes | None = None,
+        scales: Tensor | None = None,
     ) -> None:
+        self._scales = None if scales is None else scales.float().contiguous()
+        self._most = (1 / codes.most, codes.most) if codes else (0.0, 0.0)
+        self._row = head_dim + (codes.tail if codes else 0)
         self._count, self._head_dim = num_heads + 2 * num_kv_heads, head_dim
         self._query, self._key = norms or (HeadNorm(None, 0.0), HeadNorm(None, 0.0))
         scaled = self._query.weight is not None
@@ -117,6 +146,7 @@ class TritonHeads:
             **{"NUM_HEADS": num_heads, "NUM_KV_HEADS": num_kv_heads, "HEAD_DIM": head_dim},
             **{"DIM": dim, "PAIRS": power(dim // 2), "REST": power(max(1, head_dim - dim))},
             **{"NORMED": norms is not None, "SCALED": scaled, "num_warps": 1},
+            **{"CODES": codes.number if codes else 0, "GIVEN": scales is not None},
         }
 
     def __call__(
@@ -132,13 +162,13 @@ class TritonHeads:
         """
         assert heads.shape[1:] == (self._count, self._head_dim)
         assert heads.stride()[1:] == (self._head_dim, 1) and pages.stride(4) == 1
-        assert cos.is_contiguous() and sin.is_contiguous()
+        assert cos.is_contiguous() and sin.is_contiguous() and pages.shape[4] == self._row
         if not len(heads):
             return
         launch: Any = _place[(len(heads), self._count)]
         launch(
-            *(heads, cos, sin, slots, pages, self._query.weight, self._key.weight),
-            *(self._query.eps, self._key.eps, heads.stride(0), *pages.stride()[:4]),
+            *(heads, cos, sin, slots, pages, self._query.weight, self._key.weight, self._scales),
+            *(self._query.eps, self._key.eps, *self._most, heads.stride(0), *pages.stride()[:4]),
             pages.shape[1],
             **self._constants,
         )

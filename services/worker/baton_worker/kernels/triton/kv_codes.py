@@ -11,6 +11,8 @@ import triton.language as tl
 INT8 = tl.constexpr(1)
 FP8 = tl.constexpr(2)
 """`KVCodes.number`; 0 is plain numbers."""
+_LEAST = tl.constexpr(1e-30)
+"""Stands for what is smaller, so that a scale has an inverse."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -56,3 +58,31 @@ def code(x, CODES: tl.constexpr):  # type: ignore[no-untyped-def]
     small = even(tl.abs(x) * 512.0).to(tl.uint32)
     chosen = tl.where(tl.abs(x) < 0.015625, small, normal)
     return (chosen | ((bits >> 24) & 0x80)).to(tl.uint8)
+
+
+@triton.jit
+def is_finite(x):  # type: ignore[no-untyped-def]
+    """1 if every float32 of x is a number, and finite; else 0."""
+    # A comparison with what is not a number fails.
+    return tl.min((tl.abs(x) < float("inf")).to(tl.int32), 0)
+
+
+@triton.jit
+def least_scale(most, inverse_most):  # type: ignore[no-untyped-def]
+    """The smallest scale that clips nothing, where `most` is the largest size in a row."""
+    return tl.maximum(most, _LEAST) * inverse_most
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def store(to, x, mask, scale, most_code, CODES: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Write channels of a row, finite float32, as codes."""
+    limited = tl.minimum(tl.maximum(x * (1.0 / scale), -most_code), most_code)
+    tl.store(to, code(limited, CODES), mask=mask)
+
+
+@triton.jit
+def store_scale(to, whole, scale):  # type: ignore[no-untyped-def]
+    """Write the four bytes of a row's scale; no number if the row is not `whole`."""
+    word = tl.where(whole, scale, float("nan")).to(tl.uint32, bitcast=True)
+    for byte in tl.static_range(4):
+        tl.store(to + byte, (word >> (8 * byte)).to(tl.uint8))

@@ -16,8 +16,6 @@ from baton_worker.kernels.kv_codes import KVCodes
 from baton_worker.kernels.triton import kv_codes as bits
 from baton_worker.kernels.triton import power
 
-_LEAST = tl.constexpr(1e-30)
-
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _put(  # type: ignore[no-untyped-def]
@@ -52,17 +50,13 @@ def _put(  # type: ignore[no-untyped-def]
         tl.store(to + channel, x.to(pages.dtype.element_ty), mask=inside)
     else:
         x = x.to(tl.float32)
-        # A comparison with what is not a number fails: such a row has no scale.
-        whole = tl.min((tl.abs(x) < float("inf")).to(tl.int32), 0) == 1
+        whole = bits.is_finite(x) == 1
         x = tl.where(whole, x, 0.0)
-        scale = tl.maximum(tl.max(tl.abs(x), 0), _LEAST) * inverse_most
+        scale = bits.least_scale(tl.max(tl.abs(x), 0), inverse_most)
         if GIVEN:
             scale = tl.load(scales + row)
-        limited = tl.minimum(tl.maximum(x * (1.0 / scale), -most_code), most_code)
-        tl.store(to + channel, bits.code(limited, CODES), mask=inside)
-        word = tl.where(whole, scale, float("nan")).to(tl.uint32, bitcast=True)
-        for byte in tl.static_range(4):
-            tl.store(to + HEAD_DIM + byte, (word >> (8 * byte)).to(tl.uint8))
+        bits.store(to + channel, x, inside, scale, most_code, CODES)
+        bits.store_scale(to + HEAD_DIM, whole, scale)
 
 
 def put(

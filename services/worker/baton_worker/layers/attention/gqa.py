@@ -123,10 +123,11 @@ class Attention(Attending):
             **{"head_dim": call.head_dim, "dim": self.rope.dim},
         }
         each = None if norms[0] is None else (_head_norm(norms[0]), _head_norm(norms[1]))
-        if runs(call.device) and call.codes is None and call.value_dim is None:
+        if runs(call.device) and call.value_dim is None:
             from baton_worker.kernels.triton.heads import TritonHeads  # Needs triton.
 
-            return TritonHeads(norms=each, **common)
+            scales = None if self.scales is None else self.scales.each
+            return TritonHeads(norms=each, **common, codes=call.codes, scales=scales)
         if refuses(call.dtype, call.device) is not None:
             return None
         return CpuHeads(
