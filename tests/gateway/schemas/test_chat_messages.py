@@ -52,6 +52,13 @@ def test_calls_and_their_answers() -> None:
         check_messages([turn, *answers, answers[0]])
 
 
+def test_empty_arguments_are_none() -> None:
+    function = {"name": "f", "arguments": ""}
+    turn = {"role": "assistant", "tool_calls": [CALL | {"function": function}]}
+    checked = check_messages([turn, {"role": "tool", "content": "x", "tool_call_id": "c1"}])
+    assert checked[0]["tool_calls"][0]["function"] == function | {"arguments": "{}"}
+
+
 def test_most_messages() -> None:
     message = {"role": "user", "content": "x"}
     assert len(check_messages([message] * MAX_MESSAGES)) == MAX_MESSAGES

@@ -154,7 +154,8 @@ def _tool_call(call: object, param: str) -> Message:
     if not isinstance(function, dict):
         raise missing(f"{param}.function")
     name = _name(function.get("name"), f"{param}.function.name")
-    arguments = _text(function, "arguments", f"{param}.function")
+    # Clients that join the pieces of a call without arguments send back an empty text.
+    arguments = _text(function, "arguments", f"{param}.function") or "{}"
     _check_arguments(arguments, f"{param}.function.arguments")
     return {
         "id": identity,
