@@ -2,7 +2,8 @@
 
 `python -m tests.benchmarks.perplexity [FILE.json]` scores the texts of `baton eval nll` in the
 worker's own engine code and writes a record of docs/benchmarks. The figures depend neither on the
-load of a machine nor, beyond the last digit, on its kernels.
+load of a machine nor, beyond the last digit, on its kernels. llama-quantize is the one that
+`baton peers` builds in .baton/peers.
 
 The model is only published in four bits, which its weights would fit without any loss. So each
 group of 32 weights is moved off its grid by noise of up to half a step, in all schemes alike: the
@@ -28,20 +29,37 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, GgufConfig
 
 from baton.checkpoint.hub import resolve
 from baton.settings import Settings
+from baton_ops.bench.peer_systems import PeerSystems
 from baton_ops.bench.record import Cell, Machine, Record, Table
 from baton_ops.quality.nll import texts
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.config import Quantize
 from baton_worker.kernels.kv_codes import CODES, KVCodes
 from baton_worker.layers.build_context import BuildContext
+from tests.benchmarks.quantized_models import (
+    checkpoint,
+    gguf_files,
+    importance,
+    write_importance,
+)
 from tests.support.gguf_conversion import convert, permuted
 from tests.support.worker.page_driver import Driver
 
-CPU, GROUP, LEVELS, ROOM = torch.device("cpu"), 32, 15, 1024
+CPU, GROUP, LEVELS, ROOM, CALIBRATED = torch.device("cpu"), 32, 15, 1024, 4096
 ROUNDED: tuple[Quantize, ...] = ("int8", "int4", "fp8", "mxfp4", "nf4")
 """Of `--quantization`."""
 STORED = (Type.Q8_0, Type.Q5_1, Type.Q5_0, Type.Q4_1, Type.Q4_0, Type.MXFP4)
 """GGUF types that the reference package can write."""
+MIXED = (*("Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K"), *("IQ4_NL", "IQ4_XS", "IQ3_S"))
+"""Mixtures of types of llama-quantize."""
+METHODS = {
+    "GPTQ, 4 bits, groups of 32": "gptq-4",
+    "compressed-tensors NVFP4": "nvfp4",
+    "bitsandbytes NF4": "nf4",
+}
+"""Formats of safetensors, each with its case of `quantization_cases`."""
+CALIBRATION = Path(__file__).parents[2] / "ARCHITECTURE.md"
+PEERS = Path(".baton/peers")
 Scores = dict[str, float]
 
 
@@ -53,9 +71,8 @@ def off_grid(weight: Tensor, generator: torch.Generator) -> Tensor:
     return (groups + noise * step).view_as(weight)
 
 
-def write_model(folder: Path) -> Any:
-    """Write the reference; returns its tokenizer."""
-    path = resolve(Settings())
+def write_model(folder: Path, path: Path) -> Any:
+    """Write the reference that is made of a GGUF file; returns its tokenizer."""
     source = {"pretrained_model_name_or_path": str(path.parent), "gguf_file": path.name}
     tokenizer = AutoTokenizer.from_pretrained(**source)
     plain = GgufConfig(dequantize=True)
@@ -68,6 +85,8 @@ def write_model(folder: Path) -> Any:
             if weight.ndim == 2:
                 weight.copy_(off_grid(weight, generator))
     model.save_pretrained(folder)
+    tokens = tokenizer(CALIBRATION.read_text(), return_tensors="pt")["input_ids"][:, :CALIBRATED]
+    write_importance(folder / "importance.dat", importance(model, tokens), model.config)
     return tokenizer
 
 
@@ -86,7 +105,7 @@ def perplexity(
     return found
 
 
-def subjects(folder: Path) -> Iterator[tuple[str, Path, BuildContext]]:
+def subjects(folder: Path, programs: Path) -> Iterator[tuple[str, Path, BuildContext]]:
     """Name, checkpoint and how it is loaded."""
     floats, halves = BuildContext(CPU, torch.float32), BuildContext(CPU, torch.bfloat16)
     yield "float32", folder, floats
@@ -100,6 +119,10 @@ def subjects(folder: Path) -> Iterator[tuple[str, Path, BuildContext]]:
     for kind in STORED:
         kinds = {".weight": kind}
         yield f"GGUF {kind.name}", convert(folder, "llama", {}, kinds, steps=(permuted,)), halves
+    for name, path in gguf_files(folder, MIXED, programs):
+        yield name, path, halves
+    for number, (name, case) in enumerate(METHODS.items()):
+        yield name, checkpoint(folder, folder / str(number), case), halves
     for dtype in ("fp8", "int8"):
         site = BuildContext(CPU, torch.bfloat16, codes=CODES[dtype])
         yield f"bfloat16, --kv-cache-dtype {dtype}", folder, site
@@ -107,12 +130,14 @@ def subjects(folder: Path) -> Iterator[tuple[str, Path, BuildContext]]:
 
 def measure(folder: Path) -> Iterator[tuple[str, Scores]]:
     """The perplexity of each subject."""
-    tokenizer = write_model(folder)
+    source = resolve(Settings())
+    programs = PeerSystems(PEERS, source).llama_cpp()
+    tokenizer = write_model(folder, source)
     prompts = {
         language: [tokenizer(text)["input_ids"] for text in texts(language)]
         for language in ("en", "zh")
     }
-    for name, path, site in subjects(folder):
+    for name, path, site in subjects(folder, programs):
         yield name, perplexity(load_model(path, site), prompts, site.codes)
 
 
@@ -135,6 +160,12 @@ def record(found: list[tuple[str, Scores]]) -> Record:
             f"The texts of `baton eval nll`; perplexity in float32 is {shown}.",
             "Weights are moved off the grid of the published 4-bit file by noise, for all alike.",
             "GGUF types round to the nearest, embeddings included, without an importance matrix.",
+            "llama.cpp: files of llama-quantize with the importance that the first "
+            f"{CALIBRATED} tokens of ARCHITECTURE.md give. Rows of 576 values are no whole blocks "
+            "of 256: but for IQ4_NL the named types hold the down projections alone, a fifth of "
+            "the weights, and wider ones the rest.",
+            "GPTQ and what follows: projections rounded to the nearest, tables and head as floats; "
+            "what calibration saves is not in it.",
             "int4 and mxfp4 of `--quantization` keep all but gate and up in int8; nf4 rounds all.",
         ),
     )

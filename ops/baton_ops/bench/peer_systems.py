@@ -137,7 +137,7 @@ class PeerSystems:
         return PeerSystem(f"{name} {method}", command, "/health", variables)
 
     def _llama(self, name: str, weights: Path, most: int) -> PeerSystem:
-        server = (str(self._llama_cpp() / "llama-server"), "--port", "{port}", "-m", str(weights))
+        server = (str(self.llama_cpp() / "llama-server"), "--port", "{port}", "-m", str(weights))
         sizes = ("--parallel", str(most), "--ctx-size", str(most * 512), "--no-webui")
         threads = ("--threads", str(len(os.sched_getaffinity(0))), "--cache-ram", "0")
         return PeerSystem(name, (*server, *sizes, *threads), "/health")
@@ -145,11 +145,11 @@ class PeerSystems:
     def _wide_gguf(self) -> Path:
         target = self._wide.with_name(f"{self._wide.name}.bf16.gguf")
         if not target.is_file():
-            tool = str(self._llama_cpp() / "llama-quantize")
+            tool = str(self.llama_cpp() / "llama-quantize")
             _run([tool, "--allow-requantize", str(self._gguf), str(target), "BF16"])
         return target
 
-    def _llama_cpp(self) -> Path:
+    def llama_cpp(self) -> Path:
         """Return the folder of llama.cpp's binaries; the first call builds them, which takes
         minutes."""
         programs = self._folder / "llama.cpp" / "build" / "bin"
