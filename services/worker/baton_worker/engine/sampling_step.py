@@ -171,5 +171,10 @@ def _indices(chosen: npt.NDArray[np.bool_], like: Tensor) -> Tensor:
 
 def _finite(values: Tensor) -> npt.NDArray[np.bool_]:
     """Rows [R, N] without NaN and +inf, and not all -inf: bool [R]."""
-    finite: npt.NDArray[np.bool_] = values.amax(1).isfinite().cpu().numpy()
+    finite: npt.NDArray[np.bool_]
+    if values.device.type == "cpu" and values.dtype is torch.float32:
+        # Torch shares this among its threads, of which each waits for the slowest.
+        finite = np.isfinite(values.numpy().max(1))
+    else:
+        finite = values.amax(1).isfinite().cpu().numpy()
     return finite
