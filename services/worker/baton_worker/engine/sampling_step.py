@@ -20,6 +20,9 @@ from baton_worker.engine.speculation.tree_verification import TreeVerification, 
 from baton_worker.engine.speculation.verification import NO_TOKEN, accepted
 from baton_worker.sampling import Sampler, concatenate, describe
 
+_FEW = 1 << 20
+"""Numbers that one thread looks through in less time than several need to begin and to end."""
+
 
 class _Step(NamedTuple):
     """Shared state of the parts of a step."""
@@ -172,7 +175,8 @@ def _indices(chosen: npt.NDArray[np.bool_], like: Tensor) -> Tensor:
 def _finite(values: Tensor) -> npt.NDArray[np.bool_]:
     """Rows [R, N] without NaN and +inf, and not all -inf: bool [R]."""
     finite: npt.NDArray[np.bool_]
-    if values.device.type == "cpu" and values.dtype is torch.float32:
+    few = values.numel() <= _FEW and values.dtype is torch.float32
+    if few and values.device.type == "cpu":
         # Torch shares this among its threads, of which each waits for the slowest.
         finite = np.isfinite(values.numpy().max(1))
     else:
