@@ -22,6 +22,8 @@ def test_healthy(shared_site: Site) -> None:
     _settle(shared_site)
     for path in (*READY, "/health/live", "/livez"):
         assert shared_site.get(path).status_code == 200
+        probe = shared_site.request("HEAD", path)
+        assert probe.status_code == 200 and not probe.content, "load balancers may ask so"
     assert shared_site.get("/health").json() == {"status": "ok", "reasons": []}
 
 

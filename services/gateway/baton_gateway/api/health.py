@@ -33,7 +33,9 @@ class Health(msgspec.Struct):
     warnings: list[str] | UnsetType = UNSET
 
 
+@router.head("/health/live", include_in_schema=False)
 @router.get("/health/live")
+@router.head("/livez", include_in_schema=False)
 @router.get("/livez")
 @describe(answer=Liveness)
 async def live() -> Response:
@@ -41,8 +43,11 @@ async def live() -> Response:
     return json_response(Liveness())
 
 
+@router.head("/health", include_in_schema=False)
 @router.get("/health")
+@router.head("/health/ready", include_in_schema=False)
 @router.get("/health/ready")
+@router.head("/readyz", include_in_schema=False)
 @router.get("/readyz")
 @describe(answer=Health)
 async def ready(request: Request) -> Response:
