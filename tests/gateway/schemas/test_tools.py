@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from baton.errors import InvalidRequest
-from baton_gateway.schemas.tools import check_choice, check_tools, chosen
+from baton_gateway.schemas.tools import check_choice, check_tools, chosen, only_allowed
 
 
 def _tool(name: str = "f", **parameters: Any) -> dict[str, Any]:
@@ -72,3 +72,35 @@ def test_a_function_with_the_name_of_a_mode_is_not_demanded_by_it() -> None:
     check_choice("required", [tool])
     with pytest.raises(InvalidRequest, match="Rename the function"):
         check_choice({"type": "function", "function": {"name": "auto"}}, [tool])
+
+
+def _allowing(*names: str, mode: str = "auto", **fields: Any) -> dict[str, Any]:
+    tools = [{"type": "function", "function": {"name": name}} for name in names]
+    choice = {"type": "allowed_tools", "allowed_tools": {"mode": mode, "tools": tools}}
+    return {"tools": [GOOD, _tool("g")], "tool_choice": choice} | fields
+
+
+def test_only_the_allowed_tools_are_left() -> None:
+    kept = only_allowed(_allowing("g", mode="required", model="m"))
+    assert kept == {"tools": [_tool("g")], "tool_choice": "required", "model": "m"}
+    for choice in ("auto", None, {"type": "function", "function": {"name": "f"}}):
+        assert only_allowed({"tool_choice": choice}) == {"tool_choice": choice}
+
+
+@pytest.mark.parametrize(
+    ("body", "param"),
+    [
+        (_allowing("h"), "tool_choice.allowed_tools.tools"),
+        (_allowing("f", mode="none"), "tool_choice.allowed_tools.mode"),
+        (_allowing("f", tools=None), "tool_choice.allowed_tools.tools"),
+        ({"tool_choice": {"type": "allowed_tools"}}, "tool_choice.allowed_tools"),
+        (
+            {"tool_choice": {"type": "allowed_tools", "allowed_tools": {"mode": "auto"}}},
+            "tool_choice.allowed_tools.tools",
+        ),
+    ],
+)
+def test_allowed_tools_are_checked(body: dict[str, Any], param: str) -> None:
+    with pytest.raises(InvalidRequest) as caught:
+        only_allowed(body)
+    assert caught.value.param == param

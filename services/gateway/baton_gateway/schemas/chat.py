@@ -14,7 +14,7 @@ from baton_gateway.http.errors import invalid
 from baton_gateway.schemas.chat_messages import check_messages
 from baton_gateway.schemas.fields import INT32, TemplateKwargs
 from baton_gateway.schemas.sampled_request import SampledRequest
-from baton_gateway.schemas.tools import check_choice, check_tools, chosen
+from baton_gateway.schemas.tools import check_choice, check_tools, chosen, only_allowed
 from baton_gateway.structured_output.request import Constraint
 
 ReasoningEffort = Literal["none", "minimal", "low", "medium", "high", "xhigh", "max"]
@@ -75,11 +75,11 @@ class ChatRequest(SampledRequest):
 
     @model_validator(mode="before")
     @classmethod
-    def _only_completions(cls, value: Any) -> Any:
+    def _prepare(cls, value: Any) -> Any:
         for name in _ONLY_COMPLETIONS:
             if name in value:
                 raise invalid(name, f"Unknown parameter: '{name}'.", "unknown_parameter")
-        return value
+        return only_allowed(value)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

@@ -86,22 +86,52 @@ def chosen(choice: Any, tools: list[dict[str, Any]]) -> str:
     return name if isinstance(choice, str | None) else choice["function"]["name"]
 
 
+def only_allowed(body: dict[str, Any]) -> dict[str, Any]:
+    """Return a body whose choice is of type `allowed_tools` with those tools and the mode that it
+    names, and any other body as it is.
+
+    https://platform.openai.com/docs/api-reference/chat/create, `tool_choice`
+    """
+    choice = body.get("tool_choice")
+    if not isinstance(choice, dict) or choice.get("type") != "allowed_tools":
+        return body
+    param = "tool_choice.allowed_tools"
+    allowed = choice.get("allowed_tools")
+    if not isinstance(allowed, dict):
+        raise missing(param)
+    if allowed.get("mode") not in ("auto", "required"):
+        raise invalid(f"{param}.mode", "Supported values are: 'auto', 'required'.")
+    given = allowed.get("tools")
+    if not isinstance(given, list):
+        raise wrong_type(f"{param}.tools", "an array", given)
+    tools = check_tools(body.get("tools") or [])
+    for one in given:
+        _check_named(one, tools, f"{param}.tools")
+    able = {one["function"]["name"] for one in given}
+    kept = [tool for tool in tools if tool["function"]["name"] in able]
+    return body | {"tools": kept, "tool_choice": allowed["mode"]}
+
+
 def check_choice(choice: object, tools: list[dict[str, Any]]) -> None:
     """Raise `InvalidRequest` for an unknown choice, and for one of no tool."""
     if choice is not None and choice not in _MODES:
-        _check_named(choice, tools)
+        _check_named(choice, tools, "tool_choice")
+        _check_demandable(choice)
     if choice == "required" and not tools:
         raise invalid("tool_choice", "Invalid 'tool_choice': it needs 'tools'.")
 
 
-def _check_named(choice: object, tools: list[dict[str, Any]]) -> None:
+def _check_named(choice: object, tools: list[dict[str, Any]], param: str) -> None:
     function = choice.get("function") if isinstance(choice, dict) else None
     name = function.get("name") if isinstance(function, dict) else None
     if name not in [tool["function"]["name"] for tool in tools]:
         raise invalid(
-            "tool_choice",
-            f"Invalid value for 'tool_choice': {shorten(choice)} names none of the tools.",
+            param, f"Invalid value for '{param}': {shorten(choice)} names none of the tools."
         )
+
+
+def _check_demandable(choice: Any) -> None:
+    name = choice["function"]["name"]
     if name in _MODES:
         raise invalid(
             "tool_choice",
