@@ -39,7 +39,7 @@ def test_results_are_written_once(tmp_path: Path) -> None:
         assert batch.request_counts == counts and batch.completed_at is not None
         with pytest.raises(NotFound):
             await here.batches.get("batch_1", "another")
-        assert [b.id for b in await here.batches.list("")] == ["batch_1"]
+        assert [s.batch.id for s in await here.batches.stored_list("")] == ["batch_1"]
         await here.file.close()
 
     asyncio.run(main())

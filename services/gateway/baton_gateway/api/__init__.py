@@ -20,6 +20,7 @@ from baton_gateway.api import (
     score,
     streams,
 )
+from baton_gateway.api.anthropic import batches as message_batches
 from baton_gateway.api.anthropic import messages
 from baton_gateway.api.audio import speech
 from baton_gateway.api.batches import batches, files, uploads
@@ -45,6 +46,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     files.router,
     uploads.router,
     batches.router,
+    message_batches.router,
     models.router,
     tokenize.router,
     render.router,

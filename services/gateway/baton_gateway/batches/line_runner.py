@@ -11,6 +11,7 @@ from starlette.types import ASGIApp, Message, Scope
 
 from baton_gateway.access.api_keys import ApiKey
 from baton_gateway.batches.line_format import LineError, LineResponse, LineResult
+from baton_gateway.durable.batch_record import CANCELLED, EXPIRED
 from baton_gateway.durable.batch_store import Line
 from baton_gateway.http.middleware import TRUSTED_KEY
 
@@ -19,9 +20,10 @@ _FINAL = frozenset({"insufficient_quota", "request_quarantined"})
 """Codes of a 429 or 503 that would be the same the next time."""
 _LONGEST_WAIT = 60.0
 _EXPIRED = LineError(
-    "batch_expired",
+    EXPIRED,
     "This request could not be executed before the completion window expired.",
 )
+_CANCELLED = LineError(CANCELLED, "The batch was cancelled before this request was executed.")
 _REVOKED = LineError("invalid_api_key", "The API key that made this batch no longer exists.")
 
 
@@ -62,6 +64,11 @@ class LineRunner:
 def expired_line(line: Line) -> bytes:
     """Return the result of a line that was not run in time."""
     return _encoded(line, None, _EXPIRED)
+
+
+def cancelled_line(line: Line) -> bytes:
+    """Return the result of a line whose batch was cancelled before it ran."""
+    return _encoded(line, None, _CANCELLED)
 
 
 def _encoded(line: Line, response: LineResponse | None, error: LineError | None) -> bytes:

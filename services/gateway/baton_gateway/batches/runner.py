@@ -12,6 +12,7 @@ import asyncio
 import contextlib
 import time
 import uuid
+from collections.abc import Callable
 
 from msgspec import structs
 
@@ -19,10 +20,10 @@ from baton.errors import NotFound, Unavailable
 from baton.logs import logger
 from baton.protocol import BACKGROUND
 from baton_gateway.access.api_keys import ApiKeys
-from baton_gateway.batches.line_runner import LineOutcome, LineRunner, expired_line
+from baton_gateway.batches.line_runner import LineOutcome, LineRunner, cancelled_line, expired_line
 from baton_gateway.batches.validation import InvalidBatch, lines_of
 from baton_gateway.config import Config
-from baton_gateway.durable.batch_record import Batch, BatchErrors
+from baton_gateway.durable.batch_record import MESSAGES, Batch, BatchErrors
 from baton_gateway.durable.batch_store import BatchStore, Line, StoredBatch
 from baton_gateway.durable.file_store import FileStore
 from baton_gateway.http.disconnect import cancel_tasks
@@ -110,7 +111,9 @@ class BatchRunner:
             return
         status = await self._run_lines(stored)
         if status == "expired":
-            await self._expire(name)
+            await self._end_lines(name, expired_line)
+        if status == "cancelled" and stored.batch.endpoint == MESSAGES:
+            await self._end_lines(name, cancelled_line)
         await self._batches.change(name, _finalizing)
         expires = stored.batch.output_expires_after
         until = None if expires is None else stored.batch.created_at + expires
@@ -182,11 +185,11 @@ class BatchRunner:
                     return
         await self._batches.answer(stored.batch.id, line.number, outcome.result, ok=outcome.ok)
 
-    async def _expire(self, name: str) -> None:
-        """Give every line without a result the error that its time is over."""
+    async def _end_lines(self, name: str, result: Callable[[Line], bytes]) -> None:
+        """Give every line without a result this one."""
         while some := await self._batches.pending(name, -1, _AT_ONCE):
             for line in some:
-                await self._batches.answer(name, line.number, expired_line(line), ok=False)
+                await self._batches.answer(name, line.number, result(line), ok=False)
 
 
 def _begun(batch: Batch) -> Batch:

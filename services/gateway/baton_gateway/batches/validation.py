@@ -39,7 +39,7 @@ async def lines_of(parts: AsyncIterator[bytes], endpoint: str, most: int) -> lis
     errors: list[BatchError] = []
     seen: set[str] = set()
     number = 0
-    async for number, text in _numbered(parts):
+    async for number, text in numbered_lines(parts):
         if len(lines) >= most:
             raise InvalidBatch.because(
                 "too_many_lines", f"The file has more than {most} lines. Send it in parts."
@@ -84,7 +84,7 @@ def _line(text: bytes, number: int, endpoint: str, seen: set[str]) -> Line | Bat
     return Line(number - 1, line.custom_id, msgspec.json.encode(line.body))
 
 
-async def _numbered(parts: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, bytes]]:
+async def numbered_lines(parts: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, bytes]]:
     """Yield the lines that are not blank, with their 1-based numbers."""
     held, number = b"", 0
     async for part in parts:

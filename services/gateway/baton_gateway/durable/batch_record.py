@@ -9,6 +9,11 @@ from typing import Literal
 
 import msgspec
 
+UNRUN = EXPIRED, CANCELLED = "batch_expired", "batch_cancelled"
+"""Codes of lines that were not run before their batch ended."""
+MESSAGES = "/v1/messages"
+"""Endpoint of batches that came through Anthropic's API, which OpenAI's does not show."""
+
 
 class RequestCounts(msgspec.Struct, frozen=True):
     """`request_counts`: progress in lines."""

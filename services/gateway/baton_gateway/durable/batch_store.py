@@ -16,7 +16,7 @@ from typing import Any, NamedTuple
 import msgspec
 
 from baton.errors import NotFound
-from baton_gateway.durable.batch_record import Batch, RequestCounts
+from baton_gateway.durable.batch_record import MESSAGES, UNRUN, Batch, RequestCounts
 from baton_gateway.durable.file_store import write_chunks
 from baton_gateway.durable.sqlite_file import SqliteFile
 
@@ -32,6 +32,8 @@ class StoredBatch(msgspec.Struct, frozen=True):
     owner: str
     key: str
     """Name of the API key that made it; empty when no key is needed."""
+    num_unrun: int = 0
+    """Lines that were not run, since the batch was cancelled or expired, once it has ended."""
 
 
 class Line(NamedTuple):
@@ -55,21 +57,27 @@ class BatchStore:
         """Whether any file or batch was ever stored. Others are not looked for."""
         return self._file.exists
 
-    async def add(self, new: StoredBatch) -> None:
-        """Store a batch that no gateway runs yet."""
-        await self._file.run(
-            lambda db: db.execute(
-                "INSERT INTO batches VALUES (?, ?, ?, ?, ?, '', 0)",
-                (new.batch.id, new.owner, time.time(), new.batch.status, _encoded(new)),
-            )
-        )
+    async def add(self, new: StoredBatch, lines: Sequence[Line] = ()) -> None:
+        """Store a batch that no gateway runs yet, with its lines where they are known."""
+        await self._file.run(lambda db: _add(db, new, lines))
 
     async def get(self, name: str, owner: str) -> Batch:
         """Return a batch with its counts. Raises `NotFound`."""
         found = await self._file.run(lambda db: _of_owner(db, name, owner))
         if found is None:
             raise _missing(name)
+        return found.batch
+
+    async def stored(self, name: str, owner: str, *, of_messages: bool) -> StoredBatch:
+        """Return a batch of messages, or one of another endpoint. Raises `NotFound`."""
+        found = await self._file.run(lambda db: _of_owner(db, name, owner))
+        if found is None or (found.batch.endpoint == MESSAGES) != of_messages:
+            raise _missing(name)
         return found
+
+    async def delete(self, name: str) -> None:
+        """Delete a batch that has ended, and the files of its results."""
+        await self._file.run(lambda db: _delete(db, name))
 
     async def change(self, name: str, changed: Callable[[Batch], Batch]) -> Batch:
         """Replace a batch by a function of it. Returns the new one."""
@@ -91,12 +99,7 @@ class BatchStore:
 
     async def add_lines(self, name: str, lines: Sequence[Line]) -> None:
         """Store lines of a batch; those that are there already stay."""
-        rows = [(name, *line) for line in lines]
-        await self._file.run(
-            lambda db: db.executemany(
-                "INSERT OR IGNORE INTO lines (batch, n, custom_id, body) VALUES (?, ?, ?, ?)", rows
-            )
-        )
+        await self._file.run(lambda db: _add_lines(db, name, lines))
 
     async def pending(self, name: str, after: int, most: int) -> list[Line]:
         """Return up to `most` lines without a result behind line `after`."""
@@ -125,7 +128,7 @@ class BatchStore:
         once. Returns their ids, None for a file without lines."""
         return await self._file.run(lambda db: _write_results(db, name, status, expires))
 
-    async def list(self, owner: str) -> list[Batch]:
+    async def stored_list(self, owner: str) -> list[StoredBatch]:
         """Return the batches of an owner in the order of time."""
         return await self._file.run(lambda db: _listed(db, owner))
 
@@ -138,16 +141,41 @@ def _decoded(data: bytes) -> StoredBatch:
     return msgspec.json.decode(data, type=StoredBatch)
 
 
-def _of_owner(db: sqlite3.Connection, name: str, owner: str) -> Batch | None:
+def _add(db: sqlite3.Connection, new: StoredBatch, lines: Sequence[Line]) -> None:
+    row = (new.batch.id, new.owner, time.time(), new.batch.status, _encoded(new))
+    db.execute("INSERT INTO batches VALUES (?, ?, ?, ?, ?, '', 0)", row)
+    _add_lines(db, new.batch.id, lines)
+
+
+def _add_lines(db: sqlite3.Connection, name: str, lines: Sequence[Line]) -> None:
+    db.executemany(
+        "INSERT OR IGNORE INTO lines (batch, n, custom_id, body) VALUES (?, ?, ?, ?)",
+        [(name, *line) for line in lines],
+    )
+
+
+def _of_owner(db: sqlite3.Connection, name: str, owner: str) -> StoredBatch | None:
     row = db.execute(
         "SELECT data FROM batches WHERE id = ? AND owner = ?", (name, owner)
     ).fetchone()
-    return None if row is None else _counted(db, _decoded(row[0]).batch)
+    return None if row is None else _with_counts(db, _decoded(row[0]))
 
 
-def _listed(db: sqlite3.Connection, owner: str) -> list[Batch]:
+def _listed(db: sqlite3.Connection, owner: str) -> list[StoredBatch]:
     rows = db.execute("SELECT data FROM batches WHERE owner = ? ORDER BY created, id", (owner,))
-    return [_counted(db, _decoded(data).batch) for (data,) in rows.fetchall()]
+    return [_with_counts(db, _decoded(data)) for (data,) in rows.fetchall()]
+
+
+def _with_counts(db: sqlite3.Connection, stored: StoredBatch) -> StoredBatch:
+    return msgspec.structs.replace(stored, batch=_counted(db, stored.batch))
+
+
+def _delete(db: sqlite3.Connection, name: str) -> None:
+    (data,) = db.execute("SELECT data FROM batches WHERE id = ?", (name,)).fetchone()
+    batch = _decoded(data).batch
+    for file in (batch.output_file_id, batch.error_file_id):
+        db.execute("DELETE FROM files WHERE id = ?", (file,))
+    db.execute("DELETE FROM batches WHERE id = ?", (name,))
 
 
 def _counted(db: sqlite3.Connection, batch: Batch) -> Batch:
@@ -197,9 +225,21 @@ def _write_results(
             counted, status=status, output_file_id=output, error_file_id=errors, **times
         )
 
+    _count_unrun(db, name)
     _change(db, name, ended)
     db.execute("DELETE FROM lines WHERE batch = ?", (name,))
     return output, errors
+
+
+def _count_unrun(db: sqlite3.Connection, name: str) -> None:
+    (data,) = db.execute("SELECT data FROM batches WHERE id = ?", (name,)).fetchone()
+    (number,) = db.execute(
+        "SELECT COUNT(*) FROM lines WHERE batch = ? AND ok = 0 AND "
+        "json_extract(CAST(result AS TEXT), '$.error.code') IN (?, ?)",
+        (name, *UNRUN),
+    ).fetchone()
+    stored = msgspec.structs.replace(_decoded(data), num_unrun=number)
+    db.execute("UPDATE batches SET data = ? WHERE id = ?", (_encoded(stored), name))
 
 
 def _result_file(

@@ -75,7 +75,7 @@ class ChatRequest(SampledRequest):
 
     @model_validator(mode="before")
     @classmethod
-    def _prepare(cls, value: Any) -> Any:
+    def _read(cls, value: Any) -> Any:
         for name in _ONLY_COMPLETIONS:
             if name in value:
                 raise invalid(name, f"Unknown parameter: '{name}'.", "unknown_parameter")

@@ -232,7 +232,7 @@ def test_errors_have_their_shape_wherever_they_come_from() -> None:
         unknown = here.post(PATH, body | {"model": "else"}, headers=mine)
         assert error_of(unknown)[:2] == (404, "not_found_error")
         assert error_of(here.get(PATH, headers=mine))[:2] == (405, "invalid_request_error")
-        lost = here.post(f"{PATH}/batches", body, headers=mine)
+        lost = here.post(f"{PATH}/strange", body, headers=mine)
         assert error_of(lost)[:2] == (404, "not_found_error")
         durable = mine | {"x-stream-durable": "1"}
         refused = here.post(PATH, body | {"stream": True}, headers=durable)

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from baton_gateway.api.batches.files import store as files
 from baton_gateway.api.batches.pages import page
 from baton_gateway.api.documentation.description import describe
-from baton_gateway.durable.batch_record import Batch
+from baton_gateway.durable.batch_record import MESSAGES, Batch
 from baton_gateway.durable.batch_store import BatchStore, StoredBatch
 from baton_gateway.http.body import build
 from baton_gateway.http.body_reader import read
@@ -63,7 +63,7 @@ async def create(request: Request) -> Response:
         metadata=body.metadata or None,
         output_expires_after=None if expires is None else expires.seconds,
     )
-    await _store(request).add(StoredBatch(batch, tenant_of(request), quota_of(request).key.name))
+    await store(request).add(StoredBatch(batch, tenant_of(request), quota_of(request).key.name))
     return json_response(batch)
 
 
@@ -72,7 +72,8 @@ async def create(request: Request) -> Response:
 async def batches(request: Request) -> Response:
     """List the batches of the API key."""
     query = build({"limit": "20", **request.query_params}, FileQuery)
-    some, more = page(await _store(request).list(tenant_of(request)), query)
+    found = await store(request).stored_list(tenant_of(request))
+    some, more = page([one.batch for one in found if one.batch.endpoint != MESSAGES], query)
     first, last = (some[0].id, some[-1].id) if some else (None, None)
     return json_response(BatchList(data=some, first_id=first, last_id=last, has_more=more))
 
@@ -81,23 +82,29 @@ async def batches(request: Request) -> Response:
 @describe(answer=Batch)
 async def retrieve(request: Request, name: str) -> Response:
     """Return a batch with its progress."""
-    return json_response(await _store(request).get(name, tenant_of(request)))
+    return json_response((await _get(request, name)).batch)
 
 
 @router.post("/v1/batches/{name}/cancel")
 @describe(answer=Batch)
 async def cancel(request: Request, name: str) -> Response:
     """Stop a batch. Lines that run come to their end; what they say is kept."""
-    await _store(request).get(name, tenant_of(request))
-    return json_response(await _store(request).change(name, _cancelled))
+    await _get(request, name)
+    return json_response(await store(request).change(name, cancelled))
 
 
-def _cancelled(batch: Batch) -> Batch:
+def cancelled(batch: Batch) -> Batch:
+    """Return a batch as it is once it is to stop."""
     if batch.status not in _CANCELLABLE:
         return batch
     return structs.replace(batch, status="cancelling", cancelling_at=int(time.time()))
 
 
-def _store(request: Request) -> BatchStore:
+async def _get(request: Request, name: str) -> StoredBatch:
+    return await store(request).stored(name, tenant_of(request), of_messages=False)
+
+
+def store(request: Request) -> BatchStore:
+    """Return the store of batches."""
     found: BatchStore = request.app.state.batches
     return found

@@ -124,6 +124,8 @@ class MessagesRequest(CountTokensRequest):
     top_p: float = Field(default=1.0, ge=0.0, le=1.0)
     top_k: int = Field(default=0, ge=0, le=INT32)
     metadata: Metadata = Metadata()
+    priority: int = Field(default=0, ge=-INT32 - 1, le=INT32)
+    """As vLLM's: lower ones run first."""
 
     def _fields(self) -> dict[str, Any]:
         budget = self.thinking.budget if self.thinking else None
@@ -132,7 +134,7 @@ class MessagesRequest(CountTokensRequest):
                 "thinking.budget_tokens",
                 "Invalid 'thinking.budget_tokens': it must be below 'max_tokens'.",
             )
-        same = ("max_tokens", "stream", "temperature", "top_p", "top_k")
+        same = ("max_tokens", "stream", "temperature", "top_p", "top_k", "priority")
         fields = super()._fields() | {
             name: getattr(self, name) for name in same if name in self.model_fields_set
         }
