@@ -57,7 +57,9 @@ class SandboxedTemplate:
         source = msgspec.json.encode(_Source(text, dict(variables)))
         self._children = ChildPool(_MODULE, source, 1, "Chat")
         try:
-            facts = msgspec.json.decode(self._children.exchange(b"", SECONDS), type=_Facts)
+            facts = msgspec.json.decode(
+                self._children.exchange(b"", SECONDS, wall=True), type=_Facts
+            )
         except ChildDied as error:
             self.close()
             raise ModelError(f"{_excess(error)} even for a short message. {_ADVICE}") from error
@@ -71,7 +73,7 @@ class SandboxedTemplate:
         """Raises `InvalidRequest` with the template's own words when it refuses, or when it
         exceeds a limit."""
         try:
-            data = self._children.exchange(msgspec.json.encode(variables), SECONDS)
+            data = self._children.exchange(msgspec.json.encode(variables), SECONDS, wall=True)
         except ChildDied as error:
             raise InvalidRequest(
                 f"{_excess(error)} for this conversation. Shorten it.", param="messages"

@@ -1,7 +1,7 @@
 """Pool of child processes that handle untrusted input: reused while they answer, killed when not.
 
     caller --> a thread of the pool --> its child (`baton.process.sandbox`)
-               waits, kills on timeout    limits its memory
+               waits, limits its time     limits its memory
 
 One thread waits for each child, so a slow request delays only what is queued behind it.
 """
@@ -21,9 +21,10 @@ from typing import IO, TypeVar
 from baton.errors import Unavailable
 from baton.logs import logger
 from baton.net import frames
+from baton.process.time_limit import TimeLimit
 
 _STARTUP_SECONDS = 40.0
-"""Time limit of the first answer, which includes the child's imports."""
+"""Limit of wall time of the first answer, which includes the child's imports."""
 
 log = logger(__name__)
 T = TypeVar("T")
@@ -53,27 +54,20 @@ class Child:
         """Whether the process runs."""
         return self._process.poll() is None
 
-    def exchange(self, request: bytes, seconds: float) -> bytes:
+    def exchange(self, request: bytes, seconds: float, *, wall: bool = False) -> bytes:
         """Send a request and return its answer.
 
+        Args:
+            seconds: limit of the child's processor time, or of `wall` time; see `TimeLimit`.
+
         Raises:
-            ChildTimeout: no answer within `seconds`; the child was killed.
+            ChildTimeout: no answer within the limit; the child was killed.
             ChildDied: it ended, or another thread killed it.
         """
-        late = threading.Event()
-
-        def expire() -> None:
-            late.set()
-            self.kill()
-
-        timer = threading.Timer(seconds, expire)
-        timer.start()
-        try:
+        with TimeLimit(self._process.pid, seconds, self.kill, wall=wall) as limit:
             answer = self._exchange(request)
-        finally:
-            timer.cancel()
         if answer is None:
-            raise ChildTimeout if late.is_set() else ChildDied
+            raise ChildTimeout if limit.exceeded else ChildDied
         return answer
 
     def _exchange(self, request: bytes) -> bytes | None:
@@ -168,17 +162,25 @@ class ChildPool:
             raise
 
     def exchange(
-        self, request: bytes, seconds: float, cancellation: Cancellation | None = None
+        self,
+        request: bytes,
+        seconds: float,
+        cancellation: Cancellation | None = None,
+        *,
+        wall: bool = False,
     ) -> bytes:
         """Send a request to a child and return its answer. Call it in submitted work.
 
+        Args:
+            seconds: limit of the child's processor time, or of `wall` time; see `TimeLimit`.
+
         Raises:
-            ChildTimeout: no answer within `seconds`.
+            ChildTimeout: no answer within the limit.
             ChildDied: the child ended, or the pool was closed.
             Unavailable: no child can be started.
         """
         with self._borrowed() as child, (cancellation or Cancellation()).covers(child):
-            return child.exchange(request, seconds)
+            return child.exchange(request, seconds, wall=wall)
 
     def close(self) -> None:
         """Kill the children, which ends their work; queued work is dropped."""
@@ -218,7 +220,7 @@ class ChildPool:
         """Start a child and wait until it has confirmed the setup."""
         child = self._spawn()
         try:
-            child.exchange(self._setup, _STARTUP_SECONDS)
+            child.exchange(self._setup, _STARTUP_SECONDS, wall=True)
         except ChildDied as error:
             self._discard(child)
             log.error("a child process for %s does not start: %r", self._purpose, error)

@@ -55,7 +55,7 @@ def test_a_bomb_costs_itself_alone(children: DecodePool) -> None:
 def scripted(children: DecodePool, acts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
     """In place of children: does what it is told."""
 
-    def exchange(request: bytes, seconds: float) -> bytes:
+    def exchange(request: bytes, seconds: float, *, wall: bool) -> bytes:
         match acts.pop(0):
             case "late":
                 raise ChildTimeout

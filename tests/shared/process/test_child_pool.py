@@ -80,7 +80,7 @@ def test_a_child_in_the_middle_of_a_message_is_not_used_again(
     ask(pool, b"a")
     child = alone(pool)
 
-    def fault(*_: object) -> bytes:
+    def fault(*_: object, wall: bool) -> bytes:
         raise KeyError
 
     monkeypatch.setattr(child, "exchange", fault)

@@ -29,7 +29,7 @@ INLINE_BYTES = 64 * 1024
 _MODULE = "baton_gateway.http.body_sandbox"
 _CHILDREN = 2
 _SECONDS = 5.0
-"""Time limit for parsing one body, in seconds of wall time."""
+"""Time limit for parsing one body, in seconds of processor time."""
 
 _decoder = msgspec.msgpack.Decoder(ParsedBody)
 

@@ -25,7 +25,7 @@ from baton_gateway.structured_output.request import Constraint
 
 _MODULE = "baton_gateway.structured_output.sandbox"
 SECONDS = 2.0
-"""Time limit of one compilation, in seconds of wall time."""
+"""Time limit of one compilation, in seconds of processor time."""
 CHILDREN = 2
 """Most concurrent compilations; further ones wait."""
 _REMEMBERED = 1024

@@ -74,7 +74,7 @@ class DecodePool:
             seconds = self._seconds if slow else min(FIRST_SECONDS, self._seconds)
             with self._turns.turn(tenant, len(url), until, slow=slow):
                 try:
-                    return _outcome.decode(self._children.exchange(request, seconds))
+                    return _outcome.decode(self._children.exchange(request, seconds, wall=True))
                 except ChildTimeout:
                     if seconds == self._seconds:
                         return self._slow(modality)

@@ -1,0 +1,88 @@
+"""Limits of the time that a child process takes for one request."""
+
+from __future__ import annotations
+
+import os
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from types import TracebackType
+from typing import Self
+
+_PATIENCE = 10
+"""Wall time of a limit of processor time, in multiples of it."""
+_TICKS = os.sysconf("SC_CLK_TCK")
+_USER, _SYSTEM = 11, 12
+"""Fields of /proc/PID/stat behind the name of the program."""
+
+
+def cpu_seconds(pid: int) -> float:
+    """Return the processor time that a process has used so far, of all its threads.
+
+    Raises `OSError` where there is no such process, or no /proc.
+    """
+    fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
+    return (int(fields[_USER]) + int(fields[_SYSTEM])) / _TICKS
+
+
+class TimeLimit:
+    """Context in which a process may take some time; then it is stopped by a thread.
+
+    Processor time is what counts, since a busy machine gives a process less of it than it asks for:
+    nobody else's load makes its work too much. A process that waits is stopped after ten times as
+    much wall time.
+    """
+
+    def __init__(
+        self, pid: int, seconds: float, stop: Callable[[], None], *, wall: bool = False
+    ) -> None:
+        """Args:
+        seconds: of processor time.
+        stop: ends the process.
+        wall: count wall time instead, also where processor time cannot be read.
+        """
+        self.exceeded = False
+        """Whether the process was stopped."""
+        self._pid, self._seconds, self._stop = pid, seconds, stop
+        self._over = threading.Event()
+        self._began = time.monotonic()
+        self._used_before = None if wall else _used(pid)
+        self._thread = threading.Thread(target=self._watch, daemon=True)
+
+    def __enter__(self) -> Self:
+        self._thread.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _watch(self) -> None:
+        while not self._over.wait(self._left()):
+            if self._left() <= 0:
+                self.exceeded = True
+                self._stop()
+                return
+
+    def _left(self) -> float:
+        """Seconds until the limit could be reached; 0 if it is."""
+        passed = time.monotonic() - self._began
+        used = None if self._used_before is None else _used(self._pid)
+        if used is None or self._used_before is None:
+            return max(0.0, self._seconds - passed)
+        if passed >= _PATIENCE * self._seconds:
+            return 0.0
+        return max(0.0, self._seconds - (used - self._used_before))
+
+
+def _used(pid: int) -> float | None:
+    try:
+        return cpu_seconds(pid)
+    except OSError:
+        return None
