@@ -10,17 +10,17 @@ import pytest
 
 ROOT = Path(__file__).parent
 BUDGET = {
-    "gateway": 2300,
+    "gateway": 2400,
     "gpu": 30,
     "mm_preprocess": 310,
-    "ops": 470,
+    "ops": 490,
     "scheduler": 740,
     "shared": 720,
     "system": 290,
     "tokenizer": 460,
-    "worker/attention": 770,
+    "worker/attention": 900,
     "worker/checkpoint": 550,
-    "worker/kernels": 1190,
+    "worker/kernels": 1300,
     "worker/layers": 710,
     "worker/models": 1790,
     "worker": 1960,

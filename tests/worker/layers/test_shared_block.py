@@ -48,4 +48,4 @@ def test_a_block_is_held_once_and_its_adapters_by_each_layer(tmp_path: Path) -> 
         parameter.nbytes for parameter in model.parameters()
     )
     needed = 4 * sum(parameter.numel() for parameter in theirs.parameters())
-    assert held < 1.1 * needed, "padding of packed weights alone"
+    assert held < 1.2 * needed, "padding of packed weights alone: a block more is a quarter"

@@ -40,7 +40,7 @@ def test_sums_are_those_of_whole_numbers() -> None:
         spec = LinearSpec(parts, bias, given, out_dtype=torch.float32)
         kernel = choose(spec)
         assert isinstance(kernel, Int8Linear) and not kernel.applies_gate
-        assert kernel.nbytes < 1.2 * 3 * N * K
+        assert kernel.nbytes < 1.5 * 3 * N * K, "24 rows may be padded to 32"
         expected = torch.cat([reference(given, part) for part in parts], -1) + bias.double()
         assert torch.allclose(kernel(given).double(), expected, rtol=1e-6, atol=1e-5)
         added = kernel(given, residual.to(dtype)).double() - residual.to(dtype).double()
