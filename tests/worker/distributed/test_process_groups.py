@@ -92,11 +92,13 @@ def test_who_waits_for_a_rank_that_has_died_is_told(tmp_path: Path) -> None:
     meeting = tmp_path / "meeting"
     code = (
         "import sys, pathlib; from baton_worker.distributed.process_groups import Gloo;"
-        "Gloo(pathlib.Path(sys.argv[1]), 1, 2); sys.exit(0)"
+        "ranks = Gloo(pathlib.Path(sys.argv[1]), 1, 2); sys.stdin.read()"
     )
-    other = subprocess.Popen([sys.executable, "-c", code, str(meeting)])
+    command = [sys.executable, "-c", code, str(meeting)]
+    other = subprocess.Popen(command, stdin=subprocess.PIPE)
     ranks = Gloo(meeting, 0, 2)
-    assert other.wait() == 0
+    other.communicate()  # It ends once both have met.
+    assert other.returncode == 0
     with pytest.raises(RuntimeError, match=r"closed by peer|reset by peer"):
         ranks.all_reduce(torch.zeros(3))
 
