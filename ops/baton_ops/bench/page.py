@@ -164,9 +164,7 @@ _LIMITS = """\
 - The gain of [CUDA graphs](internals/kernels.md#captured-steps) is not measured.
 - Against vLLM and llama.cpp only one model, one prompt length and up to 32 streams are measured;
   pooling models are not.
-- Images are not compared with vLLM. `baton peers FOLDER --images 1` does it for a LLaVA, as
-  `python -m tools.make_random_vlm FOLDER --architecture llava` writes one. The environment of
-  vLLM's CPU build has no torchvision, without which no image is prepared for a Qwen2-VL.
+- Images are compared with vLLM by one model with random weights and one size of image.
 - llama.cpp 0.3.36 runs without its AMX kernels on `amx`: built with g++ 12 they end in a
   segmentation fault.
 - Every named machine has two cores in use, and the client runs on them too."""
