@@ -19,6 +19,9 @@ DRAFTS = 7
 """Most drafts of a row that is timed."""
 _TOKENS = (1, 2, 3, 4, 6, 8, 16, 32, 64)
 """New tokens of the steps; those of more rows than one have `DRAFTS` + 1 of each."""
+_AGAIN = tuple(tokens for tokens in _TOKENS if tokens <= DRAFTS + 1)
+"""New tokens of the steps whose differences decide about drafts: they are timed in three rounds,
+since other work on the machine at one moment would make drafts look cheap or dear."""
 _TIMES = 4
 """Steps of each number; the fastest counts, and the first meets a shape."""
 _PROMPT = 8
@@ -43,10 +46,10 @@ def measure(step: Callable[[Plan], Result], resolved: EngineConfig) -> dict[int,
         step: runs a plan on a batch with `OPTIONS`.
     """
     seconds, number = dict[int, float](), 0
-    for tokens in _TOKENS:
+    for tokens in (*_TOKENS, *_AGAIN, *_AGAIN):
         rows = -(-tokens // (DRAFTS + 1))
         if not _fits(resolved, rows):
-            break
+            continue
         for plan in _plans(resolved, number, rows, tokens // rows - 1):
             result, number = step(plan), number + 1
             if plan.rows and not plan.new_sequences:
