@@ -33,6 +33,9 @@ def test_keys_are_those_of_http() -> None:
                 assert [one async for one in stub.Generate(PROMPT, metadata=client)]
                 error = await refusal(stub.Generate(PROMPT, metadata=client))
                 assert error.code() == grpc.StatusCode.RESOURCE_EXHAUSTED
+                for _ in range(3):  # What routers ask again and again is no request of the key.
+                    await stub.GetModelInfo(pb.GetModelInfoRequest(), metadata=client)
+                await stub.Abort(pb.AbortRequest(request_ids=["x"]), metadata=client)
                 facts = dict(error.trailing_metadata())
                 assert facts["error-code"] == "rate_limit_exceeded" and int(facts["retry-after"])
                 operator = (("authorization", "Bearer operator"),)
@@ -51,6 +54,7 @@ def test_errors_have_a_status_a_sentence_and_their_field(own_site: Site) -> None
             error = await refusal(stub.Generate(bad))
             assert error.code() == grpc.StatusCode.INVALID_ARGUMENT and "top_p" in error.details()
             assert dict(error.trailing_metadata())["error-param"] == "top_p"
+            assert dict(await stub.Generate(PROMPT).initial_metadata())["x-request-id"]
             own_site.engine.scheduler.silent = True
             own_site.engine.status.draining = True
             error = await refusal(stub.Generate(PROMPT))

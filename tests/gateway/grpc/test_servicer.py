@@ -11,6 +11,7 @@ from smg_grpc_proto.generated import vllm_engine_pb2 as pb
 from smg_grpc_proto.generated.vllm_engine_pb2_grpc import VllmEngineStub
 
 from baton.protocol import StartProfile, StopProfile
+from baton_gateway.generation.request import GenerationRequest, PreparedRequest
 from tests.fakes.gateway_app import Site, completion
 from tests.fakes.gateway_engine import MODEL
 from tests.fakes.grpc_site import channel, refusal
@@ -66,6 +67,33 @@ def test_an_abort_ends_a_request_for_its_reader_and_the_scheduler(own_site: Site
             async with asyncio.timeout(60):
                 while len(own_site.engine.scheduler.aborted) < 2:
                     await asyncio.sleep(0.01)
+
+    own_site.run(main)
+
+
+@pytest.mark.row("F18.22")
+def test_an_abort_counts_before_the_scheduler_has_the_request(
+    own_site: Site, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own_site.engine.scheduler.hold = True
+    prepare = own_site.engine.prepare
+
+    async def main() -> None:
+        entered, aborted = asyncio.Event(), asyncio.Event()
+
+        async def slow(work: GenerationRequest) -> PreparedRequest:
+            entered.set()
+            await aborted.wait()
+            return await prepare(work)
+
+        monkeypatch.setattr(own_site.engine, "prepare", slow)
+        async with channel(own_site) as opened, asyncio.timeout(60):
+            stub = VllmEngineStub(opened)
+            reading = asyncio.ensure_future(stub.Generate(asked(True)).read())
+            await entered.wait()
+            await stub.Abort(pb.AbortRequest(request_ids=["one"]))
+            aborted.set()
+            assert (await reading).complete.finish_reason == "abort"
 
     own_site.run(main)
 

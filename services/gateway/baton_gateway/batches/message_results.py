@@ -14,6 +14,8 @@ from baton_gateway.batches.validation import numbered_lines
 from baton_gateway.durable.batch_record import CANCELLED, EXPIRED
 
 _KINDS = {EXPIRED: "expired", CANCELLED: "canceled"}
+_ERROR_TYPES = {"invalid_api_key": "authentication_error"}
+"""Types of errors of lines that were not run; others are the server's."""
 _decoder = msgspec.json.Decoder(LineResult)
 
 
@@ -50,5 +52,6 @@ def _result(line: LineResult) -> MessageResult:
 
 
 def _error(error: LineError) -> msgspec.Raw:
-    details = {"type": "authentication_error", "message": error.message}
+    kind = _ERROR_TYPES.get(error.code, "api_error")
+    details = {"type": kind, "message": error.message}
     return msgspec.Raw(msgspec.json.encode({"type": "error", "error": details}))

@@ -49,11 +49,14 @@ class Calls:
         self._app, self._keys, self._limiter = app, keys, limiter
 
     @asynccontextmanager
-    async def admitted(self, context: Context, method: str, path: str) -> AsyncIterator[Request]:
+    async def admitted(
+        self, context: Context, method: str, path: str, *, limited: bool = True
+    ) -> AsyncIterator[Request]:
         """Yield the request of a call. A `BatonError` inside ends the call with its status.
 
         Args:
             path: of the HTTP route that does the same, whose rights the call needs.
+            limited: whether it counts as a request of its key, as a POST does.
         """
         engine: Engine = self._app.state.engine
         name, status = uuid.uuid4().hex, "0"
@@ -61,8 +64,10 @@ class Calls:
         request: Request | None = None
         try:
             request = self._request(context, name, path)
-            engine.timelines.keep(timeline_of(request), quota_of(request).key.tenant)
-            await quota_of(request).request()
+            await context.send_initial_metadata((("x-request-id", f"req_{name}"),))
+            if limited:
+                engine.timelines.keep(timeline_of(request), quota_of(request).key.tenant)
+                await quota_of(request).request()
             yield request
             status = "200"
         except BatonError as error:

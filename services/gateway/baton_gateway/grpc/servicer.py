@@ -54,14 +54,14 @@ class VllmEngine(vllm_engine_pb2_grpc.VllmEngineServicer):  # type: ignore[misc]
             self._last = time.time()
             body, work = await self._admit(request, asked)
             scored = -1 if body.prompt_logprobs is None else body.prompt_logprobs
-            async with aclosing(self._engine.generate(work)) as events:
-                started = await anext(events)
-                assert isinstance(started, Started)
-                writer = ResponseWriter(started, logprobs(asked), scored, set(range(body.n)))
-                with self._aborts.open(tenant_of(request), asked.request_id) as aborted:
-                    deltas = deltas_until(events, aborted)
-                    answer = streamed if asked.stream else whole
-                    async for response in answer(writer, deltas):
+            answer = streamed if asked.stream else whole
+            # An abort may come before the scheduler has the request.
+            with self._aborts.open(tenant_of(request), asked.request_id) as aborted:
+                async with aclosing(self._engine.generate(work)) as events:
+                    started = await anext(events)
+                    assert isinstance(started, Started)
+                    writer = ResponseWriter(started, logprobs(asked), scored, set(range(body.n)))
+                    async for response in answer(writer, deltas_until(events, aborted)):
                         yield response
 
     async def _admit(
@@ -90,7 +90,8 @@ class VllmEngine(vllm_engine_pb2_grpc.VllmEngineServicer):  # type: ignore[misc]
 
     async def Abort(self, asked: pb.AbortRequest, context: Context) -> pb.AbortResponse:
         """End requests of the same tenant; unknown ids are ignored."""
-        async with self._calls.admitted(context, _method("Abort"), "/v1/completions") as request:
+        method, path = _method("Abort"), "/v1/completions"
+        async with self._calls.admitted(context, method, path, limited=False) as request:
             for one in asked.request_ids:
                 self._aborts.abort(tenant_of(request), one)
             return pb.AbortResponse()
@@ -106,15 +107,16 @@ class VllmEngine(vllm_engine_pb2_grpc.VllmEngineServicer):  # type: ignore[misc]
         self, asked: pb.GetModelInfoRequest, context: Context
     ) -> pb.GetModelInfoResponse:
         """Describe the model."""
-        async with self._calls.admitted(context, _method("GetModelInfo"), "/v1/models") as request:
+        method, path = _method("GetModelInfo"), "/v1/models"
+        async with self._calls.admitted(context, method, path, limited=False) as request:
             return model_facts.model_info(await permitted(request, None))
 
     async def GetServerInfo(
         self, asked: pb.GetServerInfoRequest, context: Context
     ) -> pb.GetServerInfoResponse:
         """Describe this server."""
-        method = _method("GetServerInfo")
-        async with self._calls.admitted(context, method, "/v1/models") as request:
+        method, path = _method("GetServerInfo"), "/v1/models"
+        async with self._calls.admitted(context, method, path, limited=False) as request:
             facts = await permitted(request, None)
             return pb.GetServerInfoResponse(
                 active_requests=self._engine.status.num_requests,
@@ -127,7 +129,7 @@ class VllmEngine(vllm_engine_pb2_grpc.VllmEngineServicer):  # type: ignore[misc]
 
     async def GetLoads(self, asked: pb.GetLoadsRequest, context: Context) -> pb.GetLoadsResponse:
         """Tell what runs and what waits, over all workers."""
-        async with self._calls.admitted(context, _method("GetLoads"), "/fleet"):
+        async with self._calls.admitted(context, _method("GetLoads"), "/fleet", limited=False):
             return model_facts.loads(self._engine.stats)
 
     async def FlushCache(
