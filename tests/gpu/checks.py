@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -319,34 +319,40 @@ def another_process_opens_memory(device: torch.device) -> None:
         child.communicate()
 
 
-_FIRST = """
+Said: TypeAlias = list[list[int]]
+Worker: TypeAlias = Callable[[Path, torch.device, Path], Said]
+"""What a worker says of a model in a folder, over memory of the keeper of a run directory."""
+_WORKER = """
 import sys, torch
 from pathlib import Path
 from tests.gpu import checks
-print(checks.said_over_kept_memory(Path(sys.argv[1]), torch.device("cuda", 0), Path(sys.argv[2])))
+folder, run_dir, name = sys.argv[1:]
+print(getattr(checks, name)(Path(folder), torch.device("cuda", 0), Path(run_dir)))
 sys.stdout.flush()
 sys.stdin.read()
 """
 
 
-def said_by_a_killed_worker(folder: Path, device: torch.device, run_dir: Path) -> list[list[int]]:
-    """What a process of its own says, before it is killed."""
-    first = subprocess.Popen(
-        [sys.executable, "-c", _FIRST, str(folder), str(run_dir)],
-        stdin=subprocess.PIPE,
-        stdout=subprocess.PIPE,
-        text=True,
-    )
+def in_this_process(worker: Worker, folder: Path, device: torch.device, run_dir: Path) -> Said:
+    """What a worker says."""
+    return worker(folder, device, run_dir)
+
+
+def in_a_killed_process(worker: Worker, folder: Path, device: torch.device, run_dir: Path) -> Said:
+    """What a worker says in a process of its own, which is then killed. A worker also kills its
+    process when its keeper ends."""
+    command = [sys.executable, "-c", _WORKER, str(folder), str(run_dir), worker.__name__]
+    child = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     try:
-        assert first.stdout is not None
-        said: list[list[int]] = json.loads(first.stdout.readline())
+        assert child.stdout is not None
+        said: Said = json.loads(child.stdout.readline())
         return said
     finally:
-        first.kill()
-        first.communicate()
+        child.kill()
+        child.communicate()
 
 
-def said_over_kept_memory(folder: Path, device: torch.device, run_dir: Path) -> list[list[int]]:
+def said_over_kept_memory(folder: Path, device: torch.device, run_dir: Path) -> Said:
     """What a worker says whose memory outlives it."""
     return logs(kept_engine(folder, device, run_dir), [PROMPT])
 
@@ -371,24 +377,30 @@ def keeper_process(run_dir: Path) -> Iterator[None]:
         child.wait()
 
 
-def the_next_worker_attaches(
-    folder: Path,
-    device: torch.device,
-    run_dir: Path,
-    first: Callable[[Path, torch.device, Path], list[list[int]]],
-) -> None:
-    """To what the first one has left: weights that can be read no more, and pages as they were."""
-    tiny_models.save_checkpoint(folder, "LlamaForCausalLM")
-    said = first(folder, device, run_dir)
-    spoil(folder / "model.safetensors")
+def said_by_the_next_worker(folder: Path, device: torch.device, run_dir: Path) -> Said:
+    """What a worker says over memory that another one has left."""
     engine = kept_engine(folder, device, run_dir)
     assert engine.kept_pages is not None and engine.kept_pages.as_left
     assert engine.kept_pages.memory.any(), "its pages are there"
     memory = engine.kept_pages.memory
     for plane in engine.cache.planes:
         assert 0 <= plane.data_ptr() - memory.data_ptr() < len(memory), "there, and not here too"
-    assert logs(engine, [PROMPT]) == said
+    said = logs(engine, [PROMPT])
     engine.close()
+    return said
+
+
+def the_next_worker_attaches(
+    folder: Path,
+    device: torch.device,
+    run_dir: Path,
+    run: Callable[[Worker, Path, torch.device, Path], Said],
+) -> None:
+    """To what the first one has left: weights that can be read no more, and pages as they were."""
+    tiny_models.save_checkpoint(folder, "LlamaForCausalLM")
+    said = run(said_over_kept_memory, folder, device, run_dir)
+    spoil(folder / "model.safetensors")
+    assert run(said_by_the_next_worker, folder, device, run_dir) == said
 
 
 def spoil(weights: Path) -> None:

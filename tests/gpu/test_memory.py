@@ -32,7 +32,7 @@ def test_weights_and_pages_outlive_a_killed_worker(
     card: torch.device, tmp_path: Path, run_dir: Path
 ) -> None:
     with checks.keeper_process(run_dir):
-        checks.the_next_worker_attaches(tmp_path, card, run_dir, checks.said_by_a_killed_worker)
+        checks.the_next_worker_attaches(tmp_path, card, run_dir, checks.in_a_killed_process)
 
 
 @pytest.mark.row("F13.06")

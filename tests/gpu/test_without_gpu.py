@@ -44,7 +44,7 @@ def test_kernels_and_their_times(tmp_path: Path) -> None:
         assert bench.main(["--tiny", "--out", str(tmp_path)]) == 0
     (path,) = tmp_path.glob("gpu-cpu-*.json")
     found = json.loads(path.read_text())
-    assert found["ceilings"]["flops"] > 0 and len(found["kernels"]) == 29
+    assert found["ceilings"]["flops"] > 0 and len(found["kernels"]) == 40
     model = found["models"]["tiny"]
     assert [row["rows"] for row in model["decode"]] == [1, 2] and model["prefill"]
     assert set(model["start_seconds"]) == {"device", "weights", "cache", "warm-up and capture"}
@@ -73,8 +73,7 @@ def test_quantised_models(tmp_path: Path) -> None:
 
 def test_memory_that_outlives_a_worker(tmp_path: Path, run_dir: Path) -> None:
     with kept_device(run_dir, tmp_path):
-        folder, first = tmp_path / "model", checks.said_over_kept_memory
-        checks.the_next_worker_attaches(folder, CPU, run_dir, first)
+        checks.the_next_worker_attaches(tmp_path / "model", CPU, run_dir, checks.in_this_process)
 
 
 def test_a_wait_of_the_host_is_an_error_and_its_own_warning_is_none(

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from typing import Any
 
 import pytest
@@ -79,6 +81,16 @@ def test_kernels_are_compiled_before_the_stream_of_the_capture_is_captured(
             "current waits for side",
             *("capture into the pool on side", "run", "captured"),
         ]
+
+
+def test_a_graph_keeps_the_tensors_that_it_reads(said: list[str]) -> None:
+    plan = torch.ones(3)
+    there = weakref.ref(plan)
+    recording = CudaRecorder(CPU).capture(partial(torch.neg, plan), ONE)  # type: ignore[arg-type]
+    del plan
+    assert there() is not None
+    del recording
+    assert there() is None
 
 
 def test_what_cannot_be_captured_says_why(said: list[str]) -> None:

@@ -76,7 +76,7 @@ class CudaRecorder:
                 f"they cannot be captured as CUDA graphs ({error}); a smaller "
                 "--max-cudagraph-capture-size helps where memory is short"
             ) from error
-        return _Graph(graph)
+        return _Graph(graph, run)
 
     def _try(self, run: Run) -> None:
         """Warm up on the capture stream, so that library workspaces belong to it."""
@@ -89,10 +89,11 @@ class CudaRecorder:
 
 
 class _Graph:
-    """A CUDA graph; it replays all of its rows, padding included."""
+    """A CUDA graph; it replays all of its rows, padding included. It keeps the function: what that
+    reads, as the tensors of its plans, lies outside the graph's memory and must stay."""
 
-    def __init__(self, graph: torch.cuda.CUDAGraph) -> None:
-        self._graph = graph
+    def __init__(self, graph: torch.cuda.CUDAGraph, run: Run) -> None:
+        self._graph, self._run = graph, run
 
     def replay(self, extent: Extent) -> None:
         """See `Recording`."""

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
+import numpy as np
 import torch
 
 from baton.checkpoint.hub import resolve as fetch
@@ -23,6 +24,8 @@ from baton_worker.executor.executor import Executor
 T = TypeVar("T")
 _SHOWN = 25
 """Kernels of the profile."""
+_TOKENS = 256
+"""Those of prompts: the first so many of the vocabulary."""
 
 
 def start(config: Config) -> tuple[Engine, dict[str, float]]:
@@ -88,12 +91,12 @@ def decode_plans(resolved: EngineConfig, rows: int, context: int, steps: int) ->
     """Sequences enter with all but their last token computed, and decode."""
     groups, slots = len(resolved.groups.windows), pack(range(rows), "I")
     pages = -(-(context + steps + 1) // resolved.page_size)
-    tokens, ones = pack([7] * context), pack([1] * rows, "I")
+    ones = pack([1] * rows, "I")
     how = Sampling(steps + 1, temperature=0.0)
     for step in range(steps):
         fresh = {
             "new_sequences": tuple(
-                NewSequence(slot, tokens, context, how, num_computed=context - 1)
+                NewSequence(slot, _text(context, slot), context, how, num_computed=context - 1)
                 for slot in range(rows)
             ),
             "page_rows": pack([*range(rows)] * groups, "I"),
@@ -112,6 +115,11 @@ def decode_plans(resolved: EngineConfig, rows: int, context: int, steps: int) ->
         )
 
 
+def _text(length: int, seed: int = 0) -> bytes:
+    """Packed random tokens: rows that differ choose experts that differ."""
+    return pack(np.random.default_rng(seed).integers(_TOKENS, size=length).tolist())
+
+
 def prefill(engine: Engine, timer: DeviceTimer, lengths: Sequence[int]) -> list[dict[str, Any]]:
     """Tokens per second of one prompt of each length that fits."""
     found = []
@@ -121,7 +129,7 @@ def prefill(engine: Engine, timer: DeviceTimer, lengths: Sequence[int]) -> list[
         seconds = []
         for _ in range(3):
             engine.reset()
-            plans = list(Load(engine.resolved, length, 1, 1).prefill(0, pack([7] * length)))
+            plans = list(Load(engine.resolved, length, 1, 1).prefill(0, _text(length)))
             begin = time.perf_counter()
             for plan in plans:
                 engine.submit(plan)
@@ -170,6 +178,7 @@ def _kernels(profile: Any, device: torch.device, steps: int) -> list[dict[str, A
     rows = [
         {"name": event.key, "us": getattr(event, kind) / steps, "calls": event.count / steps}
         for event in profile.key_averages()
-        if getattr(event, kind) > 0
+        # An operator has the time of the kernels that it launched, which are events too.
+        if getattr(event, kind) > 0 and not (device.type == "cuda" and "::" in event.key[:6])
     ]
     return sorted(rows, key=lambda row: -row["us"])[:_SHOWN]

@@ -81,8 +81,9 @@ def cases(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Iterator[Ke
     maker = _Maker(device, dtype, sizes)
     for make in (maker.norm, maker.rope, maker.kv_write, maker.heads, maker.gate, maker.top_k):
         yield make()
-    for tokens in (sizes.rows, sizes.prompt):
-        for build in (maker.gptq, maker.packed, maker.fp8, maker.scaled_mm, maker.experts):
+    products = (maker.floats, maker.gptq, maker.packed, maker.fp8, maker.scaled_mm, maker.experts)
+    for tokens in (1, sizes.rows, sizes.prompt):
+        for build in products:
             yield build(tokens)
         for format in _PACKED:
             yield maker.experts(tokens, format)
@@ -266,6 +267,14 @@ class _Maker:
 
         run = lambda: top_k_softmax(logits, count)[0]  # noqa: E731
         return KernelCase("top_k_softmax", run, reference, logits.nbytes, 0, 1e-5)
+
+    def floats(self, tokens: int) -> KernelCase:
+        """The product of a library, which those of packed weights are beside."""
+        hidden = self.sizes.hidden
+        weight, x = self.random(hidden, hidden, scale=hidden**-0.5), self.random(tokens, hidden)
+        run = partial(F.linear, x, weight)
+        reference = lambda: x.double() @ weight.double().T  # noqa: E731
+        return self._product(f"floats, {tokens} tokens", run, reference, x, weight.nbytes)
 
     def gptq(self, tokens: int) -> KernelCase:
         """In the words of a checkpoint, as weights of 2 and 3 bits are multiplied."""
