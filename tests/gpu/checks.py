@@ -18,7 +18,8 @@ from torch import Tensor
 
 from baton.protocol import Grant, Pull, Sampling
 from baton.protocol.token_columns import pack
-from baton_worker.bench.gpu.kernel_cases import Sizes, cases
+from baton_worker.bench.gpu.kernel_case import Sizes
+from baton_worker.bench.gpu.kernel_cases import cases
 from baton_worker.bench.gpu.kernel_times import distance, poison
 from baton_worker.config import Config
 from baton_worker.device_keeper.kept_memory import KeeperClient

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from baton_worker.bench.gpu.kernel_cases import REAL
+from baton_worker.bench.gpu.kernel_case import REAL
 from tests.gpu import checks
 
 

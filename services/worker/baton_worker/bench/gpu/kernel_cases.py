@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -16,6 +16,8 @@ from baton.protocol import Sampling
 from baton_worker.attention import AttentionBatch, AttentionSpec
 from baton_worker.attention.backends.reference import ReferenceBackend
 from baton_worker.attention.backends.triton import TritonBackend
+from baton_worker.bench.gpu import recurrent_cases
+from baton_worker.bench.gpu.kernel_case import KernelCase, Sizes
 from baton_worker.kernels.fp8 import Fp8Weight, Inputs
 from baton_worker.kernels.fp8 import dequantise as fp8_floats
 from baton_worker.kernels.gptq import GptqWeight
@@ -30,50 +32,6 @@ from baton_worker.kernels.weight import QuantizedWeight
 from baton_worker.sampling import PARAMETERS, Sampler, device_columns, fill, truncations
 
 _SEED = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Sizes:
-    """Shapes of the layers."""
-
-    rows: int
-    """Sequences that decode."""
-    prompt: int
-    """Tokens of a prompt."""
-    context: int
-    """Tokens behind which a row decodes."""
-    heads: int
-    kv_heads: int
-    head_dim: int
-    hidden: int
-    vocab: int
-    experts: int
-    expert_size: int
-    top_k: int
-    page_size: int = 16
-    group: int = 128
-    """Channels of a weight that share a scale."""
-
-
-REAL = Sizes(64, 2048, 1024, 32, 8, 128, 4096, 128256, 128, 768, 8)
-"""Llama 3 8B, with the experts of Qwen3 30B-A3B."""
-TINY = Sizes(3, 20, 40, 4, 2, 16, 64, 300, 2, 32, 2, 4, 32)
-"""For an interpreter."""
-
-
-@dataclass(frozen=True, slots=True)
-class KernelCase:
-    """A kernel on inputs of its own."""
-
-    name: str
-    run: Callable[[], Tensor]
-    reference: Callable[[], Tensor]
-    """The same in float64; of a sampler the tokens."""
-    nbytes: int
-    """Bytes that must be read and written."""
-    flops: int
-    tolerance: float = 0.0
-    """Greatest distance from the reference as a part of its largest number; 0: exactly equal."""
 
 
 def cases(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Iterator[KernelCase]:
@@ -94,6 +52,7 @@ def cases(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Iterator[Ke
     yield maker.attention("window", [1] * sizes.rows, [sizes.context - 1] * sizes.rows, window=17)
     for name, sampling in _SAMPLINGS.items():
         yield maker.sampling(name, sampling)
+    yield from recurrent_cases.cases(device, dtype, sizes)
 
 
 _SAMPLINGS = {

@@ -8,7 +8,8 @@ import torch
 
 from baton_worker.bench.gpu.ceilings import Ceilings
 from baton_worker.bench.gpu.device_timer import DeviceTimer
-from baton_worker.bench.gpu.kernel_cases import KernelCase, Sizes, cases
+from baton_worker.bench.gpu.kernel_case import KernelCase, Sizes
+from baton_worker.bench.gpu.kernel_cases import cases
 
 
 def distance(case: KernelCase) -> float:

@@ -13,7 +13,7 @@ import torch
 
 from baton_worker.bench.gpu import ceilings, engine_times, kernel_times, model_shapes
 from baton_worker.bench.gpu.device_timer import DeviceTimer
-from baton_worker.bench.gpu.kernel_cases import REAL, TINY
+from baton_worker.bench.gpu.kernel_case import REAL, TINY
 from baton_worker.config import Config
 
 PARTS = ("kernels", "models")
