@@ -34,6 +34,9 @@ class FakeTower:
         """This, in the place of a real one."""
         return cast(MediaTower, self)
 
+    def tokens_of(self, grid: Grid) -> tuple[int, ...]:
+        return self.media_tokens
+
     def refusal(self, shape: Sequence[int], grid: Grid) -> str:
         return "" if len(shape) == 3 else f"an image of shape {list(shape)}"
 

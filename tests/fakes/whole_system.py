@@ -116,7 +116,7 @@ class RealPreprocessor(FakeServer):
 
     def __init__(self, path: Path, config: MediaConfig) -> None:
         super().__init__()
-        self._model = read_model(path, path.name)
+        self._model = read_model(path, path.name, config.kwargs)
         self._config = config
 
     def hello(self) -> Hello:
@@ -140,7 +140,8 @@ class RealPreprocessor(FakeServer):
         return attempt(self.service, message, lambda: prepare_speech(self._model, message, look))
 
     def _look(self, images: int, item: MediaItem) -> Outcome:
-        source = process.Source(item.url, item.modality, images)
+        sound = self._model.wants_sound(item)
+        source = process.Source(item.url, item.modality, images, sound=sound)
         return process.prepare(source, setup_of(self._model, self._config))
 
 

@@ -354,6 +354,18 @@ EXTENSIONS: list[Row] = [
         )
     ),
     (
+        "C66",
+        {"mm_processor_kwargs": {"use_audio_in_video": True, "fps": 9}},
+        "field_not_allowed",
+        "mm_processor_kwargs",
+    ),
+    (
+        "--",
+        {"mm_processor_kwargs": {"use_audio_in_video": 1}},
+        "invalid_type",
+        "mm_processor_kwargs.use_audio_in_video",
+    ),
+    (
         "C68",
         {"tools": [TOOL], "tool_choice": {"type": "function", "function": {"name": "g"}}},
         "invalid_value",

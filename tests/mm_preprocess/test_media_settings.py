@@ -20,7 +20,9 @@ def test_what_an_operator_may_set() -> None:
     assert config.limits == {"image": 4, "video": 1, "audio": 2}
     assert config.kwargs.image == {"max_pixels": 9} and config.kwargs.frames == {"num_frames": 6}
     assert config.kwargs.video == {"max_pixels": 9, "size": {"shortest_edge": 4}}
-    assert Config.load([]).limits == {}
+    assert Config.load([]).limits == {} and not config.kwargs.sound
+    sound = Config.load(["--mm-processor-kwargs", '{"use_audio_in_video": true}']).kwargs
+    assert sound.sound and sound.video == {}
 
 
 def test_what_is_refused_at_the_start() -> None:
@@ -32,6 +34,7 @@ def test_what_is_refused_at_the_start() -> None:
         ("media-io-kwargs", '{"video": {"fps": 0}}', "num_frames"),
         ("mm-processor-kwargs", '{"max_pixel": 9}', "max_pixel cannot be set"),
         ("mm-processor-kwargs", '{"images_kwargs": 3}', "expected objects"),
+        ("mm-processor-kwargs", '{"use_audio_in_video": 1}', "expected true or false"),
     ):
         with pytest.raises(SettingsError, match=words):
             Config.load([f"--{name}", value])

@@ -14,6 +14,7 @@ from tokenizers.models import WordLevel
 from baton.errors import InvalidRequest, ModelError
 from baton.protocol import MediaItem
 from baton_mm_preprocess.image.processor import read_processor
+from baton_mm_preprocess.media_settings import ProcessorKwargs
 from baton_mm_preprocess.model_info import (
     Images,
     Model,
@@ -21,6 +22,7 @@ from baton_mm_preprocess.model_info import (
     read_model,
 )
 from baton_mm_preprocess.processors.fixed_size import FixedSize
+from tests.support import tiny_omni, tiny_videos
 from tests.support.tiny_dual_encoders import PROCESSORS, TRAITS
 
 IMAGE = MediaItem("image", "data:image/png;base64,", "messages[0].content[1]")
@@ -217,3 +219,24 @@ def test_a_model_that_hears(tmp_path: Path) -> None:
         model.check(image)
     extractor.write_text(json.dumps({"feature_size": 128}))
     assert read_model(tmp_path, "m").identity != model.identity
+
+
+def test_the_sound_of_videos(tmp_path: Path) -> None:
+    """Where the family takes both as one, as the request or else the operator says; elsewhere it is
+    refused by the field, and as a setting of the operator at the start."""
+    tiny_omni.save(tmp_path / "omni", "qwen3-omni")
+    clip, heard, quiet = (MediaItem("video", "", "v", sound) for sound in (None, True, False))
+    model = read_model(tmp_path / "omni", "m")
+    model.check(heard)
+    assert [model.wants_sound(item) for item in (clip, heard, quiet)] == [False, True, False]
+    assert not model.wants_sound(MediaItem("image", "", "i"))
+    model = read_model(tmp_path / "omni", "m", ProcessorKwargs(sound=True))
+    assert [model.wants_sound(item) for item in (clip, heard, quiet)] == [True, True, False]
+    tiny_videos.save(tmp_path / "deaf", "qwen2-vl")
+    model = read_model(tmp_path / "deaf", "m")
+    model.check(quiet)
+    with pytest.raises(InvalidRequest, match="does not hear the sound of videos") as caught:
+        model.check(heard)
+    assert caught.value.param == "mm_processor_kwargs"
+    with pytest.raises(ModelError, match="does not hear the sound of videos"):
+        read_model(tmp_path / "deaf", "m", ProcessorKwargs(sound=True))

@@ -118,12 +118,15 @@ class Waiting:
     def submit(self, work: Callable[[], Any]) -> Future[Any]:
         return self._threads.submit(work)
 
-    def prepare(self, url: str, tenant: str, until: float, modality: str, images: int) -> Outcome:
+    def prepare(
+        self, url: str, tenant: str, until: float, modality: str, images: int, *, sound: bool
+    ) -> Outcome:
         if url == "bug":
             raise KeyError("secret")
         if url.startswith("slow"):
             assert self.go.wait(60)
-        return process.prepare(Source(url.removeprefix("slow "), modality, images), self.setup)
+        source = Source(url.removeprefix("slow "), modality, images, sound=sound)
+        return process.prepare(source, self.setup)
 
     def close(self) -> None:
         self.go.set()

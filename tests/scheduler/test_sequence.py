@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pytest
+from msgspec.structs import replace
 
 from baton.protocol import Blob, Media, Sampling, Submit
 from baton.protocol.token_columns import pack, unpack
@@ -94,6 +95,21 @@ def test_media_without_name_or_place_are_refused(start: int, length: int, name: 
     good = Media(b"d" * 32, 0, 2, Blob("float32", (), b""))
     with pytest.raises(ValueError, match="no place"):
         made(Submit(1, "r", pack([1, 2, 3]), Sampling(9), media=(good, good)))
+
+
+def test_a_sound_stands_where_its_video_does() -> None:
+    """Among the same tokens, of which it has some, and behind nothing else."""
+    clip = Media(b"d" * 32, 1, 2, Blob("float32", (), b""))
+    heard = replace(clip, digest=b"e" * 32, num_within=1)
+    assert made(Submit(1, "r", pack([1, 2, 3]), Sampling(9), media=(clip, heard)))
+    assert (clip.num_encoded, heard.num_encoded) == (2, 1)
+    for bad in (
+        (heard, clip),
+        (clip, replace(heard, start=0)),
+        (clip, replace(heard, num_within=3)),
+    ):
+        with pytest.raises(ValueError, match="no place"):
+            made(Submit(1, "r", pack([1, 2, 3]), Sampling(9), media=bad))
 
 
 def test_choices_wait_for_the_first_only_if_they_see_the_same() -> None:

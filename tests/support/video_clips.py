@@ -27,20 +27,41 @@ def moving(count: int, height: int, width: int, seed: int = 0) -> Frames:
 
 
 def encoded(
-    frames: Frames, *, fps: Fraction | int = 8, codec: str = "libx264", form: str = "mp4"
+    frames: Frames,
+    *,
+    fps: Fraction | int = 8,
+    codec: str = "libx264",
+    form: str = "mp4",
+    sound: Any = None,
+    sound_codec: str = "pcm_s16le",
 ) -> bytes:
-    """A file of these frames."""
+    """A file of these frames, and of a `sound` at 16 kHz, float32 [samples]."""
     import av
 
     out = io.BytesIO()
     with av.open(out, "w", format=form) as container:
         stream: Any = container.add_stream(codec, rate=fps)
+        heard: Any = None
+        if sound is not None:
+            heard = container.add_stream(sound_codec, rate=16_000)
+            heard.layout = "mono"
         stream.height, stream.width = frames.shape[1:3]
         stream.pix_fmt = "rgb8" if codec == "gif" else "yuv420p"
         for pixels in frames:
             container.mux(stream.encode(av.VideoFrame.from_ndarray(pixels, format="rgb24")))
         container.mux(stream.encode())
+        if heard is not None:
+            _add_sound(container, heard, sound)
     return out.getvalue()
+
+
+def _add_sound(container: Any, stream: Any, sound: Any) -> None:
+    import av
+
+    frame = av.AudioFrame.from_ndarray(sound[None], format="fltp", layout="mono")
+    frame.sample_rate, frame.pts = 16_000, 0
+    for packet in [*stream.encode(frame), *stream.encode(None)]:
+        container.mux(packet)
 
 
 def decoded(data: bytes) -> Frames:

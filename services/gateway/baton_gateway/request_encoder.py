@@ -39,8 +39,9 @@ from baton_gateway.http.errors import invalid
 
 _ENCODED_AT_ONCE = 16
 """Most prompts of one request that are encoded concurrently, to keep all tokenizers busy."""
-_Preparing: TypeAlias = dict[tuple[tuple[str, str], ...], asyncio.Future[tuple[PreparedMedia, ...]]]
-"""Media of the prompts of a request by modality and URL."""
+_Key: TypeAlias = tuple[tuple[str, str, bool | None], ...]
+_Preparing: TypeAlias = dict[_Key, asyncio.Future[tuple[PreparedMedia, ...]]]
+"""Media of the prompts of a request by modality, URL and whether their sound is wanted."""
 
 
 class RequestEncoder:
@@ -131,7 +132,7 @@ class RequestEncoder:
     ) -> tuple[PreparedMedia, ...]:
         """The media of a prompt. Those of several prompts, such as the image of a query with many
         documents, are prepared once."""
-        identity, key = request.identity, tuple((item.modality, item.url) for item in items)
+        identity, key = request.identity, _key(items)
         if key not in media:
             preparing = self._preprocessors.prepare(
                 items, facts.model, identity.trace, identity.tenant, identity.owner
@@ -177,3 +178,7 @@ class RequestEncoder:
         words = await encode_bad_words(sampling.bad_words, self._tokenizers.of(facts.tokenizer))
         params = structs.replace(sampling.params, bad_words=words)
         return replace(request, sampling=replace(sampling, params=params))
+
+
+def _key(items: Sequence[MediaItem]) -> _Key:
+    return tuple((item.modality, item.url, item.sound) for item in items)

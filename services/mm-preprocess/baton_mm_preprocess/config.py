@@ -38,7 +38,9 @@ class Config(Settings, prefix="mm-preprocess"):
     or '{"video": {"fps": 1}}'."""
     mm_processor_kwargs: ProcessorJson = setting("", "model")
     """Fields of the checkpoint's image and video processors that are set anew, as vLLM takes them:
-    '{"max_pixels": 602112}'; apart as '{"images_kwargs": {}, "videos_kwargs": {}}'."""
+    '{"max_pixels": 602112}'; apart as '{"images_kwargs": {}, "videos_kwargs": {}}'. With
+    "use_audio_in_video": true an omni model hears the sound of videos too, unless a request says
+    otherwise."""
     max_media_bytes: int = setting(20 * 1024 * 1024, "limits", ge=1024, le=32 * 1024 * 1024)
     """Largest file of one media part."""
     max_image_pixels: int = setting(50_000_000, "limits", ge=1)
@@ -67,8 +69,8 @@ class Config(Settings, prefix="mm-preprocess"):
     @property
     def kwargs(self) -> ProcessorKwargs:
         """What is set anew in the checkpoint's processors."""
-        image, video = processor_kwargs(self.mm_processor_kwargs)
-        return ProcessorKwargs(image, video, frames(self.media_io_kwargs))
+        image, video, sound = processor_kwargs(self.mm_processor_kwargs)
+        return ProcessorKwargs(image, video, frames(self.media_io_kwargs), sound)
 
     @property
     def limits(self) -> dict[str, int]:

@@ -12,6 +12,7 @@ from pydantic import AfterValidator
 MODALITIES = ("image", "video", "audio")
 _CHOICES = ("num_frames", "fps")
 _PARTS = {"images_kwargs": "image", "videos_kwargs": "video"}
+_SOUND = "use_audio_in_video"
 _FIELDS = frozenset(
     (
         *("size", "min_pixels", "max_pixels", "resample", "crop_size", "do_center_crop"),
@@ -34,6 +35,8 @@ class ProcessorKwargs:
     video: Mapping[str, Any] = field(default_factory=dict)
     frames: Mapping[str, Any] = field(default_factory=dict)
     """`num_frames` or `fps` of every video."""
+    sound: bool = False
+    """Whether the sound of a video goes to the model too."""
 
 
 def limits(setting: str) -> dict[str, int]:
@@ -62,17 +65,21 @@ def frames(setting: str) -> dict[str, Any]:
     return dict(chosen)
 
 
-def processor_kwargs(setting: str) -> tuple[dict[str, Any], dict[str, Any]]:
+def processor_kwargs(setting: str) -> tuple[dict[str, Any], dict[str, Any], bool]:
     """Fields of the image and of the video processor, of `mm_processor_kwargs`: for both, or in
-    "images_kwargs" and "videos_kwargs". Raises `ValueError`."""
+    "images_kwargs" and "videos_kwargs"; and whether "use_audio_in_video" is set. Raises
+    `ValueError`."""
     given = _object(setting)
+    if not isinstance(sound := given.pop(_SOUND, False), bool):
+        raise ValueError(f"expected true or false as {_SOUND}")
     parts = {kind: given.pop(name, {}) for name, kind in _PARTS.items()}
     for part in (given, *parts.values()):
         if not isinstance(part, dict):
             raise ValueError(f"expected objects in {', '.join(_PARTS)}")
         if unknown := sorted(set(part) - _FIELDS):
-            raise ValueError(f"{', '.join(unknown)} cannot be set; known: {sorted(_FIELDS)}")
-    return given | parts["image"], given | parts["video"]
+            known = sorted(_FIELDS | {_SOUND})
+            raise ValueError(f"{', '.join(unknown)} cannot be set; known: {known}")
+    return given | parts["image"], given | parts["video"], sound
 
 
 def _object(setting: str) -> dict[str, Any]:

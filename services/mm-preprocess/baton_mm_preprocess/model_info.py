@@ -33,6 +33,7 @@ from baton_mm_preprocess.processors.placeholders import (
 from baton_mm_preprocess.processors.processed_image import Grid
 from baton_mm_preprocess.processors.readers.files import Files
 from baton_mm_preprocess.tokenizer import encode
+from baton_mm_preprocess.video.clip_sound import ClipSound
 from baton_mm_preprocess.video.families import VIDEO_FAMILIES, VideoFamily
 from baton_mm_preprocess.video.placeholders import ClipPlaceholder
 from baton_mm_preprocess.video.processed_clip import ClipTimes
@@ -122,6 +123,8 @@ class Videos:
     placeholder: ClipPlaceholder
     folder: Path
     """Where the tokenizer is."""
+    sound: ClipSound | None = None
+    """How the sound of a clip stands among its tokens; None if the model takes no clip with it."""
 
     def tokens(self, grid: Grid, num_tokens: int, times: ClipTimes) -> list[int]:
         """What stands for a clip in a prompt."""
@@ -147,6 +150,8 @@ class Model:
     """Audio preprocessing; None if sounds are not supported."""
     troubles: Mapping[str, str] = field(default_factory=dict)
     """Why modalities are not supported although the architecture takes them."""
+    sound: bool = False
+    """Whether the sound of clips is heard too, where a request does not say it."""
     identity: bytes = b""
     """Hash of the model's configuration, its revision and its processors, if it takes files."""
 
@@ -159,6 +164,22 @@ class Model:
         """Raise `InvalidRequest` if this media item cannot be served."""
         if message := self._refusal(item.modality, item.modality.removesuffix("_embeds")):
             raise InvalidRequest(message, code="unsupported_value", param=item.param)
+        if item.modality == "video" and item.sound:
+            self._check_sound()
+
+    def wants_sound(self, item: MediaItem) -> bool:
+        """Whether the sound of a clip is to be heard, if it has one."""
+        return item.modality == "video" and (self.sound if item.sound is None else item.sound)
+
+    def _check_sound(self) -> None:
+        if self.videos is None or self.videos.sound is None or self.audio is None:
+            why = self.troubles.get("audio") or "its family never takes both as one"
+            raise InvalidRequest(
+                f"The model {self.name} does not hear the sound of videos: {why}. Leave "
+                "'use_audio_in_video' out.",
+                code="unsupported_value",
+                param="mm_processor_kwargs",
+            )
 
     def _refusal(self, modality: str, kind: str) -> str:
         """Why an item of a modality, which is `kind` or embeddings of it, cannot be served."""
@@ -199,6 +220,7 @@ def read_model(path: Path, name: str, kwargs: ProcessorKwargs = _NONE) -> Model:
         return Model(name, architecture, modalities(config))
     model = _with_images(Model(name, architecture), path, config, kwargs)
     model = _with_audio(_with_videos(model, path, config, kwargs), path, config)
+    model = _with_sound(model, path, config, heard=kwargs.sound)
     return replace(model, identity=_identity(path)) if model.takes_files else model
 
 
@@ -241,6 +263,22 @@ def _with_audio(model: Model, path: Path, config: Mapping[str, Any]) -> Model:
         troubles = {**model.troubles, "audio": error.message}
         return replace(model, modalities=modalities, troubles=troubles)
     return replace(model, modalities=modalities, audio=audio)
+
+
+def _with_sound(model: Model, path: Path, config: Mapping[str, Any], *, heard: bool) -> Model:
+    """The model with how it takes clips and their sound as one, if it does. Raises `ModelError` if
+    this is to be `heard` and it does not."""
+    family, videos, audio = VIDEO_FAMILIES.get(model.architecture), model.videos, model.audio
+    if family is not None and family.sound is not None and videos and audio:
+        spell = partial(encode, path)
+        sound = family.sound.read(config, videos.video_token, audio.audio_token, spell)
+        return replace(model, videos=replace(videos, sound=sound), sound=heard)
+    if heard:
+        raise ModelError(
+            f"The model {model.name} does not hear the sound of videos. Leave use_audio_in_video "
+            "out of BATON_MM_PREPROCESS_MM_PROCESSOR_KWARGS."
+        )
+    return model
 
 
 def _videos(

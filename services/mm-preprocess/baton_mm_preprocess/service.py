@@ -66,14 +66,16 @@ def prepare(model: Model, request: Prepare, look: Look) -> Prepared:
     """Tensors of a request. Raises `InvalidRequest` for the first invalid
     part, and any error of `look`."""
     found = list[PreparedMedia]()
-    for item in request.items:
+    for place, item in enumerate(request.items):
         model.check(item)
-        _check_images(model, _num_images(request.items[: len(found) + 1]), item)
-        _check_alone(model, request.items[: len(found) + 1])
+        _check_images(model, _num_images(request.items[: place + 1]), item)
+        _check_alone(model, request.items[: place + 1])
         outcome = look(item)
         ready = _checked(outcome, item, Ready)
-        number = _num_images(request.items[: len(found)])
+        number = _num_images(request.items[:place])
         found.append(_KINDS.get(item.modality, _image)(model, item, ready, number))
+        if ready.sound is not None:
+            found.append(_sound(ready.sound))
         _check_size(found, item)
     return Prepared(request.id, tuple(found))
 
@@ -155,13 +157,30 @@ def _image(model: Model, item: MediaItem, ready: Ready, number: int) -> Prepared
 def _video(model: Model, item: MediaItem, ready: Ready, number: int) -> PreparedMedia:
     videos, times = model.videos, ready.times
     assert videos is not None and times is not None, "the model has been checked"
+    if ready.sound is None:
+        tokens = videos.tokens(ready.grid, ready.num_tokens, times)
+    else:
+        assert videos.sound is not None, "the model has been checked"
+        counts = (ready.num_tokens, ready.sound.num_tokens)
+        tokens = videos.sound.tokens(ready.grid, *counts, times.seconds_per_grid)
     return PreparedMedia(
         digest=ready.digest,
-        tokens=pack(videos.tokens(ready.grid, ready.num_tokens, times)),
+        tokens=pack(tokens),
         pixels=ready.tensor,
         marker=videos.marker,
         grid=ready.grid,
         seconds_per_grid=times.seconds_per_grid,
+    )
+
+
+def _sound(ready: Ready) -> PreparedMedia:
+    """The sound of the clip before it."""
+    return PreparedMedia(
+        digest=ready.digest,
+        tokens=b"",
+        pixels=ready.tensor,
+        grid=ready.grid,
+        num_within=ready.num_tokens,
     )
 
 
@@ -228,7 +247,10 @@ class Preprocessor:
         until, count = time.monotonic() + self._wait, _num_images(request.items)
 
         def look(item: MediaItem) -> Outcome:
-            return children.prepare(item.url, request.tenant, until, item.modality, count)
+            sound = self._model.wants_sound(item)
+            return children.prepare(
+                item.url, request.tenant, until, item.modality, count, sound=sound
+            )
 
         return Deferred(lambda: self._traced(received, request, look), children.submit)
 

@@ -308,13 +308,16 @@ def sequence(
 
 
 def _check_media(media: tuple[Media, ...], num_prompt: int) -> None:
-    """Raise `ValueError` unless each item has its digest and tokens of its own, in order."""
-    end = 0
+    """Raise `ValueError` unless each item has its digest and tokens of its own, in order, or stands
+    among those of the item before it."""
+    end, before = 0, (0, 0)
     for item in media:
-        if len(item.digest) != 32 or item.start < end or item.length < 1:
+        place = (item.start, item.length)
+        fits = place == before if item.num_within else item.start >= end
+        if len(item.digest) != 32 or not fits or item.length < max(1, item.num_within):
             raise ValueError("a media item has no name or no place")
         _check_spans(item, num_prompt)
-        end = item.start + item.length
+        end, before = item.start + item.length, place
     if end > num_prompt:
         raise ValueError("a media item stands behind the end of the prompt")
 

@@ -59,6 +59,8 @@ class MediaItem(msgspec.Struct, frozen=True, array_like=True):
     """`data:` URL, or an http or https URL of a server that is allowed."""
     param: str
     """Dotted path of the part in the request, for errors."""
+    sound: bool | None = None
+    """Whether the sound of a video goes to the model too; None: as the operator has set it."""
 
 
 class Media(msgspec.Struct, frozen=True, array_like=True):
@@ -81,11 +83,13 @@ class Media(msgspec.Struct, frozen=True, array_like=True):
     """As `PreparedMedia.num_states`."""
     is_embeds: bool = False
     """As `PreparedMedia.is_embeds`."""
+    num_within: int = 0
+    """As `PreparedMedia.num_within`. Its place is then that of the item before it."""
 
     @property
     def num_encoded(self) -> int:
         """Number of vectors that its encoder makes, about."""
-        return self.num_states or self.length
+        return self.num_states or self.num_within or self.length
 
     def is_needed(self, computed: int) -> bool:
         """Whether tokens from position `computed` on need what its encoder makes."""
@@ -113,6 +117,9 @@ class PreparedMedia(msgspec.Struct, frozen=True, array_like=True):
     (cross-attention); 0 where they take the place of its tokens."""
     is_embeds: bool = False
     """Whether `pixels` are embeddings [n, width] that a client made, which no encoder sees."""
+    num_within: int = 0
+    """Number of its tokens if they stand among those of the item before it, as the sound of a video
+    does; `tokens` is empty then. 0 for an item with a place of its own."""
 
 
 class Prepare(RpcRequest, tag="prepare", frozen=True):
@@ -124,7 +131,8 @@ class Prepare(RpcRequest, tag="prepare", frozen=True):
 
 
 class Prepared(RpcReply, tag="prepared", frozen=True):
-    """Answer to `Prepare`, with one entry per item. mm-preprocess -> gateway."""
+    """Answer to `Prepare`, with one entry per item, and one behind that of a video for its sound.
+    mm-preprocess -> gateway."""
 
     items: tuple[PreparedMedia, ...]
 

@@ -31,6 +31,18 @@ def test_each_marker_becomes_the_tokens_of_its_item() -> None:
     assert {m.spans for m in media} == {((0, 1),)}
 
 
+def test_a_sound_stands_among_the_tokens_of_its_video() -> None:
+    heard = PreparedMedia(b"s", b"", PIXELS, grid=(1, 8, 0), num_within=2)
+    ids = PackedTokens.of([1, MARK, 2, MARK])
+    grown, media = expand(ids, [item(b"v", 7, 9, 6, 6, 8), heard, item(b"b", 9)])
+    assert list(grown) == [1, 7, 9, 6, 6, 8, 2, 9]
+    assert [(m.digest, m.start, m.length, m.num_within) for m in media] == [
+        (b"v", 1, 5, 0),
+        (b"s", 1, 5, 2),
+        (b"b", 7, 1, 0),
+    ]
+
+
 @pytest.mark.parametrize("ids", [[1], [MARK, MARK]])
 def test_a_template_that_writes_another_number_is_refused(ids: list[int]) -> None:
     with pytest.raises(InvalidRequest, match=f"written {ids.count(MARK)} placeholders for the 1 "):

@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 
 from baton.errors import InvalidRequest
-from baton_mm_preprocess.audio.decode import AudioLimits, decode
+from baton_mm_preprocess.audio.decode import AudioLimits, decode, decode_track
+from baton_mm_preprocess.video.decode import demuxer
 from tests.support.sounds import Sound, encoded, tones
+from tests.support.video_clips import encoded as clip
+from tests.support.video_clips import moving
 
 RATE = 16_000
 LIMITS = AudioLimits(10.0)
@@ -21,6 +24,26 @@ def _error(found: Sound, wanted: Sound) -> float:
     length = min(len(found), len(wanted))
     rest = (found[:length] - wanted[:length])[400:-400]
     return float(np.sqrt(np.mean(rest**2)) / np.sqrt(np.mean(wanted**2)))
+
+
+def test_the_sound_of_a_video() -> None:
+    """In every container, whatever its frames are encoded as; None where there is none."""
+    frames = moving(8, 16, 48)
+    for form, codec, sound, most in (
+        ("mp4", "libx264", "aac", 0.2),
+        ("mov", "mpeg4", "pcm_s16le", 1e-3),
+        ("matroska", "libx264", "pcm_s16le", 1e-3),
+        ("webm", "libvpx-vp9", "libopus", 0.2),
+        ("avi", "mpeg4", "pcm_s16le", 1e-3),
+    ):
+        file = clip(frames, codec=codec, form=form, sound=CHORD, sound_codec=sound)
+        found = decode_track(file, demuxer(file), RATE, LIMITS)
+        assert found is not None and _error(found, CHORD) < most, form
+    file = clip(frames)
+    assert decode_track(file, demuxer(file), RATE, LIMITS) is None
+    file = clip(frames, form="matroska", sound=CHORD, sound_codec="wavpack")
+    with pytest.raises(InvalidRequest, match="encoded as wavpack"):
+        decode_track(file, demuxer(file), RATE, LIMITS)
 
 
 @pytest.mark.row("F02.02")

@@ -20,7 +20,7 @@ _SOUNDS: dict[str, Any] = {
     **{"num_mel_bins": 20, "output_dim": 48},
 }
 _ROPE: dict[str, Any] = {"rope_type": "default", "rope_theta": 1e4, "mrope_section": [2, 2, 2]}
-_OMNI: dict[str, Any] = {
+OMNI: dict[str, Any] = {
     "text_config": TEXT | {"rope_parameters": _ROPE, "tie_word_embeddings": False},
     "vision_config": {"depth": 4, "hidden_size": 32, "out_hidden_size": 48, "num_heads": 4}
     | {"intermediate_size": 40, "patch_size": 4, "window_size": 16}
@@ -39,7 +39,7 @@ def qwen2_5_omni(folder: Path, architecture: str) -> Heard:
     import transformers
 
     thinker = "Qwen2_5OmniThinkerForConditionalGeneration"
-    model = saved(folder, thinker, transformers.Qwen2_5OmniThinkerConfig(**_OMNI))
+    model = saved(folder, thinker, transformers.Qwen2_5OmniThinkerConfig(**OMNI))
     if architecture != thinker:
         as_published(folder, architecture, {"token2wav.a.weight": torch.ones(2)})
     made = clips(20, 5, 8, 30)

@@ -70,6 +70,7 @@ def prompt_of(body: ChatRequest) -> ChatPrompt:
         body.template_kwargs,
         add_generation_prompt=body.add_generation_prompt,
         continue_final_message=body.continue_final_message,
+        sound=body.sound,
     )
 
 

@@ -61,7 +61,7 @@ class MediaClient(RpcClient[Answer]):
         """
         sent = tuple([await self._with_content(item, owner) for item in items])
         answer = await self.call(lambda number: Prepare(number, sent, tenant), trace, model)
-        if not isinstance(answer, Prepared) or len(answer.items) != len(items):
+        if not isinstance(answer, Prepared) or _num_placed(answer) != len(items):
             raise _unexpected()
         return answer.items
 
@@ -89,6 +89,11 @@ class MediaClient(RpcClient[Answer]):
         text = base64.b64encode(data).decode()
         url = f"data:{item.modality}/octet-stream;base64,{text}"
         return msgspec.structs.replace(item, url=url)
+
+
+def _num_placed(answer: Prepared) -> int:
+    """Items with a place of their own."""
+    return sum(not item.num_within for item in answer.items)
 
 
 def _unexpected() -> ServerFault:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from baton.protocol import MediaItem
 from baton_gateway.generation.request import ChatPrompt
@@ -29,10 +30,18 @@ def chat_prompt(
     *,
     add_generation_prompt: bool = True,
     continue_final_message: bool = False,
+    sound: bool | None = None,
 ) -> ChatPrompt:
-    """The prompt of checked messages; `kwargs` are further variables of the chat template."""
+    """The prompt of checked messages.
+
+    Args:
+        kwargs: further variables of the chat template.
+        sound: as `MediaItem.sound`, of every video.
+    """
     media = list[MediaItem]()
     shown = [_shown(message, f"messages[{i}]", media) for i, message in enumerate(messages)]
+    if sound is not None:
+        media = [_with_sound(item, sound) for item in media]
     return ChatPrompt(
         messages=msgspec.json.encode(shown),
         tools=msgspec.json.encode(tools) if tools else b"",
@@ -49,6 +58,10 @@ def _shown(message: Mapping[str, Any], param: str, media: list[MediaItem]) -> Ma
     if not isinstance(content, list):
         return message
     return {**message, "content": media_apart(content, f"{param}.content", media)}
+
+
+def _with_sound(item: MediaItem, sound: bool) -> MediaItem:
+    return replace(item, sound=sound) if item.modality == "video" else item
 
 
 def media_apart(

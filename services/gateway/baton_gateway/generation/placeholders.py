@@ -29,20 +29,24 @@ def expand(
 
     Raises `InvalidRequest` if the chat template has not written one marker for each item.
     """
-    markers = {item.marker for item in items}
+    placed = [item for item in items if not item.num_within]
+    markers = {item.marker for item in placed}
     written = [(place, token) for place, token in enumerate(ids) if token in markers]
-    if [token for _, token in written] != [item.marker for item in items]:
+    if [token for _, token in written] != [item.marker for item in placed]:
         raise InvalidRequest(
             f"The chat template of this model has written {len(written)} placeholders for the "
-            f"{len(items)} media items of this conversation. Put them into messages of the role "
+            f"{len(placed)} media items of this conversation. Put them into messages of the role "
             "'user', or correct BATON_TOKENIZER_CHAT_TEMPLATE.",
             code="unsupported_value",
             param="messages",
         )
-    grown, media, last = array("i"), list[Media](), 0
-    for (place, _), item in zip(written, items, strict=True):
+    grown, media, last, places = array("i"), list[Media](), 0, iter(written)
+    for item in items:
+        if item.num_within:
+            media.append(_placed(item, media[-1].start, media[-1].length))
+            continue
+        place, tokens = next(places)[0], unpack(item.tokens)
         grown.extend(ids[last:place])
-        tokens = unpack(item.tokens)
         media.append(_placed(item, len(grown), len(tokens)))
         grown.extend(tokens)
         last = place + 1
@@ -61,4 +65,5 @@ def _placed(item: PreparedMedia, start: int, length: int) -> Media:
         seconds_per_grid=item.seconds_per_grid,
         num_states=item.num_states,
         is_embeds=item.is_embeds,
+        num_within=item.num_within,
     )

@@ -12,7 +12,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from baton_gateway.http.errors import invalid
 from baton_gateway.schemas.chat_messages import check_messages
-from baton_gateway.schemas.fields import INT32, TemplateKwargs
+from baton_gateway.schemas.fields import INT32, SOUND, ProcessorKwargs, TemplateKwargs
 from baton_gateway.schemas.sampled_request import SampledRequest
 from baton_gateway.schemas.tools import check_choice, check_tools, chosen, only_allowed
 from baton_gateway.structured_output.request import Constraint
@@ -72,6 +72,8 @@ class ChatRequest(SampledRequest):
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     chat_template_kwargs: TemplateKwargs = {}
+    mm_processor_kwargs: ProcessorKwargs = {}
+    """`use_audio_in_video`: whether the model hears the sound of videos, too (vLLM)."""
 
     @model_validator(mode="before")
     @classmethod
@@ -125,6 +127,15 @@ class ChatRequest(SampledRequest):
         if self.reasoning_effort == "none":
             said |= {"enable_thinking": False, "thinking": False}
         return said | self.chat_template_kwargs
+
+    @property
+    def sound(self) -> bool | None:
+        """Whether the model hears the sound of videos; None: as the operator has set it."""
+        return self.mm_processor_kwargs.get(SOUND)
+
+    @classmethod
+    def _special(cls) -> frozenset[str]:
+        return super()._special() | {"mm_processor_kwargs"}
 
     @property
     def limit(self) -> int | None:

@@ -26,6 +26,8 @@ MAX_BIAS = 1024
 _MAX_STOP = 1024
 _MAX_STOP_IDS = 128
 _MAX_ALLOWED = 4096
+SOUND = "use_audio_in_video"
+"""In `mm_processor_kwargs`: whether the sound of a video goes to the model too."""
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+/-]{0,255}")
 
 
@@ -156,6 +158,17 @@ def _template_kwargs(value: object) -> dict[str, Any]:
     return value
 
 
+def _processor_kwargs(value: object) -> dict[str, bool]:
+    """Validate `mm_processor_kwargs`: the rest of it is the operator's."""
+    name = "mm_processor_kwargs"
+    if not isinstance(value, dict) or set(value) != {SOUND}:
+        message = f"The parameter '{name}' is not allowed here, but for '{SOUND}'."
+        raise invalid(name, message, "field_not_allowed")
+    if not isinstance(value[SOUND], bool):
+        raise wrong_type(f"{name}.{SOUND}", "a boolean", value[SOUND])
+    return value
+
+
 def _metadata(value: object) -> dict[str, str]:
     if not isinstance(value, dict):
         raise wrong_type("metadata", "an object", value)
@@ -187,4 +200,6 @@ AllowedIds = Annotated[tuple[int, ...], BeforeValidator(_allowed_ids)]
 BadWords = Annotated[tuple[str, ...], BeforeValidator(_bad_words)]
 Processors = Annotated[dict[str, Any], BeforeValidator(_processors)]
 TemplateKwargs = Annotated[dict[str, Any], BeforeValidator(_template_kwargs)]
+ProcessorKwargs = Annotated[dict[str, bool], BeforeValidator(_processor_kwargs)]
+"""`mm_processor_kwargs` of a request, of which `SOUND` alone may be set."""
 Metadata = Annotated[dict[str, str], BeforeValidator(_metadata)]

@@ -10,7 +10,13 @@ from pydantic import BeforeValidator, model_validator
 from baton_gateway.http.errors import invalid, missing
 from baton_gateway.schemas.base import Request
 from baton_gateway.schemas.chat_messages import check_messages
-from baton_gateway.schemas.fields import ModelName, TemplateKwargs, token_ids
+from baton_gateway.schemas.fields import (
+    SOUND,
+    ModelName,
+    ProcessorKwargs,
+    TemplateKwargs,
+    token_ids,
+)
 from baton_gateway.schemas.tools import check_tools
 
 _MAX_IDS = 1_000_000
@@ -31,6 +37,7 @@ class TokenizeRequest(Request):
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     chat_template_kwargs: TemplateKwargs = {}
+    mm_processor_kwargs: ProcessorKwargs = {}
     tools: Annotated[list[dict[str, Any]], BeforeValidator(check_tools)] = []
 
     @model_validator(mode="after")
@@ -40,6 +47,15 @@ class TokenizeRequest(Request):
         if self.prompt is not None and self.messages is not None:
             raise invalid("prompt", "Send either 'prompt' or 'messages', not both.")
         return self
+
+    @property
+    def sound(self) -> bool | None:
+        """As `ChatRequest.sound`."""
+        return self.mm_processor_kwargs.get(SOUND)
+
+    @classmethod
+    def _special(cls) -> frozenset[str]:
+        return frozenset({"mm_processor_kwargs"})
 
     @classmethod
     def _not_null(cls) -> frozenset[str]:

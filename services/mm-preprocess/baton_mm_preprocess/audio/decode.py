@@ -60,12 +60,28 @@ def decode(data: bytes, rate: int, limits: AudioLimits) -> Samples:
             `MIN_SECONDS`.
     """
     with opened(data, _demuxer(data), CODECS, "audio") as container:
-        stream = _checked_stream(container, limits)
-        parts, count = list[Samples](), 0
-        for part in _resampled(container, stream, rate):
-            parts.append(part)
-            count += len(part)
-            _check_length(count / rate, limits)
+        return _decoded(container, rate, limits)
+
+
+def decode_track(data: bytes, demuxer: str, rate: int, limits: AudioLimits) -> Samples | None:
+    """Decode the sound of a video; None if it has none.
+
+    Args:
+        demuxer: FFmpeg's name of its container.
+
+    Returns and raises as `decode`.
+    """
+    with opened(data, demuxer, CODECS, "audio") as container:
+        return _decoded(container, rate, limits) if container.streams.audio else None
+
+
+def _decoded(container: Any, rate: int, limits: AudioLimits) -> Samples:
+    stream = _checked_stream(container, limits)
+    parts, count = list[Samples](), 0
+    for part in _resampled(container, stream, rate):
+        parts.append(part)
+        count += len(part)
+        _check_length(count / rate, limits)
     if count < MIN_SECONDS * rate:
         raise InvalidRequest(
             f"Audio file is too short. Minimum audio length is {MIN_SECONDS} seconds.",

@@ -56,6 +56,8 @@ class DecodePool:
         modality: str = "image",
         images: int = 1,
         first_chunk: int = -1,
+        *,
+        sound: bool = False,
     ) -> Outcome:
         """The tensor of a file, or the problem with it. Call it only from submitted work.
 
@@ -63,12 +65,12 @@ class DecodePool:
             tenant: whose turn it is by the time that its files took so far.
             until: time by `time.monotonic` at which it waits no longer.
             images: number of images of its request.
-            first_chunk: see `Source`.
+            first_chunk, sound: see `Source`.
 
         Raises:
             Unavailable: no child process can be started, or none was free until then.
         """
-        request = msgspec.msgpack.encode(Source(url, modality, images, first_chunk))
+        request = msgspec.msgpack.encode(Source(url, modality, images, first_chunk, sound))
         deaths, slow = 0, False
         while deaths < _TRIES:
             seconds = self._seconds if slow else min(FIRST_SECONDS, self._seconds)

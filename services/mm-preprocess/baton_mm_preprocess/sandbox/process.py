@@ -15,16 +15,17 @@ from baton.errors import InvalidRequest
 from baton.process.sandbox import Handler, limit_memory, main
 from baton.protocol import Blob
 from baton.protocol.media import MAX_PIXEL_BYTES
-from baton_mm_preprocess.audio.decode import AudioLimits
+from baton_mm_preprocess.audio.decode import AudioLimits, decode_track
 from baton_mm_preprocess.audio.decode import decode as decode_audio
 from baton_mm_preprocess.audio.readers import AudioProcessor
+from baton_mm_preprocess.audio.spectrum import Samples
 from baton_mm_preprocess.audio.speech_split import SpeechSplit
 from baton_mm_preprocess.fetch import fetch
 from baton_mm_preprocess.image.decode import decode
 from baton_mm_preprocess.image.embeddings import read_embeddings
 from baton_mm_preprocess.processors.any_processor import Processor, among
 from baton_mm_preprocess.processors.processed_image import Grid
-from baton_mm_preprocess.video.decode import VideoLimits, probe
+from baton_mm_preprocess.video.decode import VideoLimits, demuxer, probe
 from baton_mm_preprocess.video.processed_clip import ClipTimes
 from baton_mm_preprocess.video.readers import VideoProcessor
 
@@ -79,6 +80,8 @@ class Source(msgspec.Struct, frozen=True):
     first_chunk: int = -1
     """Of a recording, which is cut into chunks: the first that is wanted; -1: the file is one
     item."""
+    sound: bool = False
+    """Whether the sound of a video is wanted too."""
 
 
 class Problem(msgspec.Struct, frozen=True, tag="problem"):
@@ -99,6 +102,8 @@ class Ready(msgspec.Struct, frozen=True, tag="ready"):
     num_tokens: int
     times: ClipTimes | None = None
     """When the frames of a clip are seen; None for an image."""
+    sound: Ready | None = None
+    """That of a clip, if it is wanted and the clip has one."""
 
 
 class ReadySpeech(msgspec.Struct, frozen=True, tag="speech"):
@@ -127,7 +132,7 @@ def prepare(source: Source, setup: Setup) -> Outcome:
             return _embeddings(data, setup)
         if kind == "audio":
             return _audio(data, setup)
-        return _video(data, setup) if kind == "video" else _image(data, source, setup)
+        return _video(data, source, setup) if kind == "video" else _image(data, source, setup)
     except InvalidRequest as error:
         return Problem(error.code, error.message, error.status)
     except MemoryError:
@@ -151,19 +156,31 @@ def _embeddings(data: bytes, setup: Setup) -> Ready:
     return Ready(_blob(found), name, (1, 1, 1), len(found))
 
 
-def _video(data: bytes, setup: Setup) -> Ready:
+def _video(data: bytes, source: Source, setup: Setup) -> Ready:
     video = setup.video
     assert video is not None, "the model has been checked"
     clip = video.processor(probe(data, video.limits))
     name = digest(data, (video.processor, setup.identity))
-    return Ready(_blob(clip.pixels), name, clip.grid, clip.num_tokens, clip.times)
+    sound = _track(data, setup) if source.sound else None
+    return Ready(_blob(clip.pixels), name, clip.grid, clip.num_tokens, clip.times, sound)
+
+
+def _track(data: bytes, setup: Setup) -> Ready | None:
+    audio = setup.audio
+    assert audio is not None, "the model has been checked"
+    samples = decode_track(data, demuxer(data), audio.processor.rate, audio.limits)
+    return None if samples is None else _heard(data, samples, audio, setup)
 
 
 def _audio(data: bytes, setup: Setup) -> Ready:
     audio = setup.audio
     assert audio is not None, "the model has been checked"
-    sound = audio.processor(decode_audio(data, audio.processor.rate, audio.limits))
-    name = digest(data, (audio.processor, setup.identity))
+    samples = decode_audio(data, audio.processor.rate, audio.limits)
+    return _heard(data, samples, audio, setup)
+
+
+def _heard(data: bytes, samples: Samples, audio: AudioSetup, setup: Setup) -> Ready:
+    sound, name = audio.processor(samples), digest(data, (audio.processor, setup.identity))
     return Ready(_blob(sound.features), name, sound.grid, sound.num_tokens)
 
 
@@ -174,12 +191,11 @@ def _speech(data: bytes, first: int, setup: Setup) -> ReadySpeech:
     parts = list(audio.split(samples, audio.processor.rate))
     chunks, left = list[Ready](), MAX_PIXEL_BYTES
     for _, part in parts[first:]:
-        sound = audio.processor(part)
-        left -= sound.features.nbytes
+        chunk = _heard(part.tobytes(), part, audio, setup)
+        left -= chunk.tensor.num_bytes
         if left < 0 and chunks:
             break
-        name = digest(part.tobytes(), (audio.processor, setup.identity))
-        chunks.append(Ready(_blob(sound.features), name, sound.grid, sound.num_tokens))
+        chunks.append(chunk)
     starts = tuple(start / audio.processor.rate for start, _ in parts[first:])
     seconds = len(samples) / audio.processor.rate
     return ReadySpeech(tuple(chunks), starts[: len(chunks)], len(parts), seconds)

@@ -94,7 +94,7 @@ def probe(data: bytes, limits: VideoLimits) -> Clip:
 
 
 def _opened(data: bytes) -> AbstractContextManager[Any]:
-    return opened(data, _demuxer(data), CODECS, "video")
+    return opened(data, demuxer(data), CODECS, "video")
 
 
 def _checked_stream(container: Any, limits: VideoLimits) -> Any:
@@ -152,7 +152,7 @@ def _check_length(count: int, fps: float, limits: VideoLimits) -> None:
         raise _large(f"is longer than {limits.max_seconds:g} s")
 
 
-def _demuxer(data: bytes) -> str:
+def demuxer(data: bytes) -> str:
     """FFmpeg's name of the container. Raises `InvalidRequest` for one that is not supported."""
     if data[4:8] in _ATOMS:
         return "mp4"

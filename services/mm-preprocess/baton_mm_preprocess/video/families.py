@@ -3,12 +3,13 @@ architecture."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from baton_mm_preprocess.processors.families import single
 from baton_mm_preprocess.processors.placeholders import Encode
 from baton_mm_preprocess.processors.readers.files import Files
 from baton_mm_preprocess.video import placeholders
+from baton_mm_preprocess.video.clip_sound import SoundTimes
 from baton_mm_preprocess.video.placeholders import ClipPlaceholder
 
 
@@ -26,6 +27,9 @@ class VideoFamily:
     marker, if empty."""
     names: tuple[str, ...] = ("video_token_id", "video_token_index")
     """Fields of the config that may name the token."""
+    sound: SoundTimes | None = None
+    """How its sound stands among the tokens of a clip; None if the model never takes both as
+    one."""
 
     def video_token(self, files: Files, encode: Encode) -> int:
         """Id of the token in whose place an embedding goes. Raises `ModelError`."""
@@ -42,7 +46,12 @@ class VideoFamily:
 
 
 _QWEN2 = VideoFamily("Qwen2VLVideoProcessor", "<|video_pad|>")
-_OMNI = VideoFamily("Qwen2VLVideoProcessor", "<|VIDEO|>")
+_OMNI2 = VideoFamily(
+    "Qwen2VLVideoProcessor",
+    "<|VIDEO|>",
+    sound=SoundTimes(("<|audio_bos|>", "<|audio_eos|>"), per_second=25.0, chunk_seconds=2.0),
+)
+_OMNI3 = replace(_QWEN2, sound=SoundTimes(("<|audio_start|>", "<|audio_end|>"), per_second=13.0))
 _INTERNVL = VideoFamily("InternVLVideoProcessor", "<video>", placeholders.internvl, "<IMG_CONTEXT>")
 _KIMI = VideoFamily(
     "Kimi_K25VideoProcessor",
@@ -53,8 +62,10 @@ _KIMI = VideoFamily(
 VIDEO_FAMILIES: dict[str, VideoFamily] = {
     "Qwen2VLForConditionalGeneration": _QWEN2,
     "Qwen2_5_VLForConditionalGeneration": _QWEN2,
-    "Qwen2_5OmniModel": _OMNI,
-    "Qwen2_5OmniThinkerForConditionalGeneration": _OMNI,
+    "Qwen2_5OmniModel": _OMNI2,
+    "Qwen2_5OmniThinkerForConditionalGeneration": _OMNI2,
+    "Qwen3OmniMoeForConditionalGeneration": _OMNI3,
+    "Qwen3OmniMoeThinkerForConditionalGeneration": _OMNI3,
     "Qwen3VLForConditionalGeneration": VideoFamily(
         "Qwen3VLVideoProcessor", "<|video_pad|>", placeholders.qwen3
     ),

@@ -32,6 +32,8 @@ class SequenceMedia:
     """Seconds between two frames of the grid of a video; 0 for an image."""
     is_embeds: bool = False
     """Whether `pixels` are embeddings [n, width] that a client made."""
+    within: bool = False
+    """Whether its tokens are among those of the item before it, a video whose sound it is."""
 
 
 class MediaRows(NamedTuple):
@@ -89,7 +91,7 @@ def prompt_media(
     found = []
     for item in media:
         blob, end = item.pixels, item.start + item.length
-        within = np.isin(tokens[item.start : end], tower.media_tokens)
+        within = np.isin(tokens[item.start : end], tower.tokens_of(item.grid))
         positions = item.start + np.flatnonzero(within)
         bare = not (blob.data or blob.token or item.is_needed(computed))
         if why := refusal(item, tower):
@@ -106,9 +108,8 @@ def prompt_media(
             return pixels
         spans = np.array(item.spans, np.int64).reshape(-1, 2).cumsum(1) + item.start
         seconds = item.seconds_per_grid
-        found.append(
-            SequenceMedia(item.digest, positions, pixels, item.grid, spans, seconds, item.is_embeds)
-        )
+        how = (spans, seconds, item.is_embeds, item.num_within > 0)
+        found.append(SequenceMedia(item.digest, positions, pixels, item.grid, *how))
     return found
 
 

@@ -24,6 +24,10 @@ class TowerPair(MediaTower):
         self.tokens_per_second, self.rope_index = vision.tokens_per_second, vision.rope_index
         self.merge, self.added, self.cross = vision.merge, vision.added, vision.cross
 
+    def tokens_of(self, grid: Grid) -> tuple[int, ...]:
+        """See `MediaTower.tokens_of`."""
+        return self._of(grid).media_tokens
+
     def refusal(self, shape: Sequence[int], grid: Grid) -> str:
         """See `MediaTower.refusal`."""
         return self._of(grid).refusal(shape, grid)

@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
 import numpy as np
 import pytest
 import torch
 
-from baton_worker.engine.multimodal.mrope import axis_positions
+from baton_mm_preprocess.video.families import VIDEO_FAMILIES
+from baton_worker.engine.multimodal.mrope import AXES, axis_positions
+from baton_worker.engine.multimodal.rope_index import mrope, mrope_shared
 from baton_worker.engine.multimodal_input import SequenceMedia
+from tests.support import tiny_omni
 
 IMAGE, START = 9, 8
 
@@ -103,3 +111,51 @@ def test_rows_and_columns_of_an_image_may_count_apart() -> None:
     columns = [0, 1, 0, 1, 2, 0, 1, 2, 3, 4, 0, 1]
     assert table.tolist() == [time, rows, columns]
     assert len(time) + shift == 6, "text goes on one behind the last image"
+
+
+@pytest.mark.row("A04", "A05")
+@pytest.mark.parametrize("name", tiny_omni.NAMES)
+def test_a_video_and_its_sound(name: str, tmp_path: Path) -> None:
+    """Among one another, by time; text goes on behind the last of them. Sounds and images stand
+    around both."""
+    model = tiny_omni.save(tmp_path, name)
+    rate, rule = (25, mrope_shared) if name == "qwen2.5-omni" else (13, mrope)
+    image, video, sound, *marks = tiny_omni.token_ids(model)
+    family = VIDEO_FAMILIES[model.config.architectures[0]].sound
+    assert family is not None
+    lengths = {"qwen2.5-omni": ((8, 2), (280, 70)), "qwen3-omni": ((100, 13), (300, 39))}[name]
+    (short, few), (frames, heard) = lengths
+    grid = (3, 4, 6)
+    order = family.read(vars(model.config), video, sound, lambda text: [0])
+    ids = [5, 6, marks[0], *[sound] * few, marks[1], marks[2], *[image] * 6, marks[3], 7, marks[2]]
+    start = len(ids)
+    ids += [*order.tokens(grid, 18, heard, 1.0), marks[3], 8, 9, 10]
+    tokens = np.array(ids)
+    places = [np.flatnonzero(tokens == token) for token in (image, video, sound)]
+    late = places[2] > start
+    pixels = np.zeros(0, np.float32)
+    media = [
+        SequenceMedia(b"s", places[2][~late], pixels, (1, short, 0)),
+        SequenceMedia(b"i", places[0], pixels, (1, 4, 6)),
+        SequenceMedia(b"v", places[1], pixels, grid, seconds_per_grid=1.0),
+        SequenceMedia(b"t", places[2][late], pixels, (1, frames, 0), within=True),
+    ]
+    tower: Any = SimpleNamespace(tokens_per_second=rate)
+    found = rule(media, AXES, tower).of(np.arange(len(ids)))
+    theirs, _ = model.get_rope_index(
+        torch.tensor([ids]),
+        image_grid_thw=torch.tensor([[1, 4, 6]]),
+        video_grid_thw=torch.tensor([grid]),
+        attention_mask=torch.ones(1, len(ids)),
+        use_audio_in_video=True,
+        audio_seqlens=torch.tensor([short, frames]),
+        second_per_grids=torch.tensor([1.0]),
+    )
+    assert found.tolist() == theirs[:, 0].tolist()
+
+
+def test_others_among_a_video_and_its_sound() -> None:
+    video = item(1, (1, 4, 4))
+    sound = replace(video, positions=np.array([6, 7]), grid=(1, 8, 0), within=True)
+    with pytest.raises(ValueError, match="others among them"):
+        axis_positions([video, sound])

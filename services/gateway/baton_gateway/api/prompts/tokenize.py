@@ -81,6 +81,7 @@ def _prompt(body: TokenizeRequest) -> ChatPrompt | TextPrompt:
         body.chat_template_kwargs,
         add_generation_prompt=body.add_generation_prompt,
         continue_final_message=body.continue_final_message,
+        sound=body.sound,
     )
 
 

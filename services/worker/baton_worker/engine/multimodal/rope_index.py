@@ -27,10 +27,23 @@ def mrope_apart(media: Sequence[SequenceMedia], axes: int, tower: MediaTower) ->
     return axis_positions(media, tower.tokens_per_second, apart=True)
 
 
+def mrope_shared(media: Sequence[SequenceMedia], axes: int, tower: MediaTower) -> AxisPositions:
+    """See `mrope.axis_positions`, with marks around a video with its sound that have no positions
+    of their own."""
+    if axes != AXES:
+        raise ValueError(f"images in prompts have no positions on {axes} axes here")
+    return axis_positions(media, tower.tokens_per_second, shared_marks=True)
+
+
 def xdrope(media: Sequence[SequenceMedia], axes: int, tower: MediaTower) -> AxisPositions:
     """See `xdrope.grid_positions`."""
     return grid_positions(media, axes, tower.merge)
 
 
-RULES: dict[str, Rule] = {"mrope": mrope, "mrope_apart": mrope_apart, "xdrope": xdrope}
+RULES: dict[str, Rule] = {
+    "mrope": mrope,
+    "mrope_apart": mrope_apart,
+    "mrope_shared": mrope_shared,
+    "xdrope": xdrope,
+}
 """By `spec.VisionTower.rope_index`."""

@@ -94,23 +94,26 @@ def qwen2_5_vl_vision(c: Config, hidden: int) -> VisionTower:
 
 def qwen2_5_omni_vision(c: Config, hidden: int) -> VisionTower:
     """Qwen2.5-VL's encoder, whose queries, keys and values are apart. Videos have so many positions
-    per second as the config of the whole says."""
+    per second as the config of the whole says, and may have their sound among them."""
     tower = qwen2_5_vl_vision(c, hidden)
     roles = {"query": "q", "key": "k", "value": "v"}
     own = {role: f"{LAYER}.attn.{part}" for role, part in roles.items()}
     tensors = TensorLayout(names=tuple((dict(tower.stack.tensors.names) | own).items()))
-    rate = float(getattr(c, "position_id_per_seconds", None) or 25)
+    tower = replace(tower, stack=replace(tower.stack, tensors=tensors), rope_index="mrope_shared")
+    return _timed(c, tower, 25)
+
+
+def _timed(c: Config, tower: VisionTower, rate: float) -> VisionTower:
+    """With so many positions per second of a video, unless the config of the whole says others."""
     assert tower.video is not None
-    return replace(
-        tower,
-        stack=replace(tower.stack, tensors=tensors),
-        video=replace(tower.video, tokens_per_second=rate),
-    )
+    said = float(getattr(c, "position_id_per_seconds", None) or rate)
+    return replace(tower, video=replace(tower.video, tokens_per_second=said))
 
 
 def qwen3_omni_vision(c: Config, hidden: int) -> VisionTower:
-    """Qwen3-VL's encoder, whose mergers have names of their own."""
-    return qwen3_vl_vision(c, hidden, mergers="visual.merger_list", names=_QWEN2_MERGER)
+    """Qwen3-VL's encoder, whose mergers have names of their own. Videos are as Qwen2.5-Omni's."""
+    tower = qwen3_vl_vision(c, hidden, mergers="visual.merger_list", names=_QWEN2_MERGER)
+    return _timed(c, tower, 13)
 
 
 def qwen3_vl_vision(

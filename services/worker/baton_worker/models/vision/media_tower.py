@@ -30,6 +30,10 @@ class MediaTower(nn.Module):
     """Whether they take the place of no token: those behind an item see all of it, by the
     decoder's cross-attention."""
 
+    def tokens_of(self, grid: Grid) -> tuple[int, ...]:
+        """Those of `media_tokens` that stand for an item with this grid."""
+        return self.media_tokens
+
     def refusal(self, shape: Sequence[int], grid: Grid) -> str:
         """Why pixels of this shape cannot be encoded, or nothing."""
         raise NotImplementedError
