@@ -51,6 +51,15 @@ def default_environment(name: str, value: str) -> None:
     os.environ.setdefault(name, value)
 
 
+def change_environment(changes: Mapping[str, str | None]) -> None:
+    """Set variables of this process; those without a value are removed."""
+    for name, value in changes.items():
+        if value is None:
+            os.environ.pop(name, None)
+        else:
+            os.environ[name] = value
+
+
 class Settings(BaseSettings):
     """What every service is told."""
 
@@ -256,6 +265,7 @@ __all__ = [
     "Group",
     "Settings",
     "SettingsError",
+    "change_environment",
     "check_names",
     "config_classes",
     "default_environment",

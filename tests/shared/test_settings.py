@@ -10,6 +10,7 @@ from baton.registry import Registry
 from baton.settings import (
     SERVICES,
     Settings,
+    change_environment,
     check_names,
     config_classes,
     default_environment,
@@ -84,6 +85,10 @@ def test_a_library_default_gives_way_to_the_operator(monkeypatch: pytest.MonkeyP
     default_environment("SOME_LIBRARY", "1")
     default_environment("SOME_LIBRARY", "2")
     assert environment()["SOME_LIBRARY"] == "1"
+    change_environment({"SOME_LIBRARY": None, "OTHER_LIBRARY": None})
+    assert "SOME_LIBRARY" not in environment()
+    change_environment({"SOME_LIBRARY": "3"})
+    assert environment()["SOME_LIBRARY"] == "3"
 
 
 def test_settings_are_frozen() -> None:

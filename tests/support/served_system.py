@@ -27,7 +27,7 @@ def _name(process: str, command: list[str]) -> str | None:
         return None if waits else title
     if "--name" in command:
         return command[command.index("--name") + 1]
-    return command[command.index("baton_ops.supervisor.child_main") + 1]
+    return command[1]
 
 
 class Served:
@@ -71,8 +71,10 @@ class Served:
         found = {}
         for child in children:
             with contextlib.suppress(FileNotFoundError, ProcessLookupError):
-                command = Path(f"/proc/{child}/cmdline").read_text().split("\0")
-                ours = "baton_ops.supervisor.child_main" in command
+                command = Path(f"/proc/{child}/cmdline").read_text().rstrip("\0").split("\0")
+                if "baton_ops.supervisor.child_main" in command:  # It was not forked.
+                    command[:] = ["baton", *command[3:]]
+                ours = command[0] == "baton" and command[1:] not in ([], ["--preloaded"])
                 if ours and (name := _name(child, command)) is not None:
                     found[name] = int(child)
         return found

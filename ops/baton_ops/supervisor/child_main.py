@@ -40,7 +40,7 @@ def _follow(service: str) -> None:
         for line in leash:
             if line.endswith(b"\n"):  # otherwise the supervisor died while it wrote
                 arguments = _arguments(service, json.loads(line))
-                _rename(_title(service, arguments))
+                set_name(_title(service, arguments))
                 standby.call(arguments)
     except ConnectionResetError:
         pass  # the supervisor left our last report unread
@@ -60,7 +60,7 @@ def _tell() -> None:
         pulse.attach(socket.socket(fileno=os.dup(line)))
 
 
-def _rename(service: str) -> None:
+def set_name(service: str) -> None:
     """Set the process name shown by `ps` and `top`, where supported."""
     with contextlib.suppress(OSError):
         Path("/proc/self/comm").write_text(f"baton-{service}")
@@ -86,7 +86,7 @@ def _hold_forks(service: str, replaced: int) -> None:
         if (command := server.wait(seconds)) is None:
             return None
         arguments = _arguments(service, command)
-        _rename(_title(service, arguments))
+        set_name(_title(service, arguments))
         _attach(service)
         return arguments
 
@@ -100,7 +100,7 @@ def main() -> None:
     if kind:
         del sys.argv[1]
     service, replaced = "".join(sys.argv[1:2]), int(environment().get(standby.REPLACED, 0))
-    _rename(kind.lstrip("-") or _title(service, sys.argv[2:]))
+    set_name(kind.lstrip("-") or _title(service, sys.argv[2:]))
     if kind == _FORK_SERVER:
         _hold_forks(service, replaced)
     else:

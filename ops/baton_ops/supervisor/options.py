@@ -2,7 +2,6 @@
 
 import math
 import shutil
-import sys
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -31,12 +30,11 @@ from baton_ops.supervisor.flags import Reader, add_file, table
 from baton_ops.supervisor.help import USAGE, entries
 from baton_ops.supervisor.liveness import HUNG_SECONDS
 from baton_ops.supervisor.process_state import STOPPED_SECONDS
+from baton_ops.supervisor.processes.child_process import CHILD_MAIN
 from baton_ops.supervisor.spare import ForkedServices
 from baton_ops.supervisor.supervisor import Patience
 from baton_ops.supervisor.worker_pool import NAMES
 
-CHILD_MAIN = (sys.executable, "-m", "baton_ops.supervisor.child_main")
-"""How a service is run so that it ends with its supervisor."""
 WITH_SPARE = ("gateway", "tokenizer", "scheduler")
 """Services that have a spare: all streams need them, and they have no model in memory."""
 _EXPERT_PARALLEL = "BATON_WORKER_ENABLE_EXPERT_PARALLEL"

@@ -46,6 +46,7 @@ from baton_ops.supervisor.options import (
     worker_spare,
     workers,
 )
+from baton_ops.supervisor.processes.preloaded_interpreter import PreloadedInterpreter
 from baton_ops.supervisor.startup import Startup, listening
 from baton_ops.supervisor.supervisor import TICK_SECONDS, Supervisor
 from baton_ops.supervisor.worker_pool import WorkerPool
@@ -85,7 +86,7 @@ def supervise(
     return code
 
 
-def run(config: Serve) -> int:
+def run(config: Serve, interpreter: PreloadedInterpreter) -> int:
     """Resolve the model, start everything, stay until the end. Returns the exit code."""
     given = variables(config)
     address = listening(given)
@@ -107,6 +108,7 @@ def run(config: Serve) -> int:
             patience(config),
             forked_workers(config),
             workers(config),
+            interpreter.start,
         )
         keeper = SegmentKeeper(folder)
         crew = WorkerPool(
@@ -145,8 +147,10 @@ def main() -> None:
     """Read the flags, serve, exit with a telling code."""
     try:
         config = serve_config().load(sys.argv[1:])
-        setup("serve", config.log_level)
-        code = run(config)
+        # Before anything is opened or watched that its processes would share.
+        with closing(PreloadedInterpreter.fork()) as interpreter:
+            setup("serve", config.log_level)
+            code = run(config, interpreter)
     except SettingsError as error:
         code = _say(error, EXIT_SETTINGS)
     except HubError as error:

@@ -14,8 +14,9 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
 from baton.process import standby
-from baton_ops.supervisor.child_process import ChildProcess
-from baton_ops.supervisor.forked_process import ForkedProcess, ForkRequest
+from baton_ops.supervisor.processes.child_process import ChildProcess
+from baton_ops.supervisor.processes.forked_process import ForkedProcess, ForkRequest
+from baton_ops.supervisor.processes.preloaded_interpreter import Process, Start
 
 FIRST_DELAY = 5.0
 """Pause in seconds before a spare that has ended by itself is started again; doubles each time."""
@@ -28,9 +29,15 @@ _ENDING_SECONDS = 0.2
 class Standby:
     """A standby process. Life cycle: `prepare` often, `dismiss` once."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]):
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        start: Start = ChildProcess,
+    ):
         self._command, self._environment = list(command), dict(environment)
-        self._process: ChildProcess | None = None
+        self._start = start
+        self._process: Process | None = None
         self._due, self._delay = 0.0, FIRST_DELAY
 
     def prepare(self, now: float, replaced: int) -> None:
@@ -44,7 +51,7 @@ class Standby:
             self._delay = min(2 * self._delay, LONGEST_DELAY)
         if self._process is None and now >= self._due:
             environment = {**self._environment, standby.REPLACED: str(replaced)}
-            self._process = ChildProcess(self._command, environment)
+            self._process = self._start(self._command, environment)
 
     def ended(self) -> int | None:
         """Return the exit code, if the process has ended by itself."""
@@ -65,7 +72,7 @@ class Standby:
 class Spare(Standby):
     """A standby that takes the place of the first child that dies."""
 
-    def call(self, command: Sequence[str]) -> ChildProcess | None:
+    def call(self, command: Sequence[str]) -> Process | None:
         """Activate the process in place of one with this command, and return it. None when there
         is none."""
         process, self._process = self._process, None
@@ -79,8 +86,13 @@ class Spare(Standby):
 class ForkServer(Standby):
     """A standby that forks the processes of several children."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]):
-        super().__init__(command, environment)
+    def __init__(
+        self,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        start: Start = ChildProcess,
+    ):
+        super().__init__(command, environment, start)
         self._abandoned: list[ForkRequest] = []
 
     def fork(self, command: Sequence[str]) -> ForkRequest | None:
@@ -140,8 +152,10 @@ class ForkedServices:
 class ForkGroup:
     """The services of one fork server."""
 
-    def __init__(self, forked: ForkedServices, environment: Mapping[str, str]):
-        self.server = ForkServer(forked.command, environment)
+    def __init__(
+        self, forked: ForkedServices, environment: Mapping[str, str], start: Start = ChildProcess
+    ):
+        self.server = ForkServer(forked.command, environment, start)
         self._services, self._kinds = set(forked.services), forked.kinds
 
     def __contains__(self, service: str) -> bool:

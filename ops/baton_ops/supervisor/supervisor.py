@@ -31,10 +31,11 @@ from dataclasses import dataclass
 
 from baton.logs import logger
 from baton.process.lifecycle import EXIT_MODEL, EXIT_SETTINGS
-from baton_ops.supervisor.child_process import ChildProcess
-from baton_ops.supervisor.forked_process import ForkedProcess, ForkRequest
 from baton_ops.supervisor.liveness import HangDetector, probe
 from baton_ops.supervisor.process_state import StopDetector
+from baton_ops.supervisor.processes.child_process import ChildProcess
+from baton_ops.supervisor.processes.forked_process import ForkRequest
+from baton_ops.supervisor.processes.preloaded_interpreter import Process, Start
 from baton_ops.supervisor.spare import ForkedServices, ForkGroup, ForkServer, Spare
 
 TICK_SECONDS = 0.05
@@ -102,12 +103,14 @@ class Child:
         patience: Patience | None = None,
         fork_server: ForkServer | None = None,
         loads_long: bool = False,
+        start: Start = ChildProcess,
     ):
         """Without `patience`, inactivity is never checked. The spare of one that `loads_long` is
         started once its main loop has reported, not beside its start."""
+        self._start_process = start
         self.service = service
         self.restarts = 0
-        self.process: ChildProcess | ForkedProcess | None = None
+        self.process: Process | None = None
         """The running process; None while it waits for its restart, or for the fork server."""
         self.on_death: Callable[[int, int], None] = _ignore
         """Called with the process id and the exit code."""
@@ -133,7 +136,7 @@ class Child:
         if self._spare is not None:
             self.process = self._spare.call(self.command)
         if self._fork is None and self.process is None:
-            self.process = ChildProcess(self.command, self._environment)
+            self.process = self._start_process(self.command, self._environment)
 
     @property
     def awaits_first_fork(self) -> bool:
@@ -149,7 +152,7 @@ class Child:
         hopeless = self.awaits_first_fork and self._fork_server.ended() in HOPELESS
         if self._fork.failed and not hopeless:
             self._fork.close()
-            self.process = ChildProcess(self.command, self._environment)
+            self.process = self._start_process(self.command, self._environment)
         if self.process is not None:
             self._fork, self._started = None, now
 
@@ -252,6 +255,7 @@ class Supervisor:
         patience: Mapping[str, Patience] | None = None,
         forked: Sequence[ForkedServices] = (),
         loading: Collection[str] = (),
+        start: Start = ChildProcess,
     ) -> None:
         """`spares`: command of the standby process, per service that has one of its own.
 
@@ -260,10 +264,13 @@ class Supervisor:
         `forked`: services whose processes are forked from one that has loaded, by what that loads.
 
         `loading`: services that load for long.
+
+        `start`: how a process is started.
         """
-        kept = {service: Spare(c, environment) for service, c in (spares or {}).items()}
+        self._start = start
+        kept = {service: Spare(c, environment, start) for service, c in (spares or {}).items()}
         patient = patience or {}
-        self._fork_groups = [ForkGroup(services, environment) for services in forked]
+        self._fork_groups = [ForkGroup(services, environment, start) for services in forked]
         self.children = {
             s: Child(
                 s,
@@ -273,6 +280,7 @@ class Supervisor:
                 patient.get(s),
                 next((group.server for group in self._fork_groups if s in group), None),
                 s in loading,
+                start,
             )
             for s, c in commands.items()
         }
@@ -352,8 +360,8 @@ class Supervisor:
         `spare`: command of its standby process, if it has one of its own: it loads for long."""
         group = next((group for group in self._fork_groups if group.add(service)), None)
         server = None if group is None else group.server
-        kept = None if spare is None else Spare(spare, self._environment)
-        child = Child(service, command, self._environment, kept, None, server, loads_long=True)
+        kept = None if spare is None else Spare(spare, self._environment, self._start)
+        child = Child(service, command, self._environment, kept, None, server, True, self._start)
         self.children[service] = child
         child.on_death, child.hired = self._on_death, True
         child.start(time.monotonic())

@@ -12,8 +12,8 @@ import time
 
 import pytest
 
-from baton_ops.supervisor.child_process import ChildProcess
-from baton_ops.supervisor.forked_process import ForkRequest
+from baton_ops.supervisor.processes.child_process import ChildProcess
+from baton_ops.supervisor.processes.forked_process import ForkRequest
 from tests.support.served_system import until
 
 SUPERVISOR = textwrap.dedent(

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from unittest.mock import Mock
+
 import pytest
 
 from baton.process.lifecycle import EXIT_SETTINGS
@@ -14,6 +16,7 @@ def test_a_bad_setting_is_said_and_ends_it(
 ) -> None:
     monkeypatch.setattr("sys.argv", ["baton serve", *flags, "--port", "0"])
     monkeypatch.setattr(serve, "resolve", lambda config: config.model)
+    monkeypatch.setattr(serve.PreloadedInterpreter, "fork", lambda: Mock())
     with pytest.raises(SystemExit) as ended:
         serve.main()
     assert ended.value.code == EXIT_SETTINGS

@@ -1,7 +1,8 @@
-"""Forks whose parent is the parent of the process that forks."""
+"""Forks whose parent is the parent of the process that forks, and what `ps` shows of them."""
 
 from __future__ import annotations
 
+import ast
 import os
 import select
 import signal
@@ -77,3 +78,20 @@ def test_a_process_dies_with_its_parent() -> None:
             assert select.select([watched], [], [], 20)[0], "it lives on"
         finally:
             os.close(watched)
+
+
+SHOWN = """
+from pathlib import Path
+from baton.process.clone import set_command_line
+for words in (["baton", "gateway"], ["long" * 500], ["baton"]):
+    set_command_line(words)
+    print(Path("/proc/self/cmdline").read_bytes().rstrip(b"\\0"))
+set_command_line(["elsewhere"], Path("/nowhere"))
+"""
+
+
+def test_the_command_line_has_the_given_words_as_far_as_there_is_room() -> None:
+    done = subprocess.run([sys.executable, "-c", SHOWN], capture_output=True, text=True, check=True)
+    short, long, again = map(ast.literal_eval, done.stdout.splitlines())
+    assert short == b"baton\0gateway" and again == b"baton"
+    assert b"long" * 25 in long and len(long) < 2000

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from baton_ops.supervisor.child_process import ChildProcess
+from baton_ops.supervisor.processes.child_process import ChildProcess
 from tests.support.served_system import until
 
 ANSWER = (

@@ -11,20 +11,23 @@ import contextlib
 import json
 import socket
 import subprocess
+import sys
+from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
+CHILD_MAIN = (sys.executable, "-m", "baton_ops.supervisor.child_main")
+"""How a service is run so that it ends with its supervisor."""
 
-class ChildProcess(subprocess.Popen[bytes]):
-    """Life cycle: running once created; `close` once it is dead or dying."""
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Starts the process in its own process group, so that Ctrl-C reaches the supervisor
-        only."""
-        self._leash, theirs = socket.socketpair()
-        self._leash.setblocking(False)
-        with theirs:
-            stdin = theirs.fileno()
-            super().__init__(list(command), env=environment, stdin=stdin, process_group=0)
+class Controlled(ABC):
+    """What a supervisor does with a child over its control socket."""
+
+    _leash: socket.socket
+    returncode: int | None
+
+    @abstractmethod
+    def poll(self) -> int | None:
+        """Return the exit code; None while it runs."""
 
     def call(self, command: Sequence[str], control: socket.socket | None = None) -> bool:
         """Activate a spare in place of the process with this command. False when it is dead.
@@ -40,21 +43,35 @@ class ChildProcess(subprocess.Popen[bytes]):
 
     def told(self) -> bool:
         """Return whether the child's main loop has reported since the last call."""
-        return reported(self._leash)
+        with contextlib.suppress(OSError):  # no report yet, or the child is dead
+            return bool(self._leash.recv(4096))
+        return False
 
     def hand_over(self) -> None:
-        """Forget the process, which runs on as a `ForkedProcess`."""
+        """Forget the process, which runs on as another `ForkedProcess`."""
         self.returncode = 0
         self._leash.close()
+
+
+class ChildProcess(Controlled, subprocess.Popen[bytes]):
+    """Life cycle: running once created; `close` once it is dead or dying."""
+
+    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+        """Starts the process in its own process group, so that Ctrl-C reaches the supervisor
+        only."""
+        self._leash, theirs = socket.socketpair()
+        self._leash.setblocking(False)
+        with theirs:
+            stdin = theirs.fileno()
+            subprocess.Popen.__init__(
+                self, list(command), env=environment, stdin=stdin, process_group=0
+            )
+
+    def poll(self) -> int | None:
+        """Return the exit code; None while it runs."""
+        return subprocess.Popen.poll(self)
 
     def close(self) -> None:
         """Reap the process and close the socket."""
         self.wait()
         self._leash.close()
-
-
-def reported(leash: socket.socket) -> bool:
-    """Whether a child's main loop has reported on its socket since the last call."""
-    with contextlib.suppress(OSError):  # no report yet, or the child is dead
-        return bool(leash.recv(4096))
-    return False

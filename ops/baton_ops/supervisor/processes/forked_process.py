@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import os
+import select
 import signal
 import socket
+import subprocess
+import time
 from collections.abc import Sequence
 
-from baton_ops.supervisor.child_process import ChildProcess, reported
+from baton_ops.supervisor.processes.child_process import Controlled
 
 _LINE = 32
 """Bytes of the line with a process id."""
+_POLL_SECONDS = 0.01
 
 
-class ForkedProcess:
+class ForkedProcess(Controlled):
     """A child of this process, like a `ChildProcess` but for who made it."""
 
     def __init__(self, pid: int, leash: socket.socket) -> None:
@@ -26,9 +30,20 @@ class ForkedProcess:
         """Return the exit code; None while it runs."""
         return self._reap(os.WNOHANG)
 
-    def wait(self) -> int | None:
-        """Return the exit code, once there is one."""
-        return self._reap(0)
+    def wait(self, timeout: float | None = None) -> int | None:
+        """Return the exit code, once there is one.
+
+        Raises:
+            subprocess.TimeoutExpired: there is none within `timeout` seconds.
+        """
+        if timeout is None:
+            return self._reap(0)
+        deadline = time.monotonic() + timeout
+        while self.poll() is None:
+            if time.monotonic() >= deadline:
+                raise subprocess.TimeoutExpired(str(self.pid), timeout)
+            time.sleep(_POLL_SECONDS)
+        return self.returncode
 
     def _reap(self, options: int) -> int | None:
         if self.returncode is None:
@@ -45,10 +60,6 @@ class ForkedProcess:
         """Kill it, if it runs."""
         self.send_signal(signal.SIGKILL)
 
-    def told(self) -> bool:
-        """Return whether its main loop has reported since the last call."""
-        return reported(self._leash)
-
     def close(self) -> None:
         """Reap the process and close its socket."""
         self.wait()
@@ -59,7 +70,7 @@ class ForkRequest:
     """A process that a fork server was asked for. Life cycle: `poll` until there is one or it
     `failed`; `close` otherwise."""
 
-    def __init__(self, server: ChildProcess, command: Sequence[str]) -> None:
+    def __init__(self, server: Controlled, command: Sequence[str]) -> None:
         """The new process is to take the place of one with this command."""
         self._leash, theirs = socket.socketpair()
         self._leash.setblocking(False)
@@ -80,6 +91,15 @@ class ForkRequest:
             self._line += found
             self.failed = not found or len(self._line) > _LINE
         return None if self.failed else ForkedProcess(int(self._line), self._leash)
+
+    def wait(self, seconds: float) -> ForkedProcess | None:
+        """Return the new process, or None if it `failed` or is not there in time."""
+        deadline = time.monotonic() + seconds
+        while (made := self.poll()) is None and not self.failed:
+            left = deadline - time.monotonic()
+            if left <= 0 or not select.select([self._leash], [], [], left)[0]:
+                return None
+        return made
 
     def close(self) -> None:
         """Give it up: the new process ends with the socket."""

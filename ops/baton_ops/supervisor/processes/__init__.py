@@ -1,0 +1,1 @@
+"""Child processes of the supervisor, however they are made."""

@@ -1,0 +1,131 @@
+"""An interpreter that has imported what all services share, and forks each of them.
+
+    supervisor                           preloaded interpreter, one thread
+      | -- forks, before all else ----->  |   imports
+      | -- command line, a socket ----->  |   forks
+      | <- process id, on that socket --  +--> the new process, a child of the supervisor: runs
+                                               `baton_ops.supervisor.child_main`
+
+Such a process is what `ChildProcess` starts, without the imports: its environment, its standard
+input and what it runs are the same. Where the interpreter cannot fork or is dead, a process starts
+with an interpreter of its own.
+"""
+
+from __future__ import annotations
+
+import gc
+import importlib
+import json
+import os
+import socket
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from importlib.util import find_spec
+from typing import TypeAlias
+
+from baton.logs import logger
+from baton.process.clone import die_with_parent, set_command_line
+from baton.process.fork_server import ForkServer
+from baton.settings import change_environment, config_classes, environment
+from baton_ops.supervisor.child_main import main as child_main
+from baton_ops.supervisor.child_main import set_name
+from baton_ops.supervisor.processes.child_process import CHILD_MAIN, ChildProcess
+from baton_ops.supervisor.processes.forked_process import ForkedProcess, ForkRequest
+
+Process: TypeAlias = ChildProcess | ForkedProcess
+Start: TypeAlias = Callable[[Sequence[str], Mapping[str, str]], Process]
+"""Starts a process with a command line and an environment."""
+
+_MODULES = ("baton.process.lifecycle", "baton.process.rpc_server", "numpy")
+"""What several services import, besides their settings. None of it starts a thread."""
+_FORK_SECONDS = 10.0
+"""Longest time until the interpreter has forked; the first time it may still import."""
+_THREADS = "OPENBLAS_NUM_THREADS"
+
+log = logger(__name__)
+
+
+class PreloadedInterpreter:
+    """Life cycle: `fork` once, `start` often, `close`."""
+
+    def __init__(self, process: ForkedProcess) -> None:
+        self._process: ForkedProcess | None = process
+
+    @classmethod
+    def fork(cls) -> PreloadedInterpreter:
+        """Fork this process, which has one thread and has opened nothing yet. Returns once for the
+        caller; every process that is forked later leaves by `SystemExit`."""
+        ours, theirs = socket.socketpair()
+        if pid := os.fork():
+            theirs.close()
+            ours.setblocking(False)
+            return cls(ForkedProcess(pid, ours))
+        ours.close()
+        _become(theirs)
+        raise AssertionError("a service ends its process")
+
+    def start(self, command: Sequence[str], variables: Mapping[str, str]) -> Process:
+        """Start a process of `CHILD_MAIN` in a process group of its own."""
+        known = tuple(command[: len(CHILD_MAIN)]) == CHILD_MAIN
+        forked = self._forked(command[len(CHILD_MAIN) :], variables) if known else None
+        return forked or ChildProcess(command, variables)
+
+    def _forked(self, arguments: Sequence[str], variables: Mapping[str, str]) -> Process | None:
+        """The new process; None where there will be none any more."""
+        if self._process is None:
+            return None
+        request = ForkRequest(self._process, [json.dumps(_changes(variables)), *arguments])
+        made = request.wait(_FORK_SECONDS)
+        if made is None:
+            log.warning("services are started without what they share: it cannot be forked")
+            request.close()
+            self.close()
+        elif made.pid == self._process.pid:  # It could not fork, and is the service now.
+            self._process.hand_over()
+            self._process = None
+        return made
+
+    def close(self) -> None:
+        """End the interpreter. What it has forked runs on."""
+        process, self._process = self._process, None
+        if process is not None:
+            process.kill()
+            process.close()
+
+
+def _changes(variables: Mapping[str, str]) -> dict[str, str | None]:
+    """How an environment differs from that of this process; None for what it lacks."""
+    own = environment()
+    changed: dict[str, str | None] = {n: v for n, v in variables.items() if own.get(n) != v}
+    return changed | dict.fromkeys(own.keys() - variables.keys())
+
+
+def _become(control: socket.socket) -> None:
+    """Make this process a preloaded interpreter, and each process that it forks a service."""
+    os.setpgid(0, 0)  # Ctrl-C reaches the supervisor only.
+    os.dup2(control.fileno(), 0)
+    control.close()
+    die_with_parent()
+    set_name("preloaded")
+    set_command_line(["baton", "--preloaded"])
+    _import()
+    changes, *arguments = ForkServer().wait() or ("{}",)
+    set_command_line(["baton", *arguments])
+    change_environment(json.loads(changes))
+    sys.argv = [CHILD_MAIN[-1], *arguments]
+    child_main()
+    sys.exit()
+
+
+def _import() -> None:
+    """Import what services share, so that no collection of garbage ever visits it."""
+    gc.disable()
+    config_classes()
+    given = environment().get(_THREADS)
+    change_environment({_THREADS: "1"})  # A process with a second thread is not forked.
+    for name in _MODULES:
+        if find_spec(name) is not None:
+            importlib.import_module(name)
+    change_environment({_THREADS: given})
+    gc.freeze()
+    gc.enable()
