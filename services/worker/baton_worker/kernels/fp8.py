@@ -78,7 +78,9 @@ class Inputs:
             largest = largest.amax().expand_as(largest)
         if self.most is not None:
             largest = largest.clamp(max=self.most)
-        return (largest / MOST).clamp(min=LEAST).contiguous()
+        # By a tensor: a GPU multiplies by the inverse of a number, which rounds otherwise.
+        most = torch.full_like(largest, MOST)
+        return (largest / most).clamp(min=LEAST).contiguous()
 
 
 class Fp8Stack(NamedTuple):

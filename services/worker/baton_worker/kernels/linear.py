@@ -229,7 +229,7 @@ class PlainLinear(WithoutFactors):
 
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> PlainLinear:
         """See `MovableKernel`."""
-        return PlainLinear(tensors["weight"], tensors.get("bias"), self._row_block)
+        return PlainLinear(tensors["weight"], tensors.get("bias"), self._row_block, self._wide)
 
     def sums(self, x: Tensor) -> Tensor:
         """See `LinearKernel`."""

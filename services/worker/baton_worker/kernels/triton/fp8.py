@@ -115,7 +115,7 @@ def _given(x: Tensor, inputs: Inputs) -> Tensor | None:
         return None
     largest = x.abs().amax().float()
     largest = largest if inputs.most is None else largest.clamp(max=inputs.most)
-    return (largest / MOST).clamp(min=LEAST)
+    return (largest / torch.full_like(largest, MOST)).clamp(min=LEAST)
 
 
 @triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
@@ -218,6 +218,7 @@ def grouped(
         ROWS=rows,
         COLUMNS=wide,
         INNER=size,
+        num_warps=8 if rows == row_tiles.MOST else 4,
         num_stages=_STAGES,
     )
     return out

@@ -257,7 +257,7 @@ def product(
         return out
     form = _form(weights, x.dtype, inputs)
     x, x_scales = _prepared(x, weights, inputs)
-    tile = _tile(count, weights, x) if visits is None else _Tile(visits.block, COLUMNS, 4)
+    tile = _tile(count, weights, x) if visits is None else _OF_VISITS[visits.block]
     blocks = triton.cdiv(count, tile.rows) if visits is None else len(visits.experts)
     depth = triton.cdiv(inner, form["TILE"])
     whole = visits is not None or count > row_tiles.MANY
@@ -345,8 +345,11 @@ class _Tile(NamedTuple):
     warps: int
 
 
-_WIDE = _Tile(128, 128, 8)
+_WIDE = _Tile(row_tiles.MOST, 128, 8)
 """Of many rows and packed weights: half the unpacking of a tile of 64 rows."""
+_OF_VISITS = {rows: _Tile(rows, COLUMNS, 4) for rows in (row_tiles.FEW, row_tiles.MANY)}
+_OF_VISITS[row_tiles.MOST] = _WIDE
+"""By the rows of a block of visits."""
 _WIDE_FROM = 256
 """Rows of a product from which on tiles are wide."""
 _WIDE_BYTES = 164 << 10
@@ -354,10 +357,14 @@ _WIDE_BYTES = 164 << 10
 
 
 def _tile(count: int, weights: Tensor | PackedWeights, x: Tensor) -> _Tile:
-    fits = x.dtype.itemsize == 2 and _shared_bytes(x.device) >= _WIDE_BYTES
-    if fits and count >= _WIDE_FROM and isinstance(weights, PackedWeights):
+    if has_wide(x) and count >= _WIDE_FROM and isinstance(weights, PackedWeights):
         return _WIDE
-    return _Tile(row_tiles.rows_of(count), COLUMNS, 4)
+    return _OF_VISITS[row_tiles.rows_of(count)]
+
+
+def has_wide(x: Tensor) -> bool:
+    """Whether there is room for tiles of most rows, with inputs like x."""
+    return x.dtype.itemsize == 2 and _shared_bytes(x.device) >= _WIDE_BYTES
 
 
 @functools.cache

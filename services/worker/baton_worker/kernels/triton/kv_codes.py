@@ -76,7 +76,7 @@ def least_scale(most, inverse_most):  # type: ignore[no-untyped-def]
 @triton.jit  # type: ignore[untyped-decorator]
 def store(to, x, mask, scale, most_code, CODES: tl.constexpr):  # type: ignore[no-untyped-def]
     """Write channels of a row, finite float32, as codes."""
-    limited = tl.minimum(tl.maximum(x * (1.0 / scale), -most_code), most_code)
+    limited = tl.minimum(tl.maximum(x * tl.div_rn(1.0, scale), -most_code), most_code)
     tl.store(to, code(limited, CODES), mask=mask)
 
 

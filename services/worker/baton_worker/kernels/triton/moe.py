@@ -22,8 +22,8 @@ from baton_worker.kernels.triton.align import align
 from baton_worker.kernels.triton.row_tiles import Visits
 
 _WIDTH = 1024
-_FULL = 32
-"""Visits of an expert, on average, from which on tiles have many rows."""
+_FULL, _WIDE = 32, 96
+"""Visits of an expert, on average, from which on tiles have many rows, and most."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -92,8 +92,7 @@ def forward(layer: FusedExperts, x: Tensor, experts: Tensor, weights: Tensor) ->
     """See `kernels.moe.experts.ExpertKernel`."""
     (count, slots), num_experts = experts.shape, layer.down.shape[0]
     experts, visits = experts.contiguous(), count * slots
-    is_full = not layer.few_rows and visits >= _FULL * num_experts
-    where = align(experts, num_experts, row_tiles.MANY if is_full else row_tiles.FEW)
+    where = align(experts, num_experts, _block(layer, x, visits // num_experts))
     rows, divisor = x, slots
     if layer.weigh_input:
         rows, divisor = (x[:, None] * weights[..., None]).to(x.dtype).flatten(0, 1), 1
@@ -107,6 +106,13 @@ def forward(layer: FusedExperts, x: Tensor, experts: Tensor, weights: Tensor) ->
     )
     kept = None if layer.weigh_input else weights.float().contiguous()
     return combine(returned, experts, kept, num_experts)
+
+
+def _block(layer: FusedExperts, x: Tensor, visits: int) -> int:
+    """Rows of a tile, where an expert has so many visits on average."""
+    if layer.few_rows or visits < _FULL:
+        return row_tiles.FEW
+    return row_tiles.MOST if visits >= _WIDE and grouped.has_wide(x) else row_tiles.MANY
 
 
 def _product(

@@ -8,7 +8,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-FEW, MANY = 16, 64
+FEW, MANY, MOST = 16, 64, 128
 """Rows of a tile."""
 
 

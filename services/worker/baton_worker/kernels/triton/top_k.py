@@ -18,12 +18,17 @@ def _top_k(  # type: ignore[no-untyped-def]
     weights,
     experts,
     num_tokens,
+    floor,
+    factor,
     NUM_EXPERTS: tl.constexpr,
     COUNT: tl.constexpr,
+    NORMED: tl.constexpr,
     TOKENS: tl.constexpr,
     WIDTH: tl.constexpr,
+    SLOTS: tl.constexpr,
 ):
-    """The COUNT largest of some rows, the lowest expert first among equals."""
+    """The COUNT largest of some rows, the lowest expert first among equals; NORMED by their sum,
+    which is at least `floor`; times `factor`."""
     token = tl.program_id(0).to(tl.int64) * TOKENS + tl.arange(0, TOKENS)
     expert = tl.arange(0, WIDTH)
     real = token < num_tokens
@@ -35,16 +40,30 @@ def _top_k(  # type: ignore[no-untyped-def]
     score = score / tl.where(real, tl.sum(score, 1), 1.0)[:, None]
     # Scores are not negative: what is taken, or is no expert, comes after all others.
     left = tl.where(seen, score, -1.0)
+    slots = tl.arange(0, SLOTS)
+    kept = tl.full((TOKENS, SLOTS), 0.0, tl.float32)
     for slot in tl.static_range(COUNT):
         best, chosen = tl.max(left, 1, return_indices=True, return_indices_tie_break_left=True)
-        tl.store(weights + token * COUNT + slot, best, mask=real)
+        kept = tl.where(slots[None, :] == slot, best[:, None], kept)
         tl.store(experts + token * COUNT + slot, chosen.to(tl.int64), mask=real)
         left = tl.where(expert[None, :] == chosen[:, None], -1.0, left)
+    if NORMED:
+        kept = kept / tl.maximum(tl.sum(kept, 1), floor)[:, None]
+    place = token[:, None] * COUNT + slots[None, :]
+    tl.store(weights + place, kept * factor, mask=real[:, None] & (slots < COUNT)[None, :])
 
 
-def top_k_softmax(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
+def top_k_softmax(
+    logits: Tensor, count: int, *, floor: float | None = None, factor: float = 1.0
+) -> tuple[Tensor, Tensor]:
     """float32 logits [T, E] to the `count` largest of each row's softmax, float32 [T, count], and
-    their experts, int64 [T, count]; the twin is `layers.routers.top_k`."""
+    their experts, int64 [T, count]; the twin is `layers.moe.routers.top_k`.
+
+    Args:
+        floor: weights are divided by their sum, or by this number if that is more; None: they are
+            not.
+        factor: what they are multiplied by.
+    """
     tokens, num_experts = logits.shape
     weights = torch.empty((tokens, count), dtype=torch.float32, device=logits.device)
     experts = torch.empty((tokens, count), dtype=torch.int64, device=logits.device)
@@ -53,9 +72,11 @@ def top_k_softmax(logits: Tensor, count: int) -> tuple[Tensor, Tensor]:
     if tokens:
         launch: Any = _top_k[(triton.cdiv(tokens, each),)]
         launch(
-            *(logits.contiguous(), weights, experts, tokens),
+            *(logits.contiguous(), weights, experts, tokens, floor or 0.0, factor),
             NUM_EXPERTS=num_experts,
             COUNT=count,
+            NORMED=floor is not None,
+            SLOTS=power(count),
             TOKENS=each,
             WIDTH=width,
             num_warps=4,

@@ -10,7 +10,13 @@ from torch import Tensor, nn
 
 from baton.errors import ModelError
 from baton_worker import spec
-from baton_worker.kernels.linear import LinearKernel, LinearSpec, PlainLinear, choose
+from baton_worker.kernels.linear import (
+    LinearKernel,
+    LinearSpec,
+    PlainLinear,
+    choose,
+    has_wide_sums,
+)
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.layer import Layer
 from baton_worker.layers.moe.routers import ROUTERS
@@ -21,7 +27,7 @@ _EACH_BY_ITSELF = ("top_k", "each_group")
 
 
 class Router(Layer):
-    """The router of a layer: a float32 projection, then a function of `ROUTERS`."""
+    """The router of a layer: a projection to float32, then a function of `ROUTERS`."""
 
     watch: Callable[[Tensor], None] | None = None
     """Called with the expert ids of each step."""
@@ -34,6 +40,7 @@ class Router(Layer):
         self.settings = settings
         self._choose: Choose = ROUTERS.load(settings.kind)
         self._weight_bytes, self._row_block = 0, site.row_block
+        self._dtype, self._input_dtype = site.dtype, torch.float32
         self._name, self._correction_name = site.name("router"), site.name("router_correction")
         # Always float32: a rounded logit could select another expert.
         site = replace(site, dtype=torch.float32)
@@ -67,11 +74,19 @@ class Router(Layer):
         """Use the CPU's batch-invariant product where there is one: a token's experts must not
         depend on its batch."""
         assert self.weight is not None
-        self._weight_bytes = self.weight.nbytes
-        self._logits = choose(
-            LinearSpec((self.weight,), self.bias, self.weight, row_block=self._row_block)
-        )
+        weight = self._multiplied(self.weight)
+        self._weight_bytes, self._input_dtype = weight.nbytes, weight.dtype
+        spec = LinearSpec((weight,), self.bias, weight, row_block=self._row_block)
+        self._logits = choose(replace(spec, out_dtype=torch.float32))
         self.weight = None
+
+    def _multiplied(self, weight: Tensor) -> Tensor:
+        """The weight in the model's dtype where that holds it without rounding, and products of
+        that dtype have float32 sums: they are those of float32."""
+        if not has_wide_sums(weight.device, self._dtype):
+            return weight
+        narrow = weight.to(self._dtype)
+        return narrow if torch.equal(narrow.float(), weight) else weight
 
     @property
     def weight_bytes(self) -> int:
@@ -81,7 +96,9 @@ class Router(Layer):
     def forward(self, x: Tensor, taken: Tensor | None = None) -> Routing:
         """[T, hidden] to the routing of each token; to `NOBODY` where `taken`, bool [T], is
         false."""
-        routing = self._choose(self._logits(x.float()), self.settings, self.correction)
+        routing = self._choose(
+            self._logits(x.to(self._input_dtype)), self.settings, self.correction
+        )
         if taken is not None:
             routing = Routing(
                 torch.where(taken[:, None], routing.experts, NOBODY),

@@ -177,6 +177,8 @@ def attend(
         SPANS=last_keys is not None,
         EXACT=exact,
     )
+    masks: Any = (window, chunk, slopes, ranges, ancestors, last_keys)
+    features["UNMASKED"] = not latent and all(mask is None for mask in masks)
     lengths_of = (shortest, few(shape.shared), longest)
     for rows, of_rows in _tiles(shape.least, shape.large, lengths_of, exact):
         tiles = tokens // (rows // shape.shared) + num_rows

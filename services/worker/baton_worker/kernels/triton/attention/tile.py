@@ -121,13 +121,15 @@ def attend(  # type: ignore[no-untyped-def]
     KEYS: tl.constexpr,
     SPAN: tl.constexpr,
     MOST: tl.constexpr,
+    UNMASKED: tl.constexpr,
 ):
     """One tile of queries of a row of `at_least` to `at_most` new tokens, over all of its keys, or
     over every so many of their partitions. If EXACT, rows that are not split add up their
     partitions as `merge` does those of others.
 
     Of the heads of a group, a program has SHARED. LATENT says that the first VALUE_DIM channels of
-    a key are its value; those behind them have a tile of REST, 0 where there are none.
+    a key are its value; those behind them have a tile of REST, 0 where there are none. UNMASKED
+    says that a query sees every key up to its own, so that only the last blocks have masks.
     """
     QUERIES: tl.constexpr = ROWS // SHARED
     DEALS: tl.constexpr = (GROUP + SHARED - 1) // SHARED
@@ -213,7 +215,30 @@ def attend(  # type: ignore[no-untyped-def]
         most = tl.full((ROWS,), _HIDDEN, tl.float32)
         total = tl.full((ROWS,), 0.0, tl.float32)
         weighted = tl.full((ROWS, VALUES), 0.0, tl.float32)
-        for key in range(start // KEYS * KEYS, stop, KEYS):
+        # Blocks of which every query sees every key have no masks. They come first, and a masked
+        # block of such keys has the same sums.
+        begin_key, whole = start // KEYS * KEYS, start // KEYS * KEYS
+        if UNMASKED:
+            whole = tl.maximum(begin_key, tl.minimum(earliest + 1, stop) // KEYS * KEYS)
+            for key in range(begin_key, whole, KEYS):
+                n = key + tl.arange(0, KEYS)
+                page = tl.load(table + n // PAGE_SIZE).to(tl.int64)
+                at = page * page_stride + n % PAGE_SIZE * token_stride
+                k = _part(here, at + d[:, None], inside[:, None], CODES, NUMBER)
+                score = tl.dot(q, k, input_precision="ieee") * scale
+                if CODES != 0:
+                    score *= kv_codes.scale(here + at + HEAD_DIM, n >= 0, WORDS)[None, :]
+                if CAPPED:
+                    score = softcap * (1.0 - 2.0 / (tl.exp(score * (2.0 / softcap)) + 1.0))
+                most, total, fade, weight = softmax.weigh(most, total, score)
+                values = here + value_stride
+                if CODES != 0:
+                    weight *= kv_codes.scale(values + at + VALUE_DIM, n >= 0, WORDS)[None, :]
+                v = _part(values, at[:, None] + channel, kept, CODES, NUMBER)
+                weighted = tl.dot(
+                    weight.to(v.dtype), v, weighted * fade[:, None], input_precision="ieee"
+                )
+        for key in range(whole, stop, KEYS):
             n = key + tl.arange(0, KEYS)
             there = n < stop
             page = tl.load(table + n // PAGE_SIZE, mask=there, other=0).to(tl.int64)

@@ -48,10 +48,14 @@ def largest(values: Tensor, count: int) -> Tensor:
     return values.sort(dim=-1, descending=True, stable=True).indices[..., :count]
 
 
+def norm_floor(settings: spec.Router) -> float:
+    """The least norm that weights are divided by: zeros stay zero if all scores round to zero."""
+    return max(settings.norm_floor, torch.finfo(torch.float32).tiny)
+
+
 def weighted(weights: Tensor, settings: spec.Router) -> Tensor:
     """Convert scores of the selected experts to weights: normalised and scaled."""
     if settings.norm is not None:
         norm = torch.linalg.vector_norm(weights, settings.norm, dim=-1, keepdim=True)
-        # Keep zero if all scores round to zero.
-        weights = weights / norm.clamp(min=max(settings.norm_floor, torch.finfo(norm.dtype).tiny))
+        weights = weights / norm.clamp(min=norm_floor(settings))
     return weights if settings.scale == 1.0 else weights * settings.scale

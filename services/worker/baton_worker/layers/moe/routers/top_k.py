@@ -11,6 +11,7 @@ from baton_worker.layers.moe.routers.base import (
     SCORES,
     Routing,
     largest,
+    norm_floor,
     weighted,
 )
 
@@ -20,8 +21,9 @@ def top_k(logits: Tensor, settings: spec.Router, correction: Tensor | None) -> R
     if _is_plain(settings, correction) and triton.runs(logits.device):
         from baton_worker.kernels.triton.top_k import top_k_softmax
 
-        scores, experts = top_k_softmax(logits, settings.top_k)
-        return Routing(experts, weighted(scores, settings))
+        floor = None if settings.norm is None else norm_floor(settings)
+        weights, experts = top_k_softmax(logits, settings.top_k, floor=floor, factor=settings.scale)
+        return Routing(experts, weights)
     scores = SCORES[settings.score](logits)
     choice = scores if correction is None else scores + correction
     if settings.num_groups > 1:
@@ -31,8 +33,9 @@ def top_k(logits: Tensor, settings: spec.Router, correction: Tensor | None) -> R
 
 
 def _is_plain(settings: spec.Router, correction: Tensor | None) -> bool:
-    """Whether this is plain top-k of a softmax."""
-    return settings.score == "softmax" and correction is None and settings.num_groups <= 1
+    """Whether this is plain top-k of a softmax, whose weights may be divided by their sum."""
+    plain = settings.score == "softmax" and settings.norm in (None, 1)
+    return plain and correction is None and settings.num_groups <= 1
 
 
 def _best_groups(choice: Tensor, settings: spec.Router) -> Tensor:
