@@ -183,10 +183,10 @@ def _limited(command: tuple[str, ...], log: Path, seconds: float) -> int:
 def _write_models(out: Path) -> None:
     """A large model without weights, and a tiny one for workers that are killed."""
     sys.path.insert(0, str(ROOT))
-    from baton_worker.bench.gpu.model_shapes import write
+    from baton_worker.bench.gpu.model_shapes import SHAPES, write
     from tests.support.tiny_models import save_checkpoint, save_tokenizer
 
-    save_tokenizer(write("llama-3-8b", out / "served"))
+    save_tokenizer(write("llama-3-8b", out / "served"), SHAPES["llama-3-8b"]["vocab_size"])
     save_checkpoint(out / "killed", "LlamaForCausalLM")
     save_tokenizer(out / "killed")
 

@@ -53,6 +53,8 @@ class Planner:
     num_pages: int = 256
     page_size: int = 16
     chunk: int = 10_000
+    groups: int = 1
+    """Page groups of the target's layers; a sequence has as many pages of each."""
     epoch: int = 0
     steps: int = 0
     running: dict[int, Sequence] = field(default_factory=dict)
@@ -98,7 +100,7 @@ class Planner:
         fresh = [list(self._pages(s, c)) for s, c in zip(rows, counts, strict=True)]
         for sequence, count in zip(rows, counts, strict=True):
             sequence.computed += count
-        self.steps += 1
+        self.steps, groups = self.steps + 1, range(self.groups)
         plan = Plan(
             epoch=self.epoch,
             step=self.steps,
@@ -108,17 +110,21 @@ class Planner:
             samples=pack((s.computed == s.known for s in rows), "B"),
             release=pack(self._leaving, "I"),
             new_sequences=tuple(self._entering),
-            page_rows=pack((s.slot for s in rows), "I"),
-            page_counts=pack(map(len, fresh), "I"),
-            pages=pack((page for pages in fresh for page in pages), "I"),
+            page_rows=pack([s.slot for s in rows] * self.groups, "I"),
+            page_counts=pack([len(pages) // self.groups for pages in fresh] * self.groups, "I"),
+            pages=pack(
+                (n for g in groups for pages in fresh for n in pages[g :: self.groups]), "I"
+            ),
+            page_groups=bytes(g for g in groups for _ in rows) if self.groups > 1 else b"",
         )
         self._entering, self._leaving = [], []
         return plan
 
     def _pages(self, sequence: Sequence, count: int) -> Iterator[int]:
-        while len(sequence.pages) * self.page_size < sequence.computed + count:
-            sequence.pages.append(self._free.pop())
-            yield sequence.pages[-1]
+        while len(sequence.pages) // self.groups * self.page_size < sequence.computed + count:
+            fresh = [self._free.pop() for _ in range(self.groups)]
+            sequence.pages += fresh
+            yield from fresh
 
     def settle(self, result: Result) -> None:
         """Take the tokens in; what is over leaves."""

@@ -72,10 +72,14 @@ def _engine(folder: Path, device: torch.device, **settings: Any) -> Engine:
     return Engine.build(Config(**config | settings))
 
 
+def _planner(engine: Engine, **limits: Any) -> Planner:
+    return Planner(engine, num_pages=PAGES, groups=len(engine.resolved.groups.windows), **limits)
+
+
 def logs(engine: Engine, prompts: Sequence[list[int]], length: int = 12) -> list[list[int]]:
     """What greedy sequences say together."""
     engine.reset()
-    planner = Planner(engine, num_pages=PAGES)
+    planner = _planner(engine)
     rows = [planner.add(Row(prompt, Sampling(length, temperature=0.0))) for prompt in prompts]
     planner.finish()
     return [row.log for row in rows]
@@ -165,7 +169,7 @@ def launching_ahead_changes_no_token(engine: Engine) -> None:
     """Steps through the pipeline, against steps that are read one by one."""
     expected = logs(engine, [PROMPT])[0]
     engine.reset()
-    planner = Planner(engine, num_pages=PAGES)
+    planner = _planner(engine)
     row = planner.add(Row(PROMPT, Sampling(12, temperature=0.0)))
     while planner.running:
         results = engine.submit(planner.plan())
@@ -206,7 +210,7 @@ def hidden_states(engine: Engine, prompts: Sequence[list[int]]) -> list[Tensor]:
     found = list[Tensor]()
     engine.reset()
     forward: Any = engine._runner._forward
-    planner = Planner(engine, num_pages=PAGES)
+    planner = _planner(engine)
     for prompt in prompts:
         planner.add(Row(prompt, Sampling(1, temperature=0.0)))
     plan = planner.plan()
@@ -234,7 +238,7 @@ def a_decoded_token_has_the_bits_of_a_prompt(engine: Engine) -> bool:
     it, as for a stream that goes on elsewhere."""
     (whole,) = hidden_states(engine, [PROMPT])
     engine.reset()
-    planner = Planner(engine, num_pages=PAGES, chunk=len(PROMPT) - 1)
+    planner = _planner(engine, chunk=len(PROMPT) - 1)
     planner.add(Row(PROMPT, Sampling(2, temperature=0.0)))
     engine.step(planner.plan())
     forward: Any = engine._runner._forward

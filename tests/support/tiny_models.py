@@ -366,11 +366,12 @@ CHAT_TEMPLATE = (
 SPECIAL_TOKENS = ("<|bos|>", "<|end|>", "<|system|>", "<|user|>", "<|assistant|>", "<|tool|>")
 
 
-def save_tokenizer(folder: Path) -> Path:
+def save_tokenizer(folder: Path, size: int = 0) -> Path:
     """Save a byte-level BPE tokenizer with a chat template: any text round-trips.
 
     Ids 0.. are `SPECIAL_TOKENS` (bos 0, end 1, as the tiny models have it), then the 256 bytes
-    and a few merges; all ids are below `VOCAB_SIZE`.
+    and a few merges; all ids are below `VOCAB_SIZE`. Up to a larger `size` each id has a text that
+    no text is split into.
     """
     import json
 
@@ -387,7 +388,10 @@ def save_tokenizer(folder: Path) -> Path:
     )
     tokenizer.train_from_iterator(["the relay runner hands the baton to the next runner"], trainer)
     folder.mkdir(parents=True, exist_ok=True)
-    tokenizer.save(str(folder / "tokenizer.json"))
+    saved = json.loads(tokenizer.to_str())
+    known = saved["model"]["vocab"]
+    known.update({f"<{number}>": number for number in range(len(known), size)})
+    (folder / "tokenizer.json").write_text(json.dumps(saved))
     settings = {
         "tokenizer_class": "PreTrainedTokenizerFast",
         "bos_token": SPECIAL_TOKENS[0],

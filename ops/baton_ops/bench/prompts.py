@@ -9,14 +9,14 @@ import asyncio
 import math
 import random
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, Protocol
 
 import httpx
 
 from baton.errors import InvalidRequest, Unavailable
 from baton_ops.bench.images import NO_IMAGES, Images
-from baton_ops.bench.load_generator import Request, Target
+from baton_ops.bench.load_generator import Outcome, Request, Target
 
 Shape = Literal["fixed", "mixed"]
 TEXT = (
@@ -111,7 +111,7 @@ async def prompts_for(target: Target, seed: int) -> Prompts:
     text."""
     if target.endpoint == "completions":
         pool = await _tokenize(target)
-        if pool and (await _probe(target, pool[:8])) is not None:
+        if pool and (await _probe(target, pool[:8])).input_tokens:
             return IdPrompts(pool, seed)
     return await _measured(target, seed)
 
@@ -128,22 +128,23 @@ async def _tokenize(target: Target) -> list[int]:
     return [int(token) for token in answer.json()["tokens"]]
 
 
-async def _probe(target: Target, prompt: str | list[int]) -> int | None:
-    """Return the server's token count for a prompt; None when it rejects the prompt."""
+async def _probe(target: Target, prompt: str | list[int]) -> Outcome:
+    """Answer a prompt by one token; without a token count if the server rejects it."""
     now = asyncio.get_running_loop().time()
     outcome = await target.send(Request(prompt, 1), now, now + _PROBE_SECONDS)
-    return None if outcome.error else outcome.input_tokens
+    return outcome if outcome.error is None else replace(outcome, input_tokens=0)
 
 
 async def _measured(target: Target, seed: int) -> TextPrompts:
     """Measure the tokens per word and the overhead with a short and a long text."""
     words = TEXT.split()
-    short = await _probe(target, " ".join(words[:16]))
-    long = await _probe(target, " ".join(words[:112]))
+    few, many = [await _probe(target, " ".join(words[:count])) for count in (16, 112)]
+    short, long = few.input_tokens, many.input_tokens
     if not short or not long or long <= short:
+        reason = few.error or many.error or "the counts of two prompts do not differ"
         raise InvalidRequest(
             "The server answers no plain completion with a token count (usage): prompts cannot be "
-            "sized. Try the other --endpoint."
+            f"sized ({reason}). Try the other --endpoint."
         )
     per_word = (long - short) / 96
     return TextPrompts(per_word, short - 16 * per_word, seed)
