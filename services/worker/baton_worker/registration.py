@@ -87,10 +87,10 @@ class Registration:
         self.info = msgspec.structs.replace(self.info, **changes)
         self._greeting.hello = msgspec.structs.replace(self.hello, worker=self.info)
 
-    def wait(self, seconds: float) -> None:
-        """Wait for a message, at most so long."""
+    def wait(self, seconds: float, file: int | None = None) -> None:
+        """Wait for a message, or until a file descriptor is readable, at most so long."""
         self._client.follow(self._where.first(FLEET))
-        wait((self._client,), seconds)
+        wait((self._client,), seconds, file)
 
     def messages(self) -> Iterator[Message]:
         """What has come, without what concerns the registration itself."""

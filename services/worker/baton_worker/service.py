@@ -56,6 +56,7 @@ from baton_worker.kv_transfer.manager import KVTransferManager, host
 from baton_worker.kv_transfer.vllm_config import resolve
 from baton_worker.lora.loader import AdapterLoader
 from baton_worker.platform import profiler_config
+from baton_worker.platform.download_signal import DownloadSignal
 from baton_worker.platform.profiler import Profiler
 from baton_worker.registration import Registration
 from baton_worker.standby import (
@@ -76,7 +77,8 @@ _TRANSFER_SECONDS = 0.002
 _LOCKSTEP_SECONDS = 0.005
 """The same where other workers wait for this one before they take a step."""
 _POLL_SECONDS = 5e-5
-"""How often a step in flight is looked at while no plan is here: ZeroMQ waits for milliseconds."""
+"""How often a step that another stage of a pipeline runs is looked at while no plan is here: ZeroMQ
+waits for milliseconds."""
 _MOST_PLANS = 64
 """Plans that may wait. A scheduler keeps a few in flight; more is a fault on its side."""
 
@@ -119,7 +121,7 @@ class Service:
         self._replies: deque[WorkerReply] = deque()
         self._naps: deque[WorkerCommand] = deque()
         """Commands to sleep, to wake up and to use other weights, for when nothing runs."""
-        self._lending = False
+        self._lending, self._signal = False, DownloadSignal()
         info = worker_info(engine, served_name(config), config.role, relay, self._embeddings)
         self._scheduler = Registration(
             config, self._name, where, life, info, self._progress, lambda: self._held.held()
@@ -427,8 +429,10 @@ class Service:
         """No plan has come to launch behind the step in flight: read that once it has ended."""
         if self._engine.ready:
             self._answer(self._engine.finish())
-        else:
+        elif (unread := self._engine.unread) is None:
             time.sleep(_POLL_SECONDS)
+        elif (signal := self._signal.of(unread)) is not None:
+            self._scheduler.wait(_IDLE_SECONDS, signal)
 
     def _answer(self, results: list[Result]) -> None:
         for result in results:

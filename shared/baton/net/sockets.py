@@ -264,10 +264,14 @@ def _readable(socket: zmq.Socket[bytes]) -> bool:
     return bool(int(socket.getsockopt(zmq.EVENTS)) & _ARRIVED)
 
 
-def wait(endpoints: tuple[Server | Client, ...], seconds: float) -> bool:
-    """Wait until an endpoint has a message or `seconds` have passed. Returns True if there is a
-    message."""
+def wait(
+    endpoints: tuple[Server | Client, ...], seconds: float, file: int | None = None
+) -> bool:
+    """Wait until an endpoint has a message, a file descriptor is readable, or `seconds` have
+    passed. Returns False if they have."""
     poller = zmq.Poller()
+    if file is not None:
+        poller.register(file, zmq.POLLIN)
     for endpoint in endpoints:
         poller.register(endpoint.socket, zmq.POLLIN)
     return bool(poller.poll(max(0, int(seconds * 1000))))

@@ -41,7 +41,7 @@ ATTEND: dict[str, Any] = {
         "LSE": False,
         "EXACT": False,
     },
-    **{"ROWS": 16, "KEYS": 32, "SPAN": 512, "MOST": 64},
+    **{"ROWS": 16, "KEYS": 32, "SPAN": 512, "MOST": 64, "UNMASKED": False},
 }
 PARTS: dict[str, Any] = {"VALUE_DIM": 40, "RANGED": True, "TREE": True, "SPANS": True, "LSE": True}
 LATENT: dict[str, Any] = {

@@ -60,7 +60,7 @@ from baton_worker.lora.store import check as check_lora
 from baton_worker.models.decoder import Model
 from baton_worker.models.dual_encoder import DualEncoderModel
 from baton_worker.models.encoder import EncoderModel
-from baton_worker.platform.device_link import CudaLink, DeviceLink
+from baton_worker.platform.device_link import CudaLink, DeviceLink, Download
 from baton_worker.platform.device_lock import memory_lock
 from baton_worker.platform.malloc import release_freed_memory
 from baton_worker.structured_output.manager import StructuredOutputManager
@@ -338,6 +338,11 @@ class Engine:
     def ready(self) -> bool:
         """True if `finish` takes no time."""
         return self._pipeline is None or self._pipeline.ready
+
+    @property
+    def unread(self) -> Download | None:
+        """What `finish` waits for, if it is a copy to the host."""
+        return None if self._pipeline is None else self._pipeline.unread
 
     def submit(self, plan: Plan, turn: int = 0) -> list[Result]:
         """Run one step of a plan, or launch it; returns the results that are known now, in order.

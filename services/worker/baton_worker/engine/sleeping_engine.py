@@ -18,7 +18,7 @@ class SleepingEngine:
     idle = ready = True
     in_flight = False
     in_lockstep = False
-    adapters = None
+    adapters = unread = None
     encoder = None
 
     def __init__(self, level: int, load: Callable[[], Callable[[], Engine]], progress: int) -> None:

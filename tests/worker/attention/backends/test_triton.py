@@ -307,12 +307,12 @@ def test_long_rows_have_larger_partitions_and_not_more_of_them(
     problem: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """So a captured step has room for rows of any length, and a row the same bits in each."""
-    monkeypatch.setattr("baton_worker.kernels.triton.attention.launch.PARTITION", 64)
+    monkeypatch.setattr("baton_worker.kernels.triton.attention.launch.PARTITION", 128)
     monkeypatch.setattr("baton_worker.kernels.triton.attention.launch.MOST_PARTITIONS", 3)
-    rows = [(1, 191), (1, 192), (2, 500)]
+    rows = [(1, 383), (1, 384), (2, 1000)]
     given = problem(rows, heads=(2, 1), head_dim=16, page_size=16)
     counts, lengths = [count for count, _ in rows], [count + start for count, start in rows]
-    for features in ({}, {"window": 300, "sinks": True}):
+    for features in ({}, {"window": 600, "sinks": True}):
         call, backend = replace(given.call, **features), TritonBackend()
         plan = backend.plan(given.batch, call)
         assert plan.partitions == 3 and plan.split_tokens == 4
@@ -335,7 +335,7 @@ def test_long_rows_have_larger_partitions_and_not_more_of_them(
             longest = replace(batch, num_computed=(100_000,))
             assert torch.equal(attend(backend, replace(alone, batch=longest), call), own)
         exact = TritonBackend(exact=True).plan(given.batch, call)
-        assert exact.partitions == -(-502 // 64)
+        assert exact.partitions == -(-1002 // 128)
 
 
 def test_a_broken_key_shows_and_only_in_its_row(problem: Any) -> None:

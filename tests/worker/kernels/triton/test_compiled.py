@@ -160,8 +160,14 @@ KERNELS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
     ),
     (
         "top_k._top_k",
-        {"logits": FLOAT, "weights": FLOAT, "experts": LONGS},
-        {"NUM_EXPERTS": 60, "COUNT": 4, "TOKENS": 4, "WIDTH": 64},
+        {
+            **{"logits": FLOAT, "weights": FLOAT, "experts": LONGS},
+            **{"floor": "fp32", "factor": "fp32"},
+        },
+        {
+            **{"NUM_EXPERTS": 60, "COUNT": 4, "TOKENS": 4, "WIDTH": 64},
+            **{"NORMED": True, "SLOTS": 4},
+        },
     ),
     *(
         ("gptq._product", WORDS | {"x": "*bf16"}, {"BITS": bits, "ROWS": 16} | GPTQ)
@@ -194,13 +200,14 @@ KERNELS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
 
 
 def _attention(
-    heads: int, kv_heads: int, width: int, rows: int, keys: int = 64, **more: Any
+    heads: int, kv_heads: int, width: int, rows: int, keys: int = 128, **more: Any
 ) -> tuple[str, dict[str, str], dict[str, Any]]:
     """A launch of `attention.launch.attend` over pages of bfloat16, or of codes."""
     pages = BYTES if more.get("CODES") else "*bf16"
     sizes = {"NUM_HEADS": heads, "GROUP": heads // kv_heads, "SHARED": heads // kv_heads}
     widths = dict.fromkeys(("HEAD_DIM", "DIM", "VALUE_DIM", "VALUES"), width)
     plain = {"SINKS": False, "WINDOWED": False, "CODES": 0, "ROWS": rows, "KEYS": keys}
+    plain |= {"num_warps": 8 if rows >= 128 or width > 128 else 4, "UNMASKED": not more.get("WINDOWED")}
     types = PAGED | {"query": "*bf16", "pages": pages}
     return "attention.tile.attend", types, ATTEND | sizes | widths | plain | more
 
@@ -244,17 +251,20 @@ def _codes(rows: int, columns: int, **more: Any) -> tuple[str, dict[str, str], d
 
 
 WIDE: dict[str, Any] = {"COLUMNS": 128, "num_warps": 8, "GROUPED": False}
+_OF_VISITS: dict[str, Any] = {"COLUMNS": 128, "num_warps": 8, "num_stages": 3}
 _DEEPSEEK = LATENT | {"SINKS": False, "KEYS": 32}
 _SHORT = {"query": "*bf16", "pages": "*bf16"}
 SHAPES = {
     "Llama 3 8B, decode": _attention(32, 8, 128, 16),
-    "Llama 3 8B, prompt": _attention(32, 8, 128, 64),
-    "Llama 3 8B, exact": _attention(32, 8, 128, 64, EXACT=True, MOST=0),
+    "Llama 3 8B, prompt": _attention(32, 8, 128, 128),
+    "Llama 3 8B, decode on 8.9": _attention(32, 8, 128, 16, 64),
+    "Llama 3 8B, prompt on 8.9": _attention(32, 8, 128, 64, 64),
+    "Llama 3 8B, exact": _attention(32, 8, 128, 64, 64, EXACT=True, MOST=0, num_warps=8),
     "Qwen3 30B-A3B, decode": _attention(32, 4, 128, 16),
     "Gemma 3 4B, decode": _attention(8, 4, 256, 16, 32, WINDOWED=True),
     "Gemma 3 4B, prompt": _attention(8, 4, 256, 64, 32, WINDOWED=True),
     "gpt-oss, decode": _attention(64, 8, 64, 16, SINKS=True, WINDOWED=True),
-    "gpt-oss, prompt": _attention(64, 8, 64, 64, SINKS=True, WINDOWED=True),
+    "gpt-oss, prompt": _attention(64, 8, 64, 128, SINKS=True, WINDOWED=True),
     "DeepSeek-V3, decode": (
         "attention.tile.attend",
         PAGED | _SHORT,
@@ -279,9 +289,10 @@ SHAPES = {
     "Llama 3 8B int4, 64 rows": _grouped("integer", 64, SPLIT=True),
     "Llama 3 8B int4, prompt": _grouped("integer", 128, **WIDE),
     "gpt-oss mxfp4, 128 rows": _grouped("mxfp4", 128, **WIDE),
-    "Qwen3 30B-A3B int4, prompt": _grouped("integer", 64),
+    "Qwen3 30B-A3B int4, prompt": _grouped("integer", 64, COLUMNS=128),
     "gpt-oss mxfp4, decode": _grouped("mxfp4", 16),
-    "gpt-oss mxfp4, prompt": _grouped("mxfp4", 64),
+    "gpt-oss mxfp4, prompt": _grouped("mxfp4", 64, COLUMNS=128),
+    "gpt-oss mxfp4, long prompt": _grouped("mxfp4", 128, **_OF_VISITS),
     "DeepSeek-V3 nvfp4, decode": _grouped("nvfp4", 16),
     "DeepSeek-V3 fp8, decode": _grouped("fp8", 16),
     "DeepSeek-V3 fp8, prompt": _grouped("fp8", 64),
@@ -290,10 +301,11 @@ SHAPES = {
     "Llama 3 8B native fp8, prompt": _codes(64, 128),
     "Qwen3 30B-A3B, experts of a decode step": _grouped("float", 16),
     "Qwen3 30B-A3B, experts of a prompt": _grouped("float", 64),
+    "Qwen3 30B-A3B, experts of a long prompt": _grouped("float", 128, **_OF_VISITS),
     **STATES,
     "Llama 3 8B, residual and norm": _norm(4096, num_warps=16),
-    "Llama 3 8B over FP8 pages, decode": _attention(32, 8, 128, 16, CODES=2),
-    "Llama 3 8B over FP8 pages, prompt": _attention(32, 8, 128, 64, CODES=2),
+    "Llama 3 8B over FP8 pages, decode": _attention(32, 8, 128, 16, 64, CODES=2),
+    "Llama 3 8B over FP8 pages, prompt": _attention(32, 8, 128, 64, 64, CODES=2),
 }
 OLDER = [
     SHAPES[name]
@@ -321,6 +333,7 @@ CHANGING = {
 """What differs from step to step."""
 SHARED_MEMORY = {80: 163 * 1024, 90: 227 * 1024}
 """Bytes that one program may have."""
+_AXES = ("ROWS", "KEYS", "COLUMNS")
 LEAST_SHARED_MEMORY = 99 * 1024
 """The same of compute capability 8.9 and 12.0."""
 
@@ -357,7 +370,7 @@ def test_real_launch_shapes_spill_nothing_and_prompts_use_groups_of_warps(
     assert {name: kernel.spilled for name, kernel in made.items() if kernel.spilled > 8} == {}
     packed = [name for name in SHAPES if re.search("int4|fp4|V3 fp8|native", name)]
     # Next to each other: a tile is read while the one before it is multiplied.
-    assert len(packed) == 14 and all(made[name].wide_copies >= 4 for name in packed)
+    assert len(packed) == 15 and all(made[name].wide_copies >= 4 for name in packed)
     assert {name for name in SHAPES if made[name].float8} == {
         "DeepSeek-V3 native fp8, prompt",
         "Llama 3 8B native fp8, prompt",
@@ -365,10 +378,10 @@ def test_real_launch_shapes_spill_nothing_and_prompts_use_groups_of_warps(
     coded = [name for name in SHAPES if "FP8 pages" in name]
     # Rows of codes begin at multiples of 16 bytes, see `kv_codes.ALIGNMENT`.
     assert len(coded) == 2 and all(made[name].wide_copies >= 4 for name in coded)
-    # Tiles of 128 rows are for devices that have room, see `grouped._tile`.
-    wide = {name for name, (_, _, sizes) in SHAPES.items() if sizes.get("ROWS") == 128}
-    narrow = {name: made[name].shared for name in SHAPES.keys() - wide}
-    assert len(wide) == 2 and max(narrow.values()) <= LEAST_SHARED_MEMORY, narrow
+    # Tiles of 128 are for devices that have room, see `triton.has_room`.
+    tiles = {name: {sizes.get(axis) for axis in _AXES} for name, (_, _, sizes) in SHAPES.items()}
+    narrow = {name: made[name].shared for name in SHAPES if 128 not in tiles[name]}
+    assert len(narrow) > 20 and max(narrow.values()) <= LEAST_SHARED_MEMORY, narrow
     prompts = [name for name, (_, _, sizes) in SHAPES.items() if sizes.get("ROWS", 0) >= 64]
     assert len(prompts) >= 4 and all(made[name].wgmma for name in prompts)
 

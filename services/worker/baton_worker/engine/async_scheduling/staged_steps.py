@@ -45,6 +45,10 @@ class StagedSteps:
         """True if the oldest of them is in this stage."""
         return not self._unread or not self._unread[0].has_rows or self._forward.arrived
 
+    @property
+    def unread(self) -> None:
+        """Nothing is copied to the host: the stage before this one sends what it has made."""
+
     def submit(self, plan: Plan, turn: int = 0) -> list[Result]:
         """Begin or run a step; returns the results that are known now, in order.
 

@@ -16,6 +16,7 @@ import numpy as np
 from baton.protocol import Plan, Result
 from baton_worker.engine.async_scheduling.launched_step import LaunchedStep
 from baton_worker.engine.model_runner import ModelRunner
+from baton_worker.platform.device_link import Download
 
 
 class StepPipeline:
@@ -36,6 +37,11 @@ class StepPipeline:
     def ready(self) -> bool:
         """True if `finish` takes no time."""
         return self._unread is None or self._unread.ready
+
+    @property
+    def unread(self) -> Download | None:
+        """What `finish` waits for, if it is a copy to the host."""
+        return None if self._unread is None else self._unread.read
 
     def submit(self, plan: Plan, turn: int = 0) -> list[Result]:
         """Launch or run a step; returns the results that are known now, in order.

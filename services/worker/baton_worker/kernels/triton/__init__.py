@@ -36,6 +36,19 @@ def cache_dir() -> Path | None:
     return Path(knobs.cache.dir)
 
 
+_ROOM = 164 << 10
+"""Bytes of shared memory that the largest tiles need, with inputs of 16 bits: those of data center
+GPUs from compute capability 8.0 on."""
+
+
+@functools.cache
+def has_room(device: torch.device) -> bool:
+    """Whether a multiprocessor has room for the largest tiles; the interpreter has."""
+    if device.type != "cuda":
+        return True
+    return int(torch.cuda.get_device_properties(device).shared_memory_per_multiprocessor) >= _ROOM
+
+
 def refuses(device: torch.device) -> str | None:
     """Why kernels cannot run on a device, as half a sentence; None if they can."""
     if device.type == "cpu" and not interpreted():

@@ -218,7 +218,6 @@ def grouped(
         ROWS=rows,
         COLUMNS=wide,
         INNER=size,
-        num_warps=8 if rows == row_tiles.MOST else 4,
         num_stages=_STAGES,
     )
     return out

@@ -24,7 +24,7 @@ from torch import Tensor
 
 from baton_worker.kernels.fp8 import Inputs
 from baton_worker.kernels.packed_weights import TILE, PackedWeights
-from baton_worker.kernels.triton import row_tiles
+from baton_worker.kernels.triton import has_room, row_tiles
 from baton_worker.kernels.triton.fp8 import quantise
 from baton_worker.kernels.triton.row_tiles import Visits
 
@@ -257,7 +257,7 @@ def product(
         return out
     form = _form(weights, x.dtype, inputs)
     x, x_scales = _prepared(x, weights, inputs)
-    tile = _tile(count, weights, x) if visits is None else _OF_VISITS[visits.block]
+    tile = _tile(count, weights, x) if visits is None else _tile_of_visits(visits.block, x)
     blocks = triton.cdiv(count, tile.rows) if visits is None else len(visits.experts)
     depth = triton.cdiv(inner, form["TILE"])
     whole = visits is not None or count > row_tiles.MANY
@@ -276,7 +276,7 @@ def product(
         ROWS=tile.rows,
         COLUMNS=tile.columns,
         num_warps=tile.warps,
-        num_stages=STAGES,
+        num_stages=_WIDE_STAGES if tile == _WIDE and visits is not None else STAGES,
     )
     return out if splits == 1 else _added(parts, bias, out)
 
@@ -347,31 +347,27 @@ class _Tile(NamedTuple):
 
 _WIDE = _Tile(row_tiles.MOST, 128, 8)
 """Of many rows and packed weights: half the unpacking of a tile of 64 rows."""
-_OF_VISITS = {rows: _Tile(rows, COLUMNS, 4) for rows in (row_tiles.FEW, row_tiles.MANY)}
-_OF_VISITS[row_tiles.MOST] = _WIDE
-"""By the rows of a block of visits."""
+_WIDE_STAGES = 3
+"""Of blocks of visits."""
 _WIDE_FROM = 256
 """Rows of a product from which on tiles are wide."""
-_WIDE_BYTES = 164 << 10
-"""Shared memory of a multiprocessor that has room for them, with inputs of 16 bits."""
 
 
 def _tile(count: int, weights: Tensor | PackedWeights, x: Tensor) -> _Tile:
     if has_wide(x) and count >= _WIDE_FROM and isinstance(weights, PackedWeights):
         return _WIDE
-    return _OF_VISITS[row_tiles.rows_of(count)]
+    return _Tile(row_tiles.rows_of(count), COLUMNS, 4)
+
+
+def _tile_of_visits(block: int, x: Tensor) -> _Tile:
+    if block == row_tiles.MOST:
+        return _WIDE
+    return _Tile(block, 2 * COLUMNS if block == row_tiles.MANY and has_wide(x) else COLUMNS, 4)
 
 
 def has_wide(x: Tensor) -> bool:
     """Whether there is room for tiles of most rows, with inputs like x."""
-    return x.dtype.itemsize == 2 and _shared_bytes(x.device) >= _WIDE_BYTES
-
-
-@functools.cache
-def _shared_bytes(device: torch.device) -> int:
-    if device.type != "cuda":
-        return _WIDE_BYTES
-    return int(torch.cuda.get_device_properties(device).shared_memory_per_multiprocessor)
+    return x.dtype.itemsize == 2 and has_room(x.device)
 
 
 def _share(columns: int, tiles: int, device: torch.device) -> int:

@@ -92,7 +92,7 @@ def forward(layer: FusedExperts, x: Tensor, experts: Tensor, weights: Tensor) ->
     """See `kernels.moe.experts.ExpertKernel`."""
     (count, slots), num_experts = experts.shape, layer.down.shape[0]
     experts, visits = experts.contiguous(), count * slots
-    where = align(experts, num_experts, _block(layer, x, visits // num_experts))
+    where = align(experts, num_experts, _rows_of_blocks(layer, x, visits // num_experts))
     rows, divisor = x, slots
     if layer.weigh_input:
         rows, divisor = (x[:, None] * weights[..., None]).to(x.dtype).flatten(0, 1), 1
@@ -108,11 +108,18 @@ def forward(layer: FusedExperts, x: Tensor, experts: Tensor, weights: Tensor) ->
     return combine(returned, experts, kept, num_experts)
 
 
-def _block(layer: FusedExperts, x: Tensor, visits: int) -> int:
+def _rows_of_blocks(layer: FusedExperts, x: Tensor, visits: int) -> int:
     """Rows of a tile, where an expert has so many visits on average."""
     if layer.few_rows or visits < _FULL:
         return row_tiles.FEW
-    return row_tiles.MOST if visits >= _WIDE and grouped.has_wide(x) else row_tiles.MANY
+    is_wide = visits >= _WIDE and grouped.has_wide(x) and not _unpacks_slowly(layer.gate_up)
+    return row_tiles.MOST if is_wide else row_tiles.MANY
+
+
+def _unpacks_slowly(weights: Tensor | PackedWeights | Fp8Stack) -> bool:
+    """Whether tiles of most rows are slower than those of many: so it was measured on an H100."""
+    integers = isinstance(weights, PackedWeights) and weights.values == "integer"
+    return integers or isinstance(weights, Fp8Stack)
 
 
 def _product(

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from baton_worker.kernels.triton import power
+from baton_worker.kernels.triton import has_room, power
 from baton_worker.kernels.triton.attention import tile
 
 PARTITION = 512
@@ -19,12 +19,14 @@ memory for sums of rows of any length. Rows with the bits of prompts, see `atten
 they need."""
 _FEWEST_ROWS = 16
 """Rows of the smallest product of a tensor core."""
-_TILE_ROWS = 64
+_TILE_ROWS, _MOST_ROWS = 64, 128
+"""Rows of a tile of long rows, and where there is room for more."""
 _MOST_HEADS = 64
 """Query heads of one program; those that share a key head are dealt out evenly."""
 _MOST_LATENT_HEADS = 16
 """As much as a tile of 512 channels leaves room for."""
-
+_NARROW = 256
+"""Bytes of the channels of a head of 128 in 16 bits."""
 _PER_MULTIPROCESSOR = 4
 """Programs that are in flight on one, or waiting to be."""
 
@@ -142,7 +144,7 @@ def attend(
     Returns:
         [T, num_heads * value_dim].
     """
-    shape = _Shape.of(query, pages, value_dim, latent)
+    shape = _Shape.of(query, pages, value_dim, latent, exact)
     tokens, num_heads, num_rows = len(query), shape.num_heads, len(lengths)
     out = query.new_empty((tokens, num_heads * shape.width))
     parts = (split_tokens, num_heads, partitions)
@@ -187,7 +189,7 @@ def attend(
         launch(
             *(*given, *counts, *of_rows, *strides, *numbers),
             **common | features | shape.constants(pages.shape[1], rows),
-            num_warps=4 if max(shape.dim, shape.values) <= 128 and not exact else 8,
+            num_warps=shape.warps(rows),
             num_stages=2,
         )
     if split_tokens:
@@ -224,9 +226,14 @@ class _Shape(NamedTuple):
     widest: int
     """Bytes of the channels of a tile, whatever the type and the width: what a program holds in
     registers and in shared memory."""
+    exact: bool
+    roomy: bool
+    """Whether tiles of most rows and keys fit, registers included."""
 
     @classmethod
-    def of(cls, query: Tensor, pages: Tensor, value_dim: int | None, latent: bool) -> _Shape:
+    def of(
+        cls, query: Tensor, pages: Tensor, value_dim: int | None, latent: bool, exact: bool
+    ) -> _Shape:
         """The shape of queries [T, num_heads, head_dim] over pages; see `attend`."""
         _, num_heads, head_dim = query.shape
         num_kv_heads = pages.shape[3]
@@ -234,10 +241,12 @@ class _Shape(NamedTuple):
         width = head_dim if value_dim is None else value_dim
         values, rest = _tile(width), head_dim - width if latent else 0
         dim, heads = values if latent else _tile(head_dim), shared(group, latent)
+        widest = max(dim, values) * query.element_size()
+        plain = not exact and pages.dtype == query.dtype
+        roomy = plain and widest <= _NARROW and has_room(query.device)
         return cls(
             *(num_heads, group, heads, num_kv_heads * -(-group // heads), head_dim, dim),
-            *(width, values, latent, _tile(rest) if rest else 0),
-            max(dim, values) * query.element_size(),
+            *(width, values, latent, _tile(rest) if rest else 0, widest, exact, roomy),
         )
 
     @property
@@ -248,11 +257,21 @@ class _Shape(NamedTuple):
     @property
     def large(self) -> int:
         """Rows of a tile of long rows."""
-        return max(self.least, _TILE_ROWS if self._is_narrow else 32)
+        if self.roomy:
+            return _MOST_ROWS
+        return max(self.least, _TILE_ROWS if self.widest <= _NARROW else 32)
 
     @property
-    def _is_narrow(self) -> bool:
-        return self.widest <= 256
+    def _keys(self) -> int:
+        """Keys of a tile."""
+        if self.widest <= _NARROW:
+            return 128 if self.roomy else 64
+        return 32 if self.widest <= 1024 else 16
+
+    def warps(self, rows: int) -> int:
+        """Warps of a program with so many rows."""
+        is_wide = max(self.dim, self.values) > 128 or rows >= _MOST_ROWS
+        return 8 if is_wide or self.exact else 4
 
     def constants(self, page_size: int, rows: int) -> dict[str, int | bool]:
         """Constants of a tile of so many rows."""
@@ -265,5 +284,5 @@ class _Shape(NamedTuple):
             "REST": self.rest,
             "PAGE_SIZE": page_size,
             "ROWS": rows,
-            "KEYS": 64 if self._is_narrow else 32 if self.widest <= 1024 else 16,
+            "KEYS": self._keys,
         }
