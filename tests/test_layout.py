@@ -139,6 +139,7 @@ UNMIRRORED = {
     "worker/bench/gpu/kernel_case.py",
     "worker/bench/gpu/kernel_cases.py",
     "worker/bench/gpu/recurrent_cases.py",
+    "worker/bench/gpu/kept_memory.py",
     "worker/bench/gpu/kernel_times.py",
     "worker/bench/gpu/model_shapes.py",
     "worker/bench/gpu/report.py",

@@ -264,9 +264,7 @@ def _readable(socket: zmq.Socket[bytes]) -> bool:
     return bool(int(socket.getsockopt(zmq.EVENTS)) & _ARRIVED)
 
 
-def wait(
-    endpoints: tuple[Server | Client, ...], seconds: float, file: int | None = None
-) -> bool:
+def wait(endpoints: tuple[Server | Client, ...], seconds: float, file: int | None = None) -> bool:
     """Wait until an endpoint has a message, a file descriptor is readable, or `seconds` have
     passed. Returns False if they have."""
     poller = zmq.Poller()

@@ -15,7 +15,9 @@ import torch
 
 from baton_worker.device_keeper import kept_memory
 from baton_worker.device_keeper.kept_memory import CudaOpener, KeeperClient
+from baton_worker.device_keeper.read_rate import ReadRates
 from tests.fakes.host_memory import HostDriver
+from tests.fakes.kept_device import kept_device
 
 
 def test_opened_memory_is_a_tensor_that_closes_it(
@@ -41,6 +43,22 @@ def test_opened_memory_is_a_tensor_that_closes_it(
 def test_only_a_gpu_with_a_keeper_has_one(run_dir: Path) -> None:
     assert KeeperClient.of(run_dir, torch.device("cpu")) is None
     assert KeeperClient.of(run_dir, torch.device("cuda", 0)) is None
+
+
+def test_memory_that_is_read_slowly_is_given_back(
+    run_dir: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """But not what a worker before has left: another one may use the device meanwhile."""
+    rates = ReadRates(there=1.7e12, own=2.8e12)
+    with kept_device(run_dir, tmp_path) as kept:
+        first = kept.client.lease("weights 7", b"k", 64)
+        assert first is not None
+        monkeypatch.setattr(kept_memory, "_slow", lambda memory: rates.slow)
+        again = kept.client.lease("weights 7", b"k", 64)
+        assert again is not None and again.as_left
+        assert kept.client.lease("weights 8", b"k", 64) is None
+        assert not kept.client.find("weights 8").generation
+    assert "at 1700 GB/s, and its own at 2800" in caplog.text
 
 
 def test_a_worker_ends_with_its_keeper(monkeypatch: pytest.MonkeyPatch) -> None:

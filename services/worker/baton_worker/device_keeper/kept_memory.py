@@ -32,6 +32,7 @@ from baton_worker.device_keeper.messages import (
     Seal,
     address,
 )
+from baton_worker.device_keeper.read_rate import LEAST, read_rates
 
 _SECONDS = 60.0
 """Longest wait for the keeper: it zeroes what it allocates."""
@@ -148,9 +149,13 @@ class KeeperClient:
                 reason = str(error)
                 self._leave(generation)
             else:
-                self._watch()
-                return KeptMemory(self, name, answer, memory)
-        log.info("%s of this worker do not outlive it: %s", name.partition(" ")[0], reason)
+                if (slow := None if answer.as_left else _slow(memory)) is None:
+                    self._watch()
+                    return KeptMemory(self, name, answer, memory)
+                reason = slow
+                del memory
+                self.drop(name)
+        log.warning("%s of this worker do not outlive it: %s", name.partition(" ")[0], reason)
         return None
 
     def find(self, name: str) -> Found:
@@ -199,6 +204,15 @@ def _end_with(keeper: int) -> None:
     select.select([keeper], [], [])
     log.error("the keeper of this GPU has ended, and the memory with it: ending too")
     os.kill(os.getpid(), signal.SIGKILL)
+
+
+def _slow(memory: Tensor) -> str | None:
+    """Why nobody should work with this memory, as half a sentence; None if it is as good as own
+    memory."""
+    if memory.device.type != "cuda" or len(memory) < LEAST:
+        return None
+    rates = read_rates(memory)
+    return None if rates is None else rates.slow
 
 
 def checksum(memory: Tensor) -> int:

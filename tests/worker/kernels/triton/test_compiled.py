@@ -207,7 +207,10 @@ def _attention(
     sizes = {"NUM_HEADS": heads, "GROUP": heads // kv_heads, "SHARED": heads // kv_heads}
     widths = dict.fromkeys(("HEAD_DIM", "DIM", "VALUE_DIM", "VALUES"), width)
     plain = {"SINKS": False, "WINDOWED": False, "CODES": 0, "ROWS": rows, "KEYS": keys}
-    plain |= {"num_warps": 8 if rows >= 128 or width > 128 else 4, "UNMASKED": not more.get("WINDOWED")}
+    plain |= {
+        "num_warps": 8 if rows >= 128 or width > 128 else 4,
+        "UNMASKED": not more.get("WINDOWED"),
+    }
     types = PAGED | {"query": "*bf16", "pages": pages}
     return "attention.tile.attend", types, ATTEND | sizes | widths | plain | more
 

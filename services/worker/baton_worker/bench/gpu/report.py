@@ -11,7 +11,13 @@ from typing import Any
 
 import torch
 
-from baton_worker.bench.gpu import ceilings, engine_times, kernel_times, model_shapes
+from baton_worker.bench.gpu import (
+    ceilings,
+    engine_times,
+    kept_memory,
+    kernel_times,
+    model_shapes,
+)
 from baton_worker.bench.gpu.device_timer import DeviceTimer
 from baton_worker.bench.gpu.kernel_case import REAL, TINY
 from baton_worker.config import Config
@@ -47,6 +53,7 @@ def measure(
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "torch": torch.__version__,
         "ceilings": asdict(limits),
+        "kept_memory": kept_memory.measure(device),
     }
     if "kernels" in parts:
         sizes = TINY if tiny else REAL

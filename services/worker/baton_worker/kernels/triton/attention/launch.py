@@ -246,7 +246,8 @@ class _Shape(NamedTuple):
         roomy = plain and widest <= _NARROW and has_room(query.device)
         return cls(
             *(num_heads, group, heads, num_kv_heads * -(-group // heads), head_dim, dim),
-            *(width, values, latent, _tile(rest) if rest else 0, widest, exact, roomy),
+            *(width, values, latent, _tile(rest) if rest else 0, widest),
+            *(exact, roomy),
         )
 
     @property
