@@ -23,6 +23,7 @@ class FakeTower:
     media_tokens = (IMAGE_TOKEN,)
     tokens_per_second = 0.0
     rope_index, merge, added, cross = "mrope", 2, False, False
+    alongside = False
 
     def __init__(self, rows: int) -> None:
         self._rows = rows

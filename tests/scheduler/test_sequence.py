@@ -97,6 +97,13 @@ def test_media_without_name_or_place_are_refused(start: int, length: int, name: 
         made(Submit(1, "r", pack([1, 2, 3]), Sampling(9), media=(good, good)))
 
 
+def test_media_that_goes_along_bounds_the_tokens() -> None:
+    heard = Media(b"d" * 32, 0, 9, Blob("float32", (), b""), alongside=True)
+    assert made(Submit(1, "r", pack([1, 2, 3]), Sampling(6), media=(heard,)))
+    with pytest.raises(ValueError, match="ends before them"):
+        made(Submit(1, "r", pack([1, 2, 3]), Sampling(7), media=(heard,)))
+
+
 def test_a_sound_stands_where_its_video_does() -> None:
     """Among the same tokens, of which it has some, and behind nothing else."""
     clip = Media(b"d" * 32, 1, 2, Blob("float32", (), b""))

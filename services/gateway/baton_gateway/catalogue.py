@@ -11,10 +11,9 @@ from dataclasses import dataclass, field, replace
 
 from baton.protocol import (
     DEFAULT_VERSION,
-    ChatSpeechInfo,
+    AnySpeechInfo,
     ModelStats,
     PoolingInfo,
-    SpeechInfo,
     TokenizerInfo,
 )
 from baton_gateway.output_formats import OutputFormats, output_formats
@@ -57,7 +56,7 @@ class ModelInfo:
     """The model reads the document of a pair before the query."""
     alignment: bool = False
     """Its workers say where in a recording tokens are."""
-    speech: SpeechInfo | ChatSpeechInfo | None = None
+    speech: AnySpeechInfo | None = None
     """How the model is asked for a transcript; None for one that is not of speech to text."""
 
 

@@ -23,7 +23,7 @@ from baton_gateway.generation.admission import (
     too_long,
 )
 from baton_gateway.generation.bad_words import encode_bad_words
-from baton_gateway.generation.placeholders import alone, attended, expand
+from baton_gateway.generation.placeholders import accompanied, alone, attended, expand
 from baton_gateway.generation.request import (
     ChatPrompt,
     EncodedPrompt,
@@ -98,6 +98,11 @@ class RequestEncoder:
     async def _speech(
         self, request: GenerationRequest, prompt: SpeechPrompt, facts: ModelInfo
     ) -> EncodedPrompt:
+        if isinstance(prompt.prompt, tuple) and prompt.media.num_alongside:
+            ids, placed = accompanied(prompt.prompt, prompt.media)
+            if placed.length > facts.max_model_len:
+                raise too_long(request, placed.length, facts)
+            return EncodedPrompt(ids, media=(placed,))
         if isinstance(prompt.prompt, tuple):
             ids, placed = attended(prompt.prompt, prompt.media)
             return EncodedPrompt(ids, media=(placed,), num_states=prompt.num_states)

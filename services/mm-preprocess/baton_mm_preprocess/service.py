@@ -189,11 +189,12 @@ def _audio(model: Model, item: MediaItem, ready: Ready, number: int) -> Prepared
     assert audio is not None, "the model has been checked"
     return PreparedMedia(
         digest=ready.digest,
-        tokens=pack(audio.tokens(ready.num_tokens)),
+        tokens=b"" if audio.alongside else pack(audio.tokens(ready.num_tokens)),
         pixels=ready.tensor,
         marker=audio.marker,
         grid=ready.grid,
         num_states=ready.num_tokens if audio.cross else 0,
+        num_alongside=ready.num_tokens if audio.alongside else 0,
     )
 
 

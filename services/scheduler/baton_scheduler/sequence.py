@@ -302,6 +302,7 @@ def sequence(
         raise ValueError("a vector was asked for together with tokens")
     num_prompt, log = num_tokens(submit.tokens), unpack(submit.log)
     _check_media(submit.media, num_prompt)
+    _check_end(submit, num_prompt)
     new = Sequence(gateway, submit, trace, arrival, now, num_prompt, log, PhaseTimer(now))
     new.key = order(new)
     return new
@@ -318,8 +319,15 @@ def _check_media(media: tuple[Media, ...], num_prompt: int) -> None:
             raise ValueError("a media item has no name or no place")
         _check_spans(item, num_prompt)
         end, before = item.start + item.length, place
-    if end > num_prompt:
+    if end > num_prompt and not (media and media[-1].alongside):
         raise ValueError("a media item stands behind the end of the prompt")
+
+
+def _check_end(submit: Submit, num_prompt: int) -> None:
+    """Raise `ValueError` if tokens may be generated behind media that goes along with all."""
+    end = num_prompt + submit.sampling.max_tokens
+    if any(item.alongside and item.start + item.length < end for item in submit.media):
+        raise ValueError("a media item that goes along with the tokens ends before them")
 
 
 def _check_spans(item: Media, num_prompt: int) -> None:

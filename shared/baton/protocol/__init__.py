@@ -98,11 +98,13 @@ from baton.protocol.media_encoding import EncodeMedia, MediaEncoded
 from baton.protocol.pooling import Pooled, PooledTask, Pooling, PoolingInfo, Reach
 from baton.protocol.sampling import FinishReason, Grammar, Sampling, Thinking
 from baton.protocol.speech import (
+    AnySpeechInfo,
     ChatSpeechInfo,
     PreparedSpeech,
     PrepareSpeech,
     SpeechChunk,
     SpeechInfo,
+    StreamedSpeechInfo,
 )
 from baton.protocol.transfer import (
     Block,
@@ -141,6 +143,7 @@ __all__ = [
     "AdapterInfo",
     "AdminCommand",
     "AdminReply",
+    "AnySpeechInfo",
     "Beat",
     "Blob",
     "Block",
@@ -230,6 +233,7 @@ __all__ = [
     "StartWeightUpdate",
     "Stats",
     "StopProfile",
+    "StreamedSpeechInfo",
     "Submit",
     "SwitchWeights",
     "TakePixels",

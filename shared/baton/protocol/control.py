@@ -8,7 +8,7 @@ import msgspec
 
 from baton.protocol.base import PROTOCOL, Message
 from baton.protocol.pooling import PoolingInfo
-from baton.protocol.speech import ChatSpeechInfo, SpeechInfo
+from baton.protocol.speech import AnySpeechInfo
 from baton.protocol.weights import DEFAULT_VERSION, WeightVersion
 
 Role: TypeAlias = Literal["both", "prefill", "decode", "encode"]
@@ -113,7 +113,7 @@ class TokenizerInfo(msgspec.Struct, frozen=True, array_like=True):
     generation_config.json."""
     document_first: bool = False
     """The model's pair template has the document before the query."""
-    speech: SpeechInfo | ChatSpeechInfo | None = None
+    speech: AnySpeechInfo | None = None
     """How a speech-to-text model is asked; None for any other."""
 
 

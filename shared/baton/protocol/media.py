@@ -85,6 +85,9 @@ class Media(msgspec.Struct, frozen=True, array_like=True):
     """As `PreparedMedia.is_embeds`."""
     num_within: int = 0
     """As `PreparedMedia.num_within`. Its place is then that of the item before it."""
+    alongside: bool = False
+    """Whether its embeddings are added to those of all tokens from `start` on, of which some are
+    generated later. The sequence ends with it."""
 
     @property
     def num_encoded(self) -> int:
@@ -120,6 +123,10 @@ class PreparedMedia(msgspec.Struct, frozen=True, array_like=True):
     num_within: int = 0
     """Number of its tokens if they stand among those of the item before it, as the sound of a video
     does; `tokens` is empty then. 0 for an item with a place of its own."""
+    num_alongside: int = 0
+    """Number of its embeddings if they are added to those of the tokens of a sequence, from the
+    first on, which goes on until they end; `tokens` is empty then. 0 for an item that tokens stand
+    for."""
 
 
 class Prepare(RpcRequest, tag="prepare", frozen=True):

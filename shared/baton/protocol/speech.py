@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import TypeAlias
+
 import msgspec
 
 from baton.protocol.base import RpcReply, RpcRequest
@@ -49,6 +51,26 @@ class ChatSpeechInfo(msgspec.Struct, frozen=True, array_like=True, tag="chat"):
     request: str = ""
     """What the user says behind the recording, unless the client says something else; empty if a
     client's text is what the system says."""
+
+
+class StreamedSpeechInfo(msgspec.Struct, frozen=True, array_like=True, tag="streamed"):
+    """How a model that writes while it hears is asked: each of its tokens goes along with a part of
+    the recording, and the first of them stand for silence."""
+
+    start: int
+    pad: int
+    """Stands for a part in which no word ends."""
+    num_pads: int
+    """Behind `start` in every prompt."""
+
+    @property
+    def prompt(self) -> tuple[int, ...]:
+        """Ids of every prompt."""
+        return (self.start, *[self.pad] * self.num_pads)
+
+
+AnySpeechInfo: TypeAlias = SpeechInfo | ChatSpeechInfo | StreamedSpeechInfo
+"""How a speech-to-text model is asked."""
 
 
 class PrepareSpeech(RpcRequest, tag="prepare_speech", frozen=True):

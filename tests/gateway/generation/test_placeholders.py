@@ -8,7 +8,7 @@ from baton.errors import InvalidRequest
 from baton.protocol import Blob, PreparedMedia
 from baton.protocol.packed_tokens import PackedTokens
 from baton.protocol.token_columns import pack
-from baton_gateway.generation.placeholders import alone, expand
+from baton_gateway.generation.placeholders import accompanied, alone, expand
 
 PIXELS = Blob("float32", (1,), bytes(4))
 MARK = 9
@@ -47,6 +47,12 @@ def test_a_sound_stands_among_the_tokens_of_its_video() -> None:
 def test_a_template_that_writes_another_number_is_refused(ids: list[int]) -> None:
     with pytest.raises(InvalidRequest, match=f"written {ids.count(MARK)} placeholders for the 1 "):
         expand(PackedTokens.of(ids), [item(b"a", 9)])
+
+
+def test_an_item_that_goes_along_with_tokens_to_come() -> None:
+    heard = PreparedMedia(b"s", b"", PIXELS, grid=(1, 64, 0), num_alongside=8)
+    ids, media = accompanied((1, 32, 32), heard)
+    assert list(ids) == [1, 32, 32] and (media.start, media.length, media.alongside) == (0, 8, True)
 
 
 def test_an_item_that_is_a_sequence() -> None:

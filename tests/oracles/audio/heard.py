@@ -15,7 +15,7 @@ from torch import Tensor
 
 Grid: TypeAlias = tuple[int, int, int]
 Clips: TypeAlias = list[tuple[Tensor, Grid]]
-FAMILIES = ("conformers", "dasheng", "fun_audio", "qwen", "ultravox")
+FAMILIES = ("conformers", "dasheng", "fun_audio", "qwen", "ultravox", "voxtral_realtime")
 """Modules of this folder that register makers."""
 
 

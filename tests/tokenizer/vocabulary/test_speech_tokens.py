@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from baton.errors import ModelError
-from baton.protocol import ChatSpeechInfo, SpeechInfo
+from baton.protocol import ChatSpeechInfo, SpeechInfo, StreamedSpeechInfo
 from baton_tokenizer.vocabulary.speech_tokens import speech_tokens
 
 WHISPER = {"architectures": ["WhisperForConditionalGeneration"], "vocab_size": 51_865}
@@ -56,3 +56,16 @@ def test_language_models_that_hear() -> None:
     for stem in ("GlmAsr", "GraniteSpeech"):
         asked = speech_tokens({"architectures": [f"{stem}ForConditionalGeneration"]}, {}, {})
         assert isinstance(asked, ChatSpeechInfo) and "transcribe" in asked.request
+
+
+def test_a_model_that_writes_while_it_hears() -> None:
+    """Its prompt is the silence before a recording, and the delay."""
+    config = {"architectures": ["VoxtralRealtimeForConditionalGeneration"]}
+    added = {"<s>": 1, "[STREAMING_PAD]": 32}
+    found = speech_tokens(config | {"default_num_delay_tokens": 3}, {}, added)
+    assert isinstance(found, StreamedSpeechInfo)
+    assert found.prompt == (1, *[32] * 35)
+    own = speech_tokens(config | {"text_config": {"bos_token_id": 5}}, {}, added)
+    assert isinstance(own, StreamedSpeechInfo) and (own.start, own.num_pads) == (5, 38)
+    with pytest.raises(ModelError, match=r"\[STREAMING_PAD\], which every prompt of a model that"):
+        speech_tokens(config, {}, {})

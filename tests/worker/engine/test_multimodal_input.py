@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
+from msgspec.structs import replace
 
 from baton.protocol import Blob, Media
 from baton_worker.engine.multimodal_input import pixels_of, prompt_media
@@ -72,3 +73,13 @@ def test_pixels_of_what_is_computed_are_not_needed() -> None:
     assert prompt_media([seen(data=b"")], tokens, FakeTower(2).tower, computed=3) == (
         "the pixels of a media item are cut off"
     )
+
+
+def test_media_that_goes_along_with_tokens_that_are_not_there_yet() -> None:
+    tower = FakeTower(5)
+    tower.alongside = True
+    item = replace(seen(), start=0, length=5, alongside=True)
+    found = prompt_media([item], np.array([7, 8], np.int32), tower.tower)
+    assert not isinstance(found, str) and found[0].positions.tolist() == [0, 1, 2, 3, 4]
+    said = prompt_media([replace(item, alongside=False)], np.array([7], np.int32), tower.tower)
+    assert isinstance(said, str) and "its way along with the tokens" in said

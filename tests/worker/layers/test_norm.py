@@ -7,7 +7,7 @@ import torch
 
 from baton_worker import spec
 from baton_worker.layers.build_context import BuildContext
-from baton_worker.layers.norm import LayerNorm, RmsNorm, norm
+from baton_worker.layers.norm import ConditionedNorm, LayerNorm, RmsNorm, norm
 
 X = torch.randn(2, 3, 6, generator=torch.Generator().manual_seed(0))
 
@@ -33,6 +33,17 @@ def test_divides_by_the_root_mean_square(site: BuildContext) -> None:
     weights = filled(layer)
     assert list(weights) == ["norm.weight"]
     torch.testing.assert_close(layer(X), rms(X, 0.5) * weights["norm.weight"])
+
+
+def test_a_time_conditions_the_scale(site: BuildContext) -> None:
+    condition = spec.TimeCondition(6.0, rank=4, base=100.0)
+    layer = ConditionedNorm(spec.Norm(eps=0.5), 6, "norm", condition, site)
+    weights = filled(layer)
+    down, up = weights["condition_down.weight"], weights["condition_up.weight"]
+    phases = 6.0 * torch.tensor([1.0, 100.0 ** (-1 / 3), 100.0 ** (-2 / 3)])
+    inner = torch.nn.functional.gelu(down @ torch.cat((phases.cos(), phases.sin())))
+    scale = weights["norm.weight"] * (1 + up @ inner)
+    torch.testing.assert_close(layer(X), rms(X, 0.5) * scale)
 
 
 @pytest.mark.parametrize("bias", [False, True])

@@ -49,16 +49,6 @@ def refusal(folder: Path, **config: Any) -> str:
     return error.value.message
 
 
-@pytest.mark.row("A12", refuses=True)
-def test_models_that_hear_in_other_ways_are_refused_by_name(tmp_path: Path) -> None:
-    for name, words in (
-        ("VoxtralRealtimeForConditionalGeneration", "hears on while it writes"),
-        ("VoxtralRealtimeGeneration", "hears on while it writes"),
-    ):
-        said = refusal(tmp_path, architectures=[name], model_type="voxtral_realtime")
-        assert said.startswith(f"{name} is not supported: ") and words in said, said
-
-
 @pytest.mark.row("P15", refuses=True)
 def test_a_model_of_a_package_that_is_absent_names_the_package(tmp_path: Path) -> None:
     fields = {"model_type": "terratorch", "pretrained_cfg": {}}

@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from baton.errors import InvalidRequest, NotFound
-from baton.protocol import MediaItem, Sampling, SpeechInfo
+from baton.protocol import MediaItem, Sampling, SpeechInfo, StreamedSpeechInfo
 from baton.protocol.token_columns import derive_seed
 from baton_gateway.catalogue import Catalogue, ModelInfo
 from baton_gateway.generation.beam_search import alternatives
@@ -64,7 +64,7 @@ def check_task(generation: GenerationRequest, facts: ModelInfo) -> ModelInfo:
     """Return the facts for this request. Raises `InvalidRequest` when the model cannot serve its
     task."""
     pooling = facts.pooling
-    if isinstance(facts.speech, SpeechInfo) and not _is_speech(generation):
+    if isinstance(facts.speech, SpeechInfo | StreamedSpeechInfo) and not _is_speech(generation):
         raise InvalidRequest(
             f"The model `{facts.name}` takes recordings alone. {serves(facts)}",
             code="unsupported_value",
@@ -87,7 +87,7 @@ def _is_speech(generation: GenerationRequest) -> bool:
 
 def serves(facts: ModelInfo) -> str:
     """Return one sentence on the tasks that the model serves, for error messages."""
-    if isinstance(facts.speech, SpeechInfo):
+    if isinstance(facts.speech, SpeechInfo | StreamedSpeechInfo):
         return "It transcribes speech: use /v1/audio/transcriptions."
     return _SERVES["generate" if facts.pooling is None else facts.pooling.task]
 

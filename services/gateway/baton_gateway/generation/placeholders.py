@@ -22,6 +22,11 @@ def attended(ids: Sequence[int], item: PreparedMedia) -> tuple[PackedTokens, Med
     return PackedTokens.of(ids), _placed(item, 0, 1)
 
 
+def accompanied(ids: Sequence[int], item: PreparedMedia) -> tuple[PackedTokens, Media]:
+    """A prompt whose tokens one item goes along with, and so with those behind it."""
+    return PackedTokens.of(ids), _placed(item, 0, item.num_alongside)
+
+
 def expand(
     ids: PackedTokens, items: Sequence[PreparedMedia]
 ) -> tuple[PackedTokens, tuple[Media, ...]]:
@@ -66,4 +71,5 @@ def _placed(item: PreparedMedia, start: int, length: int) -> Media:
         num_states=item.num_states,
         is_embeds=item.is_embeds,
         num_within=item.num_within,
+        alongside=item.num_alongside > 0,
     )

@@ -33,7 +33,7 @@ def build_sequences(
     """
     rooms = [
         # Images that are embedded all have one length, and the limit for text does not apply.
-        0 if request.pooling and one.media else clamp_max_tokens(request, one.ids, facts)
+        0 if request.pooling and one.media else _room(request, one, facts)
         for one in prompts
     ]
     identity, text, limits, n = request.identity, request.text, request.limits, request.sampling.n
@@ -77,6 +77,13 @@ def build_sequences(
     for sequence, past in zip(sequences, request.prior_outputs, strict=False):
         sequence.follow(past)
     return sequences
+
+
+def _room(request: GenerationRequest, prompt: EncodedPrompt, facts: ModelInfo) -> int:
+    """Most tokens behind a prompt: as the model's length allows, and as media goes along with."""
+    most = clamp_max_tokens(request, prompt.ids, facts)
+    ends = [item.start + item.length for item in prompt.media if item.alongside]
+    return min([most, *(end - len(prompt.ids) for end in ends)])
 
 
 def _reads(request: GenerationRequest, facts: ModelInfo) -> bool:

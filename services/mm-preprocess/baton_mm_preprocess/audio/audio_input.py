@@ -31,6 +31,8 @@ class AudioInput:
     """Whether a request with sounds may have no images."""
     cross: bool = False
     """Whether tokens attend to what the encoder makes, which takes the place of none."""
+    alongside: bool = False
+    """As `AudioFamily.alongside`."""
 
     def tokens(self, num_tokens: int) -> list[int]:
         """What stands for a sound of so many embeddings in a prompt."""
@@ -61,4 +63,5 @@ def read_audio(path: Path, name: str, config: Mapping[str, Any], family: AudioFa
         path,
         family.alone,
         family.cross,
+        family.alongside,
     )

@@ -48,6 +48,8 @@ class AudioFamily:
     """Fields of the config of which a checkpoint that hears has one."""
     cross: bool = False
     """Whether tokens attend to what the encoder makes, which takes the place of none."""
+    alongside: bool = False
+    """Whether embeddings are added to those of all tokens, and take the place of none."""
 
     def audio_token(self, files: AudioFiles, encode: Encode) -> int:
         """Id of the token in whose place an embedding goes. Raises `ModelError`."""
@@ -69,6 +71,9 @@ _PHI4 = AudioFamily(
     200_011,
     alone=True,
     needs=("audio_config", "audio_processor"),
+)
+_STREAMED = AudioFamily(
+    windowed_readers.voxtral_realtime, "[STREAMING_PAD]", alongside=True, names=()
 )
 AUDIO_FAMILIES: dict[str, AudioFamily] = {
     "GraniteSpeechForConditionalGeneration": AudioFamily(
@@ -105,6 +110,8 @@ AUDIO_FAMILIES: dict[str, AudioFamily] = {
         readers.whisper_chunks(stack=2, max_chunks=40), "<sound>", music_flamingo
     ),
     "UltravoxModel": AudioFamily(readers.ultravox, "<|audio|>"),
+    "VoxtralRealtimeForConditionalGeneration": _STREAMED,
+    "VoxtralRealtimeGeneration": _STREAMED,
     "VoxtralForConditionalGeneration": AudioFamily(
         readers.whisper_chunks(stack=4, masked=False, whole=True), "[AUDIO]"
     ),

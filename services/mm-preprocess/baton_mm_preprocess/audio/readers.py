@@ -19,6 +19,7 @@ from baton_mm_preprocess.audio.grouped_windows import GroupedWindows
 from baton_mm_preprocess.audio.log_mel_chunks import LogMelChunks
 from baton_mm_preprocess.audio.log_mel_windows import LogMelWindows
 from baton_mm_preprocess.audio.spectrum import LogMel
+from baton_mm_preprocess.audio.streamed_mel import StreamedMel
 
 AudioProcessor: TypeAlias = (
     LogMelChunks
@@ -28,6 +29,7 @@ AudioProcessor: TypeAlias = (
     | KaldiFeatures
     | PairedFeatures
     | DecibelWindows
+    | StreamedMel
 )
 """Samples to what an encoder takes."""
 
@@ -47,6 +49,8 @@ class AudioFiles:
     """The feature extractor's settings."""
     processor: Mapping[str, Any] = field(default_factory=dict)
     """processor_config.json, which may be missing."""
+    folder: Path = Path()
+    """Of the checkpoint."""
 
     @property
     def encoder(self) -> Mapping[str, Any]:
@@ -64,10 +68,10 @@ def audio_files(path: Path, name: str, config: Mapping[str, Any]) -> AudioFiles:
     processor = read_json(path / FILES[1], name) if (path / FILES[1]).is_file() else {}
     for part in _PARTS:
         if isinstance(found := processor.get(part), Mapping):
-            return AudioFiles(config, found, processor)
+            return AudioFiles(config, found, processor, path)
     if not (path / FILES[0]).is_file():
         raise ModelError(f"it has no {FILES[0]}")
-    return AudioFiles(config, read_json(path / FILES[0], name), processor)
+    return AudioFiles(config, read_json(path / FILES[0], name), processor, path)
 
 
 WHISPER = "WhisperFeatureExtractor"

@@ -41,6 +41,8 @@ class LogMel(msgspec.Struct, frozen=True):
     """Samples per second."""
     high: float = 8000.0
     """Upper end of the last filter in Hz."""
+    loudest: float | None = None
+    """Logarithm of the loudest value that is reckoned with; None: that of the sound."""
 
     def __call__(self, samples: Samples) -> Features:
         """float32 [samples] to [num_mels, samples // hop]; at least `n_fft` samples are needed."""
@@ -50,7 +52,8 @@ class LogMel(msgspec.Struct, frozen=True):
         for first in range(0, len(logs), _BLOCK):
             block = slice(first, min(first + _BLOCK, len(logs)))
             logs[block] = np.log10(np.maximum(self._powers(windows[block]), _FLOOR))
-        np.maximum(logs, logs.max() - np.float32(_DYNAMIC), out=logs)
+        loudest = logs.max() if self.loudest is None else np.float32(self.loudest)
+        np.maximum(logs, loudest - np.float32(_DYNAMIC), out=logs)
         logs += np.float32(4.0)
         logs /= np.float32(4.0)
         return np.ascontiguousarray(logs.T)

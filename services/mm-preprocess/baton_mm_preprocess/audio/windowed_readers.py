@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from baton.checkpoint.streamed_speech import read_streamed_speech
+from baton.errors import ModelError
 from baton_mm_preprocess.audio.decibel_windows import DecibelWindows
 from baton_mm_preprocess.audio.grouped_windows import GroupedWindows
 from baton_mm_preprocess.audio.log_mel_chunks import LogMelChunks
 from baton_mm_preprocess.audio.log_mel_windows import LogMelWindows
 from baton_mm_preprocess.audio.readers import AudioFiles, AudioProcessor, checked, log_mel
+from baton_mm_preprocess.audio.spectrum import LogMel
+from baton_mm_preprocess.audio.streamed_mel import StreamedMel
 
 _DECIBELS = {
     "n_mels": "bins",
@@ -74,6 +78,27 @@ def midasheng_lm(files: AudioFiles) -> AudioProcessor:
         window_frames=int(given.get("target_length") or 1012) // size * size,
         stack=int(files.config.get("subsample_factor") or 5),
         normalised=bool(fields.get("do_normalize", True)),
+    )
+
+
+def voxtral_realtime(files: AudioFiles) -> AudioProcessor:
+    """A sound between silences, of which each 80 ms go along with a token."""
+    fields = checked(files, "VoxtralRealtimeFeatureExtractor")
+    loudest = fields.get("global_log_mel_max", 1.5)
+    if loudest is None:
+        raise ModelError("its feature extractor has no global_log_mel_max")
+    around = read_streamed_speech(files.folder, files.config)
+    return StreamedMel(
+        LogMel(
+            int(fields.get("feature_size") or 128),
+            int(fields.get("n_fft") or 400),
+            int(fields.get("hop_length") or 160),
+            int(fields.get("sampling_rate") or 16_000),
+            loudest=float(loudest),
+        ),
+        frames_per_token=int(files.config.get("audio_length_per_tok") or 8),
+        left=around.left,
+        right=around.right,
     )
 
 

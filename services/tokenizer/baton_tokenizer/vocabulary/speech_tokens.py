@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from baton.checkpoint.streamed_speech import ARCHITECTURES, read_streamed_speech
 from baton.errors import ModelError
-from baton.protocol import ChatSpeechInfo, SpeechInfo
+from baton.protocol import AnySpeechInfo, ChatSpeechInfo, SpeechInfo, StreamedSpeechInfo
 
 _WHISPER = "WhisperForConditionalGeneration"
+_STREAMING_PAD = "[STREAMING_PAD]"
 _QWEN3_LANGUAGES = {
     "ar": "Arabic",
     "cs": "Czech",
@@ -61,8 +64,11 @@ _MULTILINGUAL = 51_865
 
 
 def speech_tokens(
-    config: Mapping[str, Any], generation: Mapping[str, Any], added: Mapping[str, int]
-) -> SpeechInfo | ChatSpeechInfo | None:
+    config: Mapping[str, Any],
+    generation: Mapping[str, Any],
+    added: Mapping[str, int],
+    folder: Path = Path(),
+) -> AnySpeechInfo | None:
     """How a speech-to-text model is asked, by its special tokens or by a conversation; None for any
     other model.
 
@@ -71,11 +77,14 @@ def speech_tokens(
         generation: content of generation_config.json, whose fields older checkpoints have in
             config.json.
         added: ids of the added tokens by text.
+        folder: of the checkpoint.
 
     Raises:
         ModelError: the vocabulary lacks a token that every prompt has.
     """
     names = config.get("architectures") or ()
+    if any(name in ARCHITECTURES for name in names):
+        return _streamed(config, generation, added, folder)
     if _WHISPER not in names:
         return next((_CHATS[name] for name in names if name in _CHATS), None)
     fields = {**config, **generation}
@@ -93,6 +102,20 @@ def speech_tokens(
         suppressed_first=tuple(fields.get("begin_suppress_tokens") or ()),
         max_first_timestamp=_number(generation.get("max_initial_timestamp_index")),
     )
+
+
+def _streamed(
+    config: Mapping[str, Any],
+    generation: Mapping[str, Any],
+    added: Mapping[str, int],
+    folder: Path,
+) -> StreamedSpeechInfo:
+    """Of a model that writes while it hears."""
+    text = config.get("text_config") or {}
+    said = generation.get("bos_token_id"), text.get("bos_token_id"), added.get("<s>"), 1
+    start = next(token for token in said if isinstance(token, int))
+    pad = _needed(_STREAMING_PAD, added, "a model that writes while it hears")
+    return StreamedSpeechInfo(start, pad, read_streamed_speech(folder, config).num_pads)
 
 
 def _languages(generation: Mapping[str, Any], added: Mapping[str, int]) -> dict[str, int]:
@@ -114,10 +137,10 @@ def _number(value: object) -> int:
     return value if isinstance(value, int) else -1
 
 
-def _needed(text: str, added: Mapping[str, int]) -> int:
+def _needed(text: str, added: Mapping[str, int], model: str = _WHISPER) -> int:
     if text not in added:
         raise ModelError(
-            f"The tokenizer has no token {text}, which every prompt of {_WHISPER} has. Take the "
+            f"The tokenizer has no token {text}, which every prompt of {model} has. Take the "
             "tokenizer of the checkpoint."
         )
     return added[text]

@@ -9,7 +9,7 @@ from typing import Any
 
 from tokenizers import Tokenizer
 
-from baton.protocol import ChatSpeechInfo, SpeechInfo, TokenizerInfo
+from baton.protocol import AnySpeechInfo, TokenizerInfo
 from baton_tokenizer.vocabulary.pair_templates import PairTemplate
 from baton_tokenizer.vocabulary.special_tokens import SpecialTokens
 from baton_tokenizer.vocabulary.token_bytes import Spelling, spelling
@@ -50,7 +50,7 @@ class Source:
     """Content of its generation_config.json."""
     pair_template: PairTemplate | None = None
     """How the model joins a query and a document; None where the post-processor does."""
-    speech: SpeechInfo | ChatSpeechInfo | None = None
+    speech: AnySpeechInfo | None = None
     """How a speech-to-text model is asked; None for any other."""
 
 
@@ -77,7 +77,7 @@ class TokenizerVocabulary:
     """Text of the token that stands for an item, by modality."""
     generation: Mapping[str, Any] = field(default_factory=dict)
     pair_template: PairTemplate | None = None
-    speech: SpeechInfo | ChatSpeechInfo | None = None
+    speech: AnySpeechInfo | None = None
 
     def info(self, model: str) -> TokenizerInfo:
         """Properties for the `Hello` to gateways."""

@@ -43,7 +43,7 @@ from baton_worker.models.build import build
 from baton_worker.models.decoder import Model
 from baton_worker.models.dual_encoder import build_dual_encoder
 from baton_worker.models.encoder import EncoderModel, build_encoder
-from baton_worker.models.resolve import LACKING, unsupported
+from baton_worker.models.resolve import unsupported
 from baton_worker.models.transformers_backend import TransformersModel
 from baton_worker.models.vision.build import build_tower
 from baton_worker.pooling.pooler import Pooler
@@ -291,8 +291,6 @@ def _check_unlisted(
     name = config.architectures[0]
     if patched:
         raise unsupported(name, "only a spec takes single tensors")
-    if name in LACKING:
-        raise unsupported(name)
     if why := _needs_spec(task, context, in_parts):
         raise unsupported(name, why)
 

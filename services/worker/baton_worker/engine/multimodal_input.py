@@ -92,6 +92,9 @@ def prompt_media(
     for item in media:
         blob, end = item.pixels, item.start + item.length
         within = np.isin(tokens[item.start : end], tower.tokens_of(item.grid))
+        if item.alongside != tower.alongside:
+            return "its way along with the tokens is not as the media preprocessor says"
+        within = within if not item.alongside else np.ones(item.length, np.bool_)
         positions = item.start + np.flatnonzero(within)
         bare = not (blob.data or blob.token or item.is_needed(computed))
         if why := refusal(item, tower):

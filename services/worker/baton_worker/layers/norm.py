@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import torch
@@ -89,6 +90,46 @@ class RmsNorm(_Norm):
         if weight is None or (weight.ndim == 1 and weight.dtype is x.dtype):
             return F.rms_norm(x, self._shape, weight, self.eps)
         return (F.rms_norm(x.float(), self._shape, None, self.eps) * weight).to(x.dtype)
+
+
+class ConditionedNorm(RmsNorm):
+    """See `spec.TimeCondition`. The factor is one for all tokens, so the scale has it once the
+    weights are loaded."""
+
+    def __init__(
+        self,
+        settings: spec.Norm,
+        size: int,
+        role: str,
+        condition: spec.TimeCondition,
+        site: BuildContext,
+    ) -> None:
+        super().__init__(settings, size, role, site)
+        self._condition = condition
+        self._roles = site.name("condition_down"), site.name("condition_up")
+        self.down, self.up = site.empty(condition.rank, size), site.empty(size, condition.rank)
+
+    def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
+        """The scale, and what makes its factor."""
+        yield from super().weight_targets()
+        for name, parameter in zip(self._roles, (self.down, self.up), strict=True):
+            yield f"{name}.weight", parameter
+
+    def process_weights_after_loading(self) -> None:
+        """Multiply the scale by the factor, in float32."""
+        assert self.weight is not None, "a scale is conditioned"
+        down, up = self.down.float(), self.up.float()
+        factor = 1.0 + up @ F.gelu(down @ _waves(self._condition, down))
+        self.weight = nn.Parameter(self.weight.float() * factor, requires_grad=False)
+        super().process_weights_after_loading()
+
+
+def _waves(condition: spec.TimeCondition, like: Tensor) -> Tensor:
+    """The embedding of a time, as wide as a row of `like`."""
+    half = like.shape[1] // 2
+    steps = torch.arange(half, dtype=torch.float32, device=like.device) / half
+    phases = condition.time * torch.exp(-math.log(condition.base) * steps)
+    return torch.cat((phases.cos(), phases.sin()))
 
 
 class LayerNorm(_Norm):

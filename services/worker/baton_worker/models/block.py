@@ -21,7 +21,7 @@ from baton_worker.layers.linear import Linear
 from baton_worker.layers.mixer import Carrying
 from baton_worker.layers.moe.modality import ModalityMoe
 from baton_worker.layers.moe.shortcut import ShortcutMoe
-from baton_worker.layers.norm import norm
+from baton_worker.layers.norm import ConditionedNorm, norm
 from baton_worker.layers.residual import Residual, ResidualSum, added, adds, normed
 from baton_worker.layers.shared_block import SharedAttention, SharedGlu, beside_embeddings
 from baton_worker.layers.ssm.lightning_attention import LinearAttention
@@ -63,6 +63,17 @@ class PreNorm(Half):
         if self.scale != 1.0:
             return x + self.scale * part(inputs, None)
         return ResidualSum(x, part(inputs, None)) if adds(self.norm) else part(inputs, x)
+
+
+class Conditioned(PreNorm):
+    """As `PreNorm`; the norm of a feed-forward is conditioned on a time."""
+
+    def __init__(self, decoder: spec.Decoder, role: str, site: BuildContext) -> None:
+        super().__init__(decoder, role, site)
+        if role == "ffn":
+            assert decoder.condition is not None, "the style needs it"
+            given = (decoder.norm, decoder.hidden, f"{role}_norm", decoder.condition)
+            self.norm = ConditionedNorm(*given, site)
 
 
 class NoNorm(Bare):
@@ -462,6 +473,7 @@ def beside_shared(
 
 STYLES: dict[str, Callable[..., nn.Module]] = {
     "pre": partial(Sequential, half=PreNorm),
+    "conditioned": partial(Sequential, half=Conditioned),
     "unnormed": partial(Sequential, half=PreNorm, mixer_norm=False),
     "scaled": partial(Sequential, half=ScaledNorm),
     "post": partial(Sequential, half=PostNorm),

@@ -17,18 +17,6 @@ _WRAPPED = {"Terratorch": "terratorch"}
 """Architectures that wrap the models of a package."""
 
 
-_REALTIME = (
-    "it hears on while it writes: to each token that it writes a later part of the sound is added, "
-    "and a sequence here is given its media with its prompt"
-)
-LACKING = {
-    "VoxtralRealtimeForConditionalGeneration": _REALTIME,
-    "VoxtralRealtimeGeneration": _REALTIME,
-}
-"""Architectures that hear and cannot be served, with the reason."""
-_HEARING = "Qwen2-Audio, Qwen3-Omni, Qwen3-ASR, GLM-ASR or Granite Speech"
-
-
 def resolve(config: SimpleNamespace, served_length: int | None = None) -> Decoder:
     """The spec of the first architecture in the config.
 
@@ -72,8 +60,6 @@ def unsupported(name: str, why: str = "") -> ModelError:
     """The error for an unsupported architecture; `why` is transformers' reason."""
     if name in _WRAPPED:
         return _without(name, _WRAPPED[name])
-    if name in LACKING:
-        return ModelError(f"{name} is not supported: {LACKING[name]}. Serve {_HEARING} instead.")
     known = (*ARCHITECTURES.names(), *encoders.TABLE, *clip.TABLE)
     near = difflib.get_close_matches(name, known, n=1, cutoff=0.0)[0]
     also = f", and {why}" if why else ""

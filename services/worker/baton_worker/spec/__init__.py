@@ -85,7 +85,7 @@ from baton_worker.spec.mobile_tower import (
     MobileTower,
     QueryBlock,
 )
-from baton_worker.spec.norm import GatedNorm, Norm
+from baton_worker.spec.norm import GatedNorm, Norm, TimeCondition
 from baton_worker.spec.rope import FourierRope, Parameter, Rope, Sections
 from baton_worker.spec.state_space import (
     DeltaNet,
@@ -266,6 +266,7 @@ __all__ = [
     "TileRows",
     "TiledTower",
     "TilesFirst",
+    "TimeCondition",
     "Tower",
     "TowerPair",
     "Unfold",

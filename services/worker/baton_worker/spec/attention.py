@@ -301,7 +301,7 @@ class SharedAttention(Attention):
 
 @dataclass(frozen=True, slots=True)
 class CausalAttention(Attention):
-    """Causal attention in an encoder."""
+    """Causal attention in an encoder; a `window` extends to what comes before."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from baton_worker.spec.ffn import (
     SharedGlu,
     ShortcutMoe,
 )
-from baton_worker.spec.norm import Norm
+from baton_worker.spec.norm import Norm, TimeCondition
 from baton_worker.spec.state_space import (
     Recurrent,
 )
@@ -132,6 +132,8 @@ class Decoder:
     """Tokens that the vision experts of a `ModalityMoe` take."""
     altup: AltUp | None = None
     """Streams of the style "altup"."""
+    condition: TimeCondition | None = None
+    """What scales the norms of feed-forwards in the style "conditioned"."""
     suppressed_tokens: tuple[int, ...] = ()
     """Tokens that stand in prompts alone: their logits are the lowest of float32."""
     stage: Stage | None = None

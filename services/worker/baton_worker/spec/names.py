@@ -23,6 +23,8 @@ DEFAULT = {
     "mixer_scale": "model.layers.{layer}.layer_scale_1",
     "ffn_scale": "model.layers.{layer}.layer_scale_2",
     "ffn_norm": "model.layers.{layer}.post_attention_layernorm",
+    "condition_down": "model.layers.{layer}.ada_rms_norm.linear1",
+    "condition_up": "model.layers.{layer}.ada_rms_norm.linear2",
     "ffn_post_norm": "model.layers.{layer}.post_feedforward_layernorm",
     "query": "model.layers.{layer}.self_attn.q_proj",
     "key": "model.layers.{layer}.self_attn.k_proj",

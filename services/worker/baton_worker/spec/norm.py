@@ -22,6 +22,18 @@ class Norm:
 
 
 @dataclass(frozen=True, slots=True)
+class TimeCondition:
+    """Norms before feed-forwards are scaled by 1 + up(gelu(down(e))), where e are the cosines and
+    sines of `time`, of frequencies from 1 down to 1 / `base`, and down has `rank` rows (Voxtral
+    Realtime, arXiv:2602.11298). The time is one for all tokens: the number of those by which an
+    answer is behind what is heard."""
+
+    time: float
+    rank: int = 32
+    base: float = 10_000.0
+
+
+@dataclass(frozen=True, slots=True)
 class GatedNorm:
     """Gated RMS norm over each of `groups` equal parts. The gate is multiplied in before the norm
     or, without `gate_first`, after it, through `activation`: "silu" or "sigmoid". The scale has the

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import numpy as np
+from msgspec import structs
 
-from baton.protocol import Grammar, NewSequence, Sampling
+from baton.protocol import Blob, Grammar, Media, NewSequence, Sampling
 from baton.protocol.token_columns import pack
 from baton_worker.engine.batch.host_rows import _reason, _unsteady
 from tests.support.worker.plans import batch, entering, plan
@@ -30,6 +31,15 @@ def test_what_a_sequence_needs_the_host_for() -> None:
     assert _unsteady(new, True) and not _unsteady(
         replace_sampling(new, Sampling(9, num_speculative_tokens=0)), True
     )
+
+
+def test_media_may_go_along_with_all_tokens() -> None:
+    heard = Media(b"d" * 32, 0, 9, Blob("float32", (9,), bytes(36)))
+    for item, until in (
+        (heard, 2),
+        (structs.replace(heard, alongside=True), np.iinfo(np.int64).max),
+    ):
+        assert _reason(NewSequence(1, pack([1, 2]), 2, Sampling(7), media=(item,)))[1] == until
 
 
 def replace_sampling(new: NewSequence, sampling: Sampling) -> NewSequence:

@@ -25,8 +25,9 @@ def test_each_text_sees_itself(num_kv_heads: int, window: int | None, counts: li
 
 
 @pytest.mark.parametrize("counts", [COUNTS, [4, 4]])
-def test_a_causal_one_looks_back(counts: list[int]) -> None:
-    settings = CausalAttention(4, 4, 8, 0.3, rope=None)
+@pytest.mark.parametrize("window", [None, 2])
+def test_a_causal_one_looks_back(window: int | None, counts: list[int]) -> None:
+    settings = CausalAttention(4, 4, 8, 0.3, rope=None, mask=Mask(window))
     generator = torch.Generator().manual_seed(0)
     heads = torch.randn(sum(counts), 12, 8, generator=generator)
     ours = attend(heads, by_length(counts, torch.device("cpu")), settings)

@@ -17,12 +17,14 @@ from starlette.requests import Request
 
 from baton.errors import InvalidRequest
 from baton.protocol import (
+    AnySpeechInfo,
     ChatSpeechInfo,
     MediaItem,
     Pooling,
     Sampling,
     SpeechChunk,
     SpeechInfo,
+    StreamedSpeechInfo,
 )
 from baton.protocol.token_columns import unpack_floats
 from baton_gateway.api.collect_answer import whole
@@ -86,7 +88,8 @@ class Recording:
     @property
     def num_states(self) -> int:
         """Vectors that the encoder makes of it, beside the prompts."""
-        return sum(chunk.media.num_states for chunk in self.chunks)
+        made = (chunk.media for chunk in self.chunks)
+        return sum(media.num_states or media.num_alongside for media in made)
 
     @property
     def num_tokens(self) -> int:
@@ -103,7 +106,7 @@ class SpeechJob:
         body: SpeechRequest,
         task: Task,
         facts: ModelInfo,
-        info: SpeechInfo | ChatSpeechInfo,
+        info: AnySpeechInfo,
         recording: Recording,
     ) -> None:
         self.body, self.task, self.facts, self.info = body, task, facts, info
@@ -132,7 +135,7 @@ class SpeechJob:
     async def language(self, given: str | None) -> str:
         """Return the code of the language that is spoken: the given one, or the most probable one
         of those that the model knows; empty for a model that says it in its answer."""
-        if isinstance(self.info, ChatSpeechInfo):
+        if not isinstance(self.info, SpeechInfo):
             return given or ""
         if given is not None or not self.info.languages:
             return given or _ENGLISH
@@ -147,7 +150,7 @@ class SpeechJob:
     async def silence(self) -> list[float]:
         """Return the probability that nobody speaks, for each chunk; 0 where the model does not
         say it."""
-        if isinstance(self.info, ChatSpeechInfo) or self.info.no_speech < 0:
+        if not isinstance(self.info, SpeechInfo) or self.info.no_speech < 0:
             return [0.0] * len(self.recording.chunks)
         ids = (self.info.start, self.info.no_speech)
         prompts = tuple(SpeechPrompt(ids, chunk.media) for chunk in self.recording.chunks)
@@ -206,12 +209,18 @@ class SpeechJob:
         """Return what puts the outputs of the chunks together."""
         if isinstance(self.info, SpeechInfo):
             return OrderedText()
+        if isinstance(self.info, StreamedSpeechInfo):
+            return OrderedText(spaced=True)
         # A given language has been said in the prompt.
         return OrderedText("" if language else self.info.marker, spaced=True)
 
     async def _asked(self, language: str) -> tuple[tuple[int, ...] | ChatPrompt, dict[str, str]]:
         """The prompt of each chunk, and the logits processors of its output."""
         text = self.body.prompt.strip()
+        if isinstance(self.info, StreamedSpeechInfo):
+            if text:
+                raise _no_text(self.facts)
+            return self.info.prompt, {}
         if isinstance(self.info, ChatSpeechInfo):
             return speech_chat(self.info, language, text), {}
         prompt = speech_prompt(
@@ -229,11 +238,7 @@ class SpeechJob:
         if not text:
             return ()
         if info.previous < 0:
-            raise invalid(
-                "prompt",
-                f"Unsupported value: the model `{self.facts.name}` takes no text. Leave it out.",
-                "unsupported_value",
-            )
+            raise _no_text(self.facts)
         tokenizers = self._engine.tokenizers.of(self.facts.tokenizer)
         # A word has a space before it.
         prompt = TextPrompt(f" {text}", add_special=False)
@@ -260,9 +265,17 @@ class SpeechJob:
         return RequestLimits(max_tokens, deadline(self._request), self.body.priority)
 
 
+def _no_text(facts: ModelInfo) -> InvalidRequest:
+    return invalid(
+        "prompt",
+        f"Unsupported value: the model `{facts.name}` takes no text. Leave it out.",
+        "unsupported_value",
+    )
+
+
 def check_speech(
     facts: ModelInfo, body: SpeechRequest, task: Task, language: str | None
-) -> SpeechInfo | ChatSpeechInfo:
+) -> AnySpeechInfo:
     """Return how the model is asked. Raises `InvalidRequest` if it cannot be asked for this."""
     info = facts.speech
     if info is None:
@@ -271,13 +284,14 @@ def check_speech(
             code="unsupported_value",
             param="model",
         )
-    if task == "translate" and (isinstance(info, ChatSpeechInfo) or info.translate < 0):
+    others = not isinstance(info, SpeechInfo)
+    if task == "translate" and (not isinstance(info, SpeechInfo) or info.translate < 0):
         raise InvalidRequest(
             f"The model `{facts.name}` does not translate. Use /v1/audio/transcriptions.",
             code="unsupported_value",
             param="model",
         )
-    if body.timed and isinstance(info, ChatSpeechInfo):
+    if body.timed and others:
         raise invalid(
             "response_format",
             f"Unsupported value: the model `{facts.name}` writes no timestamps. Use 'json' or "
@@ -292,13 +306,21 @@ def check_speech(
             "part of it each. Use 'segment'.",
             "unsupported_value",
         )
-    if body.falls_back and isinstance(info, ChatSpeechInfo):
+    if body.falls_back and others:
         raise InvalidRequest(
             f"The model `{facts.name}` does not transcribe by Whisper's recipe. Leave out the "
             "thresholds.",
             code="unsupported_value",
             param="logprob_threshold",
         )
+    if isinstance(info, StreamedSpeechInfo):
+        if language is not None:
+            raise invalid(
+                "language",
+                f"Unsupported value: the model `{facts.name}` is told no language. Leave it out.",
+                "unsupported_value",
+            )
+        return info
     known = info.languages or (() if isinstance(info, ChatSpeechInfo) else (_ENGLISH,))
     if language is not None and language not in known:
         raise invalid(

@@ -116,7 +116,7 @@ class Folder:
             response_template=self._response_template(),
             generation=self.generation,
             pair_template=PAIR_TEMPLATES.get((config.get("architectures") or [""])[0]),
-            speech=speech_tokens(config, self.generation, added),
+            speech=speech_tokens(config, self.generation, added, self.path),
         )
 
     def _placeholder_ids(self, config: Mapping[str, Any]) -> dict[str, int]:

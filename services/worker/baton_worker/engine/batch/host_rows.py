@@ -30,6 +30,7 @@ REASONS: dict[str, Callable[[NewSequence], bool]] = {
     "its typical_p has no kernel": lambda new: new.sampling.typical_p < 1,
     "its log-probabilities are read": lambda new: new.sampling.logprobs >= 0,
     "its tokens attend to media": lambda new: any(item.num_states for item in new.media),
+    "media goes along with its tokens": lambda new: any(item.alongside for item in new.media),
 }
 """Why every step of a sequence needs the host."""
 PROMPT_REASONS: dict[str, Callable[[NewSequence], bool]] = {

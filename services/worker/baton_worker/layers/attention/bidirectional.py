@@ -92,8 +92,10 @@ def _attend(heads: Tensor, texts: Texts, settings: spec.Attention) -> Tensor:
     rows = heads.view(-1, length, *heads.shape[1:]).transpose(1, 2)
     query, key, value = torch.split(rows, [num_heads, num_kv_heads, num_kv_heads], dim=1)
     mask, window = None, settings.mask.window
+    is_causal = isinstance(settings, spec.CausalAttention)
     if window is not None and length > window + 1:
         mask = _near(length, window, heads.device)
+        mask, is_causal = (mask.tril() if is_causal else mask), False
     if isinstance(settings, spec.HalfCausalAttention):
         mask = _half_causal(length, heads.device)
     if texts.seen is not None:
@@ -104,7 +106,7 @@ def _attend(heads: Tensor, texts: Texts, settings: spec.Attention) -> Tensor:
         key,
         value,
         mask,
-        is_causal=isinstance(settings, spec.CausalAttention),
+        is_causal=is_causal,
         scale=settings.scale,
         enable_gqa=num_heads != num_kv_heads,
     )

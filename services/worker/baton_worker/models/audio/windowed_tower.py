@@ -34,6 +34,7 @@ class WindowedTower(MediaTower):
         self.stack = Stack(tower.stack, blocks_of(tower.stack, site), site)
         self.projector = Projector(tower.projector, site)
         self.image_token, self.media_tokens = tower.audio_token, (tower.audio_token,)
+        self.alongside = self.added = tower.alongside
         self._dtype, self._device = site.dtype, site.device
 
     def refusal(self, shape: Sequence[int], grid: Grid) -> str:

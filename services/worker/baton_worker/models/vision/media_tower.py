@@ -26,6 +26,9 @@ class MediaTower(nn.Module):
     """Patches on a side of what becomes one embedding."""
     added = False
     """Whether embeddings are added to those of their placeholders."""
+    alongside = False
+    """Whether embeddings are added to those of all tokens from the first on, the generated ones
+    too; they take the place of none."""
     cross = False
     """Whether they take the place of no token: those behind an item see all of it, by the
     decoder's cross-attention."""

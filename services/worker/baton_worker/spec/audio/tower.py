@@ -12,7 +12,8 @@ from baton_worker.spec.vision import Step
 class FrameConvolution:
     """A convolution over time with windows of `size` frames (an odd number) around every
     `stride`-th frame, zeros beyond both ends, a bias, and the activation `activation` of
-    `layers.mlp.ACTIVATIONS`. `name` is the checkpoint's."""
+    `layers.mlp.ACTIVATIONS`. `name` is the checkpoint's. With `causal`, a window ends with the last
+    of `stride` frames, whole groups of which are counted."""
 
     name: str
     inputs: int
@@ -20,10 +21,11 @@ class FrameConvolution:
     stride: int = 1
     size: int = 3
     activation: str = "gelu"
+    causal: bool = False
 
     def after(self, num_frames: int) -> int:
         """Number of states that so many frames become."""
-        return (num_frames - 1) // self.stride + 1
+        return num_frames // self.stride if self.causal else (num_frames - 1) // self.stride + 1
 
     def before(self, num_states: int) -> int:
         """Number of frames that the first states are made of."""

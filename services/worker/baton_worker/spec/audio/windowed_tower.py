@@ -100,3 +100,5 @@ class WindowedTower:
     droppable: bool = False
     """Whether the last embedding of a sound may be left out, as the third number of its grid
     says."""
+    alongside: bool = False
+    """See `MediaTower.alongside`."""
