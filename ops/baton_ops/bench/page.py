@@ -159,8 +159,8 @@ Goals: 2.0 times at one stream for edits and 1.3 for summaries, by `suffix` or `
 _LIMITS = """\
 ## Limits
 
-- No GPU has run this code: its Triton kernels are compiled, and compared with their torch twins in
-  Triton's interpreter.
+- Figures of a GPU are on [a page of their own](internals/gpu.md#measured-on-an-h100): one card, one
+  day, and no peer beside it.
 - The gain of [CUDA graphs](internals/kernels.md#captured-steps) is not measured.
 - Against vLLM and llama.cpp only one model, one prompt length and up to 32 streams are measured;
   pooling models are not.
