@@ -102,10 +102,20 @@ class RowLedger:
                 self._rows.setdefault(row, []).append(entry)
 
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        if hasattr(self._config, "workerinput"):
+            return
+        if path := self._config.option.card_rows:
+            ledger = {
+                "finished": datetime.now(UTC).isoformat(timespec="seconds"),
+                "card": _card(),
+                "failed": self._failed,
+                "rows": dict(sorted(self._rows.items())),
+            }
+            Path(path).write_text(json.dumps(ledger, indent=1) + "\n")
         full = self._config.args in ([str(ROOT / "tests")], ["tests"])
         options = self._config.option
         full = full and not (options.keyword or options.markexpr or options.collectonly)
-        if not full or hasattr(self._config, "workerinput"):
+        if not full:
             return
         ledger = {
             "finished": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -118,8 +128,21 @@ class RowLedger:
         LEDGER.write_text(json.dumps(ledger, indent=1) + "\n")
 
 
+def _card() -> str | None:
+    import torch
+
+    return torch.cuda.get_device_name() if torch.cuda.is_available() else None
+
+
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """What `baton matrix --card-rows` reads."""
+    parser.addoption("--card-rows", default="", help="write the rows of this run on a GPU here")
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Install the ledger."""
+    if config.option.card_rows and _card() is None:
+        raise pytest.UsageError("--card-rows is for a machine with a GPU")
     config.pluginmanager.register(RowLedger(config), "baton-rows")
 
 

@@ -41,9 +41,10 @@ def _python(*arguments: str) -> tuple[str, ...]:
     return (sys.executable, *arguments)
 
 
-def _tests(*names: str, processes: int = 8) -> tuple[str, ...]:
+def _tests(rows: Path, *names: str, processes: int = 8) -> tuple[str, ...]:
+    """Tests, whose rows `baton matrix --card-rows` takes from the file `rows`."""
     flags = ("-q", "-rs", "-p", "no:cacheprovider", "-n", str(processes))
-    return _python("-m", "pytest", *flags, *names)
+    return _python("-m", "pytest", *flags, "--card-rows", str(rows), *names)
 
 
 def _bench(*arguments: str) -> tuple[str, ...]:
@@ -58,14 +59,23 @@ def steps(out: Path) -> dict[str, Step]:
         "kernels": Step(
             9,
             "every kernel against float64, and against the twin that the CPU tests use",
-            (_tests("tests/gpu/test_kernels.py"), _tests("tests/worker/kernels/triton")),
+            (
+                _tests(out / "rows-0.json", "tests/gpu/test_kernels.py"),
+                _tests(
+                    *(out / "rows-1.json", "tests/worker/kernels/triton"),
+                    *("--deselect", "tests/worker/kernels/triton/test_compiled.py"),
+                ),
+            ),
         ),
         "models": Step(
             8,
             "tiny models against transformers, captures, replays, steps that wait for nothing",
             (
-                _tests("tests/gpu/test_models.py"),
-                _tests("tests/worker/graphs/test_gpu.py", "tests/worker/sampling/test_gpu.py"),
+                _tests(out / "rows-2.json", "tests/gpu/test_models.py"),
+                _tests(
+                    *(out / "rows-3.json", "tests/worker/graphs/test_gpu.py"),
+                    "tests/worker/sampling/test_gpu.py",
+                ),
             ),
         ),
         "memory": Step(
@@ -73,7 +83,7 @@ def steps(out: Path) -> dict[str, Step]:
             "the largest step beside all pages, KV between caches and processes, what outlives a "
             "killed worker, ranks on two GPUs",
             # One after the other: an engine takes what memory it finds.
-            (_tests("tests/gpu/test_memory.py", processes=1),),
+            (_tests(out / "rows-4.json", "tests/gpu/test_memory.py", processes=1),),
         ),
         "bench": Step(9, "ceilings and kernels", (_bench(*where, "--parts", "kernels"),)),
         "dense": Step(

@@ -43,6 +43,26 @@ class RowLedger(msgspec.Struct, frozen=True):
     preprocessors: frozenset[str] = frozenset()
     """Architectures whose media mm-preprocess supports."""
 
+    def with_card(self, card: CardLedger) -> RowLedger:
+        """The same with what a card has run in the place of what was skipped without one."""
+        rows = {row: [*results] for row, results in self.rows.items()}
+        for row, results in card.rows.items():
+            ran = [result for result in results if result.outcome != "skipped"]
+            tests = {result.test for result in ran}
+            kept = [r for r in rows.get(row, []) if r.test not in tests or r.outcome != "skipped"]
+            rows[row] = [*kept, *ran]
+        return msgspec.structs.replace(self, rows=rows, failed=self.failed + card.failed)
+
+
+class CardLedger(msgspec.Struct, frozen=True):
+    """Results of tests on a machine with a GPU by row. Unknown fields are ignored."""
+
+    rows: dict[str, list[Result]]
+    failed: int
+    card: str
+    """Name of the GPU."""
+    finished: str
+
 
 def status(results: Sequence[Result]) -> Status:
     """Return the status that the tests of one row prove."""

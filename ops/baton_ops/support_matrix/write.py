@@ -9,6 +9,7 @@ tests prove nothing; the page states if the run had any.
 import sys
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import reduce
 from pathlib import Path
 from typing import TypeVar
 
@@ -19,6 +20,7 @@ from baton.errors import BatonError
 from baton.settings import Settings
 from baton_ops.support_matrix.feature_rows import (
     STATUSES,
+    CardLedger,
     Features,
     Result,
     RowLedger,
@@ -37,7 +39,10 @@ Written by `make matrix` from the tests of the last full run (`make test`); do n
 - **absent**: nothing proves it yet. A skipped test proves nothing.
 
 Kernels for GPUs are proven by Triton's interpreter and by compiling them for compute capability 8.0
-and 9.0. Rows that only a GPU can prove are absent unless the run had one.
+and 9.0. Rows that only a GPU can prove are absent unless a run on one is given (`--card-rows`).
+"""
+_CARD = """\
+Tests that need a GPU ran on {card}, {day}.
 """
 _LEVELS = """\
 ## Architectures, level by level
@@ -61,6 +66,9 @@ class Matrix(Settings, prefix="matrix"):
     """Every feature row: id and title, in groups."""
     rows: Path = Path(".baton/rows.json")
     """Results of the last full test run."""
+    card_rows: tuple[Path, ...] = ()
+    """Results of tests on a machine with a GPU (`pytest --card-rows FILE`), which count where the
+    full run skipped them."""
     out: Path = Path("SUPPORT.md")
     """Page to write."""
 
@@ -101,12 +109,13 @@ def _counted(title: str, counts: Counter[Status]) -> str:
     return f"| {title} | {' | '.join(cells)} | {counts.total()} |"
 
 
-def page(features: Features, ledger: RowLedger) -> str:
+def page(features: Features, ledger: RowLedger, cards: Sequence[CardLedger] = ()) -> str:
     """Return the text of SUPPORT.md: counts, then a table per group. Deterministic."""
     results = {row: ledger.rows.get(row, []) for group in features.groups for row in group.rows}
     statuses = {row: status(found) for row, found in results.items()}
     failed = [_FAILED.format(failed=ledger.failed)] if ledger.failed else []
-    lines = [_INTRO, *failed, *_summary(features, statuses)]
+    ran = {_CARD.format(card=one.card, day=one.finished[:10]): None for one in cards}
+    lines = [_INTRO, *ran, *failed, *_summary(features, statuses)]
     for group in features.groups:
         lines += [f"## {group.title}", "", "| id | row | status | tests |", "|---|---|---|---:|"]
         for row, title in group.rows.items():
@@ -121,8 +130,11 @@ def run(options: Matrix, console: Console) -> None:
     """Read, check and write."""
     features = _read(options.features, Features, "Run this in the root of the repository.")
     ledger = _read(options.rows, RowLedger, "Make it with: make test")
+    advice = "Make it on a machine with a GPU: pytest tests/gpu --card-rows FILE"
+    cards = [_read(path, CardLedger, advice) for path in options.card_rows]
+    ledger = reduce(RowLedger.with_card, cards, ledger)
     check(ledger, features)
-    options.out.write_text(page(features, ledger))
+    options.out.write_text(page(features, ledger, cards))
     found = Counter(status(ledger.rows.get(row, [])) for g in features.groups for row in g.rows)
     console.print(table([*levels(features, ledger)]))
     counts = ", ".join(f"{found[name]} {name}" for name in STATUSES)

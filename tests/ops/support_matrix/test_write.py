@@ -25,13 +25,18 @@ def result(outcome: str = "passed", kind: str = "works") -> dict[str, str]:
     return {"test": "tests/test_x.py::test_y", "outcome": outcome, "kind": kind}
 
 
-def write(tmp_path: Path, rows: dict[str, list[dict[str, str]]], **ledger: Any) -> str:
+def write(
+    tmp_path: Path,
+    rows: dict[str, list[dict[str, str]]],
+    card: tuple[Path, ...] = (),
+    **ledger: Any,
+) -> str:
     """Run `baton matrix` on a ledger; the page that it wrote."""
     whole = {"finished": "2026-11-20T12:00:00+00:00", "selected": "full", "failed": 0, "rows": rows}
     whole["registered"] = ["LlamaForCausalLM", "MistralForCausalLM"]
     (tmp_path / "rows.json").write_text(json.dumps({**whole, **ledger}))
     out = tmp_path / "SUPPORT.md"
-    options = Matrix(features=FEATURES, rows=tmp_path / "rows.json", out=out)
+    options = Matrix(features=FEATURES, rows=tmp_path / "rows.json", card_rows=card, out=out)
     run(options, Console(quiet=True))
     return out.read_text()
 
@@ -96,6 +101,21 @@ def test_a_run_with_failures_says_so(tmp_path: Path) -> None:
     assert "| T01 | LlamaForCausalLM | absent | 1 of 2 |" in text
     assert "| T02 | MistralForCausalLM | **works** | 1 |" in text
     assert "that failed" not in write(tmp_path, rows)
+
+
+def test_what_a_card_has_run_counts_where_it_was_skipped(tmp_path: Path) -> None:
+    card = {"card": "NVIDIA H100 80GB HBM3", "finished": "2026-11-26T18:00:00+00:00", "failed": 0}
+    rows = {"T01": [result()], "T02": [result("skipped")], "T03": [result("skipped")]}
+    (tmp_path / "card.json").write_text(json.dumps({**card, "rows": rows}))
+    without = {"T01": [result("skipped")], "T02": [result()], "T03": [result("skipped")]}
+    text = write(tmp_path, without, card=(tmp_path / "card.json",))
+    assert "ran on NVIDIA H100 80GB HBM3, 2026-11-26." in text
+    assert "| T01 | LlamaForCausalLM | **works** | 1 |" in text
+    assert "| T02 | MistralForCausalLM | **works** | 1 |" in text
+    assert re.search(r"^\| T03 \| \S+ \| absent \| 0 of 1 \|$", text, re.MULTILINE)
+    (tmp_path / "card.json").write_text("{}")
+    with pytest.raises(BatonError, match="machine with a GPU"):
+        write(tmp_path, without, card=(tmp_path / "card.json",))
 
 
 def test_without_a_test_run_it_says_how_to_make_one(tmp_path: Path) -> None:
