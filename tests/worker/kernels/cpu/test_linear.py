@@ -195,6 +195,14 @@ def test_every_level_that_runs_here_is_right(at_every_level: IsaLevel) -> None:
             assert_blocks_equal_their_dequantised_twin(kind, dtype, None)
         linear, x = CpuLinear(some(70, 65, dtype=dtype), None), some(20, 65, dtype=dtype, seed=1)
         assert torch.equal(linear(x), torch.cat([linear(x[r : r + 1]) for r in range(20)]))
+        for kind in ("int8", "int5"):
+            linear, x = (
+                CpuLinear(some_blocks(kind, 70, 512), None, dtype=dtype),
+                some(20, 512, dtype=dtype),
+            )
+            expected = torch.cat([linear(x[r : r + 1]) for r in range(20)])
+            for rows in (7, 9, 20):
+                assert torch.equal(linear(x[:rows]), expected[:rows])
 
 
 def test_few_columns_share_rows_among_threads(threads: Callable[[int], None]) -> None:

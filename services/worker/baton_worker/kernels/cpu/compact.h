@@ -132,7 +132,7 @@ struct CompactPanels {
     }
 
     // Ask for what is not in the stream of units: the next panel's bases, later exceptions.
-    void prefetch_others(std::int64_t panel, std::int64_t segment) const {
+    [[gnu::always_inline]] void prefetch_others(std::int64_t panel, std::int64_t segment) const {
         const std::uint32_t* start = starts + panel * segments_of(depth) + segment;
         constexpr int kLine = 64;
         prefetch(reinterpret_cast<const std::uint8_t*>(start) + kLine, 1);

@@ -69,6 +69,7 @@ template <int Size>
 struct Bytes {
     static constexpr int kSize = Size;
     static constexpr int kOffset = 0, kParts = 1;
+    static constexpr bool kIsQuick = true;  // As integers: an instruction for each step.
     static constexpr int kBytes = Size * kColumns;
 
     template <class Arithmetic, class Use>
@@ -196,6 +197,7 @@ template <int Size, class Value>
 struct Nibbles {
     static constexpr int kSize = Size;
     static constexpr int kOffset = Value::kOffset, kParts = Value::kParts;
+    static constexpr bool kIsQuick = !Value::kIsLookedUp;
     static constexpr int kBytes = Size / 2 * kColumns;
 
     template <class Arithmetic, class Use>

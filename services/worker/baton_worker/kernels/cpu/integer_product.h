@@ -25,6 +25,12 @@ constexpr bool kIntegerCodes = false;
 template <class Format>
 constexpr bool kIntegerCodes<Format, std::enable_if_t<(Format::Values::kParts > 0)>> = true;
 
+// Whether codes become integers as fast as integers are loaded.
+template <class Codes, class = void>
+constexpr bool kIsQuick = false;
+template <class Codes>
+constexpr bool kIsQuick<Codes, std::enable_if_t<Codes::kIsQuick>> = true;
+
 // A row's values of a group.
 struct GroupOfRow {
     float unit;          // what 1 stands for, of a product with codes
@@ -102,7 +108,6 @@ class IntegerProduct {
     static constexpr int kGroup = Codes::kSize, kSteps = kGroup / 2;
     static constexpr int kMaxRows = 4;         // whose sums of a group are in registers
     static constexpr std::int64_t kSlab = 64;  // rows whose values stay in the second cache
-    static constexpr int kAhead = 4096;        // bytes, past the reach of the core's prefetcher
 
     // A group's weights, [step][left or right].
     using Unpacked = IntVec[kSteps][2];
@@ -160,13 +165,21 @@ class IntegerProduct {
                 const std::int64_t panel = i / parts, part = i % parts;
                 const std::int64_t begin = x.blocks * part / parts;
                 const std::int64_t end = x.blocks * (part + 1) / parts;
-                if (end - begin == 1) {
-                    kAlone[x.size(begin) - 1](*this, first, panel, begin, x);
-                } else if (end > begin) {
-                    several(first, panel, begin, end, x);
+                if (is_unpacked_once(end - begin)) {
+                    many(first, panel, begin, end, x);
+                    continue;
+                }
+                for (std::int64_t b = begin; b < end; ++b) {
+                    kAlone[x.size(b) - 1](*this, first, panel, b, x);
                 }
             }
         });
+    }
+
+    // Of few blocks sums in memory cost more than unpacking again, of quick codes always.
+    static bool is_unpacked_once(std::int64_t blocks) {
+        constexpr std::int64_t kFew = 2;
+        return !kIsQuick<Codes> && blocks > kFew;
     }
 
     const std::uint8_t* chunks_of(std::int64_t panel) const {
@@ -223,10 +236,9 @@ class IntegerProduct {
         Sums<M> sums;
         for (int m = 0; m < M; ++m) sums.left[m] = sums.right[m] = zero();
         for (std::int64_t i = 0, at = 0; i < self.chunks_; ++i, chunk += Format::kBytes) {
-            prefetch(chunk + kAhead, Format::kBytes);
             for (int group = 0; group < Format::kGroups; ++group, ++at) {
                 add_group<M>(sums, chunk, group, at, begin, x, [&](auto&& use) {
-                    Format::template unpack<IntegerArithmetic>(chunk, group, use);
+                    unpack_and_ask<Format, IntegerArithmetic>(chunk, group, use);
                 });
             }
         }
@@ -238,22 +250,21 @@ class IntegerProduct {
         finish<Bf16>(self.call_, panel, {done[0], done[0] + kWidth, kColumns, first + begin, M});
     }
 
-    // Several blocks: each group of weights is unpacked once, and all rows pass.
-    [[gnu::flatten]] void several(std::int64_t first, std::int64_t panel, std::int64_t begin,
+    // Many blocks: each group of weights is unpacked once, and all rows pass.
+    [[gnu::flatten]] void many(std::int64_t first, std::int64_t panel, std::int64_t begin,
                                   std::int64_t end, const Rows& x) const {
         alignas(64) float sums[kSlab][kColumns];
         const std::int64_t start = x.begin(begin), count = x.begin(end) - start;
         std::memset(sums, 0, count * sizeof sums[0]);
         const std::uint8_t* chunk = chunks_of(panel);
         for (std::int64_t i = 0, at = 0; i < chunks_; ++i, chunk += Format::kBytes) {
-            prefetch(chunk + kAhead, Format::kBytes);
             for (int group = 0; group < Format::kGroups; ++group, ++at) {
                 Unpacked weights;
-                Format::template unpack<IntegerArithmetic>(chunk, group,
-                                                         [&](int step, IntVec a, IntVec b) {
-                                                             weights[step][0] = a;
-                                                             weights[step][1] = b;
-                                                         });
+                const auto keep = [&](int step, IntVec a, IntVec b) {
+                    weights[step][0] = a;
+                    weights[step][1] = b;
+                };
+                unpack_and_ask<Format, IntegerArithmetic>(chunk, group, keep);
                 for (std::int64_t b = begin; b < end; ++b) {
                     const std::int64_t row = x.begin(b);
                     kAdd[x.size(b) - 1](sums + (row - start), chunk, group, at, row, x, weights);

@@ -128,7 +128,7 @@ class Ahead {
     Ahead(const std::uint8_t* from, std::int64_t bytes, std::int64_t steps)
         : at_(from), last_(from + bytes), each_(lines((bytes + steps - 1) / steps)) {}
 
-    void ask() {
+    [[gnu::always_inline]] void ask() {
         prefetch_later(at_, each_);
         at_ = std::min(at_ + each_, last_);
     }
@@ -142,6 +142,24 @@ class Ahead {
     const std::uint8_t *at_ = nullptr, *last_ = nullptr;
     std::int64_t each_ = 0;
 };
+
+// Unpacks a group, and asks for one that is some groups away, into the second cache: the lines of a
+// chunk at once would fill the core's buffers of misses, and the loads of this group would wait.
+template <class Format, class Arithmetic, class Use>
+[[gnu::always_inline]] inline void unpack_and_ask(const std::uint8_t* chunk, int group,
+                                                  const Use& use) {
+    constexpr int kDistance = 16384, kLine = 64;
+    constexpr int kSteps = Format::kChunk / Format::kGroups / Arithmetic::kStep;
+    constexpr int kBytes = Format::kBytes / Format::kGroups;
+    // A line with each step, where steps leave registers for it: those of single floats do not.
+    constexpr int kLines = Arithmetic::kStep == 1 ? 0 : std::min(kSteps, kBytes / kLine);
+    const std::uint8_t* ahead = chunk + kDistance + group * kBytes;
+    prefetch_later(ahead + kLines * kLine, kBytes - kLines * kLine);
+    Format::template unpack<Arithmetic>(chunk, group, [&](int step, auto left, auto right) {
+        if (step < kLines) prefetch_later(ahead + step * kLine, kLine);
+        use(step, left, right);
+    });
+}
 
 // x [rows][k] with `stride` elements between rows to the sum of every group of k, [group][row].
 // Quantised weights have no odd end.

@@ -22,10 +22,20 @@ namespace {
 
 template <class Format>
 constexpr bool kIsCompact = std::is_same_v<Format, Compact>;
-// Bytes that are asked for ahead, past the reach of the core's own prefetcher: the more rows, the
-// longer it looks elsewhere.
-template <int M>
-constexpr int kAhead = M <= 4 ? 4096 : 8192;
+// Whether floats come as fast as memory gives them: those of few rows do.
+template <class Format, int M>
+constexpr bool kWaits = M <= (kIsCompact<Format> ? 1 : 4);
+
+// Asks for floats past the reach of the core's own prefetcher. Where arithmetic takes longer than memory
+// they are asked for earlier, and leave the first cache to the elements of the rows.
+template <class Format, int M>
+[[gnu::always_inline]] inline void ask_ahead(const std::uint8_t* weights, std::int64_t bytes) {
+    if constexpr (kWaits<Format, M>) {
+        prefetch(weights + 4096, bytes);
+    } else {
+        prefetch_later(weights + 16384, bytes);
+    }
+}
 
 // Sums of M rows, for two vectors of columns.
 template <int M>
@@ -34,12 +44,6 @@ struct Sums {
 
     Sums() {
         for (int m = 0; m < M; ++m) left[m] = right[m] = zero();
-    }
-
-    // Add a group of weights times the elements `x`, [step][row].
-    template <class Format, class Arithmetic>
-    void add_group(const std::uint8_t* chunk, int group, const typename Arithmetic::Element* x) {
-        Format::template unpack<Arithmetic>(chunk, group, adder<Arithmetic>(x));
     }
 
     // Adds one step of two vectors of weights.
@@ -71,11 +75,6 @@ struct Sums {
     }
 };
 
-// Whether a product asks for its weights ahead. Expanded ones are near, and many rows of quantised
-// ones take longer than memory does.
-template <class Format, int M>
-constexpr bool kAsks = !kIsCompact<Format> && (M <= 4 || !Format::kScaled);
-
 // Whether a block of M rows may be one of several: they are nearly of one size.
 template <int M>
 constexpr bool kIsOneOfSeveral = M > 1;
@@ -91,15 +90,19 @@ template <class Format, class Arithmetic, int M>
     // that the compiler knows.
     std::conditional_t<Format::kScaled, Sums<M>&, Sums<M>> mine = sums;
     for (std::int64_t i = 0; i < chunks; ++i, chunk += Format::kBytes) {
-        if constexpr (kAsks<Format, M>) prefetch(chunk + kAhead<M>, Format::kBytes);
+        // Expanded weights are near.
+        constexpr bool kIsFar = !Format::kScaled && !kIsCompact<Format>;
+        if constexpr (kIsFar) ask_ahead<Format, M>(chunk, Format::kBytes);
         if constexpr (kIsOneOfSeveral<M>) ahead.ask();
         for (int group = 0; group < Format::kGroups; ++group, x += kSteps * M) {
             if constexpr (Format::kScaled) {
                 Sums<M> part;
-                part.template add_group<Format, Arithmetic>(chunk, group, x);
+                unpack_and_ask<Format, Arithmetic>(chunk, group,
+                                                   part.template adder<Arithmetic>(x));
                 mine.add_scaled(part, Format::scale(chunk, group));
             } else {
-                mine.template add_group<Format, Arithmetic>(chunk, group, x);
+                Format::template unpack<Arithmetic>(chunk, group,
+                                                    mine.template adder<Arithmetic>(x));
             }
             if constexpr (Format::kHasMinimum) {
                 mine.add_minimum(totals, Format::minimum(chunk, group));
@@ -127,7 +130,7 @@ void accumulate(Sums<M>& sums, const std::uint8_t* unit, Words bases, Patches pa
         x += Compact::kChunk / Arithmetic::kStep * M;
     };
     for (int i = 0; i < kSegmentUnits; ++i, unit += kUnitBytes) {
-        prefetch(unit + kAhead<M>, kUnitBytes);
+        ask_ahead<Compact, M>(unit, kUnitBytes);
         add(2 * i, expand_vector<0>(unit, bases.left), expand_vector<1>(unit, bases.right));
         add(2 * i + 1, expand_vector<2>(unit, bases.left), expand_vector<3>(unit, bases.right));
     }
@@ -151,7 +154,7 @@ void accumulate(Sums<M>& sums, const CompactPanels& weight, std::int64_t panel,
                                          expanded);
             continue;
         }
-        const auto ask = [](const std::uint8_t* unit) { prefetch(unit + kAhead<M>, kUnitBytes); };
+        const auto ask = [](const std::uint8_t* unit) { ask_ahead<Compact, M>(unit, kUnitBytes); };
         weight.expand(panel, segment, expanded, ask);
         Ahead none;
         accumulate<Compact, Arithmetic, M>(sums, expanded, x, nullptr, std::min(kChunks, left),
@@ -163,9 +166,13 @@ template <class Format, class Arithmetic, class T>
 class Product {
   public:
     using Element = typename Arithmetic::Element;
-    // What the vector registers hold: two sums per row. While a group is summed the sums of those
-    // before wait in memory; a third of the registers is for codes and what they become.
-    static constexpr int kMaxRows = (kWidth == 16 ? 12 : 6) * (Format::kScaled ? 2 : 3) / 3;
+    // What the vector registers hold, of 32 or 16: two sums per row, and weights. While a group is
+    // summed the sums of those before wait in memory; codes and what they become take more registers
+    // than floats, and pairs of floats that are taken apart more than single ones.
+    static constexpr bool kIsApart = std::is_base_of_v<Bfloat16, Format> && Arithmetic::kStep == 1;
+    static constexpr int kMaxRows = kWidth == 16        ? (Format::kScaled ? 9 : 12)
+                                    : Format::kScaled   ? 4
+                                    : kIsApart ? 5 : 6;
     static constexpr std::int64_t kSlab = 32 * kMaxRows;  // rows whose elements stay in cache
 
     explicit Product(const Call& call)
