@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -75,6 +76,24 @@ class CpuGatedNorm:
         y = torch.empty(x.shape, dtype=self._dtype)
         self._run(ctypes.addressof(self._norm), x, gate, gate.stride(0), len(x), y)
         return y
+
+
+class TritonGatedNorm:
+    """The same on a GPU; see `kernels.triton.gated_norm`.
+
+    Args:
+        weight: as of `CpuGatedNorm`.
+        how: the settings of `gated_norm`.
+    """
+
+    def __init__(self, weight: Tensor, eps: float, **how: Any) -> None:
+        from baton_worker.kernels.triton.gated_norm import gated_norm
+
+        self._run, self._given, self._how = gated_norm, (weight, eps), how
+
+    def __call__(self, x: Tensor, gate: Tensor) -> Tensor:
+        """float32 [T, size] and a gate [T, size], any row stride, to [T, size]."""
+        return self._run(x, gate, *self._given, **self._how)
 
 
 class CpuNorm:

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from baton_worker import spec
-from baton_worker.kernels.norm import CpuGatedNorm
+from baton_worker.kernels import triton
+from baton_worker.kernels.norm import CpuGatedNorm, TritonGatedNorm
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.invariant import SILU, sigmoid
 from baton_worker.layers.layer import Layer
@@ -28,7 +29,7 @@ class GatedNorm(Layer):
         self.rms: Callable[[Tensor], Tensor] = partial(_rms, eps=settings.eps)
         """[..., width] divided by its root mean square."""
         self._size, self._placement = size, (site.dtype, site.device)
-        self._kernel: CpuGatedNorm | None = None
+        self._kernel: CpuGatedNorm | TritonGatedNorm | None = None
         self.weight = site.empty(size // settings.groups if settings.shared else size)
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
@@ -38,8 +39,13 @@ class GatedNorm(Layer):
     def process_weights_after_loading(self) -> None:
         """Use the device's kernel if it has one."""
         settings = self.settings
-        plain = settings.activation == "silu" and not settings.cut
-        if plain and CpuGatedNorm.refuses(*self._placement) is None:
+        silu = settings.activation == "silu"
+        if settings.cut:
+            return
+        if triton.runs(self._placement[1]):
+            how = {"groups": settings.groups, "gate_first": settings.gate_first, "silu": silu}
+            self._kernel = TritonGatedNorm(self.weight, settings.eps, **how)
+        elif silu and CpuGatedNorm.refuses(*self._placement) is None:
             self._kernel = CpuGatedNorm(
                 self.weight,
                 size=self._size,
