@@ -11,7 +11,7 @@ import pytest
 ROOT = Path(__file__).parent
 BUDGET = {
     "gateway": 2400,
-    "gpu": 30,
+    "gpu": 34,
     "mm_preprocess": 310,
     "ops": 490,
     "scheduler": 740,

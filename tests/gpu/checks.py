@@ -42,8 +42,13 @@ KINDS: dict[str, dict[str, Any]] = {
     "MixtralForCausalLM": {},
     "Qwen3MoeForCausalLM": {},
     "DeepseekV3ForCausalLM": {},
+    "MambaForCausalLM": {},
+    "FalconH1ForCausalLM": {},
+    "Qwen3NextForCausalLM": {},
+    "Lfm2ForCausalLM": {},
 }
-"""Tiny models of each kind: norms of heads, windows, sinks, experts, latents."""
+"""Tiny models of each kind: norms of heads, windows, sinks, experts, latents; scans, states beside
+attention, delta nets, convolutions."""
 PROMPT = [3, 7, 9, 11, 2, 5, 8]
 
 

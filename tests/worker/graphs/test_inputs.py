@@ -10,7 +10,7 @@ import torch
 
 from baton_worker.attention import AttentionBatch
 from baton_worker.checkpoint.load import load_model
-from baton_worker.graphs.inputs import DecodeInputs, RaggedInputs
+from baton_worker.graphs.inputs import DecodeInputs, MixedInputs, RaggedInputs
 from baton_worker.kernels.cpu.call_recorder import Extent
 from baton_worker.kv_cache import KVCache, LayerGroups
 from baton_worker.layers.build_context import BuildContext
@@ -94,6 +94,23 @@ def test_a_step_of_any_shape(cache: KVCache) -> None:
             assert ours.slot_mapping[:tokens].equal(theirs.slot_mapping)
             width = theirs.block_table.shape[1]
             assert ours.block_table[:rows, :width].equal(theirs.block_table)
+
+
+def test_every_token_of_a_padded_step_belongs_to_a_row(cache: KVCache) -> None:
+    """Before its first step too, since it is captured then."""
+    inputs = MixedInputs(cache, 8, 4, 12, CPU)
+    tokens, positions, batch = step(5, 0)
+    for size, counts in ((8, [8, 0, 0, 0, 0]), (6, [6, 0, 0, 0, 0]), (8, [1, 1, 6, 0, 0])):
+        rows = 0 if counts[0] == size else 2
+        if rows:
+            inputs.fill(tokens, positions, batch, size)
+        else:
+            inputs.pad(size)
+        found, number = inputs.of(size), len(inputs.of(size).query_lens)
+        assert found.query_start_loc.diff().tolist() == counts[:number]
+        assert found.seq_lens[rows] == size - rows
+        assert (found.of(1).block_table[rows] == PAGES).all()
+        assert (found.slot_mapping[rows:] == PAGES * PAGE).all()
 
 
 def test_tokens_are_dealt_to_rows(cache: KVCache) -> None:

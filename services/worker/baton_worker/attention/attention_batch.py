@@ -48,6 +48,10 @@ class AttentionBatch:
     last_keys: Tensor | None = None
     """int32 [T]: position of the last key that each new token sees, at least its own and at most
     that of the last new token of its row; None: its own. Supported only by calls with `spans`."""
+    begun: Tensor | None = None
+    """int64 [any]: pages whose first token is a new one. None: no page of this batch is written."""
+    first: Tensor | None = None
+    """int64 [any]: first pages of sequences that begin."""
     captured: bool = False
     """Whether a step is captured for these rows: its tensors have the contents of other steps
     later."""
@@ -75,17 +79,6 @@ class AttentionBatch:
         """The batch with a tree mask, in all page groups."""
         others = tuple(replace(other, trees=trees) for other in self.others)
         return replace(self, trees=trees, others=others)
-
-    @property
-    def begun(self) -> Tensor:
-        """int64 [any]: pages whose first token is a new one."""
-        return self.slot_mapping[self.slot_mapping % self.page_size == 0] // self.page_size
-
-    @property
-    def first(self) -> Tensor:
-        """int64 [any]: first pages of sequences."""
-        rows = [row for row, start in enumerate(self.num_computed) if not start]
-        return self.block_table[rows, 0].long()
 
     @classmethod
     def build_all(
@@ -131,6 +124,8 @@ class AttentionBatch:
                 seq_lens=lengths,
                 block_table=buffers.tensor(f"page_table {group}"),
                 slot_mapping=buffers.tensor(f"slots {group}"),
+                begun=buffers.tensor(f"begun {group}"),
+                first=buffers.tensor(f"first {group}"),
                 query_lens=counts,
                 num_computed=starts,
                 page_size=page_size,
@@ -142,7 +137,8 @@ class AttentionBatch:
     @staticmethod
     def array_names(groups: int) -> tuple[str, ...]:
         """Names of the arrays in the buffers of a batch of so many page groups."""
-        each = (f"{name} {group}" for group in range(groups) for name in ("page_table", "slots"))
+        names = ("page_table", "slots", "begun", "first")
+        each = (f"{name} {group}" for group in range(groups) for name in names)
         return ("query_starts", "lengths", *each)
 
     @classmethod
@@ -222,11 +218,18 @@ class _Indices:
             row, positions = np.repeat(row, self._count), np.arange(len(first)) - first
         place, offset = np.divmod(positions, self._page_size)
         counts, starts = tuple(self._count.tolist()), tuple(self._start.tolist())
+        starting, sequences = np.flatnonzero(offset == 0), np.flatnonzero(self._start == 0)
         for group, table in enumerate(tables):
-            self._write_slots(group, table[row, place], offset)
+            pages = table[row, place]
+            self._write_slots(group, pages, offset)
+            self._write(f"begun {group}", pages[starting])
+            self._write(f"first {group}", table[sequences, 0])
         return AttentionBatch.of_buffers(
             self._buffers, counts, starts, self._page_size, len(tables)
         )
+
+    def _write(self, name: str, pages: npt.NDArray[np.int32]) -> None:
+        self._buffers.array(name, pages.shape, np.int64)[...] = pages
 
     def _write_slots(
         self, group: int, pages: npt.NDArray[np.int32], offset: npt.NDArray[np.int64]

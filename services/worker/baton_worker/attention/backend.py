@@ -22,6 +22,16 @@ class RefreshedPlan(Protocol):
         ...
 
 
+@runtime_checkable
+class DevicePlan(Protocol):
+    """A plan that the device makes in each step, of the tensors of its batch."""
+
+    def compute(self) -> Any:
+        """Queue its making; returns what the layers of its kind read. Within a capture it is a part
+        of the step."""
+        ...
+
+
 class Backend(Protocol):
     """One way to compute paged attention. Life cycle: `refuses` is asked once per kind of layer
     while the model is built; then, in each step, `plan` runs once per kind of layer and `forward`

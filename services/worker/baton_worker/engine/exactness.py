@@ -8,6 +8,7 @@ from baton.errors import SettingsError
 from baton_worker.checkpoint.load import LoadedModel
 from baton_worker.config import Config
 from baton_worker.models.decoder import Model
+from baton_worker.spec import Recurrent
 
 
 def check(config: Config, device: torch.device, loaded: LoadedModel) -> None:
@@ -30,7 +31,9 @@ def refuses(config: Config, loaded: LoadedModel) -> str | None:
         return "transformers' own code runs this model"
     if loaded.spec.tower is not None:
         return "images are encoded with products of any number of rows"
-    if (reason := loaded.model.capture_blocker) is not None:
+    recurrent = any(isinstance(mixer, Recurrent) for mixer, _ in loaded.spec.layers)
+    norms = "norms of recurrent layers are torch's" if recurrent else None
+    if (reason := norms or loaded.model.capture_blocker) is not None:
         return f"a part of this model has no kernel of a constant shape ({reason})"
     if config.moe_backend not in ("auto", "triton"):
         return f"--moe-backend {config.moe_backend} multiplies as many rows as an expert has"

@@ -145,9 +145,13 @@ class MixedInputs(Inputs):
         """Write a step; what it lacks becomes padding."""
         super().write(tokens, positions, batch)
         count, rows = len(tokens), len(batch.query_lens)
+        self._starts[: rows + 1].copy_(batch.query_start_loc)
+        self.pad(size, count, rows)
+
+    def pad(self, size: int, count: int = 0, rows: int = 0) -> None:
+        """Padding behind so many tokens of so many rows: every token belongs to a row."""
         self.tokens[count:size] = self.positions[count:size] = 0
         self._slots[:, count:size] = self._spare
-        self._starts[: rows + 1].copy_(batch.query_start_loc)
         self._starts[rows + 1 : self.rows(size) + 2] = size
         self._lengths[rows] = size - count
         self._tables[:, rows] = self._page

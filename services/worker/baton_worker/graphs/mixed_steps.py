@@ -45,6 +45,7 @@ class MixedSteps:
         self._recordings: dict[int, Recording] = {}
         for size in reversed(sizes.mixed):
             batch = self._inputs.of(size)
+            self._inputs.pad(size)
             if not self._recordings:
                 self._hidden = torch.empty_like(self._answer(batch))
             extent = Extent(size, len(batch.query_lens))

@@ -189,17 +189,17 @@ class KVCache:
         chosen = range(len(self.groups.of))[layers]
         for group in range(len(self.groups.windows)):
             part = batch.of(group)
-            if len(begun := part.begun):
+            if len(part.begun):
                 for layer in chosen:
                     if self.groups.of[layer] == group:
-                        self._forget(layer, begun, part.first)
+                        self._forget(layer, part.begun, part.first)
 
     def _forget(self, layer: int, begun: Tensor, first: Tensor) -> None:
         """Zero the tokens of pages in `begun`, and the states of pages in `first`. Other states are
         overwritten before they are read."""
-        self.layers[layer][begun] = 0
+        self.layers[layer].index_fill_(0, begun, 0)
         if layer in self.states and len(first):
-            self.states[layer][first] = 0
+            self.states[layer].index_fill_(0, first, 0)
 
     def clear(self, page: int, first: int = 0, group: int = 0) -> None:
         """Zero a page. With `first`, only from that token on, in the layers of `group` if groups

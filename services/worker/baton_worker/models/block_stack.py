@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from baton_worker import spec
 from baton_worker.attention import AttentionBatch
+from baton_worker.attention.backend import DevicePlan
 from baton_worker.kv_cache.layer_groups import LayerGroups
 from baton_worker.layers.attention.whole_texts import Texts
 from baton_worker.layers.build_context import BuildContext
@@ -79,7 +80,8 @@ class BlockStack(nn.Module):
         plans: Plans,
         texts: tuple[Texts, ...] = (),
     ) -> list[ForwardContext]:
-        """Forward contexts by layer group; they differ in slot mapping."""
+        """Forward contexts by layer group; they differ in slot mapping. Plans of the device are
+        made here."""
         step = ForwardContext(
             slots=batch.slot_mapping,
             angles={rope: r.angles(positions, self.dtype) for rope, r in self._rotaries.items()},
@@ -88,9 +90,17 @@ class BlockStack(nn.Module):
             texts=texts,
         )
         return [
-            replace(step, slots=batch.of(group).slot_mapping, plans=plan)
+            replace(step, slots=batch.of(group).slot_mapping, plans=_made(plan))
             for group, plan in enumerate(plans)
         ]
+
+
+def _made(plans: dict[Any, Any]) -> dict[Any, Any]:
+    """What layers read of plans by kind."""
+    return {
+        call: plan.compute() if isinstance(plan, DevicePlan) else plan
+        for call, plan in plans.items()
+    }
 
 
 def _rotary(rope: spec.Rope, site: BuildContext) -> Rotary | Fourier:

@@ -16,6 +16,7 @@ from baton_scheduler.options import SchedulerOptions
 from baton_worker.attention.selector import AttentionSelector
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.graphs import GraphedModel, Sizes
+from baton_worker.kernels import triton
 from baton_worker.layers.build_context import BuildContext
 from tests.fakes.device_double import DOUBLE, device_double
 from tests.fakes.host_link import HostLink
@@ -184,18 +185,37 @@ def test_the_double_notices_what_makes_a_host_wait() -> None:
 
 
 @pytest.mark.row("F13.08", "F13.06")
+@pytest.mark.parametrize(
+    ("architecture", "changes"),
+    [
+        pytest.param("LlamaForCausalLM", {"num_hidden_layers": 1}, id="attention"),
+        pytest.param("MambaForCausalLM", {"num_hidden_layers": 1}, id="a scan"),
+        pytest.param("FalconH1ForCausalLM", {"num_hidden_layers": 1}, id="attention and states"),
+        pytest.param(
+            "Qwen3NextForCausalLM",
+            {"layer_types": ["linear_attention", "full_attention"], "mlp_only_layers": [0, 1]}
+            | {"num_hidden_layers": 2},
+            id="attention and a delta net",
+        ),
+        pytest.param(
+            "Lfm2ForCausalLM",
+            {"layer_types": ["conv", "full_attention"], "num_hidden_layers": 2},
+            id="attention and a convolution",
+        ),
+    ],
+)
 def test_a_decode_step_is_one_copy_each_way_and_waits_for_nothing_that_was_just_launched(
-    tmp_path: Path,
+    tmp_path: Path, architecture: str, changes: dict[str, Any], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Counted on a device double, kernel by kernel and replayed."""
-    changes = {"num_hidden_layers": 1, "vocab_size": 64}
-    tiny_models.save_checkpoint(tmp_path, "LlamaForCausalLM", **changes)
+    """Counted on a device double, kernel by kernel and replayed; pages begin within the steps."""
+    tiny_models.save_checkpoint(tmp_path, architecture, vocab_size=64, **changes)
     plain = load_model(tmp_path, BuildContext(DEVICE, torch.float32))
     samplings = [Sampling(7, temperature=0.0), Sampling(4, seed=5), Sampling(6, temperature=0.0)]
     sync, prompt = House(plain), [3, 7, 9, 11, 2]
     for sampling in samplings:
         sync.submit(prompt, sampling)
     expected = sync.finish()
+    monkeypatch.setattr(triton, "runs", lambda device: device == DOUBLE)
     # Inference tensors throughout: views of a wrapper have no version.
     with torch.inference_mode(), device_double() as double:
         attention = AttentionSelector("triton")

@@ -21,7 +21,7 @@ SHAPES = {
 }
 PAGE = 20
 CHAINS = Chains(
-    *(torch.tensor(x) for x in ([0, 3, 4], [4, 0, 2, 5], [18, 0, 0, 3], [0, 2, 22, 27, 31]))
+    *(torch.tensor(x) for x in ([0, 3], [3, 4], [4, 0, 2, 5], [18, 0, 0, 3], [0, 2, 22, 27, 31]))
 )
 """A row that goes on with token 18 of page 4, through 0 into 2; another within page 5."""
 ASKED = [(4, 18, 20), (0, 0, 20), (2, 0, 5), (5, 3, 7)]

@@ -15,7 +15,7 @@ from baton_worker.kernels.recurrent.ssm_states import Chains, Snapshots
 pytestmark = [pytest.mark.usefixtures("seeded"), pytest.mark.row("F04.19", "F07.01", "F07.03")]
 CPU = torch.device("cpu")
 CHAINS = Chains(
-    *(torch.tensor(x) for x in ([0, 3, 4], [4, 0, 2, 5], [18, 0, 0, 3], [0, 2, 22, 27, 31]))
+    *(torch.tensor(x) for x in ([0, 3], [3, 4], [4, 0, 2, 5], [18, 0, 0, 3], [0, 2, 22, 27, 31]))
 )
 ASKED = [(4, 18, 20), (0, 0, 20), (2, 0, 5), (5, 3, 7)]
 """Of each page, which tokens ask; page 5 is of another row."""
@@ -70,7 +70,7 @@ def test_pages_are_walked_like_the_recurrence(
 def test_time_steps_are_as_precise_as_floats(raised: float) -> None:
     """Of a state of nothing, which a token of 1 makes its time step: log(1 + e^x)."""
     tokens = torch.tensor([1.0, raised, 1.0]).view(1, 1, 1, 1, 3)
-    one = Chains(*(torch.tensor(x) for x in ([0, 1], [0], [0], [0, 1])))
+    one = Chains(*(torch.tensor(x) for x in ([0], [1], [0], [0], [0, 1])))
     pages = Snapshots(tokens, torch.zeros(1, 1, 1))
     zero = torch.zeros(1, 1)
     out = CpuScan(0)(pages, torch.ones(1, 1), one, zero, zero[0])

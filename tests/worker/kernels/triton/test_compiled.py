@@ -77,7 +77,8 @@ _CONVOLVED = {
 _STATE = {
     **{"tokens": "*bf16", "pages": LONGS},
     **dict.fromkeys(("states", "faded", "weight", "query", "out"), FLOAT),
-    **dict.fromkeys(("before", "begun", "begins", "firsts", "rows"), LONGS),
+    **dict.fromkeys(("starts", "stops", "begins", "firsts", "earlier"), LONGS),
+    **{"query_starts": INTS, "lengths": INTS, "page_table": INTS, "missing": BYTES},
     **dict.fromkeys(("strength", "decay", "read", "rates", "bias"), FLOAT),
     "scale": "fp32",
 }
@@ -86,6 +87,11 @@ _HEADS: dict[str, Any] = {
     **{"TOKENS": 16, "KEYS": 64, "VALUES": 64},
 }
 STATES: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
+    "Mamba-2 2.7B, pages of a step": (
+        "recurrent.chains._find",
+        _STATE,
+        {"PAGE_SIZE": 16, "TAPS": 4, "AT_ONCE": 64, "num_warps": 1},
+    ),
     "Mamba-2 2.7B, states of pages": ("recurrent.ssm_states._carry", _STATE, _HEADS),
     "Mamba-2 2.7B, outputs": ("recurrent.ssm_states._read", _STATE, _HEADS),
     "Mamba-2 2.7B, inputs of the convolution": (
@@ -139,6 +145,12 @@ KERNELS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
     ("attention.tile.merge", PAGED, MERGE | {"RANGED": True, "LSE": True}),
     _norm(1024, CENTERED=True, SCALED=True, BIASED=True),
     *STATES.values(),
+    (
+        "gated_norm._gated_norm",
+        {"x": FLOAT, "gate": "*bf16", "weight": "*bf16", "out": "*bf16", "eps": "fp32"},
+        {"GROUPS": 1, "GATE_FIRST": True, "SHARED": False, "SILU": True, "WIDTH": 8192}
+        | {"num_warps": 16},
+    ),
     _placed("*bf16", CODES=0),
     _placed(BYTES, CODES=2),
     ("gated._gated", {"both": "*bf16", "out": "*bf16"}, {"GATE": 2, "WIDTH": 1024}),
@@ -331,6 +343,7 @@ CHANGING = {
     "align._align": {"num_visits", "num_blocks"},
     "fp8._quantise": {"tokens", "scale_token", "scale_group"},
     "top_k._top_k": {"num_tokens"},
+    "recurrent.chains._find": {"table_width", "num_tokens"},
     "recurrent.convolution._convolve": {"num_tokens"},
 }
 """What differs from step to step."""

@@ -34,7 +34,7 @@ def test_blocks_straddle_no_pages() -> None:
 def test_chains_have_the_pages_of_each_row_in_order() -> None:
     """The second row begins a page: the one before has its state. The third goes on within one."""
     chains = plan([5, 1, 3, 9], [3, 16, 5, 0], page_size=4).chains
-    assert chains.rows.tolist() == [0, 2, 4, 5, 8]
+    assert chains.starts.tolist() == [0, 2, 4, 5] and chains.stops.tolist() == [2, 4, 5, 8]
     assert chains.pages.tolist() == [0, 1, 13, 14, 21, 30, 31, 32]
     assert chains.firsts.tolist() == [3, 0, 4, 0, 1, 0, 0, 0]
     assert chains.begins.tolist() == [0, 1, 5, 5, 6, 9, 13, 17, 18]

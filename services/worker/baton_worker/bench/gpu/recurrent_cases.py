@@ -15,7 +15,7 @@ from baton_worker.bench.gpu.kernel_case import KernelCase, Sizes
 from baton_worker.kernels.recurrent.delta import Shape as DeltaShape
 from baton_worker.kernels.recurrent.ssm_states import Fading, Snapshots
 from baton_worker.kernels.recurrent.ssm_states import Shape as StatesShape
-from baton_worker.layers.ssm.page_segments import Cut
+from baton_worker.layers.ssm.page_segments import DeviceCut
 
 _SEED = 1
 
@@ -66,7 +66,7 @@ class _Maker:
         batch = AttentionBatch.build(
             step.counts, step.starts, self._tables, sizes.page_size, device
         )
-        self._segments = Cut().plan(batch, Cut())
+        self._segments = DeviceCut().plan(batch, DeviceCut()).compute()
 
     def states(self) -> KernelCase:
         """The states and outputs of Mamba-2, whose decays a layer has computed."""
@@ -180,8 +180,9 @@ class _Maker:
         """`width`: numbers of a row that are read. `products`: of each number of a state, for a
         token. A row's first state is read, and each other written."""
         chains, numbers = self._segments.chains, kept.states[0].numel()
-        rows = len(chains.pages) * self._sizes.page_size * width * kept.tokens.itemsize
-        nbytes = rows + len(chains.pages) * numbers * kept.states.itemsize
+        pages = int((chains.stops - chains.starts).sum())
+        rows = pages * self._sizes.page_size * width * kept.tokens.itemsize
+        nbytes = rows + pages * numbers * kept.states.itemsize
         flops = 2 * products * numbers * self._tokens
         title = f"{name}, {self._step.name}"
         return KernelCase(title, run, reference, nbytes, flops, self._near)

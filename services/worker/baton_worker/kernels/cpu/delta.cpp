@@ -238,12 +238,12 @@ template <class T>
 void walk(const Delta& how, const Chains& chains, int64_t row, int64_t head) {
     static thread_local Block<T> block;
     static thread_local std::vector<float> between;
-    const int64_t size = how.key_dim * how.value_dim, last = chains.rows[row + 1] - 1;
+    const int64_t size = how.key_dim * how.value_dim, last = chains.stops[row] - 1;
     between.resize(size);
     const auto state_of = [&](int64_t entry) {
         return how.states + chains.pages[entry] * how.state + head * size;
     };
-    for (int64_t entry = chains.rows[row]; entry <= last; entry++) {
+    for (int64_t entry = chains.starts[row]; entry <= last; entry++) {
         const int64_t first = chains.firsts[entry], begin = chains.begins[entry];
         const int64_t end = first + chains.begins[entry + 1] - begin;
         const float* query = how.query + begin * how.key_heads * how.key_dim;
@@ -265,7 +265,8 @@ void walk(const Delta& how, const Chains& chains, int64_t row, int64_t head) {
 
 template <class T>
 void walk_all(const Delta& how, const Chains& chains, int64_t rows) {
-    const int64_t tokens = (chains.rows[rows] - chains.rows[0]) * how.page_size;
+    if (!rows) return;
+    const int64_t tokens = (chains.stops[rows - 1] - chains.starts[0]) * how.page_size;
     const int64_t work = tokens * how.heads * how.key_dim * how.value_dim;
     share(work >= kWorthThreads, rows * how.heads, [&](int64_t begin, int64_t end) {
         for (int64_t task = begin; task < end; task++)

@@ -82,8 +82,8 @@ void walk(const Scan& how, const Chains& chains, int64_t row, int64_t channel) {
     std::vector<State> states;
     const int64_t end = std::min(channel + kChannels, how.channels);
     for (int64_t c = channel; c < end; c += kWidth) states.emplace_back(how, c);
-    const int64_t last = chains.rows[row + 1] - 1;
-    for (int64_t entry = chains.rows[row]; entry <= last; entry++) {
+    const int64_t last = chains.stops[row] - 1;
+    for (int64_t entry = chains.starts[row]; entry <= last; entry++) {
         const int64_t page = chains.pages[entry], first = chains.firsts[entry];
         const int64_t begin = chains.begins[entry];
         const int64_t count = first + chains.begins[entry + 1] - begin;
@@ -92,7 +92,7 @@ void walk(const Scan& how, const Chains& chains, int64_t row, int64_t channel) {
         for (int64_t t = 0; t < count; t++)
             writes.read(t, tokens + t * how.token + 2 * how.channels, how.state_size);
         for (State& state : states) {
-            if (entry == chains.rows[row]) state.load_from(how.states + page * how.state);
+            if (entry == chains.starts[row]) state.load_from(how.states + page * how.state);
             for (int64_t t = 0; t < count; t++) {
                 const int64_t query = begin + t - first;
                 const float* read = t < first ? nullptr : how.read + query * how.state_size;
@@ -107,7 +107,8 @@ void walk(const Scan& how, const Chains& chains, int64_t row, int64_t channel) {
 template <class T>
 void walk_all(const Scan& how, const Chains& chains, int64_t rows) {
     const int64_t groups = (how.channels + kChannels - 1) / kChannels;
-    const int64_t tokens = (chains.rows[rows] - chains.rows[0]) * how.page_size;
+    if (!rows) return;
+    const int64_t tokens = (chains.stops[rows - 1] - chains.starts[0]) * how.page_size;
     const bool worth = tokens * how.channels * how.state_size >= kWorthThreads;
     share(worth, rows * groups, [&](int64_t begin, int64_t end) {
         for (int64_t task = begin; task < end; task++)

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import ctypes
 from dataclasses import astuple, dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
 from torch import Tensor
@@ -76,14 +76,27 @@ class Chains(NamedTuple):
     """Pages of sequences in order, each with its queries. The first page of a sequence has its
     state; each other page gets it from its predecessor."""
 
-    rows: Tensor
-    """int64 [R + 1]: of each sequence its first page; at the end how many there are."""
+    starts: Tensor
+    """int64 [R]: of each sequence its first page."""
+    stops: Tensor
+    """int64 [R]: of each sequence the end of its pages. Between those of two there may be entries
+    that belong to none."""
     pages: Tensor
     """int64 [N]"""
     firsts: Tensor
     """int64 [N]: which of a page's tokens asks the first query, or how many they are."""
     begins: Tensor
     """int64 [N + 1]: of each page its first query; at the end how many there are."""
+
+
+@runtime_checkable
+class Walker(Protocol):
+    """Both sums over the pages of sequences, one after the other."""
+
+    def walk(self, kept: Snapshots, query: Tensor, chains: Chains, fading: Fading) -> Tensor:
+        """Write the states of pages, and evaluate queries float32 [T, groups, key_dim] with the
+        `fading` of each page: float32 [T, heads, value_dim]."""
+        ...
 
 
 class Kernel(Protocol):
@@ -100,7 +113,7 @@ class Kernel(Protocol):
         ...
 
 
-def choose(shape: Shape, dtype: torch.dtype, device: torch.device) -> Kernel:
+def choose(shape: Shape, dtype: torch.dtype, device: torch.device) -> Kernel | Walker:
     """The kernel of the device, in C++ or in Triton, if available; else the torch twin."""
     if CpuStates.refuses(dtype, device) is None:
         return CpuStates(shape, dtype)
@@ -196,7 +209,7 @@ class CpuWalk:
         """Walk every sequence; `how` are the arguments documented in the kernel's source."""
         columns = [column.contiguous() for column in chains]
         pointers = _Chains(*(column.data_ptr() for column in columns))
-        self._walk(ctypes.addressof(how), ctypes.addressof(pointers), len(chains.rows) - 1)
+        self._walk(ctypes.addressof(how), ctypes.addressof(pointers), len(chains.starts))
 
 
 def refuses(name: str, dtype: torch.dtype, device: torch.device) -> str | None:

@@ -14,7 +14,7 @@ from baton_worker.layers.mixer import Carrying
 from baton_worker.layers.ssm.delta_inputs import Decays, inputs
 from baton_worker.layers.ssm.delta_scan import walk
 from baton_worker.layers.ssm.gated_norm import GatedNorm
-from baton_worker.layers.ssm.page_segments import Cut, Segments
+from baton_worker.layers.ssm.page_segments import Segments, splitter
 from baton_worker.layers.ssm.short_conv import Taps
 
 
@@ -40,7 +40,7 @@ class DeltaNet(Carrying):
 
     def __init__(self, settings: spec.DeltaNet, hidden: int, site: BuildContext) -> None:
         super().__init__(site)
-        self.call = self.backend = Cut(settings.taps)
+        self.call = self.backend = splitter(site.device, settings.taps)
         self._settings = settings
         self.inputs = inputs(settings, hidden, site)
         key, value = settings.key_width, settings.value_width

@@ -94,6 +94,7 @@ class Blockwise:
 
     def __call__(self, pages: Snapshots, query: Tensor, segments: Segments) -> Tensor:
         """See `Walk`."""
+        assert segments.turns is not None, "turns are known on the host"
         for turn in segments.turns:
             self._carry(turn, pages, query)
         return self._attend(query, segments.blocks, pages)

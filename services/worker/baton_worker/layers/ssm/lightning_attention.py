@@ -20,7 +20,7 @@ from baton_worker.layers.linear import Linear
 from baton_worker.layers.mixer import Carrying
 from baton_worker.layers.mlp import activation
 from baton_worker.layers.norm import norm
-from baton_worker.layers.ssm.page_segments import Cut, Segments
+from baton_worker.layers.ssm.page_segments import Segments, splitter
 
 
 class LinearAttention(Carrying):
@@ -43,7 +43,7 @@ class LinearAttention(Carrying):
 
     def __init__(self, settings: spec.LinearAttention, hidden: int, site: BuildContext) -> None:
         super().__init__(site)
-        self.call = self.backend = Cut()
+        self.call = self.backend = splitter(site.device)
         self.num_heads, self.head_dim = settings.num_heads, settings.head_dim
         self.width = width = settings.num_heads * settings.head_dim
         self.project = Linear(hidden, dict.fromkeys(("query", "key", "value"), width), site)
@@ -51,7 +51,7 @@ class LinearAttention(Carrying):
         self.norm: nn.Module = norm(settings.norm, width, "linear_norm", site)
         self.output = Linear(width, {"linear_output": hidden}, site)
         self._activation = activation(settings.activation)
-        self._rates = torch.tensor(settings.decays)
+        self._rates = torch.tensor(settings.decays, device=site.device)
         heads, dim = settings.num_heads, settings.head_dim
         self._kernel = choose(Shape(heads, heads, dim, dim, 0, width), site.dtype, site.device)
 
@@ -77,5 +77,5 @@ class LinearAttention(Carrying):
     def _fading(self, count: int, size: int, device: torch.device) -> Fading:
         """The decay of `count` pages, equal for all tokens."""
         token = torch.arange(1, size + 1, dtype=torch.float32, device=device)
-        faded = (-self._rates.to(device)[:, None] * token).expand(count, -1, -1)
+        faded = (-self._rates[:, None] * token).expand(count, -1, -1)
         return Fading(faded, torch.ones_like(faded))

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from baton_worker import spec
+from baton_worker.kernels import triton
 from baton_worker.kernels.kv_pages import scatter
 from baton_worker.kernels.recurrent.convolution import Places
 from baton_worker.kernels.recurrent.ssm_states import Snapshots
@@ -17,6 +18,7 @@ from baton_worker.layers.linear import Linear
 from baton_worker.layers.mixer import Carrying
 from baton_worker.layers.norm import norm
 from baton_worker.layers.ssm.decay import StateDecay
+from baton_worker.layers.ssm.page_segments import DeviceCut, Segments
 from baton_worker.layers.ssm.scan_plan import Scans, Walks
 from baton_worker.layers.ssm.selective_scan import scan
 from baton_worker.layers.ssm.short_conv import Taps
@@ -38,7 +40,10 @@ class Mamba(Carrying):
 
     def __init__(self, settings: spec.Mamba, hidden: int, site: BuildContext) -> None:
         super().__init__(site)
-        self.call = self.backend = Scans(settings.taps)
+        # A kernel of a GPU walks chains, which the device finds.
+        on_device = triton.runs(site.device)
+        self.backend = DeviceCut(settings.taps) if on_device else Scans(settings.taps)
+        self.call = self.backend
         size, bias = settings.channels, settings.bias
         self._channels = size
         self.project = Linear(hidden, {"scan_input": size, "scan_gate": size}, site, bias=bias)
@@ -66,7 +71,7 @@ class Mamba(Carrying):
             ModelError: the step has texts with bidirectional attention.
         """
         self.check(step)
-        walks: Walks = step.plans[self.call]
+        walks: Walks | Segments = step.plans[self.call]
         inputs, gate = self.project(x).chunk(2, dim=-1)
         mixed = self.taps(inputs, step.slots, walks.earlier, pages.tokens)
         narrow, write, read = self._selected(mixed)

@@ -23,7 +23,7 @@ from baton_worker.layers.layer import Layer
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.mixer import Carrying
 from baton_worker.layers.ssm.gated_norm import GatedNorm
-from baton_worker.layers.ssm.page_segments import Cut, Segments
+from baton_worker.layers.ssm.page_segments import Segments, splitter
 from baton_worker.layers.ssm.short_conv import Taps
 
 
@@ -44,7 +44,7 @@ class StateSpace(Carrying):
 
     def __init__(self, settings: spec.StateSpace, hidden: int, site: BuildContext) -> None:
         super().__init__(site)
-        self.call = self.backend = Cut(settings.taps)
+        self.call = self.backend = splitter(site.device, settings.taps)
         self.settings = settings
         self._inner = [settings.group_width, settings.width, settings.group_width]
         roles = ("ssm_gate", "ssm_c", "ssm_x", "ssm_b", "ssm_dt")

@@ -11,14 +11,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from baton_worker.attention import AttentionBatch
+from baton_worker.kernels import triton
 from baton_worker.kernels.recurrent.ssm_states import (
     Blocks,
     Chains,
     Fading,
     Kernel,
     Snapshots,
+    Walker,
 )
-from baton_worker.layers.ssm.short_conv import Earlier
+from baton_worker.layers.ssm.short_conv import Earlier, found
 
 Column: TypeAlias = NDArray[np.int64]
 
@@ -34,8 +36,9 @@ class Turn(NamedTuple):
 class Segments:
     """A step split at page boundaries."""
 
-    turns: list[Turn]
-    """First the first starting page of each sequence, then the second ones, ..."""
+    turns: list[Turn] | None
+    """First the first starting page of each sequence, then the second ones, ... None: the device
+    has split the step, for kernels that walk `chains`."""
     blocks: Blocks
     """The new tokens of each page."""
     chains: Chains
@@ -43,11 +46,18 @@ class Segments:
     earlier: Earlier
     """Slots of the preceding tokens, for convolutions."""
     pages: Tensor
-    """int64: predecessors of starting pages, turn by turn, then the pages of `blocks`."""
+    """int64: predecessors of starting pages, turn by turn, then the pages of `blocks`; or those of
+    `chains`, if there are no `turns`."""
 
-    def run(self, kernel: Kernel, kept: Snapshots, query: Tensor, fading: Fading) -> Tensor:
+    def run(
+        self, kernel: Kernel | Walker, kept: Snapshots, query: Tensor, fading: Fading
+    ) -> Tensor:
         """Write the states of starting pages and evaluate queries: see `kernels.ssm_states`.
         `fading` is that of `pages`."""
+        if isinstance(kernel, Walker):
+            assert self.turns is None, "fading is given by turns and not by chains"
+            return kernel.walk(kept, query, self.chains, fading)
+        assert self.turns is not None, "the kernel walks no chains"
         counts = [*(len(turn.begun) for turn in self.turns), len(self.blocks.pages)]
         *carried, read = map(Fading, *(torch.split(part, counts) for part in fading))
         for (before, begun), part in zip(self.turns, carried, strict=True):
@@ -73,6 +83,39 @@ class Cut:
         pages = torch.cat([*(turn.before for turn in turns), blocks.pages])
         earlier = Earlier.of(batch, call.taps)
         return Segments(turns, blocks, _chains(batch, pieces), earlier, pages)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceCut:
+    """See `Cut`: the device splits the step, for kernels that walk chains."""
+
+    taps: int = 1
+    capture_blocker: ClassVar[None] = None
+    launch_blocker: ClassVar[None] = None
+
+    def plan(self, batch: AttentionBatch, call: DeviceCut) -> DeviceSegments:
+        """Split the step, once for all layers of a group."""
+        assert batch.trees is None and batch.ranges is None, "every earlier token counts"
+        return DeviceSegments(batch, call.taps)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceSegments:
+    """See `attention.backend.DevicePlan`."""
+
+    batch: AttentionBatch
+    taps: int
+
+    def compute(self) -> Segments:
+        """Split the step: without turns."""
+        chains, earlier = found(self.batch, self.taps)
+        blocks = Blocks(chains.pages, chains.begins, chains.firsts)
+        return Segments(None, blocks, chains, earlier, chains.pages)
+
+
+def splitter(device: torch.device, taps: int = 1) -> Cut | DeviceCut:
+    """Splits steps for the kernels that a device has."""
+    return DeviceCut(taps) if triton.runs(device) else Cut(taps)
 
 
 class Pieces(NamedTuple):
@@ -115,8 +158,9 @@ def _blocks(batch: AttentionBatch, pieces: Pieces) -> Blocks:
 def _chains(batch: AttentionBatch, pieces: Pieces) -> Chains:
     pieces = pieces.carried(batch.page_size)
     first = np.append(np.flatnonzero(np.diff(pieces.row, prepend=-1)), len(pieces.row))
-    rows, firsts, begins = _moved(batch, first, pieces.first, pieces.begin)
-    return Chains(rows, pages_of(batch, pieces.row, pieces.page), firsts, begins)
+    starts, stops = _moved(batch, first[:-1], first[1:])
+    firsts, begins = _moved(batch, pieces.first, pieces.begin)
+    return Chains(starts, stops, pages_of(batch, pieces.row, pieces.page), firsts, begins)
 
 
 def _moved(batch: AttentionBatch, *columns: Column) -> list[Tensor]:

@@ -85,6 +85,7 @@ class Scans:
         order = np.lexsort((pieces.first, pieces.first + counts))
         pages = pages_of(batch, pieces.row[order], pieces.page[order])
         walks, places = _walks(pages, pieces.first[order], counts[order])
+        assert segments.turns is not None, "the host has split the step"
         place = np.empty_like(places)
         place[order] = places
         places = np.repeat(place - pieces.begin[:-1], counts) + np.arange(len(row))

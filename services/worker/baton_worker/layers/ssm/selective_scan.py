@@ -13,14 +13,14 @@ from baton_worker.kernels.recurrent.ssm_states import Chains, Snapshots
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.invariant import exp2, softplus
 from baton_worker.layers.ssm.decay import StateDecay
-from baton_worker.layers.ssm.page_segments import Turn
+from baton_worker.layers.ssm.page_segments import Segments, Turn
 from baton_worker.layers.ssm.scan_plan import AT_ONCE, Walks
 
 
 class Scan(Protocol):
     """A scan that reads the inputs of the states from pages."""
 
-    def __call__(self, pages: Snapshots, read: Tensor, walks: Walks) -> Tensor:
+    def __call__(self, pages: Snapshots, read: Tensor, walks: Walks | Segments) -> Tensor:
         """Write the states of starting pages and evaluate C of new tokens: float32 [T, state_size]
         to float32 [T, channels]."""
         ...
@@ -54,7 +54,7 @@ class Compiled:
     def __init__(self, dynamics: StateDecay, kernel: Kernel) -> None:
         self._dynamics, self._kernel = dynamics, kernel
 
-    def __call__(self, pages: Snapshots, read: Tensor, walks: Walks) -> Tensor:
+    def __call__(self, pages: Snapshots, read: Tensor, walks: Walks | Segments) -> Tensor:
         """See `Scan`."""
         dynamics = self._dynamics
         return self._kernel(pages, read, walks.chains, dynamics.rates, dynamics.bias)
@@ -68,8 +68,9 @@ class Stepwise:
     def __init__(self, dynamics: StateDecay) -> None:
         self._dynamics = dynamics
 
-    def __call__(self, pages: Snapshots, read: Tensor, walks: Walks) -> Tensor:
+    def __call__(self, pages: Snapshots, read: Tensor, walks: Walks | Segments) -> Tensor:
         """See `Scan`."""
+        assert isinstance(walks, Walks), "the host has split the step"
         _carry(walks.turns, pages, self._dynamics)
         return _scan(read, walks, pages, self._dynamics)
 

@@ -17,7 +17,7 @@ from baton_worker.layers.linear import Linear
 from baton_worker.layers.mixer import Carrying
 from baton_worker.layers.norm import norm
 from baton_worker.layers.ssm.mamba2 import Rates
-from baton_worker.layers.ssm.page_segments import Cut, Segments
+from baton_worker.layers.ssm.page_segments import Segments, splitter
 from baton_worker.layers.ssm.short_conv import Taps
 
 _ANY_STEP = (0.0, float("inf"))
@@ -34,7 +34,7 @@ class SelectiveStateSpace(Carrying):
 
     def __init__(self, settings: spec.SelectiveStateSpace, hidden: int, site: BuildContext) -> None:
         super().__init__(site)
-        self.call = self.backend = Cut(settings.taps)
+        self.call = self.backend = splitter(site.device, settings.taps)
         self.settings, width = settings, settings.width
         self.project = Linear(hidden, {"ssm_gate": width, "ssm_x": width}, site)
         form = (settings.taps, False, site, Places(0, at=width), "silu")

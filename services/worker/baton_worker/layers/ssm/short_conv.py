@@ -12,6 +12,7 @@ from torch import Tensor
 
 from baton_worker import spec
 from baton_worker.attention import AttentionBatch
+from baton_worker.kernels import triton
 from baton_worker.kernels.recurrent.convolution import (
     Activation,
     Before,
@@ -20,6 +21,7 @@ from baton_worker.kernels.recurrent.convolution import (
     Weights,
     choose,
 )
+from baton_worker.kernels.recurrent.ssm_states import Chains
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.invariant import SILU
@@ -40,7 +42,7 @@ class Earlier:
 
     @classmethod
     def of(cls, batch: AttentionBatch, taps: int) -> Earlier:
-        """Look the slots up in the block tables."""
+        """Look the slots up in the block tables, on the host."""
         row, position = batch.flat()
         position = position - np.arange(1, taps)[:, None]
         missing, device = position < 0, batch.block_table.device
@@ -57,13 +59,42 @@ class Reach:
     """The receptive field of a convolution; plans a step like an attention backend."""
 
     taps: int
-    capture_blocker: ClassVar[str] = "a convolution looks its earlier tokens up on the host"
+    on_device: bool = False
+    """Whether the device looks the slots up."""
     launch_blocker: ClassVar[None] = None
 
-    def plan(self, batch: AttentionBatch, call: Reach) -> Earlier:
+    @property
+    def capture_blocker(self) -> str | None:
+        """See `attention.Backend`."""
+        return None if self.on_device else "a convolution looks its earlier tokens up on the host"
+
+    def plan(self, batch: AttentionBatch, call: Reach) -> Earlier | DeviceEarlier:
         """Look the slots up once for all layers with equally many taps."""
         assert batch.trees is None and batch.ranges is None, "every earlier token counts"
-        return Earlier.of(batch, call.taps)
+        return DeviceEarlier(batch, call.taps) if call.on_device else Earlier.of(batch, call.taps)
+
+
+@dataclass(frozen=True, slots=True)
+class DeviceEarlier:
+    """See `attention.backend.DevicePlan`."""
+
+    batch: AttentionBatch
+    taps: int
+
+    def compute(self) -> Earlier:
+        """The slots of each token's predecessors."""
+        _, earlier = found(self.batch, self.taps)
+        return earlier
+
+
+def found(batch: AttentionBatch, taps: int) -> tuple[Chains, Earlier]:
+    """What the device finds of a step: the pages of each row, and the slots before each token."""
+    from baton_worker.kernels.triton.recurrent import chains  # Needs triton.
+
+    tokens = (len(batch.slot_mapping), max(batch.query_lens))
+    rows = chains.Rows(batch.query_start_loc, batch.seq_lens, batch.block_table, *tokens)
+    of_pages, earlier, missing = chains.find(rows, batch.page_size, taps)
+    return of_pages, Earlier(earlier, missing)
 
 
 class ShortConv(Carrying):
@@ -77,7 +108,7 @@ class ShortConv(Carrying):
 
     def __init__(self, settings: spec.ShortConv, hidden: int, site: BuildContext) -> None:
         super().__init__(site)
-        self.call = self.backend = Reach(settings.taps)
+        self.call = self.backend = Reach(settings.taps, triton.runs(site.device))
         size, bias = settings.channels, settings.bias
         roles = ("conv_before", "conv_after", "conv_input")
         self.project = Linear(hidden, dict.fromkeys(roles, size), site, bias=bias)

@@ -8,8 +8,9 @@ import torch
 from baton_worker.kernels.recurrent.delta import CpuDelta, Shape
 from baton_worker.kernels.recurrent.ssm_states import Chains, Snapshots
 
-CHAINS = ([0, 2, 3], [4, 0, 2], [5, 0, 3], [0, 1, 4, 5])
-"""A row that goes on with token 5 of page 4, into page 0; another within page 2."""
+CHAINS = ([0, 3], [2, 4], [4, 0, 1, 2], [5, 0, -1, 3], [0, 1, 4, 4, 5])
+"""A row that goes on with token 5 of page 4, into page 0; another within page 2. Page 1 is of none
+of them."""
 
 
 @pytest.mark.row("F04.18", "F07.13")
@@ -32,8 +33,8 @@ def test_pages_are_walked_as_by_the_kernel_in_cpp(
     tokens = torch.randn(5, 6, 1, 1, 50, generator=generator).to(dtype)
     states = torch.randn(5, shape.heads, shape.key_dim, shape.value_dim, generator=generator)
     query = torch.randn(5, shape.key_heads, shape.key_dim, generator=generator)
-    strength = 2 * torch.rand(3, 6, shape.heads, generator=generator)
-    decay = -2 * torch.rand(3, 6, shape.heads, shape.channels, generator=generator)
+    strength = 2 * torch.rand(4, 6, shape.heads, generator=generator)
+    decay = -2 * torch.rand(4, 6, shape.heads, shape.channels, generator=generator)
     made = []
     for kind, place in ((CpuDelta, torch.device("cpu")), (TritonDelta, device)):
         pages = Snapshots(tokens.to(place), states.to(place, copy=True))

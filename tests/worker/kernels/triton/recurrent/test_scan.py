@@ -8,8 +8,9 @@ import torch
 from baton_worker.kernels.recurrent.scan import CpuScan
 from baton_worker.kernels.recurrent.ssm_states import Chains, Snapshots
 
-CHAINS = ([0, 2, 3], [4, 0, 2], [5, 0, 3], [0, 1, 4, 5])
-"""A row that goes on with token 5 of page 4, into page 0; another within page 2."""
+CHAINS = ([0, 3], [2, 4], [4, 0, 1, 2], [5, 0, -1, 3], [0, 1, 4, 4, 5])
+"""A row that goes on with token 5 of page 4, into page 0; another within page 2. Page 1 is of none
+of them."""
 
 
 @pytest.mark.row("F07.01")
@@ -46,7 +47,7 @@ def test_time_steps_are_as_precise_as_floats(device: torch.device) -> None:
 
     raised = torch.tensor([-80.0, -20.0, -5.0, 0.0, 0.5, 15.0, 40.0])
     row = torch.cat((torch.ones(7), raised, torch.ones(1))).view(1, 1, 1, 1, 15)
-    columns = ([0, 1], [0], [0], [0, 1])
+    columns = ([0], [1], [0], [0], [0, 1])
     chains = Chains(*(torch.tensor(column, device=device) for column in columns))
     pages = Snapshots(row.to(device), torch.zeros(1, 1, 7, device=device))
     zero = torch.zeros(1, 7, device=device)

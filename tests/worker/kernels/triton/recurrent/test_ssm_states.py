@@ -7,6 +7,7 @@ import torch
 
 from baton_worker.kernels.recurrent.ssm_states import (
     Blocks,
+    Chains,
     Fading,
     PlainStates,
     Shape,
@@ -38,22 +39,27 @@ def case(
 def test_states_and_outputs_are_those_of_the_twin(
     shape: Shape, page_size: int, dtype: torch.dtype, device: torch.device
 ) -> None:
+    """A row goes on with the last token of page 4, through 1 into 3; another within page 2. Entry 3
+    is of none of them."""
     from baton_worker.kernels.triton.recurrent.ssm_states import TritonStates
 
-    pages, fading, generator = case(shape, page_size, dtype, device, 2)
-    before, begun = torch.tensor([4, 0], device=device), torch.tensor([1, 3], device=device)
-    kernel, twin, others = TritonStates(shape), PlainStates(shape), pages.states[[0, 2, 4]].clone()
-    twin.carry(pages, before, begun, fading)
+    pages, fading, generator = case(shape, page_size, dtype, device, 5)
+    twin, others = PlainStates(shape), pages.states[[0, 2, 4]].clone()
+    ends = [0, 1, page_size + 1, page_size + 3, page_size + 3, page_size + 4]
+    columns = ([0, 4], [3, 5], [4, 1, 3, 0, 2], [page_size - 1, 0, 0, -1, 2], ends)
+    chains = Chains(*(torch.tensor(column, device=device) for column in columns))
+    query = torch.randn(ends[-1], shape.groups, shape.key_dim, generator=generator).to(device)
+    for entry in range(2):
+        before, begun = chains.pages[entry : entry + 1], chains.pages[entry + 1 : entry + 2]
+        twin.carry(pages, before, begun, Fading(*(part[entry : entry + 1] for part in fading)))
+    used = torch.tensor([0, 1, 2, 4], device=device)
+    blocks = Blocks(chains.pages[used], chains.begins[[0, 1, 2, 4, 5]], chains.firsts[used])
+    wanted = twin.read(pages, query, blocks, Fading(*(part[used] for part in fading)))
     expected = pages.states.clone()
-    pages.states[begun] = float("nan")
-    kernel.carry(pages, before, begun, fading)
+    pages.states[[1, 3]] = float("nan")
+    found = TritonStates(shape).walk(pages, query, chains, fading)
     torch.testing.assert_close(pages.states, expected, rtol=1e-5, atol=1e-4)
     assert pages.states[[0, 2, 4]].equal(others)
-    numbers = [[2, 1], [0, 1, page_size - 1], [page_size - 1, 2]]
-    blocks = Blocks(*(torch.tensor(part, device=device) for part in numbers))
-    count = page_size - 1
-    query = torch.randn(count, shape.groups, shape.key_dim, generator=generator).to(device)
-    found, wanted = (each.read(pages, query, blocks, fading) for each in (kernel, twin))
     torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-3)
 
 
@@ -64,12 +70,12 @@ def test_bits_depend_on_no_other_query_and_on_nothing_later(device: torch.device
     pages, fading, generator = case(shape, 18, torch.float32, device, 1)
     query = torch.randn(18, 1, 20, generator=generator).to(device)
     kernel = TritonStates(shape)
-    given = torch.tensor([[3], [0]], device=device)
-    together = kernel.read(
-        pages, query, Blocks(given[0], given.new_tensor([0, 18]), given[1]), fading
+    start, page = torch.tensor([[0], [3]], device=device)
+    together = kernel.walk(
+        pages, query, Chains(start, start + 1, page, start, page.new_tensor([0, 18])), fading
     )
     for token in (17, 3):  # Backwards: what lies behind is overwritten.
         pages.tokens[3, token + 1 :] = float("nan")
-        alone = Blocks(given[0], given.new_tensor([0, 1]), given.new_tensor([token]))
-        [row] = kernel.read(pages, query[token : token + 1], alone, fading)
+        alone = Chains(start, start + 1, page, start + token, page.new_tensor([0, 1]))
+        [row] = kernel.walk(pages, query[token : token + 1], alone, fading)
         assert row.equal(together[token])

@@ -34,7 +34,8 @@ def _walk(  # type: ignore[no-untyped-def]
     query,
     strength,
     decay,
-    rows,
+    starts,
+    stops,
     pages,
     firsts,
     begins,
@@ -61,7 +62,7 @@ def _walk(  # type: ignore[no-untyped-def]
     inside = has_key[:, None] & has_value[None, :]
     place = (head * KEY_DIM + key[:, None]) * VALUE_DIM + value[None, :]
     group = head // GROUP * KEY_DIM
-    start, stop = tl.load(rows + row), tl.load(rows + row + 1)
+    start, stop = tl.load(starts + row), tl.load(stops + row)
     given = states + tl.load(pages + start) * state_stride
     state = tl.load(given + place, mask=inside, other=0.0)
     for item in range(start, stop):
@@ -118,7 +119,7 @@ class TritonDelta:
         if not len(query):
             return out
         tiles = -(-shape.value_dim // self._constants["VALUES"])
-        launch: Any = _walk[(len(chains.rows) - 1, shape.heads, tiles)]
+        launch: Any = _walk[(len(chains.starts), shape.heads, tiles)]
         launch(
             *(tokens, states, query.contiguous(), strength.contiguous(), decay.contiguous()),
             *(column.contiguous() for column in chains),

@@ -37,7 +37,8 @@ def _walk(  # type: ignore[no-untyped-def]
     rates,
     bias,
     read,
-    rows,
+    starts,
+    stops,
     pages,
     firsts,
     begins,
@@ -60,7 +61,7 @@ def _walk(  # type: ignore[no-untyped-def]
     place = key[:, None] * CHANNELS + channel[None, :]
     rate = tl.load(rates + place, mask=inside, other=0.0)
     more = tl.load(bias + channel, mask=has_channel, other=0.0)
-    start, stop = tl.load(rows + row), tl.load(rows + row + 1)
+    start, stop = tl.load(starts + row), tl.load(stops + row)
     given = states + tl.load(pages + start) * state_stride
     state = tl.load(given + place, mask=inside, other=0.0)
     for item in range(start, stop):
@@ -101,7 +102,7 @@ class TritonScan:
         if not len(read):
             return out
         width = min(_CHANNELS, power(channels))
-        launch: Any = _walk[(len(chains.rows) - 1, -(-channels // width))]
+        launch: Any = _walk[(len(chains.starts), -(-channels // width))]
         launch(
             *(tokens, states, rates.contiguous(), bias.contiguous(), read.contiguous()),
             *(column.contiguous() for column in chains),

@@ -15,7 +15,7 @@ import triton.language as tl
 from torch import Tensor
 
 from baton_worker.kernels import triton as kernels
-from baton_worker.kernels.recurrent.ssm_states import Blocks, Fading, Shape, Snapshots
+from baton_worker.kernels.recurrent.ssm_states import Chains, Fading, Shape, Snapshots
 
 TOKENS = 16
 """Tokens of a tile."""
@@ -35,8 +35,9 @@ def _rows(page, token, there, token_stride, channel, inside):  # type: ignore[no
 def _carry(  # type: ignore[no-untyped-def]
     tokens,
     states,
-    before,
-    begun,
+    starts,
+    stops,
+    pages,
     faded,
     weight,
     page_stride,
@@ -53,29 +54,36 @@ def _carry(  # type: ignore[no-untyped-def]
     KEYS: tl.constexpr,
     VALUES: tl.constexpr,
 ):
-    """A tile of a head's state at the start of one page, from the page before it."""
-    item, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    """A tile of a head's state, along the pages of one sequence that begin: each from the page
+    before it."""
+    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     across = tl.cdiv(VALUE_DIM, VALUES)
     key = tl.program_id(2) // across * KEYS + tl.arange(0, KEYS)
     value = tl.program_id(2) % across * VALUES + tl.arange(0, VALUES)
     has_key, has_value = key < KEY_DIM, value < VALUE_DIM
-    source, target = tl.load(before + item), tl.load(begun + item)
-    page, fading = tokens + source * page_stride, (item * HEADS + head) * PAGE_SIZE
     inside = has_key[:, None] & has_value[None, :]
     place = (head * KEY_DIM + key[:, None]) * VALUE_DIM + value[None, :]
-    last = tl.load(faded + fading + PAGE_SIZE - 1)
-    state = tl.load(states + source * state_stride + place, mask=inside, other=0.0) * tl.exp(last)
-    for first in range(0, PAGE_SIZE, TOKENS):
-        token = first + tl.arange(0, TOKENS)
-        there = token < PAGE_SIZE
-        left = tl.exp(last - tl.load(faded + fading + token, mask=there, other=0.0))
-        left *= tl.load(weight + fading + token, mask=there, other=0.0)
-        from_key = page + key_at + head // GROUP * KEY_DIM
-        keys = _rows(from_key, token, there, token_stride, key, has_key) * left[:, None]
-        from_value = page + value_at + head * VALUE_DIM
-        values = _rows(from_value, token, there, token_stride, value, has_value)
-        state = tl.dot(tl.trans(keys), values, state, input_precision="ieee")
-    tl.store(states + target * state_stride + place, state, mask=inside)
+    start, stop = tl.load(starts + row), tl.load(stops + row)
+    if stop - start > 1:
+        given = states + tl.load(pages + start) * state_stride
+        state = tl.load(given + place, mask=inside, other=0.0)
+        for item in range(start, stop - 1):
+            page = tokens + tl.load(pages + item) * page_stride
+            fading = (item * HEADS + head) * PAGE_SIZE
+            last = tl.load(faded + fading + PAGE_SIZE - 1)
+            state *= tl.exp(last)
+            for first in range(0, PAGE_SIZE, TOKENS):
+                token = first + tl.arange(0, TOKENS)
+                there = token < PAGE_SIZE
+                left = tl.exp(last - tl.load(faded + fading + token, mask=there, other=0.0))
+                left *= tl.load(weight + fading + token, mask=there, other=0.0)
+                from_key = page + key_at + head // GROUP * KEY_DIM
+                keys = _rows(from_key, token, there, token_stride, key, has_key) * left[:, None]
+                from_value = page + value_at + head * VALUE_DIM
+                values = _rows(from_value, token, there, token_stride, value, has_value)
+                state = tl.dot(tl.trans(keys), values, state, input_precision="ieee")
+            target = states + tl.load(pages + item + 1) * state_stride
+            tl.store(target + place, state, mask=inside)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -110,7 +118,7 @@ def _read(  # type: ignore[no-untyped-def]
     value = tl.program_id(2) % across * VALUES + tl.arange(0, VALUES)
     begin, first = tl.load(begins + block), tl.load(firsts + block)
     end = first + tl.load(begins + block + 1) - begin
-    if tile < end and tile + TOKENS > first:
+    if end > first and tile < end and tile + TOKENS > first:
         token, has_value = tile + tl.arange(0, TOKENS), value < VALUE_DIM
         asked = (token >= first) & (token < end)
         number = tl.load(pages + block)
@@ -154,8 +162,8 @@ def _read(  # type: ignore[no-untyped-def]
 
 
 class TritonStates:
-    """See `kernels.recurrent.ssm_states.Kernel`: one launch for each turn of pages that begin, and
-    one for all queries."""
+    """See `kernels.recurrent.ssm_states.Walker`: one launch for pages that begin, and one for all
+    queries."""
 
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
@@ -168,33 +176,36 @@ class TritonStates:
             **{"KEYS": keys, "VALUES": values},
         }
 
-    def carry(self, kept: Snapshots, before: Tensor, begun: Tensor, fading: Fading) -> None:
-        """See `Kernel`."""
-        if not len(before):
-            return
+    def walk(self, kept: Snapshots, query: Tensor, chains: Chains, fading: Fading) -> Tensor:
+        """See `Walker`."""
+        fading = Fading(*(part.contiguous() for part in fading))
+        self._carry(kept, chains, fading)
+        return self._read(kept, query, chains, fading)
+
+    def _carry(self, kept: Snapshots, chains: Chains, fading: Fading) -> None:
         shape, constants = self._shape, self._constants
         tiles = -(-shape.key_dim // constants["KEYS"]) * -(-shape.value_dim // constants["VALUES"])
-        launch: Any = _carry[(len(before), shape.heads, tiles)]
+        if not len(chains.starts):
+            return
+        launch: Any = _carry[(len(chains.starts), shape.heads, tiles)]
         launch(
-            *(kept.tokens, kept.states, before.contiguous(), begun.contiguous()),
-            *(part.contiguous() for part in fading),
+            *(kept.tokens, kept.states, *chains[:3], *fading),
             *self._layout(kept),
             PAGE_SIZE=kept.tokens.shape[1],
             **constants,
         )
 
-    def read(self, kept: Snapshots, query: Tensor, blocks: Blocks, fading: Fading) -> Tensor:
-        """See `Kernel`."""
+    def _read(self, kept: Snapshots, query: Tensor, chains: Chains, fading: Fading) -> Tensor:
         shape, constants, size = self._shape, self._constants, kept.tokens.shape[1]
         out = query.new_empty((len(query), shape.heads, shape.value_dim))
         assert query.dtype is torch.float32 and query.shape[1:] == (shape.groups, shape.key_dim)
         if not len(query):
             return out
         tiles = -(-size // TOKENS) * -(-shape.value_dim // constants["VALUES"])
-        launch: Any = _read[(len(blocks.pages), shape.heads, tiles)]
+        launch: Any = _read[(len(chains.pages), shape.heads, tiles)]
         launch(
             *(kept.tokens, kept.states, query.contiguous()),
-            *(part.contiguous() for part in (*blocks, *fading)),
+            *(chains.pages, chains.begins, chains.firsts, *fading),
             *(out, *self._layout(kept)),
             PAGE_SIZE=size,
             **constants,

@@ -1,0 +1,123 @@
+"""The pages that the rows of a step walk and the tokens before each, found on the device: one
+launch, whose shape follows from the numbers of rows and tokens alone. The twin on the host is
+`layers.ssm.page_segments.Cut`."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from baton_worker.kernels.recurrent.ssm_states import Chains
+
+_AT_ONCE = 64
+"""Pages or tokens that a program looks up at once."""
+
+
+class Rows(NamedTuple):
+    """The rows of a step on the device, see `AttentionBatch`."""
+
+    query_starts: Tensor
+    """int32 [R + 1]"""
+    lengths: Tensor
+    """int32 [R]"""
+    page_table: Tensor
+    """int32 [R, any]"""
+    tokens: int
+    """New tokens of all rows."""
+    longest: int
+    """New tokens of the longest row, about: any number is right."""
+
+
+class Found(NamedTuple):
+    """What a step's recurrent layers read."""
+
+    chains: Chains
+    """Of tokens // page_size + 2 R entries. Those that belong to no row have no queries, page 0 and
+    a `firsts` of -1."""
+    earlier: Tensor
+    """int64 [taps - 1, T]: see `kernels.recurrent.convolution.Before`."""
+    missing: Tensor
+    """bool [taps - 1, T]"""
+
+
+@triton.jit(do_not_specialize=["table_width", "num_tokens"])  # type: ignore[untyped-decorator]
+def _find(  # type: ignore[no-untyped-def]
+    query_starts,
+    lengths,
+    page_table,
+    starts,
+    stops,
+    pages,
+    firsts,
+    begins,
+    earlier,
+    missing,
+    table_width,
+    num_tokens,
+    PAGE_SIZE: tl.constexpr,
+    TAPS: tl.constexpr,
+    AT_ONCE: tl.constexpr,
+):
+    """Some pages and some tokens of one row. A row of n tokens has n / PAGE_SIZE + 2 pages at most,
+    one before its first token included: so the entries of a row begin at a place that only the
+    number of tokens before it decides."""
+    row = tl.program_id(0).to(tl.int64)
+    begin, stop = tl.load(query_starts + row), tl.load(query_starts + row + 1)
+    table, count = page_table + row * table_width, stop - begin
+    position = tl.load(lengths + row) - count
+    # A page that begins gets its state from the one before it.
+    carried = (position % PAGE_SIZE == 0) & (position > 0)
+    block = position // PAGE_SIZE - carried.to(tl.int32)
+    number = tl.where(count > 0, (position + count - 1) // PAGE_SIZE - block + 1, 0)
+    entry = begin // PAGE_SIZE + 2 * row
+    room = stop // PAGE_SIZE + 2 * (row + 1) - entry
+    tl.store(starts + row, entry)
+    tl.store(stops + row, entry + number)
+    first, stride = tl.program_id(1) * AT_ONCE, tl.num_programs(1) * AT_ONCE
+    for some in range(first, room + 1, stride):
+        item = some + tl.arange(0, AT_ONCE)
+        used, before = item < number, position - (block + item) * PAGE_SIZE
+        page = tl.load(table + block + item, mask=used, other=0).to(tl.int64)
+        tl.store(pages + entry + item, page, mask=item < room)
+        asked = tl.minimum(tl.maximum(before, 0), PAGE_SIZE)
+        tl.store(firsts + entry + item, tl.where(used, asked, -1), mask=item < room)
+        query = begin + tl.minimum(tl.maximum(-before, 0), count)
+        # The entry behind the last one is the first of the next row, which stores the same.
+        tl.store(begins + entry + item, tl.where(used, query, stop), mask=item <= room)
+    for some in range(first, count, stride):
+        token = some + tl.arange(0, AT_ONCE)
+        inside = token < count
+        for tap in tl.static_range(1, TAPS):
+            at = position + token - tap
+            there = tl.maximum(at, 0)
+            page = tl.load(table + there // PAGE_SIZE, mask=inside, other=0).to(tl.int64)
+            to = (tap - 1) * num_tokens + begin + token
+            tl.store(earlier + to, page * PAGE_SIZE + there % PAGE_SIZE, mask=inside)
+            tl.store(missing + to, (at < 0).to(tl.uint8), mask=inside)
+
+
+def find(rows: Rows, page_size: int, taps: int) -> Found:
+    """Look up what every new token needs; nothing waits for the device.
+
+    Args:
+        rows: each with any number of tokens.
+        page_size: tokens per page.
+        taps: of the convolutions, 1 for none.
+    """
+    number, device = len(rows.lengths), rows.lengths.device
+    entries = rows.tokens // page_size + 2 * number
+    sizes = (number, number, entries, entries, entries + 1)
+    chains = Chains(*(torch.empty(n, dtype=torch.int64, device=device) for n in sizes))
+    earlier = torch.empty((taps - 1, rows.tokens), dtype=torch.int64, device=device)
+    missing = torch.empty((taps - 1, rows.tokens), dtype=torch.uint8, device=device)
+    launch: Any = _find[(number, -(-rows.longest // _AT_ONCE))]
+    launch(
+        *(rows.query_starts, rows.lengths, rows.page_table, *chains, earlier, missing),
+        *(rows.page_table.stride(0), rows.tokens),
+        **{"PAGE_SIZE": page_size, "TAPS": taps, "AT_ONCE": _AT_ONCE, "num_warps": 1},
+    )
+    return Found(chains, earlier, missing.view(torch.bool))
