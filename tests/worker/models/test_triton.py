@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -51,11 +51,11 @@ def on_triton(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(triton, "runs", lambda device: True)
 
 
-def in_chunks(driver: Any, loaded: Any, **fields: Any) -> torch.Tensor:
+def in_chunks(driver: Any, loaded: Any, text: Sequence[int] = TEXT, **fields: Any) -> torch.Tensor:
     """Logits of a text run in two chunks beside another, and of its last token decoded."""
     run = driver(loaded, 2, page_size=8, **fields)
-    first = run.step({0: TEXT[:9], 1: TEXT[5:]})[0]
-    return torch.cat((first, run.step({0: TEXT[9:-1]})[0], run.step({0: TEXT[-1:]})[0]))
+    first = run.step({0: text[:9], 1: text[5:]})[0]
+    return torch.cat((first, run.step({0: text[9:-1]})[0], run.step({0: text[-1:]})[0]))
 
 
 @pytest.mark.row("F04.10")
@@ -168,8 +168,9 @@ def test_recurrent_layers_are_those_of_transformers(
     model = tiny_models.save_checkpoint(tmp_path, architecture)
     loaded = load_model(tmp_path, BuildContext(CPU, torch.float32))
     parts = [part for module in loaded.model.modules() for part in vars(module).values()]
+    text = 2 * TEXT + TEXT[5:]  # Long enough for rows in chunks.
     made = {type(getattr(part, "_kernel", part)).__name__ for part in parts}
     assert made >= kernels
     with torch.inference_mode():
-        expected = model(torch.tensor([TEXT]), use_cache=False).logits[0]
-    torch.testing.assert_close(in_chunks(driver, loaded), expected, rtol=1e-4, atol=1e-4)
+        expected = model(torch.tensor([text]), use_cache=False).logits[0]
+    torch.testing.assert_close(in_chunks(driver, loaded, text), expected, rtol=1e-4, atol=1e-4)

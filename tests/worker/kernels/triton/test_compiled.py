@@ -86,6 +86,19 @@ _HEADS: dict[str, Any] = {
     **{"PAGE_SIZE": 16, "HEADS": 80, "GROUP": 80, "KEY_DIM": 128, "VALUE_DIM": 64},
     **{"TOKENS": 16, "KEYS": 64, "VALUES": 64},
 }
+_CHUNKS: dict[str, Any] = {
+    **{"KEYS": 128, "VALUES": 32, "NARROW": True, "PRECISION": "ieee", "LEAST": 32},
+    "num_stages": 3,
+}
+
+
+def _chunks(tokens: int, **more: Any) -> tuple[str, dict[str, str], dict[str, Any]]:
+    """A scan in chunks of so many tokens, in pages as large."""
+    sizes = {"PAGE_SIZE": tokens, "TOKENS": tokens, "num_warps": 8 if tokens > 32 else 4}
+    types = _STATE | {"query": "*bf16"}
+    return "recurrent.chunk_scan._scan", types, _HEADS | _CHUNKS | sizes | more
+
+
 STATES: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "Mamba-2 2.7B, pages of a step": (
         "recurrent.chains._find",
@@ -93,7 +106,15 @@ STATES: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
         {"PAGE_SIZE": 16, "TAPS": 4, "AT_ONCE": 64, "num_warps": 1},
     ),
     "Mamba-2 2.7B, states of pages": ("recurrent.ssm_states._carry", _STATE, _HEADS),
-    "Mamba-2 2.7B, outputs": ("recurrent.ssm_states._read", _STATE, _HEADS),
+    "Mamba-2 2.7B, outputs": ("recurrent.ssm_states._read", _STATE, _HEADS | {"CHOSEN": False}),
+    "Mamba-2 2.7B, outputs beside a prompt": (
+        "recurrent.ssm_states._read",
+        _STATE,
+        _HEADS | {"CHOSEN": True},
+    ),
+    "Mamba-2 2.7B, chunks of 16 tokens": _chunks(16),
+    "Mamba-2 2.7B, chunks of 64 tokens": _chunks(64),
+    "MiniMax-01, chunks of 64 tokens": _chunks(64, HEADS=64, GROUP=1, VALUE_DIM=128),
     "Mamba-2 2.7B, inputs of the convolution": (
         "recurrent.convolution._keep",
         _CONVOLVED,
@@ -345,6 +366,8 @@ CHANGING = {
     "top_k._top_k": {"num_tokens"},
     "recurrent.chains._find": {"table_width", "num_tokens"},
     "recurrent.convolution._convolve": {"num_tokens"},
+    "recurrent.ssm_states._carry": {"at_most"},
+    "recurrent.ssm_states._read": {"num_rows", "at_most"},
 }
 """What differs from step to step."""
 SHARED_MEMORY = {80: 163 * 1024, 90: 227 * 1024}
@@ -399,7 +422,8 @@ def test_real_launch_shapes_spill_nothing_and_prompts_use_groups_of_warps(
     narrow = {name: made[name].shared for name in SHAPES if 128 not in tiles[name]}
     assert len(narrow) > 20 and max(narrow.values()) <= LEAST_SHARED_MEMORY, narrow
     prompts = [name for name, (_, _, sizes) in SHAPES.items() if sizes.get("ROWS", 0) >= 64]
-    assert len(prompts) >= 4 and all(made[name].wgmma for name in prompts)
+    prompts += [name for name in SHAPES if "chunks of" in name]
+    assert len(prompts) >= 8 and all(made[name].wgmma for name in prompts)
 
 
 @pytest.mark.slow

@@ -39,6 +39,8 @@ def cases(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Iterator[Ke
     )
     for step in steps:
         yield _Maker(device, dtype, sizes, step).states()
+        if max(step.counts) > 1:
+            yield _Maker(device, dtype, sizes, step).states(exact=True)
         yield _Maker(device, dtype, sizes, step).delta()
 
 
@@ -68,8 +70,9 @@ class _Maker:
         )
         self._segments = DeviceCut().plan(batch, DeviceCut()).compute()
 
-    def states(self) -> KernelCase:
-        """The states and outputs of Mamba-2, whose decays a layer has computed."""
+    def states(self, *, exact: bool = False) -> KernelCase:
+        """The states and outputs of Mamba-2, whose decays a layer has computed. `exact`: page by
+        page, as with --exact."""
         from baton_worker.kernels.triton.recurrent.ssm_states import TritonStates
 
         shape = self._sizes.states
@@ -78,8 +81,8 @@ class _Maker:
         decay, weight = -0.2 * self._uniform(*each), self._uniform(*each)
         query = self._normal(self._tokens, shape.groups, shape.key_dim).to(self._dtype).float()
         faded, group = decay.cumsum(-1), shape.heads // shape.groups
-        pages, kernel = self._segments.pages, TritonStates(shape)
-        fading = Fading(faded[pages], weight[pages])
+        chains, kernel = self._segments.chains, TritonStates(shape, exact=exact)
+        fading = Fading(faded[chains.pages], weight[chains.pages])
 
         def reference() -> Tensor:
             rows = kept.tokens.flatten(2)
@@ -98,9 +101,10 @@ class _Maker:
                     out[number] = (asked[number, :, None] @ state)[:, 0]
             return out
 
-        run = lambda: self._segments.run(kernel, kept, query, fading)  # noqa: E731
+        run = lambda: kernel.walk(kept, query, chains, fading)  # noqa: E731
         read = shape.groups * shape.key_dim + shape.heads * shape.value_dim
-        return self._case("mamba-2 states", run, reference, kept, read, 2)
+        name = "mamba-2 states, exact" if exact else "mamba-2 states"
+        return self._case(name, run, reference, kept, read, 2)
 
     def delta(self) -> KernelCase:
         """The delta rule of Qwen3-Next, with its strengths and decays."""

@@ -113,14 +113,17 @@ class Kernel(Protocol):
         ...
 
 
-def choose(shape: Shape, dtype: torch.dtype, device: torch.device) -> Kernel | Walker:
-    """The kernel of the device, in C++ or in Triton, if available; else the torch twin."""
+def choose(
+    shape: Shape, dtype: torch.dtype, device: torch.device, *, exact: bool = False
+) -> Kernel | Walker:
+    """The kernel of the device, in C++ or in Triton, if available; else the torch twin. `exact`: on
+    a GPU a token has the same bits decoded and in a prompt, as on a CPU."""
     if CpuStates.refuses(dtype, device) is None:
         return CpuStates(shape, dtype)
     if triton.runs(device):
         from baton_worker.kernels.triton.recurrent.ssm_states import TritonStates  # Needs triton.
 
-        return TritonStates(shape)
+        return TritonStates(shape, exact=exact)
     return PlainStates(shape)
 
 

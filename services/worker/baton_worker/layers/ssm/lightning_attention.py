@@ -53,7 +53,12 @@ class LinearAttention(Carrying):
         self._activation = activation(settings.activation)
         self._rates = torch.tensor(settings.decays, device=site.device)
         heads, dim = settings.num_heads, settings.head_dim
-        self._kernel = choose(Shape(heads, heads, dim, dim, 0, width), site.dtype, site.device)
+        self._kernel = choose(
+            Shape(heads, heads, dim, dim, 0, width),
+            site.dtype,
+            site.device,
+            exact=bool(site.row_block),
+        )
 
     def forward(
         self, x: Tensor, step: ForwardContext, pages: Snapshots, residual: Tensor | None

@@ -65,7 +65,7 @@ class StateSpace(Carrying):
         if settings.scales is not None:
             counts, scales = torch.tensor(sizes), torch.tensor(settings.scales)
             self._scales = scales.repeat_interleave(counts).to(site.device, site.dtype)
-        self._kernel = choose(_shape(settings), site.dtype, site.device)
+        self._kernel = choose(_shape(settings), site.dtype, site.device, exact=bool(site.row_block))
 
     def forward(
         self, x: Tensor, step: ForwardContext, pages: Snapshots, residual: Tensor | None

@@ -48,7 +48,7 @@ class SelectiveStateSpace(Carrying):
         self.step = Linear(settings.step_rank, {"ssm_step": settings.num_heads}, site)
         self.rates = Rates(settings, site)
         self.output = Linear(width, {"ssm_output": hidden}, site)
-        self._kernel = choose(_shape(settings), site.dtype, site.device)
+        self._kernel = choose(_shape(settings), site.dtype, site.device, exact=bool(site.row_block))
 
     def forward(
         self, x: Tensor, step: ForwardContext, pages: Snapshots, residual: Tensor | None

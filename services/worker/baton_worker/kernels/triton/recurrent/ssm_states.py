@@ -1,8 +1,8 @@
 """State updates of state-space layers; the twin is `kernels.recurrent.ssm_states.PlainStates`.
 
-A program has a tile of tokens of one head, always at the same place of its page, and sums in
+A program has a tile of one head, of tokens always at the same place of their page, and sums in
 float32. So the bits of a token depend neither on other pages nor on which of its page's tokens are
-new.
+new. Rows of many new tokens are left to `chunk_scan`.
 """
 
 from __future__ import annotations
@@ -14,32 +14,41 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
-from baton_worker.kernels import triton as kernels
 from baton_worker.kernels.recurrent.ssm_states import Chains, Fading, Shape, Snapshots
+from baton_worker.kernels.triton import power
+from baton_worker.kernels.triton.recurrent import chunks
+from baton_worker.kernels.triton.recurrent.chunk_scan import chunk_scan
 
-TOKENS = 16
+_TOKENS = 16
 """Tokens of a tile."""
 _MOST = 64
 """Channels of a tile, at most."""
 
 
+@triton.jit  # type: ignore[untyped-decorator]
+def _part(index, SIZE: tl.constexpr, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The channels of a tile, and which of them there are."""
+    channel = index * WIDTH + tl.arange(0, WIDTH)
+    return channel, channel < SIZE
+
+
 @triton.jit
 def _rows(page, token, there, token_stride, channel, inside):  # type: ignore[no-untyped-def]
-    """Channels of some tokens of a page, float32; zeros where there is none."""
-    at = page + token[:, None] * token_stride + channel[None, :]
-    mask = there[:, None] & inside[None, :]
-    return tl.load(at, mask=mask, other=0.0).to(tl.float32)
+    """Channels of some tokens, float32."""
+    return chunks.rows_of(page, token, there, token_stride, channel, inside).to(tl.float32)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["at_most"])  # type: ignore[untyped-decorator]
 def _carry(  # type: ignore[no-untyped-def]
     tokens,
     states,
     starts,
     stops,
     pages,
+    begins,
     faded,
     weight,
+    at_most,
     page_stride,
     token_stride,
     state_stride,
@@ -54,49 +63,54 @@ def _carry(  # type: ignore[no-untyped-def]
     KEYS: tl.constexpr,
     VALUES: tl.constexpr,
 ):
-    """A tile of a head's state, along the pages of one sequence that begin: each from the page
-    before it."""
+    """A tile of a head's states at the starts of a row's pages, each from the page before it."""
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    start, stop = tl.load(starts + row), tl.load(stops + row)
+    if (stop - start < 2) | (chunks.count(starts, stops, begins, row) > at_most):
+        return
     across = tl.cdiv(VALUE_DIM, VALUES)
-    key = tl.program_id(2) // across * KEYS + tl.arange(0, KEYS)
-    value = tl.program_id(2) % across * VALUES + tl.arange(0, VALUES)
-    has_key, has_value = key < KEY_DIM, value < VALUE_DIM
+    key, has_key = _part(tl.program_id(2) // across, KEY_DIM, KEYS)
+    value, has_value = _part(tl.program_id(2) % across, VALUE_DIM, VALUES)
     inside = has_key[:, None] & has_value[None, :]
     place = (head * KEY_DIM + key[:, None]) * VALUE_DIM + value[None, :]
-    start, stop = tl.load(starts + row), tl.load(stops + row)
-    if stop - start > 1:
-        given = states + tl.load(pages + start) * state_stride
-        state = tl.load(given + place, mask=inside, other=0.0)
-        for item in range(start, stop - 1):
-            page = tokens + tl.load(pages + item) * page_stride
-            fading = (item * HEADS + head) * PAGE_SIZE
-            last = tl.load(faded + fading + PAGE_SIZE - 1)
-            state *= tl.exp(last)
-            for first in range(0, PAGE_SIZE, TOKENS):
-                token = first + tl.arange(0, TOKENS)
-                there = token < PAGE_SIZE
-                left = tl.exp(last - tl.load(faded + fading + token, mask=there, other=0.0))
-                left *= tl.load(weight + fading + token, mask=there, other=0.0)
-                from_key = page + key_at + head // GROUP * KEY_DIM
-                keys = _rows(from_key, token, there, token_stride, key, has_key) * left[:, None]
-                from_value = page + value_at + head * VALUE_DIM
-                values = _rows(from_value, token, there, token_stride, value, has_value)
-                state = tl.dot(tl.trans(keys), values, state, input_precision="ieee")
-            target = states + tl.load(pages + item + 1) * state_stride
-            tl.store(target + place, state, mask=inside)
+    given = states + tl.load(pages + start) * state_stride
+    state = tl.load(given + place, mask=inside, other=0.0)
+    for item in range(start, stop - 1):
+        page, fading = (
+            tokens + tl.load(pages + item) * page_stride,
+            (item * HEADS + head) * PAGE_SIZE,
+        )
+        from_key = page + key_at + head // GROUP * KEY_DIM
+        from_value = page + value_at + head * VALUE_DIM
+        last = tl.load(faded + fading + PAGE_SIZE - 1)
+        state *= tl.exp(last)
+        for first in range(0, PAGE_SIZE, TOKENS):
+            token = first + tl.arange(0, TOKENS)
+            there = token < PAGE_SIZE
+            left = tl.exp(last - tl.load(faded + fading + token, mask=there, other=0.0))
+            left *= tl.load(weight + fading + token, mask=there, other=0.0)
+            keys = _rows(from_key, token, there, token_stride, key, has_key) * left[:, None]
+            values = _rows(from_value, token, there, token_stride, value, has_value)
+            state = tl.dot(tl.trans(keys), values, state, input_precision="ieee")
+        to = states + tl.load(pages + item + 1) * state_stride
+        tl.store(to + place, state, mask=inside)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["num_rows", "at_most"])  # type: ignore[untyped-decorator]
 def _read(  # type: ignore[no-untyped-def]
     tokens,
     states,
     query,
+    starts,
+    stops,
     pages,
-    begins,
     firsts,
+    begins,
     faded,
     weight,
     out,
+    num_rows,
+    at_most,
     page_stride,
     token_stride,
     state_stride,
@@ -110,16 +124,21 @@ def _read(  # type: ignore[no-untyped-def]
     TOKENS: tl.constexpr,
     KEYS: tl.constexpr,
     VALUES: tl.constexpr,
+    CHOSEN: tl.constexpr,
 ):
-    """The outputs of a head's queries in one tile of a page."""
+    """The outputs of a head's queries in one tile of a page. If CHOSEN, some rows have more than
+    `at_most` new tokens, and are left out."""
     block, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     across = tl.cdiv(VALUE_DIM, VALUES)
     tile = tl.program_id(2) // across * TOKENS
-    value = tl.program_id(2) % across * VALUES + tl.arange(0, VALUES)
     begin, first = tl.load(begins + block), tl.load(firsts + block)
     end = first + tl.load(begins + block + 1) - begin
-    if end > first and tile < end and tile + TOKENS > first:
-        token, has_value = tile + tl.arange(0, TOKENS), value < VALUE_DIM
+    if CHOSEN:
+        row = chunks.row_of(block, starts, num_rows)
+        end = tl.where(chunks.count(starts, stops, begins, row) > at_most, 0, end)
+    if tile < end and tile + TOKENS > first and first < end:
+        token = tile + tl.arange(0, TOKENS)
+        value, has_value = _part(tl.program_id(2) % across, VALUE_DIM, VALUES)
         asked = (token >= first) & (token < end)
         number = tl.load(pages + block)
         page, fading = tokens + number * page_stride, (block * HEADS + head) * PAGE_SIZE
@@ -129,26 +148,24 @@ def _read(  # type: ignore[no-untyped-def]
         from_query = query + ((begin - first) * (HEADS // GROUP) + group) * KEY_DIM
         state = states + number * state_stride + head * KEY_DIM * VALUE_DIM
         carried = tl.zeros((TOKENS, VALUES), tl.float32)
-        for some in range(0, KEY_DIM, KEYS):
-            key = some + tl.arange(0, KEYS)
-            has_key = key < KEY_DIM
-            rows = _rows(from_query, token, asked, HEADS // GROUP * KEY_DIM, key, has_key)
+        for some in range(0, tl.cdiv(KEY_DIM, KEYS)):
+            key, has_key = _part(some, KEY_DIM, KEYS)
+            queries = _rows(from_query, token, asked, HEADS // GROUP * KEY_DIM, key, has_key)
             inside = has_key[:, None] & has_value[None, :]
             at = state + key[:, None] * VALUE_DIM + value[None, :]
             kept = tl.load(at, mask=inside, other=0.0)
-            carried = tl.dot(rows, kept, carried, input_precision="ieee")
+            carried = tl.dot(queries, kept, carried, input_precision="ieee")
         here = tl.load(faded + fading + token, mask=asked, other=0.0)
         total = carried * tl.exp(here)[:, None]
         for earlier in range(0, tile + TOKENS, TOKENS):
             other = earlier + tl.arange(0, TOKENS)
             there = other < end
             scores = tl.zeros((TOKENS, TOKENS), tl.float32)
-            for some in range(0, KEY_DIM, KEYS):
-                key = some + tl.arange(0, KEYS)
-                has_key = key < KEY_DIM
-                rows = _rows(from_query, token, asked, HEADS // GROUP * KEY_DIM, key, has_key)
+            for some in range(0, tl.cdiv(KEY_DIM, KEYS)):
+                key, has_key = _part(some, KEY_DIM, KEYS)
+                queries = _rows(from_query, token, asked, HEADS // GROUP * KEY_DIM, key, has_key)
                 keys = _rows(from_key, other, there, token_stride, key, has_key)
-                scores = tl.dot(rows, tl.trans(keys), scores, input_precision="ieee")
+                scores = tl.dot(queries, tl.trans(keys), scores, input_precision="ieee")
             then = tl.load(faded + fading + other, mask=there, other=0.0)
             counts = tl.load(weight + fading + other, mask=there, other=0.0)
             seen = (other[None, :] <= token[:, None]) & asked[:, None]
@@ -162,58 +179,65 @@ def _read(  # type: ignore[no-untyped-def]
 
 
 class TritonStates:
-    """See `kernels.recurrent.ssm_states.Walker`: one launch for pages that begin, and one for all
-    queries."""
+    """See `kernels.recurrent.ssm_states.Walker`: two launches for rows of few new tokens, one for
+    those of many. How a row is computed depends on the row alone; if `exact`, all rows are computed
+    as those of few tokens are."""
 
-    def __init__(self, shape: Shape) -> None:
-        self._shape = shape
-        keys, values = (
-            max(16, min(_MOST, kernels.power(dim))) for dim in (shape.key_dim, shape.value_dim)
-        )
+    def __init__(self, shape: Shape, *, exact: bool = False) -> None:
+        self._shape, self._exact = shape, exact
+        keys, values = (max(16, min(_MOST, power(dim))) for dim in (shape.key_dim, shape.value_dim))
+        self._across = -(-shape.value_dim // values)
         self._constants: dict[str, Any] = {
-            **{"HEADS": shape.heads, "GROUP": shape.heads // shape.groups, "TOKENS": TOKENS},
+            **{"HEADS": shape.heads, "GROUP": shape.heads // shape.groups, "TOKENS": _TOKENS},
             **{"KEY_DIM": shape.key_dim, "VALUE_DIM": shape.value_dim},
             **{"KEYS": keys, "VALUES": values},
         }
 
     def walk(self, kept: Snapshots, query: Tensor, chains: Chains, fading: Fading) -> Tensor:
         """See `Walker`."""
-        fading = Fading(*(part.contiguous() for part in fading))
-        self._carry(kept, chains, fading)
-        return self._read(kept, query, chains, fading)
-
-    def _carry(self, kept: Snapshots, chains: Chains, fading: Fading) -> None:
-        shape, constants = self._shape, self._constants
-        tiles = -(-shape.key_dim // constants["KEYS"]) * -(-shape.value_dim // constants["VALUES"])
-        if not len(chains.starts):
-            return
-        launch: Any = _carry[(len(chains.starts), shape.heads, tiles)]
-        launch(
-            *(kept.tokens, kept.states, *chains[:3], *fading),
-            *self._layout(kept),
-            PAGE_SIZE=kept.tokens.shape[1],
-            **constants,
-        )
-
-    def _read(self, kept: Snapshots, query: Tensor, chains: Chains, fading: Fading) -> Tensor:
-        shape, constants, size = self._shape, self._constants, kept.tokens.shape[1]
-        out = query.new_empty((len(query), shape.heads, shape.value_dim))
+        shape, (tokens, states) = self._shape, kept
+        expected = len(chains.pages), shape.heads, tokens.shape[1]
+        assert all(part.shape == expected for part in fading)
         assert query.dtype is torch.float32 and query.shape[1:] == (shape.groups, shape.key_dim)
-        if not len(query):
-            return out
-        tiles = -(-size // TOKENS) * -(-shape.value_dim // constants["VALUES"])
-        launch: Any = _read[(len(chains.pages), shape.heads, tiles)]
-        launch(
-            *(kept.tokens, kept.states, query.contiguous()),
-            *(chains.pages, chains.begins, chains.firsts, *fading),
-            *(out, *self._layout(kept)),
-            PAGE_SIZE=size,
-            **constants,
-        )
+        assert tokens.stride(-1) == 1 and states[0].is_contiguous()
+        out = query.new_empty((len(query), shape.heads, shape.value_dim))
+        given = Chains(*(column.contiguous() for column in chains))
+        faded = Fading(*(part.contiguous() for part in fading))
+        parts = shape, kept, query.contiguous(), given, faded, out
+        steps = len(query), len(chains.starts), tokens.shape[1]
+        for launch in chunks.launches(*steps, exact=self._exact):
+            if launch.chunked:
+                chunk_scan(*parts)
+            else:
+                self._walk(*parts, launch.at_most)
         return out
 
-    def _layout(self, kept: Snapshots) -> tuple[int, ...]:
-        tokens, states = kept
-        assert tokens.stride(-1) == 1 and states[0].is_contiguous()
+    def _walk(
+        self,
+        shape: Shape,
+        kept: Snapshots,
+        query: Tensor,
+        chains: Chains,
+        fading: Fading,
+        out: Tensor,
+        at_most: int,
+    ) -> None:
+        """See `chunk_scan`: of rows of `at_most` new tokens."""
+        (tokens, states), (starts, stops, pages, _, begins) = kept, chains
+        size, num_rows = tokens.shape[1], len(starts)
         strides = tokens.stride(0), tokens.stride(1), states.stride(0)
-        return *strides, self._shape.key, self._shape.value
+        layout = *strides, shape.key, shape.value
+        constants = self._constants | {"PAGE_SIZE": size}
+        if len(pages) > num_rows:
+            tiles = -(-shape.key_dim // constants["KEYS"]) * self._across
+            carry: Any = _carry[(num_rows, shape.heads, tiles)]
+            carry(
+                *(tokens, states, starts, stops, pages, begins, *fading, at_most, *layout),
+                **constants,
+            )
+        read: Any = _read[(len(pages), shape.heads, -(-size // _TOKENS) * self._across)]
+        read(
+            *(tokens, states, query, *chains, *fading, out, num_rows, at_most, *layout),
+            CHOSEN=at_most < chunks.EVERY,
+            **constants,
+        )

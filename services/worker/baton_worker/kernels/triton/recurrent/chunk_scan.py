@@ -1,0 +1,145 @@
+"""The scan of state-space layers in chunks, for rows of many new tokens (Dao and Gu 2024,
+arXiv:2405.21060); the twin is `kernels.recurrent.ssm_states.PlainStates`.
+
+A program walks the pages of a sequence with its part of a head's state in registers, chunk by chunk
+of tokens. What a chunk reads of the state, what it reads of its own tokens by their decayed scores,
+and what it adds to the state are products on tensor cores with sums in float32. Chunks begin at the
+same places of every page, so that the state at the start of a page is at hand when it is written.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from baton_worker.kernels.recurrent.ssm_states import Chains, Fading, Shape, Snapshots
+from baton_worker.kernels.triton import power
+from baton_worker.kernels.triton.recurrent import chunks
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _own(queries, keys, values, here, counts, token, there, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]
+    """What the queries of a chunk read of its tokens up to their own."""
+    scores = tl.dot(queries, tl.trans(keys), input_precision=PRECISION)
+    seen = (token[None, :] <= token[:, None]) & there[None, :]
+    left = tl.exp(tl.where(seen, here[:, None] - here[None, :], 0.0)) * counts[None, :]
+    scores = tl.where(seen, scores * left, 0.0).to(keys.dtype)
+    return tl.dot(scores, values, input_precision=PRECISION)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _scan(  # type: ignore[no-untyped-def]
+    tokens,
+    states,
+    query,
+    starts,
+    stops,
+    pages,
+    firsts,
+    begins,
+    faded,
+    weight,
+    out,
+    page_stride,
+    token_stride,
+    state_stride,
+    key_at,
+    value_at,
+    PAGE_SIZE: tl.constexpr,
+    HEADS: tl.constexpr,
+    GROUP: tl.constexpr,
+    KEY_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    TOKENS: tl.constexpr,
+    KEYS: tl.constexpr,
+    VALUES: tl.constexpr,
+    NARROW: tl.constexpr,
+    PRECISION: tl.constexpr,
+    LEAST: tl.constexpr,
+):
+    """Some value channels of one head, along the pages of one sequence of LEAST new tokens and
+    more. If NARROW, products are of numbers as pages have them."""
+    NUMBER: tl.constexpr = tokens.dtype.element_ty if NARROW else tl.float32
+    CHUNKS: tl.constexpr = (PAGE_SIZE + TOKENS - 1) // TOKENS
+    QUERY: tl.constexpr = HEADS // GROUP * KEY_DIM
+    OUT: tl.constexpr = HEADS * VALUE_DIM
+    row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    if chunks.count(starts, stops, begins, row) < LEAST:
+        return
+    start, stop = tl.load(starts + row), tl.load(stops + row)
+    key, value = tl.arange(0, KEYS), tl.program_id(2) * VALUES + tl.arange(0, VALUES)
+    has_key, has_value = key < KEY_DIM, value < VALUE_DIM
+    inside = has_key[:, None] & has_value[None, :]
+    place = (head * KEY_DIM + key[:, None]) * VALUE_DIM + value[None, :]
+    group = head // GROUP
+    given = states + tl.load(pages + start) * state_stride
+    state = tl.load(given + place, mask=inside, other=0.0)
+    for step in range(0, chunks.steps(start, stop, firsts, begins, CHUNKS, TOKENS)):
+        at = start * CHUNKS + step
+        item, chunk = at // CHUNKS, (at % CHUNKS).to(tl.int32)
+        number, first, begin = tl.load(pages + item), tl.load(firsts + item), tl.load(begins + item)
+        end = first + tl.load(begins + item + 1) - begin
+        end = tl.where(item + 1 < stop, PAGE_SIZE, end).to(tl.int32)
+        to = states + number * state_stride + place
+        begun = (item > start) & (chunk == 0)
+        tl.store(to, state, mask=tl.where(begun, inside, False))
+        token = chunk * TOKENS + tl.arange(0, TOKENS)
+        there = token < end
+        page, fading = tokens + number * page_stride, (item * HEADS + head) * PAGE_SIZE
+        from_key, from_value = page + key_at + group * KEY_DIM, page + value_at + head * VALUE_DIM
+        keys = chunks.rows_of(from_key, token, there, token_stride, key, has_key).to(NUMBER)
+        values = chunks.rows_of(from_value, token, there, token_stride, value, has_value).to(NUMBER)
+        here = tl.load(faded + fading + token, mask=there, other=0.0)
+        counts = tl.load(weight + fading + token, mask=there, other=0.0)
+        tail = tl.minimum(chunk * TOKENS + TOKENS, PAGE_SIZE) - 1
+        before = tl.load(faded + fading + chunk * TOKENS - 1, mask=chunk > 0, other=0.0)
+        last = tl.load(faded + fading + tail, mask=tail < end, other=0.0)
+        asked = there & (token >= first)
+        from_query = query + (begin - first) * QUERY + group * KEY_DIM
+        queries = chunks.rows_of(from_query, token, asked, QUERY, key, has_key).to(NUMBER)
+        carried = tl.dot(queries, state.to(NUMBER), input_precision=PRECISION)
+        carried *= tl.exp(here - before)[:, None]
+        carried += _own(queries, keys, values, here, counts, token, there, PRECISION)
+        target = out + (begin - first) * OUT + head * VALUE_DIM
+        target += token[:, None] * OUT + value[None, :]
+        tl.store(target, carried, mask=asked[:, None] & has_value[None, :])
+        kept = tl.where(there, tl.exp(last - here) * counts, 0.0)
+        added = (keys.to(tl.float32) * kept[:, None]).to(NUMBER)
+        state *= tl.exp(last - before)
+        state = tl.dot(tl.trans(added), values, state, input_precision=PRECISION)
+
+
+def chunk_scan(
+    shape: Shape,
+    kept: Snapshots,
+    query: Tensor,
+    chains: Chains,
+    fading: Fading,
+    out: Tensor,
+) -> None:
+    """Write the states of pages and the outputs `out` of rows of many new tokens, see
+    `kernels.recurrent.ssm_states.Walker`. Everything is contiguous but the pages."""
+    tokens, states = kept
+    form = chunks.form(tokens)
+    # Queries of pages of bfloat16 have no more digits.
+    asked = query.to(tokens.dtype) if form["NARROW"] else query
+    values = max(16, min(chunks.VALUES, power(shape.value_dim)))
+    scan: Any = _scan[(len(chains.starts), shape.heads, -(-shape.value_dim // values))]
+    scan(
+        *(tokens, states, asked, *chains, *fading),
+        *(out, tokens.stride(0), tokens.stride(1), states.stride(0), shape.key, shape.value),
+        PAGE_SIZE=tokens.shape[1],
+        HEADS=shape.heads,
+        GROUP=shape.heads // shape.groups,
+        KEY_DIM=shape.key_dim,
+        VALUE_DIM=shape.value_dim,
+        KEYS=max(16, power(shape.key_dim)),
+        VALUES=values,
+        LEAST=chunks.least(tokens.shape[1]),
+        **form,
+        num_warps=8 if form["TOKENS"] > 32 else 4,
+        num_stages=3,
+    )

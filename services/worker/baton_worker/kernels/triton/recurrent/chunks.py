@@ -1,0 +1,129 @@
+"""Rows of a step that are scanned in chunks on tensor cores, and those that are walked."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+import triton
+import triton.language as tl
+from torch import Tensor
+
+from baton_worker.kernels.triton import power
+
+_LEAST = 32
+"""New tokens of a row from which on it is scanned in chunks, if a page has no more."""
+VALUES = 32
+"""Value channels of a program, at most: a head's state with them fits into registers."""
+_TOKENS = 64
+"""Of a chunk, at most: those of a tile of a group of warps."""
+_FEWEST = 16
+"""Tokens of the smallest product."""
+EVERY = 1 << 30
+"""More new tokens than a row may have."""
+_PRECISION = {torch.float32: "tf32x3", torch.float16: "tf32"}
+"""Of numbers that are multiplied as float32: three products of 10 bits, or of float16, which has
+no more, one; its own sums of products would overflow."""
+
+
+class Launch(NamedTuple):
+    """Which rows of a step a kernel takes."""
+
+    chunked: bool
+    """Those of `least` new tokens and more."""
+    at_most: int
+    """Most new tokens of a row that is walked."""
+
+
+def least(page_size: int) -> int:
+    """Fewest new tokens of a row that is scanned in chunks: so many that its pages, also those that
+    it has in part, are not many more than its tokens fill."""
+    return max(_LEAST, page_size)
+
+
+def launches(num_tokens: int, num_rows: int, page_size: int, *, exact: bool) -> list[Launch]:
+    """One for rows of few new tokens, and one for those of many, if there may be such: the host
+    knows no more of a step than these numbers. `exact`: a token has the same bits in both, so all
+    rows are walked."""
+    if not num_tokens:
+        return []
+    fewest, decode = least(page_size), num_tokens == num_rows
+    if exact or decode or num_tokens < fewest:
+        return [Launch(False, EVERY)]
+    long = Launch(True, EVERY)
+    return [long] if num_rows == 1 else [Launch(False, fewest - 1), long]
+
+
+def form(pages: Tensor) -> dict[str, Any]:
+    """Tokens of a chunk, which is a part of a page, and how its numbers are multiplied."""
+    narrow = pages.dtype is torch.bfloat16
+    most = _TOKENS if narrow else _TOKENS // 2
+    return {
+        "TOKENS": max(_FEWEST, min(most, power(pages.shape[1]))),
+        "NARROW": narrow,
+        "PRECISION": "ieee" if narrow else _PRECISION[pages.dtype],
+    }
+
+
+def rooms(num_tokens: int, page_size: int) -> int:
+    """Pages that rows in chunks have room for, see `room`."""
+    fewest = least(page_size)
+    return num_tokens * (fewest + 2 * page_size) // (page_size * fewest) + 1
+
+
+@triton.jit
+def count(starts, stops, begins, row):  # type: ignore[no-untyped-def]
+    """New tokens of a row."""
+    first, last = tl.load(starts + row), tl.load(stops + row)
+    return tl.load(begins + last) - tl.load(begins + first)
+
+
+@triton.jit
+def row_of(item, starts, num_rows):  # type: ignore[no-untyped-def]
+    """The row that the page `item` of the chains is of."""
+    low, high = 0, num_rows - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        before = tl.load(starts + middle) <= item
+        low = tl.where(before, middle, low)
+        high = tl.where(before, high, middle - 1)
+    return low
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def room(starts, begins, row, PAGE_SIZE: tl.constexpr, LEAST: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Where the pages of a row in chunks begin among those of all such rows. A row of n tokens has
+    n / PAGE_SIZE + 2 pages at most, and n is at least LEAST: so there is room for them, wherever
+    other rows begin."""
+    begin = tl.load(begins + tl.load(starts + row))
+    return begin * (LEAST + 2 * PAGE_SIZE) // (PAGE_SIZE * LEAST)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def row_with_room(  # type: ignore[no-untyped-def]
+    page, starts, begins, num_rows, PAGE_SIZE: tl.constexpr, LEAST: tl.constexpr
+):
+    """The row that has the room of `page`, if one has."""
+    low, high = 0, num_rows - 1
+    while low < high:
+        middle = (low + high + 1) // 2
+        before = room(starts, begins, middle, PAGE_SIZE, LEAST) <= page
+        low = tl.where(before, middle, low)
+        high = tl.where(before, high, middle - 1)
+    return low
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def steps(  # type: ignore[no-untyped-def]
+    start, stop, firsts, begins, BLOCKS: tl.constexpr, TOKENS: tl.constexpr
+):
+    """Chunks of a chain of pages: those of whole pages, and of the last one up to its end."""
+    end = tl.load(firsts + stop - 1) + tl.load(begins + stop) - tl.load(begins + stop - 1)
+    return (stop - 1 - start) * BLOCKS + tl.cdiv(end, TOKENS)
+
+
+@triton.jit
+def rows_of(at, token, there, token_stride, channel, inside):  # type: ignore[no-untyped-def]
+    """Channels of some tokens; zeros where there is none."""
+    where = token[:, None] * token_stride + channel[None, :]
+    return tl.load(at + where, mask=there[:, None] & inside[None, :], other=0.0)
