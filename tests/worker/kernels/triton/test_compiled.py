@@ -99,12 +99,37 @@ def _chunks(tokens: int, **more: Any) -> tuple[str, dict[str, str], dict[str, An
     return "recurrent.chunk_scan._scan", types, _HEADS | _CHUNKS | sizes | more
 
 
+_SOLVED = dict.fromkeys(("write", "update", "read", "added", "scores"), "*bf16") | {"left": FLOAT}
+
+
+def _delta(
+    model: str, tokens: int, **more: Any
+) -> dict[str, tuple[str, dict[str, str], dict[str, Any]]]:
+    """Both launches of a delta net in chunks of so many tokens, in pages as large; of 32 heads."""
+    sizes: dict[str, Any] = {
+        **{"PAGE_SIZE": tokens, "HEADS": 32, "KEY_DIM": 128, "VALUE_DIM": 128, "TOKENS": tokens},
+        **{"KEYS": 128, "PRECISION": "ieee", "LEAST": 32},
+    }
+    solve = {"GROUP": 2, "BY_CHANNEL": False, "LEVELS": tokens.bit_length() - 1, "VALUES": 128}
+    solve |= {"NARROW": True, "num_warps": 8 if tokens > 16 else 4}
+    scan = {"ALL": 128, "VALUES": 32, "num_stages": 3}
+    types, path = _STATE | _SOLVED, "recurrent.delta_chunks."
+    return {
+        f"{model}, {tokens} tokens solved": (path + "_solve", types, sizes | solve | more),
+        f"{model}, chunks of {tokens} tokens": (path + "_scan", types, sizes | scan),
+    }
+
+
 STATES: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
     "Mamba-2 2.7B, pages of a step": (
         "recurrent.chains._find",
         _STATE,
         {"PAGE_SIZE": 16, "TAPS": 4, "AT_ONCE": 64, "num_warps": 1},
     ),
+    **_delta("Qwen3-Next 80B-A3B", 16),
+    **_delta("Qwen3-Next 80B-A3B", 32),
+    **_delta("Kimi Linear 48B-A3B", 16, GROUP=1, BY_CHANNEL=True),
+    **_delta("Kimi Linear 48B-A3B", 32, GROUP=1, BY_CHANNEL=True),
     "Mamba-2 2.7B, states of pages": ("recurrent.ssm_states._carry", _STATE, _HEADS),
     "Mamba-2 2.7B, outputs": ("recurrent.ssm_states._read", _STATE, _HEADS | {"CHOSEN": False}),
     "Mamba-2 2.7B, outputs beside a prompt": (
@@ -368,6 +393,8 @@ CHANGING = {
     "recurrent.convolution._convolve": {"num_tokens"},
     "recurrent.ssm_states._carry": {"at_most"},
     "recurrent.ssm_states._read": {"num_rows", "at_most"},
+    "recurrent.delta._walk": {"at_most"},
+    "recurrent.delta_chunks._solve": {"num_rows"},
 }
 """What differs from step to step."""
 SHARED_MEMORY = {80: 163 * 1024, 90: 227 * 1024}

@@ -38,10 +38,9 @@ def cases(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Iterator[Ke
         _Step(f"{sizes.rows} rows", [1] * sizes.rows, places),
     )
     for step in steps:
-        yield _Maker(device, dtype, sizes, step).states()
-        if max(step.counts) > 1:
-            yield _Maker(device, dtype, sizes, step).states(exact=True)
-        yield _Maker(device, dtype, sizes, step).delta()
+        for exact in (False, True) if max(step.counts) > 1 else (False,):
+            yield _Maker(device, dtype, sizes, step).states(exact=exact)
+            yield _Maker(device, dtype, sizes, step).delta(exact=exact)
 
 
 class _Token(NamedTuple):
@@ -70,7 +69,7 @@ class _Maker:
         )
         self._segments = DeviceCut().plan(batch, DeviceCut()).compute()
 
-    def states(self, *, exact: bool = False) -> KernelCase:
+    def states(self, *, exact: bool) -> KernelCase:
         """The states and outputs of Mamba-2, whose decays a layer has computed. `exact`: page by
         page, as with --exact."""
         from baton_worker.kernels.triton.recurrent.ssm_states import TritonStates
@@ -106,8 +105,9 @@ class _Maker:
         name = "mamba-2 states, exact" if exact else "mamba-2 states"
         return self._case(name, run, reference, kept, read, 2)
 
-    def delta(self) -> KernelCase:
-        """The delta rule of Qwen3-Next, with its strengths and decays."""
+    def delta(self, *, exact: bool) -> KernelCase:
+        """The delta rule of Qwen3-Next, with its strengths and decays. `exact`: token by token, as
+        with --exact."""
         from baton_worker.kernels.triton.recurrent.delta import TritonDelta
 
         shape, size = self._sizes.delta, self._sizes.page_size
@@ -115,7 +115,7 @@ class _Maker:
         strength = self._uniform(self._num_pages, size, shape.heads)
         decay = -0.2 * self._uniform(*strength.shape, shape.channels)
         query = self._normal(self._tokens, shape.key_heads, shape.key_dim).to(self._dtype).float()
-        chains, kernel = self._segments.chains, TritonDelta(shape)
+        chains, kernel = self._segments.chains, TritonDelta(shape, exact=exact)
         group = shape.heads // shape.key_heads
         given = strength[chains.pages], decay[chains.pages]
 
@@ -140,7 +140,8 @@ class _Maker:
 
         run = lambda: kernel(kept, query, chains, *given)  # noqa: E731
         read = shape.key_heads * shape.key_dim + shape.heads * shape.value_dim
-        return self._case("gated delta rule", run, reference, kept, read, 3)
+        name = "gated delta rule, exact" if exact else "gated delta rule"
+        return self._case(name, run, reference, kept, read, 3)
 
     @property
     def _tokens(self) -> int:

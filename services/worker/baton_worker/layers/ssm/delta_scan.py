@@ -46,7 +46,8 @@ def walk(settings: spec.DeltaNet, decays: Decays, site: BuildContext) -> Walk:
     if triton.runs(site.device):
         from baton_worker.kernels.triton.recurrent.delta import TritonDelta  # Needs triton.
 
-        return Compiled(settings, decays, TritonDelta(_shape(settings)))
+        kernel = TritonDelta(_shape(settings), exact=bool(site.row_block))
+        return Compiled(settings, decays, kernel)
     return Blockwise(settings, decays)
 
 

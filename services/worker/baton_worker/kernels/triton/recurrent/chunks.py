@@ -54,10 +54,10 @@ def launches(num_tokens: int, num_rows: int, page_size: int, *, exact: bool) -> 
     return [long] if num_rows == 1 else [Launch(False, fewest - 1), long]
 
 
-def form(pages: Tensor) -> dict[str, Any]:
+def form(pages: Tensor, most: int = _TOKENS) -> dict[str, Any]:
     """Tokens of a chunk, which is a part of a page, and how its numbers are multiplied."""
     narrow = pages.dtype is torch.bfloat16
-    most = _TOKENS if narrow else _TOKENS // 2
+    most = most if narrow else most // 2
     return {
         "TOKENS": max(_FEWEST, min(most, power(pages.shape[1]))),
         "NARROW": narrow,

@@ -1,5 +1,6 @@
 """Gated delta nets over pages of keys and values, token by token; the twin in C++ is
-`kernels.recurrent.delta.CpuDelta`, the one in torch `layers.ssm.delta_scan.Blockwise`."""
+`kernels.recurrent.delta.CpuDelta`, the one in torch `layers.ssm.delta_scan.Blockwise`. Rows of many
+new tokens are left to `delta_chunks`."""
 
 from __future__ import annotations
 
@@ -13,6 +14,8 @@ from torch import Tensor
 from baton_worker.kernels.recurrent.delta import Shape
 from baton_worker.kernels.recurrent.ssm_states import Chains, Snapshots
 from baton_worker.kernels.triton import power
+from baton_worker.kernels.triton.recurrent import chunks
+from baton_worker.kernels.triton.recurrent.delta_chunks import delta_chunks
 
 _VALUES = 8
 """Value channels of a program: with them the state of a head fits into the registers of a warp."""
@@ -27,7 +30,7 @@ def _unit(at, mask):  # type: ignore[no-untyped-def]
     return x * tl.rsqrt(tl.sum(x * x, 0) + _LEAST)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
+@triton.jit(do_not_specialize=["at_most"])  # type: ignore[untyped-decorator]
 def _walk(  # type: ignore[no-untyped-def]
     tokens,
     states,
@@ -40,6 +43,7 @@ def _walk(  # type: ignore[no-untyped-def]
     firsts,
     begins,
     out,
+    at_most,
     page_stride,
     token_stride,
     state_stride,
@@ -55,8 +59,10 @@ def _walk(  # type: ignore[no-untyped-def]
     KEYS: tl.constexpr,
     VALUES: tl.constexpr,
 ):
-    """Some value channels of one head, along the pages of one sequence."""
+    """Some value channels of one head, along the pages of one sequence of `at_most` new tokens."""
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    if chunks.count(starts, stops, begins, row) > at_most:
+        return
     key, value = tl.arange(0, KEYS), tl.program_id(2) * VALUES + tl.arange(0, VALUES)
     has_key, has_value = key < KEY_DIM, value < VALUE_DIM
     inside = has_key[:, None] & has_value[None, :]
@@ -93,11 +99,13 @@ def _walk(  # type: ignore[no-untyped-def]
 
 
 class TritonDelta:
-    """See `kernels.recurrent.delta.CpuDelta`: one launch. A page is walked from its first token, so
-    the bits of a token depend neither on other sequences nor on chunk boundaries."""
+    """See `kernels.recurrent.delta.CpuDelta`: one launch for rows of few new tokens, which are
+    walked from the first token of a page, and two for those of many. How a row is computed depends
+    on the row alone; if `exact`, all rows are walked, and the bits of a token do not depend on
+    chunk boundaries either."""
 
-    def __init__(self, shape: Shape) -> None:
-        self._shape = shape
+    def __init__(self, shape: Shape, *, exact: bool = False) -> None:
+        self._shape, self._exact = shape, exact
         self._constants: dict[str, Any] = {
             **{"HEADS": shape.heads, "GROUP": shape.heads // shape.key_heads},
             **{"KEY_DIM": shape.key_dim, "VALUE_DIM": shape.value_dim},
@@ -116,16 +124,35 @@ class TritonDelta:
         out = torch.empty(
             (len(query), shape.heads, shape.value_dim), dtype=torch.float32, device=query.device
         )
-        if not len(query):
-            return out
+        chains = Chains(*(column.contiguous() for column in chains))
+        given = (query.contiguous(), chains, strength.contiguous(), decay.contiguous(), out)
+        step = len(query), len(chains.starts), tokens.shape[1]
+        for launch in chunks.launches(*step, exact=self._exact):
+            if launch.chunked:
+                delta_chunks(shape, kept, *given)
+            else:
+                self._walk(shape, kept, *given, launch.at_most)
+        return out
+
+    def _walk(
+        self,
+        shape: Shape,
+        kept: Snapshots,
+        query: Tensor,
+        chains: Chains,
+        strength: Tensor,
+        decay: Tensor,
+        out: Tensor,
+        at_most: int,
+    ) -> None:
+        """See `delta_chunks`: of rows of `at_most` new tokens."""
+        tokens, states = kept
         tiles = -(-shape.value_dim // self._constants["VALUES"])
-        launch: Any = _walk[(len(chains.starts), shape.heads, tiles)]
-        launch(
-            *(tokens, states, query.contiguous(), strength.contiguous(), decay.contiguous()),
-            *(column.contiguous() for column in chains),
-            *(out, tokens.stride(0), tokens.stride(1), states.stride(0), shape.key, shape.value),
+        walk: Any = _walk[(len(chains.starts), shape.heads, tiles)]
+        walk(
+            *(tokens, states, query, strength, decay, *chains, out, at_most),
+            *(tokens.stride(0), tokens.stride(1), states.stride(0), shape.key, shape.value),
             shape.key_dim**-0.5,
             PAGE_SIZE=tokens.shape[1],
             **self._constants,
         )
-        return out

@@ -134,8 +134,8 @@ def _read(  # type: ignore[no-untyped-def]
     begin, first = tl.load(begins + block), tl.load(firsts + block)
     end = first + tl.load(begins + block + 1) - begin
     if CHOSEN:
-        row = chunks.row_of(block, starts, num_rows)
-        end = tl.where(chunks.count(starts, stops, begins, row) > at_most, 0, end)
+        owner = chunks.row_of(block, starts, num_rows)
+        end = tl.where(chunks.count(starts, stops, begins, owner) > at_most, 0, end)
     if tile < end and tile + TOKENS > first and first < end:
         token = tile + tl.arange(0, TOKENS)
         value, has_value = _part(tl.program_id(2) % across, VALUE_DIM, VALUES)
