@@ -22,11 +22,16 @@ ALPHABET = _byte_alphabet()
 """Character of a byte-level token to byte."""
 
 
+_BYTES = "".join(chr(ALPHABET.get(chr(code), code + 256)) for code in range(512))
+"""Character of a byte for each of the alphabet, of no byte for any other. `str.translate` takes
+half of the time of a dictionary."""
+
+
 def byte_level(token: str) -> bytes:
     """The bytes of a byte-level token, each character one byte; of any other, its UTF-8."""
     try:
-        return bytes([ALPHABET[character] for character in token])
-    except KeyError:
+        return token.translate(_BYTES).encode("latin-1")
+    except UnicodeEncodeError:
         return token.encode()
 
 
