@@ -23,6 +23,8 @@ from tests.support.registered_architectures import registered
 if "PYTEST_XDIST_WORKER" in os.environ:
     # Processes that share cores must not wait for threads. It is read when torch is imported.
     os.environ.setdefault("OMP_NUM_THREADS", "1")
+    # Where a test has several all the same, they let the others run: see `baton_worker.__main__`.
+    os.environ.setdefault("GOMP_SPINCOUNT", "1000")
 
 # A collection of tests makes a million objects that live as long as the process: no garbage.
 gc.disable()

@@ -197,7 +197,9 @@ def test_a_typical_answer_of_real_weights(smollm2: Path) -> None:
     prompt = load(smollm2).tokenizer.encode(ASK, add_special_tokens=False).ids
     engines = [
         Engine.build(
-            Config(model=str(smollm2), jump_forward=jump_ahead, num_gpu_blocks_override=64)
+            Config(
+                model=str(smollm2), jump_forward=jump_ahead, num_gpu_blocks_override=64, threads=1
+            )
         )
         for jump_ahead in (False, True)
     ]
