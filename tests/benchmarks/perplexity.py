@@ -1,9 +1,9 @@
 """Perplexity of SmolLM2 in every scheme that weights can be rounded to, against float32.
 
 `python -m tests.benchmarks.perplexity [FILE.json]` scores the texts of `baton eval nll` in the
-worker's own engine code and writes a record of docs/benchmarks. The figures depend neither on the
-load of a machine nor, beyond the last digit, on its kernels. llama-quantize is the one that
-`baton peers` builds in .baton/peers.
+worker's own engine code and writes a record of docs/benchmarks. The figures do not depend on the
+load of a machine, and by about half a percent on its instructions, which round bfloat16 otherwise.
+llama-quantize is the one that `baton peers` builds in .baton/peers.
 
 The model is only published in four bits, which its weights would fit without any loss. So each
 group of 32 weights is moved off its grid by noise of up to half a step, in all schemes alike: the
@@ -50,10 +50,18 @@ ROUNDED: tuple[Quantize, ...] = ("int8", "int4", "fp8", "mxfp4", "nf4")
 """Of `--quantization`."""
 STORED = (Type.Q8_0, Type.Q5_1, Type.Q5_0, Type.Q4_1, Type.Q4_0, Type.MXFP4)
 """GGUF types that the reference package can write."""
-MIXED = (*("Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K"), *("IQ4_NL", "IQ4_XS", "IQ3_S"))
+MIXED = (
+    *("Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K"),
+    *("IQ4_NL", "IQ4_XS", "IQ3_S", "IQ3_XXS", "IQ2_M", "IQ2_XXS", "IQ1_M", "IQ1_S"),
+)
 """Mixtures of types of llama-quantize."""
 METHODS = {
     "GPTQ, 4 bits, groups of 32": "gptq-4",
+    "AWQ, 4 bits": "awq",
+    "compressed-tensors W8A8": "w8a8",
+    "bitsandbytes LLM.int8": "llm-int8",
+    "FP8, weights and inputs": "fp8",
+    "MXFP8, weights and inputs": "mxfp8",
     "compressed-tensors NVFP4": "nvfp4",
     "bitsandbytes NF4": "nf4",
 }
