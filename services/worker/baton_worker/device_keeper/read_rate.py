@@ -48,7 +48,10 @@ def read_rates(memory: Tensor) -> ReadRates | None:
         own = torch.zeros(_OWN, dtype=torch.uint8, device=memory.device)
     except torch.OutOfMemoryError:
         return None
-    return ReadRates(_rate(memory[:_MOST]), _rate(own))
+    rates = ReadRates(_rate(memory[:_MOST]), _rate(own))
+    del own
+    torch.cuda.empty_cache()  # Pages may take all that is free next.
+    return rates
 
 
 def _rate(memory: Tensor) -> float:
