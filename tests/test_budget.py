@@ -12,7 +12,7 @@ ROOT = Path(__file__).parent
 BUDGET = {
     "gateway": 2400,
     "gpu": 34,
-    "mm_preprocess": 310,
+    "mm_preprocess": 320,
     "ops": 490,
     "scheduler": 740,
     "shared": 720,
@@ -23,7 +23,7 @@ BUDGET = {
     "worker/kernels": 1300,
     "worker/layers": 710,
     "worker/models": 1790,
-    "worker": 1960,
+    "worker": 2000,
 }
 """Most cases of a folder; `worker` is what no other row of it counts."""
 

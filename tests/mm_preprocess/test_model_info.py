@@ -232,6 +232,15 @@ def test_the_sound_of_videos(tmp_path: Path) -> None:
     assert not model.wants_sound(MediaItem("image", "", "i"))
     model = read_model(tmp_path / "omni", "m", ProcessorKwargs(sound=True))
     assert [model.wants_sound(item) for item in (clip, heard, quiet)] == [True, True, False]
+    # A tokenizer without the token behind both, which costs frames alone nothing.
+    changes = {"tokenizer": ("<|audio_end", "<|over"), "config": ("audio_end_token", "other")}
+    for name, change in changes.items():
+        file = tmp_path / "omni" / f"{name}.json"
+        file.write_text(file.read_text().replace(*change))
+    model = read_model(tmp_path / "omni", "m")
+    model.check(quiet)
+    with pytest.raises(InvalidRequest, match=r"videos: its tokenizer has no token <\|audio_end"):
+        model.check(heard)
     tiny_videos.save(tmp_path / "deaf", "qwen2-vl")
     model = read_model(tmp_path / "deaf", "m")
     model.check(quiet)

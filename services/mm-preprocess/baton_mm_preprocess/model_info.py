@@ -160,6 +160,12 @@ class Model:
         """Whether any media are supported."""
         return self.images is not None or self.audio is not None
 
+    @property
+    def why_no_sound(self) -> str:
+        """Why it does not hear the sound of videos, as half a sentence."""
+        found = self.troubles.get("audio") or self.troubles.get("sound")
+        return found or "its family never takes both as one"
+
     def check(self, item: MediaItem) -> None:
         """Raise `InvalidRequest` if this media item cannot be served."""
         if message := self._refusal(item.modality, item.modality.removesuffix("_embeds")):
@@ -173,10 +179,9 @@ class Model:
 
     def _check_sound(self) -> None:
         if self.videos is None or self.videos.sound is None or self.audio is None:
-            why = self.troubles.get("audio") or "its family never takes both as one"
             raise InvalidRequest(
-                f"The model {self.name} does not hear the sound of videos: {why}. Leave "
-                "'use_audio_in_video' out.",
+                f"The model {self.name} does not hear the sound of videos: {self.why_no_sound}. "
+                "Leave 'use_audio_in_video' out.",
                 code="unsupported_value",
                 param="mm_processor_kwargs",
             )
@@ -271,12 +276,16 @@ def _with_sound(model: Model, path: Path, config: Mapping[str, Any], *, heard: b
     family, videos, audio = VIDEO_FAMILIES.get(model.architecture), model.videos, model.audio
     if family is not None and family.sound is not None and videos and audio:
         spell = partial(encode, path)
-        sound = family.sound.read(config, videos.video_token, audio.audio_token, spell)
-        return replace(model, videos=replace(videos, sound=sound), sound=heard)
+        try:
+            sound = family.sound.read(config, videos.video_token, audio.audio_token, spell)
+        except ModelError as error:
+            model = replace(model, troubles={**model.troubles, "sound": error.message})
+        else:
+            return replace(model, videos=replace(videos, sound=sound), sound=heard)
     if heard:
         raise ModelError(
-            f"The model {model.name} does not hear the sound of videos. Leave use_audio_in_video "
-            "out of BATON_MM_PREPROCESS_MM_PROCESSOR_KWARGS."
+            f"The model {model.name} does not hear the sound of videos: {model.why_no_sound}. "
+            "Leave use_audio_in_video out of BATON_MM_PREPROCESS_MM_PROCESSOR_KWARGS."
         )
     return model
 
