@@ -17,7 +17,7 @@ from baton_worker.layers.ssm.page_segments import Cut
 from tests.fakes.random_weights import fill
 
 NORM = spec.GatedNorm(1e-6, 40, gate_first=False, shared=True)
-GATED = spec.DeltaNet(2, 6, 24, 40, 4, NORM, strength=2.0)
+GATED = spec.DeltaNet(2, 4, 24, 40, 4, NORM, strength=2.0)
 KIMI = spec.DeltaNet(3, 3, 21, 19, 3, NORM, rank=5)
 CASES = {
     "a decay per head, two chunks in a page": (GATED, 100, torch.bfloat16),
