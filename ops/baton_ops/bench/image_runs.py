@@ -12,7 +12,7 @@ from statistics import median
 import httpx
 import numpy as np
 
-from baton.errors import Unavailable
+from baton.errors import InvalidRequest, Unavailable
 from baton_ops.bench.images import Images
 from baton_ops.bench.load_generator import Outcome, Request, Target, closed_loop
 from baton_ops.bench.prompts import Prompts
@@ -125,7 +125,13 @@ class ImageRuns:
         ]
         ended = await closed_loop(self._target, asked, streams, _RUN_SECONDS, lambda outcome: None)
         _check(ended)
-        return [float(gap) for outcome in ended for gap in np.diff(outcome.arrivals)]
+        gaps = [float(gap) for outcome in ended for gap in np.diff(outcome.arrivals)]
+        if not gaps:
+            raise InvalidRequest(
+                "No stream of text had two tokens with text, so there is no time between them: take "
+                "a model whose answers are longer, or a larger --output-len."
+            )
+        return gaps
 
     @asynccontextmanager
     async def _shower(self, in_flight: int) -> AsyncIterator[list[float]]:

@@ -9,7 +9,7 @@ from typing import Any
 import httpx
 import pytest
 
-from baton.errors import Unavailable
+from baton.errors import InvalidRequest, Unavailable
 from baton_ops.bench import image_runs
 from baton_ops.bench.image_runs import ImageRuns, Load, Repeated, Storm
 from baton_ops.bench.load_generator import Target
@@ -22,11 +22,13 @@ def images_of(body: dict[str, Any]) -> list[str]:
     return [] if isinstance(content, str) else [part["image_url"]["url"] for part in content[:-1]]
 
 
-def run(url: str, call: Callable[[ImageRuns], Coroutine[Any, Any, Any]]) -> Any:
+def run(
+    url: str, call: Callable[[ImageRuns], Coroutine[Any, Any, Any]], output_len: int = 4
+) -> Any:
     async def measured() -> Any:
         async with httpx.AsyncClient(base_url=url) as client:
             target, prompts = Target(client, "fake", "chat"), TextPrompts(2.0, 3.0, 0)
-            return await call(ImageRuns(target, prompts, Load(8, 4, (16, 16))))
+            return await call(ImageRuns(target, prompts, Load(8, output_len, (16, 16))))
 
     return asyncio.run(measured())
 
@@ -64,6 +66,11 @@ def test_text_streams_are_measured_alone_and_beside_images(url: str, fake: Compl
     assert sum(not images_of(body) for body in fake.asked) == 2 * 2 * 3
     first = next(n for n, body in enumerate(fake.asked) if images_of(body))
     assert first == 3, "the streams alone come first"
+
+
+def test_streams_of_one_token_have_no_time_between_tokens(url: str, fake: Completions) -> None:
+    with pytest.raises(InvalidRequest, match="--output-len"):
+        run(url, lambda runs: runs.storm(1, 2, 1), output_len=1)
 
 
 def test_a_failing_image_ends_the_storm(url: str, fake: Completions) -> None:
