@@ -128,8 +128,8 @@ class ImageRuns:
         gaps = [float(gap) for outcome in ended for gap in np.diff(outcome.arrivals)]
         if not gaps:
             raise InvalidRequest(
-                "No stream of text had two tokens with text, so there is no time between them: take "
-                "a model whose answers are longer, or a larger --output-len."
+                "No stream of text had two tokens with text, so there is no time between them: "
+                "take a model whose answers are longer, or a larger --output-len."
             )
         return gaps
 
