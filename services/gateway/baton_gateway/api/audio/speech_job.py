@@ -284,14 +284,14 @@ def check_speech(
             code="unsupported_value",
             param="model",
         )
-    others = not isinstance(info, SpeechInfo)
+    is_whisper = isinstance(info, SpeechInfo)
     if task == "translate" and (not isinstance(info, SpeechInfo) or info.translate < 0):
         raise InvalidRequest(
             f"The model `{facts.name}` does not translate. Use /v1/audio/transcriptions.",
             code="unsupported_value",
             param="model",
         )
-    if body.timed and others:
+    if body.timed and not is_whisper:
         raise invalid(
             "response_format",
             f"Unsupported value: the model `{facts.name}` writes no timestamps. Use 'json' or "
@@ -306,7 +306,7 @@ def check_speech(
             "part of it each. Use 'segment'.",
             "unsupported_value",
         )
-    if body.falls_back and others:
+    if body.falls_back and not is_whisper:
         raise InvalidRequest(
             f"The model `{facts.name}` does not transcribe by Whisper's recipe. Leave out the "
             "thresholds.",

@@ -63,6 +63,60 @@ def _write(  # type: ignore[no-untyped-def]
     )
 
 
+@triton.jit
+def _capped(score, softcap):  # type: ignore[no-untyped-def]
+    """softcap * tanh(score / softcap)."""
+    return softcap * (1.0 - 2.0 / (tl.exp(score * (2.0 / softcap)) + 1.0))
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _weigh_unmasked(  # type: ignore[no-untyped-def]
+    q,
+    here,
+    table,
+    start,
+    stop,
+    most,
+    total,
+    weighted,
+    page_stride,
+    token_stride,
+    value_stride,
+    scale,
+    softcap,
+    HEAD_DIM: tl.constexpr,
+    DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    VALUES: tl.constexpr,
+    PAGE_SIZE: tl.constexpr,
+    KEYS: tl.constexpr,
+    CODES: tl.constexpr,
+    CAPPED: tl.constexpr,
+):
+    """The sums of a tile with the keys `start` ... `stop` - 1 more, whole blocks that every query
+    sees."""
+    NUMBER: tl.constexpr = q.dtype
+    WORDS: tl.constexpr = HEAD_DIM % 4 == 0 and VALUE_DIM % 4 == 0
+    d, channel, values = tl.arange(0, DIM), tl.arange(0, VALUES), here + value_stride
+    inside, kept = (d < HEAD_DIM)[:, None], channel < VALUE_DIM
+    for key in range(start, stop, KEYS):
+        n = key + tl.arange(0, KEYS)
+        page = tl.load(table + n // PAGE_SIZE).to(tl.int64)
+        at = page * page_stride + n % PAGE_SIZE * token_stride
+        k = _part(here, at + d[:, None], inside, CODES, NUMBER)
+        score = tl.dot(q, k, input_precision="ieee") * scale
+        if CODES != 0:
+            score *= kv_codes.scale(here + at + HEAD_DIM, n >= 0, WORDS)[None, :]
+        if CAPPED:
+            score = _capped(score, softcap)
+        most, total, fade, weight = softmax.weigh(most, total, score)
+        if CODES != 0:
+            weight *= kv_codes.scale(values + at + VALUE_DIM, n >= 0, WORDS)[None, :]
+        v = _part(values, at[:, None] + channel, kept, CODES, NUMBER)
+        weighted = tl.dot(weight.to(v.dtype), v, weighted * fade[:, None], input_precision="ieee")
+    return most, total, weighted
+
+
 @triton.jit(do_not_specialize=_COUNTS)  # type: ignore[untyped-decorator]
 def attend(  # type: ignore[no-untyped-def]
     query,
@@ -217,27 +271,15 @@ def attend(  # type: ignore[no-untyped-def]
         weighted = tl.full((ROWS, VALUES), 0.0, tl.float32)
         # Blocks of which every query sees every key have no masks. They come first, and a masked
         # block of such keys has the same sums.
-        begin_key, whole = start // KEYS * KEYS, start // KEYS * KEYS
+        whole = start // KEYS * KEYS
         if UNMASKED:
-            whole = tl.maximum(begin_key, tl.minimum(earliest + 1, stop) // KEYS * KEYS)
-            for key in range(begin_key, whole, KEYS):
-                n = key + tl.arange(0, KEYS)
-                page = tl.load(table + n // PAGE_SIZE).to(tl.int64)
-                at = page * page_stride + n % PAGE_SIZE * token_stride
-                k = _part(here, at + d[:, None], inside[:, None], CODES, NUMBER)
-                score = tl.dot(q, k, input_precision="ieee") * scale
-                if CODES != 0:
-                    score *= kv_codes.scale(here + at + HEAD_DIM, n >= 0, WORDS)[None, :]
-                if CAPPED:
-                    score = softcap * (1.0 - 2.0 / (tl.exp(score * (2.0 / softcap)) + 1.0))
-                most, total, fade, weight = softmax.weigh(most, total, score)
-                values = here + value_stride
-                if CODES != 0:
-                    weight *= kv_codes.scale(values + at + VALUE_DIM, n >= 0, WORDS)[None, :]
-                v = _part(values, at[:, None] + channel, kept, CODES, NUMBER)
-                weighted = tl.dot(
-                    weight.to(v.dtype), v, weighted * fade[:, None], input_precision="ieee"
-                )
+            first_key, whole = whole, tl.minimum(earliest + 1, stop) // KEYS * KEYS
+            whole = tl.maximum(first_key, whole)
+            tile = (q, here, table, first_key, whole, most, total, weighted)
+            steps = (page_stride, token_stride, value_stride, scale, softcap)
+            most, total, weighted = _weigh_unmasked(
+                *tile, *steps, HEAD_DIM, DIM, VALUE_DIM, VALUES, PAGE_SIZE, KEYS, CODES, CAPPED
+            )
         for key in range(whole, stop, KEYS):
             n = key + tl.arange(0, KEYS)
             there = n < stop
@@ -256,7 +298,7 @@ def attend(  # type: ignore[no-untyped-def]
             if CODES != 0:
                 score *= kv_codes.scale(here + at + HEAD_DIM, there, WORDS)[None, :]
             if CAPPED:
-                score = softcap * (1.0 - 2.0 / (tl.exp(score * (2.0 / softcap)) + 1.0))
+                score = _capped(score, softcap)
             at_key = n[None, :]
             seen = there[None, :]
             if RANGED:
