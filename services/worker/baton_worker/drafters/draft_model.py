@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -14,6 +15,7 @@ from baton.logs import logger
 from baton_worker.drafters.draft_costs import catch_up_tokens, measure_chunks, measure_rows
 from baton_worker.drafters.draft_forward import DraftForward
 from baton_worker.drafters.draft_model_weights import DraftModelWeights
+from baton_worker.platform.cpu_threads import with_threads
 from baton_worker.speculative.proposer import (
     NO_DRAFT,
     Column,
@@ -57,10 +59,11 @@ class DraftModelProposer(Proposer):
         self._kv = self._run.kv
         self._broken = set[int]()
         """Slots whose hidden states were not finite."""
-        self.costs = costs = measure_rows(self._run, context.max_num_seqs)
+        threads, slots = context.build.threads, context.max_num_seqs
+        self.costs = costs = with_threads(threads, partial(measure_rows, self._run, slots))
         self._step_costs = costs
-        most = context.config.num_speculative_tokens
-        self._chunk = catch_up_tokens(measure_chunks(self._run), most)
+        chunks = with_threads(threads, partial(measure_chunks, self._run))
+        self._chunk = catch_up_tokens(chunks, context.config.num_speculative_tokens)
         log.info("drafting takes, by rows: %s; %d tokens a step catch up", costs, self._chunk)
 
     def propose(self, requests: Sequence[DraftRequest], sampler: DraftSampler) -> list[Tokens]:

@@ -60,6 +60,7 @@ from baton_worker.lora.store import check as check_lora
 from baton_worker.models.decoder import Model
 from baton_worker.models.dual_encoder import DualEncoderModel
 from baton_worker.models.encoder import EncoderModel
+from baton_worker.platform.cpu_threads import wake_threads
 from baton_worker.platform.device_link import CudaLink, DeviceLink, Download
 from baton_worker.platform.device_lock import memory_lock
 from baton_worker.platform.malloc import release_freed_memory
@@ -425,7 +426,7 @@ class Engine:
         Raises:
             ModelError: a step of the model fails.
         """
-        warmup.wake_threads()
+        wake_threads()
         for plan in warmup.plans(self.resolved):
             self._first_step(plan)
         if self._graphed is not None:

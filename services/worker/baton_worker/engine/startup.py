@@ -11,7 +11,6 @@ import torch
 
 from baton.errors import SettingsError
 from baton.logs import logger
-from baton.process import standby
 from baton.process.segments import Segments
 from baton_worker.checkpoint.kept_weights import WeightKeeper, key_of
 from baton_worker.checkpoint.load import LoadedModel, load_model
@@ -29,7 +28,6 @@ from baton_worker.drafters.draft_head_weights import (
 )
 from baton_worker.engine.engine_config import EngineConfig, resolve
 from baton_worker.engine.multimodal import remote_pixels
-from baton_worker.engine.warmup import wake_threads
 from baton_worker.graphs.backend_table import BackendTable
 from baton_worker.kernels import cpu, triton, unpacked_product
 from baton_worker.kernels.cpu.huge_pages import ARENA
@@ -37,6 +35,7 @@ from baton_worker.kernels.cpu.shared_pages import SharedPages
 from baton_worker.kv_cache.kept_pages import PageKeeper
 from baton_worker.layers.build_context import BuildContext, device_of
 from baton_worker.models.decoder import Model
+from baton_worker.platform.cpu_threads import use_threads
 from baton_worker.platform.malloc import keep_freed_memory
 from baton_worker.platform.measured_table import MeasuredTable
 from baton_worker.speculative import DRAFT_WEIGHTS
@@ -57,20 +56,12 @@ def prepare(config: Config, rank: int = 0) -> BuildContext:
     cpu.use(config)
     remote_pixels.use(config)
     build = BuildContext.from_config(config, rank)
-    _use_threads(build.threads)
+    use_threads(build.threads)
     if build.device.type == "cpu":
         cpu.prepare()
     else:
         _prepare_gpu(config, build)
     return build
-
-
-def _use_threads(number: int) -> None:
-    """Run tensor operations on so many threads. A standby has one, of which workers are forked."""
-    torch.set_num_threads(1 if standby.held() else number)
-    if standby.held():
-        standby.when_active(partial(torch.set_num_threads, number))
-        standby.when_active(wake_threads)
 
 
 def _measured_folder(config: Config) -> Path:

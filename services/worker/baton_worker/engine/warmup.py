@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import msgspec
-import torch
 
 from baton.protocol import NewSequence, Plan, Pooling, PoolingInfo, Sampling
 from baton.protocol.token_columns import pack
@@ -19,18 +18,11 @@ _CHUNK = 128
 """Prompt tokens of the warm-up; longer chunks use the same kernels."""
 _SHORT = 4
 """Prompt tokens of each further sequence: they are there to decode together."""
-_WORTH_THREADS = 1 << 16
-"""Numbers that torch gives each thread at least, and more."""
 _PAGE_BYTES = len(pack([0], "I"))
 _ROWS = (1, 2, 4, 8, 16, 32)
 """Decode batch sizes."""
 _SAMPLING = Sampling(1, top_k=2, top_p=0.9)
 """It meets every kernel of a sampler on a GPU."""
-
-
-def wake_threads() -> None:
-    """Start torch's own threads: they begin with the first operation that is worth several."""
-    torch.zeros(_WORTH_THREADS * torch.get_num_threads())
 
 
 def plans(resolved: EngineConfig) -> Iterator[Plan]:

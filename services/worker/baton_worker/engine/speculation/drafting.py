@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
-
-import torch
 
 from baton.logs import logger
 from baton.protocol import Plan, Result
 from baton_worker.checkpoint.load import LoadedModel
 from baton_worker.engine.engine_config import EngineConfig
 from baton_worker.engine.speculation import step_timing
+from baton_worker.platform.cpu_threads import with_threads
 from baton_worker.speculative import PROPOSERS
 from baton_worker.speculative.proposer import Proposer, ProposerContext
 from baton_worker.speculative.step_costs import StepCosts
@@ -41,10 +41,10 @@ class Drafting:
 
     def measure(self, step: Callable[[Plan], Result]) -> None:
         """Measure step costs by running plans on a batch with `step_timing.OPTIONS`."""
-        seconds = step_timing.measure(step, self._resolved)
+        threads = self._resolved.build.threads
+        seconds = with_threads(threads, partial(step_timing.measure, step, self._resolved))
         if len(seconds) > 1:
             self.step_costs = StepCosts(seconds)
-            threads = torch.get_num_threads()
             log.info("steps take with %d threads, by new tokens: %s", threads, self.step_costs)
 
 
