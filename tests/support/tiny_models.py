@@ -230,6 +230,10 @@ UNLISTED: dict[str, dict[str, Any]] = {
     "BitNetForCausalLM": {},
     "DiffLlamaForCausalLM": {},
     "GPTBigCodeForCausalLM": {},
+    "GraniteSWAForCausalLM": {
+        "sliding_window": 9,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    },
     "HeliumForCausalLM": {"head_dim": 8},
     "HyperCLOVAXForCausalLM": {"attention_multiplier": 0.2, "residual_multiplier": 0.6},
     "MinistralForCausalLM": {

@@ -52,6 +52,21 @@ TRAITS: dict[str, dict[str, Any]] = {
             "deepstack_visual_indexes": [0],
         },
     },
+    "Qwen3VLMoeForConditionalGeneration": {
+        **_rope(4, 2, 2),
+        "head_dim": 16,
+        "num_experts": 4,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 24,
+        "mlp_only_layers": [1],
+        "tie_word_embeddings": False,
+        "vision_config": {
+            **_QWEN_EYES,
+            "out_hidden_size": 48,
+            "num_position_embeddings": 16,
+            "deepstack_visual_indexes": [0],
+        },
+    },
     "HunYuanVLForConditionalGeneration": {
         **_rope(2, 2, 3, 1, rope_type="dynamic", alpha=1000.0, factor=1.0),
         "head_dim": 16,

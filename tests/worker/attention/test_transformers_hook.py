@@ -71,7 +71,6 @@ def test_pages_answer_as_dense_attention_does(value_dim: int) -> None:
     [
         (torch.zeros(1), {}, LAYER, "a mask of its own"),
         (None, {"position_bias": torch.zeros(1)}, LAYER, "position_bias"),
-        (None, {"s_aux": torch.zeros(4)}, LAYER, "s_aux"),
         (None, {"is_causal": False}, LAYER, "attention to later tokens"),
         (None, {}, SimpleNamespace(is_causal=False), "attention to later tokens"),
     ],
@@ -81,6 +80,21 @@ def test_what_pages_cannot_do_is_refused(
 ) -> None:
     with pytest.raises(ModelError, match=named), attention_handler(CallRecorder()):
         attend(module, *problem(), mask, **others)
+
+
+def test_sinks_take_part_in_the_softmax() -> None:
+    query, key, value = problem()
+    recorder, sinks = CallRecorder(), torch.tensor([0.5, -1.0, 2.0, 0.0])
+    with attention_handler(recorder):
+        attend(LAYER, query, key, value, None, scaling=0.3, s_aux=sinks)
+    batch, pages = AttentionBatch.build([6], [0], [[1, 0]], 4, CPU), torch.zeros(2, 4, 2, 2, 8)
+    with attention_handler(PagedHandler(batch, recorder.calls, [pages], [0], AttentionSelector())):
+        ours, _ = attend(LAYER, query, key, value, None, scaling=0.3, s_aux=sinks)
+    scores = 0.3 * query[0] @ key[0].repeat_interleave(2, 0).transpose(1, 2)
+    scores = scores.masked_fill(torch.ones(6, 6).triu(1).bool(), -torch.inf)
+    shares = torch.cat((scores, sinks[:, None, None].expand(4, 6, 1)), dim=-1).softmax(-1)
+    expected = shares[..., :6] @ value[0].repeat_interleave(2, 0)
+    torch.testing.assert_close(ours[0], expected.transpose(0, 1), rtol=0, atol=1e-5)
 
 
 def test_ignored_arguments_pass() -> None:

@@ -50,6 +50,16 @@ def apart(decoder: Decoder, *tensors: tuple[str, Any]) -> dict[str, Any]:
     return dict(part for stored in tensors for part in unstack(*stored))
 
 
+@pytest.mark.parametrize("transposed", [False, True])
+def test_the_number_of_inputs_tells_the_layout(transposed: bool) -> None:
+    gate, up = torch.randn(2, 3, 4), torch.randn(2, 3, 4)
+    stored = torch.cat((gate, up), dim=1)
+    rule = Stacked("layers.{layer}.packed", GATE_UP, inputs=4)
+    shape = stored.transpose(1, 2) if transposed else stored
+    found = apart(spec(rule), ("layers.0.packed", shape))
+    assert torch.equal(found[expert(1, "up")], up[1])
+
+
 @pytest.mark.row("F06.30")
 @pytest.mark.parametrize("transposed", [False, True])
 @pytest.mark.parametrize("interleaved", [False, True])

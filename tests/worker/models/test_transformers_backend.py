@@ -92,6 +92,13 @@ def test_the_rest_of_the_worker_sees_a_model(tmp_path: Path) -> None:
             },
             "longest row",
         ),
+        (
+            {
+                "architectures": ["VipLlavaForConditionalGeneration"],
+                "text_config": SimpleNamespace(rope_scaling=SimpleNamespace(type="dynamic")),
+            },
+            "longest row",
+        ),
         ({"architectures": ["HeliumForCausalLM"]}, None),
     ],
 )
@@ -120,6 +127,20 @@ def test_code_of_a_checkpoint_is_never_run(tmp_path: Path) -> None:
     (tmp_path / "config.json").write_text(json.dumps(config))
     assert "brings its own code, which Baton does not run" in refusal(tmp_path)
     assert not marker.exists()
+
+
+def test_a_model_of_several_parts_serves_its_texts(tmp_path: Path) -> None:
+    eyes = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2}
+    config = transformers.VipLlavaConfig(
+        text_config=tiny_models._COMMON | {"model_type": "llama"},
+        vision_config=eyes | {"num_hidden_layers": 2, "image_size": 12, "patch_size": 4},
+        vision_feature_layers=[-2, -1],
+        image_token_index=319,
+    )
+    transformers.VipLlavaForConditionalGeneration(config).save_pretrained(tmp_path)
+    loaded = load(tmp_path)
+    assert isinstance(loaded.model, TransformersModel) and len(loaded.spec.layers) == 3
+    assert loaded.vocab_size == tiny_models.VOCAB_SIZE
 
 
 def test_state_outside_of_the_attention_fails_the_trial(tmp_path: Path) -> None:

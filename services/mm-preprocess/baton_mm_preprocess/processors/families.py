@@ -183,6 +183,7 @@ FAMILIES: dict[str, Family] = {
     "JinaVLForRanking": _QWEN,
     "Qwen2_5_VLForConditionalGeneration": _QWEN,
     "Qwen3VLForConditionalGeneration": _QWEN,
+    "Qwen3VLMoeForConditionalGeneration": _QWEN,
     "Qwen2_5OmniModel": _OMNI,
     "Qwen2_5OmniThinkerForConditionalGeneration": _OMNI,
     "Qwen3OmniMoeForConditionalGeneration": _QWEN,

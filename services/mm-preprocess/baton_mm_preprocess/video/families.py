@@ -59,6 +59,7 @@ _KIMI = VideoFamily(
     placeholders.kimi_k25,
     "<|media_pad|>",
 )
+_QWEN3 = VideoFamily("Qwen3VLVideoProcessor", "<|video_pad|>", placeholders.qwen3)
 VIDEO_FAMILIES: dict[str, VideoFamily] = {
     "Qwen2VLForConditionalGeneration": _QWEN2,
     "Qwen2_5_VLForConditionalGeneration": _QWEN2,
@@ -66,9 +67,8 @@ VIDEO_FAMILIES: dict[str, VideoFamily] = {
     "Qwen2_5OmniThinkerForConditionalGeneration": _OMNI2,
     "Qwen3OmniMoeForConditionalGeneration": _OMNI3,
     "Qwen3OmniMoeThinkerForConditionalGeneration": _OMNI3,
-    "Qwen3VLForConditionalGeneration": VideoFamily(
-        "Qwen3VLVideoProcessor", "<|video_pad|>", placeholders.qwen3
-    ),
+    "Qwen3VLForConditionalGeneration": _QWEN3,
+    "Qwen3VLMoeForConditionalGeneration": _QWEN3,
     "Glm4vForConditionalGeneration": VideoFamily(
         "Glm4vVideoProcessor", "<|video|>", placeholders.glm4v, "<|image|>"
     ),

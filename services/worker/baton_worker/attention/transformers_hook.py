@@ -55,9 +55,11 @@ class AttentionHandler(Protocol):
     layout: Layout
     """Of the pages."""
 
-    def forward(self, call: AttentionSpec, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def forward(
+        self, call: AttentionSpec, query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None
+    ) -> Tensor:
         """Attention of query [T, heads, dim], key [T, kv_heads, dim], value [T, kv_heads,
-        value_dim]: [T, heads, value_dim]."""
+        value_dim]: [T, heads, value_dim]. `sinks` is [heads] where the call has them."""
         ...
 
 
@@ -84,16 +86,17 @@ def attend(
     scaling: float | None = None,
     sliding_window: int | None = None,
     softcap: float | None = None,
+    s_aux: Tensor | None = None,
     **others: Any,
 ) -> tuple[Tensor, None]:
     """Attention function with the signature of transformers: [1, heads, T, dim] each, to [1, T,
-    heads, dim].
+    heads, dim]. `s_aux` is what transformers calls the sinks, [heads].
 
     Raises:
         ModelError: the layer needs something that paged attention does not support.
     """
     _refuse_unsupported(module, attention_mask, others)
-    tokens = [heads[0].transpose(0, 1).contiguous() for heads in (query, key, value)]
+    queries, keys, values = (heads[0].transpose(0, 1).contiguous() for heads in (query, key, value))
     handler = _HANDLER.get()
     call = AttentionSpec(
         num_heads=query.shape[1],
@@ -104,9 +107,11 @@ def attend(
         dtype=query.dtype,
         device=query.device,
         softcap=softcap,
+        sinks=s_aux is not None,
         layout=handler.layout,
     )
-    return handler.forward(call, *tokens)[None], None
+    sinks = None if s_aux is None else s_aux.to(query.dtype)
+    return handler.forward(call, queries, keys, values, sinks)[None], None
 
 
 def _refuse_unsupported(module: nn.Module, mask: Tensor | None, others: Mapping[str, Any]) -> None:
@@ -132,7 +137,9 @@ class CallRecorder:
     calls: list[AttentionSpec] = field(default_factory=list)
     value_dims: list[int] = field(default_factory=list)
 
-    def forward(self, call: AttentionSpec, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def forward(
+        self, call: AttentionSpec, query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None
+    ) -> Tensor:
         """See `AttentionHandler.forward`; only the shape of the result matters."""
         self.calls.append(call)
         self.value_dims.append(value.shape[2])
@@ -166,7 +173,9 @@ class PagedHandler:
         self.num_calls = 0
         """Attention calls so far."""
 
-    def forward(self, call: AttentionSpec, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+    def forward(
+        self, call: AttentionSpec, query: Tensor, key: Tensor, value: Tensor, sinks: Tensor | None
+    ) -> Tensor:
         """See `AttentionHandler.forward`."""
         pages, group = self._layers[self.num_calls], self._groups[self.num_calls]
         self.num_calls += 1
@@ -174,5 +183,5 @@ class PagedHandler:
         padded = F.pad(value, (0, call.head_dim - width)) if width < call.head_dim else value
         slots = self._batch.of(group).slot_mapping
         put(torch.cat((key, padded), dim=1), slots, pages, call.codes)
-        attended = self._select(call).forward(self._plans[group, call], query, pages)
+        attended = self._select(call).forward(self._plans[group, call], query, pages, sinks)
         return attended.view(query.shape)[..., :width].contiguous()

@@ -116,7 +116,7 @@ def _corrected(names: Names, spec: Decoder, layer: int) -> list[str]:
 
 
 def _parts(rule: Stacked, share: Tensor | QuantizedWeight) -> list[Tensor | QuantizedWeight]:
-    if rule.transposed:
+    if rule.transposed or (rule.inputs is not None and share.shape[-1] != rule.inputs):
         # Groups run along the other axis of a quantised weight.
         share = (share if isinstance(share, Tensor) else share.dequantise()).T
     count = len(rule.parts)

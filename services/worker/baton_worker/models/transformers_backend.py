@@ -45,6 +45,7 @@ from baton_worker.spec import (
     Mask,
     Norm,
     Scores,
+    Sinks,
 )
 
 _LENGTH_DEPENDENT = {"dynamic", "longrope", "su"}
@@ -146,7 +147,7 @@ def refuses(config: SimpleNamespace) -> str | None:
         return "transformers has it, but its attention cannot be replaced by a paged one"
     if getattr(config, "quantization_config", None):
         return "transformers has it, but Baton reads quantised weights for its own specs only"
-    if _LENGTH_DEPENDENT & set(_rope_kinds(vars(config))):
+    if _LENGTH_DEPENDENT & set(_rope_kinds(vars(_text_config(config)))):
         return "its rope depends on the length of the longest row in a batch"
     return None
 
@@ -154,6 +155,12 @@ def refuses(config: SimpleNamespace) -> str | None:
 def _generates(model: Any) -> bool:
     body = inspect.signature(model.forward).parameters
     return hasattr(model, "generate") and {"input_ids", "position_ids"} <= body.keys()
+
+
+def _text_config(config: SimpleNamespace) -> SimpleNamespace:
+    """The part of a config that is about the decoder, where it has parts."""
+    part: SimpleNamespace = getattr(config, "text_config", None) or config
+    return part
 
 
 def _rope_kinds(fields: dict[str, Any]) -> Iterator[str]:
@@ -189,14 +196,14 @@ def load_transformers_model(
 def _tried(
     causal: Any, config: SimpleNamespace, context: BuildContext
 ) -> tuple[TransformersModel, Decoder]:
-    texts = _trial_texts(causal.config.vocab_size, causal.device)
+    texts = _trial_texts(causal.config.get_text_config().vocab_size, causal.device)
     recorder = CallRecorder(context.layout)
     with torch.inference_mode():
         expected = [causal(input_ids=text[None], use_cache=False).logits[0] for text in texts]
         _plug_in(causal)
         with attention_handler(recorder):
             causal(input_ids=texts[0][None], use_cache=False)
-    _check_windows(config, recorder.calls)
+    _check_windows(_text_config(config), recorder.calls)
     spec = _spec(causal, recorder)
     model = TransformersModel(causal, recorder.calls, context.attention)
     _try(model, spec, texts, expected, context.layout)
@@ -253,7 +260,7 @@ def _check_windows(config: SimpleNamespace, calls: Sequence[AttentionSpec]) -> N
 
 def _spec(causal: Any, recorder: CallRecorder) -> Decoder:
     """The spec for the rest of the worker: the pages of each attention call."""
-    c = causal.config
+    c = causal.config.get_text_config()
     layers = tuple(
         (
             Attention(
@@ -264,6 +271,7 @@ def _spec(causal: Any, recorder: CallRecorder) -> Decoder:
                 rope=None,
                 mask=Mask(call.window),
                 scores=Scores(call.softcap),
+                sinks=Sinks() if call.sinks else None,
             ),
             None,
         )

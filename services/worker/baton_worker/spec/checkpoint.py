@@ -27,8 +27,8 @@ class Stacked:
     `source` is its full name, `parts` the roles that it fills, each with `{expert}` in its name.
     The first axis is the expert, or expert times row if `flat`. An expert's share holds the parts
     one after the other, or alternating by row if `interleaved`; it is stored as [in, out] if
-    `transposed`. With `scales`, the name of a second tensor, both are MXFP4 (see
-    `quantization.mxfp4`).
+    `transposed`, or if its columns are not as many as the `inputs` that are given. With `scales`,
+    the name of a second tensor, both are MXFP4 (see `quantization.mxfp4`).
     """
 
     source: str
@@ -37,6 +37,7 @@ class Stacked:
     flat: bool = False
     interleaved: bool = False
     transposed: bool = False
+    inputs: int | None = None
     scales: str | None = None
 
 

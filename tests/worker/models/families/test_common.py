@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from baton.errors import ModelError
 from baton_worker.models.families import DECLARED
 from baton_worker.models.families.common import (
     architecture,
@@ -51,6 +52,11 @@ def test_listed_layer_types_win() -> None:
     kinds = ["sliding_attention", "full_attention"] * 2
     c = config(use_sliding_window=True, sliding_window=8, max_window_layers=0, layer_types=kinds)
     assert windows(c) == [8, None, 8, None]
+
+
+def test_an_odd_number_of_channels_cannot_turn() -> None:
+    with pytest.raises(ModelError, match="turns 5 channels of a head of 16"):
+        rope(config(), 16, partial=0.334)
 
 
 def test_every_so_many_layers_do_not_rotate() -> None:

@@ -13,6 +13,7 @@ from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any, TypeAlias
 
+from baton.errors import ModelError
 from baton.logs import logger
 from baton_worker.spec import (
     Attention,
@@ -103,8 +104,14 @@ def rope(
         )
     if kind == "longrope":
         values["served"] = getattr(c, "served_length", None) or c.max_position_embeddings
+    dim = int(head_dim * (1.0 if partial is None else partial))
+    if dim % 2:
+        raise ModelError(
+            f"partial_rotary_factor {partial} turns {dim} channels of a head of {head_dim}, and "
+            "channels turn in pairs."
+        )
     return Rope(
-        dim=int(head_dim * (1.0 if partial is None else partial)),
+        dim=dim,
         base=float(base),
         max_position=c.max_position_embeddings,
         kind=kind,

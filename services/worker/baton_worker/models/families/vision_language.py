@@ -66,6 +66,24 @@ def qwen3_vl(c: Config) -> Decoder:
     return _seeing(decoder, qwen3_vl_vision(c, decoder.hidden))
 
 
+@architecture("Qwen3VLMoeForConditionalGeneration")
+def qwen3_vl_moe(c: Config) -> Decoder:
+    """Qwen3-VL's encoder beside Qwen3's experts: published as [in, out], and saved by transformers
+    as [out, in]."""
+    sections = Sections((24, 20, 20), "cycled")
+    decoder = language_model(c, _normed_qwen3_moe, sections, base=500_000.0)
+    inputs = (decoder.hidden, text_of(c).moe_intermediate_size)
+    rules = zip(decoder.tensors.stacked, inputs, strict=True)
+    stacked = tuple(replace(rule, inputs=size) for rule, size in rules)
+    decoder = replace(decoder, tensors=replace(decoder.tensors, stacked=stacked))
+    return _seeing(decoder, qwen3_vl_vision(c, decoder.hidden))
+
+
+def _normed_qwen3_moe(c: Config) -> Decoder:
+    """The weights of the chosen experts always sum to one."""
+    return qwen3_moe(SimpleNamespace(**vars(c) | {"norm_topk_prob": True}))
+
+
 @architecture("Qwen3OmniMoeForConditionalGeneration", "Qwen3OmniMoeThinkerForConditionalGeneration")
 def qwen3_omni(c: Config) -> Decoder:
     """The thinker of Qwen3-Omni (arXiv:2509.17765): it sees, hears and writes. What speaks is left
