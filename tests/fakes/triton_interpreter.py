@@ -6,6 +6,7 @@ import importlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from typing import Any
 
 import numpy as np
@@ -30,6 +31,7 @@ def interpreter() -> Iterator[None]:
         patch.setenv("TRITON_INTERPRET", "1")
         _interpret_library()
         _widen_products(patch)
+        _patch_once(patch)
         for name in [n for n in sys.modules if n.startswith((f"{PACKAGE}.", USERS))]:
             importlib.reload(sys.modules[name])
         yield
@@ -59,6 +61,28 @@ def _widen_products(patch: pytest.MonkeyPatch) -> None:
         return TensorHandle(product.data.astype(total.data.dtype), total.dtype.scalar)
 
     patch.setattr(InterpreterBuilder, "create_dot", create_dot)
+
+
+def _patch_once(patch: pytest.MonkeyPatch) -> None:
+    """What a kernel calls finds triton's language as the launch has patched it. To look through all
+    of its members again would take longer than what most of those functions do."""
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    plain = interpreter._patch_lang
+
+    @cache
+    def languages(function: Any) -> list[Any]:
+        known = [id(value) for value in function.__globals__.values()]
+        return [language for language in (tl, tl.core) if id(language) in known]
+
+    def patch_lang(function: Any) -> Any:
+        members = tl.tensor.__add__, *(language.load for language in languages(function))
+        if any(map(tl.core.is_builtin, members)):
+            return plain(function)
+        return interpreter._LangPatchScope()
+
+    patch.setattr(interpreter, "_patch_lang", patch_lang)
 
 
 def _interpret_library() -> None:

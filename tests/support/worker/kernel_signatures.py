@@ -9,6 +9,8 @@ import sys
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from baton_worker.config import Config
+
 FLOAT, INTS, LONGS, BYTES = "*fp32", "*i32", "*i64", "*u8"
 PAGED = {
     "sinks": FLOAT,
@@ -72,12 +74,14 @@ class Compiled(NamedTuple):
 
 
 _COMPILE = """
-import importlib, json, re, subprocess, sys, tempfile
+import hashlib, importlib, json, os, re, subprocess, sys, tempfile
+from pathlib import Path
 import triton
 from triton.backends.compiler import GPUTarget
 from triton.backends.nvidia.compiler import CUDABackend, get_ptxas
 from triton.compiler import ASTSource
-number = int(sys.argv[2])
+number, folder = int(sys.argv[2]), Path(sys.argv[3])
+compilers = [triton.__version__, get_ptxas(number).version, sys.orig_argv[2]]
 said = []
 def make_cubin(backend, ptx, metadata, options, capability):
     # Triton's own discards what ptxas says of registers.
@@ -108,13 +112,20 @@ for path, types, constants in json.loads(sys.argv[1]):
     source = ASTSource(kernel, signature, constexprs=constants, attrs=attrs)
     wide = constants.get("VALUES", 0) > 128 or constants.get("EXACT", False)
     options = {"num_warps": warps or (8 if wide else 4), "num_stages": stages}
-    made = triton.compile(source, target=GPUTarget("cuda", number, 32), options=options)
-    ptx = made.asm["ptx"]
-    spilled = sum(map(int, re.findall(r"(\\d+) bytes spill stores", said.pop())))
+    made_of = [kernel.cache_key, number, signature, constants, aligned, options, compilers]
+    digest = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()
+    kept = folder / f"{digest}.json"
+    if not kept.is_file():
+        made = triton.compile(source, target=GPUTarget("cuda", number, 32), options=options)
+        ptx = made.asm["ptx"]
+        spilled = sum(map(int, re.findall(r"(\\d+) bytes spill stores", said.pop())))
+        copies = len(re.findall(r"cp\\.async\\.cg.* 0x10", ptx))
+        products = "mma" in ptx, "wgmma" in ptx, "e4m3.e4m3" in ptx
+        part = kept.with_suffix(f".{os.getpid()}")
+        part.write_text(json.dumps([*products, made.metadata.shared, spilled, copies]))
+        part.replace(kept)
     free = [p.name for p in kernel.params if p.do_not_specialize]
-    copies = len(re.findall(r"cp\\.async\\.cg.* 0x10", ptx))
-    products = "mma" in ptx, "wgmma" in ptx, "e4m3.e4m3" in ptx
-    found = [path, *products, made.metadata.shared, spilled, copies, free]
+    found = [path, *json.loads(kept.read_text()), free]
     print(json.dumps(found))
 """
 
@@ -123,14 +134,25 @@ def compiled(
     kernels: list[tuple[str, dict[str, str], dict[str, Any]]], architecture: int, cache: Path
 ) -> list[Compiled]:
     """Compile kernels, given as "module.function", types and constants (`num_warps` and
-    `num_stages` among them, if they are not 4 and 2), for a compute capability
-    (90 is 9.0); equal ones once. In a process of its own, because whether a function is interpreted
-    is settled when it is defined."""
+    `num_stages` among them, if they are not 4 and 2), for a compute capability (90 is 9.0).
+
+    Equal ones are compiled once, and not again by later runs of the tests: what they became is kept
+    in the user's cache, by kernel, types, constants and compilers. In a process of its own, because
+    whether a function is interpreted is settled when it is defined."""
+    kept = Config.load().cache_dir / "compiled-kernels"
+    kept.mkdir(parents=True, exist_ok=True)
     names = [json.dumps(kernel, sort_keys=True) for kernel in kernels]
     once = dict(zip(names, kernels, strict=True))
     given = {k: v for k, v in os.environ.items() if k != "TRITON_INTERPRET"}
     done = subprocess.run(
-        [sys.executable, "-c", _COMPILE, json.dumps([*once.values()]), str(architecture)],
+        [
+            sys.executable,
+            "-c",
+            _COMPILE,
+            json.dumps([*once.values()]),
+            str(architecture),
+            str(kept),
+        ],
         env=given | {"TRITON_CACHE_DIR": str(cache)},
         capture_output=True,
         text=True,

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from baton_worker.config import Config
 from baton_worker.kernels import cpu
 from baton_worker.kernels.cpu import build, library
 from baton_worker.kernels.cpu.build import Builder
@@ -68,7 +69,8 @@ exec {compiler} "$@" -O0 -include $headers
 
 @pytest.fixture(scope="session")
 def unoptimised(tmp_path_factory: pytest.TempPathFactory) -> Builder:
-    """A builder of libraries whose speed does not matter, in a tenth of the time."""
+    """A builder of libraries whose speed does not matter, in a tenth of the time. They are kept in
+    the user's cache, as the optimised ones are."""
     found = [path for name in build.COMPILERS if (path := shutil.which(name))]
     if not found:
         pytest.skip("no C++ compiler here")
@@ -80,7 +82,8 @@ def unoptimised(tmp_path_factory: pytest.TempPathFactory) -> Builder:
     headers.write_text("\n".join(sorted(line for line in lines if line.startswith("#include <"))))
     compiler.write_text(_UNOPTIMISED.format(compiler=found[0], headers=headers))
     compiler.chmod(0o755)
-    return Builder(str(compiler), folder / "kernels")
+    way = hashlib.sha256(_UNOPTIMISED.encode()).hexdigest()[:8]
+    return Builder(str(compiler), Config.load().cache_dir / f"kernels-unoptimised-{way}")
 
 
 def run_at(level: IsaLevel, monkeypatch: pytest.MonkeyPatch) -> None:
