@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
 import numpy as np
+import pytest
 import torch
 from torch import Tensor
 
@@ -32,8 +33,9 @@ from tests.fakes.scheduler_planner import Planner
 from tests.fakes.scheduler_planner import Sequence as Row
 from tests.support import quantized_checkpoints, tiny_models
 from tests.support.served_system import until
+from tests.support.worker.mixed_plans import serve
 
-PAGES = 256
+PAGES, PLANS = 256, 200
 KINDS: dict[str, dict[str, Any]] = {
     "LlamaForCausalLM": {},
     "Qwen3ForCausalLM": {},
@@ -208,6 +210,21 @@ def a_launched_step_waits_for_nothing(engine: Engine, device: torch.device) -> N
     with no_waiting(device):
         engine._pipeline._runner.launch(second, ahead=True)  # type: ignore[union-attr]
     engine.reset()
+
+
+def mixed_plans_compile_nothing(engine: Engine) -> None:
+    """What the warm-up has compiled serves whatever plans follow."""
+    from triton import knobs
+
+    compiled = list[str]()
+
+    def note(**fields: Any) -> None:
+        compiled.append(fields["repr"])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(knobs.runtime, "jit_post_compile_hook", note)
+        assert serve(engine, PLANS) > PLANS / 3
+    assert compiled == []
 
 
 def hidden_states(engine: Engine, prompts: Sequence[list[int]]) -> list[Tensor]:

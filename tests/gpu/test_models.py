@@ -18,6 +18,7 @@ def test_models(card: torch.device, tmp_path: Path, architecture: str) -> None:
     checks.replays_are_what_eager_steps_are(engine, eager)
     checks.launching_ahead_changes_no_token(engine)
     checks.a_launched_step_waits_for_nothing(engine, card)
+    checks.mixed_plans_compile_nothing(engine)
 
 
 @pytest.mark.row("F03.02")

@@ -56,6 +56,7 @@ def test_models(tmp_path: Path) -> None:
     eager = checks.build(tmp_path, "LlamaForCausalLM", CPU, max_replay_rows=0)
     checks.replays_are_what_eager_steps_are(engine, eager)
     checks.launching_ahead_changes_no_token(engine)
+    checks.mixed_plans_compile_nothing(engine)
     assert checks.memory_of_busy_steps(engine, CPU) == 0
     checks.kv_passes_between_caches(CPU, direct=False)
     found = checks.rows_do_not_depend_on_each_other(engine, (1, 7))

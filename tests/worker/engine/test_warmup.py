@@ -16,6 +16,7 @@ from baton.protocol.token_columns import unpack
 from baton_worker.engine import warmup
 from baton_worker.engine.batch.input_batch import InputBatch
 from baton_worker.engine.engine_config import EngineConfig
+from baton_worker.kernels import triton
 from baton_worker.kv_cache import LayerGroups
 from baton_worker.layers.build_context import BuildContext
 from tests.support.worker.plans import commit
@@ -62,6 +63,15 @@ def test_a_large_engine_meets_every_size(windows: tuple[int, ...]) -> None:
     batch, sizes = run(replace(LARGE, groups=LayerGroups(windows, (), ())))
     assert len(batch) == 0
     assert sizes == [n for rows in (1, 2, 4, 8, 16, 32) for n in (rows, rows, 0)]
+
+
+def test_kernels_in_triton_meet_every_doubling_of_a_prompt(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(triton, "runs", lambda device: True)
+    prompts = [sum(unpack(plan.num_scheduled, "I")) for plan in warmup.plans(LARGE)]
+    assert prompts[:15] == [n for prompt in (128, 256, 512, 1024, 2048) for n in (prompt, 1, 0)]
+    assert len(run(replace(LARGE, max_model_len=300))[0]) == 0
 
 
 @pytest.mark.parametrize(

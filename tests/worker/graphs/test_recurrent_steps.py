@@ -12,25 +12,16 @@ import torch
 
 from baton.protocol import Sampling
 from baton_scheduler.options import SchedulerOptions
-from baton_worker.attention.selector import AttentionSelector
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.graphs import Sizes
-from baton_worker.kernels import triton
-from baton_worker.kernels.moe.selector import ExpertKernelSelector
-from baton_worker.kernels.moe.triton import TritonExperts
-from baton_worker.kernels.recurrent.convolution import CpuConvolution
-from baton_worker.kernels.recurrent.delta import CpuDelta
-from baton_worker.kernels.recurrent.scan import CpuScan
-from baton_worker.kernels.recurrent.ssm_states import CpuStates
-from baton_worker.layers.attention import gqa
 from baton_worker.layers.build_context import BuildContext
-from baton_worker.layers.rope import rope
 from baton_worker.models.decoder import Model
 from tests.fakes.host_link import HostLink
 from tests.fakes.replayed_steps import replaying
 from tests.fakes.triton_interpreter import interpreter
 from tests.oracles.checkpoints import MAKERS
 from tests.support import tiny_models
+from tests.support.worker import gpu_kernels
 from tests.support.worker.graphed_steps import BLOCKS, CPU, PAGE, Texts, graphed
 from tests.support.worker.scheduled_engine import House
 
@@ -78,12 +69,8 @@ def on_cpu_and_on_triton(
     else:
         tiny_models.save_checkpoint(folder, architecture, vocab_size=210, **MODELS[architecture])
     plain = load_model(folder, BuildContext(CPU, torch.float32))
-    for kernel in (CpuStates, CpuConvolution, CpuDelta, CpuScan, gqa, rope):
-        patch.setattr(kernel, "refuses", lambda *_: "not today")
-    patch.setattr(TritonExperts, "refuses", lambda *_: None)
-    patch.setattr(triton, "runs", lambda device: True)
-    kernels = {"attention": AttentionSelector("triton"), "experts": ExpertKernelSelector("triton")}
-    return plain, load_model(folder, BuildContext(CPU, torch.float32, **kernels))  # type: ignore[arg-type]
+    gpu_kernels.use(patch)
+    return plain, load_model(folder, gpu_kernels.context())
 
 
 @pytest.mark.slow

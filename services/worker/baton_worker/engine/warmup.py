@@ -13,9 +13,10 @@ import msgspec
 from baton.protocol import NewSequence, Plan, Pooling, PoolingInfo, Sampling
 from baton.protocol.token_columns import pack
 from baton_worker.engine.engine_config import EngineConfig
+from baton_worker.kernels import triton
 
 _CHUNK = 128
-"""Prompt tokens of the warm-up; longer chunks use the same kernels."""
+"""Prompt tokens of the warm-up; of longer chunks those with kernels in Triton, see `_chunks`."""
 _SHORT = 4
 """Prompt tokens of each further sequence: they are there to decode together."""
 _PAGE_BYTES = len(pack([0], "I"))
@@ -37,13 +38,23 @@ def plans(resolved: EngineConfig) -> Iterator[Plan]:
             return
         # Both steps sample, so two tokens are added.
         room = min(pages * resolved.page_size, resolved.max_model_len) - 2
-        chunk = min(_CHUNK if rows == 1 else _SHORT, room, resolved.max_num_batched_tokens // rows)
-        if chunk < 1:
+        most = min(room, resolved.max_num_batched_tokens // rows)
+        if most < 1:
             return
-        yield _prefill(step, rows, pages, chunk, len(resolved.groups.windows))
-        yield _decode(step + 1, rows, chunk)
-        yield Plan(0, step + 2, b"", b"", b"", b"", release=pack(range(rows), "I"))
-        step += 3
+        for chunk in _chunks(resolved, most) if rows == 1 else (min(_SHORT, most),):
+            yield _prefill(step, rows, pages, chunk, len(resolved.groups.windows))
+            yield _decode(step + 1, rows, chunk)
+            yield Plan(0, step + 2, b"", b"", b"", b"", release=pack(range(rows), "I"))
+            step += 3
+
+
+def _chunks(resolved: EngineConfig, most: int) -> list[int]:
+    """Prompt tokens of sequences alone. Sizes of tiles in Triton follow from the number of rows,
+    and a weight may be unpacked for many: so each doubling is compiled, and the most."""
+    sizes = [min(_CHUNK, most)]
+    while triton.runs(resolved.build.device) and sizes[-1] < most:
+        sizes.append(min(2 * sizes[-1], most))
+    return sizes
 
 
 def onto(page: int, plan: Plan) -> Plan:
@@ -70,7 +81,9 @@ def _pooled(resolved: EngineConfig, info: PoolingInfo) -> Iterator[Plan]:
 
 
 def _pages_per_row(resolved: EngineConfig, rows: int) -> int:
-    wanted = min(_CHUNK + 2, resolved.max_model_len)
+    alone = rows == 1 and triton.runs(resolved.build.device)
+    longest = max(_CHUNK, resolved.max_num_batched_tokens if alone else 0)
+    wanted = min(longest + 2, resolved.max_model_len)
     enough = -(-wanted // resolved.page_size)
     return min(enough, resolved.num_pages // (rows * len(resolved.groups.windows)))
 
