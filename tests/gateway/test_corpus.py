@@ -117,6 +117,7 @@ SCALARS: list[Row] = [
     ("C31", {"max_tokens": 3, "max_completion_tokens": 4}, "invalid_value", "max_tokens"),
     ("C32", {"min_tokens": 9, "max_tokens": 4}, "invalid_value", "min_tokens"),
     ("C32", {"min_tokens": -1}, "invalid_value", "min_tokens"),
+    ("--", {"cache_salt": ""}, "empty_string", "cache_salt"),
     ("--", {"stop_token_ids": [VOCAB]}, "invalid_value", "stop_token_ids"),
     ("--", {"stop_token_ids": [True]}, "invalid_type", "stop_token_ids[0]"),
     ("--", {"top_k": -2}, "integer_below_min_value", "top_k"),

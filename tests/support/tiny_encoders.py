@@ -27,6 +27,14 @@ TRAITS: dict[str, dict[str, Any]] = {
     "XLMRoberta": {"type_vocab_size": 1, "hidden_act": "gelu"},
     "Gte": {"type_vocab_size": 1},
     "NomicBert": {"type_vocab_size": 2},
+    "Gemma3Text": {
+        "layer_types": LAYER_TYPES,
+        "sliding_window": 8,
+        "num_key_value_heads": 2,
+        "head_dim": 16,
+        "initializer_range": 0.15,
+        "use_bidirectional_attention": True,
+    },
     "ModernBert": {
         "layer_types": LAYER_TYPES,
         "local_attention": 8,

@@ -79,6 +79,7 @@ def unit(states: torch.Tensor) -> torch.Tensor:
         pytest.param("GteModel", {"type_vocab_size": 0}, marks=pytest.mark.row("P08")),
         pytest.param("NomicBertModel", {}, marks=pytest.mark.row("P09")),
         pytest.param("ModernBertModel", {}),
+        pytest.param("Gemma3TextModel", {}),
     ],
 )
 def test_an_encoder_embeds(tmp_path: Path, architecture: str, changes: dict[str, Any]) -> None:

@@ -14,7 +14,10 @@ from baton_worker.models.encoder import EncoderModel
 from tests.support import tiny_encoders
 
 CPU = torch.device("cpu")
-ARCHITECTURES = ("BertModel", "RobertaModel", "GteModel", "NomicBertModel", "ModernBertModel")
+ARCHITECTURES = (
+    *("BertModel", "RobertaModel", "GteModel", "NomicBertModel", "ModernBertModel"),
+    "Gemma3TextModel",
+)
 
 
 @pytest.fixture(scope="module", params=ARCHITECTURES)

@@ -151,6 +151,11 @@ def empty_array(param: str) -> InvalidRequest:
     return invalid(param, f"Invalid '{param}': empty array.", "empty_array")
 
 
+def empty_string(param: str) -> InvalidRequest:
+    """Error for a string that must not be empty."""
+    return invalid(param, f"Invalid '{param}': empty string.", "empty_string")
+
+
 def array_too_long(param: str, limit: int) -> InvalidRequest:
     """Error for an array with more than `limit` elements."""
     message = f"Invalid '{param}': array too long. Expected at most {limit} elements."
@@ -180,6 +185,8 @@ def translate(error: ValidationError) -> InvalidRequest:
         return _out_of_bounds(kind, param, context, problem["input"])
     if kind in {"too_long", "string_too_long"}:
         return _too_long(param, context, text=kind == "string_too_long")
+    if kind == "string_too_short" and context["min_length"] == 1:
+        return empty_string(param)
     if kind == "literal_error":
         return invalid(
             param,

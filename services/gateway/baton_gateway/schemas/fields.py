@@ -13,6 +13,7 @@ from baton_gateway.http.body import check_depth
 from baton_gateway.http.errors import (
     array_too_long,
     empty_array,
+    empty_string,
     invalid,
     missing,
     string_too_long,
@@ -55,7 +56,7 @@ def _stop(value: object) -> tuple[str, ...]:
         if not isinstance(stop, str):
             raise wrong_type("stop", "a string or an array of strings", stop)
         if not stop:
-            raise invalid("stop", "Invalid 'stop': empty string.", "empty_string")
+            raise empty_string("stop")
         if len(stop) > _MAX_STOP:
             raise string_too_long("stop", _MAX_STOP)
     return tuple(stops)

@@ -8,7 +8,7 @@ from typing import Any
 from baton.errors import InvalidRequest
 from baton.protocol import MediaItem
 from baton_gateway.generation.pair_prompt import Content, ContentParts
-from baton_gateway.http.errors import invalid, missing, wrong_type
+from baton_gateway.http.errors import empty_string, invalid, missing, wrong_type
 from baton_gateway.schemas.chat_messages import MAX_MESSAGES, Message, check_messages, check_parts
 
 Embeddable = MediaItem | list[Message]
@@ -75,7 +75,7 @@ def check_text(value: object, param: str) -> str:
     if not isinstance(value, str):
         raise wrong_type(param, "a string", value)
     if not value:
-        raise invalid(param, f"Invalid '{param}': empty string.", "empty_string")
+        raise empty_string(param)
     return value
 
 

@@ -18,6 +18,7 @@ from baton.protocol import Grammar
 from baton_gateway.http.errors import (
     array_too_long,
     empty_array,
+    empty_string,
     invalid,
     missing,
     shorten,
@@ -276,7 +277,7 @@ def _text(value: Any, param: str, most: int) -> str:
     if not isinstance(value, str):
         raise wrong_type(param, "a string", value)
     if not value:
-        raise invalid(param, f"Invalid '{param}': empty string.", "empty_string")
+        raise empty_string(param)
     if len(value) > most:
         raise complex_grammar(param, f"it has more than {most} characters")
     return value

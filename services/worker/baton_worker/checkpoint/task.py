@@ -6,6 +6,7 @@ An architecture's name is the body's name followed by the head's.
     LlamaModel                         vectors
     LlamaForSequenceClassification     labels, or with one label a score
     BertModel, RobertaForMaskedLM      vectors
+    Gemma3TextModel                    vectors, of a decoder or an encoder
     CLIPModel                          vectors, of texts and of images
     Qwen2ForProcessRewardModel         rewards
     JinaVLForRanking                   a score
@@ -34,7 +35,7 @@ from baton_worker.pooling.resolve import (
     gritlm,
 )
 from baton_worker.pooling.sentence import SentenceFiles, read_sentence_files
-from baton_worker.spec import Decoder, DualEncoder, Encoder
+from baton_worker.spec import Decoder, DualEncoder
 
 ENCODERS = Registry("encoders", encoders.TABLE | clip.TABLE)
 _CLASSIFIER = "ForSequenceClassification"
@@ -137,7 +138,7 @@ def _decoder_of(name: str) -> str | None:
 def _body(name: str, config: SimpleNamespace, served_length: int | None) -> Decoder:
     if name in ENCODERS:
         try:
-            spec: Encoder = ENCODERS.load(name)(config)
+            spec: Decoder = ENCODERS.load(name)(config)
         except AttributeError as error:
             raise ModelError(f"The config of this {name} cannot be read: {error}.") from error
         return spec

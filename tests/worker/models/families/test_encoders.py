@@ -7,8 +7,10 @@ from typing import Any
 
 import pytest
 
+from baton.errors import ModelError
 from baton_worker.models.families.encoders import (
     bert,
+    gemma3_text,
     gte,
     modernbert,
     nomic,
@@ -17,6 +19,7 @@ from baton_worker.models.families.encoders import (
 from baton_worker.pooling.labels import num_labels
 from baton_worker.spec import (
     Attention,
+    Encoder,
     Glu,
     MegablocksExperts,
     Mlp,
@@ -115,3 +118,17 @@ def test_labels() -> None:
 def test_relative_positions_are_refused() -> None:
     with pytest.raises(AttributeError, match="relative_key"):
         bert(config(position_embedding_type="relative_key"))
+
+
+def test_gemma_3_is_an_encoder_if_its_config_says_so() -> None:
+    c = config(sliding_window=12, head_dim=4)
+    causal = gemma3_text(c)
+    assert not isinstance(causal, Encoder)
+    both = gemma3_text(SimpleNamespace(**vars(c) | {"use_bidirectional_attention": True}))
+    assert isinstance(both, Encoder)
+    for spec, window in ((causal, 12), (both, 6)):
+        mixer, _ = spec.layers[0]
+        assert isinstance(mixer, Attention) and mixer.mask.window == window
+    capped = {"use_bidirectional_attention": True, "attn_logit_softcapping": 5.0}
+    with pytest.raises(ModelError, match="attn_logit_softcapping"):
+        gemma3_text(SimpleNamespace(**vars(c) | capped))

@@ -1,16 +1,19 @@
-"""BERT and related encoders, which differ in positions and gating."""
+"""BERT and related encoders, which differ in positions and gating, and EmbeddingGemma."""
 
 from __future__ import annotations
 
 import math
-from dataclasses import replace
+from dataclasses import fields, replace
 from types import SimpleNamespace
 from typing import Any
 
+from baton.errors import ModelError
 from baton_worker.models.families.common import Config, rope
+from baton_worker.models.families.gemma import gemma3
 from baton_worker.pooling.labels import num_labels
 from baton_worker.spec import (
     Attention,
+    Decoder,
     Dense,
     Embedding,
     Encoder,
@@ -20,6 +23,7 @@ from baton_worker.spec import (
     Head,
     Mask,
     MegablocksExperts,
+    Mixer,
     Mlp,
     Norm,
     Positions,
@@ -46,6 +50,7 @@ TABLE: dict[str, str] = {
         "modernbert": (
             *("ModernBertModel", "ModernBertForMaskedLM", "ModernBertForSequenceClassification"),
         ),
+        "gemma3_text": ("Gemma3TextModel",),
     }.items()
     for name in names
 }
@@ -351,3 +356,23 @@ def _modern_attention(c: Config, heads: Attention, kind: str) -> Attention:
         raise AttributeError(f"rope_type '{scaling}' is not supported in ModernBERT")
     rotary = Rope(heads.head_dim, float(base), c.max_position_embeddings)
     return replace(heads, rope=rotary, mask=Mask(c.local_attention // 2 if near else None))
+
+
+def gemma3_text(c: Config) -> Decoder:
+    """Gemma 3 without its head. EmbeddingGemma (arXiv:2509.20354) sees whole texts; others are
+    causal."""
+    decoder = gemma3(SimpleNamespace(**vars(c) | {"use_bidirectional_attention": False}))
+    if not getattr(c, "use_bidirectional_attention", False):
+        return decoder
+    given = {field.name: getattr(decoder, field.name) for field in fields(decoder)}
+    layers = tuple((_both_sides(mixer), ffn) for mixer, ffn in decoder.layers)
+    return Encoder(**given | {"layers": layers})
+
+
+def _both_sides(mixer: Mixer | None) -> Mixer | None:
+    """Half of a causal window lies on each side."""
+    assert isinstance(mixer, Attention)
+    if mixer.scores.softcap is not None:
+        raise ModelError("Baton cannot cap the scores of an encoder: attn_logit_softcapping.")
+    window = mixer.mask.window
+    return mixer if window is None else replace(mixer, mask=Mask(window // 2))
