@@ -1,10 +1,12 @@
-"""Writes a Qwen2.5 with random weights as a GGUF file in float16, of any size, for benchmarks.
+"""Writes a Qwen2.5 with random weights as a GGUF file, of any size, for benchmarks.
 
     python -m tools.make_random_gguf VOCABULARY.gguf OUT.gguf --width 896 --inner 4864 --layers 24
     llama-quantize OUT.gguf OUT.Q4_K_M.gguf Q4_K_M
+    python -m tools.make_random_gguf VOCABULARY.gguf OUT.gguf --width 1024 --heads 16 --type IQ2_XS
 
-The tokens are those of another GGUF file, and so many more that the table has Qwen2.5's size: the
-language head takes a good part of a step of a small model. The same arguments give the same bits.
+Matrices are in float16, or all in one type, of which rows must be whole blocks. The tokens are
+those of another GGUF file, and so many more that the table has Qwen2.5's size: the language head
+takes a good part of a step of a small model. The same arguments give the same bits.
 """
 
 from __future__ import annotations
@@ -16,6 +18,8 @@ from typing import Any, NamedTuple
 
 import gguf
 import numpy as np
+
+from tools.random_blocks import TYPES, random_blocks
 
 _HEAD = 64
 _SCALE = 0.02
@@ -49,14 +53,21 @@ class Shape(NamedTuple):
                 yield f"blk.{layer}.{norm}.weight", (self.width,)
 
 
-def save(path: Path, vocabulary: Path, shape: Shape, seed: int = 0) -> None:
-    """Write the file; `vocabulary`: GGUF file with a byte-level BPE."""
+def save(
+    path: Path, vocabulary: Path, shape: Shape, seed: int = 0, kind: str | None = None
+) -> None:
+    """Write the file; `vocabulary`: GGUF file with a byte-level BPE; `kind`: type of the matrices,
+    one of `TYPES`."""
     writer = gguf.GGUFWriter(path, "qwen2")
     _add_sizes(writer, shape)
     _add_tokens(writer, gguf.GGUFReader(vocabulary), shape.vocab)
     noise = np.random.default_rng(seed)
     for name, size in shape.tensors():
-        writer.add_tensor(name, _weights(noise, name, size))
+        if kind is not None and len(size) == 2:
+            blocks = random_blocks(noise, size, TYPES[kind], _SCALE)
+            writer.add_tensor(name, blocks, raw_dtype=TYPES[kind])
+        else:
+            writer.add_tensor(name, _weights(noise, name, size))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
@@ -107,9 +118,10 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     for name, value in Shape()._asdict().items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
+    parser.add_argument("--type", choices=TYPES, help="type of the matrices; float16 without")
     given = vars(parser.parse_args())
-    vocabulary, out = given.pop("vocabulary"), given.pop("out")
-    save(out, vocabulary, Shape(**given))
+    vocabulary, out, kind = given.pop("vocabulary"), given.pop("out"), given.pop("type")
+    save(out, vocabulary, Shape(**given), kind=kind)
 
 
 if __name__ == "__main__":

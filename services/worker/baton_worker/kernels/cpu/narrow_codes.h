@@ -8,26 +8,46 @@
 
 namespace baton {
 
-// Every bit of `Mask`, moved from bit `From` of its half of the lane to bit `To`.
+// Bit `From` of both halves of every lane at bit `To`, others anywhere.
 template <int From, int To>
-IntVec moved_bit(IntVec word) {
-    const IntVec mask = set1(static_cast<std::int32_t>(0x00010001u << To));
+IntVec moved(IntVec word) {
     if constexpr (From <= To) {
-        return both(shift_left<To - From>(word), mask);
+        return shift_left<To - From>(word);
     } else {
-        return both(shift_right<From - To>(word), mask);
+        return shift_right<From - To>(word);
     }
 }
 
+// Whether a lookup of pairs takes the codes: it sees their lowest five bits, and tables are repeated,
+// so that bits above a code need not be cleared.
+template <class Arithmetic>
+constexpr bool kLooksUp = Arithmetic::kStep == 2 && !Arithmetic::kInteger;
+
 // Code `Step` of `Bits` bits in both halves of every lane.
-template <int Bits, int Step>
+template <class Arithmetic, int Bits, int Step>
 IntVec bits_of(IntVec word) {
+    const IntVec bits = shift_right<Bits * Step>(word);
+    if constexpr (kLooksUp<Arithmetic>) return bits;
     constexpr std::int32_t kMask = (1 << Bits) - 1;
-    return both(shift_right<Bits * Step>(word), set1(kMask << 16 | kMask));
+    return both(bits, set1(kMask << 16 | kMask));
 }
 
-// What a code of up to five bits stands for: itself + Offset. Pairs of codes become weights.
-template <int Offset>
+// The same with one bit more, bit `From` of `upper`.
+template <class Arithmetic, int Bits, int Step, int From>
+IntVec bits_of(IntVec word, IntVec upper) {
+    const IntVec highest = moved<From, Bits>(upper);
+#if defined(__AVX512F__)
+    if constexpr (kLooksUp<Arithmetic>) {
+        constexpr std::int32_t kMask = (1 << Bits) - 1;
+        return choose(set1(kMask << 16 | kMask), shift_right<Bits * Step>(word), highest);
+    }
+#endif
+    const IntVec mask = set1(static_cast<std::int32_t>(0x00010001u << Bits));
+    return either(bits_of<Arithmetic, Bits, Step>(word), both(highest, mask));
+}
+
+// What a code of `Bits` bits stands for: itself + Offset. Pairs of codes become weights.
+template <int Bits, int Offset>
 struct Counted {
     template <class Arithmetic, class Use>
     [[gnu::always_inline]] static void use_pair(IntVec left, IntVec right, int pair, Use& use) {
@@ -52,9 +72,11 @@ struct Counted {
 #if defined(__AVX512BF16__)
     // bfloat16 holds every one of them.
     static __m512i table() {
-        const Vec first = _mm512_setr_ps(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-        const Vec low = add(first, set1(static_cast<float>(Offset)));
-        return (__m512i)_mm512_cvtne2ps_pbh(add(low, set1(16.0f)), low);
+        const IntVec first = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        return (__m512i)_mm512_cvtne2ps_pbh(values(add(first, set1(16))), values(first));
+    }
+    static Vec values(IntVec index) {
+        return to_float(add(both(index, set1((1 << Bits) - 1)), set1(Offset)));
     }
 #endif
 };
@@ -78,8 +100,9 @@ struct TwoBits {
     template <class Arithmetic, class Use, int... Step>
     [[gnu::always_inline]] static void steps(IntVec left, IntVec right, int at, Use& use,
                       std::integer_sequence<int, Step...>) {
-        (Counted<Offset>::template use_pair<Arithmetic>(bits_of<2, Step>(left),
-                                                        bits_of<2, Step>(right), at + Step, use),
+        (Counted<2, Offset>::template use_pair<Arithmetic>(
+             bits_of<Arithmetic, 2, Step>(left), bits_of<Arithmetic, 2, Step>(right), at + Step,
+             use),
          ...);
     }
 };
@@ -109,9 +132,9 @@ struct ThreeBits {
     template <class Arithmetic, class Use, int... Step>
     [[gnu::always_inline]] static void steps(IntVec left, IntVec right, IntVec left_upper, IntVec right_upper, Use& use,
                       std::integer_sequence<int, Step...>) {
-        (Counted<Offset>::template use_pair<Arithmetic>(
-             either(bits_of<2, Step>(left), moved_bit<Step, 2>(left_upper)),
-             either(bits_of<2, Step>(right), moved_bit<Step, 2>(right_upper)), Step, use),
+        (Counted<3, Offset>::template use_pair<Arithmetic>(
+             bits_of<Arithmetic, 2, Step, Step>(left, left_upper),
+             bits_of<Arithmetic, 2, Step, Step>(right, right_upper), Step, use),
          ...);
     }
 };
@@ -144,10 +167,10 @@ struct FiveBits {
     template <class Arithmetic, int Word, class Use, int... Step>
     [[gnu::always_inline]] static void steps(IntVec left, IntVec right, IntVec left_upper, IntVec right_upper, Use& use,
                       std::integer_sequence<int, Step...>) {
-        (Counted<Offset>::template use_pair<Arithmetic>(
-             either(bits_of<4, Step>(left), moved_bit<4 * Word + Step, 4>(left_upper)),
-             either(bits_of<4, Step>(right), moved_bit<4 * Word + Step, 4>(right_upper)),
-             4 * Word + Step, use),
+        (Counted<5, Offset>::template use_pair<Arithmetic>(
+             bits_of<Arithmetic, 4, Step, 4 * Word + Step>(left, left_upper),
+             bits_of<Arithmetic, 4, Step, 4 * Word + Step>(right, right_upper), 4 * Word + Step,
+             use),
          ...);
     }
 };

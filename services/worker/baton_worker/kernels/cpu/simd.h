@@ -43,6 +43,10 @@ inline IntVec both(IntVec a, IntVec b) { return _mm512_and_si512(a, b); }
 inline IntVec load_bytes(const void* p) { return _mm512_loadu_si512(p); }
 inline void store_bytes(void* p, IntVec x) { _mm512_storeu_si512(p, x); }
 inline IntVec either(IntVec a, IntVec b) { return _mm512_or_si512(a, b); }
+// The bits of `a` where those of `mask` are set, else those of `b`.
+inline IntVec choose(IntVec mask, IntVec a, IntVec b) {
+    return _mm512_ternarylogic_epi32(mask, a, b, 0xca);
+}
 template <int N>
 inline IntVec shift_left(IntVec x) { return _mm512_slli_epi32(x, N); }
 template <int N>
