@@ -84,19 +84,19 @@ def services(folder: Path, port: int, step_ms: float) -> list[list[str]]:
 async def ask(client: httpx.AsyncClient, key: str, into: Answers) -> None:
     """One request."""
     body = {"model": "fake", "prompt": "the baton", "max_tokens": _TOKENS, "ignore_eos": True}
-    headers, begun = {"authorization": f"Bearer {key}"}, time.monotonic()
+    headers, started = {"authorization": f"Bearer {key}"}, time.monotonic()
     answer = await client.post("/v1/completions", json=body, headers=headers)
     into.status[answer.status_code] += 1
-    took = time.monotonic() - begun
+    took = time.monotonic() - started
     (into.served if answer.status_code == 200 else into.refused).append(took)
 
 
 async def load(client: httpx.AsyncClient, key: str, rate: float, seconds: float) -> Answers:
     """Open loop: `rate` requests a second, whatever becomes of them; then all is waited for, or
     given up when the polite are done."""
-    answers, tasks, begun = Answers(), list[asyncio.Task[None]](), time.monotonic()
+    answers, tasks, started = Answers(), list[asyncio.Task[None]](), time.monotonic()
     for number in range(int(rate * seconds)):
-        await asyncio.sleep(max(0.0, begun + number / rate - time.monotonic()))
+        await asyncio.sleep(max(0.0, started + number / rate - time.monotonic()))
         tasks.append(asyncio.create_task(ask(client, key, answers)))
     done, late = await asyncio.wait(tasks, timeout=5.0)
     for task in late:

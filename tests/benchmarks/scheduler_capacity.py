@@ -202,7 +202,7 @@ class Timeline:
 
     def run(self, rounds: int) -> Figures:
         """Until every worker has had so many steps, on average."""
-        begun, seconds, done = self.now, 0.0, 0
+        started, seconds, done = self.now, 0.0, 0
         while done < rounds * len(self.crowd):
             if self.ends:
                 self.now = max(self.now, self.ends[0][0])
@@ -211,7 +211,7 @@ class Timeline:
             self.now += spent
             seconds, done = seconds + spent, done + len(ran)
             self._start_steps()
-        span = self.now - begun
+        span = self.now - started
         most = span / self.step * len(self.crowd)
         return Figures(1e6 * seconds / done, done / most, seconds / span)
 

@@ -36,7 +36,7 @@ class Fault:
     kind: Kind
     target: str
     """One name, or several with a `+` between."""
-    begun: float
+    started: float
     """By the monotonic clock."""
     seconds: float
     severed: bool = False
@@ -45,7 +45,7 @@ class Fault:
     @property
     def ended(self) -> float:
         """When whatever was broken works again, if nobody has to start it."""
-        return self.begun + self.seconds
+        return self.started + self.seconds
 
     @property
     def targets(self) -> list[str]:

@@ -106,7 +106,7 @@ class Jobs:
     async def _batch(self, lines: Sequence[tuple[Asked, list[int]]]) -> list[Outcome]:
         if not lines:
             return []
-        begun = time.monotonic()
+        started = time.monotonic()
         file = b"\n".join(self._line(n, asked) for n, (asked, _) in enumerate(lines))
         upload = await self._client.files.create(file=("lines.jsonl", file), purpose="batch")
         batch = await self._client.batches.create(
@@ -121,7 +121,7 @@ class Jobs:
             if name is not None
             for line in (await self._client.files.content(name)).text.splitlines()
         ]
-        return _judged_lines(lines, answers, begun)
+        return _judged_lines(lines, answers, started)
 
     def _line(self, number: int, asked: Asked) -> bytes:
         body = asked.body(self._model)
@@ -199,18 +199,18 @@ async def _choices(stream: Any) -> AsyncIterator[Any]:
 
 
 async def _judged(answer: Callable[[], Awaitable[str]], wanted: str) -> Outcome:
-    begun = time.monotonic()
+    started = time.monotonic()
     verdict: Verdict
     try:
         found = await answer()
         verdict = "whole" if found == wanted else "wrong"
     except APIError as error:
         verdict, found = "error", str(error)
-    return Outcome(verdict, begun, time.monotonic(), detail=f"{found} of {wanted}")
+    return Outcome(verdict, started, time.monotonic(), detail=f"{found} of {wanted}")
 
 
 def _judged_lines(
-    lines: Sequence[tuple[Asked, list[int]]], answers: Sequence[str], begun: float
+    lines: Sequence[tuple[Asked, list[int]]], answers: Sequence[str], started: float
 ) -> list[Outcome]:
     """Of each line of a batch what its answers are worth: exactly one must be there."""
     read = [json.loads(answer) for answer in answers]
@@ -226,7 +226,7 @@ def _judged_lines(
         if verdict == "whole" and (found := tokens[name]) != wanted:
             verdict = "error" if found is None else "wrong"
         detail = f"line {name}: {errors[name]}" if verdict == "error" else f"line {name}"
-        outcomes.append(Outcome(verdict, begun, time.monotonic(), detail=detail))
+        outcomes.append(Outcome(verdict, started, time.monotonic(), detail=detail))
     return outcomes
 
 

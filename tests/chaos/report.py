@@ -110,14 +110,16 @@ class Report:
         ends = [(max(o.pauses, key=lambda p: p.seconds), o) for o in self.outcomes if o.pauses]
         for pause, outcome in sorted(ends, key=lambda end: -end[0].seconds)[:_WORST]:
             faults = ", ".join(str(f) for f in self.faults if _caused(pause, f))
-            met = [(at, what) for at, what in outcome.troubles if pause.begun <= at <= pause.ended]
-            said = ", ".join(f"{at - pause.begun:.1f} s: {what}" for at, what in met)
+            met = [
+                (at, what) for at, what in outcome.troubles if pause.started <= at <= pause.ended
+            ]
+            said = ", ".join(f"{at - pause.started:.1f} s: {what}" for at, what in met)
             made.add_row(f"{pause.seconds:.2f}", faults, said)
         return made
 
     def _row(self, name: str) -> list[str]:
         faults = [fault for fault in self.faults if fault.name == name]
-        hit = [(f, o) for f in faults for o in self.outcomes if o.begun <= f.begun <= o.ended]
+        hit = [(f, o) for f in faults for o in self.outcomes if o.started <= f.started <= o.ended]
         pauses = [_longest(o, f) for f, o in hit]
         after = [max(0.0, p - f.seconds) for (f, _), p in zip(hit, pauses, strict=True)]
         verdicts = Counter(o.verdict for _, o in hit)
@@ -130,10 +132,10 @@ class Report:
         return max((self._left(pause) for pause in outcome.pauses), default=0.0)
 
     def _left(self, pause: Pause) -> float:
-        left, at = 0.0, pause.begun
-        for fault in sorted(self.faults, key=lambda fault: fault.begun):
+        left, at = 0.0, pause.started
+        for fault in sorted(self.faults, key=lambda fault: fault.started):
             if fault.ended > at:
-                left += max(0.0, min(fault.begun, pause.ended) - at)
+                left += max(0.0, min(fault.started, pause.ended) - at)
                 at = min(fault.ended, pause.ended)
         return left + pause.ended - at
 
@@ -145,7 +147,7 @@ def _longest(outcome: Outcome, fault: Fault) -> float:
 
 def _caused(pause: Pause, fault: Fault) -> bool:
     """Whether it can have been this fault."""
-    return pause.ended >= fault.begun and pause.begun <= fault.ended + _AFTER_SECONDS
+    return pause.ended >= fault.started and pause.started <= fault.ended + _AFTER_SECONDS
 
 
 def seconds(values: Sequence[float], share: int) -> str:

@@ -31,13 +31,13 @@ _WORTH_SECONDS = 0.05
 class Pause(NamedTuple):
     """Between two events of a stream, or before its first; by the monotonic clock."""
 
-    begun: float
+    started: float
     ended: float
 
     @property
     def seconds(self) -> float:
         """How long it was."""
-        return self.ended - self.begun
+        return self.ended - self.started
 
 
 @dataclass
@@ -45,7 +45,7 @@ class Outcome:
     """What became of one request."""
 
     verdict: Verdict
-    begun: float = 0.0
+    started: float = 0.0
     ended: float = 0.0
     """Both by the monotonic clock."""
     pauses: list[Pause] = field(default_factory=list)
@@ -106,7 +106,7 @@ class Reader:
         self.resumed = 0
         self.pauses: list[Pause] = []
         self.troubles: list[tuple[float, str]] = []
-        self.begun = self._heard = time.monotonic()
+        self.started = self._heard = time.monotonic()
 
     async def read(self) -> None:
         """Until the end, an error, or patience is over."""
@@ -218,7 +218,7 @@ async def ask(client: httpx.AsyncClient, model: str, asked: Asked, expected: lis
     detail = reader.error or f"{len(reader.tokens)} tokens, {reader.last}"
     return Outcome(
         _judge(reader, expected),
-        reader.begun,
+        reader.started,
         time.monotonic(),
         reader.pauses,
         len(reader.tokens),

@@ -37,10 +37,10 @@ def test_times_are_those_of_the_messages_and_not_of_the_round_before(run_dir: Pa
     config = Config(run_dir=run_dir)
     with scheduler(config), gateway(config) as g, FakeWorker(config, step_ms=20.0):
         g.until(lambda: g.worker_states().get("fake") == "ready")
-        began = time.monotonic()
+        started_at = time.monotonic()
         g.submit(1, [1, 2, 3], Sampling(10, seed=1))
         g.until(lambda: g.ends)
-        wall = time.monotonic() - began
+        wall = time.monotonic() - started_at
         g.submit(2, [1, 2, 3], Sampling(10**6, seed=1, stop_ids=()))
         g.until(lambda: 2 in g.tokens)
         g.client.send(Abort(pack([2], "I")))

@@ -85,7 +85,7 @@ def test_a_killed_worker_takes_its_group_along_and_the_streams_go_on(
     before = workers(served)
     assert before.keys() == NAMES
     stories = [Story(served.url) for _ in range(2)]
-    assert all(story.begun.wait(PATIENCE) for story in stories)
+    assert all(story.started.wait(PATIENCE) for story in stories)
     os.kill(before[name], signal.SIGKILL)
     assert all(len(story.text) < len(alone) for story in stories)
     assert [story.whole() for story in stories] == [alone, alone]
@@ -125,7 +125,7 @@ def test_streams_go_on_while_experts_move_and_when_a_rank_is_lost(
         served.ready()
         until(lambda: all_there(served), "both are there")
         stories = [Story(served.url) for _ in range(2)]
-        assert all(story.begun.wait(PATIENCE) for story in stories)
+        assert all(story.started.wait(PATIENCE) for story in stories)
         until(lambda: "experts rearranged: " in served.log.read_text(), "experts have moved")
         os.kill(workers(served)["worker-2"], signal.SIGKILL)
         assert all(len(story.text) < len(alone) for story in stories)

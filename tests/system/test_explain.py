@@ -35,9 +35,9 @@ async def timed(here: Whole, **fields: Any) -> Timed:
         "temperature": 0,
         "ignore_eos": True,
     }
-    began = time.monotonic()
+    started_at = time.monotonic()
     response = await here.client.post("/v1/completions", json=body | fields)
-    return response, 1000 * (time.monotonic() - began)
+    return response, 1000 * (time.monotonic() - started_at)
 
 
 def scheduler_of(here: Whole) -> RealScheduler:

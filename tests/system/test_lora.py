@@ -76,21 +76,21 @@ def test_adapters_are_models_with_a_parent(served: Served) -> None:
 
 @pytest.mark.row("F11.01", "F11.02")
 def test_mixed_streams_go_on_after_the_loss_of_the_worker(served: Served) -> None:
-    begun = Semaphore(0)
+    started = Semaphore(0)
 
     def text(name: str) -> str:
         events = stream(served.url, model=name, prompt="It was", max_tokens=300)
         first = next(events)
-        begun.release()
+        started.release()
         return text_of([first, *events])
 
     names = ["hf", "one", "two", "one", "hf"]
     wanted = {name: text(name) for name in set(names)}
     assert len(set(wanted.values())) == 3
-    begun = Semaphore(0)
+    started = Semaphore(0)
     with ThreadPoolExecutor() as pool:
         streams = [pool.submit(text, name) for name in names]
-        assert all(begun.acquire(timeout=PATIENCE) for _ in range(3)), "they run"
+        assert all(started.acquire(timeout=PATIENCE) for _ in range(3)), "they run"
         os.kill(served.pids()["worker"], signal.SIGKILL)
         assert [s.result() for s in streams] == [wanted[name] for name in names]
     until(lambda: works(served.url), "the worker is back")
@@ -152,8 +152,8 @@ def test_a_stream_runs_through_loads_and_unloads(served: Served, folders: dict[s
     assert refused.status_code == 400 and "already" in refused.json()["error"]["message"]
     with ThreadPoolExecutor() as pool:
         events = stream(served.url, **long)
-        begun = [next(events)]
-        running = pool.submit(lambda: text_of(begun + list(events)))
+        first_events = [next(events)]
+        running = pool.submit(lambda: text_of(first_events + list(events)))
         path = str(folders["three"])
         answer = post(served, "load", lora_name="one", lora_path=path, load_inplace=True)
         assert answer.text == "Success: LoRA adapter 'one' added successfully."

@@ -61,7 +61,7 @@ def test_streams_over_two_stages_are_those_of_one_process_and_outlive_a_stage(
         worker, (follower,) = server.pids()["worker"], server.followers()
         alone = expected[0][0]["text"]
         story = Story(server.url)
-        assert story.begun.wait(PATIENCE)
+        assert story.started.wait(PATIENCE)
         os.kill(follower, signal.SIGKILL)
         assert len(story.text) < len(alone)
         assert story.whole() == alone

@@ -43,7 +43,7 @@ class Stream(threading.Thread):
 
     def __init__(self, url: str, max_tokens: int = 400) -> None:
         super().__init__(daemon=True)
-        self.begun = threading.Event()
+        self.started = threading.Event()
         self.events: list[str] = []
         self.longest_pause = 0.0
         """Seconds between two events."""
@@ -71,10 +71,10 @@ class Stream(threading.Thread):
                         self.longest_pause = max(self.longest_pause, now - last)
                         last = now
                         self.events.append(line.removeprefix("data: "))
-                        self.begun.set()
+                        self.started.set()
         except httpx.TransportError as error:
             self.broken = error
-        self.begun.set()
+        self.started.set()
 
     @property
     def text(self) -> str:
@@ -116,7 +116,7 @@ def test_a_killed_service_is_restarted_and_nothing_hangs(served: Served, service
     until(lambda: works(served.url), "the system works before")
     before = served.pids()
     stream = Stream(served.url)
-    assert stream.begun.wait(PATIENCE)
+    assert stream.started.wait(PATIENCE)
     os.kill(before[service], signal.SIGKILL)
     stream.join(PATIENCE)
     assert not stream.is_alive(), "the request in flight hangs"
@@ -146,7 +146,7 @@ def test_the_next_worker_is_forked_and_goes_on_with_the_stream_of_the_killed_one
     until(lambda: bool(waits.search(served.log.read_text())), "there is one to fork from")
     (server,) = waits.findall(served.log.read_text())
     stream, killed = Stream(served.url), list[int]()
-    assert stream.begun.wait(PATIENCE)
+    assert stream.started.wait(PATIENCE)
     for _ in range(2):
         until(lambda: served.pids().get("worker", 0) not in (0, *killed), "a worker")
         killed.append(served.pids()["worker"])
@@ -177,7 +177,7 @@ def test_of_several_what_is_stopped_is_replaced_and_sigterm_ends_all_behind_the_
         until(lambda: server.pids().get("scheduler", before) != before, "the next one is there")
         until(lambda: works(server.url), "and it works")
         pids, stream = server.pids(), Stream(server.url)
-        assert stream.begun.wait(PATIENCE)
+        assert stream.started.wait(PATIENCE)
         server.process.send_signal(signal.SIGTERM)
         stream.join(PATIENCE)
         assert stream.events[-1] == "[DONE]", stream.events[-2:]

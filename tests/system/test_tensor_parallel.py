@@ -59,7 +59,7 @@ def test_a_killed_follower_takes_its_worker_along_and_the_stream_goes_on(
     worker, (follower,) = served.pids()["worker"], served.followers()
     (spare,) = re.findall(r"worker\[(\d+)\] - loaded; waiting", served.log.read_text())
     story = Story(served.url)
-    assert story.begun.wait(PATIENCE)
+    assert story.started.wait(PATIENCE)
     os.kill(follower, signal.SIGKILL)
     assert len(story.text) < len(alone)
     assert story.whole() == alone

@@ -85,15 +85,17 @@ def test_a_stream_runs_through_two_updates(stories: Path, tmp_path: Path) -> Non
         with ThreadPoolExecutor() as pool:
             whole = text_of(list(stream(url, **FIELDS)))
             events = stream(url, **FIELDS)
-            begun = [next(events) for _ in range(20)]
-            running = pool.submit(lambda: begun + list(events))
+            first_events = [next(events) for _ in range(20)]
+            running = pool.submit(lambda: first_events + list(events))
             digits = sha256((other / "model.safetensors").read_bytes()).hexdigest()
             info = {"path": str(other), "sha256": {"model.safetensors": digits}}
             assert update(served, info, "v1").status_code == 200 and version(served) == "v1"
             assert update(served, {"path": str(stories)}, "v2").status_code == 200
             text = text_of(running.result())
-        assert text.startswith(text_of(begun)) and len(text) > 300 and version(served) == "v2"
-        assert text_of(begun) == whole[: len(text_of(begun))]
+        assert (
+            text.startswith(text_of(first_events)) and len(text) > 300 and version(served) == "v2"
+        )
+        assert text_of(first_events) == whole[: len(text_of(first_events))]
         assert answers(url) == first, "pages of other versions are of no use to these"
         # What fails changes nothing.
         lost = update(served, info | {"path": str(other), "sha256": {}}, "v3")
@@ -128,8 +130,8 @@ def test_tensors_from_shared_memory(stories: Path, tmp_path: Path) -> None:
         undisturbed = text_of(list(stream(url, **FIELDS)))
         with ThreadPoolExecutor() as pool:
             events = stream(url, **FIELDS)
-            begun = [next(events)]
-            running = pool.submit(lambda: text_of(begun + list(events)))
+            first_events = [next(events)]
+            running = pool.submit(lambda: text_of(first_events + list(events)))
             assert update(served, info, "v1", "wait").status_code == 200
             assert running.result() == undisturbed, "it finishes on the old weights"
         wanted = answers(url)

@@ -103,9 +103,9 @@ class ImageRuns:
         for _ in range(rounds):
             alone += await self._gaps(streams)
             async with self._shower(in_flight) as answered:
-                begun = clock()
+                started = clock()
                 beside += await self._gaps(streams)
-                seen, seconds = seen + len(answered), seconds + clock() - begun
+                seen, seconds = seen + len(answered), seconds + clock() - started
         return Storm(alone, beside, seen / seconds)
 
     def _new_images(self, count: int) -> tuple[str, ...]:
@@ -116,7 +116,7 @@ class ImageRuns:
         now = asyncio.get_running_loop().time()
         outcome = await self._target.send(Request(text, 1, tuple(images)), now, now + _RUN_SECONDS)
         _check([outcome])
-        return outcome.arrivals[0] - outcome.begun
+        return outcome.arrivals[0] - outcome.started
 
     async def _gaps(self, streams: int) -> list[float]:
         load = self._load

@@ -32,7 +32,7 @@ class Request:
 class Outcome:
     """Result of one request. Times are in seconds of the event loop's clock."""
 
-    begun: float
+    started: float
     """Scheduled start; includes waiting for a free connection."""
     arrivals: list[float] = field(default_factory=list)
     """Arrival time of each chunk."""
@@ -65,9 +65,9 @@ class Target:
         messages = [{"role": "user", "content": _content(request)}]
         return "/v1/chat/completions", {**body, "messages": messages}
 
-    async def send(self, request: Request, begun: float, deadline: float) -> Outcome:
+    async def send(self, request: Request, started: float, deadline: float) -> Outcome:
         """Stream one completion to its end. Errors are stored in `error`, not raised."""
-        outcome = Outcome(begun)
+        outcome = Outcome(started)
         path, body = self._ask(request)
         try:
             async with (

@@ -61,8 +61,8 @@ class Summary:
 def summarise(outcomes: Sequence[Outcome]) -> Summary:
     """Summarise the outcomes of a run."""
     good = [outcome for outcome in outcomes if outcome.error is None]
-    begun = min((o.begun for o in outcomes), default=0.0)
-    duration = max((o.ended for o in outcomes), default=0.0) - begun
+    started = min((o.started for o in outcomes), default=0.0)
+    duration = max((o.ended for o in outcomes), default=0.0) - started
     input_tokens = sum(o.input_tokens for o in good)
     output_tokens = sum(o.output_tokens for o in good)
     per_second = 1 / duration if duration > 0 else 0.0
@@ -74,13 +74,13 @@ def summarise(outcomes: Sequence[Outcome]) -> Summary:
         output_tokens=output_tokens,
         request_throughput=len(good) * per_second,
         output_throughput=output_tokens * per_second,
-        peak_output_throughput=_peak_rate(good, begun),
+        peak_output_throughput=_peak_rate(good, started),
         total_throughput=(input_tokens + output_tokens) * per_second,
         peak_concurrent=_peak_concurrent(outcomes),
-        ttft=Latency.of([o.arrivals[0] - o.begun for o in good]),
+        ttft=Latency.of([o.arrivals[0] - o.started for o in good]),
         tpot=Latency.of([_per_token(o) for o in good if o.output_tokens > 1]),
         itl=Latency.of([gap for o in good for gap in np.diff(o.arrivals)]),
-        e2el=Latency.of([o.arrivals[-1] - o.begun for o in good]),
+        e2el=Latency.of([o.arrivals[-1] - o.started for o in good]),
         errors=dict(Counter(o.error for o in outcomes if o.error is not None)),
     )
 
@@ -89,20 +89,20 @@ def _per_token(outcome: Outcome) -> float:
     return (outcome.arrivals[-1] - outcome.arrivals[0]) / (outcome.output_tokens - 1)
 
 
-def _peak_rate(good: Iterable[Outcome], begun: float) -> float:
+def _peak_rate(good: Iterable[Outcome], started: float) -> float:
     """Return the peak token rate. Each chunk counts as its request's average number of tokens."""
     seconds: Counter[int] = Counter()
     for outcome in good:
         share = outcome.output_tokens / len(outcome.arrivals)
         for at in outcome.arrivals:
-            seconds[int(at - begun)] += share  # type: ignore[assignment]
+            seconds[int(at - started)] += share  # type: ignore[assignment]
     return float(max(seconds.values(), default=0))
 
 
 def _peak_concurrent(outcomes: Iterable[Outcome]) -> int:
     """Return the peak concurrency. At the same instant, ends count before starts."""
     changes = sorted(
-        change for o in outcomes for change in ((o.begun, 1), (max(o.ended, o.begun), -1))
+        change for o in outcomes for change in ((o.started, 1), (max(o.ended, o.started), -1))
     )
     running = peak = 0
     for _, change in changes:

@@ -54,23 +54,23 @@ class HangDetector:
         self._patience = patience
         self._seen: LivenessProbe | None = None
         self._looked = self._lost = 0.0
-        self._begun = False
+        self._has_reported = False
 
     @property
-    def begun(self) -> bool:
+    def has_reported(self) -> bool:
         """Whether the loop has ever reported."""
-        return self._begun
+        return self._has_reported
 
-    def over(self, told: bool, seen: LivenessProbe | None, now: float) -> bool:
+    def over(self, reported: bool, seen: LivenessProbe | None, now: float) -> bool:
         """Return whether the loop has hung for longer than the patience.
 
-        `told`: whether it has reported since the last call.
+        `reported`: whether it has reported since the last call.
         """
         missed = 0.0 if seen is None or self._seen is None else self._missed(seen, now)
         self._seen, self._looked = seen, now
-        self._begun = self._begun or told
-        self._lost = 0.0 if told else self._lost + missed
-        return self._begun and self._lost >= self._patience
+        self._has_reported = self._has_reported or reported
+        self._lost = 0.0 if reported else self._lost + missed
+        return self._has_reported and self._lost >= self._patience
 
     def _missed(self, seen: LivenessProbe, now: float) -> float:
         """Return the countable time since the last check, capped so that gaps in checking do not
@@ -82,4 +82,4 @@ class HangDetector:
 
     def forget(self) -> None:
         """Reset, for a new process."""
-        self._seen, self._lost, self._begun = None, 0.0, False
+        self._seen, self._lost, self._has_reported = None, 0.0, False

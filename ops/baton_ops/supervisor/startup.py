@@ -88,7 +88,7 @@ class Startup:
 
     def __init__(self, config: Serve, address: Address) -> None:
         self._config, self._address = config, address
-        self._began = self._next_probe = self._last_line = time.monotonic()
+        self._started_at = self._next_probe = self._last_line = time.monotonic()
         self._ready = False
 
     def tick(self, restarts: int) -> bool:
@@ -103,7 +103,7 @@ class Startup:
         status, body = ask(self._address, "/health/ready")
         self._ready = status == 200
         if not self._ready:
-            self._complain(now - self._began, restarts, body)
+            self._complain(now - self._started_at, restarts, body)
         return self._ready
 
     def _complain(self, waited: float, restarts: int, body: dict[str, Any]) -> None:
@@ -119,7 +119,7 @@ class Startup:
 
     def celebrate(self, console: Console) -> None:
         """Print the banner of the system that has become ready, and a request to try."""
-        waited = time.monotonic() - self._began
+        waited = time.monotonic() - self._started_at
         _, fleet = ask(self._address, "/fleet")
         console.print(banner(self._config, self._address, fleet.get("workers", []), waited))
         request = example(self._config, self._address, fleet.get("task", "generate"))

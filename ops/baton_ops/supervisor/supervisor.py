@@ -176,7 +176,7 @@ class Child:
 
     def serves(self, now: float) -> bool:
         """Whether it has been up for a while, and its main loop has reported."""
-        return self._settled(now) and self._standstill.begun
+        return self._settled(now) and self._standstill.has_reported
 
     def _put_down(self, now: float) -> None:
         """Kill the process when it has been inactive for too long."""
@@ -185,7 +185,7 @@ class Child:
         pid, why = self.process.pid, ""
         if self._stillness.over(pid, now):
             why = "is stopped"
-        elif self._standstill.over(self.process.told(), probe(pid), now):
+        elif self._standstill.over(self.process.has_reported(), probe(pid), now):
             why = "hangs: its main loop does not turn"
         if why:
             log.warning("%s[%d] %s: killing it", self.service, pid, why)

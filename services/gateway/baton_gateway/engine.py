@@ -188,7 +188,7 @@ class Engine:
         timeline.enter("admission")
         span = start("generate", request.identity.trace, {"baton.request": request.identity.id})
         request = _traced(request, traceparent(span) or request.identity.trace)
-        began, timing = time.monotonic(), Timing(self.metrics)
+        arrival_time, timing = time.monotonic(), Timing(self.metrics)
 
         def taken(delta: OutputDelta) -> None:
             if delta.vector is None:
@@ -205,7 +205,7 @@ class Engine:
         self.status.num_requests += 1
         try:
             quota.acquire(request.num_running + request.num_hidden)
-            sequences = await self._prepare(request, stream, began)
+            sequences = await self._prepare(request, stream, arrival_time)
             prompts = tuple(s.prompt for s in sequences[:: request.sampling.n])
             if not request.prior_outputs:
                 await quota.charge_prompt(sum(map(len, prompts)))
@@ -217,7 +217,7 @@ class Engine:
             first = sequences[0]
             yield Started(prompts, starts, first.prediction, first.adapter)
             if request.sampling.beams is not None:
-                await self._search(request, sequences, began)
+                await self._search(request, sequences, arrival_time)
             async for delta in stream:
                 yield delta
         except BatonError as error:
@@ -330,14 +330,14 @@ class Engine:
         return self.status.snapshot(pools)
 
     async def _prepare(
-        self, request: GenerationRequest, stream: OutputQueue, began: float
+        self, request: GenerationRequest, stream: OutputQueue, arrival_time: float
     ) -> list[Sequence]:
         """Prepare the sequences of a request for the scheduler. Raises `BatonError` for invalid
         requests."""
         request, encoded, facts = await self.prepare(request)
         request.sinks.timeline.enter("admission")
-        _check_deadline(request, began)
-        return build_sequences(request, encoded, facts, stream, began, self._handle)
+        _check_deadline(request, arrival_time)
+        return build_sequences(request, encoded, facts, stream, arrival_time, self._handle)
 
     async def prepare(self, request: GenerationRequest) -> PreparedRequest:
         """Check and encode a request, without running it. Raises `BatonError` for invalid ones."""
@@ -388,13 +388,13 @@ class Engine:
             raise _timed_out() from error
 
     async def _search(
-        self, request: GenerationRequest, sequences: list[Sequence], began: float
+        self, request: GenerationRequest, sequences: list[Sequence], arrival_time: float
     ) -> None:
         """Fill the logs of all choices by beam search, then decode them."""
         timeline, beams = request.sinks.timeline, request.sampling.beams
         assert beams is not None
         timeline.submitted({s.handle: s.choice for s in sequences}, "beam_search")
-        left = self.config.request_timeout_seconds + began - time.monotonic()
+        left = self.config.request_timeout_seconds + arrival_time - time.monotonic()
         try:
             async with asyncio.timeout(left):
                 runner = BeamRunner(self._scheduler, self._handle)
@@ -473,11 +473,11 @@ def _generated(request: GenerationRequest, sequences: list[Sequence]) -> int:
     return max(n, beams.width) * sum(max(len(s.log) for s in search) for search in searches)
 
 
-def _check_deadline(request: GenerationRequest, began: float) -> None:
+def _check_deadline(request: GenerationRequest, arrival_time: float) -> None:
     """Raise `Unavailable` when the deadline has passed before the submission."""
     if (
         request.limits.deadline_ms
-        and (time.monotonic() - began) * 1000 >= request.limits.deadline_ms
+        and (time.monotonic() - arrival_time) * 1000 >= request.limits.deadline_ms
     ):
         raise Unavailable(
             "The request's deadline passed before it could be queued. Allow it more time.",

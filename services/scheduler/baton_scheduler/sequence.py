@@ -73,7 +73,7 @@ class Sequence:
     """Decode target that pulls finished parts of the prompt during its prefill."""
     ahead: int = 0
     """Number of tokens that the target was ordered to pull."""
-    begun: bool = False
+    prompt_cached: bool = False
     """The prompt's KV is in pages that other sequences can share."""
     num_awaited: int = 0
     """MediaEncodings of its media, and transfers of their embeddings, that it waits for."""
@@ -131,7 +131,7 @@ class Sequence:
         """It must not start in its turn: its leader is computing the prompt, its media are being
         encoded elsewhere, or it is a suspect, which its trial starts."""
         leader = self.leader
-        behind = leader is not None and not (leader.begun or leader.ended)
+        behind = leader is not None and not (leader.prompt_cached or leader.ended)
         return behind or self.num_awaited > 0 or self.cell is not None
 
     @property

@@ -41,8 +41,8 @@ class Source:
         self.runs.append(past)
         try:
             yield Started(())
-            begun = sum(len(one.tokens) for one in past)
-            for number in range(begun, LENGTH):
+            started = sum(len(one.tokens) for one in past)
+            for number in range(started, LENGTH):
                 await asyncio.sleep(self.pace)
                 reason = "length" if number >= LENGTH - 2 else None
                 yield OutputDelta(number % 2, chr(97 + number), array("i", [number]), reason=reason)

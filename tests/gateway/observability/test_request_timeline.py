@@ -57,9 +57,9 @@ def test_a_request_from_its_first_byte_to_its_last(clock: Clock) -> None:
     clock.sleep(0.004)
     one.delivered(7)
     clock.sleep(0.005)
-    began = clock.now
+    started_at = clock.now
     clock.sleep(0.006)
-    one.sent(began)
+    one.sent(started_at)
     one.close("200")
     clock.sleep(9.0)
     told = one.explain()
@@ -121,15 +121,15 @@ def test_what_the_scheduler_did_after_the_answer_was_complete_is_no_part_of_it(
 def test_a_slow_client_counts_once_nothing_else_is_left(clock: Clock) -> None:
     one = account(clock)
     one.submitted({7: 0})
-    began = clock.now
+    started_at = clock.now
     clock.sleep(3.0)
-    one.sent(began)  # The model went on meanwhile.
-    began = clock.now
+    one.sent(started_at)  # The model went on meanwhile.
+    started_at = clock.now
     clock.sleep(1.0)
     one.estimated(7, PhaseTimes(decode=4.0))
     one.delivered(7)
     clock.sleep(2.0)
-    one.sent(began)
+    one.sent(started_at)
     one.close("200")
     found = causes(one.explain())
     assert (found["client"], found["decode"]) == (2000.0, 4000.0)
@@ -195,7 +195,7 @@ def test_every_moment_is_in_one_cause(steps: list[tuple[float, str, int]]) -> No
     one = account(clock)
     one.submitted({handle: handle - 1 for handle in (1, 2, 3)})
     for seconds, what, handle in steps:
-        began = clock.now
+        started_at = clock.now
         clock.sleep(seconds)
         match what:
             case "held":
@@ -207,7 +207,7 @@ def test_every_moment_is_in_one_cause(steps: list[tuple[float, str, int]]) -> No
             case "told":
                 one.estimated(handle, PhaseTimes(seconds, 1.0, seconds, handover=0.5))
             case "sent":
-                one.sent(began)
+                one.sent(started_at)
             case _:
                 one.enter(what)  # type: ignore[arg-type]
         causes(one.explain())

@@ -69,10 +69,10 @@ def test_the_slow_go_behind_and_leave_a_place() -> None:
 def test_waiting_ends() -> None:
     turns = FairTurns(1)
     with turns.turn("a", 1, NEVER):
-        begun = time.monotonic()
-        with pytest.raises(Unavailable) as caught, turns.turn("b", 1, begun + 0.05):
+        started = time.monotonic()
+        with pytest.raises(Unavailable) as caught, turns.turn("b", 1, started + 0.05):
             raise AssertionError("it has no place")
-        assert caught.value.retry_after and 0.04 < time.monotonic() - begun < 5
+        assert caught.value.retry_after and 0.04 < time.monotonic() - started < 5
         turns.close()
         with pytest.raises(Unavailable), turns.turn("b", 1, NEVER):
             raise AssertionError("it is closed")

@@ -51,7 +51,7 @@ def test_counts_tokens_and_pieces(url: str, fake: Completions, endpoint: Endpoin
     outcome = send(url, Request("one two", 5), endpoint=endpoint)
     assert outcome.error is None
     assert (outcome.input_tokens, outcome.output_tokens, len(outcome.arrivals)) == (7, 5, 5)
-    assert outcome.begun <= outcome.arrivals[0] <= outcome.arrivals[-1] <= outcome.ended
+    assert outcome.started <= outcome.arrivals[0] <= outcome.arrivals[-1] <= outcome.ended
     assert fake.asked[0]["ignore_eos"] is True and fake.asked[0]["max_tokens"] == 5
 
 
@@ -97,7 +97,7 @@ def test_an_open_loop_sends_every_request_at_its_time(url: str) -> None:
     times = [0.0, 0.05, 0.1, 0.15, 0.2]
     outcomes = with_target(url, lambda t: open_loop(t, asked, times, 1, lambda outcome: None))
     assert [o.input_tokens for o in outcomes] == [1, 2, 3, 4, 5]
-    gaps = [round(b.begun - a.begun, 6) for a, b in pairwise(outcomes)]
+    gaps = [round(b.started - a.started, 6) for a, b in pairwise(outcomes)]
     assert gaps == [0.05] * 4
 
 

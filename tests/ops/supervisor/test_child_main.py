@@ -103,7 +103,7 @@ def test_a_fork_server_forks_workers_that_end_with_the_supervisor(
             until(lambda made=request: made.poll() is not None, "a fork")
             fork = request.poll()
             assert fork is not None and server.poll() is None
-            until(fork.told, "its loop turns")
+            until(fork.has_reported, "its loop turns")
             assert capfd.readouterr().out.split() == ["active", "--name", name, f"baton-{name}"]
             request.close()
             assert fork.wait() == -signal.SIGKILL

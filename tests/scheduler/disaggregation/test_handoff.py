@@ -223,8 +223,8 @@ def test_a_worker_that_becomes_a_decode_worker_begins_nothing_more() -> None:
     second = world.submit([7, *LONG], Sampling(40))
     world.finish()
     assert_whole([first, second])
-    begun = [new for plan in world.peers["p"].sent[planned:] for new in plan.new_sequences]
-    assert all(new.num_computed for new in begun), "a prompt was begun on a decode worker"
+    started = [new for plan in world.peers["p"].sent[planned:] for new in plan.new_sequences]
+    assert all(new.num_computed for new in started), "a prompt was begun on a decode worker"
     assert_empty(world)
 
 

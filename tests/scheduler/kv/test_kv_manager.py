@@ -53,7 +53,7 @@ def test_the_last_page_is_found_by_what_it_begins_with() -> None:
     one = arrive(10)
     slot = hold(keys, one, 3)
     learn(keys, slot, 10)
-    assert one.begun, "all of its prompt is in pages"
+    assert one.prompt_cached, "all of its prompt is in pages"
     chain = arrive(12).chain(4)
     page, common = keys.pool.index.fork(chain.at(1), chain.content(8, 12))
     assert (page, common) == (keys.batch.pages[slot][0][2], 2)

@@ -94,5 +94,5 @@ def test_one_that_waits_for_its_leader_is_not_the_head() -> None:
     assert queue.head is None
     queue.push(other)
     assert queue.head is other
-    leader.begun = True
+    leader.prompt_cached = True
     assert queue.head is follower

@@ -180,8 +180,8 @@ def test_a_paused_model_sleeps_and_its_sequences_go_on_after_it() -> None:
     request = here.submit([1] * 20, Sampling(30), model="fake")
     for _ in range(3):
         here.round()
-    begun = len(request.tokens)
-    assert begun and here.ask(Pause("keep")) == AdminReply(1) and here.ask(Sleep(1), 2) is None
+    started = len(request.tokens)
+    assert started and here.ask(Pause("keep")) == AdminReply(1) and here.ask(Sleep(1), 2) is None
     here.answer("one")
     here.join("one", structs.replace(INFO, asleep=1))
     here.round()
@@ -192,7 +192,7 @@ def test_a_paused_model_sleeps_and_its_sequences_go_on_after_it() -> None:
     here.answer("one")
     here.join("one", INFO)
     here.finish()
-    assert request.end == "length" and len(request.tokens) == 30 > begun
+    assert request.end == "length" and len(request.tokens) == 30 > started
 
 
 def test_more_adapters_than_memory_holds_come_and_go_by_use() -> None:

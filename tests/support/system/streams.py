@@ -43,19 +43,19 @@ def text_of(events: list[dict[str, Any]]) -> str:
 def busy(url: str, **fields: Any) -> Iterator[None]:
     """Three clients that ask one thing after another while the body runs, of different lengths, so
     that there is always one that runs."""
-    begun, over = Semaphore(0), Event()
+    started, over = Semaphore(0), Event()
 
     def ask(length: int) -> None:
         while not over.is_set():
             events = stream(url, **fields, max_tokens=length)
             first = next(events)
-            begun.release()
+            started.release()
             text_of([first, *events])
 
     with ThreadPoolExecutor() as pool:
         asking = [pool.submit(ask, length) for length in (400, 310, 230)]
         try:
-            assert all(begun.acquire(timeout=PATIENCE) for _ in asking), "they run"
+            assert all(started.acquire(timeout=PATIENCE) for _ in asking), "they run"
             yield
         finally:
             over.set()

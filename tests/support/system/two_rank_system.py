@@ -29,7 +29,7 @@ class Story(threading.Thread):
 
     def __init__(self, url: str) -> None:
         super().__init__(daemon=True)
-        self.begun = threading.Event()
+        self.started = threading.Event()
         self.text, self.ended, self.last = "", False, "nothing"
         self._url = url
         self.start()
@@ -45,7 +45,7 @@ class Story(threading.Thread):
                     self.ended = True
                 elif line.startswith("data: "):
                     self.text += json.loads(data)["choices"][0]["text"]
-                    self.begun.set()
+                    self.started.set()
 
     def whole(self) -> str:
         """The text, once all of it is there."""

@@ -144,9 +144,9 @@ def in_parts(
     tolerance = {"rtol": 0.0, "atol": 1e-5 if dtype is torch.float32 else 0.02}
     merged = merge(parts, sinks)
     torch.testing.assert_close(merged.out, whole, **tolerance)
-    begun = merge([part(ranges[0], sinks), *parts[1:]])
-    torch.testing.assert_close(begun.out, whole, **tolerance)
-    torch.testing.assert_close(begun.lse, merged.lse, rtol=0.0, atol=1e-5)
+    with_sinks = merge([part(ranges[0], sinks), *parts[1:]])
+    torch.testing.assert_close(with_sinks.out, whole, **tolerance)
+    torch.testing.assert_close(with_sinks.lse, merged.lse, rtol=0.0, atol=1e-5)
 
 
 def branches(parents: Sequence[int]) -> list[list[int]]:

@@ -47,7 +47,7 @@ def test_pages_begin_with_their_first_token() -> None:
     batch = AttentionBatch.build(
         [1, 6, 2], [3, 3, 0], [[4], [1, 5, 2], [3]], 4, torch.device("cpu")
     )
-    assert batch.begun is not None and batch.begun.tolist() == [5, 2, 3]
+    assert batch.started_pages is not None and batch.started_pages.tolist() == [5, 2, 3]
     assert batch.first is not None and batch.first.tolist() == [3]
     rows, positions = batch.flat()
     assert rows.tolist() == [0, *[1] * 6, 2, 2]

@@ -180,7 +180,7 @@ def test_a_page_that_begins_holds_nothing_of_its_last_group() -> None:
     batch = AttentionBatch.build_all([3, 1, 2], [3, 2, 0], np.array(tables, np.int32), 4, CPU)
     cache.begin(batch)
     assert cache.groups.of == (0, 2, 1)
-    for layer, begun in enumerate(([1, 3], [8, 9], [6, 7])):
-        assert not cache.layers[layer][begun].any()
+    for layer, started_pages in enumerate(([1, 3], [8, 9], [6, 7])):
+        assert not cache.layers[layer][started_pages].any()
     assert cache.layers[0][[0, 2]].all() and cache.states[2][2].isnan().all()
     assert not cache.states[2][7].any() and cache.states[2][6].isnan().all()

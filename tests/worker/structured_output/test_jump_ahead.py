@@ -210,9 +210,9 @@ def test_a_typical_answer_of_real_weights(smollm2: Path) -> None:
         for engine in engines:
             engine.reset()
             planner, sequence = Planner(engine, num_pages=64), Sequence(prompt, asked)
-            began = time.process_time()
+            started_at = time.process_time()
             [log] = run_all(planner, [sequence])
-            ran.append((log, planner.steps, time.process_time() - began))
+            ran.append((log, planner.steps, time.process_time() - started_at))
         (log, steps, seconds), (jumped, fewer, less) = ran
         assert jumped == log and sequence.finish == "stop"
         assert fewer < (0.55 if compact else 0.8) * steps

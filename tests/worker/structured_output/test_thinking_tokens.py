@@ -30,7 +30,7 @@ def test_a_tag_is_written_with_its_own_token_or_to_its_end() -> None:
 
 
 def test_how_much_of_the_closer_is_there() -> None:
-    assert [TOKENS.begun(text) for text in (b"a", b"a<", b"</t", b"</t>")] == [
+    assert [TOKENS.partial_closer(text) for text in (b"a", b"a<", b"</t", b"</t>")] == [
         b"",
         b"<",
         b"</t",

@@ -41,7 +41,7 @@ class Controlled(ABC):
             return sent == len(line)
         return False
 
-    def told(self) -> bool:
+    def has_reported(self) -> bool:
         """Return whether the child's main loop has reported since the last call."""
         with contextlib.suppress(OSError):  # no report yet, or the child is dead
             return bool(self._leash.recv(4096))

@@ -34,7 +34,7 @@ async def opened(
     return started, _rest(first, events)
 
 
-async def begun(
+async def submitted(
     request: Request, generation: GenerationRequest
 ) -> tuple[Started, AsyncGenerator[OutputDelta, None]]:
     """Return a stream once the scheduler has it, with cancellation on disconnect."""

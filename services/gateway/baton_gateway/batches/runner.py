@@ -135,8 +135,8 @@ class BatchRunner:
             )
         for first in range(0, len(found), _AT_ONCE):
             await self._batches.add_lines(batch.id, found[first : first + _AT_ONCE])
-        begun = await self._batches.change(batch.id, _begun)
-        return begun.status in ("in_progress", "cancelling")
+        started = await self._batches.change(batch.id, _begun)
+        return started.status in ("in_progress", "cancelling")
 
     async def _fail(self, batch: Batch, error: InvalidBatch) -> bool:
         """End a batch with what is wrong with its file. Returns False: nothing is to be run."""

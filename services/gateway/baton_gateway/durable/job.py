@@ -56,9 +56,9 @@ class JobStore:
     async def begin(self, owner: str, details: JobDetails) -> Job:
         """Create a job of this gateway."""
         new = StoredObject(_name(details.response), owner, b"")
-        begun = await self._put(Job(details, new))
-        assert begun is not None, "ids are random"
-        return begun
+        started = await self._put(Job(details, new))
+        assert started is not None, "ids are random"
+        return started
 
     async def take_due(self) -> list[Job]:
         """Return jobs whose lease has expired; this gateway holds them then."""

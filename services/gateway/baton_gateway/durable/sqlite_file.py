@@ -106,7 +106,7 @@ class SqliteFile:
                 self._path.with_name(self._path.name + suffix).rename(
                     self._path.with_name(name + suffix)
                 )
-        self.problem = f"{self._name} was corrupt and was begun anew; it is now {name}"
+        self.problem = f"{self._name} was corrupt: it is now {name}, and a new one is in use"
         log.error("%s: %s", self.problem, error)
 
     def _transact(self, work: Callable[[sqlite3.Connection], T]) -> T:

@@ -20,13 +20,13 @@ def build_sequences(
     prompts: list[EncodedPrompt],
     facts: ModelInfo,
     stream: OutputQueue,
-    began: float,
+    arrival_time: float,
     handle: Callable[[], int],
 ) -> list[Sequence]:
     """Create the sequences of a request, the choices of a prompt one after the other.
 
     Args:
-        began: monotonic time of the request's arrival.
+        arrival_time: monotonic time of the request's arrival.
         handle: returns a handle that no live sequence has.
 
     Raises `InvalidRequest` if a prompt leaves no room for output.
@@ -58,7 +58,7 @@ def build_sequences(
             include_stop=text.include_stop,
             skip_special=text.skip_special and not _reads(request, facts),
             trace=identity.trace,
-            deadline=began + limit if limit else None,
+            deadline=arrival_time + limit if limit else None,
             account=request.sinks.timeline,
             pooling=request.pooling
             and structs.replace(request.pooling, second=one.second, num_states=one.num_states),

@@ -44,7 +44,7 @@ class VllmEngine(vllm_engine_pb2_grpc.VllmEngineServicer):  # type: ignore[misc]
     def __init__(self, engine: Engine, calls: Calls) -> None:
         self._engine, self._calls = engine, calls
         self._aborts = Aborts()
-        self._began, self._last = time.monotonic(), 0.0
+        self._started_at, self._last = time.monotonic(), 0.0
 
     async def Generate(
         self, asked: pb.GenerateRequest, context: Context
@@ -122,7 +122,7 @@ class VllmEngine(vllm_engine_pb2_grpc.VllmEngineServicer):  # type: ignore[misc]
                 active_requests=self._engine.status.num_requests,
                 is_paused=facts.paused,
                 last_receive_timestamp=self._last,
-                uptime_seconds=time.monotonic() - self._began,
+                uptime_seconds=time.monotonic() - self._started_at,
                 server_type="vllm-grpc",
                 data_parallel_size=1,
             )

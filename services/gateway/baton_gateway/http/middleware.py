@@ -120,9 +120,9 @@ class ResponseTracker:
             MutableHeaders(scope=message).update(
                 {**dict.fromkeys(self._ids, self.id), **self.headers}
             )
-        began = self.account.now()
+        started_at = self.account.now()
         await self._send(message)
-        self.account.sent(began)
+        self.account.sent(started_at)
 
     async def refuse(self, scope: Scope, receive: Receive, error: BatonError) -> None:
         """Respond with an error, unless the response has begun."""

@@ -157,7 +157,7 @@ class Timing:
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
         self._interval, self._generated = metrics.interval, metrics.generated
-        self._began = time.monotonic()
+        self._started_at = time.monotonic()
         self._tokens = 0
         self._last: dict[int, float] = {}
         metrics.running.inc()
@@ -178,7 +178,7 @@ class Timing:
         if before is not None and count:
             self._interval.observe((now - before) / count)
         elif not self._last:
-            self._metrics.first_token.observe(now - self._began)
+            self._metrics.first_token.observe(now - self._started_at)
         self._last[choice] = now
         self._tokens += count
         self._generated.value += count
@@ -187,7 +187,7 @@ class Timing:
         """Record the end of the generation."""
         self._metrics.running.dec()
         if complete:
-            self._metrics.latency.observe(time.monotonic() - self._began)
+            self._metrics.latency.observe(time.monotonic() - self._started_at)
             self._metrics.length.observe(self._tokens)
         else:
             self._metrics.aborted.inc()

@@ -36,13 +36,13 @@ class RequestTimeline:
         "_since",
         "_times",
         "_waiting",
-        "began",
         "created",
         "ended",
         "error",
         "id",
         "owner",
         "path",
+        "started_at",
         "status",
     )
 
@@ -54,7 +54,7 @@ class RequestTimeline:
         self.status = ""
         self.error: str | None = None
         self._clock = clock
-        self.began = self._since = clock()
+        self.started_at = self._since = clock()
         self.ended: float | None = None
         self._cause: Cause = "receive"
         self._seconds: dict[str, float] = {}
@@ -118,11 +118,11 @@ class RequestTimeline:
         """Record the scheduler's phase times of a choice, possibly after the end."""
         self._times[handle] = times
 
-    def sent(self, began: float) -> None:
-        """Record that the client accepted a chunk sent at `began`. Counts as client time only while
-        nothing but the response is left to do."""
+    def sent(self, started_at: float) -> None:
+        """Record that the client accepted a chunk whose sending started at `started_at`. Counts as
+        client time only while nothing but the response is left to do."""
         if self._cause == "respond" and self.ended is None:
-            self._client += self._clock() - max(began, self._since)
+            self._client += self._clock() - max(started_at, self._since)
 
     def failed(self, code: str | None) -> None:
         """Record the error code that ended the request."""
@@ -149,7 +149,7 @@ class RequestTimeline:
         now = self._clock() if self.ended is None else self.ended
         critical = self._critical()
         times = None if critical is None else self._times[critical]
-        seconds, wall = self._causes(now, times), now - self.began
+        seconds, wall = self._causes(now, times), now - self.started_at
         parts = [TimelinePart.of(c, seconds[c], wall) for c in SERVICES if c in seconds]
         return LatencyExplanation(
             id=self.id,

@@ -23,8 +23,8 @@ def speech_chat(info: ChatSpeechInfo, language: str, prompt: str) -> ChatPrompt:
     if prompt and not info.request:
         messages.insert(0, {"role": "system", "content": prompt})
     if language:
-        begun = info.opening.replace("{language}", info.languages[language])
-        messages.append({"role": "assistant", "content": begun})
+        opening = info.opening.replace("{language}", info.languages[language])
+        messages.append({"role": "assistant", "content": opening})
     return ChatPrompt(
         messages=msgspec.json.encode(messages),
         add_generation_prompt=not language,

@@ -38,10 +38,10 @@ def timed_segments(
     """
     tokens = tokens[: tokens.index(info.end)] if info.end in tokens else tokens
     first = info.no_timestamps + 1
-    text, opening, began = list[int](), 0, start
+    text, opening, started_at = list[int](), 0, start
 
     def segment(until: float, stop: int) -> TimedTokens:
-        times = min(began, end), min(max(began, until), end)
+        times = min(started_at, end), min(max(started_at, until), end)
         return TimedTokens(*times, tuple(tokens[opening:stop]), tuple(text), opening)
 
     for place, token in enumerate(tokens):
@@ -51,6 +51,6 @@ def timed_segments(
         time = start + (token - first) * STEP_SECONDS
         if text:
             yield segment(time, place + 1)
-        text, opening, began = [], place, time
+        text, opening, started_at = [], place, time
     if text:
         yield segment(end, len(tokens))

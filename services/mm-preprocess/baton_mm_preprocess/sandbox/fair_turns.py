@@ -66,11 +66,11 @@ class FairTurns:
         """
         ticket = Ticket(tenant, cost, slow, next(self._numbers))
         self._take(ticket, until)
-        begun = time.monotonic()
+        started = time.monotonic()
         try:
             yield
         finally:
-            self._give(ticket, time.monotonic() - begun)
+            self._give(ticket, time.monotonic() - started)
 
     def close(self) -> None:
         """End all waiting."""

@@ -86,7 +86,7 @@ class KVManager:
         full."""
         batch, known = self.batch, self.batch.num_known.take(slots)
         # Not only where it ends with the prompt: a step may yield tokens beyond it.
-        begun = (ends >= known) & (batch.num_confirmed.take(slots) < known)
+        prefilled = (ends >= known) & (batch.num_confirmed.take(slots) < known)
         batch.num_confirmed[slots] = ends
         if not self.caching:
             return
@@ -96,9 +96,9 @@ class KVManager:
         for slot, first, count in zip(*columns, strict=True):
             self._name(slot, first, count)
         batch.num_hashed_blocks[slots[fresh]] = full[fresh]
-        for slot in slots[begun].tolist():
+        for slot in slots[prefilled].tolist():
             self.keep_tail(slot)
-            batch.at(slot).begun = True
+            batch.at(slot).prompt_cached = True
 
     def _name(self, slot: int, first: int, count: int) -> None:
         """Add blocks first .. count - 1 of a slot to the prefix cache."""

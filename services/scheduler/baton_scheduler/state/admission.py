@@ -86,6 +86,6 @@ def _estimate(state: StateBase, new: Sequence) -> QueueEstimate:
         return QueueEstimate(number, -1)
     # The workers share the queue before it, which must drain first.
     seconds = min(fast) + tokens / len(fast) * min(w.pace.line[1] for w in fleet)
-    if number and (rate := state.begun.rate(new.model)):
+    if number and (rate := state.start_rates.rate(new.model)):
         seconds = max(seconds, number / rate)
     return QueueEstimate(number, round(1000 * seconds))

@@ -46,7 +46,7 @@ class StateBase:
         """Tokens sampled per second."""
         self.computed = ModelRates()
         """Tokens run through a model per second, prompts included."""
-        self.begun = ModelRates()
+        self.start_rates = ModelRates()
         """Sequences that began to run per second."""
         self.live: dict[tuple[str, int], Sequence] = {}
         self.gateways: dict[int, str] = {}

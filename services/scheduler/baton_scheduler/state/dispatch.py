@@ -30,7 +30,7 @@ def tick(state: StateBase, event: Tick) -> list[Decision]:
     state.now = event.now
     state.sampled.tick(state.now)
     state.computed.tick(state.now)
-    state.begun.tick(state.now)
+    state.start_rates.tick(state.now)
     decisions = (
         cancellation.expire(state)
         + cancellation.give_up(state)
@@ -151,7 +151,7 @@ def _start(state: StateBase, live: Sequence, worker: Worker) -> None:
         return
     queue = state.queue.of(live.model)
     queue.started(live)
-    state.begun.add(worker.info.model, 1)
+    state.start_rates.add(worker.info.model, 1)
     hit = worker.place(live, state.number(live.gateway))
     if live.submit.explain and live.estimate is not None:
         reason = explain(worker, live, hit)

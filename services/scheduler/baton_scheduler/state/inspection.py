@@ -33,7 +33,7 @@ def _parts(state: StateBase) -> Iterator[bytes]:
         place = (s.gateway, s.handle, s.key, len(s.log), s.losses, s.worker, s.slot)
         towards = (s.bound, s.ahead, s.mark, s.deaths, s.lone_deaths)
         media = (s.num_awaited, s.media_worker, s.num_pulls)
-        now = (s.cached, s.deadline, s.begun, s.waits, s.phase_timer.mark, s.weights)
+        now = (s.cached, s.deadline, s.prompt_cached, s.waits, s.phase_timer.mark, s.weights)
         yield repr((*place, *towards, *media, *now)).encode()
     for worker in state.fleet:
         f = worker.flights

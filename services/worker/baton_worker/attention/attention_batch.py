@@ -48,7 +48,7 @@ class AttentionBatch:
     last_keys: Tensor | None = None
     """int32 [T]: position of the last key that each new token sees, at least its own and at most
     that of the last new token of its row; None: its own. Supported only by calls with `spans`."""
-    begun: Tensor | None = None
+    started_pages: Tensor | None = None
     """int64 [any]: pages whose first token is a new one. None: no page of this batch is written."""
     first: Tensor | None = None
     """int64 [any]: first pages of sequences that begin."""
@@ -124,7 +124,7 @@ class AttentionBatch:
                 seq_lens=lengths,
                 block_table=buffers.tensor(f"page_table {group}"),
                 slot_mapping=buffers.tensor(f"slots {group}"),
-                begun=buffers.tensor(f"begun {group}"),
+                started_pages=buffers.tensor(f"started {group}"),
                 first=buffers.tensor(f"first {group}"),
                 query_lens=counts,
                 num_computed=starts,
@@ -137,7 +137,7 @@ class AttentionBatch:
     @staticmethod
     def array_names(groups: int) -> tuple[str, ...]:
         """Names of the arrays in the buffers of a batch of so many page groups."""
-        names = ("page_table", "slots", "begun", "first")
+        names = ("page_table", "slots", "started", "first")
         each = (f"{name} {group}" for group in range(groups) for name in names)
         return ("query_starts", "lengths", *each)
 
@@ -222,7 +222,7 @@ class _Indices:
         for group, table in enumerate(tables):
             pages = table[row, place]
             self._write_slots(group, pages, offset)
-            self._write(f"begun {group}", pages[starting])
+            self._write(f"started {group}", pages[starting])
             self._write(f"first {group}", table[sequences, 0])
         return AttentionBatch.of_buffers(
             self._buffers, counts, starts, self._page_size, len(tables)

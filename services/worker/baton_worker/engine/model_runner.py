@@ -12,8 +12,8 @@ from baton.protocol import Plan, Result
 from baton.protocol.token_columns import unpack
 from baton_worker.engine.async_scheduling.async_forward import AsyncForward
 from baton_worker.engine.async_scheduling.async_sampling import BROKEN, AsyncSampling
-from baton_worker.engine.async_scheduling.begun_step import BegunStep
 from baton_worker.engine.async_scheduling.launched_step import LaunchedStep
+from baton_worker.engine.async_scheduling.prepared_step import PreparedStep
 from baton_worker.engine.async_scheduling.staged_forward import StagedForward
 from baton_worker.engine.async_scheduling.staged_step import StagedStep
 from baton_worker.engine.batch.batch_rows import BatchRows
@@ -89,8 +89,8 @@ class ModelRunner:
         Raises:
             PlanError: the plan does not fit what this worker holds.
         """
-        begun = self._prepare(plan, turn)
-        inputs, outputs = begun.inputs, begun.outputs
+        prepared = self._prepare(plan, turn)
+        inputs, outputs = prepared.inputs, prepared.outputs
         hidden = self._run(inputs, outputs) if len(inputs) else None
         outputs.wait(inputs.stalled)
         committed = self.batch.commit(outputs)
@@ -100,8 +100,8 @@ class ModelRunner:
         end = time.perf_counter()
         self._ended = end if self.batch.going else None
         apart = outputs.swap_seconds + self.batch.drafts.seconds
-        self.batch.drafts.timed(inputs.rows, end - begun.begin - apart)
-        return begun.result(committed, begun.begin, end)
+        self.batch.drafts.timed(inputs.rows, end - prepared.begin - apart)
+        return prepared.result(committed, prepared.begin, end)
 
     @torch.inference_mode()
     def begin(self, plan: Plan, turn: int = 0, *, ahead: bool = False) -> StagedStep:
@@ -115,22 +115,22 @@ class ModelRunner:
             PlanError: the plan does not fit what this worker holds.
         """
         assert isinstance(self._forward, StagedForward), "this runner has no stages before it"
-        begun = self._prepare(plan, turn, ahead)
-        inputs = begun.inputs
+        prepared = self._prepare(plan, turn, ahead)
+        inputs = prepared.inputs
         self._quarantine.clear(inputs.rows)
         run = self._forward.launch(inputs) if len(inputs) else None
         self.batch.advance(inputs)
-        return StagedStep(begun, run)
+        return StagedStep(prepared, run)
 
     @torch.inference_mode()
     def complete(self, step: StagedStep) -> Result:
         """Run a step in the last stage."""
-        inputs, outputs = step.begun.inputs, step.begun.outputs
+        inputs, outputs = step.prepared.inputs, step.prepared.outputs
         if step.run is not None:
             self._sampling.step(inputs, step.run(), outputs)
         outputs.wait(inputs.stalled)
         committed = self.batch.commit(outputs, advanced=True)
-        return self._finish(step.begun, committed)
+        return self._finish(step.prepared, committed)
 
     @torch.inference_mode()
     def launch(self, plan: Plan, turn: int = 0, *, ahead: bool = False) -> LaunchedStep:
@@ -144,12 +144,12 @@ class ModelRunner:
             PlanError: the plan does not fit what this worker holds.
         """
         assert self._async_sampling is not None, "this runner's steps are not launched ahead"
-        begun = self._prepare(plan, turn, ahead)
-        inputs = begun.inputs
+        prepared = self._prepare(plan, turn, ahead)
+        inputs = prepared.inputs
         self._quarantine.clear(inputs.rows)
         read = self._async_sampling.launch(inputs) if len(inputs) else None
         positions = self.batch.expect(inputs.rows)
-        return LaunchedStep(begun, positions, read)
+        return LaunchedStep(prepared, positions, read)
 
     def read(self, step: LaunchedStep, following: LaunchedStep | None = None) -> Result:
         """Wait for a launched step; the steps before it have been read.
@@ -157,18 +157,22 @@ class ModelRunner:
         Args:
             following: the next step, if that has been launched: what ends here gives nothing there.
         """
-        outputs = step.begun.outputs
+        outputs = step.prepared.outputs
         committed = self.batch.resolve(self._receive(step), outputs)
         ended = {*committed.stopped.tolist(), *outputs.failed}
         if following is not None:
             self._drop(ended, following)
-        return self._finish(step.begun, committed)
+        return self._finish(step.prepared, committed)
 
     def _receive(self, step: LaunchedStep) -> Column:
         """Put what the device has sampled into the outputs; returns the positions of the tokens."""
         if step.read is None:
             return step.positions
-        numbers, inputs, outputs = step.read.wait().numpy(), step.begun.inputs, step.begun.outputs
+        numbers, inputs, outputs = (
+            step.read.wait().numpy(),
+            step.prepared.inputs,
+            step.prepared.outputs,
+        )
         slots, rows = inputs.logits.slots, inputs.rows
         tokens, finite = numbers[: len(slots)], numbers[len(slots) :] > 0
         quiet, live = rows.slots[~rows.samples], step.live(slots)
@@ -191,13 +195,13 @@ class ModelRunner:
 
     def _drop(self, ended: set[int], following: LaunchedStep) -> None:
         """Rows of sequences that have ended, in a step that was launched before that was known."""
-        inputs = following.begun.inputs
+        inputs = following.prepared.inputs
         late = ended & set(inputs.rows.slots.tolist())
         following.over |= {slot: self.batch.tables.pages(slot) for slot in late}
         slots = inputs.logits.slots
         self.batch.sequences.retract(slots[np.isin(slots, [*ended])])
 
-    def _prepare(self, plan: Plan, turn: int, ahead: bool = False) -> BegunStep:
+    def _prepare(self, plan: Plan, turn: int, ahead: bool = False) -> PreparedStep:
         """The inputs of a step; before the first step of a plan, its page moves and resets."""
         begin = time.perf_counter()
         gap = 0.0 if ahead or self._ended is None else begin - self._ended
@@ -205,9 +209,9 @@ class ModelRunner:
         outputs = StepOutputs(inputs)
         if not turn:
             self._begin(plan, outputs)
-        return BegunStep(plan, turn, inputs, outputs, begin, gap)
+        return PreparedStep(plan, turn, inputs, outputs, begin, gap)
 
-    def _finish(self, step: BegunStep, committed: Committed) -> Result:
+    def _finish(self, step: PreparedStep, committed: Committed) -> Result:
         """The result of a step that others may have run beside: its time counts from the end of
         the one before it."""
         self._end(step.inputs, step.outputs, committed)

@@ -189,15 +189,15 @@ class KVCache:
         chosen = range(len(self.groups.of))[layers]
         for group in range(len(self.groups.windows)):
             part = batch.of(group)
-            if len(part.begun):
+            if len(part.started_pages):
                 for layer in chosen:
                     if self.groups.of[layer] == group:
-                        self._forget(layer, part.begun, part.first)
+                        self._forget(layer, part.started_pages, part.first)
 
-    def _forget(self, layer: int, begun: Tensor, first: Tensor) -> None:
-        """Zero the tokens of pages in `begun`, and the states of pages in `first`. Other states are
-        overwritten before they are read."""
-        self.layers[layer].index_fill_(0, begun, 0)
+    def _forget(self, layer: int, started_pages: Tensor, first: Tensor) -> None:
+        """Zero the tokens of pages in `started_pages`, and the states of pages in `first`. Other
+        states are overwritten before they are read."""
+        self.layers[layer].index_fill_(0, started_pages, 0)
         if layer in self.states and len(first):
             self.states[layer].index_fill_(0, first, 0)
 

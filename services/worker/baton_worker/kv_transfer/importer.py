@@ -82,7 +82,7 @@ class Importer:
             self._idle.popleft().close()
 
     def _run(self, pull: Pull) -> None:
-        begun, reason, size = time.monotonic(), "", 0
+        started, reason, size = time.monotonic(), "", 0
         lane: TransferConnection | None = None
         try:
             writer = self._writer(pull)
@@ -93,7 +93,7 @@ class Importer:
         except Exception:
             log.exception("pull %d failed", pull.id)
             reason = "the target failed"
-        took = int((time.monotonic() - begun) * 1e6)
+        took = int((time.monotonic() - started) * 1e6)
         transport = lane.transport if lane is not None else ""
         self._leave(lane, reason)
         self._done.append(Pulled(pull.epoch, pull.id, reason, size, took, transport))

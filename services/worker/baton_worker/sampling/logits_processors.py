@@ -75,5 +75,5 @@ def no_repeat_ngram(logits: Tensor, logs: Sequence[Log], arguments: Sequence[Any
         size = argument["size"]
         if len(log) >= size:
             windows = np.lib.stride_tricks.sliding_window_view(log, size)
-            begun = (windows[:, :-1] == log[len(log) - size + 1 :]).all(1)
-            row[torch.from_numpy(windows[begun, -1].astype(np.int64)).to(row.device)] = -torch.inf
+            repeats = (windows[:, :-1] == log[len(log) - size + 1 :]).all(1)
+            row[torch.from_numpy(windows[repeats, -1].astype(np.int64)).to(row.device)] = -torch.inf

@@ -63,8 +63,10 @@ class ThinkingMatcher:
         """See `Matcher`. Without a constraint an output may end in the middle of its thinking."""
         if self._body is None:
             return self._state.phase != "closing"
-        begun = self._state.phase == "opening" and self._state.text
-        return self._state.phase in ("body", "gap", "opening") and not begun and self._body.may_end
+        in_opener = self._state.phase == "opening" and self._state.text
+        return (
+            self._state.phase in ("body", "gap", "opening") and not in_opener and self._body.may_end
+        )
 
     @property
     def over(self) -> bool:
@@ -177,7 +179,7 @@ class ThinkingMatcher:
     def _settled(self, state: _State) -> _State:
         """Thinking whose budget is spent is to be closed."""
         if state.phase == "thinking" and 0 <= self._tokens.budget <= state.num_tokens:
-            return _State("closing", self._tokens.begun(state.text))
+            return _State("closing", self._tokens.partial_closer(state.text))
         return state
 
 

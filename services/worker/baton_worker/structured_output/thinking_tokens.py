@@ -56,13 +56,15 @@ class ThinkingTokens:
 
     def across(self, text: bytes) -> Bits:
         """Tokens that end the thinking behind `text` and have more text behind the closer."""
-        begun = self.begun(text)
-        if begun not in self._across:
-            found = (i for i in self._holders if self.closer in (begun + self._pieces[i])[:-1])
-            self._across[begun] = self._bits(found)
-        return self._across[begun]
+        partial_closer = self.partial_closer(text)
+        if partial_closer not in self._across:
+            found = (
+                i for i in self._holders if self.closer in (partial_closer + self._pieces[i])[:-1]
+            )
+            self._across[partial_closer] = self._bits(found)
+        return self._across[partial_closer]
 
-    def begun(self, text: bytes) -> bytes:
+    def partial_closer(self, text: bytes) -> bytes:
         """The longest beginning of the closer that a text ends with."""
         tag = self.closer
         return next(tag[:n] for n in range(len(tag) - 1, -1, -1) if text.endswith(tag[:n]))

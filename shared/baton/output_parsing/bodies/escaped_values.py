@@ -36,16 +36,16 @@ class EscapedValues:
         yield from close(source, self.closers)
 
     def _object(self, source: Source, calls: Calls, name: str) -> Reader[None]:
-        begun = False
+        started = False
 
         def write(text: str) -> None:
             """Start the call with its first argument: until then it may be text."""
-            nonlocal begun
-            if not begun and text != "{":
+            nonlocal started
+            if not started and text != "{":
                 calls.start(name)
                 calls.write("{")
-                begun = True
-            if begun:
+                started = True
+            if started:
                 calls.write(text)
 
         yield from self._value(source, write)

@@ -90,10 +90,10 @@ def _free(
     # What begins with one of the characters is a call.
     outside = rf"{_SPACE}[{_escaped(naked)}](?s:.*)"
     first = lark.terminal(excluding(least, outside))
-    begun = [_segment(lark, blocks, opener, least, outside) for opener in least]
+    openers = [_segment(lark, blocks, opener, least, outside) for opener in least]
     called = f"{lark.pattern(_SPACE)} {either(block.whole for block in blocks)}"
-    plain = f"{either(begun)} {more} {text}" if parallel and begun else ""
-    once = f"{either(begun)} {text}" if begun and not parallel else ""
+    plain = f"{either(openers)} {more} {text}" if parallel and openers else ""
+    once = f"{either(openers)} {text}" if openers and not parallel else ""
     behind = f"{called} {more if parallel else ''} {text}"
     return " | ".join(filter(None, (first, plain, once, behind)))
 

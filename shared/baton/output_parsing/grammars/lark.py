@@ -33,11 +33,11 @@ def listing(required: Sequence[str], optional: Sequence[str], separator: str) ->
     if required or not separator:
         first = f" {between} ".join(required)
         return " ".join([first, *(f"({between} {item})?" for item in optional)])
-    begun = (
+    tails = (
         " ".join([item, *(f"({between} {later})?" for later in optional[i + 1 :])])
         for i, item in enumerate(optional)
     )
-    return f"{either(begun)}?" if optional else ""
+    return f"{either(tails)}?" if optional else ""
 
 
 class Lark:

@@ -28,12 +28,12 @@ def test_an_upload_with_openais_client() -> None:
             )
             assert file.status == "completed" and file.file is not None
             assert (await own.files.content(file.file.id)).content == b"abcdefgh"
-            begun = await own.uploads.create(
+            started = await own.uploads.create(
                 filename="f", bytes=3, mime_type="text/plain", purpose="user_data"
             )
-            assert (await own.uploads.cancel(begun.id)).status == "cancelled"
+            assert (await own.uploads.cancel(started.id)).status == "cancelled"
             with pytest.raises(openai.BadRequestError, match="cancelled"):
-                await own.uploads.parts.create(begun.id, data=b"abc")
+                await own.uploads.parts.create(started.id, data=b"abc")
 
         here.run(main)
 

@@ -29,10 +29,10 @@ def process() -> Iterator[ChildProcess]:
 
 
 def test_it_is_called_and_tells_that_it_turns(process: ChildProcess) -> None:
-    assert not process.told()
+    assert not process.has_reported()
     assert process.call(CALL)
-    until(process.told, "it turns")
-    assert not process.told(), "signs count once, however many there were"
+    until(process.has_reported, "it turns")
+    assert not process.has_reported(), "signs count once, however many there were"
 
 
 def test_it_has_a_group_of_its_own(process: ChildProcess) -> None:
@@ -42,7 +42,7 @@ def test_it_has_a_group_of_its_own(process: ChildProcess) -> None:
 def test_the_dead_cannot_be_called_and_tell_nothing(process: ChildProcess) -> None:
     process.send_signal(signal.SIGKILL)
     until(lambda: not process.call(CALL), "it is dead")
-    assert not process.told()
+    assert not process.has_reported()
     process.close()
     assert process.returncode == -signal.SIGKILL
 

@@ -25,11 +25,11 @@ class Runner:
     def begin(self, plan: int, turn: int, *, ahead: bool) -> Any:
         self.calls.append(f"begin {plan}{' ahead' * ahead}")
         run = None if plan == 9 else lambda: self.calls.append(f"run {plan}")
-        begun: Any = SimpleNamespace(inputs=SimpleNamespace(rows=plan))
-        return StagedStep(begun, run)  # type: ignore[arg-type]
+        prepared: Any = SimpleNamespace(inputs=SimpleNamespace(rows=plan))
+        return StagedStep(prepared, run)  # type: ignore[arg-type]
 
     def complete(self, step: Any) -> int:
-        number: int = step.begun.inputs.rows
+        number: int = step.prepared.inputs.rows
         self.calls.append(f"complete {number}")
         return number
 

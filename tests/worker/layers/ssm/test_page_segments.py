@@ -19,7 +19,7 @@ def plan(counts: list[int], starts: list[int], page_size: int, taps: int = 1) ->
 
 def test_pages_that_begin_come_in_turns_one_of_each_row() -> None:
     segments = plan([9, 1, 2, 4], [0, 8, 6, 0], page_size=4)
-    turns = [(turn.before.tolist(), turn.begun.tolist()) for turn in segments.turns]
+    turns = [(turn.before.tolist(), turn.started.tolist()) for turn in segments.turns]
     # Row 2 ends before its third page begins, and row 3 before its second.
     assert turns == [([0, 11], [1, 12]), ([1], [2])]
 

@@ -23,7 +23,7 @@ def test_pages_that_end_alike_walk_together() -> None:
     found = walks([6, 1], [6, 9], 4)
     [walk] = found.walks
     assert walk.pages.tolist() == [107, 7, 8] and (walk.first, walk.last) == (0, 4)
-    assert [turn.begun.tolist() for turn in found.turns] == [[7]]
+    assert [turn.started.tolist() for turn in found.turns] == [[7]]
     assert found.earlier.slots.shape == (1, 7)
 
 

@@ -31,10 +31,10 @@ async def realtime(socket: WebSocket) -> None:
         raise Unavailable("This gateway is shutting down.", retry_after=1)
     if sessions.open >= config.max_realtime_sessions:
         raise Unavailable("Too many realtime sessions are open.", retry_after=1)
-    began = time.monotonic()
+    started_at = time.monotonic()
     sessions.opened()
     try:
         await socket.accept(subprotocol(socket.headers))
         await RealtimeSession(socket, quota).run()
     finally:
-        sessions.closed(time.monotonic() - began)
+        sessions.closed(time.monotonic() - started_at)

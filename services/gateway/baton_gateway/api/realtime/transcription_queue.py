@@ -147,9 +147,9 @@ class TranscriptionQueue:
         settings = item.settings = item.settings or self.settings
         try:
             request = self.request()
-            if not item.begun:
+            if not item.started:
                 await quota_of(request).request()
-                item.begun = True
+                item.started = True
             async with aclosing(item.text(request, settings.body())) as parts:
                 async for part in parts:
                     await self._send(settings.events.delta(item.id, part))

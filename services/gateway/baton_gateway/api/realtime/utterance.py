@@ -46,7 +46,7 @@ class Utterance:
         self.audio = AudioBuffer(rate)
         self.settings: SessionSettings | None = None
         """From the commit on, or once a part has been transcribed."""
-        self.begun = self.committed = self.done = False
+        self.started = self.committed = self.done = False
         self.usage = SpeechUsage()
         self._window = self._wanted = window
         self._order: OrderedText | None = None

@@ -18,7 +18,7 @@ from starlette.responses import Response
 from baton.errors import BatonError, InvalidRequest, NotFound, ServerFault, Unavailable
 from baton.logs import logger
 from baton_gateway.api.answer import event_stream, is_durable
-from baton_gateway.api.collect_answer import begun, opened, whole
+from baton_gateway.api.collect_answer import opened, submitted, whole
 from baton_gateway.api.model_access import permitted
 from baton_gateway.api.responses.background import BackgroundResponses
 from baton_gateway.api.responses.conversation_state import ConversationState, state_of
@@ -142,12 +142,12 @@ async def _begin(
     and in the store before the client knows its id."""
     background: BackgroundResponses = request.app.state.background
     streams: DurableStreams = request.app.state.streams
-    started, deltas = await begun(request, work)
+    started, deltas = await submitted(request, work)
     try:
         stream = await streams.record(_record(request, body, work, writer, started), deltas)
     except StreamExists:
         raise Unavailable(
-            "A request with this Idempotency-Key is being begun. Try again.", retry_after=1
+            "A request with this Idempotency-Key is being started. Try again.", retry_after=1
         ) from None
     transcript = writer.transcript()
     await state.keep(transcript.response, _digest(request))

@@ -86,10 +86,10 @@ class ExpertBalancer:
         if self._moving is None and not self._left and self._since >= self._config.step_interval:
             self._since = 0
             self._left.extend(zip(self._layers, self._loads(), strict=True))
-        begun = time.monotonic()
+        started = time.monotonic()
         while self._advance() and not self._config.use_async:
             self._progressed()
-        self._found.seconds += time.monotonic() - begun
+        self._found.seconds += time.monotonic() - started
 
     def _begin(self) -> None:
         """Steps before the first one were for warming up: nothing was counted."""

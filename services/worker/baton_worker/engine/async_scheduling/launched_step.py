@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 import numpy as np
 import numpy.typing as npt
 
-from baton_worker.engine.async_scheduling.begun_step import BegunStep
+from baton_worker.engine.async_scheduling.prepared_step import PreparedStep
 from baton_worker.engine.batch.plan_columns import Column
 from baton_worker.platform.device_link import Download
 
@@ -16,7 +16,7 @@ from baton_worker.platform.device_link import Download
 class LaunchedStep:
     """A step on the device."""
 
-    begun: BegunStep
+    prepared: PreparedStep
     positions: Column
     """int64 [R]: position in its sequence of the token of each row of logits."""
     read: Download | None

@@ -7,14 +7,14 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from baton_worker.engine.async_scheduling.begun_step import BegunStep
+from baton_worker.engine.async_scheduling.prepared_step import PreparedStep
 
 
 @dataclass(frozen=True, slots=True)
 class StagedStep:
     """A step whose hidden states another stage computes."""
 
-    begun: BegunStep
+    prepared: PreparedStep
     run: Callable[[], Tensor] | None
     """Gives its hidden states; None if no row runs."""
 

@@ -55,7 +55,7 @@ class StagedSteps:
         Raises:
             PlanError: the plan does not fit what this worker holds.
         """
-        unread = [step.begun.inputs.rows for step in self._unread]
+        unread = [step.prepared.inputs.rows for step in self._unread]
         if reason := self._runner.batch.host_rows.waits(plan, turn, unread, self._speculates):
             self.waits[reason] += 1
             before = [self._completed() for _ in unread]

@@ -65,7 +65,7 @@ class StepPipeline:
         unread = self._unread
         launched = np.zeros(0, np.int64)
         if unread is not None:
-            slots = unread.begun.inputs.rows.slots
+            slots = unread.prepared.inputs.rows.slots
             launched = slots[unread.live(slots)]
         rows = self._runner.batch.host_rows
         return rows.reason(plan, turn, launched, self._speculates)

@@ -103,9 +103,9 @@ class Blockwise:
     def _carry(self, turn: Turn, pages: Snapshots, like: Tensor) -> None:
         """Write the states of starting pages, without queries."""
         size, width = pages.tokens.shape[1], self._settings.key_width
-        for before, begun in _split(*turn):
+        for before, started in _split(*turn):
             *_, last = self._blocks(pages, before, like.new_zeros(len(before), size, width))
-            pages.states[begun] = last.after()
+            pages.states[started] = last.after()
 
     def _attend(self, query: Tensor, blocks: Blocks, pages: Snapshots) -> Tensor:
         """[T, key_width] to float32 [T, value_width]."""

@@ -29,7 +29,7 @@ class Turn(NamedTuple):
     """Pages that start in this step, each with its predecessor: int64 [n] both."""
 
     before: Tensor
-    begun: Tensor
+    started: Tensor
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,10 +58,10 @@ class Segments:
             assert self.turns is None, "fading is given by turns and not by chains"
             return kernel.walk(kept, query, self.chains, fading)
         assert self.turns is not None, "the kernel walks no chains"
-        counts = [*(len(turn.begun) for turn in self.turns), len(self.blocks.pages)]
+        counts = [*(len(turn.started) for turn in self.turns), len(self.blocks.pages)]
         *carried, read = map(Fading, *(torch.split(part, counts) for part in fading))
-        for (before, begun), part in zip(self.turns, carried, strict=True):
-            kernel.carry(kept, before, begun, part)
+        for (before, started), part in zip(self.turns, carried, strict=True):
+            kernel.carry(kept, before, started, part)
         return kernel.read(kept, query, self.blocks, read)
 
 

@@ -106,10 +106,10 @@ def _carry(turns: list[Turn], pages: Snapshots, dynamics: StateDecay) -> None:
     if not turns:
         return
     before = torch.cat([turn.before for turn in turns])
-    begun = torch.cat([turn.begun for turn in turns])
-    some = zip(torch.split(before, AT_ONCE), torch.split(begun, AT_ONCE), strict=True)
+    started = torch.cat([turn.started for turn in turns])
+    some = zip(torch.split(before, AT_ONCE), torch.split(started, AT_ONCE), strict=True)
     times = torch.cat([_added(*pair, pages, dynamics) for pair in some])
-    lengths = [len(turn.begun) for turn in turns]
+    lengths = [len(turn.started) for turn in turns]
     for turn, taken in zip(turns, torch.split(times, lengths), strict=True):
         parts = (torch.split(part, AT_ONCE) for part in (*turn, taken))
         for of, to, time in zip(*parts, strict=True):
@@ -117,7 +117,7 @@ def _carry(turns: list[Turn], pages: Snapshots, dynamics: StateDecay) -> None:
             pages.states[to] += left * pages.states[of]
 
 
-def _added(before: Tensor, begun: Tensor, pages: Snapshots, dynamics: StateDecay) -> Tensor:
+def _added(before: Tensor, started: Tensor, pages: Snapshots, dynamics: StateDecay) -> Tensor:
     """Add to states that began at zero the decayed state of their predecessors; returns the summed
     time steps, float32 [n, channels]."""
     size = pages.tokens.shape[1]
@@ -127,7 +127,7 @@ def _added(before: Tensor, begun: Tensor, pages: Snapshots, dynamics: StateDecay
     for token in range(size):
         inputs.drive(state, token, dynamics.rates)
         time += inputs.steps[:, token]
-    pages.states[begun] = state
+    pages.states[started] = state
     return time
 
 

@@ -10,7 +10,7 @@ from baton_worker.engine.batch.step_outputs import Committed, StepOutputs
 
 
 @dataclass(frozen=True, slots=True)
-class BegunStep:
+class PreparedStep:
     """Step `turn` of a plan."""
 
     plan: Plan
