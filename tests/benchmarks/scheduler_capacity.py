@@ -36,7 +36,7 @@ from rich.table import Table
 
 from baton import __version__
 from baton.net.discovery import socket_path
-from baton.net.handshake import Greeting, incarnation
+from baton.net.handshake import ClientHandshake, incarnation
 from baton.net.sockets import Client, Server, wait
 from baton.net.topology import FLEET, FRONTEND
 from baton.protocol import Hello, Plan, Result, Sampling, Submit, Tokens, TruncatePlan, WorkerInfo
@@ -59,7 +59,7 @@ class Worker:
     def __init__(self, client: Client, name: str, info: WorkerInfo) -> None:
         self.client = client
         hello = Hello("worker", name, incarnation(), __version__, worker=info)
-        self.greeting = Greeting(hello)
+        self.greeting = ClientHandshake(hello)
         self.plans = PlanQueue()
         self.lengths = np.zeros(info.max_num_seqs, np.int64)
 
@@ -109,7 +109,7 @@ class Gateway:
 
     def __init__(self, client: Client, seed: int = 0) -> None:
         self.client = client
-        self.greeting = Greeting(Hello("gateway", "gateway", incarnation(), __version__))
+        self.greeting = ClientHandshake(Hello("gateway", "gateway", incarnation(), __version__))
         self.received = 0
         self._random = np.random.default_rng(seed)
         self._handles = 0

@@ -28,7 +28,7 @@ import msgspec
 from baton import __version__
 from baton.kv.page_hashes import PageHashTable
 from baton.net.discovery import StaticDirectory
-from baton.net.handshake import Greeting, incarnation, unique_identity
+from baton.net.handshake import ClientHandshake, incarnation, unique_identity
 from baton.net.sockets import Client, wait
 from baton.net.topology import FLEET
 from baton.process.lifecycle import Heartbeat, process_id
@@ -399,7 +399,7 @@ class FakeWorker:
     def _epoch(self, client: Client, where: StaticDirectory) -> None:
         who = ("worker", self.name, incarnation(), __version__)
         hello = Hello(*who, worker=self.info, held=self._held.held())
-        greeting, engine = Greeting(hello), FakeEngine(self.info, fail_on=self.fail_on)
+        greeting, engine = ClientHandshake(hello), FakeEngine(self.info, fail_on=self.fail_on)
         engine.cache = self._cache
         heart = Heartbeat(FLEET, where, hello, lambda: (self.steps, bool(self._plans)))
         self._plans.clear()

@@ -16,7 +16,7 @@ import pytest
 
 from baton.errors import InvalidRequest
 from baton.net.discovery import socket_path
-from baton.net.handshake import Greeting
+from baton.net.handshake import ClientHandshake
 from baton.net.sockets import Client, Server
 from baton.net.topology import MEDIA
 from baton.process.lifecycle import Lifecycle
@@ -268,7 +268,7 @@ def test_serve_from_start_to_end(stories: Path, run_dir: Path) -> None:
 
     thread = threading.Thread(target=run)
     thread.start()
-    greeting = Greeting(HELLO)
+    greeting = ClientHandshake(HELLO)
     with Client(MEDIA, socket_path(run_dir, MEDIA), b"gateway-1") as client:
 
         def greeted() -> bool:

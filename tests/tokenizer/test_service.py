@@ -15,7 +15,7 @@ import pytest
 
 from baton.errors import SettingsError
 from baton.net.discovery import socket_path
-from baton.net.handshake import Greeting
+from baton.net.handshake import ClientHandshake
 from baton.net.sockets import Client, Server
 from baton.net.topology import TOKENIZE
 from baton.process.lifecycle import Lifecycle
@@ -240,7 +240,7 @@ def test_serve_from_start_to_drain(stories: Path, run_dir: Path) -> None:
 
     thread = threading.Thread(target=run)
     thread.start()
-    greeting = Greeting(HELLO)
+    greeting = ClientHandshake(HELLO)
     with Client(TOKENIZE, socket_path(run_dir, TOKENIZE), b"gateway-1") as client:
 
         def greeted() -> bool:

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from baton.net.discovery import StaticDirectory, socket_path
-from baton.net.handshake import Roster
+from baton.net.handshake import PeerTable
 from baton.net.sockets import Server, wait
 from baton.net.topology import FLEET
 from baton.process.lifecycle import Lifecycle
@@ -24,7 +24,7 @@ class Fleet:
 
     def __init__(self, run_dir: Path) -> None:
         self.server = Server(FLEET, socket_path(run_dir, FLEET))
-        self.roster = Roster(Hello("scheduler", "scheduler", 1, "0"))
+        self.roster = PeerTable(Hello("scheduler", "scheduler", 1, "0"))
         self.life = Lifecycle(drain_seconds=5)
         config = Config(run_dir=run_dir)
         where = StaticDirectory(config)

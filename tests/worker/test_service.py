@@ -13,7 +13,7 @@ from msgspec import structs
 
 from baton.kv.page_hashes import split_hashes
 from baton.net.discovery import StaticDirectory, socket_path
-from baton.net.handshake import Roster
+from baton.net.handshake import PeerTable
 from baton.net.sockets import Server, wait
 from baton.net.topology import FLEET
 from baton.process import standby
@@ -49,7 +49,7 @@ class Scheduler:
 
     def __init__(self, run_dir: Path, incarnation: int = 1) -> None:
         self.server = Server(FLEET, socket_path(run_dir, FLEET))
-        self.roster = Roster(Hello("scheduler", "scheduler", incarnation, "0"))
+        self.roster = PeerTable(Hello("scheduler", "scheduler", incarnation, "0"))
         self.worker: Hello | None = None
         self.peer = b""
         self.beats: list[Beat] = []

@@ -17,7 +17,7 @@ import os
 from pathlib import Path
 from typing import NamedTuple
 
-from baton.net.handshake import LOOK_SECONDS
+from baton.net.handshake import CHECK_SECONDS
 
 HUNG_SECONDS = 10.0
 """Default time in seconds that a loop may hang before its process is killed: well above the longest
@@ -53,7 +53,7 @@ class HangDetector:
         """`patience`: seconds; infinite disables the check."""
         self._patience = patience
         self._seen: LivenessProbe | None = None
-        self._looked = self._lost = 0.0
+        self._last_check = self._lost = 0.0
         self._has_reported = False
 
     @property
@@ -67,7 +67,7 @@ class HangDetector:
         `reported`: whether it has reported since the last call.
         """
         missed = 0.0 if seen is None or self._seen is None else self._missed(seen, now)
-        self._seen, self._looked = seen, now
+        self._seen, self._last_check = seen, now
         self._has_reported = self._has_reported or reported
         self._lost = 0.0 if reported else self._lost + missed
         return self._has_reported and self._lost >= self._patience
@@ -78,7 +78,7 @@ class HangDetector:
         assert self._seen is not None
         if seen.state == "R":
             return seen.seconds - self._seen.seconds
-        return min(now - self._looked, LOOK_SECONDS) if seen.state == "S" else 0.0
+        return min(now - self._last_check, CHECK_SECONDS) if seen.state == "S" else 0.0
 
     def forget(self) -> None:
         """Reset, for a new process."""

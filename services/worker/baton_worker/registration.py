@@ -13,7 +13,7 @@ from baton import __version__
 from baton.logs import logger
 from baton.net.curve import own_keys
 from baton.net.discovery import Directory
-from baton.net.handshake import Greeting, incarnation, unique_identity
+from baton.net.handshake import ClientHandshake, incarnation, unique_identity
 from baton.net.sockets import Client, wait
 from baton.net.topology import FLEET
 from baton.process.lifecycle import Heartbeat, Lifecycle
@@ -54,7 +54,7 @@ class Registration:
         self._client = Client(FLEET, where.first(FLEET), unique_identity(name), self._keys)
         self._heart: Heartbeat | None = None
         self._drained = self._forgotten = False
-        self._greeting = self._new_greeting()
+        self._handshake = self._new_handshake()
 
     def __enter__(self) -> Self:
         self._client.__enter__()
@@ -74,7 +74,7 @@ class Registration:
     @property
     def hello(self) -> Hello:
         """What the worker says of itself."""
-        return self._greeting.hello
+        return self._handshake.hello
 
     @property
     def lost(self) -> bool:
@@ -85,7 +85,7 @@ class Registration:
     def say(self, **changes: Any) -> None:
         """Say something else of this worker at every Hello, also of this epoch."""
         self.info = msgspec.structs.replace(self.info, **changes)
-        self._greeting.hello = msgspec.structs.replace(self.hello, worker=self.info)
+        self._handshake.hello = msgspec.structs.replace(self.hello, worker=self.info)
 
     def wait(self, seconds: float, file: int | None = None) -> None:
         """Wait for a message, or until a file descriptor is readable, at most so long."""
@@ -94,13 +94,13 @@ class Registration:
 
     def messages(self) -> Iterator[Message]:
         """What has come, without what concerns the registration itself."""
-        if self._client.broke() and self._greeting.server is not None:
+        if self._client.broke() and self._handshake.server is not None:
             self._forgotten = True
         for received in self._client.drain():
-            message, known = received.message, self._greeting.server is not None
-            if self._greeting.heard(message, time.monotonic()):
+            message, known = received.message, self._handshake.server is not None
+            if self._handshake.receive(message, time.monotonic()):
                 self._joined()
-            elif known and self._greeting.server is None:
+            elif known and self._handshake.server is None:
                 self._forgotten = True
             elif isinstance(message, Drain):
                 self._life.stop()
@@ -113,8 +113,8 @@ class Registration:
 
     def speak(self) -> None:
         """Send the Hello until it is answered, and say once that this worker drains."""
-        if self._greeting.server is None:
-            self.send(self._greeting.due(time.monotonic()))
+        if self._handshake.server is None:
+            self.send(self._handshake.due(time.monotonic()))
         elif self._life.draining and not self._drained:
             left = (self._life.draining_until or 0.0) - time.monotonic()
             self._drained = self.send(Drain(max(left, 0.0)))
@@ -123,7 +123,7 @@ class Registration:
         """Begin a new epoch."""
         self.stop_beats()
         self._drained = self._forgotten = False
-        self._greeting = self._new_greeting()
+        self._handshake = self._new_handshake()
 
     def stop_beats(self) -> None:
         """Send no more beats of this epoch."""
@@ -138,6 +138,6 @@ class Registration:
         self._heart = Heartbeat(FLEET, self._where, self.hello, self._get_progress, self._keys)
         self._heart.start()
 
-    def _new_greeting(self) -> Greeting:
+    def _new_handshake(self) -> ClientHandshake:
         of = ("worker", self._name, incarnation(), __version__)
-        return Greeting(Hello(*of, worker=self.info, held=self._get_held()))
+        return ClientHandshake(Hello(*of, worker=self.info, held=self._get_held()))

@@ -31,7 +31,7 @@ QUIET_SECONDS = 5.0
 """Silence after which a peer without a substitute is lost. Longer, since a new start costs more
 than waiting. A dead peer is detected at once by its broken connection; this covers a peer that is
 stopped or cut off."""
-LOOK_SECONDS = 0.2
+CHECK_SECONDS = 0.2
 """Maximum time between two checks that counts as silence of the peer; a longer gap means that this
 process was stopped."""
 
@@ -47,9 +47,9 @@ def unique_identity(name: str) -> bytes:
     return f"{name}/{secrets.token_hex(8)}".encode()
 
 
-def away(looked: float, now: float) -> float:
+def suspended_seconds(last_check: float, now: float) -> float:
     """Seconds since the last check (0: none yet) during which this process did not listen."""
-    return max(0.0, now - looked - LOOK_SECONDS) if looked else 0.0
+    return max(0.0, now - last_check - CHECK_SECONDS) if last_check else 0.0
 
 
 def check_version(hello: Hello) -> None:
@@ -63,7 +63,7 @@ def check_version(hello: Hello) -> None:
 
 
 @dataclass
-class Greeting:
+class ClientHandshake:
     """Client side: the next message to send, and detection of server restarts."""
 
     hello: Hello
@@ -72,9 +72,9 @@ class Greeting:
     server: Hello | None = None
     """The server's answer; None before it."""
     _next: float = 0.0
-    _heard: float = 0.0
-    _greeted: float = 0.0
-    _looked: float = 0.0
+    _last_received: float = 0.0
+    _answered_at: float = 0.0
+    _last_check: float = 0.0
 
     def due(self, now: float, *, progress: int = 0, busy: bool = False) -> Message | None:
         """Message to send at `now`, if any: `Hello` until it is answered, then `Beat`."""
@@ -85,24 +85,24 @@ class Greeting:
             return self.hello
         return Beat(self.hello.name, self.hello.incarnation, progress, busy)
 
-    def heard(self, message: Message, now: float) -> bool:
+    def receive(self, message: Message, now: float) -> bool:
         """Process a message from the server. Returns True if a new incarnation has answered."""
-        self._heard = now
+        self._last_received = now
         if isinstance(message, HelloRequest):
-            self._forgotten(message, now)
+            self._on_hello_request(message, now)
             return False
         if not isinstance(message, Hello):
             return False
         check_version(message)
         fresh = self.server is None or self.server.incarnation != message.incarnation
         self.server = message
-        self._greeted = now if fresh else self._greeted
+        self._answered_at = now if fresh else self._answered_at
         return fresh
 
-    def _forgotten(self, who: HelloRequest, now: float) -> None:
+    def _on_hello_request(self, request: HelloRequest, now: float) -> None:
         # The answer to a beat that crossed our Hello in flight: ignore it.
-        crossed = self.server is not None and self.server.incarnation == who.incarnation
-        if crossed and now - self._greeted < LOST_SECONDS / 2:
+        crossed = self.server is not None and self.server.incarnation == request.incarnation
+        if crossed and now - self._answered_at < LOST_SECONDS / 2:
             return
         self.server = None
         self._next = 0.0
@@ -111,12 +111,12 @@ class Greeting:
         """Return True once when the server has gone silent, and start a new handshake.
 
         Call it often: of the time between two calls, during which this process may have been
-        stopped, at most `LOOK_SECONDS` count.
+        stopped, at most `CHECK_SECONDS` count.
         """
-        self._heard += away(self._looked, now)
-        self._looked = now
+        self._last_received += suspended_seconds(self._last_check, now)
+        self._last_check = now
         patience = QUIET_SECONDS if self.alone else LOST_SECONDS
-        if self.server is None or now - self._heard < patience:
+        if self.server is None or now - self._last_received < patience:
             return False
         self.renew()
         return True
@@ -124,7 +124,10 @@ class Greeting:
     def silence(self, now: float) -> float:
         """Seconds since the server's last message, without time in which this process did not
         listen; 0 before its first message."""
-        return max(0.0, now - self._heard - away(self._looked, now)) if self._heard else 0.0
+        if not self._last_received:
+            return 0.0
+        suspended = suspended_seconds(self._last_check, now)
+        return max(0.0, now - self._last_received - suspended)
 
     def renew(self) -> None:
         """Start a new handshake with a new incarnation, since the server's view of this client is
@@ -140,7 +143,7 @@ class Peer:
 
     identity: bytes
     hello: Hello
-    heard: float
+    last_received: float
     progress: int = 0
     progressed: float = 0.0
     """Time at which `progress` last advanced or the peer was last idle."""
@@ -152,7 +155,7 @@ class Peer:
         """Process a heartbeat."""
         if beat.progress != self.progress or not beat.busy:
             self.progressed = now
-        self.progress, self.busy, self.heard = beat.progress, beat.busy, now
+        self.progress, self.busy, self.last_received = beat.progress, beat.busy, now
 
     def hung(self, now: float, seconds: float) -> bool:
         """True if the peer is busy and has made no progress for `seconds`."""
@@ -160,35 +163,35 @@ class Peer:
 
 
 @dataclass
-class Roster:
+class PeerTable:
     """Server side: known clients by name."""
 
     me: Hello
     peers: dict[str, Peer] = field(default_factory=dict)
-    _looked: float = 0.0
+    _last_check: float = 0.0
 
-    def greet(self, identity: bytes, hello: Hello, now: float) -> Peer | None:
+    def register(self, identity: bytes, hello: Hello, now: float) -> Peer | None:
         """Register a client. Returns the client that it replaces (same name, older incarnation), if
         any."""
         check_version(hello)
         old = self.peers.get(hello.name)
         if old is not None and old.hello.incarnation == hello.incarnation:
-            old.identity, old.heard = identity, now
+            old.identity, old.last_received = identity, now
             return None
-        self.peers[hello.name] = Peer(identity, hello, heard=now, progressed=now)
+        self.peers[hello.name] = Peer(identity, hello, last_received=now, progressed=now)
         return old
 
-    def taken(
+    def is_name_taken(
         self, identity: bytes, hello: Hello, now: float, reach: Callable[[bytes, Message], bool]
     ) -> bool:
-        """True if another process has this name and lives, so that this `Hello` is to be ignored:
-        it must not stall the process that has the name. A dead one has not been heard of, or cannot
-        be reached.
+        """True if another live process has this name, so that this `Hello` is to be ignored: it
+        must not stall the process that has the name. A process is dead if it has been silent, or
+        cannot be reached.
 
         `reach`: sends a message to an identity, and returns whether that exists.
         """
         known = self.peers.get(hello.name)
-        if known is None or known.identity == identity or now - known.heard >= LOST_SECONDS:
+        if known is None or known.identity == identity or now - known.last_received >= LOST_SECONDS:
             return False
         same = known.hello.incarnation == hello.incarnation
         return not same and reach(known.identity, Beat(self.me.name, self.me.incarnation))
@@ -204,13 +207,15 @@ class Roster:
     def expire(self, now: float, seconds: float = LOST_SECONDS) -> list[Peer]:
         """Remove and return the clients that have been silent for `seconds` and their patience.
 
-        Call it often, as `Greeting.lost`.
+        Call it often, as `ClientHandshake.lost`.
         """
-        missed, self._looked = away(self._looked, now), now
+        missed, self._last_check = suspended_seconds(self._last_check, now), now
         for peer in self.peers.values():
-            peer.heard += missed
+            peer.last_received += missed
             peer.progressed += missed
-        gone = [p for p in self.peers.values() if now - p.heard > max(seconds, p.patience)]
-        for peer in gone:
+        expired = [
+            p for p in self.peers.values() if now - p.last_received > max(seconds, p.patience)
+        ]
+        for peer in expired:
             del self.peers[peer.hello.name]
-        return gone
+        return expired

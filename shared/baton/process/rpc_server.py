@@ -23,7 +23,7 @@ from baton.errors import BatonError, ServerFault, Unavailable, WireError
 from baton.logs import logger
 from baton.net.curve import own_keys
 from baton.net.discovery import bind_address, directory
-from baton.net.handshake import QUIET_SECONDS, Roster
+from baton.net.handshake import QUIET_SECONDS, PeerTable
 from baton.net.sockets import Received, Server, wait
 from baton.net.topology import Link
 from baton.process.lifecycle import Lifecycle
@@ -74,7 +74,7 @@ class RpcServer:
         self, service: RpcService, hello: Hello, server: Server, max_queued_requests: int
     ) -> None:
         self._service, self._server = service, server
-        self._roster = Roster(hello)
+        self._peer_table = PeerTable(hello)
         self._max_queued = max_queued_requests
         self._queued: deque[tuple[Received, Compute]] = deque()
         self._running: dict[Future[Message], Received] = {}
@@ -93,7 +93,7 @@ class RpcServer:
             self._reply(received, compute())
         for future in [future for future in self._running if future.done()]:
             self._reply(self._running.pop(future), future.result())
-        for lost in self._roster.expire(now, QUIET_SECONDS):
+        for lost in self._peer_table.expire(now, QUIET_SECONDS):
             log.warning("%s is gone", lost.hello.name)
             self._service.forget(lost.identity)
 
@@ -107,9 +107,9 @@ class RpcServer:
     def _receive(self, received: Received, now: float) -> None:
         match received.message:
             case Beat() as beat:
-                self._server.send(received.peer, self._roster.beat(beat, now))
+                self._server.send(received.peer, self._peer_table.beat(beat, now))
             case Hello() as hello:
-                self._greet(received.peer, hello, now)
+                self._register(received.peer, hello, now)
             case RpcRequest() as request:
                 self._take(received, self._attempt(request, lambda: self._handle(received)))
             case _:
@@ -136,26 +136,26 @@ class RpcServer:
             self._running[deferred.submit(compute)] = received
 
     def _overload(self) -> Unavailable:
-        service = self._roster.me.service
+        service = self._peer_table.me.service
         return Unavailable(f"Too many requests wait for the {service} service. Try again shortly.")
 
     def _attempt(self, request: RpcRequest, compute: Callable[[], T]) -> T | RequestError:
-        return attempt(self._roster.me.service, request, compute)
+        return attempt(self._peer_table.me.service, request, compute)
 
     def _reply(self, received: Received, answer: Message) -> None:
         self._server.send(received.peer, answer, received.envelope)
 
-    def _greet(self, peer: bytes, hello: Hello, now: float) -> None:
-        if self._roster.taken(peer, hello, now, self._server.send):
+    def _register(self, peer: bytes, hello: Hello, now: float) -> None:
+        if self._peer_table.is_name_taken(peer, hello, now, self._server.send):
             return
         try:
-            replaced = self._roster.greet(peer, hello, now)
+            replaced = self._peer_table.register(peer, hello, now)
         except WireError as error:
             log.error("%s", error.message)
             return
         if replaced is not None:
             self._service.forget(replaced.identity)
-        self._server.send(peer, self._roster.me)
+        self._server.send(peer, self._peer_table.me)
 
 
 def attempt(service: str, request: RpcRequest, compute: Callable[[], T]) -> T | RequestError:

@@ -13,7 +13,7 @@ import pytest
 from baton import __version__
 from baton.errors import Unavailable
 from baton.net.discovery import socket_path
-from baton.net.handshake import Roster, incarnation
+from baton.net.handshake import PeerTable, incarnation
 from baton.net.sockets import Received, Server, wait
 from baton.net.topology import FLEET, TOKENIZE, Link
 from baton.protocol import Beat, Hello, Stats, WorkerStats
@@ -46,8 +46,8 @@ def serving(link: Link, folder: Path, answer: Answer) -> Iterator[str]:
     thread.join()
 
 
-def roster(service: str) -> Roster:
-    return Roster(Hello(service, f"{service}-1", incarnation(), __version__))
+def roster(service: str) -> PeerTable:
+    return PeerTable(Hello(service, f"{service}-1", incarnation(), __version__))
 
 
 def silent(server: Server, received: Received) -> None:

@@ -9,7 +9,7 @@ from contextlib import contextmanager
 
 from baton import __version__
 from baton.net.discovery import StaticDirectory
-from baton.net.handshake import Greeting, incarnation
+from baton.net.handshake import ClientHandshake, incarnation
 from baton.net.sockets import Client, wait
 from baton.net.topology import FRONTEND
 from baton.process.lifecycle import Lifecycle
@@ -36,7 +36,7 @@ class Gateway:
     def __init__(self, settings: Settings, name: str = "g") -> None:
         address = StaticDirectory(settings).first(FRONTEND)
         self.client = Client(FRONTEND, address, name.encode())
-        self.greeting = Greeting(Hello("gateway", name, incarnation(), __version__))
+        self.greeting = ClientHandshake(Hello("gateway", name, incarnation(), __version__))
         self.tokens: dict[int, list[int]] = {}
         self.ends: dict[int, str] = {}
         self.failed: dict[int, Failed] = {}

@@ -11,7 +11,7 @@ import numpy as np
 import torch
 
 from baton.net.discovery import StaticDirectory, socket_path
-from baton.net.handshake import Roster
+from baton.net.handshake import PeerTable
 from baton.net.sockets import Server, wait
 from baton.net.topology import FLEET
 from baton.process.lifecycle import Lifecycle
@@ -46,7 +46,7 @@ class Scheduler:
 
     def __init__(self, run_dir: Path) -> None:
         self.server = Server(FLEET, socket_path(run_dir, FLEET))
-        self.roster = Roster(Hello("scheduler", "scheduler", 1, "0"))
+        self.roster = PeerTable(Hello("scheduler", "scheduler", 1, "0"))
         self.hellos: list[Hello] = []
         self.heard: list[Message] = []
         self.peer = b""

@@ -10,7 +10,7 @@ from typing import Protocol
 
 from baton.errors import WireError
 from baton.logs import logger
-from baton.net.handshake import BEAT_SECONDS, LOST_SECONDS, Greeting, unique_identity
+from baton.net.handshake import BEAT_SECONDS, LOST_SECONDS, ClientHandshake, unique_identity
 from baton.net.sockets import Received
 from baton.net.topology import FRONTEND, Link
 from baton.protocol import Beat, Envelope, Hello, HelloRequest, Message
@@ -72,14 +72,14 @@ class Connection:
         """True once a server has completed the handshake."""
         self._channel = channel
         self._listener = listener
-        self._greeting = Greeting(hello, alone)
+        self._handshake = ClientHandshake(hello, alone)
         self._joined = False
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def server(self) -> Hello | None:
         """The connected server; None while disconnected."""
-        return self._greeting.server
+        return self._handshake.server
 
     @property
     def silent(self) -> bool:
@@ -89,7 +89,7 @@ class Connection:
         time limit is longer then.
         """
         patience = LOST_SECONDS if self.server is not None else _AWAY_SECONDS
-        return self._greeting.silence(time.monotonic()) >= patience
+        return self._handshake.silence(time.monotonic()) >= patience
 
     def start(self) -> None:
         """Start the heartbeat and receive tasks."""
@@ -111,10 +111,10 @@ class Connection:
         while True:
             now = time.monotonic()
             await self._look()
-            if self._greeting.lost(now):
+            if self._handshake.lost(now):
                 log.warning("lost the server at %s", self.address)
                 await self._leave()
-            message = self._greeting.due(now)
+            message = self._handshake.due(now)
             if message is not None:
                 await self._channel.post(message)
             await asyncio.sleep(BEAT_SECONDS / 2)
@@ -123,7 +123,7 @@ class Connection:
         """Reconnect after a break, since messages in flight may be lost."""
         if self._channel.broke() and self.server is not None:
             log.warning("the connection to the server at %s broke", self.address)
-            self._greeting.renew()
+            self._handshake.renew()
             await self._leave()
 
     async def _receive(self) -> None:
@@ -131,7 +131,7 @@ class Connection:
             message = (await self._channel.receive()).message
             try:
                 await self._look()
-                await self._heard(message)
+                await self._handle(message)
             except WireError as error:
                 log.error("cannot work with the server at %s: %s", self.address, error.message)
             except Exception:
@@ -139,12 +139,12 @@ class Connection:
                 # gap, and they are generated again.
                 log.exception("could not apply %s from %s", type(message).__name__, self.address)
 
-    async def _heard(self, message: Message) -> None:
+    async def _handle(self, message: Message) -> None:
         if isinstance(message, HelloRequest) and self.server is not None:
             # The server has restarted, or considered this gateway lost.
-            self._greeting.server = None
+            self._handshake.server = None
             await self._leave()
-        fresh = self._greeting.heard(message, time.monotonic())
+        fresh = self._handshake.receive(message, time.monotonic())
         if fresh:
             await self._leave()
             self._joined = self.known = True

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from baton.logs import logger
-from baton.net.handshake import QUIET_SECONDS, Peer, Roster
+from baton.net.handshake import QUIET_SECONDS, Peer, PeerTable
 from baton.net.sockets import Received, Server
 from baton.protocol import (
     Abort,
@@ -42,40 +42,40 @@ class GatewayPeers:
         clock: Callable[[], float],
     ) -> None:
         self._server, self._apply, self._clock = server, apply, clock
-        self._roster, self._refusals = Roster(me), RefusalLog()
+        self._peer_table, self._refusals = PeerTable(me), RefusalLog()
         self._senders: dict[bytes, str] = {}
         """Socket identity -> gateway name."""
 
     def receive(self) -> None:
         """Process what has arrived."""
         for received in self._server.drain():
-            self._hear(received)
+            self._receive(received)
 
     def send(self, reply: Reply) -> None:
         """Send a decision; if that fails, the gateway is lost."""
-        gateway = self._roster.peers.get(reply.gateway)
+        gateway = self._peer_table.peers.get(reply.gateway)
         if gateway is not None and not self._server.send(gateway.identity, reply.message):
             self._forget(gateway)
 
     def broadcast(self, message: Message) -> None:
         """Send a message to all gateways."""
-        for gateway in self._roster.peers.values():
+        for gateway in self._peer_table.peers.values():
             self._server.send(gateway.identity, message)
 
     def expire(self, now: float) -> None:
         """Drop gateways that have been silent for too long."""
-        for gateway in self._roster.expire(now, QUIET_SECONDS):
+        for gateway in self._peer_table.expire(now, QUIET_SECONDS):
             self._forget(gateway)
 
-    def _hear(self, received: Received) -> None:
+    def _receive(self, received: Received) -> None:
         message, peer = received.message, received.peer
         if isinstance(message, Hello):
-            self._greet(peer, message)
+            self._register(peer, message)
         elif isinstance(message, Beat):
-            self._server.send(peer, self._roster.beat(message, self._clock()))
+            self._server.send(peer, self._peer_table.beat(message, self._clock()))
         elif (name := self._senders.get(peer)) is None:
             self._server.dropped += 1
-            self._server.send(peer, HelloRequest(self._roster.me.incarnation))
+            self._server.send(peer, HelloRequest(self._peer_table.me.incarnation))
         elif isinstance(message, Submit):
             envelope = received.envelope
             self._apply(Arrived(name, message, envelope.trace, envelope.deadline_ms))
@@ -86,19 +86,19 @@ class GatewayPeers:
         elif isinstance(message, AdminCommand):
             self._apply(AdminRequested(name, message))
 
-    def _greet(self, peer: bytes, hello: Hello) -> None:
+    def _register(self, peer: bytes, hello: Hello) -> None:
         reason = version_mismatch(hello)
         if reason:
             self._refusals.add(hello, reason)
             return
-        if self._roster.taken(peer, hello, self._clock(), self._server.send):
+        if self._peer_table.is_name_taken(peer, hello, self._clock(), self._server.send):
             self._refusals.add(hello, TAKEN)
             return
-        old = self._roster.greet(peer, hello, self._clock())
+        old = self._peer_table.register(peer, hello, self._clock())
         if old is not None:
             self._forget(old)
         self._senders[peer] = hello.name
-        self._server.send(peer, self._roster.me)
+        self._server.send(peer, self._peer_table.me)
 
     def _abort(self, name: str, message: Abort) -> None:
         if len(message.handles) % 4:
@@ -110,8 +110,8 @@ class GatewayPeers:
     def _forget(self, gateway: Peer) -> None:
         """Drop a gateway that is gone."""
         name = gateway.hello.name
-        if self._roster.peers.get(name) is gateway:
-            del self._roster.peers[name]
+        if self._peer_table.peers.get(name) is gateway:
+            del self._peer_table.peers[name]
         self._senders = {peer: n for peer, n in self._senders.items() if n != name}
         log.warning("gateway %s is lost: its sequences end", name)
         self._apply(GatewayLost(name))

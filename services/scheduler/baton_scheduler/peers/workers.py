@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from baton.logs import logger
-from baton.net.handshake import LOST_SECONDS, QUIET_SECONDS, Peer, Roster
+from baton.net.handshake import LOST_SECONDS, QUIET_SECONDS, Peer, PeerTable
 from baton.net.sockets import Received, Server
 from baton.protocol import (
     Beat,
@@ -69,7 +69,7 @@ class _Hung:
     """A hung worker that was removed, but still sends heartbeats."""
 
     info: WorkerInfo
-    heard: float
+    last_received: float
 
 
 def _role(peer: Peer) -> str:
@@ -88,7 +88,7 @@ class WorkerPeers:
     ) -> None:
         self._server, self._fleet, self._hooks = server, fleet, hooks
         self._hang_seconds = hang_seconds
-        self._roster, self._refusals = Roster(me), RefusalLog()
+        self._peer_table, self._refusals = PeerTable(me), RefusalLog()
         self._hung: dict[str, _Hung] = {}
         self._unexplained: dict[str, int] = {}
         """Process -> epoch of a worker that is gone for a reason not yet known."""
@@ -103,11 +103,11 @@ class WorkerPeers:
     def receive(self) -> None:
         """Process what has arrived."""
         for received in self._server.drain():
-            self._hear(received)
+            self._receive(received)
 
     def send(self, decision: Dispatch | Tell) -> None:
         """Send a decision; if that fails, the worker is lost."""
-        worker, message = self._roster.peers.get(decision.worker), decision.message
+        worker, message = self._peer_table.peers.get(decision.worker), decision.message
         if worker is None:
             return
         # It frees or fills its memory, of which the interpreter lock is held for a part.
@@ -118,19 +118,19 @@ class WorkerPeers:
 
     def expire(self, now: float) -> None:
         """Give up workers that are silent, unreachable, or hang."""
-        for worker in self._roster.expire(now):
+        for worker in self._peer_table.expire(now):
             self._give_up(worker, "it has gone silent", "outside")
         self._probe()
-        for worker in list(self._roster.peers.values()):
+        for worker in list(self._peer_table.peers.values()):
             if self._hangs(worker, now):
                 name = worker.hello.name
                 hung = self._fleet.get(name) or self._fleet.encoders.get(name)
                 assert hung is not None
                 self._hung[worker.hello.name] = _Hung(hung.info, now)
                 self._give_up(worker, "it owes a result and does not advance", "inside")
-        self._hung = {n: h for n, h in self._hung.items() if now - h.heard <= LOST_SECONDS}
+        self._hung = {n: h for n, h in self._hung.items() if now - h.last_received <= LOST_SECONDS}
 
-    def _hear(self, received: Received) -> None:
+    def _receive(self, received: Received) -> None:
         message, peer = received.message, received.peer
         if isinstance(message, Hello) and message.service == "health":
             self._server.send(peer, self._hooks.snapshot())
@@ -141,12 +141,12 @@ class WorkerPeers:
         elif isinstance(message, ProcessDied):
             self._process_died(message)
         elif isinstance(message, Hello):
-            self._greet(peer, message)
+            self._register(peer, message)
         elif isinstance(message, Beat):
             self._beat(peer, message)
         elif (name := self._name_of(peer)) is None:
             self._server.dropped += 1
-            self._server.send(peer, HelloRequest(self._roster.me.incarnation))
+            self._server.send(peer, HelloRequest(self._peer_table.me.incarnation))
         elif isinstance(message, Result):
             self._hooks.apply(Settled(name, message))
         elif isinstance(message, Pulled):
@@ -154,7 +154,7 @@ class WorkerPeers:
         elif isinstance(message, MediaEncoded):
             self._hooks.apply(MediaSettled(name, message))
         elif isinstance(message, WorkerReply):
-            self._roster.peers[name].patience = LOST_SECONDS
+            self._peer_table.peers[name].patience = LOST_SECONDS
             self._hooks.apply(WorkerReplied(name, message))
             self._hooks.changed()
         elif isinstance(message, Drain):
@@ -162,17 +162,17 @@ class WorkerPeers:
             self._hooks.apply(WorkerDraining(name))
 
     def _name_of(self, peer: bytes) -> str | None:
-        return next((n for n, p in self._roster.peers.items() if p.identity == peer), None)
+        return next((n for n, p in self._peer_table.peers.items() if p.identity == peer), None)
 
     def _drain(self, name: str) -> None:
-        worker = self._roster.peers.get(name)
+        worker = self._peer_table.peers.get(name)
         if worker is not None:
             log.info("worker %s is told to drain", name)
             self._server.send(worker.identity, Drain())
             self._hooks.apply(WorkerDraining(name))
 
     def _assign(self, order: SetRole) -> None:
-        worker = self._roster.peers.get(order.name)
+        worker = self._peer_table.peers.get(order.name)
         if worker is not None and "encode" in (order.role, _role(worker)):
             log.error("the role of %s stays: an encode worker has no decoder", order.name)
         elif worker is not None:
@@ -180,18 +180,18 @@ class WorkerPeers:
             self._server.send(worker.identity, order)
             self._hooks.apply(WorkerAssigned(order.name, order.role))
 
-    def _greet(self, peer: bytes, hello: Hello) -> None:
+    def _register(self, peer: bytes, hello: Hello) -> None:
         reason = version_mismatch(hello) or worker_objection(hello, self._fleet)
         if reason:
             self._refusals.add(hello, reason)
             return
-        if self._roster.taken(peer, hello, self._hooks.clock(), self._server.send):
+        if self._peer_table.is_name_taken(peer, hello, self._hooks.clock(), self._server.send):
             self._refusals.add(hello, TAKEN)
             return
         name, info = hello.name, hello.worker
-        known = self._roster.peers.get(name)
-        self._roster.greet(peer, hello, self._hooks.clock())
-        self._server.send(peer, self._roster.me)
+        known = self._peer_table.peers.get(name)
+        self._peer_table.register(peer, hello, self._hooks.clock())
+        self._server.send(peer, self._peer_table.me)
         if info is None or (known and known.hello.incarnation == hello.incarnation):
             return
         if known is not None:
@@ -213,7 +213,7 @@ class WorkerPeers:
         if not death.process:  # What workers have that do not say which process they are.
             return
         cause: Cause = "inside" if death.inside else "outside"
-        for worker in list(self._roster.peers.values()):
+        for worker in list(self._peer_table.peers.values()):
             if worker.hello.worker is not None and worker.hello.worker.process == death.process:
                 self._give_up(worker, f"its process has died, from {cause}", cause)
         self._explain(death.process, cause)
@@ -250,8 +250,8 @@ class WorkerPeers:
     def _beat(self, peer: bytes, beat: Beat) -> None:
         now = self._hooks.clock()
         if beat.name in self._hung:
-            self._hung[beat.name].heard = now
-        self._server.send(peer, self._roster.beat(beat, now))
+            self._hung[beat.name].last_received = now
+        self._server.send(peer, self._peer_table.beat(beat, now))
 
     def _give_up(self, worker: Peer, why: str, cause: Cause) -> None:
         """Remove a worker and all workers of its expert group, which fail with it."""
@@ -264,15 +264,15 @@ class WorkerPeers:
         info = worker.hello.worker
         if info is None or not info.expert_group:
             return []
-        others = (peer for peer in self._roster.peers.values() if peer is not worker)
+        others = (peer for peer in self._peer_table.peers.values() if peer is not worker)
         return [
             o for o in others if o.hello.worker and o.hello.worker.expert_group == info.expert_group
         ]
 
     def _leave(self, worker: Peer, why: str, cause: Cause) -> None:
         name = worker.hello.name
-        if self._roster.peers.get(name) is worker:
-            del self._roster.peers[name]
+        if self._peer_table.peers.get(name) is worker:
+            del self._peer_table.peers[name]
         log.warning("worker %s is lost: %s; its sequences go back to the queue", name, why)
         self._lose(worker, cause)
 
@@ -286,7 +286,7 @@ class WorkerPeers:
 
     def _probe(self) -> None:
         """Detect workers whose process is gone, without waiting for their silence to time out."""
-        me, peers = self._roster.me, self._roster.peers
+        me, peers = self._peer_table.me, self._peer_table.peers
         beat = Beat(me.name, me.incarnation)
         gone = [w for w in peers.values() if not self._server.send(w.identity, beat)]
         for worker in gone:
