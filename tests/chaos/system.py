@@ -33,7 +33,7 @@ from baton_ops.supervisor.liveness import HUNG_SECONDS
 from baton_ops.supervisor.options import CHILD_MAIN, WITH_SPARE
 from baton_ops.supervisor.process_state import STOPPED_SECONDS
 from baton_ops.supervisor.spare import ForkedServices
-from baton_ops.supervisor.supervisor import TICK_SECONDS, Patience, Supervisor
+from baton_ops.supervisor.supervisor import TICK_SECONDS, InactivityLimits, Supervisor
 from tests.chaos.faults import Fault, Kind, draw
 from tests.chaos.wires import Wires, free_port
 from tests.fakes.hanging_service import HANG
@@ -113,14 +113,14 @@ class Front:
         return {s: several.get(s, 1) for s in SERVICES if s != "worker"}
 
     def kept(self, started: Mapping[str, list[str]]) -> dict[str, list[str]]:
-        """How spares are started, by what follows the leash of each process."""
+        """How spares are started, by what follows the control socket of each process."""
         spared = {n: own for n, own in started.items() if self.spares and own[0] in WITH_SPARE}
         return {name: [*_LEASH, "--spare", *own] for name, own in spared.items()}
 
-    def patience(self) -> dict[str, Patience]:
+    def inactivity_limits(self) -> dict[str, InactivityLimits]:
         """How long each may do nothing."""
         names = [n for s, count in self.counts().items() for n in replicas.names(s, count)]
-        longest = Patience(self.stopped_seconds or math.inf, self.hung_seconds or math.inf)
+        longest = InactivityLimits(self.stopped_seconds or math.inf, self.hung_seconds or math.inf)
         return dict.fromkeys(names, longest)
 
 
@@ -159,7 +159,7 @@ class System:
             {**environment(), **own, **given},
             5.0,
             front.kept(started),
-            front.patience(),
+            front.inactivity_limits(),
             crew.forked(list(workers)) if front.forks else [],
         )
         self._keeper = SegmentKeeper(self._run)

@@ -35,9 +35,9 @@ _SPARE, _FORK_SERVER = "--spare", "--fork-server"
 
 
 def _follow(service: str) -> None:
-    leash = open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)  # noqa: SIM115
+    control = open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)  # noqa: SIM115
     try:
-        for line in leash:
+        for line in control:
             if line.endswith(b"\n"):  # otherwise the supervisor died while it wrote
                 arguments = _arguments(service, json.loads(line))
                 set_name(_title(service, arguments))
@@ -74,7 +74,7 @@ def _title(service: str, arguments: list[str]) -> str:
 def _attach(service: str) -> None:
     """Connect this process to its supervisor by standard input."""
     _tell()
-    threading.Thread(target=_follow, args=(service,), name="leash", daemon=True).start()
+    threading.Thread(target=_follow, args=(service,), name="control", daemon=True).start()
 
 
 def _hold_forks(service: str, replaced: int) -> None:

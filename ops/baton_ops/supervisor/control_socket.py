@@ -27,8 +27,8 @@ _SECONDS = 5.0
 class ControlSocket(AbstractContextManager["ControlSocket"]):
     """Server side. Life cycle: `turn` often, within its context."""
 
-    def __init__(self, crew: WorkerPool, run_dir: Path) -> None:
-        self._crew = crew
+    def __init__(self, pool: WorkerPool, run_dir: Path) -> None:
+        self._pool = pool
         self._server = Server(CONTROL, socket_path(run_dir, CONTROL))
 
     def __enter__(self) -> Self:
@@ -48,12 +48,12 @@ class ControlSocket(AbstractContextManager["ControlSocket"]):
         reason = ""
         try:
             if isinstance(message, Resize):
-                self._crew.resize(message.counts)
+                self._pool.resize(message.counts)
             elif isinstance(message, SetRole):
-                self._crew.assign(message.name, message.role)
+                self._pool.assign(message.name, message.role)
         except SettingsError as error:
             reason = error.message
-        return ResizeDone(dict(self._crew.workers), reason)
+        return ResizeDone(dict(self._pool.workers), reason)
 
 
 def supervised(run_dir: Path) -> bool:

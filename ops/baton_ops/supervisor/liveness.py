@@ -49,9 +49,9 @@ class HangDetector:
     Starts with the first report, so a slow start is not a hang.
     """
 
-    def __init__(self, patience: float) -> None:
-        """`patience`: seconds; infinite disables the check."""
-        self._patience = patience
+    def __init__(self, limit: float) -> None:
+        """`limit`: seconds; infinite disables the check."""
+        self._limit = limit
         self._seen: LivenessProbe | None = None
         self._last_check = self._lost = 0.0
         self._has_reported = False
@@ -61,8 +61,8 @@ class HangDetector:
         """Whether the loop has ever reported."""
         return self._has_reported
 
-    def over(self, reported: bool, seen: LivenessProbe | None, now: float) -> bool:
-        """Return whether the loop has hung for longer than the patience.
+    def exceeded(self, reported: bool, seen: LivenessProbe | None, now: float) -> bool:
+        """Return whether the loop has hung for longer than the limit.
 
         `reported`: whether it has reported since the last call.
         """
@@ -70,7 +70,7 @@ class HangDetector:
         self._seen, self._last_check = seen, now
         self._has_reported = self._has_reported or reported
         self._lost = 0.0 if reported else self._lost + missed
-        return self._has_reported and self._lost >= self._patience
+        return self._has_reported and self._lost >= self._limit
 
     def _missed(self, seen: LivenessProbe, now: float) -> float:
         """Return the countable time since the last check, capped so that gaps in checking do not

@@ -32,7 +32,7 @@ from baton_ops.supervisor.liveness import HUNG_SECONDS
 from baton_ops.supervisor.process_state import STOPPED_SECONDS
 from baton_ops.supervisor.processes.child_process import CHILD_MAIN
 from baton_ops.supervisor.spare import ForkedServices
-from baton_ops.supervisor.supervisor import Patience
+from baton_ops.supervisor.supervisor import InactivityLimits
 from baton_ops.supervisor.worker_pool import NAMES
 
 WITH_SPARE = ("gateway", "tokenizer", "scheduler")
@@ -172,14 +172,14 @@ def counts(config: Serve) -> dict[str, int]:
 
 
 def commands(config: Serve, run_dir: Path) -> dict[str, list[str]]:
-    """How each process is started, by its name: with this Python, on a leash."""
+    """How each process is started, by its name: with this Python, and a control socket."""
     flags = copies.flags(run_dir, counts(config))
     started = {name: [*CHILD_MAIN, *own] for name, own in flags.items()}
-    crew = workers(config)
-    if all(role == "encode" for role in crew.values()):
+    pool = workers(config)
+    if all(role == "encode" for role in pool.values()):
         raise SettingsError("Without a worker nothing is served: --workers 1.")
-    for name, role in crew.items():
-        started[name] = worker_command(config, name, role, len(crew))
+    for name, role in pool.items():
+        started[name] = worker_command(config, name, role, len(pool))
     return started | _keepers(config)
 
 
@@ -243,9 +243,9 @@ def spares(config: Serve, run_dir: Path) -> dict[str, list[str]]:
         for name, own in started.items()
         if own[0] in WITH_SPARE
     }
-    crew = workers(config)
-    for name, role in crew.items():
-        if (command := worker_spare(config, name, role, len(crew))) is not None:
+    pool = workers(config)
+    for name, role in pool.items():
+        if (command := worker_spare(config, name, role, len(pool))) is not None:
             kept[name] = command
     return kept
 
@@ -279,11 +279,11 @@ def forked_workers(config: Serve) -> list[ForkedServices]:
 
 def _forked(config: Serve, *, encode: bool) -> ForkedServices:
     """Those that only encode images, or all others."""
-    crew = workers(config)
-    names = [name for name, role in crew.items() if (role == "encode") is encode]
+    pool = workers(config)
+    names = [name for name, role in pool.items() if (role == "encode") is encode]
     kinds = [kind for role, kind in NAMES.items() if (role == "encode") is encode]
     role = ["--role", "encode"] if encode else []
-    shares = device_shares.flags(_whole(config), len(crew), None)
+    shares = device_shares.flags(_whole(config), len(pool), None)
     return ForkedServices(names, [*CHILD_MAIN, "--fork-server", "worker", *role, *shares], kinds)
 
 
@@ -299,10 +299,10 @@ def _unforkable(config: Serve) -> str | None:
     return None
 
 
-def patience(config: Serve) -> dict[str, Patience]:
+def inactivity_limits(config: Serve) -> dict[str, InactivityLimits]:
     """How long each process may do nothing. A worker may for ever: others take its streams, and its
     weights take long to load."""
-    longest = Patience(
+    longest = InactivityLimits(
         config.stopped_process_seconds or math.inf, config.hung_process_seconds or math.inf
     )
     every = [name for s, count in counts(config).items() for name in copies.names(s, count)]

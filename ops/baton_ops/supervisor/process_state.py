@@ -24,17 +24,17 @@ def is_stopped(pid: int) -> bool:
 class StopDetector:
     """Measures how long a process has been stopped, by polling."""
 
-    def __init__(self, patience: float) -> None:
-        """`patience`: seconds; infinite disables the check."""
-        self._patience, self._since = patience, float("inf")
+    def __init__(self, limit: float) -> None:
+        """`limit`: seconds; infinite disables the check."""
+        self._limit, self._since = limit, float("inf")
 
-    def over(self, pid: int, now: float) -> bool:
-        """Return whether the process has been stopped for longer than the patience."""
-        if self._patience == float("inf") or not is_stopped(pid):
+    def exceeded(self, pid: int, now: float) -> bool:
+        """Return whether the process has been stopped for longer than the limit."""
+        if self._limit == float("inf") or not is_stopped(pid):
             self._since = float("inf")
             return False
         self._since = min(self._since, now)
-        return now - self._since >= self._patience
+        return now - self._since >= self._limit
 
     def forget(self) -> None:
         """Reset, for a new process."""

@@ -37,7 +37,7 @@ from baton_ops.supervisor.options import (
     counts,
     forked_workers,
     group,
-    patience,
+    inactivity_limits,
     run_directory,
     serve_config,
     spares,
@@ -71,17 +71,17 @@ def supervise(
 
     supervisor.report_to(report)
     supervisor.start()
-    while not life.draining and supervisor.verdict is None:
+    while not life.draining and supervisor.fatal_exit is None:
         supervisor.tick()
         control.turn()
         deaths.send()
         if startup.tick(supervisor.restarts()):
-            startup.celebrate(console)
+            startup.announce_ready(console)
         time.sleep(TICK_SECONDS)
-    if supervisor.verdict is None:
+    if supervisor.fatal_exit is None:
         supervisor.drain()
         return 0
-    service, code = supervisor.verdict
+    service, code = supervisor.fatal_exit
     log.error("a restart cannot help the %s, see its message above: stopping all", service)
     return code
 
@@ -105,13 +105,13 @@ def run(config: Serve, interpreter: PreloadedInterpreter) -> int:
             whole,
             config.shutdown_timeout,
             spares(config, folder),
-            patience(config),
+            inactivity_limits(config),
             forked_workers(config),
             workers(config),
             interpreter.start,
         )
         keeper = SegmentKeeper(folder)
-        crew = WorkerPool(
+        pool = WorkerPool(
             supervisor,
             workers(config),
             partial(worker_command, config),
@@ -122,7 +122,7 @@ def run(config: Serve, interpreter: PreloadedInterpreter) -> int:
         startup, console = Startup(config, address), Console(highlight=False)
         try:
             with (
-                ControlSocket(crew, folder) as control,
+                ControlSocket(pool, folder) as control,
                 _death_reports(config, folder) as deaths,
                 keeper,
             ):

@@ -27,7 +27,7 @@ _ENDING_SECONDS = 0.2
 
 
 class Standby:
-    """A standby process. Life cycle: `prepare` often, `dismiss` once."""
+    """A standby process. Life cycle: `prepare` often, `stop` once."""
 
     def __init__(
         self,
@@ -57,7 +57,7 @@ class Standby:
         """Return the exit code, if the process has ended by itself."""
         return None if self._process is None else self._process.poll()
 
-    def dismiss(self) -> None:
+    def stop(self) -> None:
         """Stop the process."""
         if self._process is not None:
             self._process.kill()
@@ -120,9 +120,9 @@ class ForkServer(Standby):
         """End the process of a request that nobody needs any more, once it is there."""
         self._abandoned.append(request)
 
-    def dismiss(self) -> None:
+    def stop(self) -> None:
         """See `Standby`. What it has forked runs on."""
-        super().dismiss()
+        super().stop()
         self.end_abandoned()
         while self._abandoned:
             self._abandoned.pop().close()

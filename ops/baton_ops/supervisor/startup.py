@@ -103,10 +103,10 @@ class Startup:
         status, body = ask(self._address, "/health/ready")
         self._ready = status == 200
         if not self._ready:
-            self._complain(now - self._started_at, restarts, body)
+            self._report_waiting(now - self._started_at, restarts, body)
         return self._ready
 
-    def _complain(self, waited: float, restarts: int, body: dict[str, Any]) -> None:
+    def _report_waiting(self, waited: float, restarts: int, body: dict[str, Any]) -> None:
         if waited > self._config.startup_timeout or restarts > _START_RESTARTS:
             raise BatonError(
                 f"The system was not ready after {waited:.0f} s and {restarts} restarts; the lines "
@@ -117,7 +117,7 @@ class Startup:
             reasons = "; ".join(body.get("reasons", ["the gateway does not answer"]))
             log.info("not ready yet after %.0f s: %s", waited, reasons)
 
-    def celebrate(self, console: Console) -> None:
+    def announce_ready(self, console: Console) -> None:
         """Print the banner of the system that has become ready, and a request to try."""
         waited = time.monotonic() - self._started_at
         _, fleet = ask(self._address, "/fleet")

@@ -4,7 +4,7 @@ A child is in one of three states:
 
     running --died--> waiting (no delay, or a back-off) --due--> running
        |
-       +--retired--> gone
+       +--retired--> removed
 
 A child may have a spare: a second process that has loaded everything and waits
 (`baton.process.standby`). A restart is then a line to the spare instead of seconds of imports and
@@ -53,7 +53,7 @@ FIRST_SPARE_SECONDS = 3.0
 """The same at the first start, when all children start at once."""
 LEAVE_SECONDS = 5.0
 """Seconds that an idle service may take to exit."""
-HOPELESS = (EXIT_SETTINGS, EXIT_MODEL)
+NO_RESTART_CODES = (EXIT_SETTINGS, EXIT_MODEL)
 """Exit codes that rule out a restart."""
 
 log = logger(__name__)
@@ -65,9 +65,9 @@ class Backoff:
 
     delay: float = 0.0
 
-    def after(self, lived: float) -> float:
-        """Return the delay after a child that has been up for `lived` seconds."""
-        if lived >= HEALTHY_SECONDS:
+    def after(self, uptime: float) -> float:
+        """Return the delay after a child that has been up for `uptime` seconds."""
+        if uptime >= HEALTHY_SECONDS:
             self.delay = 0.0
         pause = self.delay
         self.delay = min(max(2 * self.delay, FIRST_DELAY), LONGEST_DELAY)
@@ -82,7 +82,7 @@ def describe(code: int) -> str:
 
 
 @dataclass(frozen=True)
-class Patience:
+class InactivityLimits:
     """Time in seconds that a child may be inactive before it is killed."""
 
     stopped: float = math.inf
@@ -100,12 +100,12 @@ class Child:
         command: Sequence[str],
         environment: Mapping[str, str],
         spare: Spare | None = None,
-        patience: Patience | None = None,
+        limits: InactivityLimits | None = None,
         fork_server: ForkServer | None = None,
         loads_long: bool = False,
         start: Start = ChildProcess,
     ):
-        """Without `patience`, inactivity is never checked. The spare of one that `loads_long` is
+        """Without `limits`, inactivity is never checked. The spare of one that `loads_long` is
         started once its main loop has reported, not beside its start."""
         self._start_process = start
         self.service = service
@@ -114,16 +114,16 @@ class Child:
         """The running process; None while it waits for its restart, or for the fork server."""
         self.on_death: Callable[[int, int], None] = _ignore
         """Called with the process id and the exit code."""
-        self.hired = False
-        """Whether it was added later: the others serve without it."""
+        self.added_later = False
+        """Whether it was added after the start: the system serves without it."""
         self.command, self._environment = list(command), dict(environment)
         """Command of the next start."""
         self._spare, self._fork_server = spare, fork_server
         self._fork: ForkRequest | None = None
         self._loads_long = loads_long
-        patience = patience or Patience()
-        self._stillness = StopDetector(patience.stopped)
-        self._standstill = HangDetector(patience.hung)
+        limits = limits or InactivityLimits()
+        self._stop_detector = StopDetector(limits.stopped)
+        self._hang_detector = HangDetector(limits.hung)
         self._backoff = Backoff()
         self._started = 0.0
         self._due = 0.0
@@ -140,8 +140,8 @@ class Child:
 
     @property
     def awaits_first_fork(self) -> bool:
-        """Whether it waits for the fork server since the start of all."""
-        return self._fork is not None and self.restarts == 0 and not self.hired
+        """Whether it has waited for the fork server since the system's start."""
+        return self._fork is not None and self.restarts == 0 and not self.added_later
 
     def _take_fork(self, now: float) -> None:
         """Take the process that was asked for, once it is there. If the server has died meanwhile,
@@ -149,8 +149,8 @@ class Child:
         if self._fork is None or self._fork_server is None:
             return
         self.process = self._fork_server.forked(self._fork)
-        hopeless = self.awaits_first_fork and self._fork_server.ended() in HOPELESS
-        if self._fork.failed and not hopeless:
+        unrecoverable = self.awaits_first_fork and self._fork_server.ended() in NO_RESTART_CODES
+        if self._fork.failed and not unrecoverable:
             self._fork.close()
             self.process = self._start_process(self.command, self._environment)
         if self.process is not None:
@@ -160,8 +160,8 @@ class Child:
         """Check for a death, or perform a restart that is due. Returns the exit code after a
         death."""
         self._take_fork(now)
-        self._put_down(now)
-        code = self._look(now)
+        self._kill_if_inactive(now)
+        code = self._check_exit(now)
         if self.process is None and self._fork is None and now >= self._due:
             self.restarts += 1
             self.start(now)
@@ -176,17 +176,17 @@ class Child:
 
     def serves(self, now: float) -> bool:
         """Whether it has been up for a while, and its main loop has reported."""
-        return self._settled(now) and self._standstill.has_reported
+        return self._settled(now) and self._hang_detector.has_reported
 
-    def _put_down(self, now: float) -> None:
+    def _kill_if_inactive(self, now: float) -> None:
         """Kill the process when it has been inactive for too long."""
         if self.process is None:
             return
         pid, why = self.process.pid, ""
-        if self._stillness.over(pid, now):
+        if self._stop_detector.exceeded(pid, now):
             why = "is stopped"
-        elif self._standstill.over(self.process.has_reported(), probe(pid), now):
-            why = "hangs: its main loop does not turn"
+        elif self._hang_detector.exceeded(self.process.has_reported(), probe(pid), now):
+            why = "hangs: its main loop makes no progress"
         if why:
             log.warning("%s[%d] %s: killing it", self.service, pid, why)
             self.process.kill()
@@ -194,17 +194,17 @@ class Child:
 
     def _forget(self) -> None:
         """Reset the detectors for the next process."""
-        self._stillness.forget()
-        self._standstill.forget()
+        self._stop_detector.forget()
+        self._hang_detector.forget()
 
-    def _look(self, now: float) -> int | None:
+    def _check_exit(self, now: float) -> int | None:
         code = None if self.process is None else self.process.poll()
         if self.process is None or code is None:
             return None
         pid = self.process.pid
         self.on_death(pid, code)
-        self.let_go()
-        if code in HOPELESS:
+        self.release()
+        if code in NO_RESTART_CODES:
             self._due = math.inf
             return code
         pause = self._backoff.after(now - self._started)
@@ -213,10 +213,10 @@ class Child:
         log.warning("%s[%d] %s: restarting %s", self.service, pid, describe(code), when)
         return code
 
-    def settle(self) -> None:
-        """Rule out restarts; a spare of its own is dismissed."""
+    def disable_restart(self) -> None:
+        """Rule out restarts, and stop its spare."""
         if self._spare is not None:
-            self._spare.dismiss()
+            self._spare.stop()
             self._spare = None
         if self._fork is not None and self._fork_server is not None:
             self._fork_server.abandon(self._fork)
@@ -227,11 +227,11 @@ class Child:
         if self.process is not None:
             self.process.send_signal(number)
 
-    def gone(self) -> bool:
+    def has_ended(self) -> bool:
         """True when no process is left. For a retired child."""
         return self.process is None or self.process.poll() is not None
 
-    def let_go(self) -> None:
+    def release(self) -> None:
         """Close and drop the dead process."""
         process, self.process = self.process, None
         self._forget()
@@ -252,14 +252,14 @@ class Supervisor:
         environment: Mapping[str, str],
         drain_seconds: float,
         spares: Mapping[str, Sequence[str]] | None = None,
-        patience: Mapping[str, Patience] | None = None,
+        limits: Mapping[str, InactivityLimits] | None = None,
         forked: Sequence[ForkedServices] = (),
         loading: Collection[str] = (),
         start: Start = ChildProcess,
     ) -> None:
         """`spares`: command of the standby process, per service that has one of its own.
 
-        `patience`: inactivity limits, per service that is checked.
+        `limits`: inactivity limits, per service that is checked.
 
         `forked`: services whose processes are forked from one that has loaded, by what that loads.
 
@@ -268,23 +268,23 @@ class Supervisor:
         `start`: how a process is started.
         """
         self._start = start
-        kept = {service: Spare(c, environment, start) for service, c in (spares or {}).items()}
-        patient = patience or {}
+        standbys = {service: Spare(c, environment, start) for service, c in (spares or {}).items()}
+        limits = limits or {}
         self._fork_groups = [ForkGroup(services, environment, start) for services in forked]
         self.children = {
             s: Child(
                 s,
                 c,
                 environment,
-                kept.get(s),
-                patient.get(s),
+                standbys.get(s),
+                limits.get(s),
                 next((group.server for group in self._fork_groups if s in group), None),
                 s in loading,
                 start,
             )
             for s, c in commands.items()
         }
-        self.verdict: tuple[str, int] | None = None
+        self.fatal_exit: tuple[str, int] | None = None
         """Service and exit code of a child that a restart cannot help; ends the supervisor."""
         self._drain_seconds = drain_seconds
         self._environment = environment
@@ -307,14 +307,14 @@ class Supervisor:
 
     def tick(self, leaving: Collection[str] = ()) -> None:
         """Check every child except those in `leaving`."""
-        self.verdict = self.verdict or self._doomed()
+        self.fatal_exit = self.fatal_exit or self._failed_fork_server()
         for service in self._retired.keys() - set(leaving):
-            self._part(service)
+            self._remove_retired(service)
         for service, child in list(self.children.items()):
             if service not in leaving and service not in self._retired:
                 code = child.tick(time.monotonic())
-                if code in HOPELESS:
-                    self._despair(service, code)
+                if code in NO_RESTART_CODES:
+                    self._on_fatal_exit(service, code)
         for group in self._fork_groups:
             group.server.end_abandoned()
             self._prepare(group)
@@ -328,58 +328,56 @@ class Supervisor:
             assert forked[0].process is not None
             group.server.prepare(now, forked[0].process.pid)
 
-    def _doomed(self) -> tuple[str, int] | None:
-        """A service that has never been there for want of a fork server which no restart can help,
-        and the exit code of that. Later ones may fail for what the services take themselves."""
+    def _failed_fork_server(self) -> tuple[str, int] | None:
+        """A service that never started because its fork server ended with a code that rules out a
+        restart, and that code. If the server fails later, the services start without it."""
         for group in self._fork_groups:
             code = group.server.ended()
             for service, child in self.children.items():
-                if code in HOPELESS and service in group and child.awaits_first_fork:
+                if code in NO_RESTART_CODES and service in group and child.awaits_first_fork:
                     return service, code
         return None
 
-    def _dismiss(self) -> None:
+    def _stop_spares(self) -> None:
         """Stop all spares: nothing is restarted any more."""
         for child in self.children.values():
-            child.settle()
+            child.disable_restart()
         while self._fork_groups:
-            self._fork_groups.pop().server.dismiss()
+            self._fork_groups.pop().server.stop()
 
-    def _despair(self, service: str, code: int) -> None:
+    def _on_fatal_exit(self, service: str, code: int) -> None:
         """Handle a child that a restart cannot help."""
-        if not self.children[service].hired:
-            self.verdict = (service, code)
+        if not self.children[service].added_later:
+            self.fatal_exit = (service, code)
         else:
             log.error("%s cannot be started, see its message above: going on without", service)
             del self.children[service]
 
-    def hire(
-        self, service: str, command: Sequence[str], spare: Sequence[str] | None = None
-    ) -> None:
+    def add(self, service: str, command: Sequence[str], spare: Sequence[str] | None = None) -> None:
         """Add a child, which is supervised like the others. Its failure does not end them.
         `spare`: command of its standby process, if it has one of its own: it loads for long."""
         group = next((group for group in self._fork_groups if group.add(service)), None)
         server = None if group is None else group.server
-        kept = None if spare is None else Spare(spare, self._environment, self._start)
-        child = Child(service, command, self._environment, kept, None, server, True, self._start)
+        standby = None if spare is None else Spare(spare, self._environment, self._start)
+        child = Child(service, command, self._environment, standby, None, server, True, self._start)
         self.children[service] = child
-        child.on_death, child.hired = self._on_death, True
+        child.on_death, child.added_later = self._on_death, True
         child.start(time.monotonic())
 
     def retire(self, service: str) -> None:
         """Stop a child. It is not restarted, and removed once it is gone."""
         child = self.children[service]
-        child.settle()
+        child.disable_restart()
         child.signal(signal.SIGTERM)
         self._retired[service] = time.monotonic() + self._drain_seconds + LEAVE_SECONDS
 
-    def _part(self, service: str) -> None:
+    def _remove_retired(self, service: str) -> None:
         child = self.children[service]
         if time.monotonic() > self._retired[service]:
             log.warning("%s does not end: killing it", service)
             child.signal(signal.SIGKILL)
-        if child.gone():
-            child.let_go()
+        if child.has_ended():
+            child.release()
             del self.children[service], self._retired[service]
 
     def restarts(self) -> int:
@@ -389,7 +387,7 @@ class Supervisor:
     def drain(self, first: str = "gateway") -> None:
         """Stop in order: first the service that accepts new work, so that the others can finish
         it."""
-        self._dismiss()
+        self._stop_spares()
         firsts = {name for name in self.children if re.fullmatch(rf"{first}(-\d+)?", name)}
         if firsts:
             log.info("draining: no new requests, running ones may take %g s", self._drain_seconds)
@@ -400,22 +398,22 @@ class Supervisor:
         for service in leaving:
             self.children[service].signal(signal.SIGTERM)
         deadline = time.monotonic() + seconds
-        while not self._all_gone(leaving) and time.monotonic() < deadline:
+        while not self._all_ended(leaving) and time.monotonic() < deadline:
             self.tick(leaving)
             time.sleep(TICK_SECONDS)
         for service in sorted(leaving):
-            if not self.children[service].gone():
+            if not self.children[service].has_ended():
                 log.warning("%s did not end within %g s: killing it", service, seconds)
                 self.children[service].signal(signal.SIGKILL)
-            self.children[service].let_go()
+            self.children[service].release()
 
-    def _all_gone(self, services: Collection[str]) -> bool:
-        return all(self.children[service].gone() for service in services)
+    def _all_ended(self, services: Collection[str]) -> bool:
+        return all(self.children[service].has_ended() for service in services)
 
     def kill(self) -> None:
         """Kill all remaining processes."""
-        self._dismiss()
+        self._stop_spares()
         for child in self.children.values():
             child.signal(signal.SIGKILL)
         for child in self.children.values():
-            child.let_go()
+            child.release()

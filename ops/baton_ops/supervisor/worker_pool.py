@@ -59,11 +59,11 @@ class WorkerPool:
             raise SettingsError(f"There is no role {min(unknown)}. Known: {', '.join(NAMES)}.")
         whole = {role: len(self._of(role)) for role in NAMES} | dict(counts)
         if min(whole.values()) < 0 or not 1 <= sum(whole.values()) <= MOST:
-            raise SettingsError(f"A crew has 1 to {MOST} workers.")
+            raise SettingsError(f"A supervisor has 1 to {MOST} workers.")
         if sum(whole.values()) == whole["encode"]:
             raise SettingsError("Encode workers run no sequence: leave another worker beside them.")
         for role in counts:  # start new workers first: removed ones hand their sequences over
-            self._hire(role, whole[role] - len(self._of(role)), sum(whole.values()))
+            self._add(role, whole[role] - len(self._of(role)), sum(whole.values()))
         for role in counts:
             self._retire(role, len(self._of(role)) - whole[role])
 
@@ -83,18 +83,18 @@ class WorkerPool:
     def _of(self, role: str) -> list[str]:
         return [name for name, own in self.workers.items() if own == role]
 
-    def _hire(self, role: str, number: int, total: int) -> None:
+    def _add(self, role: str, number: int, total: int) -> None:
         for _ in range(number):
             taken = self._supervisor.children
             name = next(n for n in map(f"{NAMES[role]}-{{}}".format, count(1)) if n not in taken)
             log.info("starting %s", name)
             which = (name, role, max(2, total))
-            self._supervisor.hire(name, self._command(*which), self._spare(*which))
+            self._supervisor.add(name, self._command(*which), self._spare(*which))
             self.workers[name] = role
 
     def _retire(self, role: str, number: int) -> None:
         for name in self._of(role)[::-1][: max(0, number)]:
-            log.info("%s is told to leave", name)
+            log.info("draining %s", name)
             self._supervisor.retire(name)
             self._on_retire(name)
             del self.workers[name]

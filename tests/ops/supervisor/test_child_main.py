@@ -27,9 +27,9 @@ SUPERVISOR = textwrap.dedent(
 CHILD = textwrap.dedent(
     """
     import time
-    import baton_ops.supervisor.child_main as leash
-    leash.baton = lambda: time.sleep(600)
-    leash.main()
+    import baton_ops.supervisor.child_main as child
+    child.baton = lambda: time.sleep(600)
+    child.main()
     """
 )
 
@@ -47,15 +47,15 @@ def test_children_do_not_survive_a_supervisor_that_was_killed() -> None:
 SPARE = textwrap.dedent(
     """
     import sys
-    sys.argv = ["leash", "--spare", "worker", "--threads", "1"]
-    import baton_ops.supervisor.child_main as leash
+    sys.argv = ["child", "--spare", "worker", "--threads", "1"]
+    import baton_ops.supervisor.child_main as child
     from baton.process import standby
     def service():
         print(*sys.argv[1:], open("/proc/self/comm").read().strip(), flush=True)
         print(*standby.wait(), end=" ")
         print(open("/proc/self/comm").read().strip(), flush=True)
-    leash.baton = service
-    leash.main()
+    child.baton = service
+    child.main()
     """
 )
 
@@ -77,8 +77,8 @@ def test_a_spare_waits_for_its_call() -> None:
 FORK_SERVER = textwrap.dedent(
     """
     import sys
-    sys.argv = ["leash", "--fork-server", "worker", "--threads", "1"]
-    import baton_ops.supervisor.child_main as leash
+    sys.argv = ["child", "--fork-server", "worker", "--threads", "1"]
+    import baton_ops.supervisor.child_main as child
     from baton.process import standby
     from baton.process.watchdog import pulse
     def service():
@@ -86,8 +86,8 @@ FORK_SERVER = textwrap.dedent(
         print(*standby.wait(), open("/proc/self/comm").read().strip(), flush=True)
         while True:
             pulse.beat()
-    leash.baton = service
-    leash.main()
+    child.baton = service
+    child.main()
     """
 )
 
@@ -112,7 +112,7 @@ def test_a_fork_server_forks_workers_that_end_with_the_supervisor(
         server.close()
 
 
-def test_a_leash_that_is_held_does_not_end_the_service() -> None:
+def test_a_control_socket_that_is_held_does_not_end_the_service() -> None:
     with subprocess.Popen([sys.executable, "-c", CHILD], stdin=subprocess.PIPE) as child:
         assert child.stdin is not None
         child.stdin.write(b"x")
@@ -126,19 +126,19 @@ def test_a_leash_that_is_held_does_not_end_the_service() -> None:
 TELLING = textwrap.dedent(
     """
     import os, time
-    import baton_ops.supervisor.child_main as leash
+    import baton_ops.supervisor.child_main as child
     from baton.process.watchdog import pulse
     def service():
         while True:
             pulse.beat()
             time.sleep(0.01)
-    leash.baton = service
-    leash.main()
+    child.baton = service
+    child.main()
     """
 )
 
 
-def test_a_service_tells_by_its_leash_that_it_turns_and_ends_with_signs_unread() -> None:
+def test_a_service_tells_by_its_control_socket_that_it_turns_and_ends_with_signs_unread() -> None:
     ours, theirs = socket.socketpair()
     command = [sys.executable, "-c", TELLING]
     with ours, subprocess.Popen(command, stdin=theirs.fileno()) as child:

@@ -21,7 +21,7 @@ from baton_ops.supervisor.worker_pool import WorkerPool
 
 
 class Book:
-    """A crew on paper."""
+    """A worker pool without processes."""
 
     def __init__(self) -> None:
         self.workers = {"decode-1": "decode"}

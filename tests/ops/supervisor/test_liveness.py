@@ -17,12 +17,12 @@ ASLEEP, AT_DISK, STOPPED, TRACED = (LivenessProbe(state, 1.0) for state in "SDTt
 
 
 def watched(
-    standstill: HangDetector, seen: Iterator[LivenessProbe | None], seconds: float = 60.0
+    detector: HangDetector, seen: Iterator[LivenessProbe | None], seconds: float = 60.0
 ) -> float:
     """Look ten times a second at one that has turned once; when it is given up, or infinity."""
-    assert not standstill.over(True, next(seen), 100.0)
+    assert not detector.exceeded(True, next(seen), 100.0)
     for tick in range(1, int(10 * seconds)):
-        if standstill.over(False, next(seen), 100.0 + tick / 10):
+        if detector.exceeded(False, next(seen), 100.0 + tick / 10):
             return tick / 10
     return math.inf
 
@@ -55,27 +55,27 @@ def test_one_that_cannot_turn_is_not_given_up(seen: LivenessProbe | None) -> Non
 
 
 def test_who_starts_may_take_as_long_as_it_takes() -> None:
-    standstill = HangDetector(1.0)
-    assert not any(standstill.over(False, ASLEEP, tick / 10) for tick in range(1000))
+    detector = HangDetector(1.0)
+    assert not any(detector.exceeded(False, ASLEEP, tick / 10) for tick in range(1000))
 
 
 def test_a_sign_forgives_everything() -> None:
-    standstill = HangDetector(1.0)
+    detector = HangDetector(1.0)
     for tick in range(1000):
-        assert not standstill.over(tick % 9 == 0, ASLEEP, tick / 10)
+        assert not detector.exceeded(tick % 9 == 0, ASLEEP, tick / 10)
 
 
 def test_silence_counts_only_while_somebody_looks() -> None:
-    standstill = HangDetector(1.0)
-    assert not standstill.over(True, ASLEEP, 0.0)
-    assert not standstill.over(False, ASLEEP, 600.0), "the supervisor itself was stopped"
+    detector = HangDetector(1.0)
+    assert not detector.exceeded(True, ASLEEP, 0.0)
+    assert not detector.exceeded(False, ASLEEP, 600.0), "the supervisor itself was stopped"
 
 
 def test_the_next_process_is_another_one() -> None:
-    standstill = HangDetector(1.0)
-    assert watched(standstill, same(ASLEEP)) < 2.0
-    standstill.forget()
-    assert not any(standstill.over(False, ASLEEP, tick / 10) for tick in range(1000))
+    detector = HangDetector(1.0)
+    assert watched(detector, same(ASLEEP)) < 2.0
+    detector.forget()
+    assert not any(detector.exceeded(False, ASLEEP, tick / 10) for tick in range(1000))
 
 
 @pytest.fixture

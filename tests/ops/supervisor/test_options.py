@@ -15,7 +15,7 @@ from baton_ops.supervisor.options import (
     commands,
     forked_workers,
     group,
-    patience,
+    inactivity_limits,
     run_directory,
     serve_config,
     spares,
@@ -24,7 +24,7 @@ from baton_ops.supervisor.options import (
     worker_spare,
     workers,
 )
-from baton_ops.supervisor.supervisor import Patience
+from baton_ops.supervisor.supervisor import InactivityLimits
 
 RUN = Path("/run/baton")
 
@@ -213,11 +213,13 @@ def test_only_workers_may_do_nothing_for_ever() -> None:
     config = load(
         "--gateways", "2", "--stopped-process-seconds", "0.7", "--hung-process-seconds", "20"
     )
-    patient = patience(config)
+    patient = inactivity_limits(config)
     assert set(patient) == set(commands(config, RUN)) - {"worker"}
-    assert set(patient.values()) == {Patience(stopped=0.7, hung=20.0)}
-    unasked = patience(load("--stopped-process-seconds", "0", "--hung-process-seconds", "0"))
-    assert set(unasked.values()) == {Patience()}
+    assert set(patient.values()) == {InactivityLimits(stopped=0.7, hung=20.0)}
+    unasked = inactivity_limits(
+        load("--stopped-process-seconds", "0", "--hung-process-seconds", "0")
+    )
+    assert set(unasked.values()) == {InactivityLimits()}
 
 
 @pytest.mark.parametrize("flag", ["--data-parallel-size", "--data-parallel-size", "--workers"])
@@ -253,10 +255,10 @@ def test_other_workers_have_no_group(flags: tuple[str, ...]) -> None:
 
 def test_workers_of_roles_share_the_machine() -> None:
     started = commands(load("--prefill-workers", "1", "--decode-workers", "2"), RUN)
-    crew = {name: command for name, command in started.items() if "worker" in command}
-    assert set(crew) == {"prefill-1", "decode-1", "decode-2"}
-    assert crew["decode-2"][4:8] == ["--name", "decode-2", "--role", "decode"]
-    assert crew["prefill-1"][-4::2] == ["--threads", "--gpu-memory-utilization"]
+    pool = {name: command for name, command in started.items() if "worker" in command}
+    assert set(pool) == {"prefill-1", "decode-1", "decode-2"}
+    assert pool["decode-2"][4:8] == ["--name", "decode-2", "--role", "decode"]
+    assert pool["prefill-1"][-4::2] == ["--threads", "--gpu-memory-utilization"]
 
 
 def test_what_is_given_is_not_shared_out() -> None:

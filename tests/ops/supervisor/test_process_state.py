@@ -52,29 +52,29 @@ def test_a_name_with_brackets_is_no_state() -> None:
 
 
 def test_patience_begins_anew_when_it_goes_on(pid: int) -> None:
-    stillness = StopDetector(1.0)
-    assert not stillness.over(pid, 0.0)
+    detector = StopDetector(1.0)
+    assert not detector.exceeded(pid, 0.0)
     stop(pid)
-    assert not stillness.over(pid, 5.0), "only now it is seen"
-    assert not stillness.over(pid, 5.9)
-    assert stillness.over(pid, 6.0)
+    assert not detector.exceeded(pid, 5.0), "only now it is seen"
+    assert not detector.exceeded(pid, 5.9)
+    assert detector.exceeded(pid, 6.0)
     os.kill(pid, signal.SIGCONT)
     until(lambda: not is_stopped(pid), "it goes on")
-    assert not stillness.over(pid, 9.0)
+    assert not detector.exceeded(pid, 9.0)
     stop(pid)
-    assert not stillness.over(pid, 9.5)
-    assert stillness.over(pid, 10.5)
+    assert not detector.exceeded(pid, 9.5)
+    assert detector.exceeded(pid, 10.5)
 
 
 def test_another_process_is_another_matter(pid: int) -> None:
-    stillness = StopDetector(1.0)
+    detector = StopDetector(1.0)
     stop(pid)
-    assert not stillness.over(pid, 0.0)
-    stillness.forget()
-    assert not stillness.over(pid, 5.0)
+    assert not detector.exceeded(pid, 0.0)
+    detector.forget()
+    assert not detector.exceeded(pid, 5.0)
 
 
 def test_one_that_may_be_stopped_is_never_given_up(pid: int) -> None:
-    stillness = StopDetector(math.inf)
+    detector = StopDetector(math.inf)
     stop(pid)
-    assert not stillness.over(pid, 0.0) and not stillness.over(pid, 1e9)
+    assert not detector.exceeded(pid, 0.0) and not detector.exceeded(pid, 1e9)

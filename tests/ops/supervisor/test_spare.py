@@ -78,7 +78,7 @@ def test_a_spare_that_cannot_load_is_no_loss(spared: Callable[[str], Supervisor]
     for _ in range(10):
         supervisor.tick()
         time.sleep(TICK_SECONDS)
-    assert supervisor.verdict is None
+    assert supervisor.fatal_exit is None
     os.kill(first, signal.SIGKILL)
     tick_until(supervisor, lambda: pid(supervisor, "gateway") not in {0, first})
     assert alive(pid(supervisor, "gateway"))

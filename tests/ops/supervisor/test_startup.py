@@ -123,7 +123,9 @@ def test_startup_gives_up(gateway: int, monkeypatch: pytest.MonkeyPatch) -> None
 
 def test_the_banner_says_all_that_a_user_needs(gateway: int) -> None:
     out = StringIO()
-    Startup(load("org/tiny"), Address("127.0.0.1", gateway)).celebrate(Console(file=out, width=60))
+    Startup(load("org/tiny"), Address("127.0.0.1", gateway)).announce_ready(
+        Console(file=out, width=60)
+    )
     text = out.getvalue()
     for part in (
         f"http://127.0.0.1:{gateway}",

@@ -16,7 +16,7 @@ from baton_ops.supervisor.supervisor import (
     HEALTHY_SECONDS,
     LONGEST_DELAY,
     Backoff,
-    Patience,
+    InactivityLimits,
     Supervisor,
     describe,
 )
@@ -55,7 +55,7 @@ def test_every_death_is_told_with_its_process_and_status(
     supervisor, told = make(a=SLEEP), list[tuple[int, int]]()
     supervisor.report_to(lambda number, code: told.append((number, code)))
     supervisor.start()
-    supervisor.hire("b", python("raise SystemExit(7)"))
+    supervisor.add("b", python("raise SystemExit(7)"))
     killed, failed = pid(supervisor, "a"), pid(supervisor, "b")
     os.kill(killed, signal.SIGKILL)
     tick_until(supervisor, lambda: {(killed, -signal.SIGKILL), (failed, 7)} <= set(told))
@@ -71,10 +71,10 @@ def alive(number: int) -> bool:
 
 def test_backoff_begins_with_none_doubles_up_to_a_bound_and_forgets_after_good_health() -> None:
     backoff = Backoff()
-    pauses = [backoff.after(lived=0.1) for _ in range(9)]
+    pauses = [backoff.after(uptime=0.1) for _ in range(9)]
     assert pauses[:4] == [0.0, FIRST_DELAY, 2 * FIRST_DELAY, 4 * FIRST_DELAY]
     assert pauses[-1] == LONGEST_DELAY
-    assert backoff.after(lived=HEALTHY_SECONDS) == 0.0
+    assert backoff.after(uptime=HEALTHY_SECONDS) == 0.0
 
 
 def test_ends_are_described_in_words() -> None:
@@ -101,8 +101,8 @@ def test_a_stopped_child_is_killed_where_nobody_may_wait_and_left_where_one_may(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     commands = {"gateway": python(SLEEP), "worker": python(SLEEP)}
-    patience = {"gateway": Patience(stopped=0.1)}
-    supervisor = Supervisor(commands, os.environ, 5.0, patience=patience)
+    limits = {"gateway": InactivityLimits(stopped=0.1)}
+    supervisor = Supervisor(commands, os.environ, 5.0, limits=limits)
     try:
         supervisor.start()
         gateway, worker = pid(supervisor, "gateway"), pid(supervisor, "worker")
@@ -137,8 +137,8 @@ def test_a_child_whose_loop_stands_still_is_killed_and_replaced(
         "tokenizer": [sys.executable, "-c", BEATING + "while True: pulse.beat(); time.sleep(0.05)"],
         "scheduler": python(SLEEP),
     }
-    patience = dict.fromkeys(commands, Patience(hung=1.0))
-    supervisor = Supervisor(commands, os.environ, 5.0, patience=patience)
+    limits = dict.fromkeys(commands, InactivityLimits(hung=1.0))
+    supervisor = Supervisor(commands, os.environ, 5.0, limits=limits)
     try:
         supervisor.start()
         before = {name: pid(supervisor, name) for name in commands}
@@ -149,9 +149,9 @@ def test_a_child_whose_loop_stands_still_is_killed_and_replaced(
     finally:
         supervisor.kill()
     lines = [r.getMessage() for r in caplog.records]
-    gone = f"gateway[{before['gateway']}]"
-    assert lines[0] == f"{gone} hangs: its main loop does not turn: killing it"
-    assert lines[1].startswith(f"{gone} was killed by SIGKILL: restarting")
+    hung = f"gateway[{before['gateway']}]"
+    assert lines[0] == f"{hung} hangs: its main loop makes no progress: killing it"
+    assert lines[1].startswith(f"{hung} was killed by SIGKILL: restarting")
 
 
 @pytest.mark.parametrize("code", [2, 3])
@@ -160,8 +160,8 @@ def test_an_exit_that_no_restart_can_help_is_the_verdict(
 ) -> None:
     supervisor = make(gateway=SLEEP, worker=f"import sys; sys.exit({code})")
     supervisor.start()
-    tick_until(supervisor, lambda: supervisor.verdict is not None)
-    assert supervisor.verdict == ("worker", code)
+    tick_until(supervisor, lambda: supervisor.fatal_exit is not None)
+    assert supervisor.fatal_exit == ("worker", code)
     supervisor.tick()
     assert pid(supervisor, "worker") == 0
 

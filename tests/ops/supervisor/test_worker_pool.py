@@ -34,7 +34,7 @@ def supervisor() -> Iterator[Supervisor]:
 
 
 @pytest.fixture
-def crew(supervisor: Supervisor) -> WorkerPool:
+def pool(supervisor: Supervisor) -> WorkerPool:
     return WorkerPool(supervisor, ROLES, command)
 
 
@@ -47,55 +47,55 @@ def test_more_get_the_lowest_numbers_that_are_free(
         spared.append(which)
         return command(*which)
 
-    crew = WorkerPool(supervisor, ROLES, command, spare=spare)
-    crew.resize({"decode": 4, "prefill": 1})
+    pool = WorkerPool(supervisor, ROLES, command, spare=spare)
+    pool.resize({"decode": 4, "prefill": 1})
     assert spared == [(f"decode-{number}", "decode", 5) for number in (3, 4)]
     assert supervisor.children["decode-4"]._spare is not None
     assert list(supervisor.children)[3:] == ["decode-3", "decode-4"]
     assert supervisor.children["decode-4"].command[-1] == "5"
-    assert crew.workers == ROLES | {"decode-3": "decode", "decode-4": "decode"}
+    assert pool.workers == ROLES | {"decode-3": "decode", "decode-4": "decode"}
     assert supervisor.children["decode-4"].process is not None
 
 
 def test_who_is_too_many_leaves_and_is_not_restarted(
-    crew: WorkerPool, supervisor: Supervisor
+    pool: WorkerPool, supervisor: Supervisor
 ) -> None:
     kept, left = supervisor.children["decode-1"].process, list[str]()
-    crew = WorkerPool(supervisor, crew.workers, command, on_retire=left.append)
-    crew.resize({"decode": 1})
+    pool = WorkerPool(supervisor, pool.workers, command, on_retire=left.append)
+    pool.resize({"decode": 1})
     assert left == ["decode-2"], "it needs what it left behind no more"
-    assert crew.workers == {"prefill-1": "prefill", "decode-1": "decode"}
+    assert pool.workers == {"prefill-1": "prefill", "decode-1": "decode"}
     tick_until(supervisor, lambda: "decode-2" not in supervisor.children)
     assert supervisor.children["decode-1"].process is kept and supervisor.restarts() == 0
-    crew.resize({"decode": 2})
+    pool.resize({"decode": 2})
     assert "decode-2" in supervisor.children
 
 
 def test_a_number_is_not_used_again_before_its_owner_is_gone(
-    crew: WorkerPool, supervisor: Supervisor
+    pool: WorkerPool, supervisor: Supervisor
 ) -> None:
-    crew.resize({"decode": 1})
-    crew.resize({"decode": 2})
-    assert sorted(crew.workers) == ["decode-1", "decode-3", "prefill-1"]
+    pool.resize({"decode": 1})
+    pool.resize({"decode": 2})
+    assert sorted(pool.workers) == ["decode-1", "decode-3", "prefill-1"]
 
 
 def test_one_that_will_not_leave_is_killed(supervisor: Supervisor) -> None:
     stubborn = "import signal, time; signal.signal(signal.SIGTERM, signal.SIG_IGN); print(flush=1)"
-    crew = WorkerPool(supervisor, {}, command)
+    pool = WorkerPool(supervisor, {}, command)
     supervisor._drain_seconds = -5.0  # It has no time at all.
-    supervisor.hire("stubborn", [sys.executable, "-S", "-c", f"{stubborn}; time.sleep(600)"])
-    crew.workers["stubborn"] = "decode"
+    supervisor.add("stubborn", [sys.executable, "-S", "-c", f"{stubborn}; time.sleep(600)"])
+    pool.workers["stubborn"] = "decode"
     time.sleep(0.3)
-    crew.resize({"decode": 0, "prefill": 1})
+    pool.resize({"decode": 0, "prefill": 1})
     tick_until(supervisor, lambda: "stubborn" not in supervisor.children)
 
 
 def test_a_new_one_that_cannot_start_ends_nobody_else(
-    crew: WorkerPool, supervisor: Supervisor, caplog: pytest.LogCaptureFixture
+    pool: WorkerPool, supervisor: Supervisor, caplog: pytest.LogCaptureFixture
 ) -> None:
-    crew.resize({"both": 1})
+    pool.resize({"both": 1})
     tick_until(supervisor, lambda: "worker-1" not in supervisor.children)
-    assert supervisor.verdict is None
+    assert supervisor.fatal_exit is None
     assert "worker-1 cannot be started" in caplog.text
 
 
@@ -109,19 +109,19 @@ def test_a_new_one_that_cannot_start_ends_nobody_else(
     ],
 )
 def test_what_makes_no_sense_changes_nothing(
-    crew: WorkerPool, supervisor: Supervisor, counts: dict[str, int], reason: str
+    pool: WorkerPool, supervisor: Supervisor, counts: dict[str, int], reason: str
 ) -> None:
     with pytest.raises(SettingsError, match=reason):
-        crew.resize(counts)
-    assert crew.workers == ROLES and list(supervisor.children) == list(ROLES)
+        pool.resize(counts)
+    assert pool.workers == ROLES and list(supervisor.children) == list(ROLES)
 
 
-def test_a_restart_keeps_the_role(crew: WorkerPool, supervisor: Supervisor) -> None:
-    crew.assign("decode-1", "prefill")
+def test_a_restart_keeps_the_role(pool: WorkerPool, supervisor: Supervisor) -> None:
+    pool.assign("decode-1", "prefill")
     child = supervisor.children["decode-1"]
-    assert child.command[4:6] == ["--role", "prefill"] and crew.workers["decode-1"] == "prefill"
+    assert child.command[4:6] == ["--role", "prefill"] and pool.workers["decode-1"] == "prefill"
     with pytest.raises(SettingsError, match="a restart forgets its role"):
-        crew.assign("somebody", "prefill")
+        pool.assign("somebody", "prefill")
     assert child.process is not None
     child.process.kill()
     before = child.process.pid
@@ -130,7 +130,7 @@ def test_a_restart_keeps_the_role(crew: WorkerPool, supervisor: Supervisor) -> N
 
 
 def test_workers_that_share_their_experts_are_as_many_as_they_were(supervisor: Supervisor) -> None:
-    crew = WorkerPool(supervisor, ROLES, command, fixed=True)
+    pool = WorkerPool(supervisor, ROLES, command, fixed=True)
     with pytest.raises(SettingsError, match="start it with another --data-parallel-size"):
-        crew.resize({"decode": 3})
+        pool.resize({"decode": 3})
     assert list(supervisor.children) == list(ROLES)

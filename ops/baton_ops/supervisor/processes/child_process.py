@@ -22,7 +22,7 @@ CHILD_MAIN = (sys.executable, "-m", "baton_ops.supervisor.child_main")
 class Controlled(ABC):
     """What a supervisor does with a child over its control socket."""
 
-    _leash: socket.socket
+    _control: socket.socket
     returncode: int | None
 
     @abstractmethod
@@ -37,20 +37,20 @@ class Controlled(ABC):
         line = json.dumps(list(command)).encode() + b"\n"
         descriptors = [] if control is None else [control.fileno()]
         with contextlib.suppress(OSError):
-            sent = socket.send_fds(self._leash, [line], descriptors) if self.poll() is None else 0
+            sent = socket.send_fds(self._control, [line], descriptors) if self.poll() is None else 0
             return sent == len(line)
         return False
 
     def has_reported(self) -> bool:
         """Return whether the child's main loop has reported since the last call."""
         with contextlib.suppress(OSError):  # no report yet, or the child is dead
-            return bool(self._leash.recv(4096))
+            return bool(self._control.recv(4096))
         return False
 
     def hand_over(self) -> None:
         """Forget the process, which runs on as another `ForkedProcess`."""
         self.returncode = 0
-        self._leash.close()
+        self._control.close()
 
 
 class ChildProcess(Controlled, subprocess.Popen[bytes]):
@@ -59,10 +59,10 @@ class ChildProcess(Controlled, subprocess.Popen[bytes]):
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
         """Starts the process in its own process group, so that Ctrl-C reaches the supervisor
         only."""
-        self._leash, theirs = socket.socketpair()
-        self._leash.setblocking(False)
-        with theirs:
-            stdin = theirs.fileno()
+        self._control, remote = socket.socketpair()
+        self._control.setblocking(False)
+        with remote:
+            stdin = remote.fileno()
             subprocess.Popen.__init__(
                 self, list(command), env=environment, stdin=stdin, process_group=0
             )
@@ -74,4 +74,4 @@ class ChildProcess(Controlled, subprocess.Popen[bytes]):
     def close(self) -> None:
         """Reap the process and close the socket."""
         self.wait()
-        self._leash.close()
+        self._control.close()

@@ -20,11 +20,11 @@ _POLL_SECONDS = 0.01
 class ForkedProcess(Controlled):
     """A child of this process, like a `ChildProcess` but for who made it."""
 
-    def __init__(self, pid: int, leash: socket.socket) -> None:
+    def __init__(self, pid: int, control: socket.socket) -> None:
         self.pid = pid
         self.returncode: int | None = None
         """As of `subprocess.Popen`; None while it runs."""
-        self._leash = leash
+        self._control = control
 
     def poll(self) -> int | None:
         """Return the exit code; None while it runs."""
@@ -63,7 +63,7 @@ class ForkedProcess(Controlled):
     def close(self) -> None:
         """Reap the process and close its socket."""
         self.wait()
-        self._leash.close()
+        self._control.close()
 
 
 class ForkRequest:
@@ -72,35 +72,35 @@ class ForkRequest:
 
     def __init__(self, server: Controlled, command: Sequence[str]) -> None:
         """The new process is to take the place of one with this command."""
-        self._leash, theirs = socket.socketpair()
-        self._leash.setblocking(False)
+        self._control, remote = socket.socketpair()
+        self._control.setblocking(False)
         self._line = b""
-        with theirs:
-            self.failed = not server.call(command, theirs)
+        with remote:
+            self.failed = not server.call(command, remote)
             """The server has ended before it forked."""
 
     def poll(self) -> ForkedProcess | None:
         """Return the new process, once it has said its id."""
         while not self.failed and not self._line.endswith(b"\n"):
             try:
-                found = self._leash.recv(1)  # What follows the line are reports of its main loop.
+                found = self._control.recv(1)  # What follows the line are reports of its main loop.
             except BlockingIOError:
                 return None
             except ConnectionError:
                 found = b""
             self._line += found
             self.failed = not found or len(self._line) > _LINE
-        return None if self.failed else ForkedProcess(int(self._line), self._leash)
+        return None if self.failed else ForkedProcess(int(self._line), self._control)
 
     def wait(self, seconds: float) -> ForkedProcess | None:
         """Return the new process, or None if it `failed` or is not there in time."""
         deadline = time.monotonic() + seconds
         while (made := self.poll()) is None and not self.failed:
             left = deadline - time.monotonic()
-            if left <= 0 or not select.select([self._leash], [], [], left)[0]:
+            if left <= 0 or not select.select([self._control], [], [], left)[0]:
                 return None
         return made
 
     def close(self) -> None:
         """Give it up: the new process ends with the socket."""
-        self._leash.close()
+        self._control.close()

@@ -55,13 +55,13 @@ class PreloadedInterpreter:
     def fork(cls) -> PreloadedInterpreter:
         """Fork this process, which has one thread and has opened nothing yet. Returns once for the
         caller; every process that is forked later leaves by `SystemExit`."""
-        ours, theirs = socket.socketpair()
+        ours, remote = socket.socketpair()
         if pid := os.fork():
-            theirs.close()
+            remote.close()
             ours.setblocking(False)
             return cls(ForkedProcess(pid, ours))
         ours.close()
-        _become(theirs)
+        _become(remote)
         raise AssertionError("a service ends its process")
 
     def start(self, command: Sequence[str], variables: Mapping[str, str]) -> Process:

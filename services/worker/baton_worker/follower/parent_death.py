@@ -12,7 +12,7 @@ from typing import BinaryIO
 def die_with_parent(pipe: BinaryIO) -> None:
     """Exit this process at once when the write end of `pipe` is closed, which the kernel does on
     any exit of its holder. Buffered data remains readable."""
-    thread = threading.Thread(target=_wait, args=(pipe.fileno(),), name="leash", daemon=True)
+    thread = threading.Thread(target=_wait, args=(pipe.fileno(),), name="parent-death", daemon=True)
     thread.start()
 
 

@@ -47,7 +47,7 @@ def test_the_dead_cannot_be_called_and_tell_nothing(process: ChildProcess) -> No
     assert process.returncode == -signal.SIGKILL
 
 
-def test_a_leash_that_is_let_go_can_be_felt() -> None:
+def test_a_closed_control_socket_is_noticed() -> None:
     process = ChildProcess([sys.executable, "-S", "-c", "import os; os.read(0, 1)"], os.environ)
-    process._leash.close()
+    process._control.close()
     assert process.wait(timeout=60) == 0

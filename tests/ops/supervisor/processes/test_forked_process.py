@@ -99,17 +99,17 @@ def test_all_are_forked_at_the_start_and_when_they_die_together(
     assert deaths == {firsts[0]: -signal.SIGKILL, firsts[1]: -signal.SIGSEGV}
     seconds = pids(supervisor)
     assert all(field(pid, 1) == os.getpid() for pid in seconds) and server_of(supervisor) == server
-    supervisor.hire("more-1", [sys.executable, "-c", TURNING, "worker", "more-1"])
-    supervisor.hire("other-1", [sys.executable, "-c", TURNING, "worker", "other-1"])
+    supervisor.add("more-1", [sys.executable, "-c", TURNING, "worker", "more-1"])
+    supervisor.add("other-1", [sys.executable, "-c", TURNING, "worker", "other-1"])
     tick_until(supervisor, whole(supervisor))
-    hired, other = pids(supervisor)[2:]
-    assert words(hired) == words(server), "what is added later is forked too"
+    added_later, other = pids(supervisor)[2:]
+    assert words(added_later) == words(server), "what is added later is forked too"
     assert TURNING in words(other), "unless it is of another kind"
     supervisor.children["one"].command[-1] = "faulty"
     os.kill(seconds[0], signal.SIGKILL)
     tick_until(supervisor, lambda: 7 in deaths.values())
     supervisor.drain()
-    assert not any(map(alive, [server, *firsts, *seconds, hired, other]))
+    assert not any(map(alive, [server, *firsts, *seconds, added_later, other]))
 
 
 def test_a_server_that_dies_costs_a_start_without_it_and_comes_back(
@@ -137,11 +137,11 @@ def test_services_that_wait_for_a_server_start_without_it_when_it_dies(
     supervisor.tick()
     assert pids(supervisor) == []
     tick_until(supervisor, whole(supervisor))
-    assert supervisor.verdict is None and supervisor.restarts() == 0
-    hopeless = build("import sys; sys.exit(3)")
-    hopeless.start()
-    tick_until(hopeless, lambda: hopeless.verdict == ("one", 3))
-    assert pids(hopeless) == []
+    assert supervisor.fatal_exit is None and supervisor.restarts() == 0
+    unrecoverable = build("import sys; sys.exit(3)")
+    unrecoverable.start()
+    tick_until(unrecoverable, lambda: unrecoverable.fatal_exit == ("one", 3))
+    assert pids(unrecoverable) == []
     # Later ones may lack the memory that others take by now.
     [group] = supervisor._fork_groups
     group.server._command[-1] = "import sys; sys.stdin.buffer.read(1); sys.exit(2)"
@@ -149,7 +149,7 @@ def test_services_that_wait_for_a_server_start_without_it_when_it_dies(
     first = pids(supervisor)[0]
     os.kill(first, signal.SIGKILL)
     tick_until(supervisor, whole(supervisor, first))
-    assert supervisor.verdict is None and supervisor.restarts() == 1
+    assert supervisor.fatal_exit is None and supervisor.restarts() == 1
 
 
 def test_one_that_leaves_before_it_is_forked_ends_once_it_is(
