@@ -59,13 +59,13 @@ class Config(Settings, prefix="scheduler"):
     """Keep the pages of what was computed, for sequences that begin in the same way."""
     placement_policy: Annotated[str, PLACEMENTS] = setting("cost", "parallelism")
     """Placement of a sequence: cost by estimated seconds, of which what is cached there, its load,
-    its pages and the transfer of keys are part; round-robin in turn; least-loaded by free rows;
+    its pages and the transfer of KV are part; round-robin in turn; least-loaded by free rows;
     modulo by the request: it belongs to one worker, and waits for it."""
     placement_weights: Annotated[str, AfterValidator(_check_scores)] = setting(
         "", "parallelism", advanced=True
     )
-    """Weights of the scores of cost, as "disturb=0.5,room=0": wait, prefill, disturb, decode, room,
-    transfer."""
+    """Weights of the scores of cost, as "interference=0.5,eviction=0": wait, prefill, interference,
+    decode, eviction, transfer."""
     local_prefill_max_tokens: int = setting(512, "parallelism", advanced=True, ge=0)
     """A decode worker may compute a prompt itself if no more than so many of its tokens are new."""
     max_worker_losses: int = setting(2, "reliability", advanced=True, ge=1)

@@ -181,7 +181,7 @@ class SlotTable:
         sequence, pages = self.at(slot), flat(self.tables(slot))
         sequence.phase_timer.shared(*self.shared(slot))
         sequence.phase_timer.verified(*self.drafts(slot))
-        self.speak(np.array([slot]))
+        self.take_first_tokens(np.array([slot]))
         self.pending_prefill_tokens -= max(0, int(self.num_known[slot] - self.num_scheduled[slot]))
         if self.sent[slot]:
             self.pending_release.append(slot)
@@ -211,7 +211,7 @@ class SlotTable:
         num_tokens: Ints = self.num_prompt.take(slots) + self.generated.take(slots)
         return num_tokens - 1
 
-    def speak(self, slots: Ints) -> list[int]:
+    def take_first_tokens(self, slots: Ints) -> list[int]:
         """Those of the slots that waited for their first token; they no longer do."""
         if not self.num_awaiting_first_token:
             return []

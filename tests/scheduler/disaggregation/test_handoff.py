@@ -490,6 +490,6 @@ def test_what_each_transport_carried_is_counted() -> None:
         epoch = world.peers["d0"].epoch
         world.peers["d0"].pulls.popleft()
         world.apply(Transferred("d0", Pulled(epoch, number, reason, 8, 500_000, transport)))
-    none, shm = world.state.handoffs.carried.stats()
+    none, shm = world.state.handoffs.transfer_totals.stats()
     assert none == TransferStats("none", 1, 0, 8, 0.5)
     assert shm == TransferStats("shm", 1, 1, 8, 0.5)

@@ -83,7 +83,7 @@ def test_a_window_lets_go_of_what_no_token_to_come_can_see() -> None:
     slot = hold(keys, arrive(20), 5)
     keys.batch.enter(slot)
     keys.batch.num_confirmed[slot] = 17
-    keys.shed(0)
+    keys.free_outside_window(0)
     assert [table.first for table in keys.batch.tables(slot)] == [0, 3]
     assert keys.pool.num_held == 5 + 2
 
@@ -93,5 +93,5 @@ def test_slack_keeps_more_of_it() -> None:
     slot = hold(keys, arrive(20), 5)
     keys.batch.enter(slot)
     keys.batch.num_confirmed[slot] = 17
-    keys.shed(8)
+    keys.free_outside_window(8)
     assert [table.first for table in keys.batch.tables(slot)] == [0, 1]

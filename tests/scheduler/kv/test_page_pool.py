@@ -162,7 +162,7 @@ def test_a_disowned_page_is_not_found_and_not_kept() -> None:
     pool = PagePool(2)
     (page,) = pages = pool.take(1)
     pool.name(page, b"bad")
-    pool.disown(pages)
+    pool.uncache(pages)
     pool.give(pages)
     assert (len(pool.index), pool.num_cached) == (0, 0)
 

@@ -154,7 +154,7 @@ def test_computing_counts_against_what_full_steps_reach() -> None:
     for tokens in (1, 256, 1, 1, 1):
         worker.pace.add(tokens, 0.01 + 0.001 * tokens)
     assert capacity(worker) == pytest.approx(256 / 0.266)
-    worker.pulse.computed.rate = 500.0
+    worker.latency.computed.rate = 500.0
     assert of(made, "both").pressure["compute"] == pytest.approx(500 / capacity(worker) / 0.8)
     made.state.queue.of("").num_tokens = 5 * round(capacity(worker))
     assert of(made, "both").queue_seconds == pytest.approx(5.0, rel=1e-2)

@@ -15,7 +15,7 @@ from baton.protocol import (
     WorkerInfo,
 )
 from baton_scheduler.config import Config
-from baton_scheduler.peers.hello_checks import RefusalLog, version_mismatch, worker_objection
+from baton_scheduler.peers.hello_checks import RefusalLog, version_mismatch, why_worker_refused
 from baton_scheduler.workers.fleet import Fleet
 from tests.fakes.hash_worker import FakeWorker, worker_info
 from tests.support.scheduler.running_service import gateway, scheduler
@@ -49,7 +49,7 @@ def test_a_worker_with_another_vocabulary_of_the_same_model_is_not_taken_in(run_
 def test_a_worker_is_refused_with_a_reason(info: WorkerInfo | None, reason: str) -> None:
     fleet = Fleet()
     fleet.join("known", 1, worker_info(), 64, held=None, caching=True)
-    found = worker_objection(Hello("worker", "new", 2, "0", worker=info), fleet)
+    found = why_worker_refused(Hello("worker", "new", 2, "0", worker=info), fleet)
     assert (reason in found) if reason else not found
 
 
@@ -61,15 +61,15 @@ def test_a_worker_that_was_given_up_with_plans_needs_a_new_epoch() -> None:
     worker, fleet = world.state.fleet.get("w"), world.state.fleet
     assert worker is not None
     again = Hello("worker", "w", worker.epoch, "0", worker=worker_info())
-    assert not worker_objection(again, fleet)
+    assert not why_worker_refused(again, fleet)
     world.lose_worker("w")
-    assert "given up" in worker_objection(again, fleet)
-    assert not worker_objection(structs.replace(again, incarnation=worker.epoch + 1), fleet)
+    assert "given up" in why_worker_refused(again, fleet)
+    assert not why_worker_refused(structs.replace(again, incarnation=worker.epoch + 1), fleet)
 
 
 def test_pages_that_are_not_there_cannot_be_held() -> None:
     hello = Hello("worker", "w", 1, "0", worker=worker_info(num_pages=4), held=HeldPages(b"x"))
-    assert "pages" in worker_objection(hello, Fleet())
+    assert "pages" in why_worker_refused(hello, Fleet())
 
 
 def test_a_refusal_is_logged_once(caplog: pytest.LogCaptureFixture) -> None:
@@ -89,6 +89,6 @@ def test_an_encode_worker_needs_an_address_and_a_layout_but_no_pages() -> None:
     for without in ("", "encoder_layout", "kv_address", "model"):
         info = structs.replace(good, **{without: ""}) if without else good
         hello = Hello("worker", "e", 1, "0", worker=info)
-        said.append(worker_objection(hello, Fleet()))
+        said.append(why_worker_refused(hello, Fleet()))
     unclear = "it does not say where and what it encodes"
     assert said == ["", unclear, unclear, "it does not name its model"]

@@ -76,7 +76,7 @@ def know(worker: Worker, known: Sequence) -> None:
     slots = np.array([known.slot])
     worker.batch.num_scheduled[slots] = worker.batch.num_known[slots]
     worker.batch.pending_prefill_tokens = 0
-    worker.keys.learn(slots, worker.batch.num_known[slots])
+    worker.kv.learn(slots, worker.batch.num_known[slots])
     worker.evict(known.slot)
 
 
@@ -138,15 +138,15 @@ def test_each_score_is_what_it_says() -> None:
     one, new = at(made, "b1"), arrive(40)
     know(one, arrive(40))
     busy(one, 3)
-    first = beginning(new, one, one.keys.known_tokens(new), average(made))
+    first = beginning(new, one, one.kv.known_tokens(new), average(made))
     assert first.prefill == pytest.approx(0.004)  # 4 of 40 tokens: the last page must run.
-    assert first.disturb == pytest.approx(0.012)
+    assert first.interference == pytest.approx(0.012)
     assert first.wait == pytest.approx(0.01 + 0.001 * 3)
     assert beginning(new, at(made, "b2"), 0, average(made)).prefill == pytest.approx(0.04)
-    end = decode_target(new, one, one.keys.known_tokens(new), average(made))
+    end = decode_target(new, one, one.kv.known_tokens(new), average(made))
     assert end.score.decode == pytest.approx(100 * (0.01 + 0.001 * 6))
     assert end.num_bytes == 4 * 1000
-    assert end.score.room == 0.0 == end.score.transfer
+    assert end.score.eviction == 0.0 == end.score.transfer
 
 
 def test_what_would_have_to_make_room_is_counted() -> None:
@@ -155,9 +155,9 @@ def test_what_would_have_to_make_room_is_counted() -> None:
     for first in (100, 200, 300):
         know(at(made, "b"), arrive(20, first))
     # Fifteen pages are cached, one is free: ten are needed.
-    assert decode_target(arrive(40), at(made, "b"), 0, average(made)).score.room == pytest.approx(
-        0.001 * 9 * SIZE
-    )
+    assert decode_target(
+        arrive(40), at(made, "b"), 0, average(made)
+    ).score.eviction == pytest.approx(0.001 * 9 * SIZE)
 
 
 def test_one_that_has_only_decoded_is_priced_like_the_others() -> None:
@@ -225,12 +225,12 @@ def test_it_lands_where_its_keys_are_or_get_to_soonest() -> None:
     measure(made)
     new = arrive(40)
     both = decode_candidates(new, made)
-    assert policy.land(new, at(made, "p"), both, made).name == "d"
+    assert policy.place_decode(new, at(made, "p"), both, made).name == "d"
     know(at(made, "e"), arrive(40))
-    assert policy.land(new, at(made, "p"), both, made).name == "e"
+    assert policy.place_decode(new, at(made, "p"), both, made).name == "e"
     policy.links.add("p", "d", 40_000, 0.0001)
     policy.links.add("p", "e", 40_000, 30.0)
-    assert policy.land(new, at(made, "p"), both, made).name == "d"
+    assert policy.place_decode(new, at(made, "p"), both, made).name == "d"
 
 
 def test_in_turn_is_by_name_and_skips_who_cannot() -> None:
@@ -240,7 +240,7 @@ def test_in_turn_is_by_name_and_skips_who_cannot() -> None:
     assert names == ["b1", "b2", "b3", "b1"]
     assert policy.start(arrive(), [workers[0], workers[2]], made).name == "b3"
     before = policy.layout()
-    assert policy.land(arrive(), workers[0], workers[1:], made).name == "b2"
+    assert policy.place_decode(arrive(), workers[0], workers[1:], made).name == "b2"
     assert policy.layout() != before
 
 
@@ -249,7 +249,7 @@ def test_the_least_loaded_is_the_one_with_the_fewest_rows() -> None:
     busy(at(made, "b1"), 1)
     know(at(made, "b1"), arrive(40))
     assert policy.start(arrive(40), list(made), made).name == "b2"
-    assert policy.land(arrive(40), at(made, "b1"), list(made), made).name == "b2"
+    assert policy.place_decode(arrive(40), at(made, "b1"), list(made), made).name == "b2"
 
 
 def test_a_weight_of_0_takes_a_score_out() -> None:
@@ -257,7 +257,7 @@ def test_a_weight_of_0_takes_a_score_out() -> None:
     measure(made)
     know(at(made, "b2"), arrive(40))
     assert start(made, arrive(44)) == "b2"
-    assert start(made, arrive(44), **parse_scores("prefill=0,room=0,wait=0")) == "b1"
+    assert start(made, arrive(44), **parse_scores("prefill=0,eviction=0,wait=0")) == "b1"
 
 
 def named(request: str) -> Sequence:

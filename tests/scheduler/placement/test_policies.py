@@ -17,10 +17,15 @@ def test_every_policy_is_a_kind_of_placement() -> None:
 def test_every_score_has_a_weight() -> None:
     assert tuple(SCORES) == Score._fields
     assert parse_scores("") == SCORES
-    assert parse_scores("room=0, disturb=2.5") == SCORES | {"room": 0.0, "disturb": 2.5}
+    assert parse_scores("eviction=0, interference=2.5") == SCORES | {
+        "eviction": 0.0,
+        "interference": 2.5,
+    }
 
 
-@pytest.mark.parametrize("text", ["room", "room=", "room=x", "room=-1", "room=inf", "other=1"])
+@pytest.mark.parametrize(
+    "text", ["eviction", "eviction=", "eviction=x", "eviction=-1", "eviction=inf", "other=1"]
+)
 def test_bad_weights_are_refused(text: str) -> None:
     with pytest.raises(ValueError, match="SCORE=WEIGHT, of wait"):
         parse_scores(text)

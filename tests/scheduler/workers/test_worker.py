@@ -56,7 +56,7 @@ def test_what_is_evicted_leaves_its_pages_and_is_found_again() -> None:
     one = arrive(6)
     made.place(one, 0)
     plan(made, 0.0)
-    made.keys.learn(made.flights.first.rows, made.flights.first.ends)
+    made.kv.learn(made.flights.first.rows, made.flights.first.ends)
     assert made.evict(0) is one and one.worker is None
     assert (made.pool.num_held, made.pool.num_cached) == (0, 2)
     assert made.place(arrive(6), 0) == 5, "a whole page, and one more token of the next"
@@ -67,9 +67,9 @@ def test_of_a_broken_sequence_nothing_is_found() -> None:
     made = worker()
     made.place(arrive(6), 0)
     plan(made, 0.0)
-    made.keys.learn(made.flights.first.rows, made.flights.first.ends)
+    made.kv.learn(made.flights.first.rows, made.flights.first.ends)
     made.evict(0, broken=True)
-    assert (made.pool.num_cached, made.keys.known_tokens(arrive(6))) == (0, 0)
+    assert (made.pool.num_cached, made.kv.known_tokens(arrive(6))) == (0, 0)
 
 
 def test_a_withdrawn_sequence_makes_the_last_plan_wasteful() -> None:

@@ -81,7 +81,7 @@ class Handoffs:
         self._count = 0
         self.moved_tokens = 0
         """Tokens whose KV was pulled from another worker."""
-        self.carried = TransferTotals()
+        self.transfer_totals = TransferTotals()
 
     def __len__(self) -> int:
         return len(self._moves)
@@ -118,15 +118,15 @@ class Handoffs:
         if move is None or target is None or move.target_epoch != pulled.epoch:
             return [], None
         del self._moves[pulled.id]
-        self.carried.add(pulled)
+        self.transfer_totals.add(pulled)
         if pulled.reason:
             move.sequence.failures += 1
         else:
             seconds = pulled.duration_us / 1e6
             self.moved_tokens += move.end - move.start
             self._placement.links.add(move.source, name, pulled.num_bytes, seconds)
-            target.loans.adopt(move.sequence, move.tables, move.start, move.end)
-        target.loans.release(move.id)
+            target.transfer_pages.adopt(move.sequence, move.tables, move.start, move.end)
+        target.transfer_pages.release(move.id)
         decisions = _let_go(move, fleet)
         source = fleet.get(move.source)
         gone = source is None or move.sequence.worker != source.name
@@ -156,10 +156,10 @@ class Handoffs:
         """Assert that workers pin pages only for transfers in progress."""
         ids = {move.id for move in self}
         for worker in fleet:
-            assert worker.loans.numbers <= ids
+            assert worker.transfer_pages.numbers <= ids
         for move in self:
             target = fleet.get(move.target)
-            assert target is not None and target.loans[move.id] == flat(move.tables)
+            assert target is not None and target.transfer_pages[move.id] == flat(move.tables)
 
     def _target(self, source: Worker, slot: int, fleet: Fleet) -> Worker | None:
         sequence = source.batch.at(slot)
@@ -175,7 +175,7 @@ class Handoffs:
         bound = [w for w in able if w.name == sequence.bound]
         if bound:
             return bound[0]
-        return self._placement.land(sequence, source, able, mates) if able else None
+        return self._placement.place_decode(sequence, source, able, mates) if able else None
 
     def _start_part(self, source: Worker, slot: int, fleet: Fleet) -> list[Decision]:
         """Pull the complete pages of a prompt that is being computed."""
@@ -192,15 +192,15 @@ class Handoffs:
     ) -> list[Decision]:
         """Start a transfer; no messages if there is nothing to pull, or pages are missing."""
         sequence, end = source.batch.at(slot), part or int(source.batch.num_confirmed[slot])
-        start = target.keys.known_tokens(sequence)
+        start = target.kv.known_tokens(sequence)
         if start + target.info.page_size > end or not _has_all(source, slot, target, end):
             return []
         if target.pool.host is not None:  # A pull could overwrite pages being swapped out.
             return []
         self._count += 1
         number = self._count
-        lent = source.loans.pin(number, slot, end)
-        tables = target.loans.prepare(number, sequence, end)
+        pinned = source.transfer_pages.pin(number, slot, end)
+        tables = target.transfer_pages.prepare(number, sequence, end)
         self._moves[number] = Handoff(
             number,
             sequence,
@@ -214,7 +214,7 @@ class Handoffs:
             part is None,
         )
         token = _token(number, source, target)
-        grant = Grant(source.epoch, number, token, column(lent), end)
+        grant = Grant(source.epoch, number, token, column(pinned), end)
         address = source.info.kv_address
         pull = Pull(target.epoch, number, address, token, start, end, column(tables), source.epoch)
         return [Tell(source.name, grant), Tell(target.name, pull)]
@@ -274,7 +274,7 @@ def _let_go(move: Handoff, fleet: Fleet) -> list[Decision]:
     source = fleet.get(move.source)
     if source is None or source.epoch != move.source_epoch:
         return []
-    source.loans.release(move.id)
+    source.transfer_pages.release(move.id)
     return [Tell(source.name, Revoke(source.epoch, pack([move.id], "Q")))]
 
 

@@ -158,12 +158,12 @@ class MediaEncodings:
         self._give_up_queued()
         if suspect is not None and cause == "unknown":
             self._unexplained[worker.epoch] = suspect
-        return self._blame(suspect) if suspect is not None and cause == "inside" else []
+        return self._count_death(suspect) if suspect is not None and cause == "inside" else []
 
     def explained(self, epoch: int, cause: Cause) -> list[Sequence]:
         """The cause of the end of a lost encode worker is known. Returns as `leave`."""
         suspect = self._unexplained.pop(epoch, None)
-        return self._blame(suspect) if suspect is not None and cause == "inside" else []
+        return self._count_death(suspect) if suspect is not None and cause == "inside" else []
 
     def target_left(self, name: str) -> None:
         """A worker that prefills is gone, with the embeddings that it had pulled."""
@@ -191,7 +191,7 @@ class MediaEncodings:
         encoders = self._usable(sequence.model, local)
         if not encoders:
             return
-        known = max((worker.keys.known_tokens(sequence) for worker in local), default=0)
+        known = max((worker.kv.known_tokens(sequence) for worker in local), default=0)
         for item in _distinct(sequence.submit.media):
             if item.is_needed(known) and not item.is_embeds:
                 self._request(sequence, item, encoders, local)
@@ -205,7 +205,7 @@ class MediaEncodings:
             return False
         if sequence.num_pulls >= _MOST_PULLS:
             return False
-        known = worker.keys.known_tokens(sequence)
+        known = worker.kv.known_tokens(sequence)
         media = [item for item in sequence.submit.media if item.is_needed(known)]
         needed = {media_key(sequence.submit, item.digest, sequence.weights) for item in media}
         missing = [encoding for encoding in mine if encoding.item.digest in needed]
@@ -433,7 +433,7 @@ class MediaEncodings:
                 self._leave(encoding, sequence)
                 self._update(sequence)
 
-    def _blame(self, suspect: Encoding) -> list[Sequence]:
+    def _count_death(self, suspect: Encoding) -> list[Sequence]:
         suspect.deaths += 1
         return list(suspect.waiting) if suspect.deaths >= _MOST_DEATHS else []
 

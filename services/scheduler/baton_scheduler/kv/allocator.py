@@ -20,9 +20,9 @@ class Allocator:
     """Places sequences in the slot table, and keeps their swaps and copies until the plan they
     enter in."""
 
-    def __init__(self, keys: KVManager, worth: Callable[[int, int], bool], drafts: int = 0) -> None:
-        self._keys, self._drafts = keys, drafts
-        self._pool, self._batch = keys.pool, keys.batch
+    def __init__(self, kv: KVManager, worth: Callable[[int, int], bool], drafts: int = 0) -> None:
+        self._kv, self._drafts = kv, drafts
+        self._pool, self._batch = kv.pool, kv.batch
         self._worth = worth
         """(host pages, blocks) -> True if swapping in the pages is faster than computing the
         blocks."""
@@ -33,21 +33,20 @@ class Allocator:
 
         Returns the slot and the number of cached tokens.
         """
-        keys, size = self._keys, self._keys.page_size
-        known = keys.known(sequence)
+        kv, size = self._kv, self._kv.page_size
+        known = kv.known(sequence)
         num_known = known[0].end
         hosted = self._hosted(sequence, num_known)
         blocks = hosted[0].end if hosted else num_known
-        tables = keys.since(known, blocks * size)
+        tables = kv.since(known, blocks * size)
         self._pool.share(flat(tables))
-        total = keys.num_blocks(sequence.num_tokens)
+        total = kv.num_blocks(sequence.num_tokens)
         lacking = [
-            keys.end(sequence, group, blocks, total) - table.end
-            for group, table in enumerate(tables)
+            kv.end(sequence, group, blocks, total) - table.end for group, table in enumerate(tables)
         ]
         sources, more = self._fork(sequence, blocks, sum(lacking))
         self._pool.share(sources)
-        own = keys.take(lacking)
+        own = kv.take(lacking)
         tables = [BlockTable(t.first, t.pages + mine) for t, mine in zip(tables, own, strict=True)]
         hit = blocks * size + more
         if sequence.cached is None:
@@ -65,11 +64,11 @@ class Allocator:
     def _hosted(self, sequence: Sequence, first: int) -> Tables:
         """Host pages, pinned, that extend the sequence's first blocks; empty if there are none, or
         if recomputing is measured to be faster."""
-        host, size = self._pool.host, self._keys.page_size
+        host, size = self._pool.host, self._kv.page_size
         if host is None:
             return []
         most = sequence.reusable // size
-        tables = host.match(sequence.chain(size), first, most, self._keys.groups)
+        tables = host.match(sequence.chain(size), first, most, self._kv.groups)
         pages, blocks = flat(tables), tables[0].end - first
         if not blocks or not self._worth(len(pages), blocks):
             return []
@@ -83,13 +82,13 @@ class Allocator:
         ([], 0) if there are none, or too few free pages: the sources must stay unchanged until the
         copy, besides the `needed` pages of the sequence itself.
         """
-        size, index = self._keys.page_size, self._pool.index
+        size, index = self._kv.page_size, self._pool.index
         end = min(sequence.reusable, (block + 1) * size)
-        if not self._keys.caching or end <= block * size:
+        if not self._kv.caching or end <= block * size:
             return [], 0
         chain = sequence.chain(size)
         wanted, prefix = chain.content(block * size, end), chain.prefix(block)
-        groups = range(len(self._keys.groups))
+        groups = range(len(self._kv.groups))
         found = [index.fork(group_key(prefix, group), wanted) for group in groups]
         pages, number = [page for page, _ in found], min(common for _, common in found)
         spare = self._pool.num_free - needed
@@ -115,7 +114,7 @@ class Allocator:
             forked = self._batch.sources.pop(slot, [])
             if forked:
                 self._pool.give(forked)
-                block = (int(self._batch.num_cached_tokens[slot]) - 1) // self._keys.page_size
+                block = (int(self._batch.num_cached_tokens[slot]) - 1) // self._kv.page_size
                 sources += forked
                 targets += [table.at(block) for table in self._batch.tables(slot)]
         return sources, targets

@@ -128,7 +128,7 @@ class KVManager:
             for group, table in enumerate(self.batch.tables(slot)):
                 self.pool.begin(table.at(block), group_key(prefix, group), content)
 
-    def shed(self, slack: int) -> None:
+    def free_outside_window(self, slack: int) -> None:
         """Free the pages that left their window, except those within `slack` more tokens.
 
         Positions are those confirmed by results, so no plan in flight reads such a page and it can

@@ -159,7 +159,7 @@ class PagePool:
         assert self._references[page], "only a page with an owner gets a name"
         self.index.begin(page, prefix, tokens)
 
-    def disown(self, pages: Sequence[int]) -> None:
+    def uncache(self, pages: Sequence[int]) -> None:
         """Drop held pages from the prefix cache, since their content is not to be trusted."""
         for page in pages:
             self.index.forget(page)

@@ -13,8 +13,8 @@ from baton_scheduler.sequence import Sequence
 class TransferPages:
     """Pages by transfer number, pinned until the transfer ends."""
 
-    def __init__(self, keys: KVManager) -> None:
-        self._keys = keys
+    def __init__(self, kv: KVManager) -> None:
+        self._kv = kv
         self._pages: dict[int, list[int]] = {}
 
     def __iter__(self) -> Iterator[int]:
@@ -30,19 +30,19 @@ class TransferPages:
 
     def pin(self, number: int, slot: int, length: int) -> Tables:
         """Pin the pages of a slot's first `length` tokens for a transfer that reads them."""
-        end, batch = self._keys.num_blocks(length), self._keys.batch
+        end, batch = self._kv.num_blocks(length), self._kv.batch
         tables = [BlockTable(t.first, t.pages[: end - t.first]) for t in batch.tables(slot)]
         self._pages[number] = flat(tables)
-        self._keys.pool.share(self._pages[number])
+        self._kv.pool.share(self._pages[number])
         return tables
 
     def prepare(self, number: int, sequence: Sequence, length: int) -> Tables:
         """Take pages for a transfer that writes the first `length` tokens of a sequence: per group
         those that the next token attends to, cached ones first."""
-        keys, size = self._keys, self._keys.page_size
-        tables = keys.since(keys.known(sequence), length // size * size)
-        keys.pool.share(flat(tables))
-        own = keys.take([keys.num_blocks(length) - table.end for table in tables])
+        kv, size = self._kv, self._kv.page_size
+        tables = kv.since(kv.known(sequence), length // size * size)
+        kv.pool.share(flat(tables))
+        own = kv.take([kv.num_blocks(length) - table.end for table in tables])
         tables = [BlockTable(t.first, t.pages + mine) for t, mine in zip(tables, own, strict=True)]
         self._pages[number] = flat(tables)
         return tables
@@ -50,7 +50,7 @@ class TransferPages:
     def adopt(self, sequence: Sequence, tables: Tables, start: int, end: int) -> None:
         """Add pages to the prefix cache after the KV of tokens start .. end - 1 has arrived in
         them."""
-        pool, size = self._keys.pool, self._keys.page_size
+        pool, size = self._kv.pool, self._kv.page_size
         chain = sequence.chain(size)
         for group, table in enumerate(tables):
             for block in range(max(start // size, table.first), table.end):
@@ -61,4 +61,4 @@ class TransferPages:
 
     def release(self, number: int) -> None:
         """Release the pages of a transfer that has ended."""
-        self._keys.pool.give(self._pages.pop(number))
+        self._kv.pool.give(self._pages.pop(number))

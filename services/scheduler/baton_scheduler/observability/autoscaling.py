@@ -88,9 +88,9 @@ def _role(role: str, model: str, state: State, targets: Targets) -> RoleStats:
         _queued(workers, state.queue.for_workers(model), state.now) if begins else 0.0,
         _held(fleet, state.now) if decodes else 0.0,
     )
-    ttft = _mean((w.pulse.ttft, 1) for w in workers if w.pulse.ttft) if begins else 0.0
+    ttft = _mean((w.latency.ttft, 1) for w in workers if w.latency.ttft) if begins else 0.0
     rows = sum(len(w.batch) for w in workers)
-    itl = _mean((w.pulse.itl, len(w.batch)) for w in workers) if decodes else 0.0
+    itl = _mean((w.latency.itl, len(w.batch)) for w in workers) if decodes else 0.0
     pressure = {
         "queue": queue / targets.ttft,
         "ttft": ttft / targets.ttft if queue else 0.0,
@@ -139,7 +139,7 @@ def _kv(workers: list[Worker]) -> float:
 
 def _compute(workers: list[Worker]) -> float:
     rate = sum(map(capacity, workers))
-    return sum(w.pulse.computed.rate for w in workers) / rate if rate else 0.0
+    return sum(w.latency.computed.rate for w in workers) / rate if rate else 0.0
 
 
 def capacity(worker: Worker) -> float:

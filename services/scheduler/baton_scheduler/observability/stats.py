@@ -46,7 +46,7 @@ def stats(
         handoffs=counters.handoffs,
         failed_transfers=counters.failed_transfers,
         transferred_tokens=state.handoffs.moved_tokens,
-        transfers=state.handoffs.carried.stats(),
+        transfers=state.handoffs.transfer_totals.stats(),
         roles=roles(state, targets or Targets()),
         media_encoded=state.encodings.counters.encoded,
         media_encoded_locally=counters.media_encoded_locally,

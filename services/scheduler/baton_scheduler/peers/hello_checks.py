@@ -43,12 +43,12 @@ def version_mismatch(hello: Hello) -> str:
     return ""
 
 
-def worker_objection(hello: Hello, fleet: Fleet) -> str:
+def why_worker_refused(hello: Hello, fleet: Fleet) -> str:
     """Reason for refusing a worker."""
     if hello.worker is None:
         return "it does not say what it can do"
     if hello.worker.role == "encode":
-        return _encoder_objection(hello.worker)
+        return why_encoder_refused(hello.worker)
     if not _sensible(hello.worker):
         return "its sizes are not positive, or too large"
     if not _can_hold(hello.worker, hello.held):
@@ -60,7 +60,7 @@ def worker_objection(hello: Hello, fleet: Fleet) -> str:
     return _disagreement(hello.name, hello.worker, fleet)
 
 
-def _encoder_objection(info: WorkerInfo) -> str:
+def why_encoder_refused(info: WorkerInfo) -> str:
     """Reason for refusing an encode worker, which has no pages and runs no sequence."""
     if not info.model:
         return "it does not name its model"

@@ -43,7 +43,12 @@ from baton_scheduler.events import (
     WorkerLeft,
     WorkerReplied,
 )
-from baton_scheduler.peers.hello_checks import TAKEN, RefusalLog, version_mismatch, worker_objection
+from baton_scheduler.peers.hello_checks import (
+    TAKEN,
+    RefusalLog,
+    version_mismatch,
+    why_worker_refused,
+)
 from baton_scheduler.workers.fleet import Fleet
 
 _MOST_UNEXPLAINED = 64
@@ -181,7 +186,7 @@ class WorkerPeers:
             self._hooks.apply(WorkerAssigned(order.name, order.role))
 
     def _register(self, peer: bytes, hello: Hello) -> None:
-        reason = version_mismatch(hello) or worker_objection(hello, self._fleet)
+        reason = version_mismatch(hello) or why_worker_refused(hello, self._fleet)
         if reason:
             self._refusals.add(hello, reason)
             return

@@ -6,12 +6,12 @@
 The filters are the same for every policy: they decide which workers are possible. `CostBased` picks
 the lowest estimated cost, in seconds, summed over all affected sequences:
 
-    wait      until the worker has computed its queue
-    prefill   time to compute the tokens that are not cached there (prefix affinity)
-    disturb   delay of all sequences that decode there, caused by the prefill
-    decode    time of its decode steps, and the slowdown of the others meanwhile
-    room      time to recompute cached pages that are evicted for it
-    transfer  time to move its KV to the decode target; 0 if it decodes where it starts
+    wait          until the worker has computed its queue
+    prefill       time to compute the tokens that are not cached there (prefix affinity)
+    interference  delay of all sequences that decode there, caused by the prefill
+    decode        time of its decode steps, and the slowdown of the others meanwhile
+    eviction      time to recompute cached pages that are evicted for it
+    transfer      time to move its KV to the decode target; 0 if it decodes where it starts
 
 A prompt starts on a decode worker if that is cheaper than computing it elsewhere and moving it, up
 to `local` new tokens. Costs per token and byte are measured (`LinearCostModel`, `TransferCost`)
@@ -47,9 +47,9 @@ class Score(NamedTuple):
 
     wait: float = 0.0
     prefill: float = 0.0
-    disturb: float = 0.0
+    interference: float = 0.0
     decode: float = 0.0
-    room: float = 0.0
+    eviction: float = 0.0
     transfer: float = 0.0
 
 
@@ -66,17 +66,17 @@ class DecodeTarget(NamedTuple):
 class Placement(ABC):
     """A placement policy, created with the weights of scores.
 
-    `start` and `land` return one of the workers they are given, of which there is at least one.
+    `start` and `place_decode` return one of the workers that they are given, at least one.
     """
 
     def __init__(self, weights: Mapping[str, float], links: TransferCost | None = None) -> None:
         self.weights = weights
         self.links = links or TransferCost()
 
-    def owners(self, sequence: Sequence, willing: list[Worker]) -> list[Worker]:
+    def owners(self, sequence: Sequence, candidates: list[Worker]) -> list[Worker]:
         """Workers that may start a waiting sequence, regardless of room: all, unless the policy
         assigns it to one."""
-        return willing
+        return candidates
 
     def rank(self, worker: Worker, fleet: Fleet) -> int:
         """Rank of a worker to which the policy assigns sequences; -1 under other policies."""
@@ -87,7 +87,9 @@ class Placement(ABC):
         """Worker that starts a waiting sequence."""
 
     @abstractmethod
-    def land(self, sequence: Sequence, source: Worker, able: list[Worker], fleet: Fleet) -> Worker:
+    def place_decode(
+        self, sequence: Sequence, source: Worker, able: list[Worker], fleet: Fleet
+    ) -> Worker:
         """Worker that continues a sequence handed off by `source`."""
 
     def layout(self) -> bytes:
@@ -105,7 +107,9 @@ class CostBased(Placement):
         ends = _ends(sequence, decode_candidates(sequence, fleet), mean) if passes else []
         return min(able, key=lambda w: (self._whole(sequence, w, ends, mean), w.load))
 
-    def land(self, sequence: Sequence, source: Worker, able: list[Worker], fleet: Fleet) -> Worker:
+    def place_decode(
+        self, sequence: Sequence, source: Worker, able: list[Worker], fleet: Fleet
+    ) -> Worker:
         if len(able) == 1:
             return able[0]
         ends = _ends(sequence, able, average(fleet))
@@ -115,7 +119,7 @@ class CostBased(Placement):
         self, sequence: Sequence, worker: Worker, ends: list[DecodeTarget], mean: Price
     ) -> float:
         """Weighted cost of starting on this worker and continuing on the best decode target."""
-        known = worker.keys.known_tokens(sequence)
+        known = worker.kv.known_tokens(sequence)
         first = self._sum(beginning(sequence, worker, known, mean))
         if worker.info.role == "prefill":
             after = [self._after(worker, end) for end in ends if kv_compatible(worker, end.worker)]
@@ -138,17 +142,19 @@ class RoundRobin(Placement):
     def __init__(self, weights: Mapping[str, float], links: TransferCost | None = None) -> None:
         super().__init__(weights, links)
         self._started: dict[str, str] = {}
-        self._landed: dict[str, str] = {}
+        self._decode_turns: dict[str, str] = {}
         """Model -> the worker that had the last turn."""
 
     def start(self, sequence: Sequence, able: list[Worker], fleet: Fleet) -> Worker:
         return _next(self._started, sequence.model, able)
 
-    def land(self, sequence: Sequence, source: Worker, able: list[Worker], fleet: Fleet) -> Worker:
-        return _next(self._landed, sequence.model, able)
+    def place_decode(
+        self, sequence: Sequence, source: Worker, able: list[Worker], fleet: Fleet
+    ) -> Worker:
+        return _next(self._decode_turns, sequence.model, able)
 
     def layout(self) -> bytes:
-        return repr((self._started, self._landed)).encode() + super().layout()
+        return repr((self._started, self._decode_turns)).encode() + super().layout()
 
 
 class LeastLoaded(Placement):
@@ -157,7 +163,9 @@ class LeastLoaded(Placement):
     def start(self, sequence: Sequence, able: list[Worker], fleet: Fleet) -> Worker:
         return min(able, key=lambda w: w.load)
 
-    def land(self, sequence: Sequence, source: Worker, able: list[Worker], fleet: Fleet) -> Worker:
+    def place_decode(
+        self, sequence: Sequence, source: Worker, able: list[Worker], fleet: Fleet
+    ) -> Worker:
         return min(able, key=lambda w: w.load)
 
 
@@ -172,19 +180,21 @@ class Modulo(Placement):
     running ones stay.
     """
 
-    def owners(self, sequence: Sequence, willing: list[Worker]) -> list[Worker]:
-        able = [w for w in _beginners(willing) if w.fits(sequence)]
+    def owners(self, sequence: Sequence, candidates: list[Worker]) -> list[Worker]:
+        able = [w for w in _prefill_ranks(candidates) if w.fits(sequence)]
         return [_owner(sequence, able)] if able else []
 
     def rank(self, worker: Worker, fleet: Fleet) -> int:
         model = worker.info.model
-        ranks = _beginners(w for w in fleet.serving(model) if not w.draining)
+        ranks = _prefill_ranks(w for w in fleet.serving(model) if not w.draining)
         return ranks.index(worker) if worker in ranks else -1
 
     def start(self, sequence: Sequence, able: list[Worker], fleet: Fleet) -> Worker:
         return _owner(sequence, _by_name(able))
 
-    def land(self, sequence: Sequence, source: Worker, able: list[Worker], fleet: Fleet) -> Worker:
+    def place_decode(
+        self, sequence: Sequence, source: Worker, able: list[Worker], fleet: Fleet
+    ) -> Worker:
         return _owner(sequence, _by_name(able))
 
 
@@ -192,7 +202,7 @@ def _by_name(workers: Iterable[Worker]) -> list[Worker]:
     return sorted(workers, key=lambda worker: worker.name)
 
 
-def _beginners(workers: Iterable[Worker]) -> list[Worker]:
+def _prefill_ranks(workers: Iterable[Worker]) -> list[Worker]:
     """Workers that prefill; all workers if none does."""
     ranks = _by_name(workers)
     return [w for w in ranks if w.info.role != "decode"] or ranks
@@ -219,13 +229,13 @@ def prefill_candidates(sequence: Sequence, fleet: Fleet, local: int) -> list[Wor
     if len(begin) == len(fleet):
         return begin
     decode = [w for w in fleet if w.info.role == "decode"]
-    near = [w for w in decode if sequence.num_tokens - w.keys.known_tokens(sequence) <= local]
+    near = [w for w in decode if sequence.num_tokens - w.kv.known_tokens(sequence) <= local]
     return begin + near if begin else list(fleet)
 
 
-def with_room(sequence: Sequence, willing: list[Worker]) -> list[Worker]:
+def with_room(sequence: Sequence, candidates: list[Worker]) -> list[Worker]:
     """Those workers that can start the sequence now."""
-    return [w for w in willing if w.fits(sequence) and w.has_room(sequence)]
+    return [w for w in candidates if w.fits(sequence) and w.has_room(sequence)]
 
 
 def decode_candidates(sequence: Sequence, fleet: Fleet) -> list[Worker]:
@@ -258,7 +268,7 @@ def beginning(sequence: Sequence, worker: Worker, known: int, mean: Price) -> Sc
     return Score(
         wait=base * steps + slope * (batch.pending_prefill_tokens + steps * rows),
         prefill=slope * new,
-        disturb=slope * new * rows,
+        interference=slope * new * rows,
     )
 
 
@@ -269,12 +279,12 @@ def decode_target(sequence: Sequence, target: Worker, known: int, mean: Price) -
     left = min(_ANSWER, max(0, sequence.sampling.max_tokens - len(sequence.log)))
     missing = -(-sequence.num_tokens // size) - known // size
     evicted = max(0, missing - (target.pool.num_free - target.pool.num_cached))
-    score = Score(decode=left * (base + 2 * slope * rows), room=slope * evicted * size)
+    score = Score(decode=left * (base + 2 * slope * rows), eviction=slope * evicted * size)
     return DecodeTarget(target, score, token_bytes(target.info) * (sequence.num_tokens - known))
 
 
 def _ends(sequence: Sequence, workers: list[Worker], mean: Price) -> list[DecodeTarget]:
-    return [decode_target(sequence, w, w.keys.known_tokens(sequence), mean) for w in workers]
+    return [decode_target(sequence, w, w.kv.known_tokens(sequence), mean) for w in workers]
 
 
 def token_bytes(info: WorkerInfo) -> float:

@@ -19,16 +19,16 @@ PLACEMENTS = Registry(
 SCORES = {
     "wait": 1.0,
     "prefill": 1.0,
-    "disturb": 0.1,
+    "interference": 0.1,
     "decode": 1.0,
-    "room": 0.5,
+    "eviction": 0.5,
     "transfer": 1.0,
 }
 """Score -> weight. All scores are estimated seconds; see `baton_scheduler.placement.placement`."""
 
 
 def parse_scores(text: str) -> dict[str, float]:
-    """All weights, with those in text such as `"disturb=0.5,room=0"` replaced. Raises
+    """All weights, with those in text such as `"interference=0.5,eviction=0"` replaced. Raises
     `ValueError`."""
     weights = dict(SCORES)
     for part in filter(None, (part.strip() for part in text.split(","))):

@@ -26,7 +26,7 @@ def make_room(worker: Worker) -> tuple[NewPages, list[Sequence], Ints]:
     grown, preempted = NewPages([], [], [], []), list[Sequence]()
     turn = sorted((*short, *chunks), key=lambda slot: batch.at(slot).key)
     if plain and len(turn) <= worker.pool.num_free:
-        grown.add_each(turn, worker.keys.grow_each(turn))
+        grown.add_each(turn, worker.kv.grow_each(turn))
     else:
         _grow(worker, turn, chunks, grown, preempted)
     _grow_ahead(worker, decode, grown)
@@ -77,10 +77,10 @@ def _preempt_for(worker: Worker, slot: int, preempted: list[Sequence]) -> bool:
     there are still none: the sequence was preempted too, or waits for pages that its own in-flight
     steps free."""
     batch, pool, windowed = worker.batch, worker.pool, bool(worker.groups.windowed)
-    keys = worker.keys
-    needed = sum(keys.lacking(slot, keys.num_blocks(_next_end(worker, slot))))
+    kv = worker.kv
+    needed = sum(kv.lacking(slot, kv.num_blocks(_next_end(worker, slot))))
     if windowed and needed > pool.num_free:
-        worker.shed(slack=False)
+        worker.free_outside_window(slack=False)
     while batch.lease_id[slot] and needed > pool.num_free:
         last = batch.last()
         if last == slot and windowed and worker.flights.run(slot, int(batch.lease_id[slot])):
@@ -92,14 +92,14 @@ def _preempt_for(worker: Worker, slot: int, preempted: list[Sequence]) -> bool:
 def _extend(worker: Worker, slot: int, count: int, grown: NewPages) -> None:
     """Take pages up to the `_next_end` of a sequence, and for `count` tokens if one page stays free
     for every other sequence. Slots that the worker does not know yet get theirs as they enter."""
-    batch, keys, planned = worker.batch, worker.keys, int(worker.batch.num_scheduled[slot])
-    least, blocks = keys.num_blocks(_next_end(worker, slot)), keys.num_blocks(planned + count)
+    batch, kv, planned = worker.batch, worker.kv, int(worker.batch.num_scheduled[slot])
+    least, blocks = kv.num_blocks(_next_end(worker, slot)), kv.num_blocks(planned + count)
     spare = worker.pool.num_free - (len(batch) - 1) * len(worker.groups)
-    lacking = keys.lacking(slot, blocks)
+    lacking = kv.lacking(slot, blocks)
     while blocks > least and sum(lacking) > spare:
         blocks -= 1
-        lacking = keys.lacking(slot, blocks)
-    pages = keys.grow(slot, lacking)
+        lacking = kv.lacking(slot, blocks)
+    pages = kv.grow(slot, lacking)
     if batch.sent[slot]:
         grown.add(slot, pages)
 
@@ -123,4 +123,4 @@ def _grow_ahead(worker: Worker, decode: Ints, grown: NewPages) -> None:
         free = worker.pool.num_free // len(worker.groups) - len(batch)
         if batch.lease_id[slot] and free > 0:
             count = min(free, -(-int(lacking[slot]) // size))
-            grown.add(slot, worker.keys.grow(slot, [count] * len(worker.groups)))
+            grown.add(slot, worker.kv.grow(slot, [count] * len(worker.groups)))

@@ -116,8 +116,8 @@ def _again(first: InFlightStep, turns: Ints, turn: int) -> InFlightStep:
         owners = np.zeros_like(first.owners)
         owners[rows] = first.owners[rows]
         wire = rows.astype("<u4").tobytes()
-    step, nobody = first.step + turn, first.scoring[:0]
-    return InFlightStep(step, first.sent, owners, rows, ends, rows, nobody, wire, len(rows))
+    step, no_rows = first.step + turn, first.scoring[:0]
+    return InFlightStep(step, first.sent, owners, rows, ends, rows, no_rows, wire, len(rows))
 
 
 def _record(

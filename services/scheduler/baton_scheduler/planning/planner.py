@@ -34,7 +34,7 @@ def plan(
 
     A step encodes media of about `encoder_tokens` embeddings; 0 means the worker's token budget.
     """
-    worker.shed()
+    worker.free_outside_window()
     pages, preempted, decode = make_room(worker)
     rows = _choose(worker, decode, EncoderBudget(worker, encoder_tokens or worker.budget))
     if not len(rows.slots) and (worker.flights or not worker.batch.pending_release):
@@ -42,7 +42,7 @@ def plan(
     turns = _repeat(worker, rows, pages, most)
     # All pages of this plan are taken by now, so its evictions are complete.
     fresh = _fresh(worker.batch, rows)
-    moves = PageCopies(*worker.starts.swaps_for(fresh), *worker.starts.copies(fresh))
+    moves = PageCopies(*worker.allocator.swaps_for(fresh), *worker.allocator.copies(fresh))
     enter = _enter(worker, fresh, pages)
     message = plan_message(worker, rows, turns, enter, pages, moves, now)
     return message, preempted
@@ -129,10 +129,10 @@ def _repeat(worker: Worker, rows: ScheduledRows, pages: NewPages, most: int) -> 
     short = np.flatnonzero(needed)
     wanting, counts = slots[short].tolist(), needed[short].tolist()
     if worker.groups.plain and counts.count(1) == len(counts):
-        pages.add_each(wanting, worker.keys.grow_each(wanting))
+        pages.add_each(wanting, worker.kv.grow_each(wanting))
         return turns
     for slot, count in zip(wanting, counts, strict=True):
-        pages.add(slot, worker.keys.grow(slot, [count] * len(worker.groups)))
+        pages.add(slot, worker.kv.grow(slot, [count] * len(worker.groups)))
     return turns
 
 

@@ -123,9 +123,9 @@ class Fair(Queue):
         """Charge a prompt."""
         self._add(sequence.billed_tenant, PROMPT_COST * num_tokens)
 
-    def sampled(self, payers: Ints) -> None:
+    def sampled(self, tenants: Ints) -> None:
         """Charge the tokens of a step."""
-        numbers, counts = np.unique(payers, return_counts=True)
+        numbers, counts = np.unique(tenants, return_counts=True)
         for number, sampled in zip(numbers.tolist(), counts.tolist(), strict=True):
             self._add(number, SAMPLED_COST * sampled)
 

@@ -59,10 +59,10 @@ class ModelQueues:
         """Remove a waiting sequence."""
         self.of(sequence.model).remove(sequence)
 
-    def sampled(self, payers: Ints) -> None:
+    def sampled(self, tenants: Ints) -> None:
         """Charge sampled tokens; one `Sequence.billed_tenant` per token."""
         for queue in self._queues.values():
-            queue.sampled(payers)
+            queue.sampled(tenants)
 
     def layout(self) -> bytes:
         """All state that later choices depend on, for the state's digest."""

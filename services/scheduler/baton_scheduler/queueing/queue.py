@@ -59,7 +59,7 @@ class Queue:
     def charge(self, sequence: Sequence, num_tokens: int) -> None:
         """Charge `num_tokens` prompt tokens that will be computed."""
 
-    def sampled(self, payers: Ints) -> None:
+    def sampled(self, tenants: Ints) -> None:
         """Charge sampled tokens; one `Sequence.billed_tenant` per token."""
 
     def layout(self) -> bytes:

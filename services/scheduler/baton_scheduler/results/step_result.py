@@ -164,10 +164,10 @@ def _leap(worker: Worker, flight: InFlightStep, rows: ResultColumns) -> None:
 
 def _begin(worker: Worker, slots: Ints, now: float) -> None:
     """Mark those of the slots that got their first token since they were placed."""
-    for slot in worker.batch.speak(slots):
+    for slot in worker.batch.take_first_tokens(slots):
         sequence = worker.batch.at(slot)
         if sequence.fresh:
-            worker.pulse.first_token(now - sequence.since)
+            worker.latency.first_token(now - sequence.since)
         sequence.phase_timer.token(now)
 
 
@@ -176,7 +176,7 @@ def _learn(
 ) -> None:
     """Record the tokens whose KV is now in pages, except for rows whose token is missing."""
     if whole:
-        worker.keys.learn(settled, worker.batch.written(settled))
+        worker.kv.learn(settled, worker.batch.written(settled))
         return
     proven = current.copy()
     proven[flight.sampling] = False
@@ -185,7 +185,7 @@ def _learn(
     ends[flight.rows] = flight.ends
     ends[settled] = worker.batch.written(settled)
     rows = flight.rows[proven[flight.rows]]
-    worker.keys.learn(rows, ends[rows])
+    worker.kv.learn(rows, ends[rows])
 
 
 def _reasons(

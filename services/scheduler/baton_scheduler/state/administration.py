@@ -34,7 +34,7 @@ from baton_scheduler.events import AdminRequested, Decision, Tell, WorkerReplied
 from baton_scheduler.state import pause, weight_updates
 from baton_scheduler.state.base import StateBase
 from baton_scheduler.state.pending_command import PendingCommand
-from baton_scheduler.state.worker_commands import ASLEEP, NOBODY, answer, begin
+from baton_scheduler.state.worker_commands import ASLEEP, NO_WORKER, answer, begin
 from baton_scheduler.workers.worker import Worker
 
 
@@ -76,7 +76,7 @@ def _load(
         return answer(gateway, command, 400, why)
     workers = list(state.fleet.serving(command.model))
     if not workers:
-        return answer(gateway, command, 503, NOBODY)
+        return answer(gateway, command, 503, NO_WORKER)
     if any(worker.info.asleep for worker in workers):
         return answer(gateway, command, 409, ASLEEP)
     return _make_room(state, workers) + begin(state, gateway, command, workers)
@@ -134,10 +134,10 @@ def _rest(
     """Put the workers of a model to sleep, or wake them up."""
     workers, sleeps = list(state.fleet.serving(command.model)), isinstance(action, Sleep)
     if not workers:
-        return answer(gateway, command, 503, NOBODY)
+        return answer(gateway, command, 503, NO_WORKER)
     number = sum(live.model == command.model for live in state.live.values())
-    parked = command.model in state.paused and not any(len(worker.batch) for worker in workers)
-    if sleeps and number and not parked:
+    paused = command.model in state.paused and not any(len(worker.batch) for worker in workers)
+    if sleeps and number and not paused:
         why = f"{number} requests of the model run or wait: let them end, or pause it first."
         return answer(gateway, command, 409, why)
     able = [worker for worker in workers if bool(worker.info.asleep) != sleeps]
@@ -156,7 +156,7 @@ def _profile(state: StateBase, gateway: str, command: AdminCommand) -> list[Deci
     return (
         begin(state, gateway, command, workers)
         if workers
-        else answer(gateway, command, 503, NOBODY)
+        else answer(gateway, command, 503, NO_WORKER)
     )
 
 

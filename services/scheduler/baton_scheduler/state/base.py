@@ -117,13 +117,13 @@ class StateBase:
         decisions: list[Decision] = []
         for live in lost:
             live.losses += 1
-            self.take_back(live)
+            self.requeue_lost(live)
             if live.losses >= self.options.max_worker_losses:
                 failed = errors.quarantined(live.handle, live.losses)
                 decisions.append(self.fail(live, failed))
         return decisions
 
-    def take_back(self, live: Sequence) -> None:
+    def requeue_lost(self, live: Sequence) -> None:
         """Return a lost sequence to the queue, where its key puts it before all later ones."""
         live.phase_timer.left(Phase.LOST, self.now)
         self.enqueue(live)

@@ -50,8 +50,8 @@ def tick(state: StateBase, event: Tick) -> list[Decision]:
 
 def _page_hashes(state: StateBase) -> list[Decision]:
     """Page hash updates, to be sent before any plan or pull writes to the pages."""
-    news = ((worker.name, worker.news(state.now)) for worker in state.fleet)
-    return [Tell(name, kept) for name, kept in news if kept is not None]
+    hash_updates = ((worker.name, worker.hash_updates(state.now)) for worker in state.fleet)
+    return [Tell(name, kept) for name, kept in hash_updates if kept is not None]
 
 
 def place(state: StateBase) -> list[Decision]:
@@ -121,8 +121,8 @@ def _misfit(head: Sequence, fleet: Fleet) -> Failed:
 
 def _owners(state: StateBase, head: Sequence, fleet: Fleet) -> list[Worker]:
     """Workers that may start the head of a queue."""
-    willing = prefill_candidates(head, fleet, state.options.local_prefill_max_tokens)
-    return state.placement.owners(head, willing)
+    candidates = prefill_candidates(head, fleet, state.options.local_prefill_max_tokens)
+    return state.placement.owners(head, candidates)
 
 
 def _make_way(

@@ -64,7 +64,7 @@ def worker_left(state: StateBase, event: WorkerLeft) -> list[Decision]:
     state.counters.lost_workers += bool(running) or not leaves
     there = quarantine.suspects(worker)
     for slot in running:
-        state.take_back(worker.evict(slot))
+        state.requeue_lost(worker.evict(slot))
     decisions = state.handoffs.leave(worker, state.fleet)
     decisions += quarantine.worker_died(state, worker, there, event.cause)
     return decisions + administration.left(state, event.name)

@@ -37,7 +37,7 @@ from baton_scheduler.events import Decision, Tell
 from baton_scheduler.state.base import StateBase
 from baton_scheduler.state.pending_command import PendingCommand
 from baton_scheduler.state.weight_update import WeightUpdate
-from baton_scheduler.state.worker_commands import ASLEEP, NOBODY, answer, begin, begin_each
+from baton_scheduler.state.worker_commands import ASLEEP, NO_WORKER, answer, begin, begin_each
 from baton_scheduler.workers.worker import Worker
 
 _BYTES = 16
@@ -52,7 +52,7 @@ def init(
     """Have every worker join a group with a trainer, one rank after the other."""
     workers = sorted(state.fleet.serving(command.model), key=lambda worker: worker.name)
     if not workers:
-        return answer(gateway, command, 503, NOBODY)
+        return answer(gateway, command, 503, NO_WORKER)
     if any(worker.info.asleep for worker in workers):
         return answer(gateway, command, 409, ASLEEP)
     if action.world_size != action.rank + len(workers):
@@ -69,7 +69,7 @@ def start(state: StateBase, gateway: str, command: AdminCommand) -> list[Decisio
     """Begin an update; what an unfinished one has received is forgotten."""
     model, workers = command.model, list(state.fleet.serving(command.model))
     if not workers:
-        return answer(gateway, command, 503, NOBODY)
+        return answer(gateway, command, 503, NO_WORKER)
     if any(worker.info.asleep for worker in workers):
         return answer(gateway, command, 409, ASLEEP)
     if _finishing(state, model):
@@ -86,7 +86,7 @@ def update(state: StateBase, gateway: str, command: AdminCommand) -> list[Decisi
     if _finishing(state, command.model):
         return answer(gateway, command, 409, _BUSY)
     if not workers:
-        return answer(gateway, command, 503, NOBODY)
+        return answer(gateway, command, 503, NO_WORKER)
     return begin(state, gateway, command, workers)
 
 
@@ -103,7 +103,7 @@ def finish(
     if not found.sources:
         return answer(gateway, command, 409, "No weights were received: POST /update_weights.")
     if not workers:
-        return answer(gateway, command, 503, NOBODY)
+        return answer(gateway, command, 503, NO_WORKER)
     found.version = _version(state, model, found, action.label)
     return begin(state, gateway, command, workers, LoadWeights(found.version))
 

@@ -10,7 +10,7 @@ from baton_scheduler.state.base import StateBase
 from baton_scheduler.state.pending_command import PendingCommand
 from baton_scheduler.workers.worker import Worker
 
-NOBODY = "No worker of the model is here. Try again later."
+NO_WORKER = "No worker of the model is here. Try again later."
 ASLEEP = "The model sleeps: wake it up first (/wake_up)."
 
 

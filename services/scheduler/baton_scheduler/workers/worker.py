@@ -61,14 +61,14 @@ class Worker:
         """Maximum length of a sequence that runs here alone."""
         self.caching = caching and not encodes
         self.pool = PagePool(info.num_pages, _host(info) if self.caching else None)
-        self._told = PageHashSync()
+        self._hash_sync = PageHashSync()
         if self.caching:
             self.pool.adopt(names)
-            self._told.assume(self.pool.index)
+            self._hash_sync.assume(self.pool.index)
         self.batch = SlotTable(info.max_num_seqs, len(self.groups))
-        self.keys = KVManager(self.pool, self.batch, self.groups, caching=self.caching)
-        self.starts = Allocator(self.keys, self._worth, info.num_speculative_tokens)
-        self.loans = TransferPages(self.keys)
+        self.kv = KVManager(self.pool, self.batch, self.groups, caching=self.caching)
+        self.allocator = Allocator(self.kv, self._worth, info.num_speculative_tokens)
+        self.transfer_pages = TransferPages(self.kv)
         self.flights = InFlightSteps()
         self.draining = False
         self.waking = False
@@ -91,7 +91,7 @@ class Worker:
         """Moving average of the device's idle time between two steps."""
         self.expert_balance: ExpertBalance | None = None
         self.tokens = RateMeter()
-        self.pulse = LatencyMeter()
+        self.latency = LatencyMeter()
         self.pace = LinearCostModel()
         """Cost model of steps, by tokens."""
         self.swaps = LinearCostModel()
@@ -184,10 +184,10 @@ class Worker:
 
     def _missing_pages(self, sequence: Sequence) -> int:
         """Upper bound on the number of free pages that a sequence needs."""
-        missing, total = 0, self.keys.num_blocks(sequence.num_tokens)
-        for group, table in enumerate(self.keys.known(sequence)):
+        missing, total = 0, self.kv.num_blocks(sequence.num_tokens)
+        for group, table in enumerate(self.kv.known(sequence)):
             if self.groups.windows[group]:
-                missing += self.keys.end(sequence, group, table.end, total) - table.first
+                missing += self.kv.end(sequence, group, table.end, total) - table.first
             else:
                 missing += total - sum(self.pool.references(page) > 0 for page in table.pages)
         return missing
@@ -204,7 +204,7 @@ class Worker:
             return []
         if not self._carries(sequence):
             return []
-        known = set(flat(self.keys.known(sequence)))
+        known = set(flat(self.kv.known(sequence)))
         free, backlog = self.pool.num_free, batch.pending_prefill_tokens
         needed = self._missing_pages(sequence)
         slots.sort(key=lambda slot: batch.at(slot).key, reverse=True)
@@ -242,7 +242,7 @@ class Worker:
 
     def place(self, sequence: Sequence, gateway: int) -> int:
         """Start a sequence. Returns the number of its cached tokens."""
-        slot, hit = self.starts.place(sequence, gateway, self.max_model_len)
+        slot, hit = self.allocator.place(sequence, gateway, self.max_model_len)
         sequence.place(self.name, slot)
         return hit
 
@@ -252,11 +252,11 @@ class Worker:
         The pages of a broken sequence leave the prefix cache.
         """
         if not broken:
-            self.keys.keep_tail(slot)
-        self.starts.cancel(slot)
+            self.kv.keep_tail(slot)
+        self.allocator.cancel(slot)
         sequence, pages = self.batch.remove(slot)
         if broken:
-            self.pool.disown(pages)
+            self.pool.uncache(pages)
         self.pool.give(pages)
         sequence.leave()
         return sequence
@@ -295,18 +295,18 @@ class Worker:
         self.pool.host = None
         return waiting
 
-    def shed(self, *, slack: bool = True) -> None:
+    def free_outside_window(self, *, slack: bool = True) -> None:
         """Free the pages that left their window.
 
         A prefill worker keeps some `slack`, since the target of a handoff resumes at a page
         boundary of its own page size.
         """
         passing = self.draining or self.info.role == "prefill"
-        self.keys.shed(_WIDEST_PAGE - 1 if passing and slack else 0)
+        self.kv.free_outside_window(_WIDEST_PAGE - 1 if passing and slack else 0)
 
-    def news(self, now: float) -> PageHashes | None:
+    def hash_updates(self, now: float) -> PageHashes | None:
         """Changes of page hashes to send to the worker."""
-        return self._told.updates(self.pool.index, self.epoch, now)
+        return self._hash_sync.updates(self.pool.index, self.epoch, now)
 
     # Steps.
 
@@ -343,10 +343,10 @@ class Worker:
         """Record the timing of a step. A step that only released slots is not measured."""
         self.steps += 1
         if flight.sent <= self.settled:  # The device did not wait for a plan.
-            self.pulse.step_done(now - self.settled, len(flight.sampling), num_sampled)
+            self.latency.step_done(now - self.settled, len(flight.sampling), num_sampled)
         self.settled = now
         self.tokens.add(num_sampled)
-        self.pulse.computed.add(flight.num_tokens)
+        self.latency.computed.add(flight.num_tokens)
         if flight.num_tokens:
             self.step_ms = average(self.step_ms, result.duration_us / 1000)
             others = result.swap_us + result.encoder_us
@@ -361,7 +361,7 @@ class Worker:
     def tick(self, now: float) -> None:
         """Advance the time of its meters."""
         self.tokens.tick(now)
-        self.pulse.computed.tick(now)
+        self.latency.computed.tick(now)
 
     def check(self) -> None:
         """Assert that sequences hold exactly the held pages, and share only full, hashed ones."""
@@ -370,7 +370,7 @@ class Worker:
         batch, slots = self.batch, self.batch.occupied()
         tables = Counter(page for slot in slots for page in flat(batch.tables(slot)))
         sources = Counter(page for pages in batch.sources.values() for page in pages)
-        held = tables + Counter(self.loans) + sources
+        held = tables + Counter(self.transfer_pages) + sources
         assert len(held) == self.pool.num_held
         assert all(self.pool.references(page) == count for page, count in held.items())
         for slot in slots:
