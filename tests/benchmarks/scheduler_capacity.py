@@ -59,7 +59,7 @@ class Worker:
     def __init__(self, client: Client, name: str, info: WorkerInfo) -> None:
         self.client = client
         hello = Hello("worker", name, incarnation(), __version__, worker=info)
-        self.greeting = ClientHandshake(hello)
+        self.handshake = ClientHandshake(hello)
         self.plans = PlanQueue()
         self.lengths = np.zeros(info.max_num_seqs, np.int64)
 
@@ -72,7 +72,7 @@ class Worker:
             elif isinstance(message, TruncatePlan):
                 self.plans.cut(message.step)
             else:
-                self.greeting.heard(message, 0.0)
+                self.handshake.receive(message, 0.0)
 
     def token(self) -> int:
         """What every row samples in this step."""
@@ -109,7 +109,7 @@ class Gateway:
 
     def __init__(self, client: Client, seed: int = 0) -> None:
         self.client = client
-        self.greeting = ClientHandshake(Hello("gateway", "gateway", incarnation(), __version__))
+        self.handshake = ClientHandshake(Hello("gateway", "gateway", incarnation(), __version__))
         self.received = 0
         self._random = np.random.default_rng(seed)
         self._handles = 0
@@ -121,7 +121,7 @@ class Gateway:
                 self.received += len(received.message.tokens) // 4
                 self.submit(len(received.message.finished))
             else:
-                self.greeting.heard(received.message, 0.0)
+                self.handshake.receive(received.message, 0.0)
 
     def submit(self, count: int) -> None:
         """Ask for more."""
@@ -172,10 +172,10 @@ def measure(workers: int, rows: int, steps: int, max_steps: int, step_seconds: f
 def _join(service: Service, gateway: Gateway, crowd: list[Worker]) -> None:
     everybody = [gateway, *crowd]
     end = time.monotonic() + 30
-    while any(one.greeting.server is None for one in everybody):
+    while any(one.handshake.server is None for one in everybody):
         assert time.monotonic() < end, "nobody answers"
         for one in everybody:
-            due = one.greeting.due(time.monotonic())
+            due = one.handshake.due(time.monotonic())
             if due is not None:
                 one.client.send(due)
         time.sleep(0.01)

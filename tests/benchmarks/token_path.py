@@ -97,7 +97,7 @@ def work(run_dir: str, number: int, step_ms: float, rows: int) -> None:
     with Client(FLEET, where.first(FLEET), name.encode()) as client:
         worker = TimedWorker(client, name, info)
         _join(worker)
-        hello, steps = worker.greeting.hello, count()
+        hello, steps = worker.handshake.hello, count()
         Heartbeat(FLEET, where, hello, lambda: (next(steps), bool(worker.plans))).start()
         due = time.monotonic()
         while os.getppid() == parent:
@@ -111,8 +111,8 @@ def work(run_dir: str, number: int, step_ms: float, rows: int) -> None:
 
 
 def _join(worker: Worker) -> None:
-    while worker.greeting.server is None:
-        if (hello := worker.greeting.due(time.monotonic())) is not None:
+    while worker.handshake.server is None:
+        if (hello := worker.handshake.due(time.monotonic())) is not None:
             worker.client.send(hello)
         wait((worker.client,), 0.05)
         worker.hear()

@@ -399,7 +399,7 @@ class FakeWorker:
     def _epoch(self, client: Client, where: StaticDirectory) -> None:
         who = ("worker", self.name, incarnation(), __version__)
         hello = Hello(*who, worker=self.info, held=self._held.held())
-        greeting, engine = ClientHandshake(hello), FakeEngine(self.info, fail_on=self.fail_on)
+        handshake, engine = ClientHandshake(hello), FakeEngine(self.info, fail_on=self.fail_on)
         engine.cache = self._cache
         heart = Heartbeat(FLEET, where, hello, lambda: (self.steps, bool(self._plans)))
         self._plans.clear()
@@ -411,11 +411,11 @@ class FakeWorker:
                 if heart.stranger.is_set():
                     return
                 wait((client,), 0 if self._plans else 0.01)
-                known = greeting.server is not None
+                known = handshake.server is not None
                 if client.broke() and known:
                     return
                 for received in client.drain():
-                    if greeting.heard(received.message, time.monotonic()):
+                    if handshake.receive(received.message, time.monotonic()):
                         heart.start()
                         self.joined.set()
                     else:
@@ -424,10 +424,10 @@ class FakeWorker:
                             self.info = msgspec.structs.replace(
                                 self.info, role=received.message.role
                             )
-                if known and greeting.server is None:
+                if known and handshake.server is None:
                     return
-                if greeting.server is None:
-                    due = greeting.due(time.monotonic())
+                if handshake.server is None:
+                    due = handshake.due(time.monotonic())
                     if due is not None:
                         client.send(due)
                 elif self._plans:

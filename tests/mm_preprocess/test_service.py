@@ -268,17 +268,17 @@ def test_serve_from_start_to_end(stories: Path, run_dir: Path) -> None:
 
     thread = threading.Thread(target=run)
     thread.start()
-    greeting = ClientHandshake(HELLO)
+    handshake = ClientHandshake(HELLO)
     with Client(MEDIA, socket_path(run_dir, MEDIA), b"gateway-1") as client:
 
         def greeted() -> bool:
-            due = greeting.due(time.monotonic())
+            due = handshake.due(time.monotonic())
             if due is not None:
                 client.send(due)
-            return any([greeting.heard(r.message, time.monotonic()) for r in client.drain()])
+            return any([handshake.receive(r.message, time.monotonic()) for r in client.drain()])
 
         until(greeted)
-        assert greeting.server is not None and greeting.server.media == MediaInfo("hf", ())
+        assert handshake.server is not None and handshake.server.media == MediaInfo("hf", ())
         life.stop()
         thread.join(60)
     assert result.code == 0

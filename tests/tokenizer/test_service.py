@@ -240,18 +240,18 @@ def test_serve_from_start_to_drain(stories: Path, run_dir: Path) -> None:
 
     thread = threading.Thread(target=run)
     thread.start()
-    greeting = ClientHandshake(HELLO)
+    handshake = ClientHandshake(HELLO)
     with Client(TOKENIZE, socket_path(run_dir, TOKENIZE), b"gateway-1") as client:
 
         def greeted() -> bool:
-            due = greeting.due(time.monotonic())
+            due = handshake.due(time.monotonic())
             if due is not None:
                 client.send(due)
-            return any([greeting.heard(r.message, time.monotonic()) for r in client.drain()])
+            return any([handshake.receive(r.message, time.monotonic()) for r in client.drain()])
 
         until(greeted)
-        assert greeting.server is not None and greeting.server.tokenizer is not None
-        assert greeting.server.tokenizer.vocab_size == 512
+        assert handshake.server is not None and handshake.server.tokenizer is not None
+        assert handshake.server.tokenizer.vocab_size == 512
         life.stop()
         thread.join(60)
     assert result.code == 0

@@ -24,7 +24,7 @@ class Fleet:
 
     def __init__(self, run_dir: Path) -> None:
         self.server = Server(FLEET, socket_path(run_dir, FLEET))
-        self.roster = PeerTable(Hello("scheduler", "scheduler", 1, "0"))
+        self.table = PeerTable(Hello("scheduler", "scheduler", 1, "0"))
         self.life = Lifecycle(drain_seconds=5)
         config = Config(run_dir=run_dir)
         where = StaticDirectory(config)
@@ -44,13 +44,13 @@ class Fleet:
                 self.peer = peer
                 self.heard.append(message)
                 if isinstance(message, Hello):
-                    self.roster.greet(peer, message, time.monotonic())
-                    self.server.send(peer, self.roster.me)
+                    self.table.register(peer, message, time.monotonic())
+                    self.server.send(peer, self.table.me)
                 elif isinstance(message, Beat):
-                    self.server.send(peer, self.roster.beat(message, time.monotonic()))
+                    self.server.send(peer, self.table.beat(message, time.monotonic()))
 
     def joined(self) -> bool:
-        return self.worker._greeting.server is not None
+        return self.worker._handshake.server is not None
 
     @property
     def hellos(self) -> list[Hello]:

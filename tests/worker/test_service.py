@@ -49,7 +49,7 @@ class Scheduler:
 
     def __init__(self, run_dir: Path, incarnation: int = 1) -> None:
         self.server = Server(FLEET, socket_path(run_dir, FLEET))
-        self.roster = PeerTable(Hello("scheduler", "scheduler", incarnation, "0"))
+        self.table = PeerTable(Hello("scheduler", "scheduler", incarnation, "0"))
         self.worker: Hello | None = None
         self.peer = b""
         self.beats: list[Beat] = []
@@ -69,12 +69,12 @@ class Scheduler:
 
     def _take(self, peer: bytes, message: Message) -> None:
         if isinstance(message, Hello):
-            self.roster.greet(peer, message, time.monotonic())
+            self.table.register(peer, message, time.monotonic())
             self.worker, self.peer = message, peer
-            self.server.send(peer, self.roster.me)
+            self.server.send(peer, self.table.me)
         elif isinstance(message, Beat):
             self.beats.append(message)
-            self.server.send(peer, self.roster.beat(message, time.monotonic()))
+            self.server.send(peer, self.table.beat(message, time.monotonic()))
         elif isinstance(message, Drain):
             self.drains.append(message)
         elif isinstance(message, Result):
@@ -162,7 +162,7 @@ def test_a_role_that_was_changed_is_said_at_every_hello(
     first = scheduler.join()
     assert first.worker is not None and first.worker.role == "both"
     scheduler.send(SetRole("w0", "decode"))
-    scheduler.roster.peers.clear()
+    scheduler.table.peers.clear()
     scheduler.pump(lambda: scheduler.worker is not first)
     again = scheduler.join()
     assert again.worker == structs.replace(first.worker, role="decode")
@@ -313,7 +313,7 @@ def test_a_scheduler_that_forgot_the_worker_gets_it_back(
 ) -> None:
     first = scheduler.join()
     scheduler.pump(lambda: scheduler.beats)
-    scheduler.roster.peers.clear()
+    scheduler.table.peers.clear()
     scheduler.pump(lambda: scheduler.worker != first)
     scheduler.pump(lambda: len(scheduler.beats) > 3)
     planner = scheduler.planner()

@@ -1,14 +1,14 @@
 """The sequences on one worker as columns over its slots, so that a step costs array operations.
 
-What a row's tokens are, by position (`known` is prompt and log as of the row's entry):
+The tokens of a row, by position (`num_known` counts the prompt and the log as of its entry):
 
-    0 ............ planned ............ known ............................ limit ... end
-    | keys computed | still to prefill  |  decode, one position per step   | the last token
-    | or in flight  |                   |  the input was just sampled      | needs no keys
+    0 ......... num_scheduled ......... num_known .................. max_computed ... end
+    | KV computed | still to prefill    |  decode, one position per step | the last token
+    | or in flight|                     |  the input was just sampled    | needs no KV
 
     |<----------- capacity = (dropped + pages) * page_size ---->|      the least of all groups
 
-Invariants: 0 <= planned <= limit; a planned position always lies below capacity.
+Invariants: 0 <= num_scheduled <= max_computed; a scheduled position always lies below capacity.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ class SlotTable:
         self.pending_prefill_tokens = 0
         """Number of known tokens that are not planned yet."""
         self._free = list(range(num_slots))
-        self._grants = 0
+        self._last_lease = 0
 
     def __len__(self) -> int:
         return self.num_slots - len(self._free)
@@ -136,45 +136,61 @@ class SlotTable:
         that are already hashed are shared. Its worker guesses up to `drafts` tokens of a row.
         """
         slot = heapq.heappop(self._free)
-        self._grants += 1
+        self._last_lease += 1
+        self.lease_id[slot] = self._last_lease
+        self.sequences[slot] = sequence
+        self._set_pages(slot, tables, page_size, named)
+        self._set_progress(slot, sequence, max_model_len, hit)
+        self._set_drafts(slot, sequence, drafts)
+        self._set_owner(slot, sequence, gateway)
+        self._set_reports(slot, sequence)
+        return slot
+
+    def _set_pages(self, slot: int, tables: Tables, page_size: int, named: int) -> None:
+        self.pages[slot] = [table.pages for table in tables]
+        self.dropped[:, slot] = [table.first for table in tables]
+        self.capacity[slot] = min(table.end for table in tables) * page_size
+        self.num_hashed_blocks[slot] = named
+        self.num_confirmed[slot] = named * page_size
+
+    def _set_progress(self, slot: int, sequence: Sequence, max_model_len: int, hit: int) -> None:
         end = min(sequence.num_prompt + sequence.sampling.max_tokens, max_model_len)
         pooled = sequence.pooling is not None
         known = end - 1 if sequence.scores_only and not pooled else sequence.num_tokens
-        self.sequences[slot] = sequence
-        self.pages[slot] = [table.pages for table in tables]
-        self.dropped[:, slot] = [table.first for table in tables]
-        self.lease_id[slot] = self._grants
         self.num_scheduled[slot] = self.num_cached_tokens[slot] = hit
-        self.num_hashed_blocks[slot] = named
-        self.num_confirmed[slot] = named * page_size
-        self.unreported_cached_tokens[slot] = sequence.cached or 0
-        if sequence.cached:
-            self.unreported.add(slot)
-        if sequence.estimate is not None:
-            self.unsent_estimates[slot] = sequence.estimate
         self.num_known[slot] = known
         self.max_computed[slot] = end if pooled else end - 1
-        self.capacity[slot] = min(table.end for table in tables) * page_size
         self.generated[slot] = len(sequence.log)
         self.num_prompt[slot] = sequence.num_prompt
         self.max_output_tokens[slot] = end - sequence.num_prompt
+        self.pending_prefill_tokens += known - hit
+        self._before[slot] = self.steps, self.rows
+
+    def _set_drafts(self, slot: int, sequence: Sequence, drafts: int) -> None:
         self.lookahead[slot] = sequence.num_drafts(drafts)
         self.drafted[slot] = self.accepted[slot] = 0
         self.variable_tokens[slot] = sequence.sampling.grammar is not None or self.lookahead[slot]
         self.num_variable_tokens += bool(self.variable_tokens[slot])
+
+    def _set_owner(self, slot: int, sequence: Sequence, gateway: int) -> None:
         self.background[slot] = sequence.is_background
         self.num_background += sequence.is_background
         self.tenant_number[slot] = sequence.billed_tenant
         self.gateway[slot] = gateway
         self.gateways[gateway] += 1
         self.handle[slot] = sequence.handle
+
+    def _set_reports(self, slot: int, sequence: Sequence) -> None:
+        """What the worker and the gateway do not know yet."""
         self.sent[slot] = False
         self.num_unsent += 1
         self.awaiting_first_token[slot] = True
         self.num_awaiting_first_token += 1
-        self._before[slot] = self.steps, self.rows
-        self.pending_prefill_tokens += known - hit
-        return slot
+        self.unreported_cached_tokens[slot] = sequence.cached or 0
+        if sequence.cached:
+            self.unreported.add(slot)
+        if sequence.estimate is not None:
+            self.unsent_estimates[slot] = sequence.estimate
 
     def remove(self, slot: int) -> tuple[Sequence, list[int]]:
         """Free a slot. Returns its sequence and its pages."""
@@ -190,7 +206,7 @@ class SlotTable:
         self.sequences[slot], self.pages[slot] = None, [[]] * len(self.dropped)
         self.unsent_estimates.pop(slot, None)
         self.unreported.discard(slot)
-        self._part(int(self.gateway[slot]))
+        self._forget_owner(int(self.gateway[slot]))
         self.unsent_drops = {row for row in self.unsent_drops if row[0] != slot}
         self.lease_id[slot] = 0
         self.num_variable_tokens -= bool(self.variable_tokens[slot])
@@ -201,7 +217,7 @@ class SlotTable:
         heapq.heappush(self._free, slot)
         return sequence, pages
 
-    def _part(self, gateway: int) -> None:
+    def _forget_owner(self, gateway: int) -> None:
         self.gateways[gateway] -= 1
         if not self.gateways[gateway]:
             del self.gateways[gateway]

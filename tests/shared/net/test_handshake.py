@@ -95,7 +95,7 @@ def test_who_does_not_know_what_was_lost_is_a_new_client() -> None:
     assert handshake.receive(SERVER, 0.2) is True
 
 
-def test_the_roster_knows_strangers_and_replacements() -> None:
+def test_the_table_knows_strangers_and_replacements() -> None:
     table = PeerTable(SERVER)
     assert table.beat(Beat("w1", 10), 0.0) == HelloRequest(20)
     assert table.register(b"a", CLIENT, 0.0) is None

@@ -36,7 +36,7 @@ class Gateway:
     def __init__(self, settings: Settings, name: str = "g") -> None:
         address = StaticDirectory(settings).first(FRONTEND)
         self.client = Client(FRONTEND, address, name.encode())
-        self.greeting = ClientHandshake(Hello("gateway", name, incarnation(), __version__))
+        self.handshake = ClientHandshake(Hello("gateway", name, incarnation(), __version__))
         self.tokens: dict[int, list[int]] = {}
         self.ends: dict[int, str] = {}
         self.failed: dict[int, Failed] = {}
@@ -48,12 +48,12 @@ class Gateway:
     def turn(self) -> None:
         """Beat, and take in what has arrived."""
         now = time.monotonic()
-        due = self.greeting.due(now)
+        due = self.handshake.due(now)
         if due is not None:
             self.client.send(due)
         wait((self.client,), 0.01)
         for received in self.client.drain():
-            self.greeting.heard(received.message, now)
+            self.handshake.receive(received.message, now)
             self._take(received.message)
 
     def _take(self, message: Message) -> None:
@@ -85,7 +85,7 @@ class Gateway:
 
     def join(self) -> None:
         """Wait until the scheduler knows this gateway."""
-        self.until(lambda: self.greeting.server is not None)
+        self.until(lambda: self.handshake.server is not None)
 
     def submit(self, handle: int, prompt: list[int], sampling: Sampling) -> None:
         """Send one sequence."""

@@ -46,7 +46,7 @@ class Scheduler:
 
     def __init__(self, run_dir: Path) -> None:
         self.server = Server(FLEET, socket_path(run_dir, FLEET))
-        self.roster = PeerTable(Hello("scheduler", "scheduler", 1, "0"))
+        self.table = PeerTable(Hello("scheduler", "scheduler", 1, "0"))
         self.hellos: list[Hello] = []
         self.heard: list[Message] = []
         self.peer = b""
@@ -62,12 +62,12 @@ class Scheduler:
 
     def _take(self, peer: bytes, message: Message) -> None:
         if isinstance(message, Hello):
-            self.roster.greet(peer, message, time.monotonic())
+            self.table.register(peer, message, time.monotonic())
             self.hellos.append(message)
             self.peer = peer
-            self.server.send(peer, self.roster.me)
+            self.server.send(peer, self.table.me)
         elif isinstance(message, Beat):
-            self.server.send(peer, self.roster.beat(message, time.monotonic()))
+            self.server.send(peer, self.table.beat(message, time.monotonic()))
         else:
             self.heard.append(message)
 

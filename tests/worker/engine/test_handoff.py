@@ -111,7 +111,7 @@ def test_the_tokens_are_those_of_one_worker(
         assert list(split.finish().values()) == one_worker(loaded, run_dir)
         assert split.state.counters.handoffs == len(SAMPLINGS)
         assert not split.state.counters.failed_transfers
-        carried = split.state.handoffs.carried.stats()
+        carried = split.state.handoffs.transfer_totals.stats()
         assert [row.transport for row in carried] == [transport]
 
 
