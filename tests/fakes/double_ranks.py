@@ -129,7 +129,7 @@ def follow(meeting: Path, model: Path, report: Path) -> None:
             mixed.clear()
             if isinstance(order, Step):  # The leader has read the step before the last one.
                 double.ended(but=1)
-            follower._obey(order)
+            follower._execute(order)
             counts, waits = double.counts, sum(double.blocking.values())
             told = counts["upload"], counts["download"], waits, len(mixed)
             found.append((type(order).__name__, *told))

@@ -408,7 +408,7 @@ class FakeWorker:
                 if self.hanging.is_set():
                     self._stopped.wait(0.01)
                     continue
-                if heart.stranger.is_set():
+                if heart.rejected.is_set():
                     return
                 wait((client,), 0 if self._plans else 0.01)
                 known = handshake.server is not None

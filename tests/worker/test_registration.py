@@ -38,7 +38,7 @@ class Fleet:
             assert time.monotonic() < end
             self.worker.wait(0.01)
             self.taken += self.worker.messages()
-            self.worker.speak()
+            self.worker.send_due()
             wait((self.server,), 0.01)
             for peer, _, message in self.server.drain():
                 self.peer = peer

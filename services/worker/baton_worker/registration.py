@@ -52,7 +52,7 @@ class Registration:
         self._get_progress, self._get_held = progress, held
         self._keys = own_keys(config)
         self._client = Client(FLEET, where.first(FLEET), unique_identity(name), self._keys)
-        self._heart: Heartbeat | None = None
+        self._heartbeat: Heartbeat | None = None
         self._drained = self._forgotten = False
         self._handshake = self._new_handshake()
 
@@ -79,8 +79,8 @@ class Registration:
     @property
     def lost(self) -> bool:
         """Whether the scheduler does not know this worker, or messages may be lost."""
-        stranger = self._heart is not None and self._heart.stranger.is_set()
-        return stranger or self._forgotten
+        rejected = self._heartbeat is not None and self._heartbeat.rejected.is_set()
+        return rejected or self._forgotten
 
     def say(self, **changes: Any) -> None:
         """Say something else of this worker at every Hello, also of this epoch."""
@@ -111,7 +111,7 @@ class Registration:
         """Returns False for no message, and where the scheduler cannot be reached."""
         return message is not None and self._client.send(message, envelope)
 
-    def speak(self) -> None:
+    def send_due(self) -> None:
         """Send the Hello until it is answered, and say once that this worker drains."""
         if self._handshake.server is None:
             self.send(self._handshake.due(time.monotonic()))
@@ -127,16 +127,16 @@ class Registration:
 
     def stop_beats(self) -> None:
         """Send no more beats of this epoch."""
-        if self._heart is not None:
-            self._heart.stop()
-            self._heart = None
+        if self._heartbeat is not None:
+            self._heartbeat.stop()
+            self._heartbeat = None
 
     def _joined(self) -> None:
         """The scheduler has answered this epoch's Hello: from now on, beats tell how it fares."""
         log.info("joined the scheduler as %s, role %s", self._name, self.info.role)
         self.stop_beats()
-        self._heart = Heartbeat(FLEET, self._where, self.hello, self._get_progress, self._keys)
-        self._heart.start()
+        self._heartbeat = Heartbeat(FLEET, self._where, self.hello, self._get_progress, self._keys)
+        self._heartbeat.start()
 
     def _new_handshake(self) -> ClientHandshake:
         of = ("worker", self._name, incarnation(), __version__)

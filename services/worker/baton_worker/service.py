@@ -121,7 +121,7 @@ class Service:
         self._replies: deque[WorkerReply] = deque()
         self._naps: deque[WorkerCommand] = deque()
         """Commands to sleep, to wake up and to use other weights, for when nothing runs."""
-        self._lending, self._signal = False, DownloadSignal()
+        self._in_dummy_step, self._signal = False, DownloadSignal()
         info = worker_info(engine, served_name(config), config.role, relay, self._embeddings)
         self._scheduler = Registration(
             config, self._name, where, life, info, self._progress, lambda: self._held.held()
@@ -141,13 +141,13 @@ class Service:
                     busy = self._plans or self._engine.in_flight
                     self._scheduler.wait(0 if busy else self._patience())
                     self._listen()
-                    self._speak()
+                    self._send_due()
                     if self._plans:
                         self._execute()
                     elif self._engine.in_flight:
                         self._finish()
                     else:
-                        self._lending = self._engine.lend()
+                        self._in_dummy_step = self._engine.run_dummy_step()
                         self._nap()
                 self._engine.leave()
                 self._drop_pages()
@@ -165,7 +165,7 @@ class Service:
 
     def _patience(self) -> float:
         if self._engine.in_lockstep:
-            return 0 if self._lending else _LOCKSTEP_SECONDS
+            return 0 if self._in_dummy_step else _LOCKSTEP_SECONDS
         media = self._embeddings is not None and self._embeddings.busy
         busy = self._relay.busy or self._loader.busy or self._updater.busy or media
         return _TRANSFER_SECONDS if busy else _IDLE_SECONDS
@@ -237,7 +237,7 @@ class Service:
     def _changed(self, action: Action) -> str:
         """Returns why it cannot, or nothing."""
         if isinstance(action, Sleep):
-            return self._fall_asleep(action.level)
+            return self._sleep(action.level)
         if isinstance(action, SwitchWeights):
             return self._switch(action.digest)
         if isinstance(action, WakeUp):
@@ -283,7 +283,7 @@ class Service:
         steps = (engine.load_version, engine.try_out, engine.drop_version)
         return WeightUpdater(self._spool, *steps, blocker)
 
-    def _fall_asleep(self, level: int) -> str:
+    def _sleep(self, level: int) -> str:
         """Returns why it cannot, or nothing."""
         engine = self._engine
         if isinstance(engine, SleepingEngine):
@@ -304,10 +304,10 @@ class Service:
         self._scheduler.say(asleep=level)
         return ""
 
-    def _wake_up(self, sleeper: SleepingEngine) -> None:
+    def _wake_up(self, sleeping: SleepingEngine) -> None:
         begin = time.monotonic()
         with pulse.beating():
-            self._engine = engine = sleeper.wake()
+            self._engine = engine = sleeping.wake()
         self._kept = persistent_cache(engine, self._config)
         self._relay = relay = engine.relay(self._config, self._name)
         relay.start()
@@ -372,7 +372,7 @@ class Service:
             self._embeddings.close()
         self._relay.close()
 
-    def _speak(self) -> None:
+    def _send_due(self) -> None:
         while self._pulls and self._pulls[0][0] <= self._plans.ended:
             self._relay.take(self._pulls.popleft()[1])
         self._pulled.extend(self._relay.finished())
@@ -390,7 +390,7 @@ class Service:
             self._replies.popleft()
         if self._scheduler.lost:
             self._left()
-        self._scheduler.speak()
+        self._scheduler.send_due()
 
     def _left(self) -> None:
         """The scheduler does not know this worker, or messages may be lost: forget all sequences

@@ -37,7 +37,7 @@ class Leases(Generic[M]):
         self._make, self._free = make, free
         self._held: dict[bytes, Lease[M]] = {}
 
-    def lend(
+    def acquire(
         self, name: bytes, key: bytes, size: int, num_pages: int, holder: int
     ) -> tuple[Lease[M], bool]:
         """The memory of a name, and whether it is as the last process left it. Otherwise it is

@@ -120,8 +120,8 @@ class Heartbeat(threading.Thread):
         progress: Callable[[], tuple[int, bool]],
         keys: CurveKeys | None = None,
     ) -> None:
-        super().__init__(name="heart", daemon=True)
-        self.stranger = threading.Event()
+        super().__init__(name="heartbeat", daemon=True)
+        self.rejected = threading.Event()
         """Set when the server does not know this process: the main thread must send `Hello` again.
         """
         self._link, self._directory, self._hello = link, directory, hello
@@ -137,7 +137,7 @@ class Heartbeat(threading.Thread):
                 progress, busy = self._progress()
                 client.send(Beat(self._hello.name, self._hello.incarnation, progress, busy))
                 if any(isinstance(r.message, HelloRequest) for r in client.drain()):
-                    self.stranger.set()
+                    self.rejected.set()
 
     def stop(self) -> None:
         """End the thread and close its socket."""

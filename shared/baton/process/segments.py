@@ -179,7 +179,7 @@ class SegmentKeeper(LocalServer):
         """Whether the memory is fresh, and its descriptor."""
         name, key = request[:_DIGEST_BYTES], request[_DIGEST_BYTES : 2 * _DIGEST_BYTES]
         size, num_pages = _LEASE_SIZES.unpack(request[2 * _DIGEST_BYTES :])
-        lease, as_left = self._leases.lend(name, key, size, num_pages, pid)
+        lease, as_left = self._leases.acquire(name, key, size, num_pages, pid)
         return _AS_LEFT if as_left else _FRESH, lease.memory
 
     def _kept(self, name: bytes, descriptor: int) -> bool:

@@ -16,8 +16,8 @@ from baton_worker.device_keeper.messages import (
     Find,
     Found,
     Lease,
+    Leased,
     Leave,
-    Lent,
     Refused,
     Request,
     Seal,
@@ -31,8 +31,8 @@ def test_every_message_is_read_as_what_it_is_and_fits() -> None:
     for request in (*requests, Leave(b"g" * 16)):
         sent = msgspec.msgpack.encode(request)
         assert len(sent) < LONGEST and msgspec.msgpack.decode(sent, type=Request) == request
-    lent = Lent(b"h" * 64, b"g" * 16, True, 1 << 62)
-    for answer in (lent, Found(b"g" * 16, 1 << 40, 7, True), Done(), Refused("it is full")):
+    leased = Leased(b"h" * 64, b"g" * 16, True, 1 << 62)
+    for answer in (leased, Found(b"g" * 16, 1 << 40, 7, True), Done(), Refused("it is full")):
         sent = msgspec.msgpack.encode(answer)
         assert len(sent) < LONGEST and msgspec.msgpack.decode(sent, type=Answer) == answer
 

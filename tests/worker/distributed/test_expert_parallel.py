@@ -47,7 +47,7 @@ def served(
     logits = run.step({0: [3]})[0]
     while not lockstep.all_over:
         if lockstep.agree(0, over=True):
-            model.lend(CPU)
+            model.run_dummy_step(CPU)
     return tokens, logits
 
 
@@ -84,7 +84,7 @@ def test_a_token_does_not_see_who_else_is_there(tmp_path: Path) -> None:
         for alone in (True, False):
             if alone and ranks.rank:
                 assert lockstep.agree(0)
-                model.lend(CPU)
+                model.run_dummy_step(CPU)
             else:
                 run = Driver(replace(part, model=model), 1)
                 found.append(run.step({0: PROMPTS[ranks.rank][0]})[0])
@@ -107,7 +107,7 @@ def test_a_step_that_answers_nothing_takes_part_in_every_layer(tmp_path: Path) -
         if ranks.rank:
             for _ in range(2):
                 assert lockstep.agree(0)
-                model.lend(CPU)
+                model.run_dummy_step(CPU)
             return None
         run = Driver(replace(part, model=model), 1)
         run.hidden({0: text[:9]})

@@ -36,7 +36,7 @@ def test_pages_are_freed_and_from_level_two_on_weights(stories: Path, level: int
     del engine
     sleeper.free()
     assert pages() is None and (model() is None) == (level == 2)
-    assert sleeper.idle and sleeper.progress > 0 and not sleeper.lend()
+    assert sleeper.idle and sleeper.progress > 0 and not sleeper.run_dummy_step()
     for nothing in (sleeper.reset, sleeper.leave, sleeper.close):
         nothing()
     with pytest.raises(PlanError, match="sleeps"):

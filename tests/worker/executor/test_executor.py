@@ -117,7 +117,7 @@ def test_weights_of_two_ranks_change_as_those_of_one(
     # A rank that cannot load them says so to all: nothing changes.
     team: Any = two._team
     loaded = two.load_version(versions[0])
-    team._crew.orders.send(LoadShard(str(tmp_path / "nowhere"), []))
+    team._followers.orders.send(LoadShard(str(tmp_path / "nowhere"), []))
     assert "Rank 1 could not load them" in two.try_out(loaded)
     two.drop_version()
     assert tokens(two) == before
@@ -263,7 +263,7 @@ class Group:
         """As a service does: own steps, then those of the other, until both are to end."""
         with closing(Engine.build(given)) as engine:
             assert engine.in_lockstep and engine.resolved.ranks == 1
-            engine.lend()
+            engine.run_dummy_step()
             found = tokens(engine, prompts)
             engine.leave()
         return found
@@ -276,7 +276,7 @@ def test_workers_that_share_experts_give_the_tokens_of_one(run_dir: Path, tmp_pa
     tiny_models.save_model(tmp_path / "model", "DeepseekV3ForCausalLM")
     prompts = [[list(range(5, 40)), [7] * 9], [[3, 4]]]
     with closing(Engine.build(config(tmp_path / "model", run_dir, 1))) as alone:
-        assert not alone.in_lockstep and not alone.lend()
+        assert not alone.in_lockstep and not alone.run_dummy_step()
         alone.leave()
         expected = [tokens(alone, each) for each in prompts]
     group = Group(tmp_path / "model", run_dir)

@@ -30,8 +30,8 @@ from baton_worker.device_keeper.messages import (
     Find,
     Found,
     Lease,
+    Leased,
     Leave,
-    Lent,
     Refused,
     Request,
     address,
@@ -102,7 +102,7 @@ class DeviceKeeper(LocalServer):
 
     def _answer(self, request: Request, pid: int) -> Answer:
         if isinstance(request, Lease):
-            return self._lend(request, pid)
+            return self._lease(request, pid)
         if isinstance(request, Find):
             return self._found(request.name.encode())
         if isinstance(request, Leave):
@@ -114,16 +114,16 @@ class DeviceKeeper(LocalServer):
         self._free_unused()
         return Done()
 
-    def _lend(self, request: Lease, pid: int) -> Answer:
+    def _lease(self, request: Lease, pid: int) -> Answer:
         name = request.name.encode()
         try:
             given = (name, request.key, request.size, request.num_pages, pid)
-            lease, as_left = self._leases.lend(*given)
+            lease, as_left = self._leases.acquire(*given)
             lease.memory.use(pid)
         except (DeviceError, OSError) as error:
             return Refused(str(error))
         block = lease.memory
-        return Lent(block.handle, block.generation, as_left, block.checksum)
+        return Leased(block.handle, block.generation, as_left, block.checksum)
 
     def _found(self, name: bytes) -> Found:
         if (lease := self._leases.find(name)) is None:

@@ -25,8 +25,8 @@ from baton_worker.device_keeper.messages import (
     Find,
     Found,
     Lease,
+    Leased,
     Leave,
-    Lent,
     Refused,
     Request,
     Seal,
@@ -89,13 +89,13 @@ class _Opened:
 class KeptMemory:
     """Memory that is lent to this worker."""
 
-    def __init__(self, keeper: KeeperClient, name: str, lent: Lent, memory: Tensor) -> None:
-        self._keeper, self._name, self._checksum = keeper, name, lent.checksum
+    def __init__(self, keeper: KeeperClient, name: str, leased: Leased, memory: Tensor) -> None:
+        self._keeper, self._name, self._checksum = keeper, name, leased.checksum
         self.memory = memory
         """uint8 [size]."""
-        self.generation = lent.generation
+        self.generation = leased.generation
         """Differs between any two allocations."""
-        self.as_left = lent.as_left
+        self.as_left = leased.as_left
         """Whether it is as the worker before left it; otherwise it is zeros."""
 
     def seal(self) -> None:
@@ -141,7 +141,7 @@ class KeeperClient:
         then private, as without a keeper."""
         answer = self.ask(Lease(name, key, size, num_pages))
         reason = answer.reason if isinstance(answer, Refused) else ""
-        if isinstance(answer, Lent):
+        if isinstance(answer, Leased):
             generation = answer.generation
             try:
                 memory = self._opener.open(answer.handle, size, lambda: self._leave(generation))

@@ -49,7 +49,7 @@ class Leave(msgspec.Struct, tag=True):
     generation: bytes
 
 
-class Lent(msgspec.Struct, tag=True):
+class Leased(msgspec.Struct, tag=True):
     """Memory that is lent."""
 
     handle: bytes
@@ -80,7 +80,7 @@ class Refused(msgspec.Struct, tag=True):
 
 
 Request: TypeAlias = Lease | Find | Seal | Drop | Leave
-Answer: TypeAlias = Lent | Found | Done | Refused
+Answer: TypeAlias = Leased | Found | Done | Refused
 
 
 def address(run_dir: Path, gpu: int) -> str:

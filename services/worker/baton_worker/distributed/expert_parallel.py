@@ -54,11 +54,11 @@ class ExchangedExperts(Bare):
         """`begin`, and wait for its result."""
         return self.begin(x, routing)()
 
-    def lend(self, dtype: torch.dtype, device: torch.device) -> None:
+    def run_dummy_step(self, dtype: torch.dtype, device: torch.device) -> None:
         """Run the local experts in a step in which this rank has no tokens."""
-        nobody = torch.empty((0, self._slots), device=device)
+        none = torch.empty((0, self._slots), device=device)
         x = torch.empty((0, self._hidden), dtype=dtype, device=device)
-        self(x, Routing(nobody.long(), nobody))
+        self(x, Routing(none.long(), none))
 
     def _unpacked(self, rows: Tensor, dtype: torch.dtype) -> tuple[Tensor, Routing]:
         wide = 4 * self._slots
@@ -102,10 +102,10 @@ class LockstepModel:
     __call__ = forward
 
     @torch.inference_mode()
-    def lend(self, device: torch.device) -> None:
+    def run_dummy_step(self, device: torch.device) -> None:
         """Join a step without tokens: only experts run, no attention and no pages."""
         for exchanged in self._exchanged:
-            exchanged.lend(self.dtype, device)
+            exchanged.run_dummy_step(self.dtype, device)
             self._model.progress += 1
 
 

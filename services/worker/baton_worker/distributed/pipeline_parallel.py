@@ -202,10 +202,10 @@ class StageChannel:
         counts, shapes, widths = self._layout
         parts = zip(torch.split(packed, widths, dim=1), shapes, strict=True)
         tensors = iter([torch.unflatten(part, 1, shape) for part, shape in parts])
-        hidden, skips, lent, pending, embedded = (
+        hidden, skips, shared_kv, pending, embedded = (
             [next(tensors).contiguous() for _ in range(count)] for count in counts
         )
-        step.lent[:], step.pending[:], step.embedded[:] = lent, pending, embedded
+        step.shared_kv[:], step.pending[:], step.embedded[:] = shared_kv, pending, embedded
         return StageStates(hidden[0], skips)
 
 

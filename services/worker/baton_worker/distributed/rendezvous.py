@@ -52,7 +52,7 @@ class Rendezvous:
     ) -> None:
         self.meeting, self._others, self._lost = meeting, others, lost
         self._loose = False
-        self._watching = threading.Thread(target=self._watch, name="bond", daemon=True)
+        self._watching = threading.Thread(target=self._watch, name="rendezvous", daemon=True)
         self._watching.start()
 
     @classmethod

@@ -87,7 +87,7 @@ class EncodeService:
                     pulse.beat()
                     self._scheduler.wait(0 if self._waiting else _IDLE_SECONDS)
                     self._listen()
-                    self._speak()
+                    self._send_due()
                     if self._waiting:
                         self._encode(self._waiting.popleft())
             finally:
@@ -151,12 +151,12 @@ class EncodeService:
         self._exporter.grant(Grant(order.epoch, order.id, order.token, b"", len(embeddings)))
         self._encoder.trim(set(self._offered.values()))
 
-    def _speak(self) -> None:
+    def _send_due(self) -> None:
         while self._replies and self._scheduler.send(self._replies[0]):
             self._replies.popleft()
         if self._scheduler.lost:
             self._join_again()
-        self._scheduler.speak()
+        self._scheduler.send_due()
 
     def _join_again(self) -> None:
         """Begin a new epoch: nothing waits and nothing can be pulled."""

@@ -408,9 +408,9 @@ class Engine:
         """Lifetime name of the group of workers that end together."""
         return self._team.name
 
-    def lend(self) -> bool:
+    def run_dummy_step(self) -> bool:
         """Without a plan: join a step of other workers. Returns True if they run one."""
-        return self._team.lend()
+        return self._team.run_dummy_step()
 
     def leave(self) -> None:
         """Returns when this worker can exit without failing a step of others."""

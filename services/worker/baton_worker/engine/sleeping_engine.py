@@ -58,7 +58,7 @@ class SleepingEngine:
     def reset(self) -> None:
         """There is nothing to forget."""
 
-    def lend(self) -> bool:
+    def run_dummy_step(self) -> bool:
         """No other worker waits for it."""
         return False
 

@@ -106,7 +106,7 @@ class Executor:
     def warmed_up(self) -> None:
         """This worker has run its first steps: those that follow are of sequences."""
 
-    def lend(self) -> bool:
+    def run_dummy_step(self) -> bool:
         """Without local work: join a step of other workers. Returns whether they run one."""
         return False
 
@@ -120,17 +120,17 @@ class Executor:
 class LeaderExecutor(Executor):
     """The leader of a group of followers."""
 
-    def __init__(self, crew: FollowerPool, device: torch.device) -> None:
-        self._crew, self._device = crew, device
-        self.ranks, self.pipeline = crew.join(device)
+    def __init__(self, followers: FollowerPool, device: torch.device) -> None:
+        self._followers, self._device = followers, device
+        self.ranks, self.pipeline = followers.join(device)
 
     def cache(self, **settings: Any) -> KVCache:
         """See `Executor`."""
-        return LedCache(orders=self._crew.orders, **settings)
+        return LedCache(orders=self._followers.orders, **settings)
 
     def host(self, cache: KVCache, num_pages: int) -> HostPages | None:
         """See `Executor`."""
-        return LedHostPages(cache, num_pages, self._crew.orders) if num_pages else None
+        return LedHostPages(cache, num_pages, self._followers.orders) if num_pages else None
 
     def relay(
         self, cache: KVCache, config: Config, name: str
@@ -141,11 +141,11 @@ class LeaderExecutor(Executor):
         if self.pipeline is not None:
             counts = self.pipeline.counts(len(cache.layers))
             stages = f"/stages of {','.join(map(str, counts))} layers"
-        return LeaderKVTransfer(own, self._crew.orders, self._crew.reports, stages)
+        return LeaderKVTransfer(own, self._followers.orders, self._followers.reports, stages)
 
     def model(self, model: Any) -> Any:
         """See `Executor`."""
-        return LedModel(model, self._crew.orders, self.ranks)
+        return LedModel(model, self._followers.orders, self.ranks)
 
     def share_indices(self, model: Any, buffers: Buffers, groups: int) -> None:
         """See `Executor`. What a CPU holds needs no copy to be sent. Stages run a step at different
@@ -155,40 +155,40 @@ class LeaderExecutor(Executor):
 
     def capture(self, graphed: GraphedModel) -> str | None:
         """See `Executor`."""
-        self._crew.orders.send(Capture())
+        self._followers.orders.send(Capture())
         return why_uncaptured(graphed)
 
     def put_adapter(self, slot: int, pairs: Mapping[str, LoraPair]) -> None:
         """See `Executor`."""
         each = [(name, *pair) for name, pair in pairs.items()]
-        self._crew.orders.send(PutAdapter(slot, each))
+        self._followers.orders.send(PutAdapter(slot, each))
 
     def load_beside(self, path: Path, patches: Sequence[Path]) -> None:
         """See `Executor`."""
-        self._crew.orders.send(LoadShard(str(path), list(map(str, patches))))
+        self._followers.orders.send(LoadShard(str(path), list(map(str, patches))))
 
     def drop_beside(self) -> None:
         """See `Executor`."""
-        self._crew.orders.send(DropShard())
+        self._followers.orders.send(DropShard())
 
     def begin_trial(self) -> str:
         """See `Executor`."""
-        self._crew.orders.send(BeginTrial())
+        self._followers.orders.send(BeginTrial())
         able = numbers(self.everyone, 1, self._device)
         failed = [str(rank) for rank, loaded in enumerate(able) if not loaded]
         return f"Rank {', '.join(failed)} could not load them: its log says why." if failed else ""
 
     def end_trial(self) -> None:
         """See `Executor`."""
-        self._crew.orders.send(EndTrial())
+        self._followers.orders.send(EndTrial())
 
     def switch(self) -> None:
         """See `Executor`."""
-        self._crew.orders.send(SwitchShard())
+        self._followers.orders.send(SwitchShard())
 
     def close(self) -> None:
         """End the followers."""
-        self._crew.close()
+        self._followers.close()
 
 
 class ExpertGroupExecutor(Executor):
@@ -197,9 +197,9 @@ class ExpertGroupExecutor(Executor):
     def __init__(self, config: Config, device: torch.device) -> None:
         rank, size = config.data_parallel_rank, config.data_parallel_size
         self._device = device
-        self._bond = Rendezvous.join(config.run_dir, rank, size)
-        self.name = self._bond.meeting.name
-        group = join(self._bond.meeting, rank, size, device)
+        self._rendezvous = Rendezvous.join(config.run_dir, rank, size)
+        self.name = self._rendezvous.meeting.name
+        group = join(self._rendezvous.meeting, rank, size, device)
         eplb = parse(config.eplb_config) if config.enable_eplb else None
         self.lockstep: StepSync = StepSync(group, config.all2all_backend, device, eplb)
 
@@ -212,26 +212,26 @@ class ExpertGroupExecutor(Executor):
         """See `Executor`."""
         self.lockstep.warm = True
 
-    def lend(self) -> bool:
+    def run_dummy_step(self) -> bool:
         """See `Executor`. Waits for all ranks."""
-        return self._lent(False)
+        return self._dummy_step(False)
 
     def leave(self) -> None:
         """See `Executor`: all ranks end together."""
         while not self.lockstep.all_over:
-            self._lent(True)
-        self._bond.leave()
+            self._dummy_step(True)
+        self._rendezvous.leave()
         self.lockstep.agree(0, over=True)  # No rank exits before all have left the rendezvous.
 
-    def _lent(self, over: bool) -> bool:
+    def _dummy_step(self, over: bool) -> bool:
         if not self.lockstep.agree(0, over):
             return False
-        self._model.lend(self._device)
+        self._model.run_dummy_step(self._device)
         return True
 
     def close(self) -> None:
         """All ranks exit with this one."""
-        self._bond.close()
+        self._rendezvous.close()
 
 
 def check(config: Config) -> None:

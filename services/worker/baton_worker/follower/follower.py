@@ -111,9 +111,9 @@ class Follower:
     def run(self, orders: Reader) -> None:
         """Execute commands until `End`, or until the leader exits."""
         while not isinstance(order := orders.next(), End):
-            self._obey(order)
+            self._execute(order)
 
-    def _obey(self, order: Order) -> None:
+    def _execute(self, order: Order) -> None:
         match order:
             case Forward():
                 self._forward(order)

@@ -53,7 +53,7 @@ class Table(Layer):
         if self._extra:
             yield f"{self._name}.extra.weight", self.weight[first:]
 
-    def lend(self, rows: Callable[[Tensor], Tensor]) -> None:
+    def share_rows(self, rows: Callable[[Tensor], Tensor]) -> None:
         """Look rows up through `rows`, the packed table of a tied head, and drop this copy."""
         self._rows, self.weight = rows, None
 

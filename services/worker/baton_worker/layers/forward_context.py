@@ -24,7 +24,7 @@ class ForwardContext:
     """Plan per kind of mixer, keyed by `Mixer.call`."""
     texts: tuple[Texts, ...] = ()
     """Texts with bidirectional attention."""
-    lent: list[Tensor] = field(default_factory=list)
+    shared_kv: list[Tensor] = field(default_factory=list)
     """KV of the last `spec.KVSharingSource`: [T, 2 * num_kv_heads, head_dim]."""
     pending: list[Tensor] = field(default_factory=list)
     """Output of a `spec.ShortcutMoe`, added at the end of the next layer: [T, hidden]."""

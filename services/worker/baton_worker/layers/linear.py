@@ -247,7 +247,7 @@ class Shared(Protocol):
 
     weight: nn.Parameter | None
 
-    def lend(self, rows: Callable[[Tensor], Tensor]) -> None:
+    def share_rows(self, rows: Callable[[Tensor], Tensor]) -> None:
         """Look rows up through `rows` from here on, and drop the weight."""
         ...
 
@@ -265,7 +265,7 @@ class LanguageHead(Linear):
         self._whole = dict[int, LinearKernel]()
         """Weights that adapters have in the place of the head's, by number."""
         self.tied = tied_to is not None
-        self._lend = None if tied_to is None else tied_to.lend
+        self._share_rows = None if tied_to is None else tied_to.share_rows
         if tied_to is not None:
             assert tied_to.weight is not None
             self.weight = tied_to.weight
@@ -291,8 +291,12 @@ class LanguageHead(Linear):
     def process_weights_after_loading(self) -> None:
         """Pack like any linear layer; an unquantised packed table replaces the embedding's copy."""
         super().process_weights_after_loading()
-        if self._lend is not None and isinstance(self._kernel, CpuLinear) and self._kernel.has_rows:
-            self._lend(self._kernel.rows)
+        if (
+            self._share_rows is not None
+            and isinstance(self._kernel, CpuLinear)
+            and self._kernel.has_rows
+        ):
+            self._share_rows(self._kernel.rows)
 
     def whole(self, weight: Tensor) -> LinearKernel:
         """The kernel of a weight [vocab, hidden] in the place of the head's; any thread may call

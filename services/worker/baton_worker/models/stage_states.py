@@ -21,7 +21,7 @@ class StageStates:
 
     def groups(self, step: ForwardContext) -> list[list[Tensor]]:
         """All of them, with what the layers of a step keep for one another."""
-        return [[self.hidden], self.skips, step.lent, step.pending, step.embedded]
+        return [[self.hidden], self.skips, step.shared_kv, step.pending, step.embedded]
 
 
 class StageLink(Protocol):

@@ -64,7 +64,7 @@ def test_small_groups_do_without_tensor_cores(problem: Any, package: None, group
     given = problem(ROWS["mixed"], heads=(2 * group, 2), head_dim=64, dtype=torch.float16)
     backend = FlashInferBackend()
     as_the_reference(backend, given, given.call)
-    decode = backend.plan(given.batch, given.call).parts[0].lent.wrapper
+    decode = backend.plan(given.batch, given.call).parts[0].planned.wrapper
     assert isinstance(decode, Decode) and decode.use_tensor_cores == (group > 3)
 
 
@@ -75,7 +75,7 @@ def test_layers_share_a_plan_and_steps_share_wrappers(problem: Any, package: Non
         plan = backend.plan(given.batch, given.call)
         answers = [backend.forward(plan, given.query, given.pages) for _ in range(3)]
         assert torch.equal(answers[0], answers[2])
-        assert [part.lent.wrapper.planned for part in plan.parts] == [step, step]
+        assert [part.planned.wrapper.planned for part in plan.parts] == [step, step]
         del plan
         gc.collect()
     assert (Decode.made, Prefill.made) == (1, 1)

@@ -13,12 +13,12 @@ from baton_worker.attention.backends.flashinfer_plan import Rows, Wrappers, work
 
 def test_a_wrapper_is_lent_to_one_plan_at_a_time() -> None:
     wrappers = Wrappers(object)
-    first, second = wrappers.lend(), wrappers.lend()
+    first, second = wrappers.acquire(), wrappers.acquire()
     assert first.wrapper is not second.wrapper
     freed = id(first.wrapper)
     del first
     gc.collect()
-    assert id(wrappers.lend().wrapper) == freed
+    assert id(wrappers.acquire().wrapper) == freed
 
 
 def test_the_last_page_of_a_row_is_as_full_as_its_keys_say(problem: Any) -> None:

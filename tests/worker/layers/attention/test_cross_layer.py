@@ -23,7 +23,7 @@ FIELDS: dict[str, Any] = {
     "qk_norm": spec.QkNorm(spec.Norm(1e-6), after_rope=True),
     "projections": spec.Projections(bias=True),
 }
-LENDING, BORROWING = spec.KVSharingSource(**FIELDS), spec.KVSharingTarget(**FIELDS)
+SOURCE, TARGET = spec.KVSharingSource(**FIELDS), spec.KVSharingTarget(**FIELDS)
 
 
 def filled(layer: torch.nn.Module) -> dict[str, Tensor]:
@@ -59,8 +59,8 @@ def attention(query: Tensor, key: Tensor, value: Tensor, w: dict[str, Tensor]) -
 def test_a_layer_norms_the_keys_of_another_with_its_own_weight(
     site: BuildContext, chunk: int
 ) -> None:
-    lending, borrowing = KVSharingSource(LENDING, 8, site), KVSharingTarget(BORROWING, 8, site)
-    first, second = filled(lending), filled(borrowing)
+    source, target = KVSharingSource(SOURCE, 8, site), KVSharingTarget(TARGET, 8, site)
+    first, second = filled(source), filled(target)
     assert "key.weight" in first and "key.weight" not in second
     x, y = torch.randn(11, 8), torch.randn(11, 8)
     pages = [torch.zeros(3, 4, 2, 2, 6) for _ in range(2)]
@@ -72,11 +72,11 @@ def test_a_layer_norms_the_keys_of_another_with_its_own_weight(
         positions = torch.arange(start, here.stop)
         angles = {ROPE: Rotary(ROPE, CPU).angles(positions, torch.float32)}
         step = ForwardContext(
-            batch.slot_mapping, angles, {lending.call: lending.backend.plan(batch, lending.call)}
+            batch.slot_mapping, angles, {source.call: source.backend.plan(batch, source.call)}
         )
         with torch.inference_mode():
-            ours[0].append(lending(x[here], step, pages[0], None))
-            ours[1].append(borrowing(y[here], step, pages[1], None))
+            ours[0].append(source(x[here], step, pages[0], None))
+            ours[1].append(target(y[here], step, pages[1], None))
     key, value = heads(x, first, "key", turned=True), heads(x, first, "value")
     for rows, given, w in ((ours[0], x, first), (ours[1], y, second)):
         expected = attention(heads(given, w, "query", turned=True), key, value, w)

@@ -93,15 +93,15 @@ def test_a_layer_without_an_index_attends_to_what_the_last_one_has_chosen(
 ) -> None:
     """As that layer itself does, if they have the same weights; whatever came before."""
     shared = replace(SETTINGS, indexer=None)
-    own, other, lent = (SparseLatentAttention(s, 8, site) for s in (SETTINGS, SETTINGS, shared))
+    own, other, sharing = (SparseLatentAttention(s, 8, site) for s in (SETTINGS, SETTINGS, shared))
     fill(other)
-    fill(own, lent)
+    fill(own, sharing)
     x = torch.randn(LENGTH, 8)
     alone = run([own], x, [LENGTH], [pages_for(SETTINGS)])
     pages = [pages_for(s) for s in (SETTINGS, SETTINGS, shared)]
-    assert torch.equal(run([other, own, lent], x, sizes, pages), alone)
+    assert torch.equal(run([other, own, sharing], x, sizes, pages), alone)
     pages = [pages_for(s) for s in (SETTINGS, SETTINGS, shared)]
-    assert not torch.equal(run([own, other, lent], x, sizes, pages), alone)
+    assert not torch.equal(run([own, other, sharing], x, sizes, pages), alone)
 
 
 def test_the_cache_holds_the_key_of_the_index_where_there_is_one() -> None:

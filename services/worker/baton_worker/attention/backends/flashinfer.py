@@ -27,7 +27,7 @@ from baton_worker.attention.backends.flashinfer_graph import CapturedDecode
 from baton_worker.attention.backends.flashinfer_plan import (
     HOST_PLANS,
     LIBRARY,
-    Lent,
+    PlannedWrapper,
     Rows,
     Wrappers,
     layer_features,
@@ -45,7 +45,7 @@ _UNDERSTOOD = {"softcap"}
 
 @dataclass(frozen=True, slots=True)
 class _Part:
-    lent: Lent
+    planned: PlannedWrapper
     tokens: Tensor | None
     """int64, where the new tokens of its rows are; None: it has all."""
 
@@ -100,13 +100,13 @@ class FlashInferBackend:
         rows: npt.NDArray[np.int64],
         prepare: Callable[..., None],
     ) -> _Part:
-        lent = self._wrappers(prepare is plan_decode, call).lend()
-        prepare(lent.wrapper, Rows.of(batch, rows), batch.page_size, call)
+        planned = self._wrappers(prepare is plan_decode, call).acquire()
+        prepare(planned.wrapper, Rows.of(batch, rows), batch.page_size, call)
         if len(rows) == len(batch.query_lens):
-            return _Part(lent, None)
+            return _Part(planned, None)
         tokens = np.flatnonzero(np.isin(batch.flat()[0], rows))
         return _Part(
-            lent, torch.from_numpy(tokens).to(batch.slot_mapping.device, non_blocking=True)
+            planned, torch.from_numpy(tokens).to(batch.slot_mapping.device, non_blocking=True)
         )
 
     def forward(
@@ -124,12 +124,12 @@ class FlashInferBackend:
             rows: Tensor = plan.wrapper.run(query, held)
             return rows.flatten(1)
         if (whole := plan.parts[0]).tokens is None:
-            done: Tensor = whole.lent.wrapper.run(query, held)
+            done: Tensor = whole.planned.wrapper.run(query, held)
             return done.flatten(1)
         out = query.new_empty(query.shape)
         for part in plan.parts:
             assert part.tokens is not None
-            some = part.lent.wrapper.run(query.index_select(0, part.tokens), held)
+            some = part.planned.wrapper.run(query.index_select(0, part.tokens), held)
             out.index_copy_(0, part.tokens, some)
         return out.flatten(1)
 

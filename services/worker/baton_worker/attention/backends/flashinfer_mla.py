@@ -16,7 +16,7 @@ from baton_worker.attention.backends.flashinfer_graph import CapturedLatents
 from baton_worker.attention.backends.flashinfer_plan import (
     HOST_PLANS,
     LIBRARY,
-    Lent,
+    PlannedWrapper,
     Rows,
     Wrappers,
     plan_latents,
@@ -32,7 +32,7 @@ _UNDERSTOOD = {"latent", "value_dim"}
 @dataclass(frozen=True, slots=True)
 class _Plan:
     call: AttentionSpec
-    lent: Lent
+    planned: PlannedWrapper
 
 
 class FlashInferMlaBackend:
@@ -66,9 +66,10 @@ class FlashInferMlaBackend:
         assert fits(batch, call)
         if batch.captured:
             return CapturedLatents(batch, call)
-        rows, lent = Rows.of(batch, np.arange(len(batch.query_lens))), self._wrappers(call).lend()
-        plan_latents(lent.wrapper, rows, batch.page_size, call)
-        return _Plan(call, lent)
+        rows = Rows.of(batch, np.arange(len(batch.query_lens)))
+        planned = self._wrappers(call).acquire()
+        plan_latents(planned.wrapper, rows, batch.page_size, call)
+        return _Plan(call, planned)
 
     def forward(
         self,
@@ -81,7 +82,7 @@ class FlashInferMlaBackend:
         """See `Backend.forward`."""
         assert sinks is None and lse is None
         width, latents = plan.call.width, pages[:, :, 0, 0]
-        wrapper = plan.wrapper if isinstance(plan, CapturedLatents) else plan.lent.wrapper
+        wrapper = plan.wrapper if isinstance(plan, CapturedLatents) else plan.planned.wrapper
         out: Tensor = wrapper.run(
             q_nope=query[..., :width],
             q_pe=query[..., width:],

@@ -39,7 +39,7 @@ def workspace(device: torch.device) -> Tensor:
 
 
 @dataclass(frozen=True, slots=True, weakref_slot=True)
-class Lent:
+class PlannedWrapper:
     """A planned wrapper. It returns to its pool, to be planned again, when this object is
     dropped."""
 
@@ -56,11 +56,11 @@ class Wrappers:
     def __init__(self, make: Callable[[], Any]) -> None:
         self._make, self._free = make, list[Any]()
 
-    def lend(self) -> Lent:
+    def acquire(self) -> PlannedWrapper:
         """Return a wrapper that no plan uses."""
-        lent = Lent(self._free.pop() if self._free else self._make())
-        weakref.finalize(lent, self._free.append, lent.wrapper).atexit = False
-        return lent
+        planned = PlannedWrapper(self._free.pop() if self._free else self._make())
+        weakref.finalize(planned, self._free.append, planned.wrapper).atexit = False
+        return planned
 
 
 @dataclass(frozen=True, slots=True)

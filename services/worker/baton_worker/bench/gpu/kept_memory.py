@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from baton_worker.device_keeper.kept_memory import CudaOpener, KeeperClient
-from baton_worker.device_keeper.messages import Lease, Lent
+from baton_worker.device_keeper.messages import Lease, Leased
 from baton_worker.device_keeper.read_rate import read_rates
 
 _BYTES = 8 << 30
@@ -41,7 +41,7 @@ def _of(device: torch.device, run_dir: Path) -> dict[str, float]:
             return {}
         time.sleep(0.1)
     answer = client.ask(Lease("bench", b"", _BYTES, 0))
-    if not isinstance(answer, Lent):
+    if not isinstance(answer, Leased):
         return {}
     memory = CudaOpener(device).open(answer.handle, _BYTES, lambda: None)
     rates = read_rates(memory)

@@ -24,7 +24,7 @@ class KVSharingSource(Attention):
         if self.rope is not None:
             num_turned = self.call.num_heads + self.call.num_kv_heads
             rotate_(heads[:, :num_turned], step.angles[self.rope])
-        step.lent[:] = [heads[:, self.call.num_heads :].clone()]
+        step.shared_kv[:] = [heads[:, self.call.num_heads :].clone()]
         self._norm(heads)
 
 
@@ -41,7 +41,7 @@ class KVSharingTarget(Attention):
     def _place(self, heads: Tensor, step: ForwardContext, pages: Tensor) -> None:
         if self.rope is not None:
             rotate_(heads, step.angles[self.rope])
-        whole = torch.cat((heads, *step.lent), dim=1)
+        whole = torch.cat((heads, *step.shared_kv), dim=1)
         self._norm(whole)
         heads.copy_(whole[:, : self.call.num_heads])
         self._put(whole, step, pages)

@@ -60,8 +60,8 @@ def _hunyuan_heads(c: Config, heads: Attention) -> list[Mixer]:
     if not getattr(c, "use_cla", False) or every == 1:
         return [heads for _ in layers]
     fields = {field.name: getattr(heads, field.name) for field in dataclasses.fields(heads)}
-    lending, borrowing = KVSharingSource(**fields), KVSharingTarget(**fields)
-    return [borrowing if layer % every else lending for layer in layers]
+    source, target = KVSharingSource(**fields), KVSharingTarget(**fields)
+    return [target if layer % every else source for layer in layers]
 
 
 def _hunyuan_experts(c: Config, layer: int) -> Moe:

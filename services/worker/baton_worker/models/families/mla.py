@@ -176,13 +176,13 @@ def deepseek_v32(c: Config) -> Decoder:
 def glm_moe_dsa(c: Config) -> Decoder:
     """A layer may reuse the selection of the last layer with an indexer (arXiv:2603.12201)."""
     own = _sparse(c, 32, interleaved=True)
-    lent, has_index = replace(own, indexer=None), _has_index(c)
+    sharing, has_index = replace(own, indexer=None), _has_index(c)
     if not has_index[0]:
         raise ModelError(
             "The first layer is to attend to what another one's index has chosen, and there is "
             'none before it: begin indexer_types in config.json with "full".'
         )
-    return _over_chosen_keys(c, [own if has else lent for has in has_index], rms(c, 1e-5))
+    return _over_chosen_keys(c, [own if has else sharing for has in has_index], rms(c, 1e-5))
 
 
 def _has_index(c: Config) -> list[bool]:
