@@ -155,7 +155,7 @@ def test_vllm_s_configuration_splits_a_model_and_says_over_what(
         # What the second prompt needs is there already.
         until(lambda: metric(served, done) >= 1, "its KV is transferred")
         assert metric(served, "baton_failed_transfers_total") == 0
-        assert f"come over {transport}" in served.log.read_text()
+        assert f"comes over {transport}" in served.log.read_text()
     finally:
         served.close()
 

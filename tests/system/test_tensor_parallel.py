@@ -88,7 +88,7 @@ def test_prefill_and_decode_of_two_ranks_each_pass_keys_rank_to_rank(
         until(lambda: len(server.fleet()["workers"]) == 2, "both are there")
         assert Story(server.url).whole() == alone
         server.reports(handoffs=1, failed_transfers=0)
-        ranks = "keys of .* come over shm"
+        ranks = "KV of .* comes over shm"
         until(lambda: len(re.findall(ranks, server.log.read_text())) == 2, "each rank says so")
     finally:
         server.close()

@@ -4,11 +4,11 @@ The scheduler grants read access to a sequence's pages on the source worker and 
 worker to pull them. The two workers then transfer the KV without the scheduler.
 
     scheduler -- Grant --> source          scheduler -- Pull --> target
-    target -- Open --> source -- Opened --> target           once per lane: agree on a transport
+    target -- Open --> source -- Opened --> target           once per connection: agree
     target -- Fetch --> source -- Block or Missing --> target -- Pulled --> scheduler
     scheduler -- Revoke --> source
 
-A lane is a connection of two workers with a buffer of equally sized places; a place holds one
+A connection of two workers has a transfer buffer of equally sized places; a place holds one
 block. The target chooses the place of each block, so the source never overwrites a block that the
 target still reads.
 """
@@ -96,7 +96,7 @@ class Offer(msgspec.Struct, frozen=True, array_like=True, forbid_unknown_fields=
 
 
 class Open(Message, tag="open", frozen=True):
-    """Open a lane for a granted transfer. target -> source, before the first `Fetch`."""
+    """Open a connection for a granted transfer. target -> source, before the first `Fetch`."""
 
     id: int
     epoch: int
@@ -111,7 +111,7 @@ class Open(Message, tag="open", frozen=True):
 
 
 class Opened(Message, tag="opened", frozen=True):
-    """Answer to `Open`: the new lane, or the reason for refusing it. source -> target."""
+    """Answer to `Open`: the new connection, or the reason for refusing it. source -> target."""
 
     id: int
     transport: str = ""
@@ -119,15 +119,15 @@ class Opened(Message, tag="opened", frozen=True):
     terms: bytes = b""
     """Parameters of the transport for the target."""
     places: int = 0
-    """Number of places in the lane."""
+    """Number of places in the transfer buffer."""
     place_bytes: int = 0
     """Size of a place in bytes."""
     reason: str = ""
-    """"unknown" if the grant has not arrived yet (retry), else why the lane is refused."""
+    """"unknown" if the grant has not arrived yet (retry), else why the connection is refused."""
 
 
 class Close(Message, tag="close", frozen=True):
-    """Close the lane. target -> source, when it needs it no more."""
+    """Close the connection. target -> source, when it needs it no more."""
 
 
 class Fetch(Message, tag="fetch", frozen=True):
@@ -141,7 +141,8 @@ class Fetch(Message, tag="fetch", frozen=True):
     epoch: int = 0
     """The source's incarnation: that of the grant."""
     place: int = 0
-    """Index of the lane's place for the block; the target has read its previous content."""
+    """Index of the place for the block in the transfer buffer; the target has read its previous
+    content."""
 
 
 class Block(Message, tag="block", frozen=True):
@@ -157,7 +158,7 @@ class Block(Message, tag="block", frozen=True):
     checksum: int
     """XXH3-64 of the block's bytes."""
     data: bytes
-    """The block; empty if it was written to its place in the lane."""
+    """The block; empty if it was written to its place in the transfer buffer."""
     size: int = 0
     """Size of the block in bytes."""
 

@@ -26,34 +26,34 @@ GOOD = {"id": 9, "transport": "tcp", "places": 8, "place_bytes": 1024 * 1024}
 class Scripted:
     """A source that says what it is told to say."""
 
-    def __init__(self, lane: TransferConnection, *messages: Any) -> None:
-        self.asked: list[Any] = []
+    def __init__(self, connection: TransferConnection, *messages: Any) -> None:
+        self.outstanding: list[Any] = []
         self._messages = list(messages)
-        lane._client.close()
-        lane._client = self  # type: ignore[assignment]
-        lane._hear = self._hear  # type: ignore[method-assign]
+        connection._client.close()
+        connection._client = self  # type: ignore[assignment]
+        connection._receive = self._receive  # type: ignore[method-assign]
 
     def send(self, message: Any) -> bool:
-        self.asked.append(message)
+        self.outstanding.append(message)
         return True
 
     def close(self) -> None:
         pass
 
-    def _hear(self) -> list[Any]:
+    def _receive(self) -> list[Any]:
         if not self._messages:
             raise TransferError("the source sends nothing")
         return [self._messages.pop(0)]
 
 
-def lane(run_dir: Path) -> TransferConnection:
+def connection(run_dir: Path) -> TransferConnection:
     return TransferConnection(
         PageContent(cache(8)), "w", f"ipc://{run_dir}/p.sock", threading.Event()
     )
 
 
 def opened(run_dir: Path, *messages: Any) -> tuple[TransferConnection, Scripted]:
-    made = lane(run_dir)
+    made = connection(run_dir)
     script = Scripted(made, *messages)
     made.open(PULL, {"tcp": Tcp(Config())}, "here")
     return made, script
@@ -80,14 +80,14 @@ def test_a_lane_is_as_it_must_be_or_not_opened(
 
 def test_a_grant_that_is_not_there_yet_is_asked_for_again(run_dir: Path) -> None:
     made, script = opened(run_dir, Opened(9, reason="unknown"), Opened(**GOOD))  # type: ignore[arg-type]
-    assert len(script.asked) == 2 and made.transport == "tcp"
+    assert len(script.outstanding) == 2 and made.transport == "tcp"
 
 
 def test_no_more_is_asked_for_than_there_are_places(run_dir: Path) -> None:
     made, script = opened(run_dir, Opened(**GOOD | {"places": 3}))
     with pytest.raises(TransferError, match="nothing"):
-        made.carry(PULL, [Extent(0, n, n + 1) for n in range(8)], lambda *_: None)
-    fetches = [message for message in script.asked if isinstance(message, Fetch)]
+        made.run(PULL, [Extent(0, n, n + 1) for n in range(8)], lambda *_: None)
+    fetches = [message for message in script.outstanding if isinstance(message, Fetch)]
     assert sorted(fetch.place for fetch in fetches) == [0, 1, 2]
 
 
@@ -103,7 +103,7 @@ def test_no_more_is_asked_for_than_there_are_places(run_dir: Path) -> None:
 def test_what_was_not_asked_for_ends_the_pull(run_dir: Path, message: Any, reason: str) -> None:
     made, _ = opened(run_dir, Opened(**GOOD), message)  # type: ignore[arg-type]
     with pytest.raises(TransferError, match=reason):
-        made.carry(PULL, [Extent(0, 0, 8)], lambda *_: None)
+        made.run(PULL, [Extent(0, 0, 8)], lambda *_: None)
 
 
 def test_a_source_that_knows_no_such_grant_is_given_up_although_it_speaks(
@@ -111,14 +111,14 @@ def test_a_source_that_knows_no_such_grant_is_given_up_although_it_speaks(
 ) -> None:
     """However often it says so; what else it sends late is heard."""
     monkeypatch.setattr("baton_worker.kv_transfer.connection.PATIENCE_SECONDS", 0.0)
-    made, said = lane(run_dir), [Missing(9, 0, 0, "unknown")]
+    made, said = connection(run_dir), [Missing(9, 0, 0, "unknown")]
     received = [SimpleNamespace(message=message) for message in said]
     monkeypatch.setattr(made._client, "drain", lambda: received)
     with pytest.raises(TransferError, match="nothing"):
-        made._hear()
+        made._receive()
     block = Block(9, 0, 0, "bfloat16", 0, b"")  # type: ignore[arg-type]
     received.append(SimpleNamespace(message=block))
-    assert made._hear() == [*said, block]
+    assert made._receive() == [*said, block]
     made.close()
 
 

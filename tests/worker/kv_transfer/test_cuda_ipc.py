@@ -17,7 +17,7 @@ from baton_worker.kv_transfer.exporter import Exporter
 from baton_worker.kv_transfer.importer import Importer
 from baton_worker.kv_transfer.page_content import PageContent
 from baton_worker.kv_transfer.tcp import Tcp
-from baton_worker.kv_transfer.transport import CarriageError, Size, Transport, UnusableError
+from baton_worker.kv_transfer.transport import Size, Transport, TransportError, UnusableError
 from tests.fakes.device_double import DeviceTensor, Double
 from tests.fakes.page_caches import LENGTH, TOKEN, filled, on_double
 
@@ -41,7 +41,7 @@ class SharedDoubleMemory:
 
     def open(self, handle: bytes) -> Tensor:
         if handle not in self._named:
-            raise CarriageError("GPU 7 of the source is not visible to this worker")
+            raise TransportError("GPU 7 of the source is not visible to this worker")
         return self._named[handle]
 
 
@@ -100,5 +100,5 @@ def test_workers_share_gpu_memory_or_take_the_next_transport(run_dir: Any) -> No
             held: Any = mine
             assert torch.equal(held.on_host.flatten(0, 1)[:LENGTH], wanted.flatten(0, 1)[:LENGTH])
     wrong = Size(1, 8)
-    with pytest.raises(CarriageError, match="cannot be opened"):
+    with pytest.raises(TransportError, match="cannot be opened"):
         CudaIpc(config, OnDouble(named, source)).receive(next(iter(named)), wrong)

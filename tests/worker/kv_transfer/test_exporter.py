@@ -15,13 +15,13 @@ from baton_worker.kv_transfer.wire_format import layout
 from tests.fakes.page_caches import GRANT, TOKEN, cache
 
 
-def wish(here: str, *names: str) -> Open:
+def request(here: str, *names: str) -> Open:
     offers = tuple(Offer(name, "host" if name == "shm" else "network") for name in names)
     return Open(9, 1, TOKEN, offers, here, layout(cache(8)))
 
 
-def opened(source: Exporter, wish: Open, peer: bytes = b"w") -> Opened:
-    answer = source._answer(peer, wish)
+def opened(source: Exporter, request: Open, peer: bytes = b"w") -> Opened:
+    answer = source._answer(peer, request)
     assert isinstance(answer, Opened)
     return answer
 
@@ -46,7 +46,7 @@ def test_no_index_of_a_stranger_reads_anything(
     source: Exporter, here: str, carried_by: str
 ) -> None:
     source.grant(GRANT)
-    assert opened(source, wish(here, carried_by)).transport == carried_by
+    assert opened(source, request(here, carried_by)).transport == carried_by
     bounds = [(0, 1), (-1, 5), (0, 2**40), (5, 5), (36, 38)]
     for count, (layer, chosen) in enumerate(product([-1, 2, 2**31], bounds), start=1):
         answer = source._answer(b"w", Fetch(9, TOKEN, layer, *chosen, 1))
@@ -60,7 +60,7 @@ def test_no_place_beyond_the_lane_is_written(
     source: Exporter, here: str, carried_by: str, place: int
 ) -> None:
     source.grant(GRANT)
-    opened(source, wish(here, carried_by))
+    opened(source, request(here, carried_by))
     answer = source._answer(b"w", Fetch(9, TOKEN, 0, 0, 8, 1, place))
     assert isinstance(answer, Missing) and answer.reason == "refused"
 
@@ -85,16 +85,16 @@ def test_only_a_grant_opens_a_lane(
     source: Exporter, here: str, carried_by: str, fields: dict[str, object], reason: str
 ) -> None:
     source.grant(GRANT)
-    asked = msgspec.structs.replace(wish(here, carried_by), **fields)
-    answer = opened(source, asked)
+    outstanding = msgspec.structs.replace(request(here, carried_by), **fields)
+    answer = opened(source, outstanding)
     assert answer.reason.startswith(reason) and not answer.transport
-    assert not source.num_lanes
+    assert not source.num_connections
 
 
 @pytest.mark.parametrize("carried_by", ["shm"], indirect=False)
 def test_memory_of_one_host_is_not_offered_to_another(source: Exporter) -> None:
     source.grant(GRANT)
-    answer = opened(source, wish("elsewhere", "shm", "tcp"))
+    answer = opened(source, request("elsewhere", "shm", "tcp"))
     assert answer.reason == (
         "no transport in common on two hosts: the source has shm, the target shm, tcp"
     )
@@ -105,14 +105,14 @@ def test_lanes_end_when_they_are_closed_or_nobody_uses_them(
 ) -> None:
     source.grant(GRANT)
     for peer in (b"a", b"b", b"a"):
-        opened(source, wish(here, carried_by), peer)
-    assert source.num_lanes == 2
+        opened(source, request(here, carried_by), peer)
+    assert source.num_connections == 2
     source._answer(b"a", Close())
     source._answer(b"nobody", Close())
-    assert source.num_lanes == 1
+    assert source.num_connections == 1
     monkeypatch.setattr(exporter, "_LANE_SECONDS", -1.0)
     source._tend()
-    assert not source.num_lanes
+    assert not source.num_connections
 
 
 def test_there_is_an_end_to_lanes(
@@ -120,8 +120,8 @@ def test_there_is_an_end_to_lanes(
 ) -> None:
     monkeypatch.setattr(exporter, "_MOST_LANES", 1)
     source.grant(GRANT)
-    assert not opened(source, wish(here, carried_by), b"a").reason
-    assert opened(source, wish(here, carried_by), b"b").reason == "it has 1 lanes already"
+    assert not opened(source, request(here, carried_by), b"a").reason
+    assert opened(source, request(here, carried_by), b"b").reason == "it has 1 connections already"
 
 
 @pytest.mark.parametrize("carried_by", ["tcp"], indirect=False)
@@ -138,5 +138,5 @@ def test_what_cannot_be_used_after_all_is_passed_over(
     monkeypatch.setitem(source._transports, "nixl", broken)
     monkeypatch.setitem(source._offers, "nixl", Offer("nixl", "network"))
     source.grant(GRANT)
-    assert opened(source, wish(here, "nixl", "tcp")).transport == "tcp"
+    assert opened(source, request(here, "nixl", "tcp")).transport == "tcp"
     assert "nixl" not in source._offers

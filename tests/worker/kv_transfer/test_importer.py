@@ -75,7 +75,7 @@ def test_keys_arrive_bit_for_bit_whatever_the_page_sizes(
         found = ended(halves)
         assert (found.reason, found.transport) == ("", carried_by)
     assert_arrived(target, pages)
-    assert source.num_lanes == 1, "the second pull found the lane of the first"
+    assert source.num_connections == 1, "the second pull found the connection of the first"
 
 
 def test_many_small_blocks_use_every_place_again(
@@ -215,14 +215,14 @@ def test_a_grant_that_ends_while_its_pages_are_read_gives_no_block(
         return found
 
     monkeypatch.setattr(source, "_put", interrupted)
-    monkeypatch.setitem(source._lanes, b"w", _some_lane(source))
+    monkeypatch.setitem(source._connections, b"w", _some_lane(source))
     found = source._answer(b"w", Fetch(9, TOKEN, 0, 0, 8, 1))
     assert isinstance(found, Missing) and found.reason == "unknown"
 
 
-def _some_lane(source: Exporter) -> exporter._Lane:
+def _some_lane(source: Exporter) -> exporter._Connection:
     [transport] = source._transports.values()
-    return exporter._Lane(transport.send(source._size), time.monotonic())
+    return exporter._Connection(transport.send(source._size), time.monotonic())
 
 
 def test_a_source_that_is_gone_fails_the_pull(
@@ -247,7 +247,7 @@ def test_a_corrupt_block_fails_the_pull(
         if sent.data:
             return msgspec.structs.replace(sent, data=_flipped(sent.data))
         [there, fetch, _] = arguments
-        there.sender.room(fetch.place, 1)[0] ^= 1  # type: ignore[attr-defined]
+        there.sender.view(fetch.place, 1)[0] ^= 1  # type: ignore[attr-defined]
         return sent
 
     monkeypatch.setattr(source, "_put", corrupt)

@@ -15,9 +15,9 @@ from baton_worker.kv_transfer import nixl
 from baton_worker.kv_transfer.nixl import Nixl
 from baton_worker.kv_transfer.nixl_buffers import Terms
 from baton_worker.kv_transfer.transport import (
-    CarriageError,
     Size,
     Transport,
+    TransportError,
     UnusableError,
 )
 from tests.worker.kv_transfer import conftest
@@ -29,11 +29,11 @@ import sys, time
 from baton_worker.config import Config
 from baton_worker.kv_transfer.nixl import Nixl
 from baton_worker.kv_transfer.transport import Size
-lane = Nixl(Config(role="prefill")).send(Size(4, 4096))
-lane.room(2, 4)[:] = [1, 2, 3, 4]
-print(lane.terms.hex(), flush=True)
+sender = Nixl(Config(role="prefill")).send(Size(4, 4096))
+sender.view(2, 4)[:] = [1, 2, 3, 4]
+print(sender.terms.hex(), flush=True)
 while True:
-    lane.tend()
+    sender.poll()
     time.sleep(0.001)
 """
 
@@ -57,7 +57,7 @@ def test_a_block_is_read_from_another_process_and_lost_with_it(target: Transport
         assert receiver.take(block(4), 2).tolist() == [1, 2, 3, 4]
         source.kill()
         assert source.wait() == -signal.SIGKILL
-    with pytest.raises(CarriageError, match="could not read"):
+    with pytest.raises(TransportError, match="could not read"):
         receiver.take(block(4), 2)
     receiver.close()
     assert set(os.listdir("/dev/shm")) <= before
@@ -66,9 +66,9 @@ def test_a_block_is_read_from_another_process_and_lost_with_it(target: Transport
 def test_lanes_of_one_pair_are_apart(target: Transport) -> None:
     source = conftest.agent("source")
     first, second = source.send(SIZE), source.send(SIZE)
-    one, two = (target.receive(lane.terms, SIZE) for lane in (first, second))
-    first.room(0, 2)[:] = [1, 1]
-    second.room(0, 2)[:] = [2, 2]
+    one, two = (target.receive(sender.terms, SIZE) for sender in (first, second))
+    first.view(0, 2)[:] = [1, 1]
+    second.view(0, 2)[:] = [2, 2]
     assert one.take(block(2), 0).tolist() == [1, 1]
     assert two.take(block(2), 0).tolist() == [2, 2]
     one.close()
@@ -79,29 +79,29 @@ def test_lanes_of_one_pair_are_apart(target: Transport) -> None:
 
 
 def test_nothing_beyond_a_lane_is_read(target: Transport) -> None:
-    lane = conftest.agent("source").send(SIZE)
-    told = msgspec.msgpack.decode(lane.terms, type=Terms)
-    told.address = 4096  # Memory of the source that it has registered for nobody.
-    receiver = target.receive(msgspec.msgpack.encode(told), SIZE)
-    with pytest.raises(CarriageError, match="could not read"):
+    sender = conftest.agent("source").send(SIZE)
+    terms = msgspec.msgpack.decode(sender.terms, type=Terms)
+    terms.address = 4096  # Memory of the source that it has registered for nobody.
+    receiver = target.receive(msgspec.msgpack.encode(terms), SIZE)
+    with pytest.raises(TransportError, match="could not read"):
         receiver.take(block(8), 0)
     receiver.close()
-    lane.close()
+    sender.close()
 
 
 @pytest.mark.parametrize("terms", [b"", b"\x93\xa1x\xc4\x01x\x01", b"\xff"])
 def test_terms_that_nobody_gave_are_refused(target: Transport, terms: bytes) -> None:
-    with pytest.raises(CarriageError, match="cannot be reached"):
+    with pytest.raises(TransportError, match="cannot be reached"):
         target.receive(terms, SIZE)
 
 
 def test_metadata_of_somebody_else_are_refused(target: Transport) -> None:
-    lane = conftest.agent("source").send(SIZE)
-    told = msgspec.msgpack.decode(lane.terms, type=Terms)
-    told.agent = "another"
-    with pytest.raises(CarriageError, match="it says that it is another"):
-        target.receive(msgspec.msgpack.encode(told), SIZE)
-    lane.close()
+    sender = conftest.agent("source").send(SIZE)
+    terms = msgspec.msgpack.decode(sender.terms, type=Terms)
+    terms.agent = "another"
+    with pytest.raises(TransportError, match="it says that it is another"):
+        target.receive(msgspec.msgpack.encode(terms), SIZE)
+    sender.close()
 
 
 def test_without_the_package_it_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:

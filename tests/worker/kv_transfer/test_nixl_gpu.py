@@ -16,7 +16,7 @@ from baton_worker.config import Config
 from baton_worker.kv_transfer import nixl
 from baton_worker.kv_transfer.nixl_buffers import Terms
 from baton_worker.kv_transfer.nixl_gpu import NixlGpu
-from baton_worker.kv_transfer.transport import CarriageError, Size, UnusableError
+from baton_worker.kv_transfer.transport import Size, TransportError, UnusableError
 
 SIZE = Size(4, 64)
 Regions = list[tuple[int, ...]]
@@ -52,8 +52,8 @@ class Agent:
         ((address, size, device),) = regions
         found = [
             (number, name)
-            for start, (room, number, name) in self.registered.items()
-            if start <= address and address + size <= start + room
+            for start, (buffer, number, name) in self.registered.items()
+            if start <= address and address + size <= start + buffer
         ]
         assert found == [(device, kind)], "it is not registered"
         return regions
@@ -96,16 +96,16 @@ def test_blocks_pass_between_registered_memory_of_gpus(local: list[str]) -> None
     sender = source.send(SIZE)
     told = msgspec.msgpack.decode(sender.terms, type=Terms)
     assert Agent.registered == {told.address: (SIZE.total, 0, "VRAM")}
-    room = sender.room(2, 5)
-    assert isinstance(room, torch.Tensor) and source.on_device
-    room.copy_(torch.arange(5))
+    buffer = sender.view(2, 5)
+    assert isinstance(buffer, torch.Tensor) and source.on_device
+    buffer.copy_(torch.arange(5))
     receiver = target.receive(sender.terms, SIZE)
     assert {kind for *_, kind in Agent.registered.values()} == {"VRAM"}
     taken = receiver.take(Block(1, 0, 0, "uint8", 0, b"", 5), 2)
     assert isinstance(taken, torch.Tensor) and taken.tolist() == [0, 1, 2, 3, 4]
     told.device = 3
     stranger = target.receive(msgspec.msgpack.encode(told), SIZE)
-    with pytest.raises(CarriageError, match="not registered"):
+    with pytest.raises(TransportError, match="not registered"):
         stranger.take(Block(1, 0, 0, "uint8", 0, b"", 5), 2)
     for end in (sender, receiver, stranger):
         end.close()

@@ -14,7 +14,7 @@ import pytest
 from baton.protocol import Block
 from baton_worker.config import Config
 from baton_worker.kv_transfer.shm import Shm, _sweep
-from baton_worker.kv_transfer.transport import CarriageError, Size, UnusableError
+from baton_worker.kv_transfer.transport import Size, TransportError, UnusableError
 
 SIZE = Size(4, mmap.PAGESIZE)
 KILLED = """
@@ -23,8 +23,8 @@ from pathlib import Path
 from baton_worker.config import Config
 from baton_worker.kv_transfer.shm import Shm
 from baton_worker.kv_transfer.transport import Size
-lane = Shm(Config(run_dir=Path(sys.argv[1]))).send(Size(4, 1 << 20))
-lane.room(0, 4)[:] = 7
+sender = Shm(Config(run_dir=Path(sys.argv[1]))).send(Size(4, 1 << 20))
+sender.view(0, 4)[:] = 7
 os.kill(os.getpid(), signal.SIGKILL)
 """
 
@@ -43,11 +43,11 @@ def block(size: int) -> Block:
 def test_both_see_the_same_memory_and_only_the_source_writes(shm: Shm) -> None:
     sender = shm.send(SIZE)
     receiver = shm.receive(sender.terms, SIZE)
-    sender.room(3, 4)[:] = [1, 2, 3, 4]
+    sender.view(3, 4)[:] = [1, 2, 3, 4]
     assert sender.data(3, 4) == b""
     seen = receiver.take(block(4), 3)
     assert seen.tolist() == [1, 2, 3, 4]
-    sender.room(3, 4)[0] = 9
+    sender.view(3, 4)[0] = 9
     assert seen[0] == 9, "it is no copy"
     with pytest.raises(ValueError, match="read-only"):
         seen[0] = 0
@@ -56,46 +56,46 @@ def test_both_see_the_same_memory_and_only_the_source_writes(shm: Shm) -> None:
 def test_a_ticket_is_good_for_one_lane_once(shm: Shm) -> None:
     sender = shm.send(SIZE)
     shm.receive(sender.terms, SIZE)
-    with pytest.raises(CarriageError):
+    with pytest.raises(TransportError):
         shm.receive(sender.terms, SIZE)
     late = shm.send(SIZE)
     late.close()
-    with pytest.raises(CarriageError):
+    with pytest.raises(TransportError):
         shm.receive(late.terms, SIZE)
 
 
 @pytest.mark.parametrize("terms", [b"", b"x" * 16, b"x" * 16 + b"../x.sock", b"x" * 16 + b"\xff"])
 def test_terms_that_nobody_gave_are_refused(shm: Shm, terms: bytes) -> None:
-    with pytest.raises(CarriageError):
+    with pytest.raises(TransportError):
         shm.receive(terms, SIZE)
 
 
 def test_a_ticket_is_not_guessed(shm: Shm) -> None:
     sender = shm.send(SIZE)
-    with pytest.raises(CarriageError, match="the source gives none"):
+    with pytest.raises(TransportError, match="the source gives none"):
         shm.receive(b"x" * 16 + sender.terms[16:], SIZE)
     assert shm.receive(sender.terms, SIZE).take(block(1), 0).tolist() == [0]
 
 
 def test_memory_of_another_size_is_refused(shm: Shm) -> None:
     sender = shm.send(SIZE)
-    with pytest.raises(CarriageError, match="not the size"):
+    with pytest.raises(TransportError, match="not the size"):
         shm.receive(sender.terms, Size(8, mmap.PAGESIZE))
 
 
 def test_memory_that_could_shrink_is_refused(shm: Shm) -> None:
     loose = os.memfd_create("loose", os.MFD_ALLOW_SEALING)
     os.ftruncate(loose, SIZE.total)
-    name = Path(shm._desk.path).name.encode()
-    with pytest.raises(CarriageError, match="not sealed"):
-        shm.receive(shm._desk.keep(loose) + name, SIZE)
+    name = Path(shm._server.path).name.encode()
+    with pytest.raises(TransportError, match="not sealed"):
+        shm.receive(shm._server.keep(loose) + name, SIZE)
     os.close(loose)
 
 
 def test_another_user_gets_nothing(shm: Shm, monkeypatch: pytest.MonkeyPatch) -> None:
     sender = shm.send(SIZE)
     monkeypatch.setattr("baton_worker.kv_transfer.shm.is_own_user", lambda peer: False)
-    with pytest.raises(CarriageError, match="gives none"):
+    with pytest.raises(TransportError, match="gives none"):
         shm.receive(sender.terms, SIZE)
 
 

@@ -84,7 +84,7 @@ class LeaderKVTransfer:
         self._size = 1 + len(followers)
         self._waiting: dict[Key, list[Pulled]] = {}
         """Running pulls, with the results of the ranks that have finished."""
-        self._heard: deque[Pulled] = deque()
+        self._pulled: deque[Pulled] = deque()
         """Results reported by followers."""
         self._progress = [0] * len(followers)
         """By follower: how often it has said that it advances."""
@@ -110,7 +110,7 @@ class LeaderKVTransfer:
         """Start this rank's transfer and the threads that read reports."""
         self._own.start()
         for number in range(len(self._followers)):
-            threading.Thread(target=self._hear, args=(number,), daemon=True).start()
+            threading.Thread(target=self._receive_reports, args=(number,), daemon=True).start()
 
     def close(self) -> None:
         """Close this rank's transfer. Followers exit with the leader."""
@@ -121,7 +121,7 @@ class LeaderKVTransfer:
         self._orders.send(Forget())
         self._own.reset()
         self._waiting.clear()
-        self._heard.clear()
+        self._pulled.clear()
 
     def take(self, message: Grant | Revoke | Pull) -> None:
         """Handle a scheduler message on every rank."""
@@ -136,7 +136,7 @@ class LeaderKVTransfer:
             self._own.take(part(message, 0))
         else:
             reason = f"the source has {there} ranks and this worker {self._size}"
-            self._heard.extend([Pulled(message.epoch, message.id, reason)] * self._size)
+            self._pulled.extend([Pulled(message.epoch, message.id, reason)] * self._size)
 
     def finished(self) -> list[Pulled]:
         """Pulls that have ended on every rank since the last call."""
@@ -147,15 +147,15 @@ class LeaderKVTransfer:
         return [_together(self._waiting.pop(key)) for key in ended]
 
     def _told(self) -> list[Pulled]:
-        return [self._heard.popleft() for _ in range(len(self._heard))]
+        return [self._pulled.popleft() for _ in range(len(self._pulled))]
 
-    def _hear(self, number: int) -> None:
+    def _receive_reports(self, number: int) -> None:
         while (report := self._followers[number].next()) is not None:
             if isinstance(report, Progressed):
                 self._progress[number] = report.count
                 continue
             assert isinstance(report, Ended)
-            self._heard.append(report.pulled)
+            self._pulled.append(report.pulled)
 
 
 def _address(follower: Reports) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from baton.protocol import Grant, Pull
-from baton_worker.kv_transfer.transport import Room
+from baton_worker.kv_transfer.transport import BlockBuffer
 from baton_worker.kv_transfer.wire_format import Extent
 
 
@@ -19,7 +19,7 @@ class Reader(Protocol):
     def covers(self, extent: Extent) -> bool:
         """Whether the extent is granted and fits into one block."""
 
-    def read(self, extent: Extent, into: Room) -> None:
+    def read(self, extent: Extent, into: BlockBuffer) -> None:
         """Copy a granted extent to the block `into`, uint8 [`Content.block_bytes`]."""
 
 
@@ -29,7 +29,7 @@ class Writer(Protocol):
     def extents(self) -> list[Extent]:
         """What is to be pulled, in extents of one block each."""
 
-    def write(self, extent: Extent, block: Room) -> None:
+    def write(self, extent: Extent, block: BlockBuffer) -> None:
         """Store a block."""
 
 

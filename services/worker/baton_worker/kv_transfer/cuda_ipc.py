@@ -17,7 +17,7 @@ from torch import Tensor
 
 from baton.protocol import Block
 from baton_worker.config import Config
-from baton_worker.kv_transfer.transport import CarriageError, Room, Size, UnusableError
+from baton_worker.kv_transfer.transport import BlockBuffer, Size, TransportError, UnusableError
 
 
 class Handle(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
@@ -46,7 +46,7 @@ class SharedDeviceMemory(Protocol):
         ...
 
     def open(self, handle: bytes) -> Tensor:
-        """Memory of another process, uint8. Raises `CarriageError` if it cannot be reached."""
+        """Memory of another process, uint8. Raises `TransportError` if it cannot be reached."""
         ...
 
 
@@ -72,17 +72,17 @@ class CudaMemory:
 
     def open(self, handle: bytes) -> Tensor:
         """See `SharedDeviceMemory`."""
-        told = msgspec.msgpack.decode(handle, type=Handle)
-        found = [n for n in range(torch.cuda.device_count()) if _uuid(n) == told.gpu]
+        terms = msgspec.msgpack.decode(handle, type=Handle)
+        found = [n for n in range(torch.cuda.device_count()) if _uuid(n) == terms.gpu]
         if not found:
-            raise CarriageError(
-                f"GPU {told.gpu} of the source is not visible to this worker: give both all GPUs "
+            raise TransportError(
+                f"GPU {terms.gpu} of the source is not visible to this worker: give both all GPUs "
                 "(CUDA_VISIBLE_DEVICES), or leave cuda_ipc out of --kv-transports"
             )
         kind: Any = torch.UntypedStorage
         storage = kind._new_shared_cuda(
-            *(found[0], told.handle, told.size, told.offset),
-            *(told.counter, told.counter_offset, told.event, told.event_needed),
+            *(found[0], terms.handle, terms.size, terms.offset),
+            *(terms.counter, terms.counter_offset, terms.event, terms.event_needed),
         )
         memory = torch.empty(0, dtype=torch.uint8, device=torch.device("cuda", found[0]))
         return memory.set_(storage)
@@ -114,11 +114,11 @@ class CudaIpc:
             raise UnusableError(f"memory of this GPU cannot be shared: {error}") from error
 
     def receive(self, terms: bytes, size: Size) -> CudaIpcReceiver:
-        """The same memory, opened. Raises `CarriageError`."""
+        """The same memory, opened. Raises `TransportError`."""
         try:
             return CudaIpcReceiver(self._memory.open(terms), size)
         except (RuntimeError, ValueError, msgspec.DecodeError) as error:
-            raise CarriageError(f"its GPU memory cannot be opened: {error}") from error
+            raise TransportError(f"its GPU memory cannot be opened: {error}") from error
 
     def close(self) -> None:
         """No shared resources."""
@@ -131,7 +131,7 @@ class CudaIpcSender:
         self._memory: Tensor | None = memory.allocate(size.total)
         self._place_bytes, self.terms = size.place_bytes, memory.export(self._memory)
 
-    def room(self, place: int, size: int) -> Room:
+    def view(self, place: int, size: int) -> BlockBuffer:
         """See `transport.Sender`: on the device."""
         assert self._memory is not None, "it is closed"
         return self._memory[place * self._place_bytes :][:size]
@@ -140,7 +140,7 @@ class CudaIpcSender:
         """Empty: the target reads the shared memory."""
         return b""
 
-    def tend(self) -> None:
+    def poll(self) -> None:
         """Nothing to do."""
 
     def close(self) -> None:
@@ -157,7 +157,7 @@ class CudaIpcReceiver:
         self._memory: Tensor | None = memory
         self._place_bytes = size.place_bytes
 
-    def take(self, block: Block, place: int) -> Room:
+    def take(self, block: Block, place: int) -> BlockBuffer:
         """See `transport.Receiver`: on the device."""
         assert self._memory is not None, "it is closed"
         return self._memory[place * self._place_bytes :][: block.size]

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from baton_worker.kv_transfer.transport import Bytes, Room
+from baton_worker.kv_transfer.transport import BlockBuffer, Bytes
 from baton_worker.kv_transfer.wire_format import Ints
 from baton_worker.platform.side_stream import Fence, SideStream
 
@@ -27,7 +27,7 @@ class DeviceCopies:
         sequence has ended."""
         return self._stream.fence()
 
-    def read(self, layer: Tensor, places: tuple[Ints, Ints], into: Room) -> None:
+    def read(self, layer: Tensor, places: tuple[Ints, Ints], into: BlockBuffer) -> None:
         """Rows of a layer to a block.
 
         Args:
@@ -43,7 +43,9 @@ class DeviceCopies:
                 into.copy_(found)
                 self._stream.settle()
 
-    def write(self, layer: Tensor, places: tuple[Ints, Ints], block: Room, after: Fence) -> None:
+    def write(
+        self, layer: Tensor, places: tuple[Ints, Ints], block: BlockBuffer, after: Fence
+    ) -> None:
         """A block to rows of a layer, once the fence is passed; they are there on return."""
         with self._stream.queue():
             after.wait()

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from baton.protocol import Grant, Pull
-from baton_worker.kv_transfer.transport import Bytes, Room
+from baton_worker.kv_transfer.transport import BlockBuffer, Bytes
 from baton_worker.kv_transfer.wire_format import BLOCK_BYTES, Extent, aligned
 
 _MOST_ROWS = 1 << 20
@@ -83,7 +83,7 @@ class EmbeddingRows:
         rows = extent.end - extent.start
         return rows == 1 or rows * self._bytes.shape[1] <= BLOCK_BYTES
 
-    def read(self, extent: Extent, into: Room) -> None:
+    def read(self, extent: Extent, into: BlockBuffer) -> None:
         """See `content.Reader`."""
         assert isinstance(into, np.ndarray), "embeddings pass through hosts"
         into[:] = self._bytes[extent.start : extent.end].reshape(-1)
@@ -93,7 +93,7 @@ class EmbeddingRows:
         count, most = len(self._bytes), max(1, BLOCK_BYTES // self._bytes.shape[1])
         return [Extent(0, at, min(at + most, count)) for at in range(0, count, most)]
 
-    def write(self, extent: Extent, block: Room) -> None:
+    def write(self, extent: Extent, block: BlockBuffer) -> None:
         """See `content.Writer`."""
         assert isinstance(block, np.ndarray), "embeddings pass through hosts"
         rows = self._bytes[extent.start : extent.end]

@@ -36,13 +36,13 @@ _TEND_SECONDS = 0.001
 """Poll interval in seconds while a connection is in use: some transports need calls to progress."""
 _LANE_SECONDS = 60.0
 """A connection idle for this many seconds belongs to a worker that has exited."""
-_MOST_LANES = 64
+_MOST_CONNECTIONS = 64
 
 log = logger(__name__)
 
 
 @dataclass(slots=True)
-class _Lane:
+class _Connection:
     sender: Sender
     used: float
 
@@ -71,7 +71,7 @@ class Exporter(threading.Thread):
         self._server = Server(PAGES, address, trusted_network=trusted_network, keys=keys)
         self._size = Size(PLACES, content.place_bytes)
         self._grants: dict[int, tuple[Grant, Reader]] = {}
-        self._lanes: dict[bytes, _Lane] = {}
+        self._connections: dict[bytes, _Connection] = {}
         """Connections by the target's identity on the socket."""
         self._stopped = threading.Event()
         self.refused = 0
@@ -83,9 +83,9 @@ class Exporter(threading.Thread):
         return self._server.address
 
     @property
-    def num_lanes(self) -> int:
+    def num_connections(self) -> int:
         """Number of open connections."""
-        return len(self._lanes)
+        return len(self._connections)
 
     def grant(self, grant: Grant) -> None:
         """Allow the holder of the token to read what is granted.
@@ -118,7 +118,7 @@ class Exporter(threading.Thread):
                     if answer is not None:
                         server.send(received.peer, answer)
                 self._tend()
-            for peer in list(self._lanes):
+            for peer in list(self._connections):
                 self._close(peer)
 
     def stop(self) -> None:
@@ -127,7 +127,7 @@ class Exporter(threading.Thread):
         self.join(timeout=2.0)
 
     def _patience(self) -> float:
-        latest = max((lane.used for lane in self._lanes.values()), default=0.0)
+        latest = max((connection.used for connection in self._connections.values()), default=0.0)
         return _TEND_SECONDS if time.monotonic() - latest < _IDLE_SECONDS else _IDLE_SECONDS
 
     def _answer(self, peer: bytes, message: Message) -> Message | None:
@@ -138,27 +138,27 @@ class Exporter(threading.Thread):
         self._close(peer)
         return None
 
-    def _open(self, peer: bytes, wish: Open) -> Opened:
+    def _open(self, peer: bytes, request: Open) -> Opened:
         """Open a connection for a target that holds a grant."""
-        reason = self._denies(wish)
+        reason = self._denies(request)
         if reason:
-            return Opened(wish.id, reason=reason)
-        if wish.layout != self._content.layout:
-            return Opened(wish.id, reason="its pages hold something else")
+            return Opened(request.id, reason=reason)
+        if request.layout != self._content.layout:
+            return Opened(request.id, reason="its pages hold something else")
         self._close(peer)
-        if len(self._lanes) >= _MOST_LANES:
-            return Opened(wish.id, reason=f"it has {_MOST_LANES} lanes already")
-        near = wish.host == self._host
-        while name := choose(self._offers, wish.offers, near=near):
+        if len(self._connections) >= _MOST_CONNECTIONS:
+            return Opened(request.id, reason=f"it has {_MOST_CONNECTIONS} connections already")
+        near = request.host == self._host
+        while name := choose(self._offers, request.offers, near=near):
             try:
                 sender = self._transports[name].send(self._size)
             except UnusableError as error:
                 log.warning("no KV passes over %s: %s", name, error.message)
                 del self._offers[name]
                 continue
-            self._lanes[peer] = _Lane(sender, time.monotonic())
-            return Opened(wish.id, name, sender.terms, *self._size)
-        return Opened(wish.id, reason=self._lacks(wish.offers, near))
+            self._connections[peer] = _Connection(sender, time.monotonic())
+            return Opened(request.id, name, sender.terms, *self._size)
+        return Opened(request.id, reason=self._lacks(request.offers, near))
 
     def _lacks(self, theirs: tuple[Offer, ...], near: bool) -> str:
         here, there = ", ".join(self._offers), ", ".join(offer.name for offer in theirs)
@@ -167,29 +167,29 @@ class Exporter(threading.Thread):
 
     def _fetch(self, peer: bytes, fetch: Fetch) -> Block | Missing:
         reason = self._denies(fetch)
-        lane = self._lanes.get(peer)
-        if not reason and (lane is None or not 0 <= fetch.place < PLACES):
+        connection = self._connections.get(peer)
+        if not reason and (connection is None or not 0 <= fetch.place < PLACES):
             reason = "refused"
         found = self._grants.get(fetch.id)
         extent = Extent(fetch.layer, fetch.start, fetch.end)
         if reason or found is None or not found[1].covers(extent):
             return self._missing(fetch, reason or "refused")
-        assert lane is not None
-        block = self._put(lane, fetch, found[1])
+        assert connection is not None
+        block = self._put(connection, fetch, found[1])
         if self._grants.get(fetch.id) is not found:
             return self._missing(fetch, "unknown")
         return block
 
-    def _put(self, lane: _Lane, fetch: Fetch, reader: Reader) -> Block:
+    def _put(self, connection: _Connection, fetch: Fetch, reader: Reader) -> Block:
         """Read an extent into a slot of the transfer buffer."""
-        lane.used = time.monotonic()
+        connection.used = time.monotonic()
         extent = Extent(fetch.layer, fetch.start, fetch.end)
         size = self._content.block_bytes(extent)
-        room = lane.sender.room(fetch.place, size)
-        reader.read(extent, room)
+        buffer = connection.sender.view(fetch.place, size)
+        reader.read(extent, buffer)
         # What stays on a device is not read by the host; its memory corrects its own errors.
-        check = xxh3_64_intdigest(room.data) if isinstance(room, np.ndarray) else 0
-        data = lane.sender.data(fetch.place, size)
+        check = xxh3_64_intdigest(buffer.data) if isinstance(buffer, np.ndarray) else 0
+        data = connection.sender.data(fetch.place, size)
         dtype = self._content.dtype_name(fetch.layer)
         return Block(fetch.id, fetch.layer, fetch.start, dtype, check, data, size)
 
@@ -206,17 +206,17 @@ class Exporter(threading.Thread):
     def _missing(self, fetch: Fetch, reason: str) -> Missing:
         if reason != "unknown":
             self.refused += 1
-            log.warning("refused to send keys of transfer %d: they are not granted", fetch.id)
+            log.warning("refused to send KV of transfer %d: they are not granted", fetch.id)
         return Missing(fetch.id, fetch.layer, fetch.start, reason)  # type: ignore[arg-type]
 
     def _tend(self) -> None:
         oldest = time.monotonic() - _LANE_SECONDS
-        for peer, lane in list(self._lanes.items()):
-            lane.sender.tend()
-            if lane.used < oldest:
+        for peer, connection in list(self._connections.items()):
+            connection.sender.poll()
+            if connection.used < oldest:
                 self._close(peer)
 
     def _close(self, peer: bytes) -> None:
-        lane = self._lanes.pop(peer, None)
-        if lane is not None:
-            lane.sender.close()
+        connection = self._connections.pop(peer, None)
+        if connection is not None:
+            connection.sender.close()

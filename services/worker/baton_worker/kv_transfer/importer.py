@@ -13,9 +13,9 @@ from baton.protocol import Pull, Pulled
 from baton_worker.kv_transfer.connection import TransferConnection
 from baton_worker.kv_transfer.content import Content, Writer
 from baton_worker.kv_transfer.transport import (
-    CarriageError,
     TransferError,
     Transport,
+    TransportError,
 )
 
 _MOST_PULLS = 4
@@ -39,7 +39,7 @@ class Importer:
     ) -> None:
         self._content, self._name, self._keys = content, name, keys
         self._transports, self._host = transports, host
-        self._spoiled: set[tuple[str, str]] = set()
+        self._excluded: set[tuple[str, str]] = set()
         """(address, transport) pairs that have failed and are not offered to that source again."""
         self._idle: deque[TransferConnection] = deque()
         """Idle connections, most recently used last."""
@@ -71,7 +71,7 @@ class Importer:
         self._pool = ThreadPoolExecutor(_MOST_PULLS, thread_name_prefix="importer")
         self._stopped.clear()
         self._done.clear()
-        self._spoiled.clear()
+        self._excluded.clear()
         self._running = 0
 
     def close(self) -> None:
@@ -83,19 +83,19 @@ class Importer:
 
     def _run(self, pull: Pull) -> None:
         started, reason, size = time.monotonic(), "", 0
-        lane: TransferConnection | None = None
+        connection: TransferConnection | None = None
         try:
             writer = self._writer(pull)
-            lane = self._lane(pull.address)
-            size = self._pull(lane, pull, writer)
+            connection = self._connection(pull.address)
+            size = self._pull(connection, pull, writer)
         except TransferError as error:
             reason = str(error)
         except Exception:
             log.exception("pull %d failed", pull.id)
             reason = "the target failed"
         took = int((time.monotonic() - started) * 1e6)
-        transport = lane.transport if lane is not None else ""
-        self._leave(lane, reason)
+        transport = connection.transport if connection is not None else ""
+        self._release(connection, reason)
         self._done.append(Pulled(pull.epoch, pull.id, reason, size, took, transport))
 
     def _writer(self, pull: Pull) -> Writer:
@@ -104,14 +104,14 @@ class Importer:
         except ValueError as error:
             raise TransferError(str(error)) from error
 
-    def _lane(self, address: str) -> TransferConnection:
+    def _connection(self, address: str) -> TransferConnection:
         """An idle connection to the source, or a new one that is not open yet."""
         with self._lock:
             self._expire()
-            for lane in self._idle:
-                if lane.address == address:
-                    self._idle.remove(lane)
-                    return lane
+            for connection in self._idle:
+                if connection.address == address:
+                    self._idle.remove(connection)
+                    return connection
         return TransferConnection(self._content, self._name, address, self._stopped, self._keys)
 
     def _expire(self) -> None:
@@ -120,39 +120,44 @@ class Importer:
         while self._idle and self._idle[0].used < oldest:
             self._idle.popleft().close()
 
-    def _pull(self, lane: TransferConnection, pull: Pull, writer: Writer) -> int:
-        if not lane.transport:
-            self._open(lane, pull)
+    def _pull(self, connection: TransferConnection, pull: Pull, writer: Writer) -> int:
+        if not connection.transport:
+            self._open(connection, pull)
         try:
-            return lane.carry(pull, writer.extents(), writer.write)
-        except CarriageError as error:
-            self._spoil(lane, str(error))
+            return connection.run(pull, writer.extents(), writer.write)
+        except TransportError as error:
+            self._exclude(connection, str(error))
             raise
 
-    def _open(self, lane: TransferConnection, pull: Pull) -> None:
+    def _open(self, connection: TransferConnection, pull: Pull) -> None:
         """Open a connection over the first transport that can be opened on both sides."""
         while True:
             try:
-                return lane.open(pull, self._offered(pull.address), self._host)
-            except CarriageError as error:
-                if lane.transport == "tcp":
+                return connection.open(pull, self._offered(pull.address), self._host)
+            except TransportError as error:
+                if connection.transport == "tcp":
                     raise
-                self._spoil(lane, str(error))
+                self._exclude(connection, str(error))
 
     def _offered(self, address: str) -> dict[str, Transport]:
         """Transports that have not failed with this source."""
-        return {n: t for n, t in self._transports.items() if (address, n) not in self._spoiled}
+        return {n: t for n, t in self._transports.items() if (address, n) not in self._excluded}
 
-    def _spoil(self, lane: TransferConnection, reason: str) -> None:
+    def _exclude(self, connection: TransferConnection, reason: str) -> None:
         """Stop offering a failed transport to this source. `tcp` is always kept."""
-        if lane.transport != "tcp":
-            self._spoiled.add((lane.address, lane.transport))
-            log.warning("no keys of %s over %s any more: %s", lane.address, lane.transport, reason)
+        if connection.transport != "tcp":
+            self._excluded.add((connection.address, connection.transport))
+            log.warning(
+                "no KV of %s over %s any more: %s",
+                connection.address,
+                connection.transport,
+                reason,
+            )
 
-    def _leave(self, lane: TransferConnection | None, reason: str) -> None:
+    def _release(self, connection: TransferConnection | None, reason: str) -> None:
         """Keep a connection after a successful pull, for the next one."""
-        if lane is not None and reason:
-            lane.close()
-        elif lane is not None:
+        if connection is not None and reason:
+            connection.close()
+        elif connection is not None:
             with self._lock:
-                self._idle.append(lane)
+                self._idle.append(connection)

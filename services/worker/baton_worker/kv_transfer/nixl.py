@@ -24,10 +24,10 @@ from baton.protocol import Block
 from baton.settings import default_environment
 from baton_worker.config import Config
 from baton_worker.kv_transfer.nixl_buffers import Buffer, HostBuffer, Region, Terms
-from baton_worker.kv_transfer.transport import CarriageError, Room, Size, UnusableError
+from baton_worker.kv_transfer.transport import BlockBuffer, Size, TransportError, UnusableError
 
 _BACKEND = "UCX"
-_PATIENCE_SECONDS = 5.0
+_TIMEOUT_SECONDS = 5.0
 """Timeout of one block."""
 _NAP_SECONDS = 0.0001
 _stuck: list[Buffer] = []
@@ -71,25 +71,25 @@ class Nixl:
         return HostBuffer(agent, size)
 
     def receive(self, terms: bytes, size: Size) -> NixlReceiver:
-        """The target's end of a connection. Raises `CarriageError`."""
+        """The target's end of a connection. Raises `TransportError`."""
         try:
-            told = msgspec.msgpack.decode(terms, type=Terms)
+            source = msgspec.msgpack.decode(terms, type=Terms)
             agent = self._agent()
-            self._meet(agent, told)
-            return NixlReceiver(self, agent, told, size, self.buffer(agent, size))
+            self._meet(agent, source)
+            return NixlReceiver(self, agent, source, size, self.buffer(agent, size))
         except Exception as error:  # The library's errors have no common base.
-            raise CarriageError(f"its NIXL agent cannot be reached: {error}") from error
+            raise TransportError(f"its NIXL agent cannot be reached: {error}") from error
 
     def close(self) -> None:
         """No effect: the agent is freed with its last connection."""
 
-    def _meet(self, agent: Any, told: Terms) -> None:
+    def _meet(self, agent: Any, source: Terms) -> None:
         """Load a remote agent's metadata, again for each connection: each registers more memory."""
         with self._lock:
-            name = agent.add_remote_agent(told.metadata)
-            if name not in (told.agent, told.agent.encode()):
-                raise ValueError(f"it says that it is {told.agent}, and its metadata {name!r}")
-            self._known[told.agent] += 1
+            name = agent.add_remote_agent(source.metadata)
+            if name not in (source.agent, source.agent.encode()):
+                raise ValueError(f"it says that it is {source.agent}, and its metadata {name!r}")
+            self._known[source.agent] += 1
 
     def part(self, name: str) -> None:
         """Drop one connection of a remote agent; remove the agent with the last one."""
@@ -107,15 +107,15 @@ class NixlSender:
         self._agent, self._buffer = agent, buffer
         self.terms = msgspec.msgpack.encode(buffer.terms())
 
-    def room(self, place: int, size: int) -> Room:
+    def view(self, place: int, size: int) -> BlockBuffer:
         """See `transport.Sender`."""
-        return self._buffer.room(place, size)
+        return self._buffer.view(place, size)
 
     def data(self, place: int, size: int) -> bytes:
         """Empty: the target reads the transfer buffer."""
         return b""
 
-    def tend(self) -> None:
+    def poll(self) -> None:
         """Let UCX make progress. UCX's own progress thread would occupy a core."""
         self._agent.get_new_notifs()
 
@@ -127,27 +127,27 @@ class NixlSender:
 class NixlReceiver:
     """The target's end: a local buffer into which it reads the source's."""
 
-    def __init__(self, owner: Nixl, agent: Any, told: Terms, size: Size, buffer: Buffer) -> None:
-        self._owner, self._agent, self._told = owner, agent, told
+    def __init__(self, owner: Nixl, agent: Any, source: Terms, size: Size, buffer: Buffer) -> None:
+        self._owner, self._agent, self._source = owner, agent, source
         self._buffer, self._place_bytes = buffer, size.place_bytes
 
-    def take(self, block: Block, place: int) -> Room:
+    def take(self, block: Block, place: int) -> BlockBuffer:
         """See `transport.Receiver`."""
-        address = self._told.address + place * self._place_bytes
-        there = (address, block.size, self._told.device)
+        address = self._source.address + place * self._place_bytes
+        there = (address, block.size, self._source.device)
         try:
             state = self._read(self._buffer.region(place, block.size), there)
         except Exception as error:
-            raise CarriageError(f"NIXL could not read a block: {error}") from error
+            raise TransportError(f"NIXL could not read a block: {error}") from error
         if state != "DONE":
-            raise CarriageError(f"NIXL could not read a block: it says {state}")
-        return self._buffer.room(place, block.size)
+            raise TransportError(f"NIXL could not read a block: it says {state}")
+        return self._buffer.view(place, block.size)
 
     def _read(self, here: Region, there: Region) -> str:
         agent, kind = self._agent, self._buffer.kind
         local, remote = agent.get_xfer_descs([here], kind), agent.get_xfer_descs([there], kind)
-        handle = agent.initialize_xfer("READ", local, remote, self._told.agent)
-        deadline = time.monotonic() + _PATIENCE_SECONDS
+        handle = agent.initialize_xfer("READ", local, remote, self._source.agent)
+        deadline = time.monotonic() + _TIMEOUT_SECONDS
         state: str = agent.transfer(handle)
         while state == "PROC" and time.monotonic() < deadline:
             time.sleep(_NAP_SECONDS)
@@ -161,7 +161,7 @@ class NixlReceiver:
     def close(self) -> None:
         """Deregister the memory; drop the remote agent with its last connection."""
         self._buffer.close()
-        self._owner.part(self._told.agent)
+        self._owner.part(self._source.agent)
 
 
 def _agent(anywhere: bool, local_transports: str) -> Any:

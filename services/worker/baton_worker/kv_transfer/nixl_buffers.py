@@ -9,7 +9,7 @@ import msgspec
 import numpy as np
 import torch
 
-from baton_worker.kv_transfer.transport import Bytes, Room, Size
+from baton_worker.kv_transfer.transport import BlockBuffer, Bytes, Size
 
 Region: TypeAlias = tuple[int, int, int]
 """Address, bytes, and number of the device."""
@@ -45,7 +45,7 @@ class Buffer(ABC):
         self._registered = agent.register_memory([(address, size.total, device, "")], self.kind)
 
     @abstractmethod
-    def room(self, place: int, size: int) -> Room:
+    def view(self, place: int, size: int) -> BlockBuffer:
         """The first bytes of a slot."""
 
     def region(self, place: int, size: int) -> Region:
@@ -71,10 +71,10 @@ class HostBuffer(Buffer):
         self._memory = np.empty(size, np.uint8)
         super().__init__(agent, self._memory.ctypes.data, size)
 
-    def room(self, place: int, size: int) -> Room:
+    def view(self, place: int, size: int) -> BlockBuffer:
         """See `Buffer`."""
-        room: Bytes = self._memory[place, :size]
-        return room
+        buffer: Bytes = self._memory[place, :size]
+        return buffer
 
 
 class GpuBuffer(Buffer):
@@ -86,6 +86,6 @@ class GpuBuffer(Buffer):
         self._memory = torch.empty(tuple(size), dtype=torch.uint8, device=device)
         super().__init__(agent, self._memory.data_ptr(), size, device.index or 0)
 
-    def room(self, place: int, size: int) -> Room:
+    def view(self, place: int, size: int) -> BlockBuffer:
         """See `Buffer`."""
         return self._memory[place, :size]

@@ -8,7 +8,7 @@ import torch
 from baton.protocol import Grant, Pull
 from baton_worker.kv_cache.cache import KVCache
 from baton_worker.kv_transfer.device_copies import DeviceCopies
-from baton_worker.kv_transfer.transport import Room
+from baton_worker.kv_transfer.transport import BlockBuffer
 from baton_worker.kv_transfer.wire_format import (
     BLOCK_BYTES,
     Extent,
@@ -56,9 +56,9 @@ class PageContent:
     def reader(self, grant: Grant) -> PageReader:
         """The granted tokens in their pages."""
         pages = tables(self._cache, grant.pages)
-        room = pages.shape[1] * self._cache.page_size
-        if not 0 < grant.length <= room:
-            raise ValueError(f"{grant.length} tokens in {room} slots")
+        buffer = pages.shape[1] * self._cache.page_size
+        if not 0 < grant.length <= buffer:
+            raise ValueError(f"{grant.length} tokens in {buffer} slots")
         return PageReader(self._cache, pages, grant.length, self._copies)
 
     def writer(self, pull: Pull) -> PageWriter:
@@ -91,7 +91,7 @@ class PageReader:
         fits = size <= BLOCK_BYTES or num_rows(self._cache, extent) == 1
         return fits and held(self._cache, self._pages, extent)
 
-    def read(self, extent: Extent, into: Room) -> None:
+    def read(self, extent: Extent, into: BlockBuffer) -> None:
         """See `content.Reader`."""
         if self._copies is not None:
             layer = self._cache.tracks[extent.layer].pages
@@ -115,7 +115,7 @@ class PageWriter:
         """See `content.Writer`."""
         return extents(self._cache, self._start, self._end, self._pages)
 
-    def write(self, extent: Extent, block: Room) -> None:
+    def write(self, extent: Extent, block: BlockBuffer) -> None:
         """See `content.Writer`."""
         if self._copies is not None:
             assert self._fence is not None

@@ -26,14 +26,14 @@ from baton.protocol import Block
 from baton_worker.config import Config
 from baton_worker.kv_transfer.transport import (
     Bytes,
-    CarriageError,
     Size,
+    TransportError,
     UnusableError,
 )
 
 _TICKET_BYTES = 16
 _SEALS = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW | fcntl.F_SEAL_SEAL
-_PATIENCE_SECONDS = 2.0
+_TIMEOUT_SECONDS = 2.0
 """Timeout of the descriptor handshake."""
 
 log = logger(__name__)
@@ -50,53 +50,53 @@ class Shm:
             raise UnusableError("shared memory between workers needs Linux (memfd_create)")
         self._run_dir = config.run_dir
         _sweep(config.run_dir)
-        self._desk = Desk(_path(config.run_dir))
-        self._desk.start()
+        self._server = DescriptorServer(_path(config.run_dir))
+        self._server.start()
 
     def send(self, size: Size) -> ShmSender:
         """Shared memory for a new connection."""
-        return ShmSender(self._desk, size)
+        return ShmSender(self._server, size)
 
     def receive(self, terms: bytes, size: Size) -> ShmReceiver:
-        """The same memory, mapped read-only. Raises `CarriageError`."""
+        """The same memory, mapped read-only. Raises `TransportError`."""
         try:
             return ShmReceiver(self._run_dir, terms, size)
         except (OSError, ValueError) as error:
-            raise CarriageError(f"its shared memory cannot be had: {error}") from error
+            raise TransportError(f"its shared memory cannot be had: {error}") from error
 
     def close(self) -> None:
         """Stop handing out descriptors."""
-        self._desk.stop()
+        self._server.stop()
 
 
 class ShmSender:
     """The source's end, the only writer."""
 
-    def __init__(self, desk: Desk, size: Size) -> None:
-        self._size, self._desk = size, desk
-        self._descriptor = os.memfd_create("baton-lane", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+    def __init__(self, server: DescriptorServer, size: Size) -> None:
+        self._size, self._server = size, server
+        self._descriptor = os.memfd_create("baton-kv", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
         os.ftruncate(self._descriptor, size.total)
         fcntl.fcntl(self._descriptor, fcntl.F_ADD_SEALS, _SEALS)
         mapped = mmap.mmap(self._descriptor, size.total)
         self._memory = np.frombuffer(mapped, np.uint8).reshape(size)
-        self._ticket = desk.keep(self._descriptor)
-        self.terms = self._ticket + Path(desk.path).name.encode()
+        self._ticket = server.keep(self._descriptor)
+        self.terms = self._ticket + Path(server.path).name.encode()
 
-    def room(self, place: int, size: int) -> Bytes:
+    def view(self, place: int, size: int) -> Bytes:
         """See `transport.Sender`."""
-        room: Bytes = self._memory[place, :size]
-        return room
+        view: Bytes = self._memory[place, :size]
+        return view
 
     def data(self, place: int, size: int) -> bytes:
         """Empty: the target reads the shared memory."""
         return b""
 
-    def tend(self) -> None:
+    def poll(self) -> None:
         """Nothing to do."""
 
     def close(self) -> None:
         """Unmap; the kernel frees the memory once the target has closed its end too."""
-        self._desk.forget(self._ticket)
+        self._server.forget(self._ticket)
         os.close(self._descriptor)
 
 
@@ -125,11 +125,11 @@ class ShmReceiver:
         del self._memory
 
 
-class Desk(LocalServer):
+class DescriptorServer(LocalServer):
     """Sends each descriptor once, to a process of the same user that presents its ticket."""
 
     def __init__(self, path: str) -> None:
-        super().__init__("lanes", path, socket.SOCK_STREAM, _PATIENCE_SECONDS)
+        super().__init__("kv-transfer", path, socket.SOCK_STREAM, _TIMEOUT_SECONDS)
         self._kept: dict[bytes, int] = {}
         self.listen()
 
@@ -164,7 +164,7 @@ def _ask(run_dir: Path, terms: bytes) -> int:
     if "/" in name:
         raise ValueError(f"{name} is not in the run directory")
     with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as peer:
-        peer.settimeout(_PATIENCE_SECONDS)
+        peer.settimeout(_TIMEOUT_SECONDS)
         peer.connect(str(run_dir / name))
         peer.sendall(ticket)
         _, descriptors, _, _ = socket.recv_fds(peer, 1, 1)
@@ -175,13 +175,13 @@ def _ask(run_dir: Path, terms: bytes) -> int:
 
 def _path(run_dir: Path) -> str:
     run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-    link = Link(f"lanes-{os.getpid()}-{secrets.token_hex(3)}", "worker", "worker", (), ())
+    link = Link(f"kv-{os.getpid()}-{secrets.token_hex(3)}", "worker", "worker", (), ())
     return socket_path(run_dir, link).removeprefix("ipc://")
 
 
 def _sweep(run_dir: Path) -> None:
     """Remove the sockets of killed workers, which have no listener."""
-    for path in run_dir.glob("lanes-*.sock"):
+    for path in run_dir.glob("kv-*.sock"):
         with socket.socket(socket.AF_UNIX, socket.SOCK_STREAM) as probe:
             try:
                 probe.connect(str(path))

@@ -8,7 +8,7 @@ import numpy as np
 
 from baton.protocol import Block
 from baton_worker.config import Config
-from baton_worker.kv_transfer.transport import Bytes, CarriageError, Size
+from baton_worker.kv_transfer.transport import Bytes, Size, TransportError
 
 
 class Tcp:
@@ -40,7 +40,7 @@ class TcpSender:
     def __init__(self, size: Size) -> None:
         self._memory = np.empty(size.place_bytes, np.uint8)
 
-    def room(self, place: int, size: int) -> Bytes:
+    def view(self, place: int, size: int) -> Bytes:
         """See `transport.Sender`."""
         return self._memory[:size]
 
@@ -48,7 +48,7 @@ class TcpSender:
         """The block."""
         return self._memory[:size].tobytes()
 
-    def tend(self) -> None:
+    def poll(self) -> None:
         """No effect: ZeroMQ has its own threads."""
 
     def close(self) -> None:
@@ -61,7 +61,7 @@ class TcpReceiver:
     def take(self, block: Block, place: int) -> Bytes:
         """See `transport.Receiver`."""
         if len(block.data) != block.size:
-            raise CarriageError(f"a block of {block.size} bytes came with {len(block.data)}")
+            raise TransportError(f"a block of {block.size} bytes came with {len(block.data)}")
         return np.frombuffer(block.data, np.uint8)
 
     def close(self) -> None:

@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from torch import Tensor
 
 Bytes = NDArray[np.uint8]
-Room: TypeAlias = "Bytes | Tensor"
+BlockBuffer: TypeAlias = "Bytes | Tensor"
 """Bytes on the host, or a tensor uint8 on the device of the pages."""
 
 
@@ -28,7 +28,7 @@ class TransferError(Exception):
     """The pull has failed, with a reason. The sequence is recomputed: output stays correct."""
 
 
-class CarriageError(TransferError):
+class TransportError(TransferError):
     """The pull has failed in the transport: another transport may succeed."""
 
 
@@ -49,19 +49,19 @@ class Size(NamedTuple):
 
 
 class Sender(Protocol):
-    """The source's end of a connection. Life cycle: `room` and `data` per block, `tend` often,
+    """The source's end of a connection. Life cycle: `view` and `data` per block, `poll` often,
     `close`."""
 
     terms: bytes
     """Opaque bytes that the target's end needs."""
 
-    def room(self, place: int, size: int) -> Room:
+    def view(self, place: int, size: int) -> BlockBuffer:
         """The first `size` bytes of a slot, to be written."""
 
     def data(self, place: int, size: int) -> bytes:
         """The part of the block that the message must carry: all of it, or nothing."""
 
-    def tend(self) -> None:
+    def poll(self) -> None:
         """Drive libraries that have no progress thread."""
 
     def close(self) -> None:
@@ -71,9 +71,9 @@ class Sender(Protocol):
 class Receiver(Protocol):
     """The target's end of a connection."""
 
-    def take(self, block: Block, place: int) -> Room:
+    def take(self, block: Block, place: int) -> BlockBuffer:
         """The bytes of a received block, valid until its slot is requested again. Raises
-        `CarriageError`."""
+        `TransportError`."""
 
     def close(self) -> None:
         """Release the memory."""
@@ -91,7 +91,7 @@ class Transport(Protocol):
         """Transfer buffer of a new connection."""
 
     def receive(self, terms: bytes, size: Size) -> Receiver:
-        """The target's end of a connection. Raises `CarriageError`."""
+        """The target's end of a connection. Raises `TransportError`."""
 
     def close(self) -> None:
         """Release what all connections share."""

@@ -38,7 +38,7 @@ _NOTHING = {
     "kv_parallel_size": "the scheduler pairs workers",
     "engine_id": "a worker has a name, --worker.name",
     "kv_connector_module_path": "a package adds transports by the entry points `baton.transports`",
-    "kv_buffer_size": "a lane has the size of the blocks that are on their way",
+    "kv_buffer_size": "a transfer buffer has the size of the blocks that are on their way",
     "enable_permute_local_kv": "pages of either layout pass to each other",
 }
 """vLLM fields without a counterpart, with the reason."""
@@ -97,14 +97,14 @@ def resolve(config: Config) -> Config:
     """
     if not config.kv_transfer_config:
         return config
-    asked = parse(config.kv_transfer_config)
-    if config.role not in ("both", asked.role) and asked.role != "both":
-        raise SettingsError(f"--role {config.role} contradicts kv_role {asked.kv_role}.")
+    outstanding = parse(config.kv_transfer_config)
+    if config.role not in ("both", outstanding.role) and outstanding.role != "both":
+        raise SettingsError(f"--role {config.role} contradicts kv_role {outstanding.kv_role}.")
     return config.model_copy(
         update={
-            "role": asked.role if config.role == "both" else config.role,
-            "kv_transports": asked.transports,
-            "bind_kv": config.bind_kv or asked.bind_pages,
+            "role": outstanding.role if config.role == "both" else config.role,
+            "kv_transports": outstanding.transports,
+            "bind_kv": config.bind_kv or outstanding.bind_pages,
         }
     )
 
