@@ -101,7 +101,10 @@ class ForkServer(Standby):
         if self._process is None or self.ended() is not None:
             return None
         request = ForkRequest(self._process, command)
-        return None if request.failed else request
+        if request.failed:
+            request.close()
+            return None
+        return request
 
     def forked(self, request: ForkRequest) -> ForkedProcess | None:
         """Return the process of a request, once it is there."""
