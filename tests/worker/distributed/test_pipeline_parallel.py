@@ -84,7 +84,7 @@ def test_what_layers_share_is_not_cut() -> None:
     reuse = spec.KVReuse(4, 2, 8, 1.0, rope=None, source=1)
     shared = spec.SharedAttention(4, 2, 8, 1.0, rope=None, block=0)
     cases = {
-        "layer 3 reads the keys of layer 1": {3: reuse},
+        "layer 3 reads the KV of layer 1": {3: reuse},
         "layer 4 has the weights of a layer in another stage": {0: shared, 4: shared},
     }
     for why, others in cases.items():

@@ -238,7 +238,7 @@ def test_ranks_that_share_tokens_give_those_of_one_in_less_memory(
     few = architecture == "Gemma3ForCausalLM"  # Its windows are on both ranks.
     assert page_bytes[0] < page_bytes[2] if few else page_bytes[0] == page_bytes[2]
     assert page_bytes[2] < page_bytes[1] if few else 2 * page_bytes[2] == page_bytes[1]
-    assert "on each of 2 ranks, of which 2 share keys" in described
+    assert "on each of 2 ranks, of which 2 share KV" in described
 
 
 class Group:

@@ -32,8 +32,8 @@ _TOTALS = (
     ("finished", "Sequences that ended."),
     ("worker_losses", "Workers that went silent."),
     ("dropped_frames", "Frames that the scheduler dropped: unreadable, or of an unknown peer."),
-    ("handoffs", "Running sequences that changed their worker, with their keys."),
-    ("failed_transfers", "Keys that did not arrive and were computed again."),
+    ("handoffs", "Running sequences that changed their worker, with their KV."),
+    ("failed_transfers", "Transfers of KV that failed; the tokens were computed again."),
     ("stale_results", "Results of an older incarnation, dropped."),
     ("transferred_tokens", "Tokens whose KV were pulled from another worker."),
     ("media_encoded", "Images that encode workers have encoded."),
@@ -252,10 +252,10 @@ def _drafts(stats: Stats) -> Iterator[Metric]:
 def _transfers(stats: Stats) -> Iterator[Metric]:
     """Traffic of each transport between workers."""
     ended = CounterMetricFamily(
-        "baton_transfers", "Pulls of keys that ended.", labels=("transport", "outcome")
+        "baton_transfers", "Pulls of KV that ended.", labels=("transport", "outcome")
     )
     moved = CounterMetricFamily(
-        "baton_transfer_bytes", "Bytes of keys that arrived.", labels=("transport",)
+        "baton_transfer_bytes", "Bytes of KV that arrived.", labels=("transport",)
     )
     took = CounterMetricFamily(
         "baton_transfer_seconds", "Time of the pulls that went well.", labels=("transport",)

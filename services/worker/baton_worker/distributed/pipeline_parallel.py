@@ -114,7 +114,7 @@ def check_cut(whole: spec.Decoder, counts: Sequence[int]) -> None:
     for layer, (mixer, _) in enumerate(whole.layers):
         begins = layer > 0 and stages[layer] != stages[layer - 1]
         if isinstance(mixer, spec.KVReuse) and stages[mixer.source] != stages[layer]:
-            raise _refusal(f"layer {layer} reads the keys of layer {mixer.source}")
+            raise _refusal(f"layer {layer} reads the KV of layer {mixer.source}")
         if isinstance(mixer, spec.SharedAttention):
             shares = blocks.setdefault(mixer.block, stages[layer])
             if shares != stages[layer]:

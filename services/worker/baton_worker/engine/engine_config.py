@@ -117,7 +117,7 @@ class EngineConfig:
         """One line for the log: what every "auto" has become."""
         where = f"{self.build.device}, {self.dtype_name}, {self.build.threads} threads"
         where += f" on each of {self.ranks} ranks" if self.ranks > 1 else ""
-        where += f", of which {self.context} share keys" if self.context > 1 else ""
+        where += f", of which {self.context} share KV" if self.context > 1 else ""
         pages = f"{self.num_pages} pages of {self.page_size} tokens ({self.kv_bytes >> 20} MiB)"
         pages += f" for {self.groups}" if len(self.groups.windows) > 1 else ""
         pages += f" in {self.build.codes}" if self.build.codes else ""

@@ -78,7 +78,7 @@ class LeaderKVTransfer:
     def __init__(
         self, own: KVTransferManager, orders: Pipe, followers: list[Reports], stages: str = ""
     ) -> None:
-        """`stages` says which layers each stage has, where there are several: keys pass between
+        """`stages` says which layers each stage has, where there are several: KV passes between
         workers that deal them out alike."""
         self._own, self._orders, self._followers = own, orders, followers
         self._size = 1 + len(followers)

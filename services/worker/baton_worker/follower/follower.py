@@ -240,7 +240,7 @@ class Follower:
 
     @property
     def _own_relay(self) -> FollowerKVTransfer:
-        assert self._relay is not None, "the leader passes keys on and this follower does not"
+        assert self._relay is not None, "the leader transfers KV and this follower does not"
         return self._relay
 
 

@@ -41,7 +41,7 @@ class Attending(Mixer):
         if call.context is None:
             self.backend = site.attention.select(call)
         else:
-            assert site.peers is not None, "keys are divided among ranks, and there is one"
+            assert site.peers is not None, "KV is divided among ranks, and there is one"
             if call.spans:
                 raise ModelError(
                     "The image tokens of this model see one another in both directions, which "
