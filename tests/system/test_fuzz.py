@@ -219,8 +219,8 @@ def test_the_tokenizer_takes_anything(
 ) -> None:
     inbox = Inbox()
     hello = Hello("tokenizer", "t", incarnation(), __version__, tokenizer=TokenizerInfo("m", 300))
-    desk = RequestHandler(vocab, 100, "m")
-    tokenizer = Tokenizer(desk, TokenizerConfig().max_decode_states)
+    handler = RequestHandler(vocab, 100, "m")
+    tokenizer = Tokenizer(handler, TokenizerConfig().max_decode_states)
     loop = RpcServer(tokenizer, hello, cast(Server, inbox), 1024)
     for number, (peer, message) in enumerate(frames):
         inbox.put(peer, message)

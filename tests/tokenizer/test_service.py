@@ -52,12 +52,12 @@ class Bench:
 
     def __init__(self, folder: Path, **settings: Any) -> None:
         vocab = byte_vocab()
-        self.desk = RequestHandler(vocab, 1000, "tiny")
+        self.handler = RequestHandler(vocab, 1000, "tiny")
         self.address = socket_path(folder, TOKENIZE)
         self.server = Server(TOKENIZE, self.address)
         hello = Hello("tokenizer", "tokenizer-1", 7, "0", tokenizer=vocab.info("tiny"))
         config = Config(**settings)
-        self.service = Tokenizer(self.desk, config.max_decode_states)
+        self.service = Tokenizer(self.handler, config.max_decode_states)
         self.loop = RpcServer(self.service, hello, self.server, config.max_queued_requests)
         self.client = Client(TOKENIZE, self.address, b"gateway-1")
         self.now = 0.0
@@ -132,13 +132,13 @@ def test_a_long_text_is_encoded_aside_and_still_answered(bench: Bench) -> None:
 
 def test_a_long_text_does_not_delay_decoding(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = threading.Event()
-    answer = bench.desk.answer
+    answer = bench.handler.answer
 
     def slow(request: Any, envelope: Envelope) -> Message:
         gate.wait(60)
         return answer(request, envelope)
 
-    monkeypatch.setattr(bench.desk, "answer", slow)
+    monkeypatch.setattr(bench.handler, "answer", slow)
     row = Decode(pack([1], "I"), pack([0], "I"), b"\1", pack([97]), b"\1", open=(DecodeOpen(1),))
     [text] = bench.ask(EncodeText(1, "x" * 100_000), row, count=1)
     assert isinstance(text, DecodedText) and text.texts == ("a",) and not bench.loop.idle
@@ -184,7 +184,7 @@ def test_decodes_that_cannot_be_done_are_answered(
 
 def test_overload_is_refused_at_once(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
     gate = threading.Event()
-    monkeypatch.setattr(bench.desk, "answer", lambda *_: gate.wait(60) and Encoded(0, b""))
+    monkeypatch.setattr(bench.handler, "answer", lambda *_: gate.wait(60) and Encoded(0, b""))
     texts = [EncodeText(number, "x" * 50_000) for number in range(6)]
     refused = bench.ask(*texts, count=2)
     gate.set()
@@ -278,8 +278,8 @@ def test_a_declared_format_travels_with_its_declaration() -> None:
 
 def test_the_end_of_a_conversation_is_sent_along() -> None:
     template = "{% for m in messages %}{{ m.content }}{% endfor %}<think>"
-    desk = RequestHandler(replace(byte_vocab(), templates={"default": template}), 1000, "tiny")
+    handler = RequestHandler(replace(byte_vocab(), templates={"default": template}), 1000, "tiny")
     messages = json.dumps([{"role": "user", "content": "hi " * 50}]).encode()
-    answer = desk.answer(EncodeChat(1, messages), Envelope())
+    answer = handler.answer(EncodeChat(1, messages), Envelope())
     assert isinstance(answer, Encoded)
     assert len(answer.tail) == 64 and answer.tail.endswith("hi <think>")

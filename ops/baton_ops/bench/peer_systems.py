@@ -62,7 +62,7 @@ class PeerSystems:
         place = hashlib.sha256(str(gguf.absolute()).encode()).hexdigest()[:8]
         self._wide = self._folder / f"{gguf.stem}-{place}"
 
-    def contestants(
+    def systems(
         self,
         names: Sequence[str],
         most: int,

@@ -118,19 +118,19 @@ def _ignore(outcome: Outcome) -> None:
     """Progress is reported per server."""
 
 
-def all_runs(options: Peers, contestants: list[PeerSystem], console: Console) -> Iterator[Run]:
+def all_runs(options: Peers, systems: list[PeerSystem], console: Console) -> Iterator[Run]:
     """Yield every round of every system."""
     with Progress(console=console) as progress:
-        task = progress.add_task("", total=options.rounds * len(contestants))
+        task = progress.add_task("", total=options.rounds * len(systems))
         for round in range(1, options.rounds + 1):
-            for contestant in contestants:
-                progress.update(task, description=f"round {round}: {contestant.name}")
-                log = options.out / "peers" / f"{contestant.name.replace(' ', '-')}.log"
+            for system in systems:
+                progress.update(task, description=f"round {round}: {system.name}")
+                log = options.out / "peers" / f"{system.name.replace(' ', '-')}.log"
                 with running(
-                    contestant.started, contestant.ready, contestant.environment, log,
+                    system.started, system.ready, system.environment, log,
                     options.start_seconds,
                 ) as url:  # fmt: skip
-                    yield from asyncio.run(measure(options, contestant.name, url, round))
+                    yield from asyncio.run(measure(options, system.name, url, round))
                 progress.advance(task)
 
 
@@ -182,21 +182,21 @@ def report(options: Peers, runs: list[Run]) -> dict[str, Any]:
     }
 
 
-def _contestants(options: Peers, model: Path) -> list[PeerSystem]:
+def _systems(options: Peers, model: Path) -> list[PeerSystem]:
     """Raises `SettingsError` where the systems cannot load the model."""
     if options.images:
         if not model.is_dir():
             raise SettingsError(
                 f"--images needs the folder of a model that sees, and {model} is none."
             )
-        return PeerSystems(options.folder, model).contestants(("vllm",), 1, weights=("bf16",))
+        return PeerSystems(options.folder, model).systems(("vllm",), 1, weights=("bf16",))
     if model.suffix != ".gguf":
         raise SettingsError(
             f"{model} is not a GGUF file, and llama.cpp reads no other. Name one, or compare with "
             "`baton bench serve` against each server."
         )
     stable, most = PeerSystems(options.folder, model), max(options.concurrency)
-    return stable.contestants(options.against, most, options.speculation, weights=options.weights)
+    return stable.systems(options.against, most, options.speculation, weights=options.weights)
 
 
 def run(options: Peers, console: Console) -> None:
@@ -207,8 +207,8 @@ def run(options: Peers, console: Console) -> None:
     )
 
     model = resolve(options)
-    contestants = _contestants(options, model)
-    runs = list(all_runs(options, contestants, console))
+    systems = _systems(options, model)
+    runs = list(all_runs(options, systems, console))
     console.print(ratios(runs))
     stem = options.out / "peers"
     stem.with_suffix(".json").write_text(json.dumps(report(options, runs), indent=1) + "\n")

@@ -342,7 +342,7 @@ class Engine:
     async def prepare(self, request: GenerationRequest) -> PreparedRequest:
         """Check and encode a request, without running it. Raises `BatonError` for invalid ones."""
         # A resumed stream waits as long as an uninterrupted one would.
-        patience = (
+        timeout = (
             self.config.request_timeout_seconds
             if request.resumed
             else self.config.service_wait_seconds
@@ -350,7 +350,7 @@ class Engine:
         self.status.check()
         request = with_media_adapter(request, self._media_adapters, self.models.catalogue)
         await self.adapters.resolve(request.model)
-        facts = check_task(request, await self.models.with_worker(request.model, patience))
+        facts = check_task(request, await self.models.with_worker(request.model, timeout))
         check_adapter(request, facts)
         check_ids(request, facts)
         check_beams(request, facts)

@@ -22,33 +22,33 @@ class ServedModels:
         fleet: FleetView,
         scheduler: SchedulerClient,
         tokenizers: TokenizerClient,
-        patience: float,
+        timeout: float,
     ) -> None:
-        """`patience`: seconds to wait for a missing server, if a call does not say."""
+        """`timeout`: seconds to wait for a missing server, if a call does not say."""
         self.catalogue = Catalogue(lambda: fleet.models, lambda: tokenizers.infos)
         self._fleet, self._scheduler, self._tokenizers = fleet, scheduler, tokenizers
-        self._patience = patience
+        self._timeout = timeout
 
-    async def get(self, name: str | None, patience: float | None = None) -> ModelInfo:
+    async def get(self, name: str | None, timeout: float | None = None) -> ModelInfo:
         """Return a model by name, None being the only one.
 
         Raises `Unavailable` if no tokenizer of it comes in time, `NotFound` for an unknown name.
         """
-        patience = self._patience if patience is None else patience
-        await wait_until(lambda: check_model(name, self.catalogue) is not None, patience)
+        timeout = self._timeout if timeout is None else timeout
+        await wait_until(lambda: check_model(name, self.catalogue) is not None, timeout)
         facts = check_model(name, self.catalogue)
         if facts is None:
             raise _no_tokenizer()
         return facts
 
-    async def with_worker(self, name: str | None, patience: float) -> ModelInfo:
+    async def with_worker(self, name: str | None, timeout: float) -> ModelInfo:
         """Return a model once a worker of it takes sequences.
 
-        Raises `Unavailable` after `patience` seconds, and what `get` raises.
+        Raises `Unavailable` after `timeout` seconds, and what `get` raises.
         """
-        model = (await self.get(name, patience)).model
+        model = (await self.get(name, timeout)).model
         able = await wait_until(
-            lambda: self._fleet.has_ready_worker(time.monotonic(), model), patience
+            lambda: self._fleet.has_ready_worker(time.monotonic(), model), timeout
         )
         if not self._scheduler.pool.ready():
             raise Unavailable("The scheduler is not connected. Try again later.", retry_after=2)
@@ -58,11 +58,11 @@ class ServedModels:
                 code="no_worker",
                 retry_after=2,
             )
-        return await self.get(name, patience)
+        return await self.get(name, timeout)
 
     async def all(self) -> list[ModelInfo]:
         """Return every model. Raises `Unavailable` if no tokenizer comes in time."""
-        if not await wait_until(lambda: bool(self._tokenizers.infos), self._patience):
+        if not await wait_until(lambda: bool(self._tokenizers.infos), self._timeout):
             raise _no_tokenizer()
         return self.catalogue.entries()
 

@@ -148,9 +148,9 @@ class Tokenizer:
     the other (the encoder runs outside of Python's lock).
     """
 
-    def __init__(self, desk: RequestHandler, max_decode_states: int) -> None:
-        self._desk = desk
-        self._sequences = DecodeStates(desk.alphabet, max_decode_states)
+    def __init__(self, handler: RequestHandler, max_decode_states: int) -> None:
+        self._handler = handler
+        self._sequences = DecodeStates(handler.alphabet, max_decode_states)
         self._thread = ThreadPoolExecutor(1, thread_name_prefix="encode")
 
     @property
@@ -166,7 +166,7 @@ class Tokenizer:
                 return self._decode(peer, message)
             case EncodeChat() | EncodePair() | EncodeText() | Detokenize() | Vocabulary():
                 submit = self._thread.submit if is_long(message) else None
-                return Deferred(partial(self._desk.answer, message, envelope), submit)
+                return Deferred(partial(self._handler.answer, message, envelope), submit)
             case _:
                 raise AssertionError(f"{type(message).__name__} is no request of this link")
 
@@ -223,13 +223,13 @@ def serve(config: Config, life: Lifecycle) -> int:
     me = default_name("tokenizer")
     info = _described(vocab, config)
     hello = Hello("tokenizer", me, incarnation(), __version__, tokenizer=info)
-    desk = RequestHandler(vocab, config.max_encode_tokens, info.model, SandboxedTemplate)
-    with closing(desk):
+    handler = RequestHandler(vocab, config.max_encode_tokens, info.model, SandboxedTemplate)
+    with closing(handler):
         gc_tuning.settle()
         standby.wait()
         log.info("serving %d tokens of %s", info.vocab_size, info.model)
         rpc_server.serve(
-            Tokenizer(desk, config.max_decode_states),
+            Tokenizer(handler, config.max_decode_states),
             hello,
             TOKENIZE,
             config,

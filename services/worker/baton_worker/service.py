@@ -139,7 +139,7 @@ class Service:
                 while not self._life.over(self._idle):
                     pulse.beat()
                     busy = self._plans or self._engine.in_flight
-                    self._scheduler.wait(0 if busy else self._patience())
+                    self._scheduler.wait(0 if busy else self._wait_seconds())
                     self._listen()
                     self._send_due()
                     if self._plans:
@@ -163,7 +163,7 @@ class Service:
         if isinstance(self._engine, Engine) and self._engine.kept_pages is not None:
             self._engine.kept_pages.drop()
 
-    def _patience(self) -> float:
+    def _wait_seconds(self) -> float:
         if self._engine.in_lockstep:
             return 0 if self._in_dummy_step else _LOCKSTEP_SECONDS
         media = self._embeddings is not None and self._embeddings.busy

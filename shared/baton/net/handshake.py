@@ -115,8 +115,8 @@ class ClientHandshake:
         """
         self._last_received += suspended_seconds(self._last_check, now)
         self._last_check = now
-        patience = QUIET_SECONDS if self.alone else LOST_SECONDS
-        if self.server is None or now - self._last_received < patience:
+        max_silence = QUIET_SECONDS if self.alone else LOST_SECONDS
+        if self.server is None or now - self._last_received < max_silence:
             return False
         self.renew()
         return True
@@ -148,7 +148,7 @@ class Peer:
     progressed: float = 0.0
     """Time at which `progress` last advanced or the peer was last idle."""
     busy: bool = False
-    patience: float = LOST_SECONDS
+    max_silence: float = LOST_SECONDS
     """Silence in seconds that it is granted where the others are granted less."""
 
     def beat(self, beat: Beat, now: float) -> None:
@@ -205,7 +205,7 @@ class PeerTable:
         return Beat(self.me.name, self.me.incarnation)
 
     def expire(self, now: float, seconds: float = LOST_SECONDS) -> list[Peer]:
-        """Remove and return the clients that have been silent for `seconds` and their patience.
+        """Remove and return the clients silent for `seconds` and for their `max_silence`.
 
         Call it often, as `ClientHandshake.lost`.
         """
@@ -214,7 +214,7 @@ class PeerTable:
             peer.last_received += missed
             peer.progressed += missed
         expired = [
-            p for p in self.peers.values() if now - p.last_received > max(seconds, p.patience)
+            p for p in self.peers.values() if now - p.last_received > max(seconds, p.max_silence)
         ]
         for peer in expired:
             del self.peers[peer.hello.name]

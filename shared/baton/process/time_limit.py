@@ -10,7 +10,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
-_PATIENCE = 10
+_WALL_FACTOR = 10
 """Wall time of a limit of processor time, in multiples of it."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 _USER, _SYSTEM = 11, 12
@@ -76,7 +76,7 @@ class TimeLimit:
         used = None if self._used_before is None else _used(self._pid)
         if used is None or self._used_before is None:
             return max(0.0, self._seconds - passed)
-        if passed >= _PATIENCE * self._seconds:
+        if passed >= _WALL_FACTOR * self._seconds:
             return 0.0
         return max(0.0, self._seconds - (used - self._used_before))
 

@@ -45,7 +45,7 @@ def _run(
         servers = given
         listener = Listener()
         pool = Pool(TOKENIZE, ME, lambda link, name, me: FakeChannel(servers[name]), listener)
-        listener.tokenizers = TokenizerClient(pool, patience=0.3)
+        listener.tokenizers = TokenizerClient(pool, timeout=0.3)
         await pool.follow(tuple(servers))
         await asyncio.sleep(0.15)
         await test(listener.tokenizers.of(""), servers)

@@ -60,8 +60,8 @@ def test_everything_is_set_up_once_and_started_on_the_given_port(
 ) -> None:
     for _ in range(2):
         stable = PeerSystems(workshop.folder, tmp_path / "model.gguf")
-        found = stable.contestants(("vllm", "llama.cpp"), 32)
-    names = [contestant.name for contestant in found]
+        found = stable.systems(("vllm", "llama.cpp"), 32)
+    names = [system.name for system in found]
     assert names == [
         "baton bf16",
         "vllm bf16",
@@ -69,8 +69,8 @@ def test_everything_is_set_up_once_and_started_on_the_given_port(
         "baton stored",
         "llama.cpp stored",
     ]
-    for contestant in found:
-        assert "1234" in contestant.started(1234)
+    for system in found:
+        assert "1234" in system.started(1234)
     steps = [" ".join(step) for step in workshop.steps]
     assert sum("cmake --build" in step for step in steps) == 1
     assert sum("gguf_to_bf16.py" in step for step in steps) == 1
@@ -84,8 +84,8 @@ def test_methods_of_speculation_are_systems_of_their_own(
     workshop: Workshop, tmp_path: Path
 ) -> None:
     gguf, methods = tmp_path / "model.gguf", ("ngram", "draft_model")
-    found = PeerSystems(workshop.folder, gguf).contestants(("vllm",), 8, methods)
-    names = [contestant.name for contestant in found]
+    found = PeerSystems(workshop.folder, gguf).systems(("vllm",), 8, methods)
+    names = [system.name for system in found]
     assert names == [
         *("baton bf16", "vllm bf16", "baton stored"),
         *("baton ngram", "vllm ngram", "baton draft_model"),
@@ -97,8 +97,8 @@ def test_methods_of_speculation_are_systems_of_their_own(
 
 def test_equal_weights_in_equal_numbers(workshop: Workshop, tmp_path: Path) -> None:
     gguf = tmp_path / "model.gguf"
-    found = PeerSystems(workshop.folder, gguf).contestants(("vllm", "llama.cpp"), 8)
-    by_name = {contestant.name: " ".join(contestant.command) for contestant in found}
+    found = PeerSystems(workshop.folder, gguf).systems(("vllm", "llama.cpp"), 8)
+    by_name = {system.name: " ".join(system.command) for system in found}
     wide = str(workshop.folder / "model-")
     assert wide in by_name["baton bf16"] and wide in by_name["vllm bf16"]
     assert wide in by_name["llama.cpp bf16"] and ".bf16.gguf" in by_name["llama.cpp bf16"]
@@ -108,15 +108,15 @@ def test_equal_weights_in_equal_numbers(workshop: Workshop, tmp_path: Path) -> N
 def test_any_file_runs_as_it_is_stored(workshop: Workshop, tmp_path: Path) -> None:
     """Nothing is converted; files of one name in two folders would be kept apart."""
     one, other = (PeerSystems(workshop.folder, tmp_path / at / "m.gguf") for at in ("a", "b"))
-    found = one.contestants(("vllm", "llama.cpp"), 8, weights=("stored",))
-    assert [contestant.name for contestant in found] == ["baton stored", "llama.cpp stored"]
+    found = one.systems(("vllm", "llama.cpp"), 8, weights=("stored",))
+    assert [system.name for system in found] == ["baton stored", "llama.cpp stored"]
     steps = " ".join(part for step in workshop.steps for part in step)
     assert "BF16" not in steps and "gguf_to_bf16" not in steps and "vllm" not in steps
     assert one.wide() != other.wide()
 
 
 def test_vllm_finds_its_metadata(workshop: Workshop, tmp_path: Path) -> None:
-    PeerSystems(workshop.folder, tmp_path / "model.gguf").contestants(("vllm",), 8)
+    PeerSystems(workshop.folder, tmp_path / "model.gguf").systems(("vllm",), 8)
     [alias] = workshop.folder.glob("vllm/lib/*/site-packages/vllm-*.dist-info")
     assert (alias / "METADATA").read_text() == "Name: vllm\nVersion: 0.32.0+cpu\n"
 
@@ -127,7 +127,7 @@ def test_vllm_runs_in_what_it_is_fast_at(
 ) -> None:
     features = ["avx2", "avx512f"] if wide else ["avx2"]
     monkeypatch.setattr(machine, "facts", lambda: {"cpu_features": features})
-    _, vllm, _ = PeerSystems(workshop.folder, tmp_path / "model.gguf").contestants(("vllm",), 8)
+    _, vllm, _ = PeerSystems(workshop.folder, tmp_path / "model.gguf").systems(("vllm",), 8)
     dtype = vllm.command[vllm.command.index("--dtype") + 1]
     names = {True: ("vllm bf16", "bfloat16"), False: ("vllm (float32) bf16", "float32")}
     assert (vllm.name, dtype) == names[wide]
@@ -148,10 +148,10 @@ def test_llama_cpp_is_built_without_amx_where_it_crashes(
     monkeypatch.setattr(peer_systems, "_run", run)
     stable = PeerSystems(workshop.folder, tmp_path / "model.gguf")
     if trials == 1:
-        stable.contestants(("llama.cpp",), 8)
+        stable.systems(("llama.cpp",), 8)
     else:
         with pytest.raises(Unavailable, match="-11"):
-            stable.contestants(("llama.cpp",), 8)
+            stable.systems(("llama.cpp",), 8)
     made = [" ".join(step) for step in workshop.steps if "-DGGML_NATIVE=ON" in step]
     assert ["-mno-amx" in step for step in made] == [False, True]
 

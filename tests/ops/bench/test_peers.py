@@ -71,8 +71,8 @@ def test_every_system_runs_in_every_round(tmp_path: Path, monkeypatch: pytest.Mo
             yield site.url
 
     monkeypatch.setattr(peers, "running", running)
-    contestants = [PeerSystem(name, (name, "{port}"), "/") for name in ("baton bf16", "vllm bf16")]
-    runs = list(all_runs(options, contestants, Console(quiet=True)))
+    systems = [PeerSystem(name, (name, "{port}"), "/") for name in ("baton bf16", "vllm bf16")]
+    runs = list(all_runs(options, systems, Console(quiet=True)))
     assert order == ["baton bf16", "vllm bf16"] * 2
     assert not any("messages" in body for body in fake.asked)
     assert [(r.name, r.concurrency, r.round) for r in runs[:2]] == [
@@ -97,12 +97,12 @@ def test_images_are_sent_to_those_that_read_a_folder(
         with Site(fake.app) as site:
             yield site.url
 
-    def contestants(systems: PeerSystems, *names: Any, **weights: Any) -> list[PeerSystem]:
+    def systems(systems: PeerSystems, *names: Any, **weights: Any) -> list[PeerSystem]:
         made.append((systems.wide(), names, weights))
         return [PeerSystem(name, (name,), "/") for name in ("baton bf16", "vllm bf16")]
 
     monkeypatch.setattr(peers, "running", running)
-    monkeypatch.setattr(PeerSystems, "contestants", contestants)
+    monkeypatch.setattr(PeerSystems, "systems", systems)
     (tmp_path / "config.json").write_text("{}")
     options = Peers(
         model=str(tmp_path), images=2, image_width=16, image_height=16, concurrency=(1,), rounds=1,

@@ -53,11 +53,11 @@ def test_to_cut_a_plan_spares_steps_beyond_the_one_that_runs_and_the_next(
 
 def test_nothing_is_planned_behind_an_end_that_may_move() -> None:
     flights = made(8)
-    assert flights.patience(4) == 4
+    assert flights.max_in_flight(4) == 4
     flights.truncated = True
-    assert flights.patience(4) == 2 and flights.patience(1) == 1
+    assert flights.max_in_flight(4) == 2 and flights.max_in_flight(1) == 1
     flights.add([flight(9)])
-    assert flights.patience(4) == 4, "a later plan has no cut"
+    assert flights.max_in_flight(4) == 4, "a later plan has no cut"
 
 
 def test_what_an_early_end_spares_comes_back_the_latest_first() -> None:

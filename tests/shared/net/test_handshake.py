@@ -109,7 +109,7 @@ def test_the_table_knows_strangers_and_replacements() -> None:
     assert [peer.hello.incarnation for peer in expired] == [11]
     assert table.expire(6.0) == []
     table.register(b"c", Hello("worker", "w1", 12, "0"), 6.0)
-    table.peers["w1"].patience = 4.0
+    table.peers["w1"].max_silence = 4.0
     assert not any(table.expire(now) for now in seconds(6.0, 9.9))
     assert any(table.expire(now) for now in seconds(9.9, 10.5))
 

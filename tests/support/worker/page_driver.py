@@ -71,7 +71,7 @@ class Driver:
             counts, starts, [self.tables[row] for row in rows], self.page_size, CPU
         )
         if last_keys is not None:
-            batch = batch.seeing(np.array(last_keys))
+            batch = batch.with_last_keys(np.array(last_keys))
         tokens = torch.tensor([token for row in rows for token in new[row]])
         positions = torch.cat([torch.arange(s, s + c) for s, c in zip(starts, counts, strict=True)])
         more = {} if media is None else {"media": media}

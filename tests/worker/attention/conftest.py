@@ -220,7 +220,7 @@ def both_ways(backend: Any, problem: Any, dtype: torch.dtype) -> None:
         given = problem(rows, heads=(6, 2), head_dim=16, page_size=16, dtype=dtype)
         call = replace(given.call, spans=True, **features)
         assert backend.refuses(call) is None
-        sinks, batch = sinks_for(given, call), given.batch.seeing(last)
+        sinks, batch = sinks_for(given, call), given.batch.with_last_keys(last)
         ours = backend.forward(backend.plan(batch, call), given.query, given.pages, sinks)
         tolerance = 1e-5 if dtype is torch.float32 else 0.02
         expected = _dense(replace(given, call=call), last.tolist(), sinks)

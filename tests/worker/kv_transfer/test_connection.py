@@ -110,7 +110,7 @@ def test_a_source_that_knows_no_such_grant_is_given_up_although_it_speaks(
     run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """However often it says so; what else it sends late is heard."""
-    monkeypatch.setattr("baton_worker.kv_transfer.connection.PATIENCE_SECONDS", 0.0)
+    monkeypatch.setattr("baton_worker.kv_transfer.connection.TIMEOUT_SECONDS", 0.0)
     made, said = connection(run_dir), [Missing(9, 0, 0, "unknown")]
     received = [SimpleNamespace(message=message) for message in said]
     monkeypatch.setattr(made._client, "drain", lambda: received)

@@ -118,7 +118,7 @@ def test_lanes_end_when_they_are_closed_or_nobody_uses_them(
 def test_there_is_an_end_to_lanes(
     source: Exporter, here: str, carried_by: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(exporter, "_MOST_LANES", 1)
+    monkeypatch.setattr(exporter, "_MOST_CONNECTIONS", 1)
     source.grant(GRANT)
     assert not opened(source, request(here, carried_by), b"a").reason
     assert opened(source, request(here, carried_by), b"b").reason == "it has 1 connections already"

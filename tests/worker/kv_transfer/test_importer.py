@@ -155,7 +155,7 @@ def test_pages_beyond_the_target_are_refused(source: Exporter, importer: Make) -
 def test_a_late_block_fails_the_pull_and_lands_nowhere(
     source: Exporter, importer: Make, monkeypatch: pytest.MonkeyPatch, page_size: int
 ) -> None:
-    monkeypatch.setattr(connection, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(connection, "TIMEOUT_SECONDS", 0.1)
     put = source._put
 
     def slowly(*arguments: object) -> Block:
@@ -177,7 +177,7 @@ def test_a_late_block_fails_the_pull_and_lands_nowhere(
 def test_a_lost_block_fails_the_pull(
     source: Exporter, importer: Make, monkeypatch: pytest.MonkeyPatch, page_size: int
 ) -> None:
-    monkeypatch.setattr(connection, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(connection, "TIMEOUT_SECONDS", 0.1)
     answer = source._answer
 
     def lossy(peer: bytes, message: Message) -> Message | None:
@@ -195,7 +195,7 @@ def test_a_lost_block_fails_the_pull(
 def test_a_revoked_grant_is_unknown(
     source: Exporter, importer: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(connection, "TIMEOUT_SECONDS", 0.1)
     source.grant(GRANT)
     source.revoke([9, 10])
     target = importer(cache(8))
@@ -228,7 +228,7 @@ def _some_lane(source: Exporter) -> exporter._Connection:
 def test_a_source_that_is_gone_fails_the_pull(
     source: Exporter, importer: Make, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(connection, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(connection, "TIMEOUT_SECONDS", 0.1)
     source.stop()
     target = importer(cache(8))
     target.start(pull(source, [0, 1, 2, 3, 4]))

@@ -72,7 +72,7 @@ def test_what_is_not_granted_any_more_does_not_pass(
     monkeypatch: pytest.MonkeyPatch,
     how: str,
 ) -> None:
-    monkeypatch.setattr(connection, "PATIENCE_SECONDS", 0.1)
+    monkeypatch.setattr(connection, "TIMEOUT_SECONDS", 0.1)
     one, two, _ = pair
     if how == "never":
         one.take(Grant(1, GRANT.id, TOKEN, pack([999], "I"), 1))

@@ -88,8 +88,8 @@ class Connection:
         A broken connection mostly means that the server died; its replacement connects soon, so the
         time limit is longer then.
         """
-        patience = LOST_SECONDS if self.server is not None else _AWAY_SECONDS
-        return self._handshake.silence(time.monotonic()) >= patience
+        timeout = LOST_SECONDS if self.server is not None else _AWAY_SECONDS
+        return self._handshake.silence(time.monotonic()) >= timeout
 
     def start(self) -> None:
         """Start the heartbeat and receive tasks."""

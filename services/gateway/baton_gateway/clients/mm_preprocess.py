@@ -37,8 +37,8 @@ Answer = Prepared | PreparedSpeech
 class MediaClient(RpcClient[Answer]):
     """Sends media to any available preprocessor."""
 
-    def __init__(self, pool: Pool, patience: float) -> None:
-        super().__init__(pool, patience, "media preprocessor")
+    def __init__(self, pool: Pool, timeout: float) -> None:
+        super().__init__(pool, timeout, "media preprocessor")
         self.read_file: ReadFile = _no_files
         """Reads uploaded files, where there is a store of them."""
 

@@ -25,10 +25,10 @@ class _Lost(Exception):
 class RpcClient(Generic[A]):
     """RPC client over a pool. The pool's listener must call `receive` and `lost`."""
 
-    def __init__(self, pool: Pool, patience: float, who: str) -> None:
-        """`who`: service name in error messages, in the singular. `patience`: seconds to wait for a
-        server."""
-        self._pool, self._patience, self._who = pool, patience, who
+    def __init__(self, pool: Pool, timeout: float, service: str) -> None:
+        """`service`: its name in error messages, in the singular. `timeout`: seconds to wait for
+        a server."""
+        self._pool, self._timeout, self._service = pool, timeout, service
         self._ids = count(1)
         self._pending: dict[int, tuple[Connection, asyncio.Future[A | RequestError]]] = {}
 
@@ -46,7 +46,9 @@ class RpcClient(Generic[A]):
             if isinstance(answer, RequestError):
                 raise _refusal(answer)
             return answer
-        raise Unavailable(f"The {self._who}s are restarting. Try again in a moment.", retry_after=1)
+        raise Unavailable(
+            f"The {self._service}s are restarting. Try again in a moment.", retry_after=1
+        )
 
     def receive(self, message: A | RequestError) -> None:
         """Complete the call that this reply belongs to; ignored after a cancellation."""
@@ -61,10 +63,12 @@ class RpcClient(Generic[A]):
                 future.set_exception(_Lost())
 
     async def _ask_once(self, request: RpcRequest, trace: str, model: str) -> A | RequestError:
-        await wait_until(lambda: bool(self._pool.ready(model)), self._patience)
+        await wait_until(lambda: bool(self._pool.ready(model)), self._timeout)
         connection = self._pool.pick(model)
         if connection is None:
-            raise Unavailable(f"No {self._who} is connected. Try again in a moment.", retry_after=1)
+            raise Unavailable(
+                f"No {self._service} is connected. Try again in a moment.", retry_after=1
+            )
         future: asyncio.Future[A | RequestError] = asyncio.get_running_loop().create_future()
         self._pending[request.id] = (connection, future)
         try:

@@ -56,7 +56,7 @@ class SchedulerClient:
     sequence by handle from `submit` until `forget`; messages for other handles are ignored.
 
     Losing a scheduler loses no tokens, since the logs are kept here. Its sequences wait at most
-    `patience` seconds and are then resubmitted to the next scheduler, to continue after their logs.
+    `timeout` seconds and are then resubmitted to the next scheduler, to continue after their logs.
     """
 
     def __init__(
@@ -66,13 +66,13 @@ class SchedulerClient:
         fleet: FleetView,
         ledger: TimelineStore,
         feed: Feed,
-        patience: float,
+        timeout: float,
     ) -> None:
         self.live: dict[int, Sequence] = {}
         self.fleet = fleet
         self._ledger = ledger
         self.pool = Pool(FRONTEND, hello, connect, self)
-        self._feed, self._patience = feed, patience
+        self._feed, self._timeout = feed, timeout
         self._waiting: dict[int, asyncio.TimerHandle] = {}
         """Time-out handles of sequences that wait for a scheduler, by sequence handle."""
         self._owed: list[int] = []
@@ -100,7 +100,7 @@ class SchedulerClient:
         """Queue a sequence until a scheduler is available, with a time limit."""
         if sequence.handle not in self._waiting:
             loop = asyncio.get_running_loop()
-            timer = loop.call_later(self._patience, sequence.stream.fail, _gone())
+            timer = loop.call_later(self._timeout, sequence.stream.fail, _gone())
             self._waiting[sequence.handle] = timer
             sequence.account.held()
 

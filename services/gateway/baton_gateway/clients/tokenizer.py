@@ -31,8 +31,8 @@ Answer = Encoded | Detokenized | VocabularyBytes
 class TokenizerClient(RpcClient[Answer]):
     """Sends requests to the tokenizers. Those of one model are a group: any of them can answer."""
 
-    def __init__(self, pool: Pool, patience: float) -> None:
-        super().__init__(pool, patience, "tokenizer")
+    def __init__(self, pool: Pool, timeout: float) -> None:
+        super().__init__(pool, timeout, "tokenizer")
         self._groups: dict[str, TokenizerGroup] = {}
 
     @property

@@ -55,7 +55,7 @@ class BeamSearch:
             return not self.running
         if self._options.early_stopping is True:
             return True
-        return self._hope() <= self._ended[-1].score
+        return self._best_attainable() <= self._ended[-1].score
 
     def advance(self, following: Sequence[TokenLogprob]) -> None:
         """Extend each running beam by the alternatives of its next token."""
@@ -84,7 +84,7 @@ class BeamSearch:
         score = beam.total / len(beam.tokens) ** self._options.length_penalty
         return Beam(beam.tokens, beam.logprobs, beam.total, score, reason)
 
-    def _hope(self) -> float:
+    def _best_attainable(self) -> float:
         """Best attainable score of the running beams, as `early_stopping` defines it."""
         best, penalty = self.running[0], self._options.length_penalty
         never = self._options.early_stopping == "never" and penalty > 0

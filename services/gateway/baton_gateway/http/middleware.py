@@ -57,34 +57,34 @@ class RequestMiddleware:
         if scope["type"] not in {"http", "websocket"}:
             await self._app(scope, receive, send)
             return
-        visit = ResponseTracker(send, scope["path"])
-        token = request_id.set(visit.id)
-        scope.setdefault("state", {})["request_id"] = visit.id
+        tracker = ResponseTracker(send, scope["path"])
+        token = request_id.set(tracker.id)
+        scope.setdefault("state", {})["request_id"] = tracker.id
         try:
-            await self._serve(scope, receive, visit)
+            await self._serve(scope, receive, tracker)
         finally:
             request_id.reset(token)
             route = getattr(scope.get("route"), "path", "unknown")
-            self._metrics.requests.labels(route, visit.status).inc()
-            visit.account.close(visit.status)
+            self._metrics.requests.labels(route, tracker.status).inc()
+            tracker.account.close(tracker.status)
 
-    async def _serve(self, scope: Scope, receive: Receive, visit: ResponseTracker) -> None:
+    async def _serve(self, scope: Scope, receive: Receive, tracker: ResponseTracker) -> None:
         try:
             budget = self._limiter.quota(scope.get(TRUSTED_KEY) or self._checked_key(scope))
-            scope["state"]["budget"], visit.headers = budget, budget.headers
-            scope["state"]["account"] = visit.account
+            scope["state"]["budget"], tracker.headers = budget, budget.headers
+            scope["state"]["account"] = tracker.account
             if scope.get("method") == "POST":
-                self._ledger.keep(visit.account, budget.key.tenant)
+                self._ledger.keep(tracker.account, budget.key.tenant)
                 await budget.request()
-            await self._app(scope, receive, visit.send)
+            await self._app(scope, receive, tracker.send)
         except ClientDisconnected:
             log.info("the client of %s left", scope["path"][:_LONGEST_PATH])
-            visit.status = _GONE
+            tracker.status = _GONE
         except BatonError as error:
-            await visit.refuse(scope, receive, error)
+            await tracker.refuse(scope, receive, error)
         except Exception:
             log.exception("unhandled error")
-            await visit.refuse(scope, receive, ServerFault(FAULT, code="internal_error"))
+            await tracker.refuse(scope, receive, ServerFault(FAULT, code="internal_error"))
 
     def _checked_key(self, scope: Scope) -> ApiKey:
         """Return the key of a request from outside. Raises `InvalidRequest`."""

@@ -117,7 +117,7 @@ class WorkerPeers:
             return
         # It frees or fills its memory, of which the interpreter lock is held for a part.
         if isinstance(message, WorkerCommand) and isinstance(message.action, _REBUILDS):
-            worker.patience = QUIET_SECONDS
+            worker.max_silence = QUIET_SECONDS
         if not self._server.send(worker.identity, message):
             self._give_up(worker, "it cannot be reached", "unknown")
 
@@ -159,7 +159,7 @@ class WorkerPeers:
         elif isinstance(message, MediaEncoded):
             self._hooks.apply(MediaSettled(name, message))
         elif isinstance(message, WorkerReply):
-            self._peer_table.peers[name].patience = LOST_SECONDS
+            self._peer_table.peers[name].max_silence = LOST_SECONDS
             self._hooks.apply(WorkerReplied(name, message))
             self._hooks.changed()
         elif isinstance(message, Drain):

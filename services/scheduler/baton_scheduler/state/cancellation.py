@@ -68,7 +68,7 @@ def _without_worker(state: StateBase, model: str, queue: Queue) -> list[Sequence
         state.alone_since.pop(model, None)
         return []
     since = state.alone_since.setdefault(model, state.now)
-    patience = state.options.no_worker_seconds
-    if state.now - since <= patience:
+    limit = state.options.no_worker_seconds
+    if state.now - since <= limit:
         return []
-    return [s for s in queue if state.now - max(s.since, since) > patience]
+    return [s for s in queue if state.now - max(s.since, since) > limit]

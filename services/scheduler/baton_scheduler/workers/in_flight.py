@@ -87,7 +87,7 @@ class InFlightSteps:
         many = bool(self) and self._flights[-1].step > self.first_step
         return many and len(self) > _COMMITTED and not self.truncated
 
-    def patience(self, depth: int) -> int:
+    def max_in_flight(self, depth: int) -> int:
         """Maximum number of steps in flight at which the next plan is made. While a truncation is
         pending, no plan is made behind it."""
         return min(depth, _COMMITTED) if self.truncated else depth

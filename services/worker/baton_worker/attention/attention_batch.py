@@ -69,7 +69,7 @@ class AttentionBatch:
         rows = np.repeat(np.arange(len(count)), count)
         return rows, np.arange(len(rows)) - (np.cumsum(count) - count - start)[rows]
 
-    def seeing(self, last_keys: npt.NDArray[np.int64]) -> AttentionBatch:
+    def with_last_keys(self, last_keys: npt.NDArray[np.int64]) -> AttentionBatch:
         """The batch with `last_keys`, int64 [T], in all page groups."""
         ends = torch.from_numpy(last_keys.astype(np.int32)).to(self.slot_mapping.device)
         others = tuple(replace(other, last_keys=ends) for other in self.others)
@@ -105,7 +105,7 @@ class AttentionBatch:
         rows = _Indices(counts, starts, page_size, Buffers(device) if buffers is None else buffers)
         order = np.arange(len(counts)) if slots is None else slots
         batch = rows.batch([rows.select(group, t, order) for group, t in enumerate(tables)])
-        return batch if last_keys is None else batch.seeing(last_keys)
+        return batch if last_keys is None else batch.with_last_keys(last_keys)
 
     @classmethod
     def of_buffers(

@@ -16,7 +16,7 @@ from torch import Tensor
 from baton.settings import default_environment
 from baton_worker.distributed.communicator import Arrival
 
-_PATIENCE = timedelta(days=30)
+_TIMEOUT = timedelta(days=30)
 """Effectively unlimited: a rank may compute for long, and a dead rank closes its connections, which
 its peers notice at once."""
 
@@ -88,7 +88,7 @@ class Gloo(_Group):
         if sys.platform == "linux":
             default_environment("GLOO_SOCKET_IFNAME", "lo")
         store = _store(meeting, size)
-        super().__init__(dist.ProcessGroupGloo(store, rank, size, _PATIENCE), rank, size)
+        super().__init__(dist.ProcessGroupGloo(store, rank, size, _TIMEOUT), rank, size)
         self._waiting = ThreadPoolExecutor(1, thread_name_prefix="arrivals")
 
     def begin_receive(self, tensor: Tensor, source: int) -> Arrival:
@@ -143,7 +143,7 @@ class Nccl(_Group):
     def __init__(self, meeting: Path, rank: int, size: int, *, in_order: bool = False) -> None:
         self._in_order = in_order
         options = dist.ProcessGroupNCCL.Options()
-        options._timeout = _PATIENCE
+        options._timeout = _TIMEOUT
         store = _store(meeting, size)
         super().__init__(dist.ProcessGroupNCCL(store, rank, size, options), rank, size)
 

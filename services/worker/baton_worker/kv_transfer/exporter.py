@@ -112,7 +112,7 @@ class Exporter(threading.Thread):
     def run(self) -> None:
         with self._server as server:
             while not self._stopped.is_set():
-                wait((server,), self._patience())
+                wait((server,), self._wait_seconds())
                 for received in server.drain():
                     answer = self._answer(received.peer, received.message)
                     if answer is not None:
@@ -126,7 +126,7 @@ class Exporter(threading.Thread):
         self._stopped.set()
         self.join(timeout=2.0)
 
-    def _patience(self) -> float:
+    def _wait_seconds(self) -> float:
         latest = max((connection.used for connection in self._connections.values()), default=0.0)
         return _TEND_SECONDS if time.monotonic() - latest < _IDLE_SECONDS else _IDLE_SECONDS
 

@@ -240,8 +240,8 @@ class Crossed(Sequential):
         if step.cross is None:
             return x
         x, places = added(x), step.cross.places
-        seeing = added(super()._mixed(x.index_select(0, places), step, pages))
-        return x.index_copy(0, places, seeing)
+        attending = added(super()._mixed(x.index_select(0, places), step, pages))
+        return x.index_copy(0, places, attending)
 
 
 class Absent(Bare):

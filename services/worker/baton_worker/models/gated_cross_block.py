@@ -31,8 +31,8 @@ class GatedCross(Bare):
         if step.cross is None:
             return x
         places = step.cross.places
-        seeing = x.index_select(0, places)
-        mixed = self.mixer(self.mixer_norm(seeing), step, pages, None)
-        seeing = seeing + self.gate().tanh() * mixed
-        seeing = seeing + self.ffn_gate().tanh() * self.ffn(self.ffn_norm(seeing), None)
-        return x.index_copy(0, places, seeing)
+        attending = x.index_select(0, places)
+        mixed = self.mixer(self.mixer_norm(attending), step, pages, None)
+        attending = attending + self.gate().tanh() * mixed
+        attending = attending + self.ffn_gate().tanh() * self.ffn(self.ffn_norm(attending), None)
+        return x.index_copy(0, places, attending)

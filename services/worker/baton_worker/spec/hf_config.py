@@ -19,9 +19,9 @@ _BESIDE = {
     "hf_quant_config.json": "modelopt",
 }
 """Files in which older tools store their quantisation settings, and the tool."""
-_SEEING = ("vision_config", "vit_config", "visual_tokenizer_config", "vision_tower_cfg")
+_VISION_FIELDS = ("vision_config", "vit_config", "visual_tokenizer_config", "vision_tower_cfg")
 """Fields of configs with an encoder of images."""
-_HEARING = ("num_mel_bins",)
+_AUDIO_FIELDS = ("num_mel_bins",)
 """Fields of configs that are those of an encoder of sounds."""
 
 
@@ -48,10 +48,10 @@ def read_config(folder: Path) -> SimpleNamespace:
         if not hasattr(config, "quantization_config") and (folder / name).is_file():
             settings = vars(_read_json(folder / name))
             config.quantization_config = SimpleNamespace(**{"quant_method": method} | settings)
-    if any(hasattr(config, name) for name in (*_SEEING, *_HEARING)):
+    if any(hasattr(config, name) for name in (*_VISION_FIELDS, *_AUDIO_FIELDS)):
         config.added_tokens = added_tokens(text_folder(folder))
     generation = folder / "generation_config.json"
-    if any(hasattr(config, name) for name in _HEARING) and generation.is_file():
+    if any(hasattr(config, name) for name in _AUDIO_FIELDS) and generation.is_file():
         heads = getattr(_read_json(generation), "alignment_heads", None)
         config.alignment_heads = heads or getattr(config, "alignment_heads", None)
     return config

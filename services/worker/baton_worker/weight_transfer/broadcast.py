@@ -19,7 +19,7 @@ from torch import Tensor
 
 from baton.errors import ModelError
 
-PATIENCE = timedelta(minutes=5)
+TIMEOUT = timedelta(minutes=5)
 """How long a rank waits for the others to join, or for a tensor."""
 _POLL_SECONDS = 0.05
 T = TypeVar("T")
@@ -39,14 +39,14 @@ class BroadcastGroup:
     """
 
     def __init__(
-        self, address: str, port: int, rank: int, size: int, patience: timedelta = PATIENCE
+        self, address: str, port: int, rank: int, size: int, timeout: timedelta = TIMEOUT
     ) -> None:
         store = dist.TCPStore(  # type: ignore[attr-defined]
-            address, port, size, rank == 0, patience, wait_for_workers=False
+            address, port, size, rank == 0, timeout, wait_for_workers=False
         )
         options = dist.ProcessGroupGloo._Options()  # type: ignore[attr-defined]
         device = dist.ProcessGroupGloo.create_device(hostname=_own_address(address, port))
-        options._devices, options._timeout = [device], patience
+        options._devices, options._timeout = [device], timeout
         self._store = store
         self._group: Any = dist.ProcessGroupGloo(store, rank, size, options)
 
@@ -77,8 +77,8 @@ class Membership:
         patience: how long it waits for the others to join, or for a tensor.
     """
 
-    def __init__(self, patience: timedelta = PATIENCE) -> None:
-        self._patience = patience
+    def __init__(self, timeout: timedelta = TIMEOUT) -> None:
+        self._timeout = timeout
         self._group: BroadcastGroup | None = None
         self._closed = Event()
 
@@ -86,7 +86,7 @@ class Membership:
         """Join a group in the place of the last one. Raises `ModelError`."""
         self._group = None
         self._group = self._unless_closed(
-            lambda: BroadcastGroup(address, port, rank, size, self._patience)
+            lambda: BroadcastGroup(address, port, rank, size, self._timeout)
         )
 
     def receive(self, shape: tuple[int, ...], dtype: torch.dtype) -> Tensor:

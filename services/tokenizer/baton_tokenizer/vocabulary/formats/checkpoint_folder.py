@@ -29,12 +29,12 @@ _MEDIA_KEYS = tuple(
     for kind in ("image", "video", "audio", "vision_start", "vision_end", "boi", "eoi")
     for suffix in ("token_id", "token_index")
 )
-_SEEING = (
+_VISION_FIELDS = (
     *("vision_config", "vit_config", "visual_tokenizer_config", "img_processor"),
     "vision_tower_cfg",
 )
 """Fields of configs with an encoder of images."""
-_HEARING = ("audio_config", "audio_processor")
+_AUDIO_FIELDS = ("audio_config", "audio_processor")
 """Fields of configs with an encoder of sounds."""
 _IMAGE_TEXTS = (
     *("<image>", "<IMG_CONTEXT>", "<|image_pad|>", "<|endoftext10|>"),
@@ -81,7 +81,7 @@ class Folder:
         return read_json(self._outer / "config.json") | own
 
     @property
-    def sees_by_qwen_vl(self) -> bool:
+    def has_qwen_vl_vision(self) -> bool:
         """Whether config.json describes the encoder of Qwen-VL."""
         return "visual" in self._json("config.json")
 
@@ -123,8 +123,8 @@ class Folder:
         """The tokens that the config names, or else an added one that models of images have."""
         named, added = _placeholder_ids(config), added_tokens(self.path)
         for modality, fields, texts in (
-            ("image", _SEEING, _IMAGE_TEXTS),
-            ("audio", _HEARING, _AUDIO_TEXTS),
+            ("image", _VISION_FIELDS, _IMAGE_TEXTS),
+            ("audio", _AUDIO_FIELDS, _AUDIO_TEXTS),
         ):
             found = [added[text] for text in texts if text in added]
             if modality not in named and found and not config.keys().isdisjoint(fields):

@@ -134,7 +134,7 @@ def _is_ranks(file: Path) -> bool:
 def _family(folder: Folder) -> Family:
     named = folder.tokenizer_class
     for family in FAMILIES.values():
-        if named in family.classes and family.sees == folder.sees_by_qwen_vl:
+        if named in family.classes and family.sees == folder.has_qwen_vl_vision:
             return family
     known = ", ".join(dict.fromkeys(n for family in FAMILIES.values() for n in family.classes))
     raise ModelError(

@@ -91,7 +91,7 @@ class MediaSlots:
             return ()
         found, offset = list[SeenMedia](), 0
         for slot, start, count in zip(*map(np.ndarray.tolist, _columns(rows)), strict=True):
-            for first, end, items in _sights(self._held.get(slot, ()), start, start + count):
+            for first, end, items in _visible_spans(self._held.get(slot, ()), start, start + count):
                 places = np.arange(first, end) + (offset - start)
                 found.append(SeenMedia(items, places))
             offset += count
@@ -159,7 +159,7 @@ def _spans(items: Sequence[SequenceMedia], start: int, stop: int) -> Iterator[tu
                 yield first, end
 
 
-def _sights(
+def _visible_spans(
     items: Sequence[SequenceMedia], start: int, stop: int
 ) -> Iterator[tuple[int, int, tuple[SequenceMedia, ...]]]:
     """Runs [first, end) of the tokens [start, stop), and the items that each run sees."""

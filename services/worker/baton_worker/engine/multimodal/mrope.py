@@ -83,7 +83,7 @@ def axis_positions(
             continue
         step = tokens_per_second * item.seconds_per_grid or 1.0
         if sound is not None and sound.within:
-            table.add_heard(item, sound, step, shared_marks=shared_marks)
+            table.add_video_sound(item, sound, step, shared_marks=shared_marks)
             continue
         for run, grid in _runs(item):
             table.add_text(int(run[0]))
@@ -118,7 +118,7 @@ class _Table:
         text = np.arange(self.position, self.position + count)
         self.add(np.tile(text, (AXES, 1)), self.position + count)
 
-    def add_heard(
+    def add_video_sound(
         self, item: SequenceMedia, sound: SequenceMedia, step: float, *, shared_marks: bool
     ) -> None:
         """A video and its sound, whose tokens are the same tokens but for the marks around them."""

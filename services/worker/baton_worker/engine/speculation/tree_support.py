@@ -31,7 +31,7 @@ def _why_not(speculative: SpeculativeConfig, loaded: LoadedModel, config: Config
         return "because --exact wants sums in the order of a chain"
     if not isinstance(loaded.model, Model):
         return "because this model runs in the code of transformers"
-    if other := next((m for m, _ in loaded.spec.layers if not _sees_trees(m)), None):
+    if other := next((m for m, _ in loaded.spec.layers if not _supports_trees(m)), None):
         return f"because this model has layers of {type(other).__name__}, which read a chain"
     if not speculative.tree.follows_first and speculative.method not in _FREE:
         return (
@@ -41,7 +41,7 @@ def _why_not(speculative: SpeculativeConfig, loaded: LoadedModel, config: Config
     return ""
 
 
-def _sees_trees(mixer: Mixer | None) -> bool:
+def _supports_trees(mixer: Mixer | None) -> bool:
     if type(mixer) is Attention:
         return not mixer.mask.spans
     return mixer is None or type(mixer) is LatentAttention

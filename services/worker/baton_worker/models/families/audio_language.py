@@ -37,7 +37,7 @@ def qwen2_audio(c: Config) -> Decoder:
     stack = whisper_encoder(c.audio_config, _TOWER, final_norm=False)
     linear = Dense(f"{_PROJECTOR}.linear", stack.hidden, decoder.hidden)
     steps = (*_pooled(stack), linear)
-    return with_tower(decoder, _hearing(c, stack, steps, decoder.hidden, 151_646))
+    return with_tower(decoder, _audio_tower(c, stack, steps, decoder.hidden, 151_646))
 
 
 @architecture("AudioFlamingo3ForConditionalGeneration")
@@ -46,7 +46,7 @@ def audio_flamingo_3(c: Config) -> Decoder:
     decoder = text_model(c, "qwen2")
     stack = whisper_encoder(c.audio_config, _TOWER, final_norm=False)
     steps = (*_pooled(stack), *_two_layers(c, stack, decoder))
-    return with_tower(decoder, _hearing(c, stack, steps, decoder.hidden, 151_669))
+    return with_tower(decoder, _audio_tower(c, stack, steps, decoder.hidden, 151_669))
 
 
 @architecture("MusicFlamingoForConditionalGeneration")
@@ -74,7 +74,7 @@ def voxtral(c: Config) -> Decoder:
     stack = whisper_encoder(c.audio_config, _TOWER)
     size = getattr(c.audio_config, "intermediate_size", 4 * stack.hidden) // stack.hidden
     steps = FrameStack(size), *_two_layers(c, stack, decoder, stacked=size, bias=False)
-    return with_tower(decoder, _hearing(c, stack, steps, decoder.hidden, 24))
+    return with_tower(decoder, _audio_tower(c, stack, steps, decoder.hidden, 24))
 
 
 @architecture("UltravoxModel")
@@ -94,7 +94,7 @@ def ultravox(c: Config) -> Decoder:
     decoder = text_model(c)
     stack = whisper_encoder(c.audio_config, _TOWER)
     steps = _gated_projector(c, stack.hidden, decoder.hidden)
-    tower = _hearing(c, stack, steps, decoder.hidden, c.audio_token_index)
+    tower = _audio_tower(c, stack, steps, decoder.hidden, c.audio_token_index)
     return with_tower(decoder, replace(tower, exact=True))
 
 
@@ -130,7 +130,7 @@ def _pooled(stack: AudioStack) -> tuple[Step, ...]:
     return FramePool(2), Normed(layer_norm(1e-5), stack.hidden, f"{_TOWER}.layer_norm")
 
 
-def _hearing(
+def _audio_tower(
     c: Config, stack: AudioStack, steps: tuple[Step, ...], hidden: int, token: int
 ) -> AudioTower:
     """The tower of a config; `token` is the architecture's default."""

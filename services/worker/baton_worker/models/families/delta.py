@@ -143,16 +143,16 @@ def qwen3_5_moe(c: Config) -> Decoder:
 @architecture("Qwen3_5ForConditionalGeneration")
 def qwen3_5_vl(c: Config) -> Decoder:
     decoder = language_model(c, qwen3_5, Sections((11, 11, 10), "cycled"))
-    return _seeing(c, decoder)
+    return _with_vision(c, decoder)
 
 
 @architecture("Qwen3_5MoeForConditionalGeneration")
 def qwen3_5_vl_moe(c: Config) -> Decoder:
     decoder = language_model(c, qwen3_5_moe, Sections((11, 11, 10), "cycled"))
-    return _seeing(c, decoder)
+    return _with_vision(c, decoder)
 
 
-def _seeing(c: Config, decoder: Decoder) -> Decoder:
+def _with_vision(c: Config, decoder: Decoder) -> Decoder:
     """With Qwen3-VL's encoder, of which the decoder takes the last states alone."""
     tower = qwen3_vl_vision(c, decoder.hidden, deepstack=False)
     return with_tower(decoder, tower, RENAMES)

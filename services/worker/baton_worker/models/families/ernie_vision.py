@@ -75,7 +75,7 @@ def ernie_vl(c: Config) -> Decoder:
     names = (*spec.tensors.names, *_NAMES)
     tensors = replace(spec.tensors, names=names, stacked=(), fused=routers)
     image = _image_token(c)
-    seeing = replace(
+    full = replace(
         spec,
         layers=layers,
         style="by_modality",
@@ -83,7 +83,7 @@ def ernie_vl(c: Config) -> Decoder:
         tensors=tensors,
         vision_tokens=(image, *(getattr(c, name, id) for name, id in _TOKENS.items())),
     )
-    return with_tower(seeing, _tower(c, seeing, image), _RENAMES)
+    return with_tower(full, _tower(c, full, image), _RENAMES)
 
 
 def _image_token(c: Config) -> int:

@@ -111,14 +111,14 @@ def gemma3n_multimodal(c: Config) -> Decoder:
     """For texts, images and sounds; for the latter if the config has their encoder."""
     served = {"served_length": getattr(c, "served_length", None)}
     whole = gemma3n(SimpleNamespace(**vars(part_of(c, "text", _TEXT)) | served))
-    hears = getattr(c, "audio_config", None) is not None
+    has_audio = getattr(c, "audio_config", None) is not None
     tensors = replace(
         whole.tensors,
         renames=((r"^model\.(audio_tower|embed_vision|embed_audio)\.", r"\1."), *RENAMES),
-        unused=(*whole.tensors.unused, *(() if hears else _AUDIO)),
+        unused=(*whole.tensors.unused, *(() if has_audio else _AUDIO)),
     )
     vision = _tower(c, whole.hidden)
-    tower = TowerPair(vision, gemma3n_audio(c, whole.hidden)) if hears else vision
+    tower = TowerPair(vision, gemma3n_audio(c, whole.hidden)) if has_audio else vision
     return replace(whole, tensors=tensors, tower=tower)
 
 

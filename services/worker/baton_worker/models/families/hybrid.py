@@ -140,7 +140,8 @@ def minimax_body(c: Config, full: Sequence[bool], slopes: Sequence[float], blend
     partial = (getattr(c, "rotary_dim", None) or head_dim) / head_dim
     heads = gqa(c, mask=window, base=1e6, partial=partial)
     mixers: list[Mixer] = [
-        heads if sees_all else lightning(c, layer, slopes) for layer, sees_all in enumerate(full)
+        heads if full_attention else lightning(c, layer, slopes)
+        for layer, full_attention in enumerate(full)
     ]
     return decoder(
         c,

@@ -139,9 +139,9 @@ def bamba(c: Config) -> Decoder:
     heads = gqa(c, bias=bias, output_bias=bias, partial=0.5)
     norm = rms(c, 1e-5)
     mixer = state_space(c, norm_eps=norm.eps)
-    sees_all = set(getattr(c, "attn_layer_indices", None) or ())
+    full_attention = set(getattr(c, "attn_layer_indices", None) or ())
     layers: list[Mixer] = [
-        heads if layer in sees_all else mixer for layer in range(c.num_hidden_layers)
+        heads if layer in full_attention else mixer for layer in range(c.num_hidden_layers)
     ]
     return decoder(
         c,

@@ -69,7 +69,7 @@ def llama_nemotron_nano_vl(c: Config) -> Decoder:
         Dense("mlp1.1", width, inner, activation="gelu"),
         Dense("mlp1.3", inner, decoder.hidden),
     )
-    return _seeing(c, decoder, stack, steps)
+    return _with_vision(c, decoder, stack, steps)
 
 
 @architecture("NemotronH_Nano_VL_V2")
@@ -84,10 +84,10 @@ def nemotron_nano_vl_v2(c: Config) -> Decoder:
         Activated("relu2"),
         Dense("mlp1.3", inner, decoder.hidden, bias=False),
     )
-    return _seeing(c, decoder, stack, steps)
+    return _with_vision(c, decoder, stack, steps)
 
 
-def _seeing(c: Config, decoder: Decoder, stack: Vision, steps: tuple[Step, ...]) -> Decoder:
+def _with_vision(c: Config, decoder: Decoder, stack: Vision, steps: tuple[Step, ...]) -> Decoder:
     if getattr(c, "ps_version", "v2") != "v2":
         raise AttributeError(f"ps_version {c.ps_version} is not v2")
     given = getattr(c, "img_context_token_id", None)

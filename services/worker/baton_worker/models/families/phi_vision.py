@@ -35,7 +35,7 @@ _RENAMES = (
     (r"^model\.layers\.(.*\.lora_[AB]\.(vision|speech)\.)", rf"{_ADAPTER}.\1"),
 )
 """Names of Microsoft's own code."""
-_UNHEARD = ("up_proj_for_vision_speech.", "down_proj_for_vision_speech.", "audio_projection.")
+_UNUSED_AUDIO = ("up_proj_for_vision_speech.", "down_proj_for_vision_speech.", "audio_projection.")
 """Projections of speech beside images."""
 _VISION: dict[str, Any] = {
     "hidden_size": 1152,
@@ -60,17 +60,17 @@ def phi4_multimodal(c: Config) -> Decoder:
         )
     v = SimpleNamespace(**_VISION | vars(getattr(c, "vision_config", None) or SimpleNamespace()))
     decoder, stack = phi3(c), _stack(v)
-    hears = any(getattr(c, part, None) for part in ("audio_config", "audio_processor"))
+    has_audio = any(getattr(c, part, None) for part in ("audio_config", "audio_processor"))
     unused = (
-        *(f"{_SOUND}.{part}" for part in (_UNHEARD if hears else ("",))),
+        *(f"{_SOUND}.{part}" for part in (_UNUSED_AUDIO if has_audio else ("",))),
         *(f"{_ADAPTER}.", f"{_STACK}.head."),
         *(f"{_STACK}.post_layernorm.", f"{_STACK}.embeddings.position_ids"),
         *(f"{_STACK}.encoder.layers.{n}." for n in range(len(stack.layers), v.num_hidden_layers)),
     )
-    sight = _tower(v, stack, decoder.hidden)
-    tower: Tower = sight
-    if hears:
-        tower = TowerPair(sight, phi4_audio(c, decoder.hidden, _SOUND))
+    vision = _tower(v, stack, decoder.hidden)
+    tower: Tower = vision
+    if has_audio:
+        tower = TowerPair(vision, phi4_audio(c, decoder.hidden, _SOUND))
     return with_tower(decoder, tower, _RENAMES, unused)
 
 

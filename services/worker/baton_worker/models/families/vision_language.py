@@ -37,7 +37,7 @@ from baton_worker.spec import (
 )
 
 _OMNI = ((r"^thinker\.", ""), *RENAMES_OF_VISUAL)
-_SPEAKS = ("talker.", "code2wav.")
+_SPEECH_OUTPUT = ("talker.", "code2wav.")
 """Prefixes of what speaks."""
 RENAMES = (
     (r"^model\.language_model\.", "model."),
@@ -50,20 +50,20 @@ _OPENCUA = (r"^vision_tower\.", "visual.")
 @architecture("Qwen2VLForConditionalGeneration")
 def qwen2_vl(c: Config) -> Decoder:
     decoder = language_model(c, qwen2, Sections((16, 24, 24)), base=1_000_000.0)
-    return _seeing(decoder, qwen2_vl_vision(c, decoder.hidden))
+    return _with_vision(decoder, qwen2_vl_vision(c, decoder.hidden))
 
 
 @architecture("Qwen2_5_VLForConditionalGeneration")
 def qwen2_5_vl(c: Config) -> Decoder:
     decoder = language_model(c, qwen2, Sections((16, 24, 24)), base=1_000_000.0)
-    return _seeing(decoder, qwen2_5_vl_vision(c, decoder.hidden))
+    return _with_vision(decoder, qwen2_5_vl_vision(c, decoder.hidden))
 
 
 @architecture("Qwen3VLForConditionalGeneration")
 def qwen3_vl(c: Config) -> Decoder:
     sections = Sections((24, 20, 20), "cycled")
     decoder = language_model(c, qwen3, sections, base=500_000.0)
-    return _seeing(decoder, qwen3_vl_vision(c, decoder.hidden))
+    return _with_vision(decoder, qwen3_vl_vision(c, decoder.hidden))
 
 
 @architecture("Qwen3VLMoeForConditionalGeneration")
@@ -92,7 +92,7 @@ def qwen3_omni(c: Config) -> Decoder:
         c = SimpleNamespace(**vars(part) | {"served_length": getattr(c, "served_length", None)})
     decoder = language_model(c, qwen3_moe, Sections((24, 20, 20), "cycled"), base=1_000_000.0)
     tower = TowerPair(qwen3_omni_vision(c, decoder.hidden), qwen3_omni_audio(c))
-    return with_tower(decoder, tower, _OMNI, _SPEAKS)
+    return with_tower(decoder, tower, _OMNI, _SPEECH_OUTPUT)
 
 
 @architecture("Qwen2_5OmniModel", "Qwen2_5OmniThinkerForConditionalGeneration")
@@ -102,7 +102,7 @@ def qwen2_5_omni(c: Config) -> Decoder:
         c = SimpleNamespace(**vars(part) | {"served_length": getattr(c, "served_length", None)})
     decoder = language_model(c, qwen2, Sections((16, 24, 24)), base=1_000_000.0)
     tower = TowerPair(qwen2_5_omni_vision(c, decoder.hidden), qwen2_5_omni_audio(c))
-    unused = (*_SPEAKS, "token2wav.", "audio_tower.audio_bos_eos_token.")
+    unused = (*_SPEECH_OUTPUT, "token2wav.", "audio_tower.audio_bos_eos_token.")
     return with_tower(decoder, tower, _OMNI, unused)
 
 
@@ -110,14 +110,14 @@ def qwen2_5_omni(c: Config) -> Decoder:
 def glm4v(c: Config) -> Decoder:
     """GLM-4.1V (arXiv:2507.01006)."""
     decoder = language_model(c, glm4, Sections((8, 12, 12)))
-    return _seeing(decoder, glm4v_vision(c, decoder.hidden))
+    return _with_vision(decoder, glm4v_vision(c, decoder.hidden))
 
 
 @architecture("Glm4vMoeForConditionalGeneration")
 def glm4v_moe(c: Config) -> Decoder:
     """GLM-4.5V and GLM-4.6V (arXiv:2507.01006): GLM-4.1V's encoder beside experts."""
     decoder = language_model(c, _biased_glm4_moe, Sections((8, 12, 12)))
-    return _seeing(decoder, glm4v_vision(c, decoder.hidden, token=151_363))
+    return _with_vision(decoder, glm4v_vision(c, decoder.hidden, token=151_363))
 
 
 def _biased_glm4_moe(c: Config) -> Decoder:
@@ -128,7 +128,7 @@ def _biased_glm4_moe(c: Config) -> Decoder:
 def glm_ocr(c: Config) -> Decoder:
     """GLM-OCR: queries and keys of the encoder are normed by head."""
     decoder = glm_ocr_text(c)
-    return _seeing(decoder, glm_ocr_vision(c, decoder.hidden))
+    return _with_vision(decoder, glm_ocr_vision(c, decoder.hidden))
 
 
 def glm_ocr_text(c: Config) -> Decoder:
@@ -153,7 +153,7 @@ def opencua(c: Config) -> Decoder:
     return with_tower(decoder, qwen2_5_vl_vision(seen, decoder.hidden), (_OPENCUA, *RENAMES))
 
 
-def _seeing(decoder: Decoder, tower: VisionTower) -> Decoder:
+def _with_vision(decoder: Decoder, tower: VisionTower) -> Decoder:
     return with_tower(decoder, tower, RENAMES_OF_VISUAL)
 
 
@@ -188,9 +188,9 @@ def interns1_pro(c: Config) -> Decoder:
     stacked = tuple(replace(rule, transposed=True) for rule in spec.tensors.stacked)
     unused = (*spec.tensors.unused, "time_series.", "model.time_series.")
     tensors = replace(spec.tensors, stacked=stacked, unused=unused)
-    seeing = replace(spec, layers=layers, tensors=tensors)
+    decoder_with_vision = replace(spec, layers=layers, tensors=tensors)
     deep = hasattr(c.vision_config, "deepstack_visual_indexes")
-    return _seeing(seeing, qwen3_vl_vision(c, spec.hidden, deepstack=deep))
+    return _with_vision(decoder_with_vision, qwen3_vl_vision(c, spec.hidden, deepstack=deep))
 
 
 def _grouped(ffn: Ffn | None, groups: int) -> Ffn | None:
