@@ -52,71 +52,83 @@ log = logger(__name__)
 def create_app(config: Config, engine: Engine) -> FastAPI:
     """Create the ASGI application. Its lifespan starts and closes the engine, and the gRPC server
     of `app.state.rpc`, if there is one by then."""
-    cors = CorsPolicy.of(config)
-    keys, hosts = ApiKeys(config), AllowedHosts(config.allowed_hosts, config.host)
-    streams = DurableStreams(
-        open_journal(config), config.unread_stream_seconds, lambda: engine.status.partitioned
-    )
-    bodies, objects = BodyReader(config), open_store(config)
-    limiter = RateLimiter(_redis(config.redis_url) if config.redis_url else None)
-
-    database = open_batch_file(config)
-    batches, files = BatchStore(database), FileStore(database, config.max_stored_file_bytes)
-
-    @asynccontextmanager
-    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
-        await engine.start()
-        await streams.start()
-        pruning = asyncio.create_task(prune_forever(objects))
-        await background.start()
-        runner = BatchRunner(config, batches, files, LineRunner(app), keys)
-        await engine.settle()
-        runner.start()
-        rpc: GrpcServer | None = app.state.rpc
-        if rpc is not None:
-            await rpc.start(app, keys, limiter)
-        try:
-            yield
-        finally:
-            if rpc is not None:
-                await rpc.close()
-            await runner.close()
-            await database.close()
-            await cancel_tasks(pruning)
-            await background.close()
-            await streams.close()
-            await objects.close()
-            await engine.close()
-            await limiter.close()
-            await bodies.close()
-
     app = FastAPI(
-        lifespan=lifespan,
+        lifespan=_lifespan,
         openapi_url=None,
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
         exception_handlers={BatonError: _on_error, HTTPException: _on_http_error},
     )
-    app.state.config, app.state.engine, app.state.streams = config, engine, streams
-    app.state.rpc = None
-    app.state.bodies, app.state.objects = bodies, objects
-    background = BackgroundResponses(app, engine, streams, objects, keys, limiter)
-    app.state.background = background
-    app.state.files, app.state.batches = files, batches
-    engine.preprocessors.read_file = files.content
-    app.state.uploads = UploadStore(database, files)
+    _set_state(app, config, engine)
+    _include_routers(app, config)
+    _add_middleware(app, config, engine)
+    return app
+
+
+def _set_state(app: FastAPI, config: Config, engine: Engine) -> None:
+    """What requests share: stores, streams, keys and limits."""
+    state = app.state
+    state.config, state.engine, state.rpc = config, engine, None
+    state.keys = ApiKeys(config)
+    state.limiter = RateLimiter(_redis(config.redis_url) if config.redis_url else None)
+    state.bodies, state.objects = BodyReader(config), open_store(config)
+    state.streams = DurableStreams(
+        open_journal(config), config.unread_stream_seconds, lambda: engine.status.partitioned
+    )
+    state.background = BackgroundResponses(
+        app, engine, state.streams, state.objects, state.keys, state.limiter
+    )
+    state.database = open_batch_file(config)
+    state.batches = BatchStore(state.database)
+    state.files = FileStore(state.database, config.max_stored_file_bytes)
+    state.uploads = UploadStore(state.database, state.files)
+    engine.preprocessors.read_file = state.files.content
+
+
+@asynccontextmanager
+async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
+    state = app.state
+    await state.engine.start()
+    await state.streams.start()
+    pruning = asyncio.create_task(prune_forever(state.objects))
+    await state.background.start()
+    runner = BatchRunner(state.config, state.batches, state.files, LineRunner(app), state.keys)
+    await state.engine.settle()
+    runner.start()
+    rpc: GrpcServer | None = state.rpc
+    if rpc is not None:
+        await rpc.start(app, state.keys, state.limiter)
+    try:
+        yield
+    finally:
+        if rpc is not None:
+            await rpc.close()
+        await runner.close()
+        await state.database.close()
+        await cancel_tasks(pruning)
+        # Users before what they use.
+        closing = (state.background, state.streams, state.objects, state.engine)
+        for part in (*closing, state.limiter, state.bodies):
+            await part.close()
+
+
+def _include_routers(app: FastAPI, config: Config) -> None:
     for router in ROUTERS:
         app.include_router(router)
     if not config.disable_fastapi_docs:
         app.include_router(docs.router)
     if config.playground:
         app.include_router(page.router)
+
+
+def _add_middleware(app: FastAPI, config: Config, engine: Engine) -> None:
+    cors = CorsPolicy.of(config)
     app.add_middleware(
         RequestMiddleware,
-        hosts=hosts,
-        keys=keys,
-        limiter=limiter,
+        hosts=AllowedHosts(config.allowed_hosts, config.host),
+        keys=app.state.keys,
+        limiter=app.state.limiter,
         metrics=engine.metrics,
         ledger=engine.timelines,
         cors=cors,
@@ -124,7 +136,6 @@ def create_app(config: Config, engine: Engine) -> FastAPI:
     if cors.origins:
         # Outermost: a browser asks beforehand without a key, and reads refusals too.
         app.add_middleware(CORSMiddleware, **cors.options())
-    return app
 
 
 def _redis(url: str) -> ConnectionPool:

@@ -36,47 +36,74 @@ def build_sequences(
         0 if request.pooling and one.media else _room(request, one, facts)
         for one in prompts
     ]
-    identity, text, limits, n = request.identity, request.text, request.limits, request.sampling.n
-    limit = limits.deadline_ms / 1000
+    n = request.sampling.n
     sequences = [
-        Sequence(
-            handle=handle(),
-            request=identity.id,
-            model=facts.model,
-            adapter=facts.adapter,
-            tokenizer=facts.tokenizer,
-            choice=number * n + choice,
-            prompt=one.ids,
-            sampling=sampling_of(request, choice, room, facts),
-            stream=stream,
-            priority=limits.priority,
-            tenant=identity.tenant,
-            salt=identity.salt,
-            notes=request.sinks.admission_headers,
-            stops=text.stops,
-            stop_token_ids=request.sampling.params.stop_ids,
-            include_stop=text.include_stop,
-            skip_special=text.skip_special and not _reads(request, facts),
-            trace=identity.trace,
-            deadline=arrival_time + limit if limit else None,
-            account=request.sinks.timeline,
-            pooling=request.pooling
-            and structs.replace(request.pooling, second=one.second, num_states=one.num_states),
-            media=one.media,
-            prediction=request.prediction,
-        )
+        _sequence(request, one, facts, stream, arrival_time, handle(), number * n + choice, room)
         for number, (one, room) in enumerate(zip(prompts, rooms, strict=True))
         for choice in range(n)
     ]
     if request.tools is not None:
-        begins = starts(request.tools, prompts, facts)
-        for sequence in sequences:
-            start = sequence.start = begins[sequence.choice // n]
-            seed = f"{identity.id}-{sequence.choice}"
-            sequence.parser = facts.formats.parser(request.tools, start, seed)
+        _add_parsers(
+            sequences, request, request.tools, starts(request.tools, prompts, facts), facts
+        )
     for sequence, past in zip(sequences, request.prior_outputs, strict=False):
         sequence.follow(past)
     return sequences
+
+
+def _sequence(
+    request: GenerationRequest,
+    prompt: EncodedPrompt,
+    facts: ModelInfo,
+    stream: OutputQueue,
+    arrival_time: float,
+    handle: int,
+    number: int,
+    room: int,
+) -> Sequence:
+    """Choice `number` among those of all prompts, with `room` tokens at most."""
+    identity, text, limits = request.identity, request.text, request.limits
+    limit = limits.deadline_ms / 1000
+    return Sequence(
+        handle=handle,
+        request=identity.id,
+        model=facts.model,
+        adapter=facts.adapter,
+        tokenizer=facts.tokenizer,
+        choice=number,
+        prompt=prompt.ids,
+        sampling=sampling_of(request, number % request.sampling.n, room, facts),
+        stream=stream,
+        priority=limits.priority,
+        tenant=identity.tenant,
+        salt=identity.salt,
+        notes=request.sinks.admission_headers,
+        stops=text.stops,
+        stop_token_ids=request.sampling.params.stop_ids,
+        include_stop=text.include_stop,
+        skip_special=text.skip_special and not _reads(request, facts),
+        trace=identity.trace,
+        deadline=arrival_time + limit if limit else None,
+        account=request.sinks.timeline,
+        pooling=request.pooling
+        and structs.replace(request.pooling, second=prompt.second, num_states=prompt.num_states),
+        media=prompt.media,
+        prediction=request.prediction,
+    )
+
+
+def _add_parsers(
+    sequences: list[Sequence],
+    request: GenerationRequest,
+    tools: ToolOptions,
+    begins: tuple[Start, ...],
+    facts: ModelInfo,
+) -> None:
+    """Give each sequence its place in the output format, and a parser that starts there."""
+    for sequence in sequences:
+        start = sequence.start = begins[sequence.choice // request.sampling.n]
+        seed = f"{request.identity.id}-{sequence.choice}"
+        sequence.parser = facts.formats.parser(tools, start, seed)
 
 
 def _room(request: GenerationRequest, prompt: EncodedPrompt, facts: ModelInfo) -> int:

@@ -157,12 +157,10 @@ def load_model(
         SettingsError: the model cannot be split over these ranks.
     """
     ranks = SingleRank() if ranks is None else ranks
-    checkpoint = open_checkpoint(path)
-    context = rounding(context, checkpoint.config)
-    _check_inputs(context, checkpoint.config)
-    if patches:
-        checkpoint = PatchedCheckpoint(checkpoint, patches)
+    checkpoint = _opened(path, patches)
     config = checkpoint.config
+    context = rounding(context, config)
+    _check_inputs(context, config)
     if dummy:
         _check_dummy(path, config)
     if not is_listed(config):
@@ -177,21 +175,13 @@ def load_model(
     if pipeline is not None:
         stage, elsewhere = pipeline.layers_of(whole.spec), meta_layers(whole, site)
         what, parts = _staged(whole, what, parts, stage, site)
-    kept = None
-    if keeper is not None:
-        model, kept = build_kept(partial(_built, what), site, keeper)
-    else:
-        model = _built(what, site)
+    model, kept = _allocated(what, site, keeper)
     if parts is not None:
         _connect(model, whole.spec, ranks, lockstep)
     if pipeline is not None and isinstance(model, Model):
         connect(model, pipeline, context.device)
     if kept is None or not kept.attach():
-        stored: Iterator[tuple[str, Stored]]
-        if dummy:
-            stored = random_weights(meta_layers(whole, site), site.dtype, context.device)
-        else:
-            stored = _weights(checkpoint, whole.spec, what, site.scaled)
+        stored = _stored(checkpoint, whole, what, site, dummy)
         layout, quantize = as_stored(whole.spec, config), context.quantization
         keep = (lambda layer: None) if kept is None else kept.keep
         fill(model, stored, layout, quantize, parts, elsewhere=elsewhere, processed=keep)
@@ -212,6 +202,11 @@ def load_model(
         all_stages=None if pipeline is None else unstaged,
         balancer=None if lockstep is None else balance(model, lockstep),
     )
+
+
+def _opened(path: Path, patches: Sequence[Path]) -> Checkpoint:
+    checkpoint = open_checkpoint(path)
+    return PatchedCheckpoint(checkpoint, patches) if patches else checkpoint
 
 
 def _site(
@@ -401,6 +396,24 @@ def _connect(
         exchange(model, whole.hidden, lockstep, kind)
     else:
         shard_modules(model, whole.vocab, ranks)
+
+
+def _stored(
+    checkpoint: Checkpoint, whole: ServedTask, what: ServedTask, site: BuildContext, dummy: bool
+) -> Iterator[tuple[str, Stored]]:
+    """The tensors of the checkpoint, or random ones in their place."""
+    if dummy:
+        return random_weights(meta_layers(whole, site), site.dtype, site.device)
+    return _weights(checkpoint, whole.spec, what, site.scaled)
+
+
+def _allocated(
+    what: ServedTask, site: BuildContext, keeper: WeightKeeper | None
+) -> tuple[Model | EncoderModel, KeptWeights | None]:
+    """The model without its weights, and its memory in a keeper, if it has any there."""
+    if keeper is None:
+        return _built(what, site), None
+    return build_kept(partial(_built, what), site, keeper)
 
 
 def _built(what: ServedTask, site: BuildContext) -> Model | EncoderModel:
