@@ -74,43 +74,55 @@ class LoraTargets:
             if isinstance(layer, Table) and layer.lora is not None:
                 self.tables[layer.name] = layer
             if isinstance(layer, Linear | UpProjection) and layer.lora is not None:
-                rows_of = layer.lora_parts
-                if isinstance(layer, LanguageHead):
-                    self.heads |= dict.fromkeys(rows_of, layer)
-                if isinstance(layer, UpProjection):
-                    self._eager |= {*rows_of}
-                    self._layers.append(_Layer(layer.lora.put, tuple(rows_of)))
-                else:
-                    self._linears |= dict.fromkeys(rows_of, layer)
-                    self._layers.append(_Layer(layer.put_adapter, tuple(rows_of)))
-                self.shapes |= {name: (n, layer.in_features) for name, n in rows_of.items()}
-                assert layer.like is not None
-                self.like = layer.like
+                self._add_linear(layer)
         self._experts = [layer for layer in model.layers() if isinstance(layer, Experts)]
         for experts in self._experts:
-            for kernel, rows_of, columns in experts.lora_layers():
-                self._layers.append(_Layer(kernel.put, tuple(rows_of)))
-                self.shapes |= {name: (rows, columns) for name, rows in rows_of.items()}
-                self.like = experts.like
+            self._add_experts(experts)
         self.table_shapes = {name: table.shape for name, table in self.tables.items()}
         """Module -> rows and columns of an embedding table, on all ranks together."""
         self._own = self.shapes | self.table_shapes
         """Module -> rows and columns of its weight on this rank."""
         if self._shards is not None:
-            if len(self.tables) == len(self.heads) == 1:  # A tied head has the table's weight.
-                [[table], [head]] = self.tables, self.heads
-                self._shards.whole.setdefault(head, self._shards.whole[table])
-            self.shapes = {name: self._shards.whole[name] for name in self.shapes}
-            self.table_shapes = {name: self._shards.whole[name] for name in self.tables}
-            for name, linear in self._linears.items():
-                if self._own[name][1] != self.shapes[name][1]:
-                    linear.sum_over_ranks = self._shards.total
+            self._take_whole_shapes(self._shards)
         self._stacks = _stacks(spec)
         self._renames = [(re.compile(pattern), to) for pattern, to in spec.tensors.renames]
         self._unfuse = Unfuse(
             spec,
             {f"{n}.weight": torch.empty(shape, device="meta") for n, shape in self.shapes.items()},
         )
+
+    def _add_linear(self, layer: Linear | UpProjection) -> None:
+        assert layer.lora is not None
+        rows_of = layer.lora_parts
+        if isinstance(layer, LanguageHead):
+            self.heads |= dict.fromkeys(rows_of, layer)
+        if isinstance(layer, UpProjection):
+            self._eager |= {*rows_of}
+            self._layers.append(_Layer(layer.lora.put, tuple(rows_of)))
+        else:
+            self._linears |= dict.fromkeys(rows_of, layer)
+            self._layers.append(_Layer(layer.put_adapter, tuple(rows_of)))
+        self.shapes |= {name: (n, layer.in_features) for name, n in rows_of.items()}
+        assert layer.like is not None
+        self.like = layer.like
+
+    def _add_experts(self, experts: Experts) -> None:
+        for kernel, rows_of, columns in experts.lora_layers():
+            self._layers.append(_Layer(kernel.put, tuple(rows_of)))
+            self.shapes |= {name: (rows, columns) for name, rows in rows_of.items()}
+            self.like = experts.like
+
+    def _take_whole_shapes(self, shards: LoraShards) -> None:
+        """Replace shapes by those on all ranks together, which adapters have. Layers that are cut
+        by columns sum over ranks."""
+        if len(self.tables) == len(self.heads) == 1:  # A tied head has the table's weight.
+            [[table], [head]] = self.tables, self.heads
+            shards.whole.setdefault(head, shards.whole[table])
+        self.shapes = {name: shards.whole[name] for name in self.shapes}
+        self.table_shapes = {name: shards.whole[name] for name in self.tables}
+        for name, linear in self._linears.items():
+            if self._own[name][1] != self.shapes[name][1]:
+                linear.sum_over_ranks = shards.total
 
     def takes(self, module: str) -> bool:
         """True if a module of a checkpoint takes adapters."""
