@@ -65,7 +65,7 @@ def _model(folder: Path, name: str) -> Any:
     import transformers
 
     from tests.oracles.audio import qwen
-    from tests.oracles.audio.receive import saved
+    from tests.oracles.audio.heard import saved
 
     fields = qwen.OMNI | {"position_id_per_seconds": 25, "seconds_per_chunk": 2}
     kind = "Qwen2_5OmniThinker"

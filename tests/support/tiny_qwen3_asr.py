@@ -15,7 +15,7 @@ from transformers import (
     Qwen3ASRForConditionalGeneration,
 )
 
-from tests.oracles.audio.receive import randomise
+from tests.oracles.audio.heard import randomise
 from tests.support import tiny_llava
 
 PAD, MELS, RATE = "<|audio_pad|>", 20, 16_000

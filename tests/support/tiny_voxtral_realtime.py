@@ -18,7 +18,7 @@ from transformers import (
     VoxtralRealtimeForConditionalGeneration,
 )
 
-from tests.oracles.audio.receive import randomise
+from tests.oracles.audio.heard import randomise
 from tests.support import tiny_llava
 
 PAD, WORD, MELS, RATE = "[STREAMING_PAD]", "[STREAMING_WORD]", 20, 16_000

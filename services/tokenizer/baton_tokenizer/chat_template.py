@@ -240,7 +240,8 @@ class ChatTemplates:
     def _parse(self, request: EncodeChat) -> tuple[list[Message], list[Any], dict[str, Any]]:
         if request.add_generation_prompt and request.continue_final_message:
             raise InvalidRequest(
-                "add_generation_prompt and continue_final_message exclude each other.",
+                "add_generation_prompt and continue_final_message exclude "
+                "each other: leave one of them out.",
                 param="continue_final_message",
             )
         messages = _json(request.messages, list[dict[str, Any]], "messages")

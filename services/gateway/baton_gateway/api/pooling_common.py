@@ -147,7 +147,7 @@ def check_dimensions(dimensions: int | None, info: PoolingInfo) -> None:
             "integer_above_max_value",
         )
     if info.task != "embed" or not info.matryoshka:
-        raise unsupported("dimensions", "Its vectors cannot be cut.")
+        raise unsupported("dimensions", "The vectors of this model cannot be cut: leave it out.")
     if info.sizes and dimensions not in info.sizes:
         known = ", ".join(map(str, info.sizes))
         raise invalid(

@@ -63,7 +63,11 @@ def last_event(request: Request, name: str) -> int:
             "Invalid Last-Event-ID header: expected the id of an event.", code="invalid_value"
         )
     if stream != name:
-        raise NotFound("The Last-Event-ID header is of another stream.", code="stream_not_found")
+        raise NotFound(
+            "The Last-Event-ID header is of another stream: send the id "
+            "of the last event of this one.",
+            code="stream_not_found",
+        )
     return int(number)
 
 
@@ -80,7 +84,9 @@ async def _skip(payloads: AsyncGenerator[bytes, None], place: ReplayCursor, coun
             if number + 1 == count:  # the client has everything, `[DONE]` included
                 return False
             raise InvalidRequest(
-                "Invalid Last-Event-ID header: the stream is not so long.", code="invalid_value"
+                "Invalid Last-Event-ID header: the stream is not so long. "
+                "Send the id of its last event.",
+                code="invalid_value",
             ) from None
     place.replaying = False
     return True

@@ -381,7 +381,9 @@ class DurableStreams:
 
 def _beyond() -> InvalidRequest:
     return InvalidRequest(
-        "Invalid Last-Event-ID header: the stream has not come so far.", code="invalid_value"
+        "Invalid Last-Event-ID header: the stream has not come so "
+        "far. Send the id of its last event.",
+        code="invalid_value",
     )
 
 

@@ -95,7 +95,9 @@ class UploadStore:
         await self._file.run(lambda db: _check_parts(db, upload, files))
         if md5 and await self._md5(files) != md5.lower():
             raise InvalidRequest(
-                "The parts do not have this MD5.", code="invalid_value", param="md5"
+                "The parts do not have this MD5: upload them again, or leave 'md5' out.",
+                code="invalid_value",
+                param="md5",
             )
         file = await self._file.run(lambda db: _join(db, upload, files))
         return await self.get(name, owner), file
@@ -109,7 +111,9 @@ class UploadStore:
     async def _pending(self, name: str, owner: str) -> StoredUpload:
         upload = await self.get(name, owner)
         if upload.status != "pending":
-            raise InvalidRequest(f"The upload is {upload.status}.", code="invalid_upload_state")
+            raise InvalidRequest(
+                f"The upload is {upload.status}: create another one.", code="invalid_upload_state"
+            )
         return upload
 
     async def _md5(self, files: Sequence[str]) -> str:

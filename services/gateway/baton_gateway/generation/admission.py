@@ -185,7 +185,8 @@ def check_prompt_ids(ids: tuple[int, ...], param: str, facts: ModelInfo) -> None
         check_range((token,), f"{param}[{position}]", facts)
         if token in facts.media_ids:
             raise InvalidRequest(
-                f"Token {token} stands for media and cannot be sent as an id.",
+                f"Token {token} stands for media and cannot be sent as an id: "
+                "send the media in a chat.",
                 code="invalid_value",
                 param=f"{param}[{position}]",
             )

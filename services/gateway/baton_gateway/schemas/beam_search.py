@@ -83,5 +83,7 @@ def _is_text(value: Any) -> bool:
 
 def _excluded(name: str) -> Exception:
     return invalid(
-        name, f"Unsupported value: '{name}' cannot be used with beam search.", "unsupported_value"
+        name,
+        f"Unsupported value: '{name}' cannot be used with beam search. Leave it out.",
+        "unsupported_value",
     )

@@ -94,7 +94,8 @@ class ChatRequest(SampledRequest):
         if self.thinking_token_budget is not None and self.beams is not None:
             raise invalid(
                 "thinking_token_budget",
-                "Unsupported value: 'thinking_token_budget' cannot be used with a beam search.",
+                "Unsupported value: 'thinking_token_budget' cannot be used "
+                "with beam search. Leave one of them out.",
                 "unsupported_value",
             )
         check_choice(self.tool_choice, self.tools)

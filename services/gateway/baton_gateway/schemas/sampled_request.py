@@ -151,6 +151,6 @@ class SampledRequest(Request):
         if self.prompt_logprobs is not None and self.stream:
             raise invalid(
                 "prompt_logprobs",
-                "Unsupported value: 'prompt_logprobs' cannot be streamed.",
+                "Unsupported value: 'prompt_logprobs' cannot be streamed. Leave 'stream' out.",
                 "unsupported_value",
             )

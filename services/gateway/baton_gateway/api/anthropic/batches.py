@@ -84,7 +84,9 @@ async def results(request: Request, name: str) -> Response:
     """Return a line of JSON for each request of a batch that has ended."""
     batch = (await _get(request, name)).batch
     if not _ended(batch):
-        raise InvalidRequest(f"Batch {name} has no results yet: it has not ended.")
+        raise InvalidRequest(
+            f"Batch {name} has no results yet: ask again once its processing_status is 'ended'."
+        )
     names = [one for one in (batch.output_file_id, batch.error_file_id) if one is not None]
     for one in names:  # Raises before the answer begins where they have expired.
         await files(request).get(one, tenant_of(request))

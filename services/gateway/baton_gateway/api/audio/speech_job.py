@@ -317,7 +317,7 @@ def check_speech(
         if language is not None:
             raise invalid(
                 "language",
-                f"Unsupported value: the model `{facts.name}` is told no language. Leave it out.",
+                f"Unsupported value: the model `{facts.name}` takes no language. Leave it out.",
                 "unsupported_value",
             )
         return info
@@ -326,7 +326,7 @@ def check_speech(
         raise invalid(
             "language",
             f"Invalid 'language': {language[:16]!r} is not the ISO 639 code of a language that the "
-            f"model `{facts.name}` can be told, such as {', '.join(sorted(known)[:9])}.",
+            f"model `{facts.name}` takes, such as {', '.join(sorted(known)[:9])}.",
         )
     return info
 

@@ -49,7 +49,9 @@ async def create(request: Request) -> Response:
     body = await read(request, CreateBatchRequest)
     file = await files(request).get(body.input_file_id, tenant_of(request))
     if file.purpose != "batch":
-        raise invalid("input_file_id", "Invalid 'input_file_id': its purpose is not 'batch'.")
+        raise invalid(
+            "input_file_id", "Invalid 'input_file_id': upload it with the purpose 'batch'."
+        )
     now = int(time.time())
     expires = body.output_expires_after
     batch = Batch(

@@ -24,7 +24,9 @@ async def load_lora_adapter(request: Request) -> Response:
     body = await read(request, LoadAdapterRequest)
     model = (await engine.models.get(body.base_model_name)).model
     if body.lora_name in engine.models.catalogue.models:
-        raise InvalidRequest(f"`{body.lora_name}` is the name of a model.", param="lora_name")
+        raise InvalidRequest(
+            f"`{body.lora_name}` is the name of a model: choose another one.", param="lora_name"
+        )
     await engine.load_adapter(model, LoadAdapter(body.lora_name, body.lora_path, body.load_inplace))
     return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' added successfully.")
 
@@ -37,7 +39,10 @@ async def unload_lora_adapter(request: Request) -> Response:
     body = await read(request, UnloadAdapterRequest)
     facts = engine.models.catalogue.get(body.lora_name)
     if facts is None or facts.parent is None:
-        raise NotFound(f"There is no adapter `{body.lora_name}`.", param="lora_name")
+        raise NotFound(
+            f"There is no adapter `{body.lora_name}`. GET /v1/models lists those there are.",
+            param="lora_name",
+        )
     await engine.unload_adapter(facts.parent, UnloadAdapter(body.lora_name))
     return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
 

@@ -28,9 +28,9 @@ async def realtime(socket: WebSocket) -> None:
     quota: RequestQuota = socket.scope["state"]["budget"]
     sessions = engine.metrics.realtime
     if engine.status.draining:
-        raise Unavailable("This gateway is shutting down.", retry_after=1)
+        raise Unavailable("This gateway is shutting down. Connect again.", retry_after=1)
     if sessions.open >= config.max_realtime_sessions:
-        raise Unavailable("Too many realtime sessions are open.", retry_after=1)
+        raise Unavailable("Too many realtime sessions are open. Try again later.", retry_after=1)
     started_at = time.monotonic()
     sessions.opened()
     try:

@@ -82,7 +82,11 @@ async def _history(objects: ObjectStore, owner: str, body: ResponsesRequest) -> 
     param = "previous_response_id"
     before = await ResponseStore(objects).get(body.previous_response_id, owner, param)
     if before.running:
-        raise invalid(param, f"Invalid '{param}': this response has not ended yet.")
+        raise invalid(
+            param,
+            f"Invalid '{param}': this response has not ended yet. "
+            "Continue it once its status is final.",
+        )
     return before.conversation
 
 

@@ -68,7 +68,10 @@ async def retrieve(request: Request, name: str) -> Response:
     if not query.stream:
         return json_response(stored.response)
     if not stored.response["background"]:
-        raise invalid("stream", "Only responses in the background can be streamed again.")
+        raise invalid(
+            "stream",
+            "Only responses that were created with 'background': true can be streamed again.",
+        )
     return await stream_again(request, name, query.starting_after)
 
 
@@ -77,7 +80,9 @@ async def retrieve(request: Request, name: str) -> Response:
 async def cancel(request: Request, name: str) -> Response:
     """End a response in the background; one that has ended stays as it is."""
     if not (await _stored(request, name)).response["background"]:
-        raise InvalidRequest("Only responses in the background can be cancelled.")
+        raise InvalidRequest(
+            "Only responses that were created with 'background': true can be cancelled."
+        )
     background: BackgroundResponses = request.app.state.background
     return json_response((await background.cancel(name, tenant_of(request))).response)
 

@@ -91,7 +91,10 @@ class Conversation:
         for i, item in enumerate(items):
             read = _READERS.get(item["type"])
             if read is None:
-                raise invalid(f"{param}[{i}].type", "An item_reference cannot be used here.")
+                raise invalid(
+                    f"{param}[{i}].type",
+                    "An item_reference cannot be used here: send the item itself.",
+                )
             if item.get("status") != "incomplete" or item["type"] not in _CALLS:
                 read(self, item, f"{param}[{i}]")
 

@@ -188,7 +188,8 @@ class ResponsesRequest(Request):
         if self.conversation is not None and self.previous_response_id is not None:
             raise invalid(
                 "previous_response_id",
-                "'previous_response_id' and 'conversation' cannot be used together.",
+                "'previous_response_id' and 'conversation' cannot be used "
+                "together: leave one of them out.",
             )
         return self
 
