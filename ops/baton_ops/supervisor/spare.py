@@ -120,7 +120,7 @@ class ForkServer(Standby):
         return made
 
     def abandon(self, request: ForkRequest) -> None:
-        """End the process of a request that nobody needs any more, once it is there."""
+        """End the process of a request that is not needed any more, once it is there."""
         self._abandoned.append(request)
 
     def stop(self) -> None:

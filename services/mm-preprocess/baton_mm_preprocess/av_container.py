@@ -28,7 +28,7 @@ def opened(data: bytes, demuxer: str, codecs: Iterable[str], kind: str) -> Itera
     """
     options = {"protocol_whitelist": "none", "codec_whitelist": ",".join(sorted(codecs))}
     try:
-        # Titles and names of authors are often in older encodings; nobody reads them here.
+        # Titles and names of authors are often in older encodings; they are not read here.
         with av.open(
             io.BytesIO(data), format=demuxer, options=options, metadata_errors="ignore"
         ) as container:

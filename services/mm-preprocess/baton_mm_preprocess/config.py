@@ -15,7 +15,7 @@ from baton_mm_preprocess.media_settings import (
 
 
 class Config(Settings, prefix="mm-preprocess"):
-    """Where the service listens, and what it takes from strangers."""
+    """Where the service listens, and its limits for untrusted media."""
 
     bind: str = setting("", "network", advanced=True)
     """Address to bind; empty means a socket in the run directory."""

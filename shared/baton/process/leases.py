@@ -1,4 +1,4 @@
-"""Memory that a keeper lends to one process of a name at a time, and that outlives it.
+"""Memory of a keeper that one process of a name leases at a time, and that outlives it.
 
 The next process of the same name finds the memory as it was left, if it has the same use for it
 (`key`). What the memory is, a segment of the host or an allocation of a device, is the keeper's.
@@ -15,7 +15,7 @@ M = TypeVar("M")
 
 @dataclass(frozen=True, slots=True)
 class Lease(Generic[M]):
-    """Memory that is lent."""
+    """Memory that a process leases."""
 
     key: bytes
     """Digest of all that gives the bytes their meaning."""
@@ -32,8 +32,8 @@ class Leases(Generic[M]):
     """The leases of one keeper, by name. Not thread-safe."""
 
     def __init__(self, make: Callable[[int], M], free: Callable[[M], None]) -> None:
-        """`make`: zeroed memory of so many bytes; may raise `OSError`. `free`: nobody is lent this
-        memory any more."""
+        """`make`: zeroed memory of so many bytes; may raise `OSError`. `free`: no process leases
+        this memory any more."""
         self._make, self._free = make, free
         self._held: dict[bytes, Lease[M]] = {}
 
@@ -60,7 +60,7 @@ class Leases(Generic[M]):
             self._free(lease.memory)
 
     def end_of(self, holder: int) -> None:
-        """Forget what this process was lent."""
+        """End the leases of this process."""
         for name in [name for name, lease in self._held.items() if lease.holder == holder]:
             self.end(name)
 

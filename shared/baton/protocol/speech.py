@@ -29,7 +29,7 @@ class SpeechInfo(msgspec.Struct, frozen=True, array_like=True, tag="whisper"):
     previous: int = -1
     """Begins the text before the recording."""
     no_speech: int = -1
-    """As probable after `start` as it is that nobody speaks."""
+    """As probable after `start` as the absence of speech is."""
     suppressed: tuple[int, ...] = ()
     """Never written."""
     suppressed_first: tuple[int, ...] = ()

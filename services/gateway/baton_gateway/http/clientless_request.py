@@ -46,4 +46,4 @@ def clientless_request(
 async def _never() -> Message:
     """Nobody disconnects: who started the work cancels it."""
     await asyncio.Event().wait()
-    raise AssertionError("nobody sets it")
+    raise AssertionError("a request without a client never has it")

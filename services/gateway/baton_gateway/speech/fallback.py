@@ -22,7 +22,7 @@ class FallbackRules:
     logprob: float | None = None
     """An output whose tokens have a lower mean log-probability is a guess."""
     no_speech: float | None = None
-    """A guess is silence where it is more probable than this that nobody speaks."""
+    """A guess is silence where the probability of no speech is above this."""
     increment: float = 0.2
     """Between two temperatures."""
 
@@ -41,7 +41,7 @@ class FallbackRules:
 
         Args:
             logprobs: of its tokens, with the one that ends it.
-            no_speech: the probability that nobody speaks.
+            no_speech: the probability of no speech.
         """
         if self.logprob is not None and self.silent(logprobs, no_speech):
             return False

@@ -64,7 +64,7 @@ class _Table(msgspec.Struct):
 
 @dataclass(frozen=True, slots=True)
 class WeightKeeper:
-    """What lends memory for one set of weights."""
+    """Leases memory for one set of weights."""
 
     client: KeeperClient
     key: bytes

@@ -4,8 +4,8 @@
     everything else                       [kind, ...], see `_KINDS`
 
 An object is its class, by name, and its attributes. Classes and functions are those of this
-package; whoever else has data or code in an object, such as a library in C, refuses by name. An
-object that two others refer to is there twice.
+package; another package with data or code in an object, such as a library in C, is refused by name.
+An object that two others refer to is there twice.
 """
 
 from __future__ import annotations

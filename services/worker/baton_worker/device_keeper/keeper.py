@@ -1,7 +1,7 @@
 """The process that holds memory of one GPU for workers, so that it outlives them.
 
-It runs no kernel and knows no model. Memory is freed when nobody is lent it any more and no process
-that has it open is left: freeing memory that another process has open is undefined.
+It runs no kernel and knows no model. Memory is freed when no worker leases it any more and no
+process that has it open is left: freeing memory that another process has open is undefined.
 """
 
 from __future__ import annotations
@@ -86,7 +86,7 @@ class DeviceKeeper(LocalServer):
         self._driver, self._lock = driver, threading.Lock()
         self._leases = Leases[_Block](self._make, self._retire)
         self._retired = list[_Block]()
-        """Nobody is lent these any more, and processes may have them open."""
+        """No worker leases these any more, and processes may have them open."""
 
     def serve(self, peer: socket.socket) -> None:
         """See `LocalServer`."""

@@ -87,7 +87,7 @@ class _Opened:
 
 
 class KeptMemory:
-    """Memory that is lent to this worker."""
+    """Memory that this worker leases."""
 
     def __init__(self, keeper: KeeperClient, name: str, leased: Leased, memory: Tensor) -> None:
         self._keeper, self._name, self._checksum = keeper, name, leased.checksum
@@ -207,7 +207,7 @@ def _end_with(keeper: int) -> None:
 
 
 def _slow(memory: Tensor) -> str | None:
-    """Why nobody should work with this memory, as half a sentence; None if it is as good as own
+    """Why no worker should use this memory, as half a sentence; None if it is as good as own
     memory."""
     if memory.device.type != "cuda" or len(memory) < LEAST:
         return None

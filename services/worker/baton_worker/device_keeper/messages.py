@@ -15,7 +15,7 @@ LONGEST = 4096
 
 
 class Lease(msgspec.Struct, tag=True):
-    """Lend the memory of a name; it becomes zeros if the name has other memory."""
+    """Lease the memory of a name; it becomes zeros if the name has other memory."""
 
     name: str
     key: bytes
@@ -50,7 +50,7 @@ class Leave(msgspec.Struct, tag=True):
 
 
 class Leased(msgspec.Struct, tag=True):
-    """Memory that is lent."""
+    """Memory that the sender leases now."""
 
     handle: bytes
     generation: bytes

@@ -96,7 +96,7 @@ class EngineConfig:
     profile: MemoryProfile = field(default_factory=MemoryProfile)
     """What steps and graphs take of a GPU."""
     pages: PageKeeper | None = None
-    """What lends memory for pages that outlives the worker."""
+    """Leases memory for pages, which outlives the worker."""
 
     @property
     def kv_bytes(self) -> int:
@@ -170,7 +170,7 @@ def resolve(
     Args:
         lockstep: step synchronization of the workers that share experts.
         memory: counters of the device, if not those of `device_memory`.
-        pages: what lends memory for pages. Of those that the worker before left there are as many
+        pages: leases memory for pages. Of those that the worker before left there are as many
             again; nothing is measured, as it has done so.
 
     Raises:

@@ -235,7 +235,7 @@ def shared_pages(config: Config, device: torch.device) -> SharedPages | None:
 def weight_keeper(
     config: Config, path: Path, patches: tuple[Path, ...], device: torch.device, rank: int = 0
 ) -> WeightKeeper | None:
-    """What lends memory of the GPU for a rank's weights; None where nothing does."""
+    """Leases memory of the GPU for a rank's weights; None without a keeper."""
     if config.enable_eplb and device.type != "cpu":
         log.info("weights of this worker go with it: --enable-eplb moves experts while it serves")
         return None
@@ -246,7 +246,7 @@ def weight_keeper(
 
 
 def page_keeper(config: Config, build: BuildContext, ranks: Communicator) -> PageKeeper | None:
-    """What lends memory of GPUs for the pages of this rank; None where nothing does, for any of
+    """Leases memory of GPUs for the pages of this rank; None without a keeper, for any of
     them."""
     devices = [device_of(config, rank) for rank in range(ranks.size)]
     devices[ranks.rank] = build.device

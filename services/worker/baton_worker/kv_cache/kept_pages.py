@@ -1,7 +1,7 @@
 """KV pages in memory of a GPU that outlives the worker (`device_keeper`).
 
 Their hashes lie in memory of the host that outlives it too (`PersistentCache.beside`): a page
-without a hash is one that nobody may read. Pages are at the same places whenever a worker of the
+without a hash is one that must not be read. Pages are at the same places whenever a worker of the
 same settings starts, and the first steps of a worker write to the spare page alone.
 """
 

@@ -82,7 +82,7 @@ class PersistentCache:
         cache: KVCache,
         kept: KeptPages,
     ) -> PersistentCache | None:
-        """The hashes of pages that lie in memory of a GPU; with contents that nobody vouches for,
+        """The hashes of pages that lie in memory of a GPU; with untrusted contents,
         as of a worker that died of an error, the pages become zeros. None where no memory of the
         host outlives the worker.
 

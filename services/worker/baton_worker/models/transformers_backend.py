@@ -102,8 +102,8 @@ class TransformersModel(nn.Module):
     def logits(self, hidden: Tensor) -> Tensor:
         """[R, hidden] rows of `forward`'s result to float32 [R, vocab]."""
         self._given.hidden = hidden[None]
-        nobody = torch.zeros(1, len(hidden), dtype=torch.int64, device=hidden.device)
-        logits: Tensor = self.causal(input_ids=nobody, use_cache=False).logits[0]
+        dummy = torch.zeros(1, len(hidden), dtype=torch.int64, device=hidden.device)
+        logits: Tensor = self.causal(input_ids=dummy, use_cache=False).logits[0]
         return logits.to(torch.float32)
 
 

@@ -11,7 +11,7 @@ class DeviceMemory(Protocol):
     """Counters of one device, in bytes."""
 
     def free(self) -> int:
-        """What nobody has taken. Memory that freed tensors have left behind is given back first."""
+        """Free memory. Memory that freed tensors have left behind is given back first."""
         ...
 
     def held(self) -> int:

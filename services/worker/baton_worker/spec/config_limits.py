@@ -1,6 +1,6 @@
 """Bounds of a checkpoint's sizes, checked before anything is allocated for them.
 
-A file of strangers may ask for a billion layers. Every bound is far above what any published model
+An untrusted file may ask for a billion layers. Every bound is far above what any published model
 has.
 """
 

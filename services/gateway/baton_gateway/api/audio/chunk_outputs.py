@@ -24,7 +24,7 @@ class ChunkOutput:
     choice: Choice
     temperature: float
     no_speech: float
-    """The probability that nobody speaks; 0 where it is not asked for."""
+    """The probability of no speech; 0 where it is not asked for."""
 
     @property
     def logprobs(self) -> list[float]:

@@ -148,7 +148,7 @@ class SpeechJob:
         return codes[choices[0].tokens[0]]
 
     async def silence(self) -> list[float]:
-        """Return the probability that nobody speaks, for each chunk; 0 where the model does not
+        """Return the probability of no speech, for each chunk; 0 where the model does not
         say it."""
         if not isinstance(self.info, SpeechInfo) or self.info.no_speech < 0:
             return [0.0] * len(self.recording.chunks)

@@ -17,8 +17,8 @@ class StatePages(NamedTuple):
 
 
 class CrossPageTable:
-    """Assigns pages of a `kv_cache.CrossPages` to media, and keeps them for whoever sees the same
-    media next; LRU eviction. Media that running sequences need are pinned, and may exceed the
+    """Assigns pages of a `kv_cache.CrossPages` to media, and keeps them for later requests with the
+    same media; LRU eviction. Media that running sequences need are pinned, and may exceed the
     bound: then there are more pages from then on.
 
     Args:

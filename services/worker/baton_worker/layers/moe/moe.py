@@ -25,7 +25,7 @@ from baton_worker.layers.linear import Linear, halves
 from baton_worker.layers.mlp import Glu, Mlp, activation, fused_gate, gating
 from baton_worker.layers.moe.expert_load import ExpertLoad
 from baton_worker.layers.moe.router import Router
-from baton_worker.layers.moe.routers.base import NOBODY, Routing
+from baton_worker.layers.moe.routers.base import NO_EXPERT, Routing
 from baton_worker.spec.expert_map import ExpertMap
 
 
@@ -253,8 +253,8 @@ def _fused(expert: spec.Glu | spec.Mlp) -> str | None:
 
 
 def _local(dealt: ExpertMap, zero_experts: int, device: torch.device) -> Tensor:
-    """int64: local index of every expert; the last row is that of `NOBODY`."""
-    return torch.tensor([*dealt.local, *[NOBODY] * (zero_experts + 1)], device=device)
+    """int64: local index of every expert; the last row is that of `NO_EXPERT`."""
+    return torch.tensor([*dealt.local, *[NO_EXPERT] * (zero_experts + 1)], device=device)
 
 
 def watch(model: nn.Module, window: int) -> ExpertLoad | None:

@@ -20,7 +20,7 @@ from baton_worker.kernels.linear import (
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.layer import Layer
 from baton_worker.layers.moe.routers import ROUTERS
-from baton_worker.layers.moe.routers.base import NOBODY, SCORES, Choose, Routing
+from baton_worker.layers.moe.routers.base import NO_EXPERT, SCORES, Choose, Routing
 
 _EACH_BY_ITSELF = ("top_k", "each_group")
 """Routers that choose a token's experts from that token alone, on its device."""
@@ -94,14 +94,14 @@ class Router(Layer):
         return self._weight_bytes
 
     def forward(self, x: Tensor, taken: Tensor | None = None) -> Routing:
-        """[T, hidden] to the routing of each token; to `NOBODY` where `taken`, bool [T], is
+        """[T, hidden] to the routing of each token; to `NO_EXPERT` where `taken`, bool [T], is
         false."""
         routing = self._choose(
             self._logits(x.to(self._input_dtype)), self.settings, self.correction
         )
         if taken is not None:
             routing = Routing(
-                torch.where(taken[:, None], routing.experts, NOBODY),
+                torch.where(taken[:, None], routing.experts, NO_EXPERT),
                 torch.where(taken[:, None], routing.weights, 0.0),
             )
         if self.watch is not None:

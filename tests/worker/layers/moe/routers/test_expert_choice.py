@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from baton_worker import spec
-from baton_worker.layers.moe.routers.base import NOBODY
+from baton_worker.layers.moe.routers.base import NO_EXPERT
 from baton_worker.layers.moe.routers.expert_choice import expert_choice
 
 PLAIN = spec.Router(num_experts=8, top_k=3)
@@ -30,7 +30,7 @@ def test_each_expert_takes_its_best_tokens(capacity: float) -> None:
     got = set()
     for token, row in enumerate(routing.experts.tolist()):
         for slot, expert in enumerate(row):
-            if expert == NOBODY:
+            if expert == NO_EXPERT:
                 assert routing.weights[token, slot] == 0
             else:
                 got.add((token, expert))

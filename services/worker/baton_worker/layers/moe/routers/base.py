@@ -11,7 +11,7 @@ from torch import Tensor
 
 from baton_worker import spec
 
-NOBODY = -1
+NO_EXPERT = -1
 """The expert id of an empty slot; its weight is 0."""
 
 
@@ -19,7 +19,7 @@ class Routing(NamedTuple):
     """Experts and weights of a step's tokens."""
 
     experts: Tensor
-    """int64 [T, slots], distinct within a row, `NOBODY` where a slot is empty."""
+    """int64 [T, slots], distinct within a row, `NO_EXPERT` where a slot is empty."""
     weights: Tensor
     """float32 [T, slots]."""
 

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from baton_worker import spec
 from baton_worker.layers.moe.routers.base import (
-    NOBODY,
+    NO_EXPERT,
     SCORES,
     Routing,
     largest,
@@ -34,4 +34,4 @@ def expert_choice(logits: Tensor, settings: spec.Router, correction: Tensor | No
     experts = largest(taken.to(torch.int8), slots)
     filled = taken.gather(-1, experts)
     weights = torch.where(filled, scores.gather(-1, experts), 0.0)
-    return Routing(experts.masked_fill(~filled, NOBODY), weighted(weights, settings))
+    return Routing(experts.masked_fill(~filled, NO_EXPERT), weighted(weights, settings))
