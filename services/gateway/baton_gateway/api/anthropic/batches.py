@@ -85,7 +85,7 @@ async def results(request: Request, name: str) -> Response:
     batch = (await _get(request, name)).batch
     if not _ended(batch):
         raise InvalidRequest(
-            f"Batch {name} has no results yet: ask again once its processing_status is 'ended'."
+            f"Batch {name} has not ended. Ask again once its processing_status is 'ended'."
         )
     names = [one for one in (batch.output_file_id, batch.error_file_id) if one is not None]
     for one in names:  # Raises before the answer begins where they have expired.
