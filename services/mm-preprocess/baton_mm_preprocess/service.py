@@ -256,10 +256,10 @@ class Preprocessor:
         return Deferred(lambda: self._traced(received, request, look), children.submit)
 
     def _speech(self, received: Received, request: PrepareSpeech) -> Deferred:
-        """Defer a recording to a child. Raises `InvalidRequest` for a model that hears none."""
+        """Defer a recording to a child. Raises `InvalidRequest` for a model without audio input."""
         self._model.check(request.item)
         children, until = self._children, time.monotonic() + self._wait
-        assert children is not None, "a model that hears takes files"
+        assert children is not None, "a model with audio input takes files"
 
         def look(item: MediaItem) -> Outcome:
             return children.prepare(

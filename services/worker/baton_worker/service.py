@@ -361,7 +361,7 @@ class Service:
         self._pulled.append(Pulled(pull.epoch, pull.id, reason, digest=pull.digest))
 
     def _adopt_embeddings(self) -> None:
-        """Embeddings that have arrived are in the cache before the scheduler hears of them."""
+        """Put embeddings that have arrived into the cache before they are reported."""
         for pulled, embeddings in self._embeddings.finished() if self._embeddings else ():
             if not pulled.reason and self._engine.encoder is not None:
                 self._engine.encoder.adopt(pulled.digest, embeddings)

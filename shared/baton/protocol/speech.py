@@ -39,7 +39,7 @@ class SpeechInfo(msgspec.Struct, frozen=True, array_like=True, tag="whisper"):
 
 
 class ChatSpeechInfo(msgspec.Struct, frozen=True, array_like=True, tag="chat"):
-    """How a language model that hears is asked for a transcript: by a conversation with the
+    """How a language model with audio input is asked for a transcript: by a conversation with the
     recording, through its chat template."""
 
     languages: dict[str, str] = {}

@@ -73,7 +73,7 @@ class ChatRequest(SampledRequest):
     continue_final_message: bool = False
     chat_template_kwargs: TemplateKwargs = {}
     mm_processor_kwargs: ProcessorKwargs = {}
-    """`use_audio_in_video`: whether the model hears the sound of videos, too (vLLM)."""
+    """`use_audio_in_video`: whether the model also gets the sound of videos (vLLM)."""
 
     @model_validator(mode="before")
     @classmethod
@@ -131,7 +131,7 @@ class ChatRequest(SampledRequest):
 
     @property
     def sound(self) -> bool | None:
-        """Whether the model hears the sound of videos; None: as the operator has set it."""
+        """Whether the model gets the sound of videos; None: as the operator has set it."""
         return self.mm_processor_kwargs.get(SOUND)
 
     @classmethod

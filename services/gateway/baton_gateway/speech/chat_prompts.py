@@ -1,4 +1,4 @@
-"""Conversations by which language models that hear are asked for a transcript."""
+"""Conversations by which language models with audio input are asked for a transcript."""
 
 from __future__ import annotations
 

@@ -1,1 +1,1 @@
-"""Sound: files to samples, samples to the features that a model hears."""
+"""Sound: files to samples, samples to the features of a model."""

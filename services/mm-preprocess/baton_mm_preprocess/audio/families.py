@@ -45,7 +45,7 @@ class AudioFamily:
     alone: bool = False
     """Whether a request with sounds may have no images."""
     needs: tuple[str, ...] = ()
-    """Fields of the config of which a checkpoint that hears has one."""
+    """Fields of the config of which a checkpoint with audio input has one."""
     cross: bool = False
     """Whether tokens attend to what the encoder makes, which takes the place of none."""
     alongside: bool = False

@@ -1,4 +1,4 @@
-"""Log-mel spectrograms of sounds that a model hears while it writes (Voxtral Realtime,
+"""Log-mel spectrograms of sounds that a model reads while it writes (Voxtral Realtime,
 arXiv:2602.11298)."""
 
 from __future__ import annotations

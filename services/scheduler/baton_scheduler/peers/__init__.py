@@ -1,1 +1,1 @@
-"""The processes that the scheduler speaks to: they join, beat, and are lost."""
+"""The peers of the scheduler: they join, send heartbeats, and are lost."""

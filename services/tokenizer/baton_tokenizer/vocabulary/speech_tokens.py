@@ -57,7 +57,7 @@ _CHATS = {
         _QWEN3_LANGUAGES, "language {language}<asr_text>", "<asr_text>"
     ),
 }
-"""Language models that hear, by architecture."""
+"""Language models with audio input, by architecture."""
 _LANGUAGE = re.compile(r"<\|([a-z]{2,3})\|>")
 _MULTILINGUAL = 51_865
 """Size of the smallest vocabulary of many languages: that of English has one token less."""
@@ -110,11 +110,11 @@ def _streamed(
     added: Mapping[str, int],
     folder: Path,
 ) -> StreamedSpeechInfo:
-    """Of a model that writes while it hears."""
+    """Of a model that writes while it reads audio."""
     text = config.get("text_config") or {}
     said = generation.get("bos_token_id"), text.get("bos_token_id"), added.get("<s>"), 1
     start = next(token for token in said if isinstance(token, int))
-    pad = _needed(_STREAMING_PAD, added, "a model that writes while it hears")
+    pad = _needed(_STREAMING_PAD, added, "a model that writes while it reads audio")
     return StreamedSpeechInfo(start, pad, read_streamed_speech(folder, config).num_pads)
 
 

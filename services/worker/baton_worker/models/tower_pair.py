@@ -1,4 +1,4 @@
-"""Two encoders of one model: of what it sees, and of what it hears."""
+"""Two encoders of one model: of images, and of audio."""
 
 from __future__ import annotations
 

@@ -37,7 +37,7 @@ _RENAMES = (
 )
 _UNUSED = (f"{_RESAMPLER}.pos_embed", f"{_TOWER}.embeddings.position_ids", f"{_TOWER}.head.")
 _SPEECH = ("apm.", "audio_projection_layer.", "audio_avg_pooler.", "tts.")
-"""What MiniCPM-o hears and speaks with."""
+"""The audio encoder and the speech output of MiniCPM-o."""
 _DEFAULTS = {
     "hidden_size": 1152,
     "intermediate_size": 4304,
@@ -61,7 +61,7 @@ def minicpm_v(c: Config) -> Decoder:
 
 @architecture("MiniCPMO")
 def minicpm_o(c: Config) -> Decoder:
-    """Images are seen; what hears and speaks stays unread."""
+    """Images only: weights of audio and speech are not read."""
     decoder = minicpm_v(c)
     unused = (*decoder.tensors.unused, *_SPEECH)
     return replace(decoder, tensors=replace(decoder.tensors, unused=unused))

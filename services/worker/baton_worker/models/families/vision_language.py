@@ -38,7 +38,7 @@ from baton_worker.spec import (
 
 _OMNI = ((r"^thinker\.", ""), *RENAMES_OF_VISUAL)
 _SPEECH_OUTPUT = ("talker.", "code2wav.")
-"""Prefixes of what speaks."""
+"""Prefixes of the tensors of speech output."""
 RENAMES = (
     (r"^model\.language_model\.", "model."),
     (r"^language_model\.(model|lm_head)\.", r"\1."),

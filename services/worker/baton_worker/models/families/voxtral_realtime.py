@@ -1,5 +1,5 @@
 """Voxtral Realtime (arXiv:2602.11298): a causal encoder whose embeddings are added to those of the
-tokens, one each, and a language model that writes while it hears, some tokens behind."""
+tokens, one each, and a language model that writes while it reads them, some tokens behind."""
 
 from __future__ import annotations
 
