@@ -85,11 +85,11 @@ class Curve:
         straight, bent = _ADDS if self.adds else _SHARES
         first, knee, last = self.levels[0], self.knee, self.levels[-1]
         if knee is None:
-            return f"No knee up to {last} ({self.axis}): {straight} ({self._told(first, last)})."
-        told = self._told(first, knee, last)
-        return f"Knee at {knee} ({self.axis}): {bent}, as {self.why} ({told})."
+            return f"No knee up to {last} ({self.axis}): {straight} ({self._values(first, last)})."
+        values = self._values(first, knee, last)
+        return f"Knee at {knee} ({self.axis}): {bent}, as {self.why} ({values})."
 
-    def _told(self, *levels: int) -> str:
+    def _values(self, *levels: int) -> str:
         known = dict(zip(self.levels, self.cost, strict=True))
         costs = ", ".join(f"{known[at]:,.3g} at {at}" for at in dict.fromkeys(levels))
         return f"{next(iter(self.costs))}: {costs}"

@@ -157,8 +157,8 @@ async def measure(
 
 async def _longest(client: httpx.AsyncClient) -> int | None:
     """Return the longest sequence in tokens, if the server reports it."""
-    told = (await client.get("/v1/models")).json()["data"][0].get("max_model_len")
-    return int(told) if told else None
+    longest = (await client.get("/v1/models")).json()["data"][0].get("max_model_len")
+    return int(longest) if longest else None
 
 
 def all_points(options: Scaling, stem: Path, console: Console) -> Found:

@@ -20,8 +20,8 @@ def ascending(levels: Sequence[int], name: str) -> tuple[int, ...]:
     """Return the levels. Raises `SettingsError` unless there are at least two in ascending
     order."""
     if len(levels) < 2 or any(b <= a for a, b in pairwise(levels)):
-        told = ", ".join(map(str, levels)) or "none"
-        raise SettingsError(f"The curve '{name}' needs two or more ascending levels, not {told}.")
+        given = ", ".join(map(str, levels)) or "none"
+        raise SettingsError(f"The curve '{name}' needs two or more ascending levels, not {given}.")
     return tuple(levels)
 
 

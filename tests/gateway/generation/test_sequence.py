@@ -83,7 +83,7 @@ def test_stop_id_is_counted_but_not_shown(
 def test_last_delta(last: int, stop: int | None) -> None:
     sequence = _sequence()
     sequence.extend(0, array("i", [5, last]), [])
-    sequence.reason, sequence.told = "stop", True
+    sequence.reason, sequence.end_sent = "stop", True
     sequence.deliver(1, "ab", (2,), None)
     (delta,) = _deltas(sequence)
     assert (list(delta.tokens), delta.text, delta.ends) == ([5, last], "ab", (2, 2))
@@ -94,7 +94,7 @@ def test_last_delta(last: int, stop: int | None) -> None:
 def test_answers_that_are_owed_keep_it_open() -> None:
     sequence = _sequence()
     sequence.extend(0, array("i", [5, 6]), [])
-    sequence.reason, sequence.told, sequence.awaited = "length", True, 1
+    sequence.reason, sequence.end_sent, sequence.awaited = "length", True, 1
     sequence.deliver(1, "a", (1,), None)
     sequence.awaited = 0
     sequence.deliver(2, "b", (2,), None)

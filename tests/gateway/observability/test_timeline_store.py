@@ -17,7 +17,7 @@ def test_only_the_latest_are_remembered_and_only_for_their_owner() -> None:
     assert ledger.find(accounts[0].id, "me") is None
     assert ledger.find(f"chatcmpl-{1:032x}", "me") is accounts[1]
     assert ledger.find(accounts[1].id, "you") is None
-    ledger.told([(0, PhaseTimes()), (1, PhaseTimes(queued=1.0)), (99, PhaseTimes())])
+    ledger.record([(0, PhaseTimes()), (1, PhaseTimes(queued=1.0)), (99, PhaseTimes())])
     assert ledger.owed == 1 and accounts[1].explain().choices[0].queue_ms == 1000.0
 
 
@@ -32,5 +32,5 @@ def test_a_ledger_of_nothing_remembers_nothing() -> None:
 def test_phase_times_are_passed_on_remembered_or_not() -> None:
     spent: list[PhaseTimes] = []
     ledger = TimelineStore(0, spent.append)
-    ledger.told([(7, PhaseTimes(queued=1.0))])
+    ledger.record([(7, PhaseTimes(queued=1.0))])
     assert spent == [PhaseTimes(queued=1.0)]

@@ -48,8 +48,8 @@ class _Batch:
         self.first.append(sent)
         self.counts.append(upto - sent)
         self.tokens += sequence.log[sent:upto]
-        sequence.opened, sequence.told = True, sequence.reason is not None and not left
-        self.last.append(sequence.told)
+        sequence.opened, sequence.end_sent = True, sequence.reason is not None and not left
+        self.last.append(sequence.end_sent)
         sequence.sent = upto
         sequence.awaited += 1
         self.sequences.append(sequence)
@@ -161,7 +161,7 @@ async def _post(home: Connection, batch: _Batch) -> None:
 
 def _due(sequence: Sequence, visible: int) -> bool:
     """Return whether visible tokens or the end marker are unsent."""
-    return sequence.sent < visible or (sequence.reason is not None and not sequence.told)
+    return sequence.sent < visible or (sequence.reason is not None and not sequence.end_sent)
 
 
 def _answers(sequence: Sequence, source: Connection) -> bool:

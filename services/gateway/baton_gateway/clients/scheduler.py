@@ -213,7 +213,7 @@ class SchedulerClient:
                 command.set_result(message)
 
     async def _on_tokens(self, message: Tokens) -> None:
-        self._ledger.told(message.phase_times.items())
+        self._ledger.record(message.phase_times.items())
         for handle, cached in message.cached.items():
             # A resumed sequence meets another cache; report only the first estimate.
             if (sequence := self.live.get(handle)) is not None and not sequence.log:
@@ -283,7 +283,7 @@ class SchedulerClient:
             self._hold(sequence)  # a scheduler accepts it later
             return
         if message.phase_times is not None:
-            self._ledger.told(((message.handle, message.phase_times),))
+            self._ledger.record(((message.handle, message.phase_times),))
         kind = _KINDS.get(message.status, ServerFault)
         error = kind(
             message.message,

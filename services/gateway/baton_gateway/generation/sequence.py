@@ -98,7 +98,7 @@ class Sequence:
     """The tokenizer that decodes this sequence."""
     opened: bool = False
     """True while `home` holds a decode state for it."""
-    told: bool = False
+    end_sent: bool = False
     """True once `home` was sent the end of the tokens."""
     awaited: int = 0
     """Number of replies due from `home`."""
@@ -197,13 +197,13 @@ class Sequence:
     def reopen(self, home: Connection | None, stale: int = 0) -> None:
         """Discard the decode state; `home` reopens it after `delivered`."""
         self.home, self.stale = home, stale
-        self.opened = self.told = False
+        self.opened = self.end_sent = False
         self.sent, self.awaited = self.delivered, 0
 
     def deliver(self, upto: int, text: str, ends: tuple[int, ...], stop: str | None) -> None:
         """Put the text of tokens `delivered .. upto - 1` on the stream."""
         self.length += len(text)
-        last = stop is None and self.told and not self.awaited
+        last = stop is None and self.end_sent and not self.awaited
         if last:
             upto = len(self.log)
         tokens = self.log[self.delivered : upto]

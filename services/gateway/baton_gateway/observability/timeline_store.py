@@ -41,7 +41,7 @@ class TimelineStore:
         if _number(account.id) in self._accounts:
             self._owed |= dict.fromkeys(choices, account)
 
-    def told(self, times: Iterable[tuple[int, PhaseTimes]]) -> None:
+    def record(self, times: Iterable[tuple[int, PhaseTimes]]) -> None:
         """Record phase times reported by a scheduler."""
         for handle, spent in times:
             self._spent(spent)

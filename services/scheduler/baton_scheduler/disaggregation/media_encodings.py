@@ -175,7 +175,7 @@ class MediaEncodings:
 
     def _withdraw(self, name: str) -> None:
         """Send nothing to a worker that is gone."""
-        self._outbox = [told for told in self._outbox if told.worker != name]
+        self._outbox = [message for message in self._outbox if message.worker != name]
 
     # Sequences.
 

@@ -108,10 +108,12 @@ def _cached(batch: SlotTable, slots: Ints) -> dict[int, int]:
     fresh = [slot for slot in slots.tolist() if slot in batch.unreported]
     for slot in fresh:
         batch.at(slot).cached = 0
-    told = {int(batch.handle[slot]): int(batch.unreported_cached_tokens[slot]) for slot in fresh}
+    cached_tokens = {
+        int(batch.handle[slot]): int(batch.unreported_cached_tokens[slot]) for slot in fresh
+    }
     batch.unreported_cached_tokens[fresh] = 0
     batch.unreported.difference_update(fresh)
-    return told
+    return cached_tokens
 
 
 def _notes(batch: SlotTable, slots: Ints) -> dict[int, QueueEstimate]:

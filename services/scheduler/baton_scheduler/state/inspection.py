@@ -40,9 +40,9 @@ def _parts(state: StateBase) -> Iterator[bytes]:
         ends = (f.first_step, f.next_step, f.truncated, f.wasteful)
         flights = [(flight.step, flight.sent) for flight in f]
         weights = (worker.target.digest, worker.loaded, worker.switching)
-        told = (worker.name, worker.epoch, worker.info.role)
+        identity = (worker.name, worker.epoch, worker.info.role)
         evicting = sorted(worker.evicting)
-        yield repr((*told, *weights, evicting, *ends, flights)).encode()
+        yield repr((*identity, *weights, evicting, *ends, flights)).encode()
         yield worker.media_layout()
         yield worker.batch.layout()
         yield worker.pool.layout()

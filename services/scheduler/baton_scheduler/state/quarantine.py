@@ -48,9 +48,9 @@ def worker_died(
     search = _search_of(state, worker, trial, there)
     search.epoch, search.in_flight = worker.epoch, there
     search.patient_until = state.now + _IDLE_SECONDS
-    told = cause == "inside" or not worker.info.supervised
-    search.until = state.now if told else state.now + EXIT_STATUS_SECONDS
-    return _bisect(state, search) if told else []
+    cause_known = cause == "inside" or not worker.info.supervised
+    search.until = state.now if cause_known else state.now + EXIT_STATUS_SECONDS
+    return _bisect(state, search) if cause_known else []
 
 
 def _search_of(

@@ -58,11 +58,11 @@ def init(
     if action.world_size != action.rank + len(workers):
         why = f"The model has {len(workers)} workers: world_size is that many above rank_offset."
         return answer(gateway, command, 400, why)
-    told = [
+    actions = [
         (worker, structs.replace(action, rank=action.rank + place))
         for place, worker in enumerate(workers)
     ]
-    return begin_each(state, gateway, command, told)
+    return begin_each(state, gateway, command, actions)
 
 
 def start(state: StateBase, gateway: str, command: AdminCommand) -> list[Decision]:

@@ -31,13 +31,15 @@ def begin_each(
     state: StateBase,
     gateway: str,
     command: AdminCommand,
-    told: Sequence[tuple[Worker, Action]],
+    actions: Sequence[tuple[Worker, Action]],
 ) -> list[Decision]:
     """The same where each worker is told something of its own."""
     state.counters.commands += 1
     number = state.counters.commands
-    state.commands[number] = PendingCommand(gateway, command, {worker.name for worker, _ in told})
-    return [Tell(w.name, WorkerCommand(w.epoch, number, action)) for w, action in told]
+    state.commands[number] = PendingCommand(
+        gateway, command, {worker.name for worker, _ in actions}
+    )
+    return [Tell(w.name, WorkerCommand(w.epoch, number, action)) for w, action in actions]
 
 
 def answer(

@@ -64,14 +64,14 @@ class ExpertBalancer:
         self._moving: Rearrangement | None = None
         self._found = _Rearranged()
         self._rearrangements = 0
-        self._balance, self._told = ExpertBalance(), ExpertBalance()
+        self._balance, self._reported = ExpertBalance(), ExpertBalance()
 
     def news(self) -> ExpertBalance | None:
         """What was found since the last call; None if nothing was."""
-        if self._balance == self._told:
+        if self._balance == self._reported:
             return None
-        self._told = self._balance
-        return self._told
+        self._reported = self._balance
+        return self._reported
 
     @torch.inference_mode()
     def step(self) -> None:

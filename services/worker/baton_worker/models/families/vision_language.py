@@ -76,7 +76,7 @@ def qwen3_vl_moe(c: Config) -> Decoder:
     rules = zip(decoder.tensors.stacked, inputs, strict=True)
     stacked = tuple(replace(rule, inputs=size) for rule, size in rules)
     decoder = replace(decoder, tensors=replace(decoder.tensors, stacked=stacked))
-    return _seeing(decoder, qwen3_vl_vision(c, decoder.hidden))
+    return _with_vision(decoder, qwen3_vl_vision(c, decoder.hidden))
 
 
 def _normed_qwen3_moe(c: Config) -> Decoder:
