@@ -50,6 +50,12 @@ def apart(decoder: Decoder, *tensors: tuple[str, Any]) -> dict[str, Any]:
     return dict(part for stored in tensors for part in unstack(*stored))
 
 
+def test_a_body_saved_alone_lacks_its_first_name() -> None:
+    rule = Stacked("model.layers.{layer}.packed", GATE_UP)
+    parts = apart(spec(rule), ("layers.0.packed", torch.zeros(2, 6, 4)), ("packed", torch.ones(1)))
+    assert len(parts) == 5 and expert(1, "up") in parts and "packed" in parts
+
+
 @pytest.mark.parametrize("transposed", [False, True])
 def test_the_number_of_inputs_tells_the_layout(transposed: bool) -> None:
     gate, up = torch.randn(2, 3, 4), torch.randn(2, 3, 4)

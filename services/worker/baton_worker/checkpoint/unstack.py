@@ -34,6 +34,7 @@ class Unstack:
         self._spec = spec
         self._renames = [(re.compile(pattern), to) for pattern, to in spec.tensors.renames]
         names, layers = Names(spec.tensors.names), range(len(spec.layers))
+        self._body = names("embedding").split(".")[0]
         self._corrections = {
             names.at(layer)("router_correction"): _corrected(names.at(layer), spec, layer)
             for layer in layers
@@ -57,6 +58,7 @@ class Unstack:
         """
         for pattern, to in self._renames:
             name = pattern.sub(to, name)
+        name = self._whole_name(name)
         source = self._scales.get(name, name)
         if source in self._rules:
             yield from self._of_stack(name, source, stored)
@@ -67,6 +69,12 @@ class Unstack:
             yield from zip(self._corrections[name], rows, strict=True)
         else:
             yield name, stored
+
+    def _whole_name(self, name: str) -> str:
+        """`layers.0.experts` of a body saved without its head is `model.layers.0.experts`."""
+        whole = f"{self._body}.{name}"
+        split = (self._rules, self._scales, self._corrections)
+        return whole if any(whole in names for names in split) else name
 
     def _of_stack(self, name: str, source: str, stored: Stored) -> Iterator[tuple[str, Whole]]:
         if self._rules[source][0].scales is None:
