@@ -1,8 +1,8 @@
 """Number of drafts per row that maximizes expected tokens per second.
 
-A row whose drafts are accepted with probability a brings a + a^2 + ... + a^k tokens more with k
-drafts. The drafts of all rows of a step are taken in the order of what each brings, as long as the
-expected tokens per second of the step grow.
+A row whose drafts are accepted with probabilities a1, a2, ..., each given those before it, brings
+a1 + a1 a2 + ... tokens more. The drafts of all rows of a step are taken in the order of what each
+brings, as long as the expected tokens per second of the step grow.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ def draft_lengths(
     """Number of drafts for each of some rows of a step: of depths, if they are trees.
 
     Args:
-        rates: [R], acceptance rates.
+        rates: [R], acceptance rates; [R, depths] if drafts of a row differ.
         most: int64 [R], maximum drafts of each row.
         num_tokens: new tokens of the step without drafts.
         costs: of steps.
@@ -86,7 +86,8 @@ def draft_lengths(
         int64 [R]
     """
     depth = np.arange(1, int(most.max(initial=0)) + 1)
-    gains = np.where(depth <= most[:, None], rates[:, None] ** depth, 0.0)
+    rates = rates[:, : len(depth)] if rates.ndim > 1 else rates[:, None].repeat(len(depth), 1)
+    gains = np.where(depth <= most[:, None], rates.cumprod(1), 0.0)
     order = np.argsort(-gains, axis=None, kind="stable")[: int(most.sum())]
     wide = np.ones(len(depth), np.int64) if widths is None else widths[: len(depth)]
     drafts = np.concatenate(([0], wide[order % max(1, len(depth))].cumsum()))

@@ -4,49 +4,39 @@ of a matching suffix, in the sequence and in earlier ones."""
 from __future__ import annotations
 
 from collections import OrderedDict
-from collections.abc import Sequence
 
 import numpy as np
 
-from baton_worker.speculative.proposer import (
-    DraftRequest,
-    DraftSampler,
-    Proposer,
-    ProposerContext,
-    Tokens,
-)
+from baton_worker.speculative.lookup import LONGEST_MATCH, LookupProposer, Match
+from baton_worker.speculative.proposer import DraftRequest, ProposerContext, Tokens
 from baton_worker.speculative.suffix_index import SuffixIndex
 
 _MOST_GROUPS = 256
 """Groups whose texts are kept when none of them runs."""
 
 
-class SuffixProposer(Proposer):
-    """See `Proposer`. One index for each group of sequences: groups share nothing, as in the prefix
-    cache, so speed reveals nothing about texts of other groups."""
+class SuffixProposer(LookupProposer):
+    """See `LookupProposer`. One index for each group of sequences: groups share nothing, as in the
+    prefix cache, so speed reveals nothing about texts of other groups."""
 
     def __init__(self, context: ProposerContext) -> None:
         self._config = context.config
         self._indices: OrderedDict[bytes, SuffixIndex] = OrderedDict()
         self._texts: dict[int, tuple[bytes, int]] = {}
 
-    def propose(self, requests: Sequence[DraftRequest], sampler: DraftSampler) -> list[Tokens]:
-        """See `Proposer`."""
-        return [self._drafts(request) for request in requests]
+    def look_up(self, request: DraftRequest) -> Match:
+        """See `LookupProposer`."""
+        index, config = self._index_of(request), self._config
+        length, continuations = index.matches(request.tokens)
+        most = min(request.most, int(length * config.suffix_decoding_max_spec_factor))
+        least = config.suffix_decoding_min_token_prob
+        return Match(_most_frequent(continuations, most, least), min(length, LONGEST_MATCH))
 
     def release(self, slot: int) -> None:
         """See `Proposer`."""
         if slot in self._texts:
             group, text = self._texts.pop(slot)
             self._indices[group].end(text)
-
-    def _drafts(self, request: DraftRequest) -> Tokens:
-        index, config = self._index_of(request), self._config
-        length, continuations = index.matches(request.tokens)
-        most = int(length * config.suffix_decoding_max_spec_factor)
-        return _most_frequent(
-            continuations, min(request.most, most), config.suffix_decoding_min_token_prob
-        )
 
     def _index_of(self, request: DraftRequest) -> SuffixIndex:
         """The index of its group, extended by its new tokens."""

@@ -12,6 +12,8 @@ from collections import OrderedDict, defaultdict, deque
 import numpy as np
 import numpy.typing as npt
 
+from baton_worker.speculative.lookup import common_suffix
+
 Tokens = npt.NDArray[np.int32]
 _MOST_PLACES = 64
 """Latest places of a bigram that are remembered."""
@@ -97,14 +99,8 @@ class SuffixIndex:
             for text, end in places
             if text in self._texts and end < len(self._texts[text])
         ]
-        lengths = [self._common(text[:end], tokens) for text, end in texts]
+        lengths = [common_suffix(text[:end], tokens, self._depth) for text, end in texts]
         best = max(lengths, default=0)
         return best, [
             text[end:] for (text, end), length in zip(texts, lengths, strict=True) if length == best
         ]
-
-    def _common(self, one: Tokens, other: Tokens) -> int:
-        """Length of the common end of two texts, at most `depth`."""
-        most = min(len(one), len(other), self._depth)
-        differs = np.flatnonzero(one[len(one) - most :] != other[len(other) - most :])
-        return most - 1 - int(differs[-1]) if len(differs) else most

@@ -8,6 +8,7 @@ from bisect import bisect_right
 from dataclasses import replace
 
 import numpy as np
+import numpy.typing as npt
 from torch import Tensor
 
 from baton.predicted_text import PredictedText
@@ -25,6 +26,8 @@ from baton_worker.engine.batch.tree_sampler import TreeSampler
 from baton_worker.kv_cache import KVCache
 from baton_worker.sampling import Sampler
 from baton_worker.speculative.draft_lengths import Acceptance, draft_lengths
+from baton_worker.speculative.lookup import LookupProposer, Match
+from baton_worker.speculative.match_acceptance import MatchAcceptance, Rates
 from baton_worker.speculative.proposer import DraftRequest, Proposer, Tokens
 from baton_worker.speculative.step_costs import StepCosts
 from baton_worker.speculative.token_tree import TokenTree
@@ -66,6 +69,9 @@ class DraftTokens:
         self._predicted: dict[int, PredictedText] = {}
         """Sequences whose clients have said what they expect: that is drafted, and nothing else."""
         self._acceptance = Acceptance(slots)
+        self._match_acceptance = MatchAcceptance()
+        self._matched: dict[int, int] = {}
+        """By slot: length of the match by which drafts were looked up in this step."""
         self.limits = np.zeros(slots, np.int64)
         """Most drafts of each sequence in one step."""
         self.counts = np.zeros(slots, np.int64)
@@ -101,12 +107,59 @@ class DraftTokens:
         """Append drafts to the logs of decode rows, within their pages and limits, and at most
         `budget` tokens in total."""
         self.counts[:], self.seconds, self.trees = 0, 0.0, {}
-        if self._proposer is None or not (requests := self._requests(rows, budget)):
+        self._matched.clear()
+        if self._proposer is None or not (requests := self._requests(rows)):
             return rows
-        begin = time.perf_counter()
-        self._propose(requests, self._proposer)
+        begin, num_tokens = time.perf_counter(), int(rows.counts.sum())
+        if isinstance(self._proposer, LookupProposer):
+            self._look_up(requests, self._proposer, num_tokens, budget)
+        else:
+            requests = self._paying(requests, self._rates(requests), num_tokens, budget)
+            self._propose(requests, self._proposer)
         self.seconds = time.perf_counter() - begin
         return replace(rows, counts=rows.counts + self.counts[rows.slots])
+
+    def _look_up(
+        self, requests: list[DraftRequest], proposer: LookupProposer, num_tokens: int, budget: int
+    ) -> None:
+        if not self._may_pay(requests, num_tokens):
+            return
+        found = [self._match(request, proposer) for request in requests]
+        drafts = {
+            request.slot: match.drafts for request, match in zip(requests, found, strict=True)
+        }
+        requests = [
+            request._replace(most=len(drafts[request.slot]))
+            for request in requests
+            if len(drafts[request.slot])
+        ]
+        for request in self._paying(requests, self._rates(requests), num_tokens, budget):
+            self._put(request, drafts[request.slot][: request.most])
+
+    def _may_pay(self, requests: list[DraftRequest], num_tokens: int) -> bool:
+        """Whether any draft pays in this step if its match is as good as one can be."""
+        if self._costs is None or self._predicted:
+            return True
+        most = np.array([request.most for request in requests])
+        rates = np.full(len(requests), self._match_acceptance.best)
+        return bool(draft_lengths(rates, most, num_tokens, self._costs).any())
+
+    def _match(self, request: DraftRequest, proposer: LookupProposer) -> Match:
+        """Where the sequence stands in seen text, or in what its client expects."""
+        if request.slot in self._predicted:
+            return Match(self._prediction(request), 0)
+        match = proposer.look_up(request)
+        self._matched[request.slot] = match.length
+        return match
+
+    def _rates(self, requests: list[DraftRequest]) -> Rates:
+        """Acceptance rates by length of match or, of rows without one, by what was accepted of
+        them."""
+        slots = np.array([request.slot for request in requests], np.int64)
+        matched = np.array([self._matched.get(slot, 0) for slot in slots.tolist()], np.int64)
+        by_row = self._acceptance.rates(slots)[:, None]
+        by_match = self._match_acceptance.rates(matched, self._most)
+        return np.where(matched[:, None] > 0, by_match, by_row)
 
     def _propose(self, requests: list[DraftRequest], proposer: Proposer) -> None:
         for request in requests:
@@ -127,8 +180,14 @@ class DraftTokens:
     def observe(self, slots: Column, drafted: Column, accepted: Column) -> None:
         """Record the accepted drafts of these slots."""
         some = drafted > 0
-        depths = self._depths[slots[some]]
-        self._acceptance.observe(slots[some], depths, accepted[some])
+        slots, accepted = slots[some], accepted[some]
+        depths = self._depths[slots]
+        by_match = self._by_match(slots)
+        by_row = ~by_match
+        self._acceptance.observe(slots[by_row], depths[by_row], accepted[by_row])
+        columns = (column[by_match].tolist() for column in (slots, depths, accepted))
+        for slot, depth, number in zip(*columns, strict=True):
+            self._match_acceptance.observe(self._matched[slot], depth, number)
 
     def observe_step(
         self, inputs: StepInputs, outputs: StepOutputs, hidden: Tensor, cache: KVCache
@@ -147,34 +206,55 @@ class DraftTokens:
         if (rows.counts == 1 + self.counts[rows.slots]).all():  # No prompts.
             self._costs.observe(int(rows.counts.sum()), seconds)
 
-    def _requests(self, rows: BatchRows, budget: int) -> list[DraftRequest]:
+    def _requests(self, rows: BatchRows) -> list[DraftRequest]:
+        """The sequences that may have drafts in this step, and how many their pages, lengths and
+        limits have room for; of depths, if they are trees."""
         # A row with more than one token is a prefill, or has tokens that its grammar forces.
         decoding = rows.slots[rows.samples & (rows.counts == 1) & (self.limits[rows.slots] > 0)]
-        sequences, requests = self._sequences, list[DraftRequest]()
+        sequences = self._sequences
         lengths = sequences.lengths[decoding]
         room = np.minimum(self._tables.room(decoding), sequences.ends[decoding] - 1) - lengths
         room = np.clip(room, 0, self.limits[decoding])
-        levels = np.searchsorted(self._totals, room, side="right")
-        most = self._worth(decoding, levels, rows)
+        most = np.searchsorted(self._totals, room, side="right")
         columns = zip(decoding.tolist(), lengths.tolist(), most.tolist(), strict=True)
-        for slot, length, count in columns:
-            count = min(count, bisect_right(self._totals, budget))
-            if count > 0:
-                tokens = sequences.tokens[slot, :length]
-                remaining = int(sequences.ends[slot]) - length
-                requests.append(DraftRequest(slot, tokens, count, self._groups[slot], remaining))
-                budget -= self._totals[count - 1]
-        return requests
+        return [
+            DraftRequest(
+                slot,
+                sequences.tokens[slot, :length],
+                count,
+                self._groups[slot],
+                int(sequences.ends[slot]) - length,
+            )
+            for slot, length, count in columns
+            if count
+        ]
 
-    def _worth(self, slots: Column, most: Column, rows: BatchRows) -> Column:
-        """Number of drafts per slot that pay, at most `most`; of depths, if they are trees."""
-        if self._costs is None or not len(slots):
-            return most
-        rates, num_tokens = self._acceptance.rates(slots), int(rows.counts.sum())
-        drafting = None if self._proposer is None else self._proposer.costs
-        lengths = draft_lengths(rates, most, num_tokens, self._costs, drafting, self._widths)
-        self._acceptance.rest(slots[lengths == 0])
-        return lengths
+    def _paying(
+        self, requests: list[DraftRequest], rates: Rates, num_tokens: int, budget: int
+    ) -> list[DraftRequest]:
+        """Those that have drafts, and as many as pay and as the step has room for."""
+        slots = np.array([request.slot for request in requests], np.int64)
+        most = np.array([request.most for request in requests], np.int64)
+        if self._costs is not None and self._proposer is not None:
+            drafting = self._proposer.costs
+            most = draft_lengths(rates, most, num_tokens, self._costs, drafting, self._widths)
+            self._rest(slots[most == 0])
+        paying = list[DraftRequest]()
+        for request, number in zip(requests, most.tolist(), strict=True):
+            if number := min(number, bisect_right(self._totals, budget)):
+                budget -= self._totals[number - 1]
+                paying.append(request._replace(most=number))
+        return paying
+
+    def _rest(self, slots: Column) -> None:
+        """Record that no draft paid for these slots."""
+        by_match = self._by_match(slots)
+        self._acceptance.rest(slots[~by_match])
+        for slot in slots[by_match].tolist():
+            self._match_acceptance.rest(self._matched[slot])
+
+    def _by_match(self, slots: Column) -> npt.NDArray[np.bool_]:
+        return np.isin(slots, [slot for slot, length in self._matched.items() if length])
 
     def _prediction(self, request: DraftRequest) -> Tokens:
         """Rest of the request's `prediction` after the log."""
