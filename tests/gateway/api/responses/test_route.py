@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from baton_gateway.api.responses.route import ROUTE
+from baton_gateway.api.responses.route import ROUTE, _of_input
+from baton_gateway.generation.chat_prompt import chat_prompt
+from baton_gateway.generation.request import ChatPrompt
 from baton_gateway.http.body import build
 from baton_gateway.schemas.responses.request import ResponsesRequest
 
@@ -16,3 +18,13 @@ def test_the_journal_can_read_what_it_wrote() -> None:
     again = ROUTE.schema.model_validate_json(chat.model_dump_json(exclude_unset=True))
     assert again == chat and again.encrypt_for == "me"
     assert ROUTE.named_events and ROUTE.num_prompts(chat) == 1
+
+
+def test_media_are_of_the_input() -> None:
+    content = [{"type": "input_image", "image_url": "data:,"}]
+    body = {"model": "m", "input": [{"role": "user", "content": content}]}
+    asked = build(body, ResponsesRequest)
+    chat = asked.chat([], asked.input, "me")
+    prompt = _of_input(chat_prompt(chat.messages))
+    assert isinstance(prompt, ChatPrompt)
+    assert [item.param for item in prompt.media] == ["input"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from functools import partial
 
+from msgspec import structs
 from starlette.requests import Request
 
 from baton_gateway.access.reasoning_cipher import cipher_of
@@ -12,7 +13,7 @@ from baton_gateway.api import chat
 from baton_gateway.api.stream_routes import StreamRoute
 from baton_gateway.engine import Engine
 from baton_gateway.generation.logprobs import Vocabulary
-from baton_gateway.generation.request import GenerationRequest
+from baton_gateway.generation.request import ChatPrompt, GenerationRequest, Prompt
 from baton_gateway.schemas.responses.chat import ResponseChat
 from baton_gateway.schemas.responses.request import own_name
 from baton_gateway.streaming.head import Head
@@ -32,12 +33,22 @@ async def response_writer(engine: Engine, body: ResponseChat, head: Head) -> Res
 
 
 def _generation(request: Request, body: ResponseChat, head: Head) -> GenerationRequest:
-    work = replace(chat.ROUTE.generation(request, body, head), param="input")
+    work = chat.ROUTE.generation(request, body, head)
+    work = replace(work, param="input", prompts=tuple(map(_of_input, work.prompts)))
     constraint = work.sampling.constraint
     if constraint is None:
         return work
     constraint = replace(constraint, param=own_name(constraint.param))
     return replace(work, sampling=replace(work.sampling, constraint=constraint))
+
+
+def _of_input(prompt: Prompt) -> Prompt:
+    """The prompt with media of the input: several items may have become one message, so that the
+    number of a message names no item."""
+    if not isinstance(prompt, ChatPrompt):
+        return prompt
+    media = tuple(structs.replace(item, param="input") for item in prompt.media)
+    return replace(prompt, media=media)
 
 
 ROUTE = StreamRoute(
