@@ -53,6 +53,7 @@ STORED = (Type.Q8_0, Type.Q5_1, Type.Q5_0, Type.Q4_1, Type.Q4_0, Type.MXFP4)
 MIXED = (
     *("Q6_K", "Q5_K_M", "Q4_K_M", "Q3_K_M", "Q2_K"),
     *("IQ4_NL", "IQ4_XS", "IQ3_S", "IQ3_XXS", "IQ2_M", "IQ2_XXS", "IQ1_M", "IQ1_S"),
+    *("TQ1_0", "TQ2_0"),
 )
 """Mixtures of types of llama-quantize."""
 METHODS = {
@@ -172,6 +173,10 @@ def record(found: list[tuple[str, Scores]]) -> Record:
             f"{CALIBRATED} tokens of ARCHITECTURE.md give. Rows of 576 values are no whole blocks "
             "of 256: but for IQ4_NL the named types hold the down projections alone, a fifth of "
             "the weights, and wider ones the rest.",
+            "TQ1_0 and TQ2_0 hold the same three values, for models that are trained in them: "
+            "weights that are rounded to three values afterwards give no text.",
+            "EXL3 is not in the table: nothing here makes such checkpoints, and rows of 576 values "
+            "are no whole blocks of 128, which the format needs.",
             "GPTQ and what follows: projections rounded to the nearest, tables and head as floats; "
             "what calibration saves is not in it.",
             "int4 and mxfp4 of `--quantization` keep all but gate and up in int8; nf4 rounds all.",
