@@ -61,6 +61,8 @@ class Compiled(NamedTuple):
     """Whether tensor cores multiply."""
     wgmma: bool
     """Whether a group of warps does, as on compute capability 9.0."""
+    from_registers: bool
+    """Whether the left operands of all of these products are in registers."""
     float8: bool
     """Whether they multiply 8-bit floats as they are."""
     shared: int
@@ -75,6 +77,7 @@ class Compiled(NamedTuple):
 
 _COMPILE = """
 import hashlib, importlib, json, os, re, subprocess, sys, tempfile
+from collections import namedtuple
 from pathlib import Path
 import triton
 from triton.backends.compiler import GPUTarget
@@ -95,24 +98,31 @@ def make_cubin(backend, ptx, metadata, options, capability):
         said.append(done.stderr)
     return b"machine code that nothing runs"
 CUDABackend.make_cubin = make_cubin
+def tupled(type):
+    # Of an argument that has fields, as Triton makes it of a NamedTuple.
+    return namedtuple("Fields", type)(*type.values()) if isinstance(type, dict) else type
+def leaves(types, path=()):
+    for i, (name, type) in enumerate(types.items()):
+        at = (*path, i)
+        yield from leaves(type, at) if isinstance(type, dict) else [(name, at, type)]
 for path, types, constants in json.loads(sys.argv[1]):
     module, kernel = path.rsplit(".", 1)
     kernel = getattr(importlib.import_module(f"baton_worker.kernels.triton.{module}"), kernel)
     warps, stages = constants.pop("num_warps", 0), constants.pop("num_stages", 2)
     types |= dict.fromkeys(constants, "constexpr")
-    signature = {name: types.get(name, "i32") for name in kernel.arg_names}
+    types = {name: types.get(name, "i32") for name in kernel.arg_names}
+    signature = {name: tupled(type) for name, type in types.items()}
     # Rows begin at multiples of 16 bytes, and strides are multiples of 16; rows of packed weights.
     widths = ("columns", "inner") if path.startswith(("grouped", "fp8._product")) else ()
-    aligned = [
-        i
-        for i, n in enumerate(kernel.arg_names)
-        if signature[n][0] == "*" or "stride" in n or n in widths
-    ]
-    attrs = {(i,): [["tt.divisibility", 16]] for i in aligned}
+    attrs = {
+        at: [["tt.divisibility", 16]]
+        for name, at, type in leaves(types)
+        if type[0] == "*" or "stride" in name or name in widths
+    }
     source = ASTSource(kernel, signature, constexprs=constants, attrs=attrs)
     wide = constants.get("VALUES", 0) > 128 or constants.get("EXACT", False)
     options = {"num_warps": warps or (8 if wide else 4), "num_stages": stages}
-    made_of = [kernel.cache_key, number, signature, constants, aligned, options, compilers]
+    made_of = [kernel.cache_key, number, types, constants, [*attrs], options, compilers]
     digest = hashlib.sha256(json.dumps(made_of).encode()).hexdigest()
     kept = folder / f"{digest}.json"
     if not kept.is_file():
@@ -120,7 +130,10 @@ for path, types, constants in json.loads(sys.argv[1]):
         ptx = made.asm["ptx"]
         spilled = sum(map(int, re.findall(r"(\\d+) bytes spill stores", said.pop())))
         copies = len(re.findall(r"cp\\.async\\.cg.* 0x10", ptx))
-        products = "mma" in ptx, "wgmma" in ptx, "e4m3.e4m3" in ptx
+        # Of both operands in shared memory there are two addresses, and no other registers.
+        groups = re.findall(r"wgmma\\.mma_async[^{]*{[^}]*},([^;]*);", ptx)
+        in_registers = bool(groups) and all("{" in operands for operands in groups)
+        products = "mma" in ptx, "wgmma" in ptx, in_registers, "e4m3.e4m3" in ptx
         part = kept.with_suffix(f".{os.getpid()}")
         part.write_text(json.dumps([*products, made.metadata.shared, spilled, copies]))
         part.replace(kept)
@@ -131,7 +144,7 @@ for path, types, constants in json.loads(sys.argv[1]):
 
 
 def compiled(
-    kernels: list[tuple[str, dict[str, str], dict[str, Any]]], architecture: int, cache: Path
+    kernels: list[tuple[str, dict[str, Any], dict[str, Any]]], architecture: int, cache: Path
 ) -> list[Compiled]:
     """Compile kernels, given as "module.function", types and constants (`num_warps` and
     `num_stages` among them, if they are not 4 and 2), for a compute capability (90 is 9.0).

@@ -48,7 +48,7 @@ NO_VISITS: dict[str, Any] = {"visits": None, "expert_of_block": None}
 FP8: dict[str, Any] = {"ROWS": 16, "COLUMNS": 64, "INNER": 128, "GROUPED": False, "bias": None}
 
 
-def _placed(pages: str, **more: Any) -> tuple[str, dict[str, str], dict[str, Any]]:
+def _placed(pages: str, **more: Any) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """Queries, keys and values of Qwen3 8B, to pages of a type."""
     given = ("heads", "cos", "sin", "query_weight", "key_weight")
     types = dict.fromkeys(given, "*bf16") | {"slots": LONGS, "pages": pages, "scales": FLOAT}
@@ -58,7 +58,7 @@ def _placed(pages: str, **more: Any) -> tuple[str, dict[str, str], dict[str, Any
     return "heads._place", types | dict.fromkeys(numbers, "fp32"), sizes | plain | more
 
 
-def _norm(width: int, **more: Any) -> tuple[str, dict[str, str], dict[str, Any]]:
+def _norm(width: int, **more: Any) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """A norm of a sum."""
     given = ("x", "residual", "weight", "bias", "out", "total")
     types = dict.fromkeys(given, "*bf16") | {"eps": "fp32"}
@@ -74,13 +74,22 @@ _CONVOLVED = {
     **dict.fromkeys(("taps", "bias"), FLOAT),
     **{"slots": LONGS, "earlier": LONGS, "missing": BYTES},
 }
-_STATE = {
-    **{"tokens": "*bf16", "pages": LONGS},
-    **dict.fromkeys(("states", "faded", "weight", "query", "out"), FLOAT),
-    **dict.fromkeys(("starts", "stops", "begins", "firsts", "earlier"), LONGS),
-    **{"query_starts": INTS, "lengths": INTS, "page_table": INTS, "missing": BYTES},
-    **dict.fromkeys(("strength", "decay", "read", "rates", "bias"), FLOAT),
+_CHAINS = dict.fromkeys(("starts", "stops", "pages", "firsts", "begins"), LONGS)
+_STATE: dict[str, Any] = {
+    "kept": {"tokens": "*bf16", "states": FLOAT},
+    "chains": _CHAINS,
+    "fading": {"faded": FLOAT, "weight": FLOAT},
+    "layout": dict.fromkeys(
+        ("page_stride", "token_stride", "state_stride", "key_at", "value_at"), "i32"
+    ),
+    **{"tokens": "*bf16", "states": FLOAT},
+    **dict.fromkeys(("query", "out", "strength", "decay", "read", "rates", "bias"), FLOAT),
     "scale": "fp32",
+}
+_FOUND = {
+    **_CHAINS,
+    **{"earlier": LONGS, "missing": BYTES},
+    **dict.fromkeys(("query_starts", "lengths", "page_table"), INTS),
 }
 _HEADS: dict[str, Any] = {
     **{"PAGE_SIZE": 16, "HEADS": 80, "GROUP": 80, "KEY_DIM": 128, "VALUE_DIM": 64},
@@ -92,19 +101,19 @@ _CHUNKS: dict[str, Any] = {
 }
 
 
-def _chunks(tokens: int, **more: Any) -> tuple[str, dict[str, str], dict[str, Any]]:
+def _chunks(tokens: int, **more: Any) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """A scan in chunks of so many tokens, in pages as large."""
     sizes = {"PAGE_SIZE": tokens, "TOKENS": tokens, "num_warps": 8 if tokens > 32 else 4}
     types = _STATE | {"query": "*bf16"}
     return "recurrent.chunk_scan._scan", types, _HEADS | _CHUNKS | sizes | more
 
 
-_SOLVED = dict.fromkeys(("write", "update", "read", "added", "scores"), "*bf16") | {"left": FLOAT}
+_SOLVED = dict.fromkeys(("write", "update", "query", "key", "scores"), "*bf16") | {"left": FLOAT}
 
 
 def _delta(
     model: str, tokens: int, **more: Any
-) -> dict[str, tuple[str, dict[str, str], dict[str, Any]]]:
+) -> dict[str, tuple[str, dict[str, Any], dict[str, Any]]]:
     """Both launches of a delta net in chunks of so many tokens, in pages as large; of 32 heads."""
     sizes: dict[str, Any] = {
         **{"PAGE_SIZE": tokens, "HEADS": 32, "KEY_DIM": 128, "VALUE_DIM": 128, "TOKENS": tokens},
@@ -113,17 +122,17 @@ def _delta(
     solve = {"GROUP": 2, "BY_CHANNEL": False, "LEVELS": tokens.bit_length() - 1, "VALUES": 128}
     solve |= {"NARROW": True, "num_warps": 8 if tokens > 16 else 4}
     scan = {"ALL": 128, "VALUES": 32, "num_stages": 3}
-    types, path = _STATE | _SOLVED, "recurrent.delta_chunks."
+    types, path = _STATE | {"solved": _SOLVED}, "recurrent.delta_chunks."
     return {
         f"{model}, {tokens} tokens solved": (path + "_solve", types, sizes | solve | more),
         f"{model}, chunks of {tokens} tokens": (path + "_scan", types, sizes | scan),
     }
 
 
-STATES: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
+STATES: dict[str, tuple[str, dict[str, Any], dict[str, Any]]] = {
     "Mamba-2 2.7B, pages of a step": (
         "recurrent.chains._find",
-        _STATE,
+        _FOUND,
         {"PAGE_SIZE": 16, "TAPS": 4, "AT_ONCE": 64, "num_warps": 1},
     ),
     **_delta("Qwen3-Next 80B-A3B", 16),
@@ -170,7 +179,7 @@ STATES: dict[str, tuple[str, dict[str, str], dict[str, Any]]] = {
         },
     ),
 }
-KERNELS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
+KERNELS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     ("attention.tile.attend", PAGED | {"query": "*bf16", "pages": "*bf16"}, ATTEND | {"CODES": 0}),
     ("attention.tile.attend", PAGED | {"query": "*bf16", "pages": BYTES}, ATTEND | {"CODES": 2}),
     (
@@ -259,7 +268,7 @@ KERNELS: list[tuple[str, dict[str, str], dict[str, Any]]] = [
 
 def _attention(
     heads: int, kv_heads: int, width: int, rows: int, keys: int = 128, **more: Any
-) -> tuple[str, dict[str, str], dict[str, Any]]:
+) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """A launch of `attention.launch.attend` over pages of bfloat16, or of codes."""
     pages = BYTES if more.get("CODES") else "*bf16"
     sizes = {"NUM_HEADS": heads, "GROUP": heads // kv_heads, "SHARED": heads // kv_heads}
@@ -273,13 +282,13 @@ def _attention(
     return "attention.tile.attend", types, ATTEND | sizes | widths | plain | more
 
 
-def _quantised(width: int, warps: int) -> tuple[str, dict[str, str], dict[str, Any]]:
+def _quantised(width: int, warps: int) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """A launch of `fp8.quantise`."""
     return "fp8._quantise", QUANTISE, {"WIDTH": width, "IS_GIVEN": False, "num_warps": warps}
 
 
 _WORDS = {"words": INTS, "bias": "*bf16", "visits": INTS, "expert_of_block": INTS}
-_FORMATS: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
+_FORMATS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
     "integer": ({"scales": "*fp16", "zeros": BYTES}, {"VALUES": 1, "SCALES": 0}),
     "mxfp4": ({"scales": BYTES}, {"VALUES": 2, "SCALES": 1, "FOLDED": True}),
     "nvfp4": ({"scales": BYTES, "factors": FLOAT}, {"VALUES": 2, "SCALES": 2, "FOLDED": True}),
@@ -291,7 +300,7 @@ _FORMATS: dict[str, tuple[dict[str, str], dict[str, Any]]] = {
 }
 
 
-def _grouped(format: str, rows: int, **more: Any) -> tuple[str, dict[str, str], dict[str, Any]]:
+def _grouped(format: str, rows: int, **more: Any) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """A launch of `grouped.product`; `SPLIT` ones are of linear layers."""
     types, constants = _FORMATS[format]
     split = more.get("SPLIT", False)
@@ -304,7 +313,7 @@ def _grouped(format: str, rows: int, **more: Any) -> tuple[str, dict[str, str], 
     return "grouped._product", given, sizes | plain | constants | unused | more
 
 
-def _codes(rows: int, columns: int, **more: Any) -> tuple[str, dict[str, str], dict[str, Any]]:
+def _codes(rows: int, columns: int, **more: Any) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """A launch of `fp8.grouped` on tensor cores that take codes."""
     sizes = {"ROWS": rows, "COLUMNS": columns, "IS_NATIVE": True, "num_stages": 4}
     visits = {} if more.get("GROUPED") else NO_VISITS

@@ -24,6 +24,59 @@ def _weighted(x, share, weight, at, inside, SCALED: tl.constexpr):  # type: igno
     return normed.to(x.dtype)
 
 
+@triton.jit
+def _squares(x):  # type: ignore[no-untyped-def]
+    """The sum of the squares of some channels."""
+    return tl.sum(x.to(tl.float32) * x.to(tl.float32), 0)
+
+
+@triton.jit
+def _rotated(a, b, angle, cos, sin, first, second, paired):  # type: ignore[no-untyped-def]
+    """Pairs of channels turned by the angles at `angle`. The sign of each half is in `sin`."""
+    cos_a = tl.load(cos + angle + first, mask=paired, other=0.0).to(tl.float32)
+    cos_b = tl.load(cos + angle + second, mask=paired, other=0.0).to(tl.float32)
+    sin_a = tl.load(sin + angle + first, mask=paired, other=0.0).to(tl.float32)
+    sin_b = tl.load(sin + angle + second, mask=paired, other=0.0).to(tl.float32)
+    wide_a, wide_b = a.to(tl.float32), b.to(tl.float32)
+    turned_a = (wide_a * cos_a + wide_b * sin_a).to(a.dtype)
+    return turned_a, (wide_b * cos_b + wide_a * sin_b).to(b.dtype)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _store_codes(  # type: ignore[no-untyped-def]
+    to,
+    a,
+    b,
+    c,
+    first,
+    second,
+    other,
+    paired,
+    behind,
+    scales,
+    row,
+    inverse_most,
+    most_code,
+    HEAD_DIM: tl.constexpr,
+    CODES: tl.constexpr,
+    GIVEN: tl.constexpr,
+):
+    """A head as codes with one scale: that of the `row` if GIVEN, or the least one."""
+    wide_a, wide_b, wide_c = a.to(tl.float32), b.to(tl.float32), c.to(tl.float32)
+    finite = bits.is_finite(wide_a) + bits.is_finite(wide_b) + bits.is_finite(wide_c)
+    whole = finite == 3
+    wide_a, wide_b = tl.where(whole, wide_a, 0.0), tl.where(whole, wide_b, 0.0)
+    wide_c = tl.where(whole, wide_c, 0.0)
+    most = tl.maximum(tl.max(tl.abs(wide_a), 0), tl.max(tl.abs(wide_b), 0))
+    scale = bits.least_scale(tl.maximum(most, tl.max(tl.abs(wide_c), 0)), inverse_most)
+    if GIVEN:
+        scale = tl.load(scales + row)
+    bits.store(to + first, wide_a, paired, scale, most_code, CODES)
+    bits.store(to + second, wide_b, paired, scale, most_code, CODES)
+    bits.store(to + other, wide_c, behind, scale, most_code, CODES)
+    bits.store_scale(to + HEAD_DIM, whole, scale)
+
+
 @triton.jit  # type: ignore[untyped-decorator]
 def _place(  # type: ignore[no-untyped-def]
     heads,
@@ -69,22 +122,12 @@ def _place(  # type: ignore[no-untyped-def]
             weight, eps = key_weight, key_eps
             if head < NUM_HEADS:
                 weight, eps = query_weight, query_eps
-            squares = tl.sum(a.to(tl.float32) * a.to(tl.float32), 0)
-            squares += tl.sum(b.to(tl.float32) * b.to(tl.float32), 0)
-            squares += tl.sum(c.to(tl.float32) * c.to(tl.float32), 0)
+            squares = _squares(a) + _squares(b) + _squares(c)
             share = tl.rsqrt(squares / HEAD_DIM + eps)
             a = _weighted(a, share, weight, first, paired, SCALED)
             b = _weighted(b, share, weight, second, paired, SCALED)
             c = _weighted(c, share, weight, other, behind, SCALED)
-        angle = token * DIM
-        cos_a = tl.load(cos + angle + first, mask=paired, other=0.0).to(tl.float32)
-        cos_b = tl.load(cos + angle + second, mask=paired, other=0.0).to(tl.float32)
-        # The sign of each half is in `sin` already.
-        sin_a = tl.load(sin + angle + first, mask=paired, other=0.0).to(tl.float32)
-        sin_b = tl.load(sin + angle + second, mask=paired, other=0.0).to(tl.float32)
-        wide_a, wide_b = a.to(tl.float32), b.to(tl.float32)
-        a = (wide_a * cos_a + wide_b * sin_a).to(a.dtype)
-        b = (wide_b * cos_b + wide_a * sin_b).to(b.dtype)
+        a, b = _rotated(a, b, token * DIM, cos, sin, first, second, paired)
         tl.store(here + first, a, mask=paired)
         tl.store(here + second, b, mask=paired)
         if NORMED:
@@ -98,19 +141,10 @@ def _place(  # type: ignore[no-untyped-def]
             tl.store(to + second, b, mask=paired)
             tl.store(to + other, c, mask=behind)
         else:
-            wide_a, wide_b, wide_c = a.to(tl.float32), b.to(tl.float32), c.to(tl.float32)
-            finite = bits.is_finite(wide_a) + bits.is_finite(wide_b) + bits.is_finite(wide_c)
-            whole = finite == 3
-            wide_a, wide_b = tl.where(whole, wide_a, 0.0), tl.where(whole, wide_b, 0.0)
-            wide_c = tl.where(whole, wide_c, 0.0)
-            most = tl.maximum(tl.max(tl.abs(wide_a), 0), tl.max(tl.abs(wide_b), 0))
-            scale = bits.least_scale(tl.maximum(most, tl.max(tl.abs(wide_c), 0)), inverse_most)
-            if GIVEN:
-                scale = tl.load(scales + row)
-            bits.store(to + first, wide_a, paired, scale, most_code, CODES)
-            bits.store(to + second, wide_b, paired, scale, most_code, CODES)
-            bits.store(to + other, wide_c, behind, scale, most_code, CODES)
-            bits.store_scale(to + HEAD_DIM, whole, scale)
+            _store_codes(
+                *(to, a, b, c, first, second, other, paired, behind, scales, row),
+                *(inverse_most, most_code, HEAD_DIM, CODES, GIVEN),
+            )
 
 
 class TritonHeads:

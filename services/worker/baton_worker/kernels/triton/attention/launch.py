@@ -159,18 +159,7 @@ def attend(
     counts = (num_rows, page_table.shape[1], partitions)
     strides = (query.stride(0), page, token, plane, head, sinks_stride)
     numbers = (scale, softcap or 0.0, window or 0, chunk or 0)
-    common: Any = dict(
-        NUM_HEADS=num_heads,
-        VALUE_DIM=shape.width,
-        VALUES=shape.values,
-        WINDOWED=window is not None,
-        CHUNKED=chunk is not None,
-        SINKS=sinks is not None,
-        RANGED=ranges is not None,
-        LSE=lse is not None,
-        SPAN=PARTITION,
-        MOST=0 if exact else MOST_PARTITIONS,
-    )
+    common = shape.results(window, chunk, sinks, ranges, lse)
     features: Any = dict(
         CODES=code,
         CAPPED=softcap is not None,
@@ -273,6 +262,28 @@ class _Shape(NamedTuple):
         """Warps of a program with so many rows."""
         is_wide = max(self.dim, self.values) > 128 or rows >= _MOST_ROWS
         return 8 if is_wide or self.exact else 4
+
+    def results(
+        self,
+        window: int | None,
+        chunk: int | None,
+        sinks: Tensor | None,
+        ranges: Tensor | None,
+        lse: Tensor | None,
+    ) -> dict[str, int | bool]:
+        """Constants of a tile and of the merge of partitions."""
+        return {
+            "NUM_HEADS": self.num_heads,
+            "VALUE_DIM": self.width,
+            "VALUES": self.values,
+            "WINDOWED": window is not None,
+            "CHUNKED": chunk is not None,
+            "SINKS": sinks is not None,
+            "RANGED": ranges is not None,
+            "LSE": lse is not None,
+            "SPAN": PARTITION,
+            "MOST": 0 if self.exact else MOST_PARTITIONS,
+        }
 
     def constants(self, page_size: int, rows: int) -> dict[str, int | bool]:
         """Constants of a tile of so many rows."""

@@ -31,23 +31,25 @@ def _own(queries, keys, values, here, counts, token, there, PRECISION: tl.conste
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def _decays(fading, one, token, there, chunk, end, PAGE_SIZE: tl.constexpr, TOKENS: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Of a chunk: the decay up to each token, what each token counts, and the decays up to the
+    token before the chunk and up to its last one."""
+    here = tl.load(fading.faded + one + token, mask=there, other=0.0)
+    counts = tl.load(fading.weight + one + token, mask=there, other=0.0)
+    tail = tl.minimum(chunk * TOKENS + TOKENS, PAGE_SIZE) - 1
+    before = tl.load(fading.faded + one + chunk * TOKENS - 1, mask=chunk > 0, other=0.0)
+    last = tl.load(fading.faded + one + tail, mask=tail < end, other=0.0)
+    return here, counts, before, last
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def _scan(  # type: ignore[no-untyped-def]
-    tokens,
-    states,
+    kept,
     query,
-    starts,
-    stops,
-    pages,
-    firsts,
-    begins,
-    faded,
-    weight,
+    chains,
+    fading,
     out,
-    page_stride,
-    token_stride,
-    state_stride,
-    key_at,
-    value_at,
+    layout,
     PAGE_SIZE: tl.constexpr,
     HEADS: tl.constexpr,
     GROUP: tl.constexpr,
@@ -62,43 +64,42 @@ def _scan(  # type: ignore[no-untyped-def]
 ):
     """Some value channels of one head, along the pages of one sequence of LEAST new tokens and
     more. If NARROW, products are of numbers as pages have them."""
-    NUMBER: tl.constexpr = tokens.dtype.element_ty if NARROW else tl.float32
+    NUMBER: tl.constexpr = kept.tokens.dtype.element_ty if NARROW else tl.float32
     CHUNKS: tl.constexpr = (PAGE_SIZE + TOKENS - 1) // TOKENS
     QUERY: tl.constexpr = HEADS // GROUP * KEY_DIM
     OUT: tl.constexpr = HEADS * VALUE_DIM
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    if chunks.count(starts, stops, begins, row) < LEAST:
+    if chunks.count(chains, row) < LEAST:
         return
-    start, stop = tl.load(starts + row), tl.load(stops + row)
+    start, stop = tl.load(chains.starts + row), tl.load(chains.stops + row)
     key, value = tl.arange(0, KEYS), tl.program_id(2) * VALUES + tl.arange(0, VALUES)
     has_key, has_value = key < KEY_DIM, value < VALUE_DIM
     inside = has_key[:, None] & has_value[None, :]
     place = (head * KEY_DIM + key[:, None]) * VALUE_DIM + value[None, :]
-    group = head // GROUP
-    given = states + tl.load(pages + start) * state_stride
+    group = head // GROUP * KEY_DIM
+    given = kept.states + tl.load(chains.pages + start) * layout.state_stride
     state = tl.load(given + place, mask=inside, other=0.0)
-    for step in range(0, chunks.steps(start, stop, firsts, begins, CHUNKS, TOKENS)):
+    for step in range(0, chunks.steps(start, stop, chains, CHUNKS, TOKENS)):
         at = start * CHUNKS + step
         item, chunk = at // CHUNKS, (at % CHUNKS).to(tl.int32)
-        number, first, begin = tl.load(pages + item), tl.load(firsts + item), tl.load(begins + item)
-        end = first + tl.load(begins + item + 1) - begin
-        end = tl.where(item + 1 < stop, PAGE_SIZE, end).to(tl.int32)
-        to = states + number * state_stride + place
+        number, begin, first, end = chunks.page_of_row(chains, item, stop, PAGE_SIZE)
+        end = end.to(tl.int32)
+        to = kept.states + number * layout.state_stride + place
         begun = (item > start) & (chunk == 0)
         tl.store(to, state, mask=tl.where(begun, inside, False))
         token = chunk * TOKENS + tl.arange(0, TOKENS)
         there = token < end
-        page, fading = tokens + number * page_stride, (item * HEADS + head) * PAGE_SIZE
-        from_key, from_value = page + key_at + group * KEY_DIM, page + value_at + head * VALUE_DIM
-        keys = chunks.rows_of(from_key, token, there, token_stride, key, has_key).to(NUMBER)
-        values = chunks.rows_of(from_value, token, there, token_stride, value, has_value).to(NUMBER)
-        here = tl.load(faded + fading + token, mask=there, other=0.0)
-        counts = tl.load(weight + fading + token, mask=there, other=0.0)
-        tail = tl.minimum(chunk * TOKENS + TOKENS, PAGE_SIZE) - 1
-        before = tl.load(faded + fading + chunk * TOKENS - 1, mask=chunk > 0, other=0.0)
-        last = tl.load(faded + fading + tail, mask=tail < end, other=0.0)
+        page, stride = kept.tokens + number * layout.page_stride, layout.token_stride
+        from_key, from_value = page + layout.key_at + group, page + layout.value_at
+        from_value += head * VALUE_DIM
+        keys = chunks.rows_of(from_key, token, there, stride, key, has_key).to(NUMBER)
+        values = chunks.rows_of(from_value, token, there, stride, value, has_value).to(NUMBER)
+        one = (item * HEADS + head) * PAGE_SIZE
+        here, counts, before, last = _decays(
+            fading, one, token, there, chunk, end, PAGE_SIZE, TOKENS
+        )
         asked = there & (token >= first)
-        from_query = query + (begin - first) * QUERY + group * KEY_DIM
+        from_query = query + (begin - first) * QUERY + group
         queries = chunks.rows_of(from_query, token, asked, QUERY, key, has_key).to(NUMBER)
         carried = tl.dot(queries, state.to(NUMBER), input_precision=PRECISION)
         carried *= tl.exp(here - before)[:, None]
@@ -106,8 +107,8 @@ def _scan(  # type: ignore[no-untyped-def]
         target = out + (begin - first) * OUT + head * VALUE_DIM
         target += token[:, None] * OUT + value[None, :]
         tl.store(target, carried, mask=asked[:, None] & has_value[None, :])
-        kept = tl.where(there, tl.exp(last - here) * counts, 0.0)
-        added = (keys.to(tl.float32) * kept[:, None]).to(NUMBER)
+        left = tl.where(there, tl.exp(last - here) * counts, 0.0)
+        added = (keys.to(tl.float32) * left[:, None]).to(NUMBER)
         state *= tl.exp(last - before)
         state = tl.dot(tl.trans(added), values, state, input_precision=PRECISION)
 
@@ -122,15 +123,14 @@ def chunk_scan(
 ) -> None:
     """Write the states of pages and the outputs `out` of rows of many new tokens, see
     `kernels.recurrent.ssm_states.Walker`. Everything is contiguous but the pages."""
-    tokens, states = kept
+    tokens = kept.tokens
     form = chunks.form(tokens)
     # Queries of pages of bfloat16 have no more digits.
     asked = query.to(tokens.dtype) if form["NARROW"] else query
     values = max(16, min(chunks.VALUES, power(shape.value_dim)))
     scan: Any = _scan[(len(chains.starts), shape.heads, -(-shape.value_dim // values))]
     scan(
-        *(tokens, states, asked, *chains, *fading),
-        *(out, tokens.stride(0), tokens.stride(1), states.stride(0), shape.key, shape.value),
+        *(kept, asked, chains, fading, out, chunks.Layout.of(kept, shape.key, shape.value)),
         PAGE_SIZE=tokens.shape[1],
         HEADS=shape.heads,
         GROUP=shape.heads // shape.groups,

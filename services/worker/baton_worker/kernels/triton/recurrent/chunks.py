@@ -9,6 +9,7 @@ import triton
 import triton.language as tl
 from torch import Tensor
 
+from baton_worker.kernels.recurrent.ssm_states import Snapshots
 from baton_worker.kernels.triton import power
 
 _LEAST = 32
@@ -24,6 +25,22 @@ EVERY = 1 << 30
 _PRECISION = {torch.float32: "tf32x3", torch.float16: "tf32"}
 """Of numbers that are multiplied as float32: three products of 10 bits, or of float16, which has
 no more, one; its own sums of products would overflow."""
+
+
+class Layout(NamedTuple):
+    """Where pages have the keys and values of tokens, and states; in numbers."""
+
+    page_stride: int
+    token_stride: int
+    state_stride: int
+    key_at: int
+    value_at: int
+
+    @classmethod
+    def of(cls, kept: Snapshots, key_at: int, value_at: int) -> Layout:
+        """The layout of a layer whose keys and values begin at these channels of a token's row."""
+        tokens, states = kept
+        return cls(tokens.stride(0), tokens.stride(1), states.stride(0), key_at, value_at)
 
 
 class Launch(NamedTuple):
@@ -72,53 +89,68 @@ def rooms(num_tokens: int, page_size: int) -> int:
 
 
 @triton.jit
-def count(starts, stops, begins, row):  # type: ignore[no-untyped-def]
+def count(chains, row):  # type: ignore[no-untyped-def]
     """New tokens of a row."""
-    first, last = tl.load(starts + row), tl.load(stops + row)
-    return tl.load(begins + last) - tl.load(begins + first)
+    first, last = tl.load(chains.starts + row), tl.load(chains.stops + row)
+    return tl.load(chains.begins + last) - tl.load(chains.begins + first)
 
 
 @triton.jit
-def row_of(item, starts, num_rows):  # type: ignore[no-untyped-def]
+def page_of(chains, item):  # type: ignore[no-untyped-def]
+    """Of an entry of `chains`: its page, its first query, the token that asks that one, and the end
+    of the tokens that ask."""
+    number = tl.load(chains.pages + item)
+    first, begin = tl.load(chains.firsts + item), tl.load(chains.begins + item)
+    return number, begin, first, first + tl.load(chains.begins + item + 1) - begin
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def page_of_row(chains, item, stop, PAGE_SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The same where the pages of a row end at `stop`, with the end of the tokens that there are:
+    only the last page is not full."""
+    number, begin, first, end = page_of(chains, item)
+    return number, begin, first, tl.where(item + 1 < stop, PAGE_SIZE, end)
+
+
+@triton.jit
+def row_of(item, chains, num_rows):  # type: ignore[no-untyped-def]
     """The row that the page `item` of the chains is of."""
     low, high = 0, num_rows - 1
     while low < high:
         middle = (low + high + 1) // 2
-        before = tl.load(starts + middle) <= item
+        before = tl.load(chains.starts + middle) <= item
         low = tl.where(before, middle, low)
         high = tl.where(before, high, middle - 1)
     return low
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def room(starts, begins, row, PAGE_SIZE: tl.constexpr, LEAST: tl.constexpr):  # type: ignore[no-untyped-def]
+def room(chains, row, PAGE_SIZE: tl.constexpr, LEAST: tl.constexpr):  # type: ignore[no-untyped-def]
     """Where the pages of a row in chunks begin among those of all such rows. A row of n tokens has
     n / PAGE_SIZE + 2 pages at most, and n is at least LEAST: so there is room for them, wherever
     other rows begin."""
-    begin = tl.load(begins + tl.load(starts + row))
+    begin = tl.load(chains.begins + tl.load(chains.starts + row))
     return begin * (LEAST + 2 * PAGE_SIZE) // (PAGE_SIZE * LEAST)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def row_with_room(  # type: ignore[no-untyped-def]
-    page, starts, begins, num_rows, PAGE_SIZE: tl.constexpr, LEAST: tl.constexpr
+    page, chains, num_rows, PAGE_SIZE: tl.constexpr, LEAST: tl.constexpr
 ):
     """The row that has the room of `page`, if one has."""
     low, high = 0, num_rows - 1
     while low < high:
         middle = (low + high + 1) // 2
-        before = room(starts, begins, middle, PAGE_SIZE, LEAST) <= page
+        before = room(chains, middle, PAGE_SIZE, LEAST) <= page
         low = tl.where(before, middle, low)
         high = tl.where(before, high, middle - 1)
     return low
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def steps(  # type: ignore[no-untyped-def]
-    start, stop, firsts, begins, BLOCKS: tl.constexpr, TOKENS: tl.constexpr
-):
+def steps(start, stop, chains, BLOCKS: tl.constexpr, TOKENS: tl.constexpr):  # type: ignore[no-untyped-def]
     """Chunks of a chain of pages: those of whole pages, and of the last one up to its end."""
-    end = tl.load(firsts + stop - 1) + tl.load(begins + stop) - tl.load(begins + stop - 1)
+    _, _, _, end = page_of(chains, stop - 1)
     return (stop - 1 - start) * BLOCKS + tl.cdiv(end, TOKENS)
 
 

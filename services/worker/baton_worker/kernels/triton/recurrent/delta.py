@@ -32,23 +32,14 @@ def _unit(at, mask):  # type: ignore[no-untyped-def]
 
 @triton.jit(do_not_specialize=["at_most"])  # type: ignore[untyped-decorator]
 def _walk(  # type: ignore[no-untyped-def]
-    tokens,
-    states,
+    kept,
     query,
     strength,
     decay,
-    starts,
-    stops,
-    pages,
-    firsts,
-    begins,
+    chains,
     out,
     at_most,
-    page_stride,
-    token_stride,
-    state_stride,
-    key_at,
-    value_at,
+    layout,
     scale,
     PAGE_SIZE: tl.constexpr,
     HEADS: tl.constexpr,
@@ -61,26 +52,24 @@ def _walk(  # type: ignore[no-untyped-def]
 ):
     """Some value channels of one head, along the pages of one sequence of `at_most` new tokens."""
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    if chunks.count(starts, stops, begins, row) > at_most:
+    if chunks.count(chains, row) > at_most:
         return
     key, value = tl.arange(0, KEYS), tl.program_id(2) * VALUES + tl.arange(0, VALUES)
     has_key, has_value = key < KEY_DIM, value < VALUE_DIM
     inside = has_key[:, None] & has_value[None, :]
     place = (head * KEY_DIM + key[:, None]) * VALUE_DIM + value[None, :]
     group = head // GROUP * KEY_DIM
-    start, stop = tl.load(starts + row), tl.load(stops + row)
-    given = states + tl.load(pages + start) * state_stride
+    start, stop = tl.load(chains.starts + row), tl.load(chains.stops + row)
+    given = kept.states + tl.load(chains.pages + start) * layout.state_stride
     state = tl.load(given + place, mask=inside, other=0.0)
     for item in range(start, stop):
-        number, first, begin = tl.load(pages + item), tl.load(firsts + item), tl.load(begins + item)
+        number, begin, first, end = chunks.page_of_row(chains, item, stop, PAGE_SIZE)
         if item > start:
-            tl.store(states + number * state_stride + place, state, mask=inside)
-        end = first + tl.load(begins + item + 1) - begin
-        end = tl.where(item + 1 < stop, PAGE_SIZE, end)
+            tl.store(kept.states + number * layout.state_stride + place, state, mask=inside)
         for token in range(0, end):
-            at = tokens + number * page_stride + token * token_stride
-            k = _unit(at + key_at + group + key, has_key)
-            v = tl.load(at + value_at + head * VALUE_DIM + value, mask=has_value, other=0.0)
+            at = kept.tokens + number * layout.page_stride + token * layout.token_stride
+            k = _unit(at + layout.key_at + group + key, has_key)
+            v = tl.load(at + layout.value_at + head * VALUE_DIM + value, mask=has_value, other=0.0)
             one = (item * PAGE_SIZE + token) * HEADS + head
             if BY_CHANNEL:
                 left = tl.exp(tl.load(decay + one * KEY_DIM + key, mask=has_key, other=0.0))
@@ -146,13 +135,11 @@ class TritonDelta:
         at_most: int,
     ) -> None:
         """See `delta_chunks`: of rows of `at_most` new tokens."""
-        tokens, states = kept
         tiles = -(-shape.value_dim // self._constants["VALUES"])
         walk: Any = _walk[(len(chains.starts), shape.heads, tiles)]
         walk(
-            *(tokens, states, query, strength, decay, *chains, out, at_most),
-            *(tokens.stride(0), tokens.stride(1), states.stride(0), shape.key, shape.value),
-            shape.key_dim**-0.5,
-            PAGE_SIZE=tokens.shape[1],
+            *(kept, query, strength, decay, chains, out, at_most),
+            *(chunks.Layout.of(kept, shape.key, shape.value), shape.key_dim**-0.5),
+            PAGE_SIZE=kept.tokens.shape[1],
             **self._constants,
         )

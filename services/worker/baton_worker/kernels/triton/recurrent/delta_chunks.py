@@ -128,28 +128,88 @@ def _by_head(  # type: ignore[no-untyped-def]
     return own, asked
 
 
+@triton.jit  # type: ignore[untyped-decorator]
+def _scores(  # type: ignore[no-untyped-def]
+    queries,
+    keys,
+    decay,
+    one,
+    place,
+    there,
+    end,
+    tail,
+    key,
+    has_key,
+    HEADS: tl.constexpr,
+    KEY_DIM: tl.constexpr,
+    BY_CHANNEL: tl.constexpr,
+    TOKENS: tl.constexpr,
+    LEVELS: tl.constexpr,
+    KEYS: tl.constexpr,
+    PRECISION: tl.constexpr,
+    NUMBER: tl.constexpr,
+):
+    """Of a chunk the scores of keys with keys and of queries with keys, and the factors by which a
+    state fades until each token, from each token to the end, and over the whole chunk. `decay` is
+    summed from the start of the chunk, whose last place is `tail`."""
+    if BY_CHANNEL:
+        fading = decay + one * KEY_DIM
+        faded = chunks.rows_of(fading, place, there, HEADS * KEY_DIM, key, has_key)
+        known = tl.where(tail < end, has_key, False)
+        last = tl.load(fading + tail * HEADS * KEY_DIM + key, mask=known, other=0.0)
+        own, asks = _by_channel(
+            *(queries, keys, faded, fading, there, end, HEADS * KEY_DIM, key, has_key),
+            *(TOKENS, LEVELS, PRECISION, NUMBER),
+        )
+        since, until = tl.exp(faded), tl.exp(last[None, :] - faded)
+    else:
+        faded = tl.load(decay + one + place * HEADS, mask=there, other=0.0)
+        last = tl.load(decay + one + tail * HEADS, mask=tail < end, other=0.0)
+        own, asks = _by_head(queries, keys, faded, TOKENS, PRECISION, NUMBER)
+        since, until = tl.exp(faded)[:, None], tl.exp(last - faded)[:, None]
+        last = tl.zeros((KEYS,), tl.float32) + last
+    return own, asks, since, until, tl.exp(last)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _store_keys(  # type: ignore[no-untyped-def]
+    solved,
+    chosen,
+    inverse,
+    queries,
+    keys,
+    strengths,
+    since,
+    until,
+    left,
+    place,
+    there,
+    key,
+    TOKENS: tl.constexpr,
+    KEYS: tl.constexpr,
+    PRECISION: tl.constexpr,
+    NUMBER: tl.constexpr,
+):
+    """What a chunk reads of a state and adds to it, by key channel; see `_Solved`."""
+    to = chosen * TOKENS * KEYS + place[:, None] * KEYS + key[None, :]
+    changes = (keys * since * strengths[:, None]).to(NUMBER)
+    changes = tl.dot(inverse, changes, input_precision=PRECISION)
+    tl.store(solved.write + to, changes.to(NUMBER))
+    tl.store(solved.query + to, (queries * since).to(NUMBER))
+    tl.store(solved.key + to, tl.where(there[:, None], keys * until, 0.0).to(NUMBER))
+    tl.store(solved.left + chosen * KEYS + key, left)
+
+
 @triton.jit(do_not_specialize=["num_rows"])  # type: ignore[untyped-decorator]
 def _solve(  # type: ignore[no-untyped-def]
     tokens,
     query,
     strength,
     decay,
-    starts,
-    stops,
-    pages,
-    firsts,
-    begins,
-    write,
-    update,
-    read,
-    added,
-    scores,
-    left,
+    chains,
+    solved,
     num_rows,
-    page_stride,
-    token_stride,
-    key_at,
-    value_at,
+    layout,
     scale,
     PAGE_SIZE: tl.constexpr,
     HEADS: tl.constexpr,
@@ -172,24 +232,21 @@ def _solve(  # type: ignore[no-untyped-def]
     QUERY: tl.constexpr = HEADS // GROUP * KEY_DIM
     index, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     page, chunk = index // CHUNKS, (index % CHUNKS).to(tl.int32)
-    row = chunks.row_with_room(page, starts, begins, num_rows, PAGE_SIZE, LEAST)
-    start, stop = tl.load(starts + row), tl.load(stops + row)
-    item = start + page - chunks.room(starts, begins, row, PAGE_SIZE, LEAST)
-    if (chunks.count(starts, stops, begins, row) < LEAST) | (item >= stop):
+    row = chunks.row_with_room(page, chains, num_rows, PAGE_SIZE, LEAST)
+    start, stop = tl.load(chains.starts + row), tl.load(chains.stops + row)
+    item = start + page - chunks.room(chains, row, PAGE_SIZE, LEAST)
+    if (chunks.count(chains, row) < LEAST) | (item >= stop):
         return
-    begin, first = tl.load(begins + item), tl.load(firsts + item)
-    end = first + tl.load(begins + item + 1) - begin
-    end = tl.where(item + 1 < stop, PAGE_SIZE, end).to(tl.int32)
+    number, begin, first, end = chunks.page_of_row(chains, item, stop, PAGE_SIZE)
     # From here on, tokens are counted from the start of the chunk.
-    end = tl.minimum(end - chunk * TOKENS, TOKENS)
+    end = tl.minimum(end.to(tl.int32) - chunk * TOKENS, TOKENS)
     if end <= 0:
         return
     place, key, value = tl.arange(0, TOKENS), tl.arange(0, KEYS), tl.arange(0, VALUES)
     has_key, has_value, there = key < KEY_DIM, value < VALUE_DIM, place < end
-    group = head // GROUP * KEY_DIM
-    number = tl.load(pages + item)
-    page = tokens + number * page_stride + chunk * TOKENS * token_stride
-    keys = chunks.rows_of(page + key_at + group, place, there, token_stride, key, has_key)
+    group, stride = head // GROUP * KEY_DIM, layout.token_stride
+    page = tokens + number * layout.page_stride + chunk * TOKENS * stride
+    keys = chunks.rows_of(page + layout.key_at + group, place, there, stride, key, has_key)
     keys = _unit(keys)
     asked = there & (place + chunk * TOKENS >= first)
     at = query + (begin - first + chunk * TOKENS) * QUERY + group
@@ -197,58 +254,34 @@ def _solve(  # type: ignore[no-untyped-def]
     one = (item * PAGE_SIZE + chunk * TOKENS) * HEADS + head
     strengths = tl.load(strength + one + place * HEADS, mask=there, other=0.0)
     tail = tl.minimum(TOKENS, PAGE_SIZE - chunk * TOKENS) - 1
-    if BY_CHANNEL:
-        fading = decay + one * KEY_DIM
-        faded = chunks.rows_of(fading, place, there, HEADS * KEY_DIM, key, has_key)
-        known = tl.where(tail < end, has_key, False)
-        last = tl.load(fading + tail * HEADS * KEY_DIM + key, mask=known, other=0.0)
-        own, asks = _by_channel(
-            *(queries, keys, faded, fading, there, end, HEADS * KEY_DIM, key, has_key),
-            *(TOKENS, LEVELS, PRECISION, NUMBER),
-        )
-        since, until = tl.exp(faded), tl.exp(last[None, :] - faded)
-    else:
-        faded = tl.load(decay + one + place * HEADS, mask=there, other=0.0)
-        last = tl.load(decay + one + tail * HEADS, mask=tail < end, other=0.0)
-        own, asks = _by_head(queries, keys, faded, TOKENS, PRECISION, NUMBER)
-        since, until = tl.exp(faded)[:, None], tl.exp(last - faded)[:, None]
-        last = tl.zeros((KEYS,), tl.float32) + last
+    own, asks, since, until, left = _scores(
+        *(queries, keys, decay, one, place, there, end, tail, key, has_key),
+        *(HEADS, KEY_DIM, BY_CHANNEL, TOKENS, LEVELS, KEYS, PRECISION, NUMBER),
+    )
     before = place[None, :] < place[:, None]
     system = tl.where(before, own * strengths[:, None], 0.0)
     inverse = _inverse(system, TOKENS, LEVELS, EXACT).to(NUMBER)
     chosen = index * HEADS + head
-    to = chosen * TOKENS * KEYS + place[:, None] * KEYS + key[None, :]
-    changes = (keys * since * strengths[:, None]).to(NUMBER)
-    changes = tl.dot(inverse, changes, input_precision=PRECISION)
-    tl.store(write + to, changes.to(NUMBER))
-    tl.store(read + to, (queries * since).to(NUMBER))
-    tl.store(added + to, tl.where(there[:, None], keys * until, 0.0).to(NUMBER))
-    tl.store(left + chosen * KEYS + key, tl.exp(last))
+    _store_keys(
+        *(solved, chosen, inverse, queries, keys, strengths, since, until, left),
+        *(place, there, key, TOKENS, KEYS, PRECISION, NUMBER),
+    )
     to = chosen * TOKENS * TOKENS + place[:, None] * TOKENS + place[None, :]
     seen = place[None, :] <= place[:, None]
-    tl.store(scores + to, tl.where(seen, asks, 0.0).to(NUMBER))
-    at = page + value_at + head * VALUE_DIM
-    values = chunks.rows_of(at, place, there, token_stride, value, has_value)
+    tl.store(solved.scores + to, tl.where(seen, asks, 0.0).to(NUMBER))
+    at = page + layout.value_at + head * VALUE_DIM
+    values = chunks.rows_of(at, place, there, stride, value, has_value)
     values = (values.to(tl.float32) * strengths[:, None]).to(NUMBER)
     values = tl.dot(inverse, values, input_precision=PRECISION)
     to = chosen * TOKENS * VALUES + place[:, None] * VALUES + value[None, :]
-    tl.store(update + to, values.to(NUMBER))
+    tl.store(solved.update + to, values.to(NUMBER))
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _scan(  # type: ignore[no-untyped-def]
     states,
-    starts,
-    stops,
-    pages,
-    firsts,
-    begins,
-    write,
-    update,
-    read,
-    added,
-    scores,
-    left,
+    chains,
+    solved,
     out,
     state_stride,
     PAGE_SIZE: tl.constexpr,
@@ -266,44 +299,42 @@ def _scan(  # type: ignore[no-untyped-def]
     value channels."""
     CHUNKS: tl.constexpr = (PAGE_SIZE + TOKENS - 1) // TOKENS
     OUT: tl.constexpr = HEADS * VALUE_DIM
-    NUMBER: tl.constexpr = write.dtype.element_ty
+    NUMBER: tl.constexpr = solved.write.dtype.element_ty
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    if chunks.count(starts, stops, begins, row) < LEAST:
+    if chunks.count(chains, row) < LEAST:
         return
-    start, stop = tl.load(starts + row), tl.load(stops + row)
-    solved = chunks.room(starts, begins, row, PAGE_SIZE, LEAST) * CHUNKS
+    start, stop = tl.load(chains.starts + row), tl.load(chains.stops + row)
+    first_chunk = chunks.room(chains, row, PAGE_SIZE, LEAST) * CHUNKS
     key, value = tl.arange(0, KEYS), tl.program_id(2) * VALUES + tl.arange(0, VALUES)
     inside = (key < KEY_DIM)[:, None] & (value < VALUE_DIM)[None, :]
     state_at = (head * KEY_DIM + key[:, None]) * VALUE_DIM + value[None, :]
-    given = states + tl.load(pages + start) * state_stride
+    given = states + tl.load(chains.pages + start) * state_stride
     state = tl.load(given + state_at, mask=inside, other=0.0)
     place = tl.arange(0, TOKENS)
     row_key = place[:, None] * KEYS + key[None, :]
     row_value = place[:, None] * ALL + value[None, :]
     row_score = place[:, None] * TOKENS + place[None, :]
-    for step in range(0, chunks.steps(start, stop, firsts, begins, CHUNKS, TOKENS)):
+    for step in range(0, chunks.steps(start, stop, chains, CHUNKS, TOKENS)):
         at = start * CHUNKS + step
         item, chunk = at // CHUNKS, (at % CHUNKS).to(tl.int32)
-        number, first, begin = tl.load(pages + item), tl.load(firsts + item), tl.load(begins + item)
-        end = first + tl.load(begins + item + 1) - begin
-        end = tl.where(item + 1 < stop, PAGE_SIZE, end).to(tl.int32)
+        number, begin, first, end = chunks.page_of_row(chains, item, stop, PAGE_SIZE)
         to = states + number * state_stride + state_at
         begun = (item > start) & (chunk == 0)
         tl.store(to, state, mask=tl.where(begun, inside, False))
-        chosen = (solved + step) * HEADS + head
-        changes = tl.load(write + chosen * TOKENS * KEYS + row_key)
-        queries = tl.load(read + chosen * TOKENS * KEYS + row_key)
-        keys = tl.load(added + chosen * TOKENS * KEYS + row_key)
-        updates = tl.load(update + chosen * TOKENS * ALL + row_value).to(tl.float32)
-        own = tl.load(scores + chosen * TOKENS * TOKENS + row_score)
-        kept = tl.load(left + chosen * KEYS + key)
+        chosen = (first_chunk + step) * HEADS + head
+        changes = tl.load(solved.write + chosen * TOKENS * KEYS + row_key)
+        queries = tl.load(solved.query + chosen * TOKENS * KEYS + row_key)
+        keys = tl.load(solved.key + chosen * TOKENS * KEYS + row_key)
+        updates = tl.load(solved.update + chosen * TOKENS * ALL + row_value).to(tl.float32)
+        own = tl.load(solved.scores + chosen * TOKENS * TOKENS + row_score)
+        kept = tl.load(solved.left + chosen * KEYS + key)
         narrow = state.to(NUMBER)
         updates -= tl.dot(changes, narrow, input_precision=PRECISION)
         news = updates.to(NUMBER)
         answers = tl.dot(queries, narrow, input_precision=PRECISION)
         answers = tl.dot(own, news, answers, input_precision=PRECISION)
         token = chunk * TOKENS + place
-        asked = (token >= first) & (token < end)
+        asked = (token >= first) & (token < end.to(tl.int32))
         target = out + (begin - first) * OUT + head * VALUE_DIM
         target += token[:, None] * OUT + value[None, :]
         tl.store(target, answers, mask=asked[:, None] & (value < VALUE_DIM)[None, :])
@@ -345,8 +376,8 @@ def delta_chunks(
     }
     solve: Any = _solve[(count, shape.heads)]
     solve(
-        *(tokens, query, strength, total, *chains, *solved, num_rows),
-        *(tokens.stride(0), tokens.stride(1), shape.key, shape.value, shape.key_dim**-0.5),
+        *(tokens, query, strength, total, chains, solved, num_rows),
+        *(chunks.Layout.of(kept, shape.key, shape.value), shape.key_dim**-0.5),
         **sizes,
         GROUP=shape.heads // shape.key_heads,
         BY_CHANNEL=shape.channels > 1,
@@ -358,7 +389,7 @@ def delta_chunks(
     some = min(chunks.VALUES, values)
     scan: Any = _scan[(num_rows, shape.heads, -(-shape.value_dim // some))]
     scan(
-        *(states, *chains, *solved, out, states.stride(0)),
+        *(states, chains, solved, out, states.stride(0)),
         **sizes,
         ALL=values,
         VALUES=some,

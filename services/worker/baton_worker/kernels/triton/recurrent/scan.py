@@ -12,6 +12,7 @@ from torch import Tensor
 
 from baton_worker.kernels.recurrent.ssm_states import Chains, Snapshots
 from baton_worker.kernels.triton import power
+from baton_worker.kernels.triton.recurrent import chunks
 
 _CHANNELS = 64
 """Channels of a program: with them their states fit into the registers of a warp."""
@@ -32,16 +33,11 @@ def _softplus(x):  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _walk(  # type: ignore[no-untyped-def]
-    tokens,
-    states,
+    kept,
     rates,
     bias,
     read,
-    starts,
-    stops,
-    pages,
-    firsts,
-    begins,
+    chains,
     out,
     page_stride,
     token_stride,
@@ -61,17 +57,15 @@ def _walk(  # type: ignore[no-untyped-def]
     place = key[:, None] * CHANNELS + channel[None, :]
     rate = tl.load(rates + place, mask=inside, other=0.0)
     more = tl.load(bias + channel, mask=has_channel, other=0.0)
-    start, stop = tl.load(starts + row), tl.load(stops + row)
-    given = states + tl.load(pages + start) * state_stride
+    start, stop = tl.load(chains.starts + row), tl.load(chains.stops + row)
+    given = kept.states + tl.load(chains.pages + start) * state_stride
     state = tl.load(given + place, mask=inside, other=0.0)
     for item in range(start, stop):
-        number, first, begin = tl.load(pages + item), tl.load(firsts + item), tl.load(begins + item)
+        number, begin, first, end = chunks.page_of_row(chains, item, stop, PAGE_SIZE)
         if item > start:
-            tl.store(states + number * state_stride + place, state, mask=inside)
-        end = first + tl.load(begins + item + 1) - begin
-        end = tl.where(item + 1 < stop, PAGE_SIZE, end)
+            tl.store(kept.states + number * state_stride + place, state, mask=inside)
         for token in range(0, end):
-            at = tokens + number * page_stride + token * token_stride + input_at
+            at = kept.tokens + number * page_stride + token * token_stride + input_at
             x = tl.load(at + channel, mask=has_channel, other=0.0).to(tl.float32)
             step = tl.load(at + CHANNELS + channel, mask=has_channel, other=0.0).to(tl.float32)
             write = tl.load(at + 2 * CHANNELS + key, mask=has_key, other=0.0).to(tl.float32)
@@ -104,9 +98,9 @@ class TritonScan:
         width = min(_CHANNELS, power(channels))
         launch: Any = _walk[(len(chains.starts), -(-channels // width))]
         launch(
-            *(tokens, states, rates.contiguous(), bias.contiguous(), read.contiguous()),
-            *(column.contiguous() for column in chains),
-            *(out, tokens.stride(0), tokens.stride(1), states.stride(0), self._at),
+            *(kept, rates.contiguous(), bias.contiguous(), read.contiguous()),
+            *(Chains(*(column.contiguous() for column in chains)), out),
+            *(tokens.stride(0), tokens.stride(1), states.stride(0), self._at),
             PAGE_SIZE=tokens.shape[1],
             STATES=state_size,
             CHANNELS=channels,

@@ -40,20 +40,11 @@ def _rows(page, token, there, token_stride, channel, inside):  # type: ignore[no
 
 @triton.jit(do_not_specialize=["at_most"])  # type: ignore[untyped-decorator]
 def _carry(  # type: ignore[no-untyped-def]
-    tokens,
-    states,
-    starts,
-    stops,
-    pages,
-    begins,
-    faded,
-    weight,
+    kept,
+    chains,
+    fading,
     at_most,
-    page_stride,
-    token_stride,
-    state_stride,
-    key_at,
-    value_at,
+    layout,
     PAGE_SIZE: tl.constexpr,
     HEADS: tl.constexpr,
     GROUP: tl.constexpr,
@@ -65,57 +56,96 @@ def _carry(  # type: ignore[no-untyped-def]
 ):
     """A tile of a head's states at the starts of a row's pages, each from the page before it."""
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    start, stop = tl.load(starts + row), tl.load(stops + row)
-    if (stop - start < 2) | (chunks.count(starts, stops, begins, row) > at_most):
+    start, stop = tl.load(chains.starts + row), tl.load(chains.stops + row)
+    if (stop - start < 2) | (chunks.count(chains, row) > at_most):
         return
     across = tl.cdiv(VALUE_DIM, VALUES)
     key, has_key = _part(tl.program_id(2) // across, KEY_DIM, KEYS)
     value, has_value = _part(tl.program_id(2) % across, VALUE_DIM, VALUES)
     inside = has_key[:, None] & has_value[None, :]
     place = (head * KEY_DIM + key[:, None]) * VALUE_DIM + value[None, :]
-    given = states + tl.load(pages + start) * state_stride
+    given = kept.states + tl.load(chains.pages + start) * layout.state_stride
     state = tl.load(given + place, mask=inside, other=0.0)
     for item in range(start, stop - 1):
-        page, fading = (
-            tokens + tl.load(pages + item) * page_stride,
-            (item * HEADS + head) * PAGE_SIZE,
-        )
-        from_key = page + key_at + head // GROUP * KEY_DIM
-        from_value = page + value_at + head * VALUE_DIM
-        last = tl.load(faded + fading + PAGE_SIZE - 1)
+        page = kept.tokens + tl.load(chains.pages + item) * layout.page_stride
+        one = (item * HEADS + head) * PAGE_SIZE
+        from_key = page + layout.key_at + head // GROUP * KEY_DIM
+        from_value = page + layout.value_at + head * VALUE_DIM
+        last = tl.load(fading.faded + one + PAGE_SIZE - 1)
         state *= tl.exp(last)
         for first in range(0, PAGE_SIZE, TOKENS):
             token = first + tl.arange(0, TOKENS)
             there = token < PAGE_SIZE
-            left = tl.exp(last - tl.load(faded + fading + token, mask=there, other=0.0))
-            left *= tl.load(weight + fading + token, mask=there, other=0.0)
-            keys = _rows(from_key, token, there, token_stride, key, has_key) * left[:, None]
-            values = _rows(from_value, token, there, token_stride, value, has_value)
+            left = tl.exp(last - tl.load(fading.faded + one + token, mask=there, other=0.0))
+            left *= tl.load(fading.weight + one + token, mask=there, other=0.0)
+            keys = _rows(from_key, token, there, layout.token_stride, key, has_key) * left[:, None]
+            values = _rows(from_value, token, there, layout.token_stride, value, has_value)
             state = tl.dot(tl.trans(keys), values, state, input_precision="ieee")
-        to = states + tl.load(pages + item + 1) * state_stride
+        to = kept.states + tl.load(chains.pages + item + 1) * layout.state_stride
         tl.store(to + place, state, mask=inside)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _read_state(  # type: ignore[no-untyped-def]
+    state,
+    from_query,
+    query_stride,
+    token,
+    asked,
+    value,
+    has_value,
+    KEY_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    TOKENS: tl.constexpr,
+    KEYS: tl.constexpr,
+    VALUES: tl.constexpr,
+):
+    """Queries of a tile times some value channels of a head's state."""
+    total = tl.zeros((TOKENS, VALUES), tl.float32)
+    for some in range(0, tl.cdiv(KEY_DIM, KEYS)):
+        key, has_key = _part(some, KEY_DIM, KEYS)
+        queries = _rows(from_query, token, asked, query_stride, key, has_key)
+        inside = has_key[:, None] & has_value[None, :]
+        at = state + key[:, None] * VALUE_DIM + value[None, :]
+        numbers = tl.load(at, mask=inside, other=0.0)
+        total = tl.dot(queries, numbers, total, input_precision="ieee")
+    return total
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _scores(  # type: ignore[no-untyped-def]
+    from_query,
+    query_stride,
+    token,
+    asked,
+    from_key,
+    token_stride,
+    other,
+    there,
+    KEY_DIM: tl.constexpr,
+    TOKENS: tl.constexpr,
+    KEYS: tl.constexpr,
+):
+    """Queries of a tile times the keys of another one."""
+    total = tl.zeros((TOKENS, TOKENS), tl.float32)
+    for some in range(0, tl.cdiv(KEY_DIM, KEYS)):
+        key, has_key = _part(some, KEY_DIM, KEYS)
+        queries = _rows(from_query, token, asked, query_stride, key, has_key)
+        keys = _rows(from_key, other, there, token_stride, key, has_key)
+        total = tl.dot(queries, tl.trans(keys), total, input_precision="ieee")
+    return total
 
 
 @triton.jit(do_not_specialize=["num_rows", "at_most"])  # type: ignore[untyped-decorator]
 def _read(  # type: ignore[no-untyped-def]
-    tokens,
-    states,
+    kept,
     query,
-    starts,
-    stops,
-    pages,
-    firsts,
-    begins,
-    faded,
-    weight,
+    chains,
+    fading,
     out,
     num_rows,
     at_most,
-    page_stride,
-    token_stride,
-    state_stride,
-    key_at,
-    value_at,
+    layout,
     PAGE_SIZE: tl.constexpr,
     HEADS: tl.constexpr,
     GROUP: tl.constexpr,
@@ -128,54 +158,45 @@ def _read(  # type: ignore[no-untyped-def]
 ):
     """The outputs of a head's queries in one tile of a page. If CHOSEN, some rows have more than
     `at_most` new tokens, and are left out."""
-    block, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    QUERY: tl.constexpr = HEADS // GROUP * KEY_DIM
+    item, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     across = tl.cdiv(VALUE_DIM, VALUES)
     tile = tl.program_id(2) // across * TOKENS
-    begin, first = tl.load(begins + block), tl.load(firsts + block)
-    end = first + tl.load(begins + block + 1) - begin
+    number, begin, first, end = chunks.page_of(chains, item)
     if CHOSEN:
-        owner = chunks.row_of(block, starts, num_rows)
-        end = tl.where(chunks.count(starts, stops, begins, owner) > at_most, 0, end)
+        owner = chunks.row_of(item, chains, num_rows)
+        end = tl.where(chunks.count(chains, owner) > at_most, 0, end)
     if tile < end and tile + TOKENS > first and first < end:
         token = tile + tl.arange(0, TOKENS)
         value, has_value = _part(tl.program_id(2) % across, VALUE_DIM, VALUES)
         asked = (token >= first) & (token < end)
-        number = tl.load(pages + block)
-        page, fading = tokens + number * page_stride, (block * HEADS + head) * PAGE_SIZE
-        group = head // GROUP
-        from_key = page + key_at + group * KEY_DIM
-        from_value = page + value_at + head * VALUE_DIM
-        from_query = query + ((begin - first) * (HEADS // GROUP) + group) * KEY_DIM
-        state = states + number * state_stride + head * KEY_DIM * VALUE_DIM
-        carried = tl.zeros((TOKENS, VALUES), tl.float32)
-        for some in range(0, tl.cdiv(KEY_DIM, KEYS)):
-            key, has_key = _part(some, KEY_DIM, KEYS)
-            queries = _rows(from_query, token, asked, HEADS // GROUP * KEY_DIM, key, has_key)
-            inside = has_key[:, None] & has_value[None, :]
-            at = state + key[:, None] * VALUE_DIM + value[None, :]
-            kept = tl.load(at, mask=inside, other=0.0)
-            carried = tl.dot(queries, kept, carried, input_precision="ieee")
-        here = tl.load(faded + fading + token, mask=asked, other=0.0)
+        page, one = kept.tokens + number * layout.page_stride, (item * HEADS + head) * PAGE_SIZE
+        group = head // GROUP * KEY_DIM
+        from_key = page + layout.key_at + group
+        from_value = page + layout.value_at + head * VALUE_DIM
+        from_query = query + (begin - first) * QUERY + group
+        state = kept.states + number * layout.state_stride + head * KEY_DIM * VALUE_DIM
+        queries = (from_query, QUERY, token, asked)
+        carried = _read_state(
+            state, *queries, value, has_value, KEY_DIM, VALUE_DIM, TOKENS, KEYS, VALUES
+        )
+        here = tl.load(fading.faded + one + token, mask=asked, other=0.0)
         total = carried * tl.exp(here)[:, None]
         for earlier in range(0, tile + TOKENS, TOKENS):
             other = earlier + tl.arange(0, TOKENS)
             there = other < end
-            scores = tl.zeros((TOKENS, TOKENS), tl.float32)
-            for some in range(0, tl.cdiv(KEY_DIM, KEYS)):
-                key, has_key = _part(some, KEY_DIM, KEYS)
-                queries = _rows(from_query, token, asked, HEADS // GROUP * KEY_DIM, key, has_key)
-                keys = _rows(from_key, other, there, token_stride, key, has_key)
-                scores = tl.dot(queries, tl.trans(keys), scores, input_precision="ieee")
-            then = tl.load(faded + fading + other, mask=there, other=0.0)
-            counts = tl.load(weight + fading + other, mask=there, other=0.0)
+            keys = (from_key, layout.token_stride, other, there)
+            scores = _scores(*queries, *keys, KEY_DIM, TOKENS, KEYS)
+            then = tl.load(fading.faded + one + other, mask=there, other=0.0)
+            counts = tl.load(fading.weight + one + other, mask=there, other=0.0)
             seen = (other[None, :] <= token[:, None]) & asked[:, None]
             left = tl.exp(tl.where(seen, here[:, None] - then[None, :], 0.0)) * counts[None, :]
-            values = _rows(from_value, other, there, token_stride, value, has_value)
+            values = _rows(from_value, other, there, layout.token_stride, value, has_value)
             scores = tl.where(seen, scores * left, 0.0)
             total = tl.dot(scores, values, total, input_precision="ieee")
-        row = (begin + token - first)[:, None] * HEADS + head
+        to = (begin + token - first)[:, None] * HEADS + head
         mask = asked[:, None] & has_value[None, :]
-        tl.store(out + row * VALUE_DIM + value[None, :], total, mask=mask)
+        tl.store(out + to * VALUE_DIM + value[None, :], total, mask=mask)
 
 
 class TritonStates:
@@ -223,21 +244,16 @@ class TritonStates:
         at_most: int,
     ) -> None:
         """See `chunk_scan`: of rows of `at_most` new tokens."""
-        (tokens, states), (starts, stops, pages, _, begins) = kept, chains
-        size, num_rows = tokens.shape[1], len(starts)
-        strides = tokens.stride(0), tokens.stride(1), states.stride(0)
-        layout = *strides, shape.key, shape.value
+        num_rows, size = len(chains.starts), kept.tokens.shape[1]
+        layout = chunks.Layout.of(kept, shape.key, shape.value)
         constants = self._constants | {"PAGE_SIZE": size}
-        if len(pages) > num_rows:
+        if len(chains.pages) > num_rows:
             tiles = -(-shape.key_dim // constants["KEYS"]) * self._across
             carry: Any = _carry[(num_rows, shape.heads, tiles)]
-            carry(
-                *(tokens, states, starts, stops, pages, begins, *fading, at_most, *layout),
-                **constants,
-            )
-        read: Any = _read[(len(pages), shape.heads, -(-size // _TOKENS) * self._across)]
+            carry(kept, chains, fading, at_most, layout, **constants)
+        read: Any = _read[(len(chains.pages), shape.heads, -(-size // _TOKENS) * self._across)]
         read(
-            *(tokens, states, query, *chains, *fading, out, num_rows, at_most, *layout),
+            *(kept, query, chains, fading, out, num_rows, at_most, layout),
             CHOSEN=at_most < chunks.EVERY,
             **constants,
         )
