@@ -44,7 +44,7 @@ def test_kernels_and_their_times(tmp_path: Path) -> None:
         assert bench.main(["--tiny", "--out", str(tmp_path)]) == 0
     (path,) = tmp_path.glob("gpu-cpu-*.json")
     found = json.loads(path.read_text())
-    assert found["ceilings"]["flops"] > 0 and len(found["kernels"]) == 46
+    assert found["ceilings"]["flops"] > 0 and len(found["kernels"]) == 50
     model = found["models"]["tiny"]
     assert [row["rows"] for row in model["decode"]] == [1, 2] and model["prefill"]
     assert set(model["start_seconds"]) == {"device", "weights", "cache", "warm-up and capture"}

@@ -301,11 +301,13 @@ _FORMATS: dict[str, tuple[dict[str, Any], dict[str, Any]]] = {
 
 
 def _grouped(format: str, rows: int, **more: Any) -> tuple[str, dict[str, Any], dict[str, Any]]:
-    """A launch of `grouped.product`; `SPLIT` ones are of linear layers."""
+    """A launch of `grouped.product`, `SPLIT` ones of linear layers. Weights in codes are the left
+    operand of tiles of 64 rows and more, as in `product_tiles`."""
     types, constants = _FORMATS[format]
     split = more.get("SPLIT", False)
     sizes = {"BITS": 4, "SLICES": 8, "TILE": 128, "COLUMNS": 64, "num_stages": 4}
-    plain = {"FOLDED": False, "GROUPED": not split, "SPLIT": split, "ROWS": rows}
+    plain = {"FOLDED": False, "GROUPED": not split, "SPLIT": split, "GATE": None, "ROWS": rows}
+    plain["LEFT"] = rows >= 64 and format != "float"
     given = _WORDS | types | {"x": "*bf16", "out": FLOAT if split else "*bf16"}
     unused = dict.fromkeys({"x_scales", "scales", "zeros", "factors"} - types.keys())
     if not (sizes | plain | more)["GROUPED"]:
@@ -321,6 +323,7 @@ def _codes(rows: int, columns: int, **more: Any) -> tuple[str, dict[str, Any], d
 
 
 WIDE: dict[str, Any] = {"COLUMNS": 128, "num_warps": 8, "GROUPED": False}
+_LONE: dict[str, Any] = {"GATE": 1, "COLUMNS": 32, "visits": None}
 _OF_VISITS: dict[str, Any] = {"COLUMNS": 128, "num_warps": 8, "num_stages": 3}
 _DEEPSEEK = LATENT | {"SINKS": False, "KEYS": 32}
 _SHORT = {"query": "*bf16", "pages": "*bf16"}
@@ -357,7 +360,12 @@ SHAPES = {
     "Llama 3 8B int4, decode": _grouped("integer", 16, SPLIT=True),
     "Llama 3 8B int4, groups of 32, decode": _grouped("integer", 16, SPLIT=True, SLICES=2),
     "Llama 3 8B int4, 64 rows": _grouped("integer", 64, SPLIT=True),
+    "Llama 3 8B int4, 64 rows, the other way": _grouped("integer", 64, SPLIT=True, LEFT=False),
+    "Llama 3 8B int4, 64 rows, two groups of warps": _grouped(
+        "integer", 64, SPLIT=True, COLUMNS=128, num_warps=8
+    ),
     "Llama 3 8B int4, prompt": _grouped("integer", 128, **WIDE),
+    "Llama 3 8B int4, prompt, the other way": _grouped("integer", 128, LEFT=False, **WIDE),
     "gpt-oss mxfp4, 128 rows": _grouped("mxfp4", 128, **WIDE),
     "Qwen3 30B-A3B int4, prompt": _grouped("integer", 64, COLUMNS=128),
     "gpt-oss mxfp4, decode": _grouped("mxfp4", 16),
@@ -370,6 +378,8 @@ SHAPES = {
     "DeepSeek-V3 native fp8, prompt": _codes(64, 128, GROUPED=True),
     "Llama 3 8B native fp8, prompt": _codes(64, 128),
     "Qwen3 30B-A3B, experts of a decode step": _grouped("float", 16),
+    "Qwen3 30B-A3B, gated experts of one token": _grouped("float", 16, **_LONE),
+    "Qwen3 30B-A3B int4, gated experts of one token": _grouped("integer", 16, **_LONE),
     "Qwen3 30B-A3B, experts of a prompt": _grouped("float", 64),
     "Qwen3 30B-A3B, experts of a long prompt": _grouped("float", 128, **_OF_VISITS),
     **STATES,
@@ -377,9 +387,10 @@ SHAPES = {
     "Llama 3 8B over FP8 pages, decode": _attention(32, 8, 128, 16, 64, CODES=2),
     "Llama 3 8B over FP8 pages, prompt": _attention(32, 8, 128, 64, 64, CODES=2),
 }
+_OLDER = ("Llama 3 8B int4, decode", "gpt-oss mxfp4, 128 rows", "DeepSeek-V3 fp8, prompt")
 OLDER = [
-    SHAPES[name]
-    for name in ("Llama 3 8B int4, decode", "gpt-oss mxfp4, 128 rows", "DeepSeek-V3 fp8, prompt")
+    (path, types, sizes | {"LEFT": False})
+    for path, types, sizes in (SHAPES[name] for name in _OLDER)
 ]
 """What GPUs without products of 8-bit floats multiply too."""
 CHANGING = {
@@ -445,7 +456,9 @@ def test_real_launch_shapes_spill_nothing_and_prompts_use_groups_of_warps(
     assert {name: kernel.spilled for name, kernel in made.items() if kernel.spilled > 8} == {}
     packed = [name for name in SHAPES if re.search("int4|fp4|V3 fp8|native", name)]
     # Next to each other: a tile is read while the one before it is multiplied.
-    assert len(packed) == 15 and all(made[name].wide_copies >= 4 for name in packed)
+    assert len(packed) == 19 and all(made[name].wide_copies >= 4 for name in packed)
+    left = [name for name, (_, _, sizes) in SHAPES.items() if sizes.get("LEFT")]
+    assert len(left) == 8 and all(made[name].from_registers for name in left)
     assert {name for name in SHAPES if made[name].float8} == {
         "DeepSeek-V3 native fp8, prompt",
         "Llama 3 8B native fp8, prompt",

@@ -59,16 +59,19 @@ def test_wide_tiles_give_the_same(
 ) -> None:
     if not has_room(device):
         pytest.skip("this GPU has no room for them")
-    monkeypatch.setattr(grouped, "_WIDE_FROM", 130)
+    tables = grouped.product_tiles
+    monkeypatch.setattr(tables, "_WIDE_FROM", 130)
     for given in (packable_weights.gptq(4, 144, 160, 32), packable_weights.mxfp4(144, 160)):
         weight = given.to(device)
         packed, x = pack([weight], device), torch.randn(131, 160, device=device).half()
-        tiles = [grouped._tile(*given).rows for given in ((131, packed, x), (129, packed, x))]
-        assert tiles == [128, 64] and grouped._tile(131, packed, x.float()).rows == 64
-        found, few = grouped.product(x, packed), grouped.product(x[:129], packed)
-        expected = wanted(x, weight)
-        assert float((found.double() - expected).norm() / expected.norm()) < NEAR[torch.float16]
-        torch.testing.assert_close(found[:129], few, rtol=1e-2, atol=1e-2)
+        assert [tables.of_rows(count, x, packed=True).rows for count in (131, 129)] == [128, 64]
+        assert tables.of_rows(131, x.float(), packed=True).rows == 64
+        few, expected = grouped.product(x[:129], packed), wanted(x, weight)
+        for tile in (None, *tables.PACKED[64], *tables.PACKED[128]):
+            found = grouped.product(x, packed, tile=tile)
+            far = float((found.double() - expected).norm() / expected.norm())
+            assert far < NEAR[torch.float16], tile
+            torch.testing.assert_close(found[:129], few, rtol=1e-2, atol=1e-2)
 
 
 @pytest.mark.row("F21.07")
@@ -92,8 +95,7 @@ def test_a_row_that_is_cut_gets_the_same_bits_beside_others_of_its_tile(
 ) -> None:
     monkeypatch.setattr(grouped, "_processors", lambda device: 4)
     weight = packable_weights.gptq(4, 24, 544, 32).to(device)
-    packed, x = pack([weight], device), torch.randn(19, 544, device=device)
-    bias, plain, cut = torch.randn(1, 24, device=device), grouped._added, list[int]()
+    packed, plain, cut = pack([weight], device), grouped._added, list[int]()
 
     def added(parts: Tensor, *others: Tensor) -> Tensor:
         cut.append(len(parts))
@@ -101,12 +103,16 @@ def test_a_row_that_is_cut_gets_the_same_bits_beside_others_of_its_tile(
         return found
 
     monkeypatch.setattr(grouped, "_added", added)
-    for last, some in ((16, slice(0, 3)), (19, slice(1, 18))):
-        together = grouped.product(x[:last], packed, bias)
-        assert torch.equal(grouped.product(x[some], packed, bias), together[some])
-        expected = wanted(x[:last], weight) + bias.double()
-        assert float((together.double() - expected).norm() / expected.norm()) < 1e-6
-    assert cut == [2] * 4
+    for dtype in (torch.float32, torch.float16):
+        x = torch.randn(19, 544, device=device).to(dtype)
+        bias = torch.randn(1, 24, device=device).to(dtype)
+        for last, some in ((16, slice(0, 3)), (19, slice(1, 18))):
+            together = grouped.product(x[:last], packed, bias)
+            assert torch.equal(grouped.product(x[some], packed, bias), together[some])
+            expected = wanted(x[:last], weight) + bias.double()
+            far = float((together.double() - expected).norm() / expected.norm())
+            assert far < NEAR[dtype]
+    assert cut == [2] * 8
 
 
 def test_few_rows_are_cut_until_they_fill_the_device(

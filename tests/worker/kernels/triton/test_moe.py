@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 from importlib import import_module
 from types import ModuleType, SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 import torch
@@ -31,6 +31,21 @@ def fused(interpreted: None) -> ModuleType:
     return import_module("baton_worker.kernels.triton.moe")
 
 
+@pytest.fixture
+def launched(interpreted: None, monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Names of the kernels that are launched from now on."""
+    from baton_worker.kernels.triton.norm import _norm
+
+    run, names = type(_norm).run, list[str]()
+
+    def record(self: Any, *args: Any, **kwargs: Any) -> object:
+        names.append(self.fn.__name__)
+        return run(self, *args, **kwargs)
+
+    monkeypatch.setattr(type(_norm), "run", record)
+    return names
+
+
 def experts(num: int, hidden: int, size: int, *, bias: bool, weigh_input: bool) -> Experts:
     generator = torch.Generator().manual_seed(num)
 
@@ -44,6 +59,7 @@ def experts(num: int, hidden: int, size: int, *, bias: bool, weigh_input: bool) 
         random(num, hidden) if bias else None,
         lambda inner: F.silu(inner[..., :size]) * inner[..., size:],
         weigh_input,
+        "silu",
     )
 
 
@@ -55,6 +71,7 @@ def experts(num: int, hidden: int, size: int, *, bias: bool, weigh_input: bool) 
         (8, 2, 45, 70, 33, True, False),
         (3, 3, 40, 16, 130, False, True),
         (64, 4, 5, 32, 24, True, True),
+        (64, 4, 3, 70, 33, True, True),
         (1, 1, 7, 8, 8, False, False),
     ],
 )
@@ -95,6 +112,33 @@ def test_tiles_of_many_rows_give_the_same(fused: ModuleType, device: torch.devic
     torch.testing.assert_close(found, wanted, rtol=1e-4, atol=1e-4)
 
 
+@pytest.mark.row("F06.01", "F21.08")
+def test_few_visits_take_three_launches_and_give_the_same(
+    fused: ModuleType, device: torch.device, launched: list[str]
+) -> None:
+    layer = experts(16, 70, 24, bias=True, weigh_input=False)
+    layer = replace(layer, gate=gated)
+    x = torch.randn(2, 70, device=device)
+    chosen = torch.tensor([[3, 15], [7, 3]], device=device)
+    weights = torch.rand(2, 2, device=device)
+    few = TritonExperts(layer)(x, chosen, weights)
+    assert launched == ["_product", "_product", "_combine"]
+    launched.clear()
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fused, "_LONE", 1000)
+        found = TritonExperts(layer)(x, chosen, weights)
+    assert launched == ["_align", "_product", "_gated", "_product", "_combine"]
+    assert torch.equal(few, found)
+    launched.clear()
+    TritonExperts(replace(layer, down_bias=None))(x[:1], chosen[:1], weights[:1])
+    assert launched == ["_product", "_product", "_combine"]
+
+
+def gated(inner: Tensor) -> Tensor:
+    """The gate as a launch of its own."""
+    return cast(Tensor, import_module("baton_worker.kernels.triton.gated").gated(inner, "silu"))
+
+
 def packed(first: Sequence[QuantizedWeight], second: Sequence[QuantizedWeight]) -> Experts:
     """A layer of experts whose gate and up, two parts, and down stay packed."""
     num, size = len(first), first[0].shape[0]
@@ -102,6 +146,7 @@ def packed(first: Sequence[QuantizedWeight], second: Sequence[QuantizedWeight]) 
     return Experts(
         *(like, like, None, None),
         lambda inner: F.silu(inner[..., :size]) * inner[..., size:],
+        fused="silu",
         packed_gate_up=[(one, one) for one in first],
         packed_down=[(one,) for one in second],
     )
@@ -148,6 +193,10 @@ def test_weights_stay_packed(fused: ModuleType, device: torch.device) -> None:
         wanted = LoopExperts(wide)(x, chosen, weights)
         far = float((found - wanted).norm() / wanted.norm())
         assert far < (0.1 if name.startswith("fp8") else 1e-5), (name, far)
+        # Visits of one token are not laid out.
+        alone = ours(x[2:3], chosen[2:3], weights[2:3])
+        near = 1e-5 * float(found.abs().max())
+        torch.testing.assert_close(alone, found[2:3], rtol=1e-5, atol=near)
         store = ours.store
         assert store.refuses() is None and store.layout == TritonExperts(layer).store.layout
         kept = {part: tensor.clone() for part, tensor in store.expert(0).items()}
@@ -227,7 +276,9 @@ def test_what_is_not_packed_alike_is_refused(monkeypatch: pytest.MonkeyPatch) ->
 
 
 def test_a_token_gets_the_same_bits_beside_any_others(fused: ModuleType) -> None:
-    layer = TritonExperts(replace(experts(4, 32, 24, bias=False, weigh_input=False), exact=True))
+    made = experts(4, 32, 24, bias=False, weigh_input=False)
+    layer = TritonExperts(replace(made, gate=gated, exact=True))
+    # Alone, the gate is part of the product.
     device = torch.device("cuda" if GPU else "cpu")
     x = torch.randn(20, 32, device=device)
     chosen = torch.rand(20, 4, device=x.device).argsort(-1)[:, :2]

@@ -25,6 +25,7 @@ from baton_worker.kernels.moe.experts import Experts
 from baton_worker.kernels.moe.triton import TritonExperts
 from baton_worker.kernels.mxfp4 import Mxfp4Weight
 from baton_worker.kernels.packed_linear import PackedLinear
+from baton_worker.kernels.packed_weights import pack
 from baton_worker.kernels.quantized_weights import quantise
 from baton_worker.kernels.rope import HeadNorm
 from baton_worker.kernels.scaled_mm import ScaledMmLinear
@@ -45,6 +46,8 @@ def cases(device: torch.device, dtype: torch.dtype, sizes: Sizes) -> Iterator[Ke
             yield build(tokens)
         for format in _PACKED:
             yield maker.experts(tokens, format)
+    for tokens in (sizes.rows, sizes.prompt):
+        yield from maker.tiles(tokens)
     yield maker.attention("decode", [1] * sizes.rows, [sizes.context - 1] * sizes.rows)
     yield maker.attention("prompt", [sizes.prompt], [0])
     mixed = [sizes.prompt // 2, *[1] * sizes.rows]
@@ -249,6 +252,18 @@ class _Maker:
         layer = PackedLinear([weight], None, x)
         run = partial(layer, x)
         return self._product(f"packed int4, {tokens} tokens", run, reference, x, layer.nbytes)
+
+    def tiles(self, tokens: int) -> Iterator[KernelCase]:
+        """The same with each tile that the tables have for many rows."""
+        from baton_worker.kernels.triton import grouped, product_tiles, row_tiles
+
+        weight, x, reference = self._int4(tokens)
+        packed = pack([weight], self.device)
+        for tile in (tile for tiles in product_tiles.PACKED.values() for tile in tiles):
+            if tile.rows > row_tiles.FEW and product_tiles.has_room_for(tile, x):
+                run = partial(grouped.product, x, packed, tile=tile)
+                name = f"packed int4, {tokens} tokens, {tile}"
+                yield self._product(name, run, reference, x, packed.nbytes)
 
     def _int4(self, tokens: int) -> tuple[GptqWeight, Tensor, Callable[[], Tensor]]:
         """A weight, inputs and the product in float64 with what the weight means."""

@@ -33,7 +33,7 @@ class TritonExperts:
         down = _weights(experts.down, experts.packed_down, device)
         self._experts = moe.FusedExperts(
             *(gate_up, down, experts.gate_up_bias, experts.down_bias),
-            *(experts.gate, experts.weigh_input),
+            *(experts.gate, experts.fused, experts.weigh_input),
             *(_inputs(experts.packed_gate_up), _inputs(experts.packed_down)),
             experts.exact,
         )

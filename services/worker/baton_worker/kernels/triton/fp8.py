@@ -152,7 +152,7 @@ def _product(  # type: ignore[no-untyped-def]
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     there = column < columns
     expert, visit, here = row_tiles.visits_of(visits, expert_of_block, rows, GROUPED, ROWS)
-    if expert >= num_experts:
+    if (expert < 0) | (expert >= num_experts):
         return
     row = visit // divisor
     line = expert * columns + column

@@ -17,6 +17,18 @@ _SILU = tl.constexpr(GATES["silu"])
 
 
 @triton.jit  # type: ignore[untyped-decorator]
+def activated(gate, up, GATE: tl.constexpr):  # type: ignore[no-untyped-def]
+    """activation(gate) * up of float32."""
+    # Both activations are the gate times a logistic function: tanh(x / 2) is 2 / (1 + e^-x) - 1.
+    inner = gate
+    if GATE != _SILU:
+        inner = 1.5957691216057308 * (gate + 0.044715 * gate * gate * gate)
+    least = tl.exp(-tl.abs(inner))
+    share = tl.where(inner >= 0.0, 1.0, least) / (1.0 + least)
+    return gate * share * up
+
+
+@triton.jit  # type: ignore[untyped-decorator]
 def _gated(both, out, row_stride, size, GATE: tl.constexpr, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
     """A piece of a row: out = activation(gate) * up in float32, gate being the first half."""
     row = tl.program_id(0).to(tl.int64)
@@ -24,13 +36,7 @@ def _gated(both, out, row_stride, size, GATE: tl.constexpr, WIDTH: tl.constexpr)
     inside = i < size
     gate = tl.load(both + row * row_stride + i, mask=inside, other=0.0).to(tl.float32)
     up = tl.load(both + row * row_stride + size + i, mask=inside, other=0.0).to(tl.float32)
-    # Both activations are the gate times a logistic function: tanh(x / 2) is 2 / (1 + e^-x) - 1.
-    inner = gate
-    if GATE != _SILU:
-        inner = 1.5957691216057308 * (gate + 0.044715 * gate * gate * gate)
-    least = tl.exp(-tl.abs(inner))
-    share = tl.where(inner >= 0.0, 1.0, least) / (1.0 + least)
-    made = gate * share * up
+    made = activated(gate, up, GATE)
     tl.store(out + row * size + i, made.to(out.dtype.element_ty), mask=inside)
 
 

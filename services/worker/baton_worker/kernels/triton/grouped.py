@@ -9,32 +9,32 @@ have no codes, and share the rest.
 Few rows are cut along the inner axis (`SPLIT`), so that they fill a GPU: a second launch adds the
 parts in order. How often depends on the weight alone, so a row's bits do not depend on the others
 of its tile. Tiles have 16 or 64 rows, and 128 in prompts with packed weights, whose codes are read
-once for each tile.
+once for each tile; see `product_tiles`. From 64 rows on a packed weight is the left operand, and
+what a program computes is the product transposed.
 """
 
 from __future__ import annotations
 
 import functools
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
 from torch import Tensor
 
+from baton_worker.kernels.cpu.linear import GATES
 from baton_worker.kernels.fp8 import Inputs
 from baton_worker.kernels.packed_weights import TILE, PackedWeights
-from baton_worker.kernels.triton import has_room, row_tiles
+from baton_worker.kernels.triton import gated, product_tiles, row_tiles
 from baton_worker.kernels.triton.fp8 import quantise
+from baton_worker.kernels.triton.product_tiles import COLUMNS, Tile
 from baton_worker.kernels.triton.row_tiles import Visits
 
 VALUES = {"float": 0, "integer": 1, "e2m1": 2, "e4m3": 3}
 SCALES = {"float": 0, "e8m0": 1, "e4m3": 2}
-COLUMNS = 64
 _INNER = 64
 """Channels of a tile of floats."""
-STAGES = 4
-"""Tiles of words that are on their way."""
 _SUMMED = 1024
 _PER_PROCESSOR = 2
 """Programs that few rows are cut into for each processor of the GPU."""
@@ -71,6 +71,184 @@ def _scale(at, there, SCALES: tl.constexpr):  # type: ignore[no-untyped-def]
     return number
 
 
+@triton.jit  # type: ignore[untyped-decorator]
+def _of_columns(x, LEFT: tl.constexpr):  # type: ignore[no-untyped-def]
+    """A vector along the columns of a weight: the first axis of a tile if the weight is LEFT."""
+    return x[:, None] if LEFT else x[None, :]
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _beside_columns(x, LEFT: tl.constexpr):  # type: ignore[no-untyped-def]
+    """A vector along the other axis, that of rows or of channels."""
+    return x[None, :] if LEFT else x[:, None]
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _inputs(x, source, real, k, inner, LEFT: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Channels `k` of the rows that visits read; of LEFT weights channels come first."""
+    at = x + _beside_columns(source, LEFT) * inner + _of_columns(k, LEFT)
+    there = _beside_columns(real, LEFT) & _of_columns(k < inner, LEFT)
+    return tl.load(at, mask=there, other=0.0)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _float_sums(  # type: ignore[no-untyped-def]
+    x,
+    words,
+    source,
+    real,
+    expert,
+    column,
+    inside,
+    columns,
+    inner,
+    first,
+    last,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    TILE: tl.constexpr,
+):
+    """The product of rows with some columns of a weight in floats, of the tiles `first` ...
+    `last` - 1 of the inner axis."""
+    total = tl.full((ROWS, COLUMNS), 0.0, tl.float32)
+    for tile in range(first, last):
+        k = tile * TILE + tl.arange(0, TILE)
+        a = _inputs(x, source, real, k, inner, False)
+        b = words + (expert * columns + column[None, :]) * inner + k[:, None]
+        b = tl.load(b, mask=(k < inner)[:, None] & inside[None, :], other=0.0)
+        total = tl.dot(a, b, total, input_precision="ieee")
+    return total
+
+
+@triton.jit
+def _scale_at(expert, channel, column, columns, groups, group):  # type: ignore[no-untyped-def]
+    """Where the scales of a channel are. The last group may be longer than the channels that are
+    left."""
+    return (expert * groups + tl.minimum(channel // group, groups - 1)) * columns + column
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _packed_sums(  # type: ignore[no-untyped-def]
+    x,
+    x_scales,
+    words,
+    scales,
+    zeros,
+    source,
+    real,
+    expert,
+    column,
+    inside,
+    columns,
+    inner,
+    group,
+    x_group,
+    first,
+    last,
+    VALUES: tl.constexpr,
+    SCALES: tl.constexpr,
+    BITS: tl.constexpr,
+    SLICES: tl.constexpr,
+    FOLDED: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    TILE: tl.constexpr,
+    LEFT: tl.constexpr,
+):
+    """The same of a packed weight; see `_product`. If the weight is LEFT, [COLUMNS, ROWS]."""
+    RUN: tl.constexpr = TILE * BITS // 32
+    FIRST: tl.constexpr = COLUMNS if LEFT else ROWS
+    SECOND: tl.constexpr = ROWS if LEFT else COLUMNS
+    total = tl.full((FIRST, SECOND), 0.0, tl.float32)
+    channel = tl.arange(0, RUN)
+    groups, x_groups = tl.cdiv(inner, group), tl.cdiv(inner, x_group)
+    for tile in range(first, last):
+        line = (expert * tl.cdiv(inner, TILE) + tile) * RUN + channel
+        word = words + _beside_columns(line, LEFT) * columns + _of_columns(column, LEFT)
+        word = tl.load(word, mask=_of_columns(inside, LEFT), other=0)
+        for begin in tl.static_range(0, 32 // BITS, SLICES):
+            at = _scale_at(expert, tile * TILE + begin * RUN, column, columns, groups, group)
+            if VALUES == 1:
+                zero = tl.load(zeros + at, mask=inside, other=0).to(tl.float32)
+            part = total if FOLDED else tl.full((FIRST, SECOND), 0.0, tl.float32)
+            for step in tl.static_range(SLICES):
+                run = begin + step
+                k = tile * TILE + run * RUN
+                a = _inputs(x, source, real, k + channel, inner, LEFT)
+                b = _numbers((word >> (run * BITS)) & ((1 << BITS) - 1), VALUES)
+                if VALUES == 1:
+                    b -= _of_columns(zero, LEFT)
+                if FOLDED:
+                    own = _scale_at(expert, k, column, columns, groups, group)
+                    b *= _of_columns(_scale(scales + own, inside, SCALES), LEFT)
+                b = b.to(a.dtype)
+                if LEFT:
+                    part = tl.dot(b, a, part, input_precision="ieee")
+                else:
+                    part = tl.dot(a, b, part, input_precision="ieee")
+            if FOLDED:
+                total = part
+            else:
+                scale = _scale(scales + at, inside, SCALES)
+                if VALUES == 3:
+                    x_at = (tile * TILE + begin * RUN) // x_group
+                    x_at = source * x_groups + tl.minimum(x_at, x_groups - 1)
+                    x_scale = tl.load(x_scales + x_at, mask=real, other=0.0)
+                    part *= _beside_columns(x_scale, LEFT)
+                total += part * _of_columns(scale, LEFT)
+    return total
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _sums(  # type: ignore[no-untyped-def]
+    x,
+    x_scales,
+    words,
+    scales,
+    zeros,
+    factors,
+    bias,
+    source,
+    real,
+    expert,
+    column,
+    inside,
+    columns,
+    inner,
+    group,
+    x_group,
+    first,
+    last,
+    VALUES: tl.constexpr,
+    SCALES: tl.constexpr,
+    BITS: tl.constexpr,
+    SLICES: tl.constexpr,
+    FOLDED: tl.constexpr,
+    ROWS: tl.constexpr,
+    COLUMNS: tl.constexpr,
+    TILE: tl.constexpr,
+    LEFT: tl.constexpr,
+):
+    """The product of rows with some columns of a weight, and a bias if there is one."""
+    part = (source, real, expert, column, inside, columns, inner)
+    if VALUES == 0:
+        total = _float_sums(x, words, *part, first, last, ROWS, COLUMNS, TILE)
+    else:
+        total = _packed_sums(
+            *(x, x_scales, words, scales, zeros),
+            *part,
+            *(group, x_group, first, last),
+            *(VALUES, SCALES, BITS, SLICES, FOLDED, ROWS, COLUMNS, TILE, LEFT),
+        )
+    if SCALES == 2:
+        factor = tl.load(factors + expert * columns + column, mask=inside, other=0.0)
+        total *= _of_columns(factor, LEFT)
+    if bias is not None:
+        added = tl.load(bias + expert * columns + column, mask=inside, other=0.0)
+        total += _of_columns(added, LEFT).to(tl.float32)
+    return total
+
+
 @triton.jit(do_not_specialize=["rows", "first_tiles"])  # type: ignore[untyped-decorator]
 def _product(  # type: ignore[no-untyped-def]
     x,
@@ -98,80 +276,45 @@ def _product(  # type: ignore[no-untyped-def]
     FOLDED: tl.constexpr,
     GROUPED: tl.constexpr,
     SPLIT: tl.constexpr,
+    GATE: tl.constexpr,
     ROWS: tl.constexpr,
     COLUMNS: tl.constexpr,
     TILE: tl.constexpr,
+    LEFT: tl.constexpr,
 ):
     """out[visit] = x[visit // divisor] @ weight[expert].T + bias[expert], of a part of the channels
     if SPLIT; see `row_tiles.visits_of`. SLICES runs of channels of a tile share a scale, all of
-    them if it is FOLDED into numbers."""
+    them if it is FOLDED into numbers. With a GATE, out is that of the first half of the columns
+    with the second. Of a weight that is LEFT, tiles of the product have its columns first."""
+    width = columns if GATE is None else columns // 2
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    inside = column < columns
+    inside = column < width
     expert, visit, real = row_tiles.visits_of(visits, expert_of_block, rows, GROUPED, ROWS)
-    if expert >= num_experts:
+    if (expert < 0) | (expert >= num_experts):
         return
+    first, last = tl.program_id(2) * first_tiles, tl.cdiv(inner, TILE)
+    if SPLIT:
+        last = tl.minimum(first + first_tiles, last)
     source = visit // divisor
-    tiles = tl.cdiv(inner, TILE)
-    first, last = tl.program_id(2) * first_tiles, tiles
+    total = _sums(
+        *(x, x_scales, words, scales, zeros, factors, bias, source, real, expert, column, inside),
+        *(columns, inner, group, x_group, first, last),
+        *(VALUES, SCALES, BITS, SLICES, FOLDED, ROWS, COLUMNS, TILE, LEFT),
+    )
+    if GATE is not None:
+        up = _sums(
+            *(x, x_scales, words, scales, zeros, factors, bias, source, real, expert),
+            *(column + width, inside, columns, inner, group, x_group, first, last),
+            *(VALUES, SCALES, BITS, SLICES, FOLDED, ROWS, COLUMNS, TILE, LEFT),
+        )
+        # Rounded as a launch that stores them does.
+        total, up = total.to(out.dtype.element_ty), up.to(out.dtype.element_ty)
+        total = gated.activated(total.to(tl.float32), up.to(tl.float32), GATE)
     if SPLIT:
-        last = tl.minimum(first + first_tiles, tiles)
-    total = tl.full((ROWS, COLUMNS), 0.0, tl.float32)
-    RUN: tl.constexpr = TILE * BITS // 32
-    channel = tl.arange(0, RUN if VALUES else TILE)
-    groups, x_groups = tl.cdiv(inner, group), tl.cdiv(inner, x_group)
-    for tile in range(first, last):
-        if VALUES == 0:
-            k = tile * TILE + channel
-            a = x + source[:, None] * inner + k[None, :]
-            a = tl.load(a, mask=real[:, None] & (k < inner)[None, :], other=0.0)
-            b = words + (expert * columns + column[None, :]) * inner + k[:, None]
-            b = tl.load(b, mask=(k < inner)[:, None] & inside[None, :], other=0.0)
-            total = tl.dot(a, b, total, input_precision="ieee")
-        else:
-            line = (expert * tiles + tile) * RUN + channel
-            word = words + line[:, None] * columns + column[None, :]
-            word = tl.load(word, mask=inside[None, :], other=0)
-            for begin in tl.static_range(0, 32 // BITS, SLICES):
-                # The last group may be longer than the channels that are left.
-                number_of_group = (tile * TILE + begin * RUN) // group
-                at = (expert * groups + tl.minimum(number_of_group, groups - 1)) * columns + column
-                if VALUES == 1:
-                    zero = tl.load(zeros + at, mask=inside, other=0).to(tl.float32)
-                part = total if FOLDED else tl.full((ROWS, COLUMNS), 0.0, tl.float32)
-                for step in tl.static_range(SLICES):
-                    run = begin + step
-                    k = tile * TILE + run * RUN + channel
-                    a = x + source[:, None] * inner + k[None, :]
-                    a = tl.load(a, mask=real[:, None] & (k < inner)[None, :], other=0.0)
-                    b = _numbers((word >> (run * BITS)) & ((1 << BITS) - 1), VALUES)
-                    if VALUES == 1:
-                        b -= zero[None, :]
-                    if FOLDED:
-                        own = (tile * TILE + run * RUN) // group
-                        own = (expert * groups + tl.minimum(own, groups - 1)) * columns + column
-                        b *= _scale(scales + own, inside, SCALES)[None, :]
-                    part = tl.dot(a, b.to(a.dtype), part, input_precision="ieee")
-                if FOLDED:
-                    total = part
-                else:
-                    scale = _scale(scales + at, inside, SCALES)
-                    if VALUES == 3:
-                        x_at = (tile * TILE + begin * RUN) // x_group
-                        x_at = source * x_groups + tl.minimum(x_at, x_groups - 1)
-                        part *= tl.load(x_scales + x_at, mask=real, other=0.0)[:, None]
-                    total += part * scale[None, :]
-    if SCALES == 2:
-        factor = tl.load(factors + expert * columns + column, mask=inside, other=0.0)
-        total *= factor[None, :]
-    if SPLIT:
-        target = out + (tl.program_id(2).to(tl.int64) * rows + visit[:, None]) * columns
-    else:
-        if bias is not None:
-            added = tl.load(bias + expert * columns + column, mask=inside, other=0.0)
-            total += added[None, :].to(tl.float32)
-        target = out + visit[:, None] * columns
-    target += column[None, :]
-    tl.store(target, total.to(out.dtype.element_ty), mask=real[:, None] & inside[None, :])
+        visit += tl.program_id(2).to(tl.int64) * rows
+    target = out + _beside_columns(visit, LEFT) * width + _of_columns(column, LEFT)
+    there = _beside_columns(real, LEFT) & _of_columns(inside, LEFT)
+    tl.store(target, total.to(out.dtype.element_ty), mask=there)
 
 
 @triton.jit(do_not_specialize=["count", "splits"])  # type: ignore[untyped-decorator]
@@ -239,7 +382,9 @@ def product(
     visits: Visits | None = None,
     num_visits: int = 0,
     divisor: int = 1,
+    gate: str | None = None,
     out_dtype: torch.dtype | None = None,
+    tile: Tile | None = None,
 ) -> Tensor:
     """Rows x [T, K] times weights [1, N, K] to [T, N] of their dtype; with visits row visit //
     divisor of x times the weight of the visit's expert, to [num_visits, N]. Rows of visits to
@@ -248,23 +393,33 @@ def product(
     Args:
         bias: [E, N].
         inputs: how x is rounded for 8-bit floats; not at all without it.
+        gate: a name in `kernels.cpu.linear.GATES`: of visits, the activation of the first half of
+            what they return times the second, as `gated.gated` computes it of them, [.., N / 2].
         out_dtype: of the result, if not that of x.
+        tile: of rows without visits, to measure one that is not chosen.
     """
     count = len(x) if visits is None else num_visits
     experts, columns, inner = weights.shape
-    out = x.new_empty(count, columns, dtype=out_dtype)
+    width = columns if gate is None else columns // 2
+    out = x.new_empty(count, width, dtype=out_dtype)
     if not count:
         return out
     form = _form(weights, x.dtype, inputs)
     x, x_scales = _prepared(x, weights, inputs)
-    tile = _tile(count, weights, x) if visits is None else _tile_of_visits(visits.block, x)
+    packed = isinstance(weights, PackedWeights)
+    if visits is not None:
+        tile = product_tiles.of_visits(visits.block, x, packed=packed)
+    elif tile is None:
+        tile = product_tiles.of_rows(count, x, packed=packed)
+    if gate is not None:
+        tile = tile._replace(columns=tile.columns // 2)
     blocks = triton.cdiv(count, tile.rows) if visits is None else len(visits.experts)
     depth = triton.cdiv(inner, form["TILE"])
     whole = visits is not None or count > row_tiles.MANY
     first_tiles = depth if whole else _share(columns, depth, x.device)
     splits = triton.cdiv(depth, first_tiles)
     parts = out if splits == 1 else out.new_empty((splits, count, columns), dtype=torch.float32)
-    launch: Any = _product[(blocks, triton.cdiv(columns, tile.columns), splits)]
+    launch: Any = _product[(blocks, triton.cdiv(width, tile.columns), splits)]
     launch(
         *(x, x_scales, *_tensors(weights), bias if splits == 1 else None, parts),
         *((None, None) if visits is None else (visits.rows, visits.experts)),
@@ -273,10 +428,12 @@ def product(
         **form,
         GROUPED=visits is not None,
         SPLIT=splits > 1,
+        GATE=None if gate is None else GATES[gate],
         ROWS=tile.rows,
         COLUMNS=tile.columns,
         num_warps=tile.warps,
-        num_stages=_WIDE_STAGES if tile == _WIDE and visits is not None else STAGES,
+        LEFT=tile.left,
+        num_stages=tile.stages,
     )
     return out if splits == 1 else _added(parts, bias, out)
 
@@ -337,37 +494,6 @@ def _tensors(weights: Tensor | PackedWeights) -> tuple[Tensor | None, ...]:
     if isinstance(weights, Tensor):
         return weights, None, None, None
     return weights.words, weights.scales, weights.zeros, weights.factors
-
-
-class _Tile(NamedTuple):
-    rows: int
-    columns: int
-    warps: int
-
-
-_WIDE = _Tile(row_tiles.MOST, 128, 8)
-"""Of many rows and packed weights: half the unpacking of a tile of 64 rows."""
-_WIDE_STAGES = 3
-"""Of blocks of visits."""
-_WIDE_FROM = 256
-"""Rows of a product from which on tiles are wide."""
-
-
-def _tile(count: int, weights: Tensor | PackedWeights, x: Tensor) -> _Tile:
-    if has_wide(x) and count >= _WIDE_FROM and isinstance(weights, PackedWeights):
-        return _WIDE
-    return _Tile(row_tiles.rows_of(count), COLUMNS, 4)
-
-
-def _tile_of_visits(block: int, x: Tensor) -> _Tile:
-    if block == row_tiles.MOST:
-        return _WIDE
-    return _Tile(block, 2 * COLUMNS if block == row_tiles.MANY and has_wide(x) else COLUMNS, 4)
-
-
-def has_wide(x: Tensor) -> bool:
-    """Whether there is room for tiles of most rows, with inputs like x."""
-    return x.dtype.itemsize == 2 and has_room(x.device)
 
 
 def _share(columns: int, tiles: int, device: torch.device) -> int:

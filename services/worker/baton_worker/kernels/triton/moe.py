@@ -1,8 +1,10 @@
-"""Experts on a GPU: five launches, without padding to the busiest and without waiting.
+"""Experts on a GPU: five launches, without padding to the busiest and without waiting; three where
+visits are few.
 
-Visits are laid out in blocks of one expert (`align`), both products run over blocks (`grouped`),
-and what visits return is added per token. The tile over the inner axis is fixed, so what a visit
-returns does not depend on the other visits of its tile.
+Visits are laid out in blocks of one expert (`align`), both products run over blocks (`grouped`)
+with a gate between them, and what visits return is added per token. Of few visits each is a block
+of its own, and the first product applies the gate. The tile over the inner axis is fixed, so what a
+visit returns does not depend on the other visits of its tile.
 """
 
 from __future__ import annotations
@@ -17,13 +19,16 @@ from torch import Tensor
 from baton_worker.kernels.fp8 import Fp8Stack, Inputs
 from baton_worker.kernels.moe.experts import Gate
 from baton_worker.kernels.packed_weights import PackedWeights
-from baton_worker.kernels.triton import fp8, grouped, power, row_tiles
+from baton_worker.kernels.triton import fp8, grouped, power, product_tiles, row_tiles
 from baton_worker.kernels.triton.align import align
 from baton_worker.kernels.triton.row_tiles import Visits
 
 _WIDTH = 1024
 _FULL, _WIDE = 32, 96
 """Visits of an expert, on average, from which on tiles have many rows, and most."""
+_LONE = 4
+"""Experts for each visit from which on visits are not laid out: few of them have one in common,
+whose weight is then read twice."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -80,6 +85,8 @@ class FusedExperts:
     gate_up_bias: Tensor | None
     down_bias: Tensor | None
     gate: Gate
+    fused: str | None = None
+    """See `kernels.moe.experts.Experts`."""
     weigh_input: bool = False
     gate_up_inputs: Inputs | None = None
     """How inputs of packed 8-bit floats are rounded, where codes become floats of 16 bits."""
@@ -92,27 +99,41 @@ def forward(layer: FusedExperts, x: Tensor, experts: Tensor, weights: Tensor) ->
     """See `kernels.moe.experts.ExpertKernel`."""
     (count, slots), num_experts = experts.shape, layer.down.shape[0]
     experts, visits = experts.contiguous(), count * slots
-    where = align(experts, num_experts, _rows_of_blocks(layer, x, visits // num_experts))
+    where = _visits(layer, x, experts)
     rows, divisor = x, slots
     if layer.weigh_input:
         rows, divisor = (x[:, None] * weights[..., None]).to(x.dtype).flatten(0, 1), 1
-    given = _product(
-        *(rows, layer.gate_up, layer.gate_up_bias, layer.gate_up_inputs),
-        *(where, visits, divisor),
-    )
+    inner = _inner(layer, rows, where, visits, divisor)
     returned = _product(
-        *(layer.gate(given), layer.down, layer.down_bias, layer.down_inputs),
+        *(inner, layer.down, layer.down_bias, layer.down_inputs),
         *(where, visits, 1),
     )
     kept = None if layer.weigh_input else weights.float().contiguous()
     return combine(returned, experts, kept, num_experts)
 
 
+def _visits(layer: FusedExperts, x: Tensor, experts: Tensor) -> Visits:
+    """Blocks of visits to one expert each; of a token alone no two have one in common."""
+    visits, num_experts = experts.numel(), layer.down.shape[0]
+    if len(experts) == 1 or visits * _LONE <= num_experts:
+        return Visits(None, experts.flatten(), row_tiles.FEW)
+    return align(experts, num_experts, _rows_of_blocks(layer, x, visits // num_experts))
+
+
+def _inner(layer: FusedExperts, x: Tensor, where: Visits, visits: int, divisor: int) -> Tensor:
+    """What the second product is given, in one launch for few visits."""
+    weights, bias, inputs = layer.gate_up, layer.gate_up_bias, layer.gate_up_inputs
+    places: Any = {"visits": where, "num_visits": visits, "divisor": divisor}
+    if where.rows is None and layer.fused is not None and not isinstance(weights, Fp8Stack):
+        return grouped.product(x, weights, bias, inputs=inputs, gate=layer.fused, **places)
+    return layer.gate(_product(x, weights, bias, inputs, where, visits, divisor))
+
+
 def _rows_of_blocks(layer: FusedExperts, x: Tensor, visits: int) -> int:
     """Rows of a tile, where an expert has so many visits on average."""
     if layer.few_rows or visits < _FULL:
         return row_tiles.FEW
-    is_wide = visits >= _WIDE and grouped.has_wide(x) and not _unpacks_slowly(layer.gate_up)
+    is_wide = visits >= _WIDE and product_tiles.has_wide(x) and not _unpacks_slowly(layer.gate_up)
     return row_tiles.MOST if is_wide else row_tiles.MANY
 
 

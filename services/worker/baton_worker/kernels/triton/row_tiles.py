@@ -15,10 +15,11 @@ FEW, MANY, MOST = 16, 64, 128
 class Visits(NamedTuple):
     """Visits by expert, each expert's padded to whole blocks."""
 
-    rows: Tensor
-    """int32 [num_blocks * block], -1 where a block is not full."""
+    rows: Tensor | None
+    """int32 [num_blocks * block], -1 where a block is not full; None: each block has one visit, and
+    they are in order."""
     experts: Tensor
-    """int32 [num_blocks]: the expert of each block, E for a block that is not used."""
+    """int32 or int64 [num_blocks]: the expert of each block, E for a block that is not used."""
     block: int
     """Rows of a block."""
 
@@ -37,6 +38,10 @@ def visits_of(  # type: ignore[no-untyped-def]
     block = tl.program_id(0)
     if GROUPED:
         expert = tl.load(expert_of_block + block).to(tl.int64)
+    if GROUPED and visits is None:
+        visit = block.to(tl.int64) + tl.arange(0, ROWS)
+        real = visit == block
+    elif GROUPED:
         visit = tl.load(visits + block * ROWS + tl.arange(0, ROWS)).to(tl.int64)
         real = visit >= 0
     else:
