@@ -5,11 +5,13 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
 from tests.fakes.whole_system import Whole, whole
 from tests.support import tiny_omni
+from tests.support.served_system import PATIENCE, Served
 from tests.support.sounds import tones
 from tests.support.video_clips import data_url, decoded, encoded, moving
 
@@ -19,15 +21,24 @@ SAMPLES = np.float32(np.int16(np.round(SOUND * 32767))) / np.float32(32768)
 FRAMES = moving(24, 16, 48)
 CLIP = encoded(FRAMES, fps=FPS, form="matroska", sound=SOUND)
 QUIET = encoded(FRAMES, fps=FPS)
+APART = (
+    *("--encode", "1", "--prefill", "1", "--decode", "1", "--worker.dtype", "float32"),
+    *("--worker.threads", "1", "--worker.max-num-batched-tokens", "12"),
+    *("--scheduler.local-prefill-max-tokens", "0"),
+)
 HEARD = {"mm_processor_kwargs": {"use_audio_in_video": True}}
 
 
-def ask(here: Whole, data: bytes, **fields: Any) -> dict[str, Any]:
+def body_of(model: str, data: bytes, **fields: Any) -> dict[str, Any]:
     parts = [{"type": "video_url", "video_url": {"url": data_url(data)}}]
     content = [*parts, {"type": "text", "text": "two?"}]
-    body = {"model": here.model, "messages": [{"role": "user", "content": content}]}
+    body = {"model": model, "messages": [{"role": "user", "content": content}]}
     body |= {"temperature": 0, "max_tokens": COUNT, "logprobs": True, "ignore_eos": True}
-    answer = here.post("/v1/chat/completions", body | {"return_token_ids": True} | fields)
+    return body | {"return_token_ids": True} | fields
+
+
+def ask(here: Whole, data: bytes, **fields: Any) -> dict[str, Any]:
+    answer = here.post("/v1/chat/completions", body_of(here.model, data, **fields))
     assert answer.status_code == 200, answer.text
     found: dict[str, Any] = answer.json()
     return found
@@ -63,5 +74,29 @@ def test_the_sound_of_a_video(tmp_path: Path, name: str) -> None:
         quiet = ask(here, QUIET, **HEARD)
         assert quiet["prompt_token_ids"] == alone["prompt_token_ids"]
     heard = {"mm_processor_kwargs": '{"use_audio_in_video": true}'}
-    with whole(tmp_path, worker=settings, media=heard) as here:
+    drafting = {"speculative_config": '{"num_speculative_tokens": 3, "prompt_lookup_min": 1}'}
+    with whole(tmp_path, worker=settings | drafting, media=heard) as here:
         assert tokens_of(ask(here, CLIP)) == tokens
+
+
+@pytest.mark.slow
+@pytest.mark.row("A04", "A05", "F20.02")
+@pytest.mark.parametrize("name", tiny_omni.NAMES)
+def test_frames_and_sound_of_a_video_come_from_an_encode_worker(
+    tmp_path: Path, run_dir: Path, name: str
+) -> None:
+    """Each is a medium of its own. The prompt runs in steps of 12 tokens on the prefill worker, and
+    again from its prefix cache; the answer is handed over."""
+    folder = tmp_path / name
+    model = tiny_omni.save(folder, name)
+    expected = tiny_omni.continued(model, folder, name, (decoded(CLIP), float(FPS), SAMPLES), COUNT)
+    served = Served(run_dir, folder, *APART)
+    try:
+        url = f"{served.ready().url}/v1/chat/completions"
+        for _ in range(2):
+            answer = httpx.post(url, json=body_of(name, CLIP, **HEARD), timeout=PATIENCE)
+            assert answer.status_code == 200, answer.text
+            assert (answer.json()["prompt_token_ids"], tokens_of(answer.json())) == expected[:2]
+        served.reports(media_encoded=2, media_encoded_locally=0, handoffs=2, failed_transfers=0)
+    finally:
+        served.close()
