@@ -226,6 +226,8 @@ class Config(Settings, prefix="gateway"):
     """A session of /v1/realtime ends after this long; what is committed is still transcribed."""
     realtime_idle_seconds: float = setting(300.0, "limits", advanced=True, gt=0)
     """A session whose client sends nothing for this long ends."""
+    realtime_step_seconds: float = setting(0.5, "limits", advanced=True, ge=0.1)
+    """Seconds of new audio of a session after which a model that writes while it hears goes on."""
     realtime_window_seconds: float = setting(30.0, "limits", advanced=True, ge=1)
     """Seconds of audio after which a session transcribes what is complete of it, before the
     commit."""

@@ -87,7 +87,7 @@ def prepare_speech(model: Model, request: PrepareSpeech, look: Look) -> Prepared
     ready = _checked(look(item), item, ReadySpeech)
     pairs = zip(ready.starts, ready.chunks, strict=True)
     chunks = tuple(SpeechChunk(start, _audio(model, item, chunk, 0)) for start, chunk in pairs)
-    return PreparedSpeech(request.id, chunks, ready.num_chunks, ready.seconds)
+    return PreparedSpeech(request.id, chunks, ready.num_chunks, ready.seconds, ready.settled)
 
 
 def _checked(outcome: Outcome, item: MediaItem, kind: type[R]) -> R:

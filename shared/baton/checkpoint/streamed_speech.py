@@ -10,6 +10,8 @@ from typing import Any, NamedTuple
 from baton.checkpoint.json_file import read_json
 
 ARCHITECTURES = ("VoxtralRealtimeForConditionalGeneration", "VoxtralRealtimeGeneration")
+TOKEN_SECONDS = 0.08
+"""Of sound, beside each token."""
 _FILE = "tekken.json"
 _LEFT, _DELAY, _SPARE = 32, 6, 10
 """Tokens of silence before a recording, by which an answer is behind it, and for a long word at its
@@ -17,7 +19,7 @@ end; the first two are those of checkpoints that do not say them."""
 
 
 class StreamedSpeech(NamedTuple):
-    """Numbers of tokens, of which each stands for 80 ms."""
+    """Numbers of tokens, of `TOKEN_SECONDS` each."""
 
     left: int
     """Of silence before a recording."""

@@ -62,6 +62,8 @@ class StreamedSpeechInfo(msgspec.Struct, frozen=True, array_like=True, tag="stre
     """Stands for a part in which no word ends."""
     num_pads: int
     """Behind `start` in every prompt."""
+    delay: int = 0
+    """Tokens by which an answer is behind what is heard; part of `num_pads`."""
 
     @property
     def prompt(self) -> tuple[int, ...]:
@@ -100,3 +102,5 @@ class PreparedSpeech(RpcReply, tag="prepared_speech", frozen=True):
     """Those of the whole recording."""
     seconds: float
     """Its length."""
+    settled: float = 0.0
+    """Seconds up to which the last chunk goes at least, whatever follows."""

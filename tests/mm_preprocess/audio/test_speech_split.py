@@ -30,6 +30,7 @@ def test_cuts_are_in_the_quietest_window() -> None:
     samples[1000:1500] = 0.0  # too early
     parts = list(split(samples, RATE))
     starts = [start for start, _ in parts]
+    assert all(len(part) >= split.shortest * RATE for _, part in parts[:-1])
     assert starts[:2] == [0, 3300] and all(len(part) <= 4000 for _, part in parts)
     assert (np.concatenate([part for _, part in parts]) == samples).all()
     assert starts == [sum(len(part) for _, part in parts[:n]) for n in range(len(parts))]

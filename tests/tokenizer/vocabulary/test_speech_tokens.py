@@ -64,7 +64,7 @@ def test_a_model_that_writes_while_it_hears() -> None:
     added = {"<s>": 1, "[STREAMING_PAD]": 32}
     found = speech_tokens(config | {"default_num_delay_tokens": 3}, {}, added)
     assert isinstance(found, StreamedSpeechInfo)
-    assert found.prompt == (1, *[32] * 35)
+    assert found.prompt == (1, *[32] * 35) and found.delay == 3
     own = speech_tokens(config | {"text_config": {"bos_token_id": 5}}, {}, added)
     assert isinstance(own, StreamedSpeechInfo) and (own.start, own.num_pads) == (5, 38)
     with pytest.raises(ModelError, match=r"\[STREAMING_PAD\], which every prompt of a model that"):

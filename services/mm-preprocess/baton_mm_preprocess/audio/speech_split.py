@@ -21,6 +21,11 @@ class SpeechSplit(msgspec.Struct, frozen=True):
     min_energy_split_window_size: int = 1600
     """Samples over which loudness is measured."""
 
+    @property
+    def shortest(self) -> int:
+        """Seconds of the shortest part behind which another one begins."""
+        return self.max_audio_clip_s - self.overlap_chunk_second
+
     def __call__(self, samples: Samples, rate: int) -> Iterator[tuple[int, Samples]]:
         """Yield the parts of a recording, float32 [n], and the index at which each begins."""
         start, most = 0, self.max_audio_clip_s * rate

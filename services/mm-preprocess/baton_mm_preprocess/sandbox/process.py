@@ -116,6 +116,8 @@ class ReadySpeech(msgspec.Struct, frozen=True, tag="speech"):
     """Those of the whole recording."""
     seconds: float
     """Its length."""
+    settled: float
+    """Seconds up to which the last chunk goes at least, whatever follows."""
 
 
 Outcome = Ready | ReadySpeech | Problem
@@ -198,7 +200,8 @@ def _speech(data: bytes, first: int, setup: Setup) -> ReadySpeech:
         chunks.append(chunk)
     starts = tuple(start / audio.processor.rate for start, _ in parts[first:])
     seconds = len(samples) / audio.processor.rate
-    return ReadySpeech(tuple(chunks), starts[: len(chunks)], len(parts), seconds)
+    settled = min(seconds, starts[-1] + audio.split.shortest)
+    return ReadySpeech(tuple(chunks), starts[: len(chunks)], len(parts), seconds, settled)
 
 
 def _blob(pixels: npt.NDArray[np.float32]) -> Blob:

@@ -115,7 +115,8 @@ def _streamed(
     said = generation.get("bos_token_id"), text.get("bos_token_id"), added.get("<s>"), 1
     start = next(token for token in said if isinstance(token, int))
     pad = _needed(_STREAMING_PAD, added, "a model that writes while it reads audio")
-    return StreamedSpeechInfo(start, pad, read_streamed_speech(folder, config).num_pads)
+    around = read_streamed_speech(folder, config)
+    return StreamedSpeechInfo(start, pad, around.num_pads, around.delay)
 
 
 def _languages(generation: Mapping[str, Any], added: Mapping[str, int]) -> dict[str, int]:

@@ -15,6 +15,7 @@ from dataclasses import dataclass, replace
 from msgspec import structs
 from starlette.requests import Request
 
+from baton.checkpoint.streamed_speech import TOKEN_SECONDS
 from baton.errors import InvalidRequest
 from baton.protocol import (
     AnySpeechInfo,
@@ -36,6 +37,7 @@ from baton_gateway.generation.admission import serves
 from baton_gateway.generation.request import (
     ChatPrompt,
     GenerationRequest,
+    PriorOutput,
     RequestIdentity,
     RequestLimits,
     RequestSinks,
@@ -63,10 +65,17 @@ class Recording:
 
     chunks: tuple[SpeechChunk, ...]
     seconds: float
+    settled: float = 0.0
+    """Seconds up to which its last chunk goes at least, whatever follows."""
 
     def without_end(self) -> Recording:
         """What is before the last chunk, which is complete whatever follows."""
         return Recording(self.chunks[:-1], self.chunks[-1].start)
+
+    def last_chunk(self) -> Recording:
+        """The last chunk alone, as far as it is settled."""
+        last = self.chunks[-1]
+        return Recording((last,), self.settled - last.start)
 
     def end(self, number: int) -> float:
         """Seconds at which a chunk ends."""
@@ -185,8 +194,12 @@ class SpeechJob:
             found[number] = tuple(unpack_floats(choice.vector or b""))
         return found
 
-    async def generation(self, language: str) -> GenerationRequest:
-        """Return the request for the text, one prompt per chunk."""
+    async def generation(self, language: str, past: PriorOutput | None = None) -> GenerationRequest:
+        """Return the request for the text, one prompt per chunk.
+
+        Args:
+            past: what has been written of the first chunk.
+        """
         prompt, rules = await self._asked(language)
         body = self.body
         numbers = body.timed or body.asks_logprobs or body.falls_back
@@ -199,11 +212,27 @@ class SpeechJob:
         return replace(
             self._small(prompts, params),
             limits=self._limits(body.max_completion_tokens),
+            prior_outputs=(past,) if past is not None and past.tokens else (),
             sinks=RequestSinks(
                 admission_headers=AdmissionHeaders.of(self._request),
                 timeline=timeline_of(self._request),
             ),
         )
+
+    async def generation_ahead(self, past: PriorOutput) -> GenerationRequest | None:
+        """Return the request for those tokens of the last chunk that are certain while more of it
+        is to come: all of their embeddings are heard. None if `past` has them all, or the model
+        hears a chunk to its end before it writes."""
+        if not isinstance(self.info, StreamedSpeechInfo):
+            return None
+        job = SpeechJob(
+            self._request, self.body, self.task, self.facts, self.info, self.recording.last_chunk()
+        )
+        # One embedding of a spectrogram changes with what is behind it.
+        count = int(job.recording.seconds / TOKEN_SECONDS) - self.info.delay - 1
+        if count <= len(past.tokens):
+            return None
+        return replace(await job.generation("", past), limits=self._limits(count))
 
     def order(self, language: str) -> OrderedText:
         """Return what puts the outputs of the chunks together."""
@@ -336,11 +365,11 @@ async def _prepared(request: Request, facts: ModelInfo, data: bytes) -> Recordin
     engine: Engine = request.app.state.engine
     text = (await asyncio.to_thread(base64.b64encode, data)).decode()
     item = MediaItem("audio", f"data:audio/octet-stream;base64,{text}", "file")
-    chunks, total, seconds = list[SpeechChunk](), 1, 0.0
+    chunks, total, seconds, settled = list[SpeechChunk](), 1, 0.0, 0.0
     while len(chunks) < total:
         answer = await engine.preprocessors.prepare_speech(
             item, len(chunks), facts.model, trace(request), tenant_of(request)
         )
         chunks += answer.chunks
-        total, seconds = answer.num_chunks, answer.seconds
-    return Recording(tuple(chunks), seconds)
+        total, seconds, settled = answer.num_chunks, answer.seconds, answer.settled
+    return Recording(tuple(chunks), seconds, settled)

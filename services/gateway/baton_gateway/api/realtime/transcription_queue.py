@@ -13,6 +13,7 @@ from starlette.websockets import WebSocket
 
 from baton.errors import BatonError
 from baton.logs import logger
+from baton.protocol import StreamedSpeechInfo
 from baton_gateway.access.rate_limits import RequestQuota
 from baton_gateway.api.realtime.session_settings import SessionSettings, no_model
 from baton_gateway.api.realtime.utterance import Utterance
@@ -77,10 +78,17 @@ class TranscriptionQueue:
                 )
             await self._change()
         if self.open is None:
-            window = self._config.realtime_window_seconds
-            self._queue.append(Utterance(self.settings.rate, window))
+            self._queue.append(Utterance(self.settings.rate, self._window()))
         self._queue[-1].audio.data += data
         self._changed.set()
+
+    def _window(self) -> float:
+        """Seconds of audio after which it is transcribed before a commit."""
+        engine: Engine = self._socket.app.state.engine
+        facts = engine.models.catalogue.get(self.settings.model or "")
+        if facts is not None and isinstance(facts.speech, StreamedSpeechInfo):
+            return self._config.realtime_step_seconds
+        return self._config.realtime_window_seconds
 
     async def room(self) -> None:
         """Wait until there is room for one more utterance. Raises `InvalidRequest` without a

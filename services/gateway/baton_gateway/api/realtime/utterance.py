@@ -3,7 +3,9 @@
     audio --PrepareSpeech--> chunks --those that are complete--> text
 
 A chunk is complete when the one behind it has begun: where a recording is cut depends only on what
-is before. So the text is that of the whole recording by /v1/audio/transcriptions.
+is before. A model that writes while it hears begins the last chunk before it is complete: the next
+request continues from the tokens of the one before. So the text is that of the whole recording by
+/v1/audio/transcriptions.
 """
 
 from __future__ import annotations
@@ -20,6 +22,8 @@ from baton_gateway.api.collect_answer import opened
 from baton_gateway.api.realtime.session_settings import SessionSettings
 from baton_gateway.engine import Engine
 from baton_gateway.generation.logprobs import Vocabulary
+from baton_gateway.generation.output import OutputDelta
+from baton_gateway.generation.request import PriorOutput
 from baton_gateway.schemas.audio.speech_request import TranscriptionRequest
 from baton_gateway.schemas.audio.speech_responses import TokenProbability
 from baton_gateway.speech.audio_buffer import AudioBuffer
@@ -40,7 +44,7 @@ class Utterance:
         """
         Args:
             rate: samples per second.
-            window: seconds of audio that are transcribed without waiting for the commit.
+            window: seconds of audio after which it is transcribed again before the commit.
         """
         self.id = f"item_{uuid.uuid4().hex}"
         self.audio = AudioBuffer(rate)
@@ -53,6 +57,8 @@ class Utterance:
         self._logprobs: list[TokenProbability] | None = None
         self._language = ""
         self._parts = 0
+        self._past = PriorOutput()
+        """What has been written of the chunk that is not complete."""
 
     @property
     def ready(self) -> bool:
@@ -78,12 +84,18 @@ class Utterance:
             data = self.audio.wav(SHORTEST_SECONDS if self._parts else 0.0)
             language = self._language or body.language
             job = await SpeechJob.begin(request, body, "transcribe", language, data)
+            whole = job.recording
             if not committed:
-                job.recording = job.recording.without_end()
+                job.recording = whole.without_end()
             async with aclosing(self._transcribed(request, job, language)) as parts:
                 async for part in parts:
                     yield part
             self.audio.drop(job.recording.seconds)
+            if not committed:
+                job.recording = whole
+                async with aclosing(self._written_ahead(request, job)) as parts:
+                    async for part in parts:
+                        yield part
         self._wanted = self.audio.seconds + self._window
         self.done = committed
 
@@ -95,10 +107,9 @@ class Utterance:
             return
         self._language = await job.language(given)
         order = self._order = self._order or job.order(self._language)
-        engine: Engine = request.app.state.engine
-        name, asked = job.facts.name, job.body.asks_logprobs
-        vocabulary = await engine.models.vocabulary(name) if asked else None
-        started, deltas = await opened(request, await job.generation(self._language))
+        vocabulary = await self._vocabulary(request, job)
+        generation = await job.generation(self._language, self._past)
+        started, deltas = await opened(request, generation)
         self.usage.add(started, job.recording)
         async with aclosing(deltas):
             async for delta in deltas:
@@ -108,6 +119,38 @@ class Utterance:
                 if part.text or part.logprobs:
                     yield self._spoken(part, vocabulary)
         self._parts += len(job.recording.chunks)
+        self._past = PriorOutput()
+
+    async def _written_ahead(
+        self, request: Request, job: SpeechJob
+    ) -> AsyncGenerator[SpokenText, None]:
+        """The text of the chunk that is not complete, as far as it is certain."""
+        generation = await job.generation_ahead(self._past)
+        if generation is None:
+            return
+        order = self._order = self._order or job.order("")
+        vocabulary = await self._vocabulary(request, job)
+        _, deltas = await opened(request, generation)
+        held: OutputDelta | None = None
+        async with aclosing(deltas):
+            async for delta in deltas:
+                held = delta if held is None else held.then(delta)
+                if _is_open(held):
+                    continue
+                certain = msgspec.structs.replace(held, choice=self._parts, reason=None)
+                held = None
+                self._past.add(certain)
+                self.usage.written += len(certain.tokens)
+                part = order.add(certain)
+                if part.text or part.logprobs:
+                    yield self._spoken(part, vocabulary)
+
+    async def _vocabulary(self, request: Request, job: SpeechJob) -> Vocabulary | None:
+        """What names the tokens of log-probabilities, if these are asked for."""
+        if not job.body.asks_logprobs:
+            return None
+        engine: Engine = request.app.state.engine
+        return await engine.models.vocabulary(job.facts.name)
 
     def _spoken(self, part: TextPart, vocabulary: Vocabulary | None) -> SpokenText:
         if vocabulary is None:
@@ -115,3 +158,11 @@ class Utterance:
         found = token_probabilities(part.logprobs, vocabulary)
         self._logprobs = (self._logprobs or []) + found
         return SpokenText(part.text, found)
+
+
+def _is_open(delta: OutputDelta) -> bool:
+    """Whether the text of the last of these tokens depends on what follows: they are generated
+    again with it. An answer that stops may go on when more is heard."""
+    if delta.reason is None:
+        return not delta.text
+    return delta.reason == "stop" or delta.text.endswith("\ufffd")
