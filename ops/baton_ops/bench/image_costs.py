@@ -2,7 +2,8 @@
 
     repeated   first token with images that the server knows, over that with new ones
     storm      99th percentile of the pauses of text streams beside new images, over that without
-    encoders   first token of several new images with two encode workers, over that with one
+    encoders   first token of several new images with two encode workers, over that with one: as it
+               is here, and simulated as if each worker had processors of its own
 
 Starts a server for each fleet. Prints tables, writes JSON, and with `--record` adds the tables to
 the records of which docs/performance.md is made.
@@ -33,16 +34,9 @@ from baton_ops.bench.page import text_of
 from baton_ops.bench.prompts import prompts_for
 from baton_ops.bench.record import Table
 from baton_ops.bench.server import served
+from baton_ops.commands.replay import simulate
 
 Figure = Literal["repeated", "storm", "encoders"]
-
-
-FLEETS = {
-    "1": (),
-    "1, and 1 to encode": ("--encode", "1"),
-    "1 to prefill, 1 to decode, 1 to encode": ("--encode", "1", "--prefill", "1", "--decode", "1"),
-}
-"""Workers and their flags, for the storm."""
 
 
 class ImageCosts(Settings, prefix="bench_images"):
@@ -66,6 +60,8 @@ class ImageCosts(Settings, prefix="bench_images"):
     """Text streams of `storm`."""
     storm: int = Field(default=2, ge=1, le=1024)
     """Requests with an image that `storm` keeps in flight."""
+    max_itl_ms: float = Field(default=25.0, gt=0)
+    """Of the scheduler, in one fleet of `storm`."""
     input_len: int = Field(default=32, ge=1)
     """Tokens of the text of a request."""
     output_len: int = Field(default=128, ge=2)
@@ -88,6 +84,18 @@ class ImageCosts(Settings, prefix="bench_images"):
         """What a request is like."""
         size = (self.image_width, self.image_height)
         return Load(self.input_len, self.output_len, size, self.seed)
+
+
+def fleets(options: ImageCosts) -> dict[str, tuple[str, ...]]:
+    """Workers of the storm and their flags."""
+    encode = ("--encode", "1")
+    bound = f"{options.max_itl_ms:g}"
+    return {
+        "1": (),
+        "1, and 1 to encode": encode,
+        f"1 with --max-itl-ms {bound}, and 1 to encode": (*encode, "--max-itl-ms", bound),
+        "1 to prefill, 1 to decode, 1 to encode": (*encode, "--prefill", "1", "--decode", "1"),
+    }
 
 
 Measure = Callable[[ImageRuns], Coroutine[Any, Any, Any]]
@@ -125,7 +133,7 @@ def _repeated(options: ImageCosts, stem: Path) -> Table:
 
 def _storm(options: ImageCosts, stem: Path) -> Table:
     rows = list[tuple[record.Cell, ...]]()
-    for number, (workers, flags) in enumerate(FLEETS.items()):
+    for number, (workers, flags) in enumerate(fleets(options).items()):
         found = _run(
             options, stem, f"storm-{number}", flags,
             lambda runs: runs.storm(options.rounds, options.streams, options.storm),
@@ -143,20 +151,29 @@ def _storm(options: ImageCosts, stem: Path) -> Table:
 
 
 def _encoders(options: ImageCosts, stem: Path) -> Table:
-    middles = list[float]()
-    for count in (1, 2):
-        found = _run(
-            options, stem, f"encoders-{count}", ("--encode", str(count)),
+    events = stem.with_suffix(".events")
+    recorded = ("--scheduler.event-log", str(events.absolute()))
+    measured = [
+        _run(
+            options, stem, f"encoders-{count}", ("--encode", str(count), *flags),
             lambda runs: runs.cold(options.requests, options.images),
-        )  # fmt: skip
-        middles.append(1000 * median(found))
+        )
+        for count, flags in ((1, recorded), (2, ()))
+    ]  # fmt: skip
+    simulated = simulate(events, encode_workers=2).waits
+    rows = [
+        (how, str(count), 1000 * median(times[-options.requests :]))
+        for how, both in (("measured", measured), ("simulated", simulated))
+        for count, times in enumerate(both, 1)
+    ]
+    firsts = {how: time for how, count, time in rows if count == "1"}
     return Table(
         question="images",
         title=f"First token of {options.images} new images",
         command="baton bench images MODEL --figures encoders",
-        columns=("encode workers", "time (ms)", "ratio to one"),
+        columns=("", "encode workers", "time (ms)", "ratio to one"),
         decimals=2,
-        rows=tuple((str(n), time, time / middles[0]) for n, time in enumerate(middles, 1)),
+        rows=tuple((*row, row[-1] / firsts[row[0]]) for row in rows),
     )
 
 

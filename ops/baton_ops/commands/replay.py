@@ -1,4 +1,5 @@
-"""`baton replay FILE`: replays a recorded scheduler run, optionally with other policies."""
+"""`baton replay FILE`: replays a recorded scheduler run, or simulates it with other policies or
+encode workers."""
 
 import sys
 from importlib import import_module
@@ -6,6 +7,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from pydantic import Field
 from pydantic_settings import CliPositionalArg
 from rich.console import Console
 from rich.table import Table
@@ -15,14 +17,16 @@ from baton.settings import Settings
 
 _RECORDER, _WHATIF = "baton_scheduler.replay.recorder", "baton_scheduler.replay.simulator"
 """Imported by name: operator tools do not depend on services."""
+_OTHER = ("scheduling_policy", "placement_policy", "encode_workers")
+"""Fields that ask for a simulation."""
 
 
 class Replay(Settings, prefix="replay"):
     """Apply a recording's events to a new scheduler and compare every decision.
 
-    With `--scheduling-policy` or `--placement-policy`, simulate the recorded load under the
-    recorded and the new policy, and show the differences: times to first token, prefix hits, KV
-    transferred.
+    With `--scheduling-policy`, `--placement-policy` or `--encode-workers`, simulate the recorded
+    load as it was and with what is given, and show the differences: times to first token, prefix
+    hits, KV transferred.
     """
 
     file: CliPositionalArg[Path]
@@ -31,6 +35,8 @@ class Replay(Settings, prefix="replay"):
     """fcfs, priority or fair: simulate with this policy instead of comparing decisions."""
     placement_policy: str = ""
     """cost, round-robin, least-loaded or modulo: simulate with this placement policy."""
+    encode_workers: int = Field(default=0, ge=0)
+    """Simulate with so many encode workers, as fast as those of the recording; 0 means its own."""
 
 
 def _scheduler(module: str) -> Any:
@@ -39,9 +45,14 @@ def _scheduler(module: str) -> Any:
     return import_module(module)
 
 
-def rerun(path: Path, order: str = "", placement: str = "") -> int:
-    """Simulate a recording under both policies and print the differences. Returns 0."""
-    found = _scheduler(_WHATIF).compare(path, scheduling_policy=order, placement_policy=placement)
+def simulate(path: Path, **other: str | int) -> Any:
+    """A recording as it was and with other settings; see `compare` of the simulator."""
+    return _scheduler(_WHATIF).compare(path, **other)
+
+
+def rerun(path: Path, **other: str | int) -> int:
+    """Simulate a recording as it was and otherwise, and print the differences. Returns 0."""
+    found = simulate(path, **other)
     table = Table(title="mean time to first token, simulated, in seconds")
     for name in ("tenant", "requests", *found.names, "change"):
         table.add_column(name, justify="left" if name == "tenant" else "right")
@@ -90,7 +101,7 @@ def main() -> None:
     """Print the result; exits with 1 on a difference, 2 when there is no recording."""
     try:
         options = Replay.load(sys.argv[1:])
-        other = {"order": options.scheduling_policy, "placement": options.placement_policy}
+        other = options.model_dump(include=set(_OTHER))
         code = rerun(options.file, **other) if any(other.values()) else report(options.file)
     except BatonError as error:
         print(f"baton replay: {error.message}", file=sys.stderr)

@@ -34,6 +34,10 @@ class Config(Settings, prefix="scheduler"):
     max_num_encoder_input_tokens: int = setting(0, "batching", ge=0)
     """Most embeddings of images that one step of one worker encodes, since every stream in that
     step waits for them; 0 means as many as tokens. One image is always encoded, of any size."""
+    max_itl_ms: float = setting(0.0, "batching", ge=0)
+    """Longest time between two tokens of a sequence for which prompts may be the cause: a step with
+    rows that decode has only as many tokens of prompts as take no longer by the worker's measured
+    steps, a page at least. 0 means as many as --max-num-batched-tokens allows."""
     max_num_queued_reqs: int = setting(4096, "limits", ge=1)
     """Sequences of one model that may wait; more are refused with 503 and Retry-After."""
     max_num_queued_tokens: int = setting(8_000_000, "limits", ge=1)

@@ -27,6 +27,7 @@ class SchedulerOptions(msgspec.Struct, frozen=True):
     max_num_encoder_input_tokens: int = 0
     placement_policy: str = "cost"
     placement_weights: str = ""
+    max_itl_ms: float = 0.0
 
     @classmethod
     def of(cls, config: Config) -> Self:

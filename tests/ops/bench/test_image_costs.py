@@ -7,12 +7,13 @@ import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from rich.console import Console
 
 from baton_ops.bench import image_costs, image_runs
-from baton_ops.bench.image_costs import FLEETS, ImageCosts
+from baton_ops.bench.image_costs import ImageCosts, fleets
 from baton_ops.bench.page import markdown
 from baton_ops.bench.record import read_all
 from tests.fakes.openai_server import Completions
@@ -28,6 +29,8 @@ def test_every_figure_becomes_a_table_of_the_page(
         started.append(flags)
         yield url
 
+    waits = SimpleNamespace(waits=([0.9, 0.1], [0.9, 0.05]))
+    monkeypatch.setattr(image_costs, "simulate", lambda path, encode_workers: waits)
     monkeypatch.setattr(image_costs, "served", served)
     monkeypatch.setattr(image_runs, "_STATS_SECONDS", 0.0)
     fake.app.get("/fleet")(lambda: {"media_encoded": 0, "media_encoded_locally": 5})
@@ -40,12 +43,15 @@ def test_every_figure_becomes_a_table_of_the_page(
         printed = io.StringIO()
         paths = image_costs.run(options, Console(file=printed, width=160))
         assert paths[1].parent == tmp_path and len(list(tmp_path.glob("*.json"))) == 1
-        fleets = [(), *FLEETS.values(), ("--encode", "1"), ("--encode", "2")]
-        assert started[6 * turn :] == [["--worker.threads", "1", *flags] for flags in fleets]
+        events = str((tmp_path / "out" / paths[0].name).with_suffix(".events"))
+        recorded = ("--encode", "1", "--scheduler.event-log", events)
+        flags = [(), *fleets(options).values(), recorded, ("--encode", "2")]
+        assert started[7 * turn :] == [["--worker.threads", "1", *each] for each in flags]
     report = json.loads(paths[0].read_text())
-    assert [len(table["rows"]) for table in report["tables"]] == [1, 3, 2]
+    assert [len(table["rows"]) for table in report["tables"]] == [1, 4, 4]
+    assert report["tables"][2]["rows"][3] == ["simulated", "2", 50.0, 0.5]
     [record] = read_all(tmp_path)
-    assert [len(table.rows) for table in record.tables] == [1, 3, 2]
+    assert [len(table.rows) for table in record.tables] == [1, 4, 4]
     page = markdown([record])
     for table in record.tables:
         assert f"### {table.title}" in page and table.title in printed.getvalue()

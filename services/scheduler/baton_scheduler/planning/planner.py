@@ -17,13 +17,18 @@ from baton_scheduler.planning.encoder_budget import EncoderBudget
 from baton_scheduler.planning.page_growth import make_room, rows_beside
 from baton_scheduler.planning.pipeline_rows import fills_pipeline
 from baton_scheduler.planning.plan_message import plan_message
+from baton_scheduler.planning.prefill_budget import prefill_budget
 from baton_scheduler.sequence import Sequence
 from baton_scheduler.slot_table import Ints, SlotTable
 from baton_scheduler.workers.worker import Worker
 
 
 def plan(
-    worker: Worker, now: float, most: int = 1, encoder_tokens: int = 0
+    worker: Worker,
+    now: float,
+    most: int = 1,
+    encoder_tokens: int = 0,
+    most_seconds: float = 0.0,
 ) -> tuple[Plan | None, list[Sequence]]:
     """Plan a worker's next step. Returns the plan and the sequences preempted for lack of pages.
 
@@ -33,10 +38,12 @@ def plan(
     record.
 
     A step encodes media of about `encoder_tokens` embeddings; 0 means the worker's token budget.
+    Prompts make a step with decode rows no longer than `most_seconds`; 0 means any time.
     """
     worker.free_outside_window()
     pages, preempted, decode = make_room(worker)
-    rows = _choose(worker, decode, EncoderBudget(worker, encoder_tokens or worker.budget))
+    encoder = EncoderBudget(worker, encoder_tokens or worker.budget)
+    rows = _choose(worker, decode, encoder, most_seconds)
     if not len(rows.slots) and (worker.flights or not worker.batch.pending_release):
         return None, preempted
     turns = _repeat(worker, rows, pages, most)
@@ -48,9 +55,11 @@ def plan(
     return message, preempted
 
 
-def _choose(worker: Worker, decode: Ints, encoder: EncoderBudget) -> ScheduledRows:
-    """All decode rows, then prefill chunks in the order of service within the token budget; of the
-    background only what `candidates` allows."""
+def _choose(
+    worker: Worker, decode: Ints, encoder: EncoderBudget, most_seconds: float
+) -> ScheduledRows:
+    """All decode rows, then prefill chunks in the order of service within the budgets of tokens and
+    of time; of the background only what `candidates` allows."""
     batch = worker.batch
     if worker.groups.windowed:  # Rows without pages skip this step.
         decode = decode[batch.num_scheduled[decode] < batch.capacity[decode]]
@@ -59,7 +68,9 @@ def _choose(worker: Worker, decode: Ints, encoder: EncoderBudget) -> ScheduledRo
     if not waiting:
         return ScheduledRows(decode, np.ones(len(decode), np.int64), decode=True)
     decode = decode[: rows_beside(worker, waiting, len(decode))]
-    slots, counts = _chunks(worker, able, worker.budget - len(decode), encoder)
+    left = prefill_budget(worker, len(decode), most_seconds)
+    left = max(left, _least(worker, waiting[0]))
+    slots, counts = _chunks(worker, able, left, encoder)
     batch.pending_prefill_tokens -= sum(counts)
     ones = np.ones(len(decode), np.int64)
     return ScheduledRows(
@@ -84,8 +95,7 @@ def _chunks(
             break
         sequence, planned = batch.at(slot), int(batch.num_scheduled[slot])
         rest = int(batch.num_known[slot]) - planned
-        least = rest if sequence.whole else sequence.spans.least(planned)
-        if least > left:
+        if _least(worker, slot) > left:
             break  # It comes first in the next step, which has room for it.
         most = min(left, rest, int(batch.capacity[slot]) - planned)
         chunk = sequence.spans.cut(planned, most)
@@ -97,6 +107,15 @@ def _chunks(
         counts.append(chunk)
         left -= chunk
     return slots, counts
+
+
+def _least(worker: Worker, slot: int) -> int:
+    """The fewest tokens that the next chunk of a prompt may have."""
+    batch, sequence = worker.batch, worker.batch.at(slot)
+    planned = int(batch.num_scheduled[slot])
+    if sequence.whole:
+        return int(batch.num_known[slot]) - planned
+    return sequence.spans.least(planned)
 
 
 def _fresh(batch: SlotTable, rows: ScheduledRows) -> list[int]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
+import msgspec
 import numpy as np
 
 from baton.errors import SettingsError
@@ -23,6 +24,8 @@ from baton_scheduler.events import (
     Tell,
     Tick,
     Transferred,
+    WorkerJoined,
+    WorkerLeft,
 )
 from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.state import State
@@ -86,6 +89,32 @@ def learn(limits: SchedulerOptions, events: Iterable[Event]) -> Script:
     script.pull = fit(pulls) if pulls else (0.0, 0.0)
     script.encode, script.pull_media = media.lines()
     return script
+
+
+def with_encode_workers(script: Script, count: int) -> Script:
+    """The same with `count` encode workers, like the first of the recording and from its start on.
+
+    Raises `SettingsError` if the recording has none: nothing tells what they cost.
+    """
+    joins = [
+        (now, event)
+        for now, event in script.inputs
+        if isinstance(event, WorkerJoined) and event.info.role == "encode"
+    ]
+    if not joins:
+        raise SettingsError("No encode worker joins in this recording: its speed is not known.")
+    recorded = {event.name for _, event in joins}
+    others = [
+        (now, event)
+        for now, event in script.inputs
+        if not (isinstance(event, (WorkerJoined, WorkerLeft)) and event.name in recorded)
+    ]
+    now, first = joins[0]
+    encoders: list[tuple[float, Event]] = [
+        (now, msgspec.structs.replace(first, name=f"{first.name}-{n}", epoch=first.epoch + n))
+        for n in range(count)
+    ]
+    return replace(script, inputs=sorted(others + encoders, key=lambda each: each[0]))
 
 
 class MediaCosts:

@@ -1,10 +1,10 @@
-"""Simulates a recorded run under another queueing or placement policy and compares latencies.
+"""Simulates a recorded run under another policy or with more encode workers; compares latencies.
 
 The recording contains arrivals, output tokens and step times, but not the workers' results for
-plans that were never sent. So both the recorded and the other policy are simulated alike:
+plans that were never sent. So both the recorded and the other run are simulated alike:
 
 - a worker is busy while it has a plan; a step lasts a + b * tokens seconds, fitted by least squares
-  to all recorded steps, and a KV transfer likewise;
+  to all recorded steps, and a KV transfer and an encoding likewise;
 - a sequence produces its recorded tokens, and ends after them if it was stopped or aborted; one
   that the recording does not finish continues to its `max_tokens`.
 """
@@ -40,7 +40,7 @@ from baton_scheduler.placement.placement import token_bytes
 from baton_scheduler.placement.policies import PLACEMENTS
 from baton_scheduler.queueing.policies import ORDERS
 from baton_scheduler.replay.recorder import load
-from baton_scheduler.replay.script import Script, learn
+from baton_scheduler.replay.script import Script, learn, with_encode_workers
 from baton_scheduler.replay.simulated_encoder import SimulatedEncoder
 from baton_scheduler.replay.simulated_worker import SimulatedWorker
 from baton_scheduler.state import State
@@ -63,16 +63,18 @@ class SimulatedLatency(NamedTuple):
 
 
 class Comparison(NamedTuple):
-    """Results of the recorded and the other policy."""
+    """Results of the recorded and the other run."""
 
     names: tuple[str, str]
     changes: list[Change]
     """One entry per tenant that had a token under both."""
     figures: tuple[SimulatedLatency, SimulatedLatency]
+    waits: tuple[list[float], list[float]]
+    """Seconds to the first token of every sequence that had one, in order of arrival."""
 
 
 class Change(NamedTuple):
-    """A tenant's mean time to first token in seconds under both policies."""
+    """A tenant's mean time to first token in seconds in both runs."""
 
     tenant: str
     requests: int
@@ -80,28 +82,43 @@ class Change(NamedTuple):
     after: float
 
 
-def compare(path: Path, *, scheduling_policy: str = "", placement_policy: str = "") -> Comparison:
-    """Simulate a recording as it was, and with another queueing policy, placement policy or both.
+def compare(
+    path: Path,
+    *,
+    scheduling_policy: str = "",
+    placement_policy: str = "",
+    encode_workers: int = 0,
+) -> Comparison:
+    """Simulate a recording as it was, and with another queueing policy, placement policy or number
+    of encode workers; what is empty or 0 stays as it was.
 
-    Raises `SettingsError` if the file is no recording or a policy is unknown.
+    Raises `SettingsError` if the file is no recording, a policy is unknown, or encode workers are
+    asked for where none has been recorded.
     """
     limits, events = load(path)
     order = ORDERS.check(scheduling_policy or limits.scheduling_policy)
     placement = PLACEMENTS.check(placement_policy or limits.placement_policy)
     script = learn(limits, events)
     other = msgspec.structs.replace(limits, scheduling_policy=order, placement_policy=placement)
-    runs = [Simulation(each, script) for each in (limits, other)]
+    changed = with_encode_workers(script, encode_workers) if encode_workers else script
+    runs = [Simulation(limits, script), Simulation(other, changed)]
     before, after = (run.run() for run in runs)
     tenants = {tenant for tenant, _ in before.values()}
     return Comparison(
-        names=(_name(limits), _name(other)),
+        names=(_name(limits), _name(other, encode_workers)),
         changes=[_change(tenant, before, after) for tenant in sorted(tenants)],
         figures=(runs[0].figures(), runs[1].figures()),
+        waits=(_seconds(before), _seconds(after)),
     )
 
 
-def _name(limits: SchedulerOptions) -> str:
-    return f"{limits.scheduling_policy}, {limits.placement_policy}"
+def _name(limits: SchedulerOptions, encode_workers: int = 0) -> str:
+    encoders = (f"{encode_workers} to encode",) if encode_workers else ()
+    return ", ".join((limits.scheduling_policy, limits.placement_policy, *encoders))
+
+
+def _seconds(waits: Waits) -> list[float]:
+    return [waits[number][1] for number in sorted(waits)]
 
 
 Waits = dict[int, tuple[str, float]]

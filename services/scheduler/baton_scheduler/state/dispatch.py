@@ -178,8 +178,13 @@ def _plan_ahead(state: StateBase, worker: Worker) -> list[Decision]:
         decisions.append(Tell(worker.name, TruncatePlan(worker.epoch, flights.first_step)))
     while len(flights) < flights.max_in_flight(depth):
         most = 1 if state.queue.num_waiting(model) else state.options.max_steps_per_plan
-        encoder_tokens = state.options.max_num_encoder_input_tokens
-        message, preempted = plan(worker, state.now, most, encoder_tokens)
+        message, preempted = plan(
+            worker,
+            state.now,
+            most,
+            state.options.max_num_encoder_input_tokens,
+            state.options.max_itl_ms / 1000,
+        )
         state.requeue(preempted)
         if message is None:
             break
