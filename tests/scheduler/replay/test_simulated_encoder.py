@@ -46,7 +46,7 @@ def test_two_encode_workers_bring_the_first_token_of_four_images_sooner(
     assert script.encode == (0.1, 0.0) and script.pull_media == (0.001, 0.0)
     found = compare(tmp_path / "run", encode_workers=other)
     seconds = dict(zip((recorded, other), (wait for [wait] in found.waits), strict=True))
-    assert 0.4 <= seconds[1] < 0.5 and seconds[2] <= 0.6 * seconds[1]
+    assert 0.4 <= seconds[1] < 0.5 and 0.2 <= seconds[2] <= 0.6 * seconds[1]
     assert found.names == ("fair, cost", f"fair, cost, {other} to encode")
 
 

@@ -114,7 +114,7 @@ def with_encode_workers(script: Script, count: int) -> Script:
         (now, msgspec.structs.replace(first, name=f"{first.name}-{n}", epoch=first.epoch + n))
         for n in range(count)
     ]
-    return replace(script, inputs=sorted(others + encoders, key=lambda each: each[0]))
+    return replace(script, inputs=sorted(encoders + others, key=lambda each: each[0]))
 
 
 class MediaCosts:
