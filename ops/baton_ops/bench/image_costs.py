@@ -14,6 +14,7 @@ import json
 import sys
 from collections.abc import Callable, Coroutine, Sequence
 from datetime import UTC, datetime
+from importlib import import_module
 from pathlib import Path
 from statistics import median
 from typing import Any, Literal
@@ -34,7 +35,6 @@ from baton_ops.bench.page import text_of
 from baton_ops.bench.prompts import prompts_for
 from baton_ops.bench.record import Table
 from baton_ops.bench.server import served
-from baton_ops.commands.replay import simulate
 
 Figure = Literal["repeated", "storm", "encoders"]
 
@@ -148,6 +148,13 @@ def _storm(options: ImageCosts, stem: Path) -> Table:
         decimals=2,
         rows=tuple(rows),
     )
+
+
+def simulate(events: Path, encode_workers: int) -> Any:
+    """A recording as it was and with so many encode workers. The simulator is imported by name:
+    operator tools do not depend on services."""
+    simulator = import_module("baton_scheduler.replay.simulator")
+    return simulator.compare(events, encode_workers=encode_workers)
 
 
 def _encoders(options: ImageCosts, stem: Path) -> Table:

@@ -45,14 +45,9 @@ def _scheduler(module: str) -> Any:
     return import_module(module)
 
 
-def simulate(path: Path, **other: str | int) -> Any:
-    """A recording as it was and with other settings; see `compare` of the simulator."""
-    return _scheduler(_WHATIF).compare(path, **other)
-
-
 def rerun(path: Path, **other: str | int) -> int:
     """Simulate a recording as it was and otherwise, and print the differences. Returns 0."""
-    found = simulate(path, **other)
+    found = _scheduler(_WHATIF).compare(path, **other)
     table = Table(title="mean time to first token, simulated, in seconds")
     for name in ("tenant", "requests", *found.names, "change"):
         table.add_column(name, justify="left" if name == "tenant" else "right")
