@@ -254,7 +254,7 @@ class DraftTokens:
             self._match_acceptance.rest(self._matched[slot])
 
     def _by_match(self, slots: Column) -> npt.NDArray[np.bool_]:
-        return np.isin(slots, [slot for slot, length in self._matched.items() if length])
+        return np.array([self._matched.get(slot, 0) > 0 for slot in slots.tolist()], np.bool_)
 
     def _prediction(self, request: DraftRequest) -> Tokens:
         """Rest of the request's `prediction` after the log."""
