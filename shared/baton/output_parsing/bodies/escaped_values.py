@@ -9,13 +9,13 @@ from dataclasses import dataclass
 from baton.output_parsing.bodies.header import header, name_header
 from baton.output_parsing.bodies.json_calls import close
 from baton.output_parsing.bodies.json_value import NUMBER
+from baton.output_parsing.bodies.nested_values import LIST, MAPPING, NestedValues
 from baton.output_parsing.calls import Calls, Malformed
 from baton.output_parsing.source import Reader, Source, Write, delimiters, gather
 
 _ATOM = re.compile(r"[-+.0-9A-Za-z_]+")
 _KEY_SHAPE = re.compile(r"[^:{}\[\]<>\n]{0,256}")
 _LITERALS = {"true", "false", "null"}
-_OPEN = {"{": "}", "[": "]"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -48,56 +48,20 @@ class EscapedValues:
             if started:
                 calls.write(text)
 
-        yield from self._value(source, write)
+        brackets = {"{": MAPPING, "[": LIST}
+        yield from NestedValues(brackets, self._scalar, self._key).copy(source, write)
         calls.end()
 
-    def _value(self, source: Source, write: Write) -> Reader[None]:
-        closers: list[str] = []
-        while True:
-            fresh = (char := (yield from source.space())) in _OPEN
-            if fresh:
-                source.position += 1
-                write(char)
-                closers.append(_OPEN[char])
-            else:
-                yield from self._scalar(source, write)
-            if not (yield from self._closed(source, write, closers, fresh)):
-                return
-
-    def _closed(
-        self, source: Source, write: Write, closers: list[str], fresh: bool
-    ) -> Reader[bool]:
-        """Read closing brackets, then what stands before the next item: whether there is one."""
-        while closers:
-            char = yield from source.space()
-            comma = char == "," and not fresh
-            if comma:
-                source.position += 1
-                char = yield from source.space()
-            if char == closers[-1]:
-                source.position += 1
-                write(closers.pop())
-                fresh = False
-            elif comma or fresh:
-                key = (yield from self._key(source)) if closers[-1] == "}" else ""
-                write((", " if comma else "") + key)
-                return True
-            else:
-                raise Malformed("a comma or a closing bracket is expected")
-        return False
-
-    def _key(self, source: Source) -> Reader[str]:
+    def _key(self, source: Source, write: Write) -> Reader[None]:
         if (yield from source.literal(delimiters(self.escape))):
-            key, found = yield from gather(
-                lambda write: source.until(delimiters(self.escape), write)
-            )
+            key, found = yield from gather(lambda part: source.until(delimiters(self.escape), part))
             char = yield from source.space()
             if not found or char != ":":
                 raise Malformed("a colon is expected")
             source.position += 1
         else:
             key, _ = yield from header(source, delimiters(":"), _KEY_SHAPE)
-        return json.dumps(key, ensure_ascii=False) + ": "
+        write(json.dumps(key, ensure_ascii=False) + ": ")
 
     def _scalar(self, source: Source, write: Write) -> Reader[None]:
         escape = delimiters(self.escape)

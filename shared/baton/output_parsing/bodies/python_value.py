@@ -11,6 +11,7 @@ import json
 import re
 
 from baton.output_parsing.bodies.json_value import NUMBER, ahead, unicode_escape
+from baton.output_parsing.bodies.nested_values import LIST, MAPPING, Bracket, NestedValues
 from baton.output_parsing.calls import Malformed
 from baton.output_parsing.source import Reader, Source, Write, delimiters, gather
 
@@ -20,8 +21,6 @@ _FLOAT = re.compile(r"([-+]?)([0-9]*)\.?([0-9]*)((?:[eE][-+]?[0-9]+)?)")
 _LITERALS = {"True": "true", "False": "false", "None": "null"} | {
     name: name for name in ("true", "false", "null")
 }
-_OPEN = {"{": ("{", "}", "}"), "[": ("[", "]", "]"), "(": ("[", ")", "]")}
-"""Bracket -> (JSON's, what closes it, what JSON's is closed by)."""
 _QUOTES = delimiters('"""', "'''", '"', "'")
 _ESCAPES = {
     **{"n": "\n", "t": "\t", "r": "\r", "b": "\b", "f": "\f", "v": "\v", "a": "\a"},
@@ -33,41 +32,7 @@ _OCTAL = re.compile(r"[0-7]{1,3}")
 
 def copy_python(source: Source, write: Write) -> Reader[None]:
     """Read a literal, white space before it included, and pass it on as JSON."""
-    closers: list[tuple[str, str]] = []
-    while True:
-        bracket = _OPEN.get((yield from source.space()))
-        if bracket is not None:
-            source.position += 1
-            write(bracket[0])
-            closers.append(bracket[1:])
-        else:
-            yield from _scalar(source, write)
-        if not (yield from _closed(source, write, closers, bracket is not None)):
-            return
-
-
-def _closed(
-    source: Source, write: Write, closers: list[tuple[str, str]], fresh: bool
-) -> Reader[bool]:
-    """Read closing brackets, then what stands before the next item: whether there is one."""
-    while closers:
-        char = yield from source.space()
-        comma = char == "," and not fresh
-        if comma:
-            source.position += 1
-            char = yield from source.space()
-        if char == closers[-1][0]:
-            source.position += 1
-            write(closers.pop()[1])
-            fresh = False
-        elif comma or fresh:
-            write(", " if comma else "")
-            if closers[-1][0] == "}":
-                yield from _key(source, write)
-            return True
-        else:
-            raise Malformed("a comma or a closing bracket is expected")
-    return False
+    yield from _VALUES.copy(source, write)
 
 
 def _key(source: Source, write: Write) -> Reader[None]:
@@ -153,3 +118,8 @@ def _octal(source: Source) -> Reader[str]:
     assert found is not None
     source.position = found.end()
     return _quoted(chr(int(found[0], 8)))
+
+
+_VALUES = NestedValues(
+    {"{": MAPPING, "[": LIST, "(": Bracket("[", ")", "]")}, scalar=_scalar, key=_key
+)
