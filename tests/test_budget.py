@@ -16,7 +16,7 @@ BUDGET = {
     "ops": 490,
     "scheduler": 740,
     "shared": 720,
-    "system": 290,
+    "system": 296,
     "tokenizer": 460,
     "worker/attention": 900,
     "worker/checkpoint": 550,

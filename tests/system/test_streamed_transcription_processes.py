@@ -11,7 +11,7 @@ from typing import Any
 import httpx
 import pytest
 
-from tests.support.served_system import PATIENCE, Served
+from tests.support.served_system import PATIENCE, Served, until
 from tests.support.tiny_voxtral_realtime import TinyVoxtralRealtime
 from tests.support.tiny_whisper import heard, sound, wav
 
@@ -56,10 +56,12 @@ def test_a_killed_worker_of_any_role_changes_no_token(tmp_path: Path, run_dir: P
     served = Served(run_dir, folder, *FLAGS)
     try:
         served.ready()
+        roles = {"encode", "prefill", "decode"}
+        until(lambda: {w["role"] for w in served.fleet()["workers"]} == roles, "all have joined")
         for worker in ("encode-1", "prefill-1", "decode-1"):
             written = "".join(deltas(served, worker))
             assert written.split() == expected, worker
-        fleet = served.fleet()
-        assert fleet["media_encoded"] >= 1 and fleet["handoffs"] >= 3
+        until(lambda: served.fleet()["media_encoded"] >= 1, "an encode worker has the recording")
+        until(lambda: served.fleet()["handoffs"] >= 1, "an answer is handed over")
     finally:
         served.close()
