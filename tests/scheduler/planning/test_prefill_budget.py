@@ -38,6 +38,9 @@ def test_tokens_follow_from_the_measured_times(
 ) -> None:
     [worker] = world(0.0).state.fleet
     assert prefill_budget(worker, num_decode, seconds) == expected
+    left = 256 - num_decode
+    assert prefill_budget(worker, num_decode, seconds, least=100) == min(left, max(expected, 100))
+    assert prefill_budget(worker, num_decode, seconds, least=300) == left
 
 
 @pytest.mark.parametrize(("media", "largest"), [((), 20), ((IMAGE,), 60)])

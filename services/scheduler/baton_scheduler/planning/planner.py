@@ -68,8 +68,7 @@ def _choose(
     if not waiting:
         return ScheduledRows(decode, np.ones(len(decode), np.int64), decode=True)
     decode = decode[: rows_beside(worker, waiting, len(decode))]
-    left = prefill_budget(worker, len(decode), most_seconds)
-    left = max(left, _least(worker, waiting[0]))
+    left = prefill_budget(worker, len(decode), most_seconds, _least(worker, waiting[0]))
     slots, counts = _chunks(worker, able, left, encoder)
     batch.pending_prefill_tokens -= sum(counts)
     ones = np.ones(len(decode), np.int64)

@@ -6,7 +6,7 @@ import re
 
 import pytest
 
-from baton.output_parsing.bodies.nested_values import LIST, MAPPING, Bracket, NestedValues
+from baton.output_parsing.bodies.nested_values import MAPPING, Bracket, NestedValues
 from baton.output_parsing.calls import Malformed
 from baton.output_parsing.source import Reader, Source, Write, gather
 
@@ -54,7 +54,3 @@ def test_anything_else_is_malformed() -> None:
     for text in ("(1 2)", "(,)", "<1 2>", "(1", "[1]", "<1=2)"):
         with pytest.raises(Malformed):
             copied(text)
-
-
-def test_brackets_of_json_are_written_as_they_are_read() -> None:
-    assert (LIST.json, LIST.closer) == ("[", "]") and MAPPING.json_closer == "}"

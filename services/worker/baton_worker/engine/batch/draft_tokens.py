@@ -114,7 +114,8 @@ class DraftTokens:
         if isinstance(self._proposer, LookupProposer):
             self._look_up(requests, self._proposer, num_tokens, budget)
         else:
-            requests = self._paying(requests, self._rates(requests), num_tokens, budget)
+            rates = self._acceptance.rates(_slots(requests))
+            requests = self._paying(requests, rates, num_tokens, budget)
             self._propose(requests, self._proposer)
         self.seconds = time.perf_counter() - begin
         return replace(rows, counts=rows.counts + self.counts[rows.slots])
@@ -124,15 +125,14 @@ class DraftTokens:
     ) -> None:
         if not self._may_pay(requests, num_tokens):
             return
-        found = [self._match(request, proposer) for request in requests]
-        drafts = {
-            request.slot: match.drafts for request, match in zip(requests, found, strict=True)
-        }
+        drafts = {request.slot: self._match(request, proposer).drafts for request in requests}
         requests = [
-            request._replace(most=len(drafts[request.slot]))
+            request._replace(most=number)
             for request in requests
-            if len(drafts[request.slot])
+            if (number := len(drafts[request.slot]))
         ]
+        if not requests:
+            return
         for request in self._paying(requests, self._rates(requests), num_tokens, budget):
             self._put(request, drafts[request.slot][: request.most])
 
@@ -155,7 +155,7 @@ class DraftTokens:
     def _rates(self, requests: list[DraftRequest]) -> Rates:
         """Acceptance rates by length of match or, of rows without one, by what was accepted of
         them."""
-        slots = np.array([request.slot for request in requests], np.int64)
+        slots = _slots(requests)
         matched = np.array([self._matched.get(slot, 0) for slot in slots.tolist()], np.int64)
         by_row = self._acceptance.rates(slots)[:, None]
         by_match = self._match_acceptance.rates(matched, self._most)
@@ -233,7 +233,7 @@ class DraftTokens:
         self, requests: list[DraftRequest], rates: Rates, num_tokens: int, budget: int
     ) -> list[DraftRequest]:
         """Those that have drafts, and as many as pay and as the step has room for."""
-        slots = np.array([request.slot for request in requests], np.int64)
+        slots = _slots(requests)
         most = np.array([request.most for request in requests], np.int64)
         if self._costs is not None and self._proposer is not None:
             drafting = self._proposer.costs
@@ -282,3 +282,7 @@ class DraftTokens:
         self.counts[slot], self._depths[slot] = len(drafts), depth
         if len(drafts):
             self.trees[slot] = parents
+
+
+def _slots(requests: list[DraftRequest]) -> Column:
+    return np.array([request.slot for request in requests], np.int64)
