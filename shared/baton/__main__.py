@@ -9,7 +9,9 @@ import sys
 from importlib.util import find_spec
 
 from baton import __version__
+from baton.errors import SettingsError
 from baton.process import gc_tuning
+from baton.process.lifecycle import fail
 from baton.settings import SERVICES
 
 _TOOLS = {
@@ -82,9 +84,10 @@ def main() -> None:
     words = 2 if tuple(sys.argv[1:3]) in _PARTS else 1
     module = _PARTS[verb, sys.argv[2]] if words == 2 else _module(verb)
     if module is None:
-        sys.exit(f"baton: unknown verb '{verb}'\n\n{usage()}")
+        fail("baton", SettingsError(f"unknown verb '{verb}'\n\n{usage()}"))
     if find_spec(module.partition(".")[0]) is None:
-        sys.exit(f"baton: '{verb}' is not installed here: pip install 'baton-serve[all]'")
+        hint = "pip install 'baton-serve[all]'"
+        fail("baton", SettingsError(f"'{verb}' is not installed here: {hint}"))
     sys.argv = [" ".join(["baton", *sys.argv[1 : 1 + words]]), *sys.argv[1 + words :]]
     if verb in SERVICES:
         gc_tuning.pause()  # Until `baton.process.lifecycle.main`.

@@ -30,9 +30,12 @@ def test_version(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[
     assert capsys.readouterr().out == f"baton {__version__}\n"
 
 
-def test_an_unknown_verb_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(SystemExit, match="unknown verb 'sing'"):
+def test_an_unknown_verb_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
         call(monkeypatch, "sing")
+    assert ended.value.code == 2 and "unknown verb 'sing'" in capsys.readouterr().err
 
 
 def test_a_verb_finds_its_module_by_rule(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -27,6 +27,7 @@ from rich.console import Console
 from rich.table import Table as Grid
 
 from baton.errors import BatonError
+from baton.process.lifecycle import fail
 from baton.settings import DEFAULT_MODEL, Settings
 from baton_ops.bench import machine, record
 from baton_ops.bench.image_runs import ImageRuns, Load
@@ -238,7 +239,7 @@ def main() -> None:
     try:
         run(ImageCosts.load(sys.argv[1:]), Console())
     except BatonError as error:
-        sys.exit(f"baton bench images: {error.message}")
+        fail("baton bench images", error)
     except KeyboardInterrupt:
         sys.exit(130)
 

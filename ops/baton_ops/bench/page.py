@@ -14,6 +14,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from baton.errors import BatonError
+from baton.process.lifecycle import fail
 from baton.settings import Settings
 from baton_ops.bench.record import Cell, Question, Record, Table, read_all
 
@@ -288,7 +289,7 @@ def main() -> None:
     try:
         sys.exit(_run(Page.load(sys.argv[1:])))
     except BatonError as error:
-        sys.exit(f"baton bench page: {error.message}")
+        fail("baton bench page", error)
 
 
 if __name__ == "__main__":

@@ -26,6 +26,7 @@ from rich.table import Table
 
 from baton.checkpoint.hub import resolve
 from baton.errors import BatonError, SettingsError
+from baton.process.lifecycle import fail
 from baton.settings import DEFAULT_MODEL, Settings
 from baton_ops.bench import machine
 from baton_ops.bench.images import Images
@@ -225,7 +226,7 @@ def main() -> None:
     try:
         run(Peers.load(sys.argv[1:]), Console())
     except BatonError as error:
-        sys.exit(f"baton peers: {error.message}")
+        fail("baton peers", error)
     except KeyboardInterrupt:
         sys.exit(130)
 

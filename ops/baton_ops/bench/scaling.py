@@ -23,6 +23,7 @@ from rich.console import Console
 from rich.table import Table
 
 from baton.errors import BatonError, SettingsError
+from baton.process.lifecycle import fail
 from baton.settings import DEFAULT_MODEL, Settings
 from baton_ops.bench import machine
 from baton_ops.bench.knee import FACTOR, Curve
@@ -289,7 +290,7 @@ def main() -> None:
     try:
         run(Scaling.load(sys.argv[1:]), Console())
     except BatonError as error:
-        sys.exit(f"baton bench scaling: {error.message}")
+        fail("baton bench scaling", error)
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -19,7 +19,8 @@ from pydantic import Field
 from pydantic_settings import CliPositionalArg
 from rich.console import Console
 
-from baton.errors import BatonError, InvalidRequest, Unavailable
+from baton.errors import BatonError, SettingsError, Unavailable
+from baton.process.lifecycle import fail
 from baton.settings import DEFAULT_MODEL, Settings
 from baton_ops.bench import machine
 from baton_ops.bench.images import Images
@@ -282,10 +283,10 @@ def _server(options: Bench, stem: Path) -> Iterator[str]:
 
 
 def run(options: Bench, console: Console) -> list[Path]:
-    """Measure, print and write. Returns the paths of the files. Raises `InvalidRequest` for images
+    """Measure, print and write. Returns the paths of the files. Raises `SettingsError` for images
     at an endpoint that takes none."""
     if options.images and options.endpoint != "chat":
-        raise InvalidRequest("Images stand in chats: use --endpoint chat.")
+        raise SettingsError("Images stand in chats: use --endpoint chat.")
     stem = options.out / datetime.now(UTC).strftime("%Y-%m-%dT%H%M%S")
     with _server(options, stem) as url:
         measured = asyncio.run(measure(options, url, console))
@@ -301,7 +302,7 @@ def main() -> None:
         options = Bench.load(sys.argv[1:])
         run(options, Console())
     except BatonError as error:
-        sys.exit(f"baton bench: {error.message}")
+        fail("baton bench", error)
     except KeyboardInterrupt:
         sys.exit(130)
 

@@ -13,6 +13,7 @@ from pydantic import Field
 from rich.console import Console
 
 from baton.errors import BatonError, SettingsError, Unavailable
+from baton.process.lifecycle import fail
 from baton.settings import Settings
 
 
@@ -130,7 +131,7 @@ def main() -> None:
     try:
         talk(Chat.load(sys.argv[1:]), Console())
     except (BatonError, SettingsError) as error:
-        sys.exit(f"baton chat: {error.message}")
+        fail("baton chat", error)
     except httpx.HTTPError as error:
         sys.exit(f"baton chat: the server does not answer: {error}")
 

@@ -13,6 +13,7 @@ from pydantic import Field
 from pydantic_settings import CliPositionalArg
 
 from baton.errors import BatonError, NotFound
+from baton.process.lifecycle import fail
 from baton.protocol import DrainWorker, Stats
 from baton.settings import Settings
 from baton_ops.commands.fleet import ask
@@ -50,7 +51,7 @@ def main() -> None:
         options = Drain.load(sys.argv[1:])
         drain(options)
     except BatonError as error:
-        sys.exit(f"baton drain: {error.message}")
+        fail("baton drain", error)
     print(f"{options.worker} has passed on everything")
 
 

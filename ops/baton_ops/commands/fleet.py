@@ -25,6 +25,7 @@ from baton.net.discovery import directory
 from baton.net.handshake import BEAT_SECONDS, incarnation
 from baton.net.sockets import Client, wait
 from baton.net.topology import FLEET
+from baton.process.lifecycle import fail
 from baton.protocol import Hello, Message, Stats
 from baton.settings import Settings
 
@@ -122,7 +123,7 @@ def main() -> None:
     try:
         stats = ask(Show.load(sys.argv[1:]), lambda stats: True)
     except BatonError as error:
-        sys.exit(f"baton fleet: {error.message}")
+        fail("baton fleet", error)
     console = Console()
     console.print(workers(stats))
     if stats.roles:

@@ -22,6 +22,7 @@ from baton.net.discovery import bind_address, directory
 from baton.net.handshake import BEAT_SECONDS, incarnation
 from baton.net.sockets import Client, wait
 from baton.net.topology import FLEET, LINKS, Link
+from baton.process.lifecycle import fail
 from baton.protocol import Beat, Hello, HelloRequest, Message, Stats, WorkerStats
 from baton.settings import SERVICES, Settings, config_classes
 
@@ -116,7 +117,7 @@ def main() -> None:
             raise SettingsError(f"Name a service: {', '.join(SERVICES)}.")
         check(service, config_classes()[service].load(sys.argv[2:]))
     except BatonError as error:
-        sys.exit(error.message)
+        fail("baton health", error)
     print(f"{service} makes progress")
 
 

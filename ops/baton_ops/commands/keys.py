@@ -13,6 +13,7 @@ from pathlib import Path
 from zmq.auth import create_certificates
 
 from baton.errors import BatonError, SettingsError
+from baton.process.lifecycle import fail
 from baton.settings import SERVICES, Settings
 
 
@@ -51,7 +52,7 @@ def main() -> None:
         options = Options.load(sys.argv[1:])
         made = make(options.folder)
     except BatonError as error:
-        sys.exit(f"baton keys: {error.message}")
+        fail("baton keys", error)
     print(f"{options.folder}: made {', '.join(made) if made else 'nothing, all pairs exist'}.")
     print(f"Every service reads them with BATON_CURVE_KEYS_DIR={options.folder}")
 

@@ -14,6 +14,7 @@ from pydantic import Field
 from pydantic_settings import CliPositionalArg
 
 from baton.errors import BatonError, NotFound, SettingsError, Unavailable
+from baton.process.lifecycle import fail
 from baton.protocol import SetRole, Stats
 from baton.settings import Settings
 from baton_ops.commands.fleet import ask
@@ -65,7 +66,7 @@ def main() -> None:
         options = Options.load(sys.argv[1:])
         warning = assign(options)
     except BatonError as error:
-        sys.exit(f"baton fleet role: {error.message}")
+        fail("baton fleet role", error)
     print(f"{options.worker} is {options.role} now" + (f" ({warning})" if warning else ""))
 
 

@@ -12,6 +12,7 @@ from pydantic import Field
 from pydantic_settings import CliPositionalArg
 
 from baton.errors import BatonError, SettingsError, Unavailable
+from baton.process.lifecycle import fail
 from baton.protocol import Resize, Stats
 from baton.settings import Settings
 from baton_ops.commands.fleet import ask
@@ -69,7 +70,7 @@ def main() -> None:
     try:
         workers = scale(Options.load(sys.argv[1:]))
     except BatonError as error:
-        sys.exit(f"baton fleet scale: {error.message}")
+        fail("baton fleet scale", error)
     print("ready: " + ", ".join(f"{name} ({role})" for name, role in workers.items()))
 
 

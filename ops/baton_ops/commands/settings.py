@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.markdown import Markdown
 
 from baton.errors import SettingsError
+from baton.process.lifecycle import fail
 from baton.registry import Registry
 from baton.settings import Settings, config_classes, trait, variables
 
@@ -172,7 +173,7 @@ def main() -> None:
     try:
         sys.exit(_run(Pages.load(sys.argv[1:])))
     except SettingsError as error:
-        sys.exit(f"baton settings: {error.message}")
+        fail("baton settings", error)
 
 
 if __name__ == "__main__":

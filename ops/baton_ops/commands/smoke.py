@@ -28,6 +28,7 @@ from rich.console import Console
 from rich.table import Table
 
 from baton.errors import BatonError, Unavailable
+from baton.process.lifecycle import fail
 from baton.settings import Settings
 from baton_ops.quality.baseline import Baseline
 
@@ -329,7 +330,7 @@ def main() -> None:
     try:
         good = run(Smoke.load(sys.argv[1:]), Console())
     except BatonError as error:
-        sys.exit(f"baton smoke: {error.message}")
+        fail("baton smoke", error)
     sys.exit(0 if good else 1)
 
 

@@ -6,6 +6,7 @@ import sys
 
 from baton.errors import BatonError
 from baton.net.topology import mermaid
+from baton.process.lifecycle import fail
 from baton.settings import Settings
 
 
@@ -18,7 +19,7 @@ def main() -> None:
     try:
         Topology.load(sys.argv[1:])
     except BatonError as error:
-        sys.exit(f"baton topology: {error.message}")
+        fail("baton topology", error)
     print(mermaid(), end="")
 
 

@@ -25,6 +25,7 @@ from rich.console import Console
 from rich.table import Table
 
 from baton.errors import BatonError, Unavailable
+from baton.process.lifecycle import fail
 from baton.settings import Settings
 from baton_ops.quality.baseline import Baseline
 
@@ -203,7 +204,7 @@ def main() -> None:
     try:
         good = run(EvalNll.load(sys.argv[1:]), Console())
     except BatonError as error:
-        sys.exit(f"baton eval nll: {error.message}")
+        fail("baton eval nll", error)
     sys.exit(0 if good else 1)
 
 

@@ -17,6 +17,7 @@ import msgspec
 from rich.console import Console
 
 from baton.errors import BatonError
+from baton.process.lifecycle import fail
 from baton.settings import Settings
 from baton_ops.support_matrix.feature_rows import (
     STATUSES,
@@ -146,7 +147,7 @@ def main() -> None:
     try:
         run(Matrix.load(sys.argv[1:]), Console())
     except BatonError as error:
-        sys.exit(f"baton matrix: {error.message}")
+        fail("baton matrix", error)
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ import time
 from collections.abc import Callable
 from functools import partial
 from types import FrameType
-from typing import TypeVar
+from typing import NoReturn, TypeVar
 
 from baton.errors import BatonError, SettingsError
 from baton.logs import logger, setup
@@ -36,6 +36,12 @@ EXIT_GROUP = 71
 
 log = logger(__name__)
 C = TypeVar("C", bound=Settings)
+
+
+def fail(program: str, error: BatonError) -> NoReturn:
+    """Print an error and end a command: with 2 for wrong flags and variables, with 1 otherwise."""
+    print(f"{program}: {error.message}", file=sys.stderr)
+    sys.exit(EXIT_SETTINGS if isinstance(error, SettingsError) else 1)
 
 
 class Lifecycle:

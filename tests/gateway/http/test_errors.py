@@ -14,6 +14,7 @@ from baton_gateway.http.errors import (
     name,
     path,
     respond,
+    shorten,
     translate,
 )
 
@@ -113,3 +114,15 @@ def test_words_of_validation(fields: dict[str, Any], code: str, param: str, mess
         Form.model_validate({k: v for k, v in good.items() if v is not ...})
     error = translate(caught.value)
     assert (error.code, error.param, error.message) == (code, param, message)
+
+
+@pytest.mark.parametrize(
+    ("value", "text"),
+    [
+        ("high", "'high'"),
+        ({"type": "function", "on": [True, None]}, '{"type": "function", "on": [true, null]}'),
+        (["é" * 60], '["' + "é" * 55 + "..."),
+    ],
+)
+def test_values_of_clients_are_shown_as_json(value: object, text: str) -> None:
+    assert shorten(value) == text

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 from rich.console import Console
 
-from baton.errors import InvalidRequest
+from baton.errors import SettingsError
 from baton_ops.bench.images import Images
 from baton_ops.bench.load_generator import Request, Target
 from baton_ops.bench.prompts import IdPrompts, Lengths, requests
@@ -39,5 +39,5 @@ def test_a_chat_has_its_images_before_its_text() -> None:
 
 
 def test_completions_take_no_images() -> None:
-    with pytest.raises(InvalidRequest, match="--endpoint chat"):
+    with pytest.raises(SettingsError, match="--endpoint chat"):
         run(Bench(images=1, url="http://127.0.0.1:9"), Console())

@@ -138,4 +138,4 @@ def test_the_command(url: str, tmp_path: Path) -> None:
     assert "requests in flight" in done.stdout
     assert len(list((tmp_path / "bench").glob("scaling-*.json"))) == 1
     refused = subprocess.run([*command[:5], "--url", url], capture_output=True, text=True)
-    assert refused.returncode == 1 and "--curves concurrency,context" in refused.stderr
+    assert refused.returncode == 2 and "--curves concurrency,context" in refused.stderr

@@ -137,4 +137,4 @@ def test_wrong_use_fails(argv: list[str], monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setattr("sys.argv", ["health", *argv])
     with pytest.raises(SystemExit) as end:
         health.main()
-    assert end.value.code not in {0, None}
+    assert end.value.code == 2

@@ -36,12 +36,13 @@ def test_what_is_no_count_is_refused(word: str) -> None:
 
 
 def test_without_a_supervisor_it_says_who_scales_then(
-    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     argv = ["baton fleet scale", "decode=2", "--run-dir", str(run_dir)]
     monkeypatch.setattr("sys.argv", argv)
-    with pytest.raises(SystemExit, match="kubectl scale"):
+    with pytest.raises(SystemExit) as ended:
         main()
+    assert ended.value.code == 1 and "kubectl scale" in capsys.readouterr().err
 
 
 def test_it_waits_until_the_scheduler_shows_them(

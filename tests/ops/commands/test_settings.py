@@ -73,11 +73,14 @@ def test_check_notices_a_stale_page_and_write_mends_it(
     assert run("--check") == 1
 
 
-def test_write_refuses_outside_a_checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_write_refuses_outside_a_checkout(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
     monkeypatch.setattr(settings, "FOLDER", tmp_path)
     monkeypatch.setattr("sys.argv", ["baton settings", "--write"])
-    with pytest.raises(SystemExit, match="checkout"):
+    with pytest.raises(SystemExit) as ended:
         settings.main()
+    assert ended.value.code == 2 and "checkout" in capsys.readouterr().err
 
 
 def test_without_a_flag_the_page_is_printed(capsys: pytest.CaptureFixture[str]) -> None:

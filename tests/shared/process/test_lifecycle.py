@@ -63,6 +63,15 @@ def test_exit_codes_tell_whether_a_restart_can_help(
     assert ended.value.code == code
 
 
+@pytest.mark.parametrize(("error", "code"), [(SettingsError("x"), 2), (HubError("x"), 1)])
+def test_a_command_fails_with_one_sentence(
+    error: BatonError, code: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with pytest.raises(SystemExit) as ended:
+        lifecycle.fail("baton sing", error)
+    assert (ended.value.code, capsys.readouterr().err) == (code, "baton sing: x\n")
+
+
 def test_the_heart_beats_while_the_main_thread_computes(run_dir: Path) -> None:
     settings = Settings(run_dir=run_dir)
     directory = StaticDirectory(settings)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable
 from typing import Any, TypeAlias
 
@@ -200,8 +201,8 @@ def translate(error: ValidationError) -> InvalidRequest:
 
 
 def shorten(value: object) -> str:
-    """Format a client's value for an error message."""
-    text = repr(value)
+    """Format a client's value for an error message: text in quotes, others as JSON."""
+    text = repr(value) if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
     return text if len(text) <= 60 else text[:57] + "..."
 
 

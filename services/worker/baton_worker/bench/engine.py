@@ -27,6 +27,7 @@ from rich.progress import track
 from rich.table import Table
 
 from baton.errors import BatonError, SettingsError
+from baton.process.lifecycle import fail
 from baton.protocol import NewSequence, Plan, Sampling
 from baton.protocol.token_columns import pack
 from baton.settings import DEFAULT_MODEL
@@ -260,6 +261,6 @@ def main() -> None:
     try:
         run(Bench.load(sys.argv[1:]), Console())
     except BatonError as error:
-        sys.exit(f"baton bench engine: {error.message}")
+        fail("baton bench engine", error)
     except KeyboardInterrupt:
         sys.exit(130)

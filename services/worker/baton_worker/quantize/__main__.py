@@ -16,6 +16,7 @@ from rich.console import Console
 
 from baton.checkpoint.hub import resolve
 from baton.errors import BatonError
+from baton.process.lifecycle import fail
 from baton.settings import Settings
 from baton_worker.config import Quantize as Scheme
 from baton_worker.quantize.quantized_folder import write
@@ -39,14 +40,14 @@ class Quantize(Settings, prefix="quantize"):
 
 
 def main() -> None:
-    """Run the command; a refusal is one sentence and exit code 1."""
+    """Run the command; a refusal is one sentence."""
     try:
         options = Quantize.load(sys.argv[1:])
         dtype = None if options.dtype == "auto" else getattr(torch, options.dtype)
         shards = ShardWriter(options.max_shard_mib << 20)
         written = write(resolve(options), options.out, options.scheme, dtype, shards, Console())
     except BatonError as error:
-        sys.exit(f"baton quantize: {error.message}")
+        fail("baton quantize", error)
     print(f"{options.out}: {written}")
 
 

@@ -23,7 +23,7 @@ from torch import Tensor
 
 from baton.checkpoint.json_file import read_json
 from baton.checkpoint.part_folders import in_parts
-from baton.errors import ModelError
+from baton.errors import ModelError, SettingsError
 from baton_worker.checkpoint.load import Checkpoint, meta_layers, open_checkpoint
 from baton_worker.checkpoint.quantized_loading import choose_precision
 from baton_worker.checkpoint.task import is_listed, served_task
@@ -72,12 +72,13 @@ def write(
     whole. A `dtype` replaces that of floats. Returns what was written, in words.
 
     Raises:
-        ModelError: the checkpoint cannot be rounded, or `out` exists.
+        SettingsError: `out` exists, or the scheme rounds nothing.
+        ModelError: the checkpoint cannot be rounded.
     """
     if scheme == "none":
-        raise ModelError(f"--scheme none rounds nothing. Give one of {', '.join(SCHEMES)}.")
+        raise SettingsError(f"--scheme none rounds nothing. Give one of {', '.join(SCHEMES)}.")
     if out.exists():
-        raise ModelError(f"{out} exists. Name a directory that does not, or remove it first.")
+        raise SettingsError(f"{out} exists. Name a directory that does not, or remove it first.")
     checkpoint = _opened(source)
     plan = _planned(checkpoint, source, scheme)
     out.parent.mkdir(parents=True, exist_ok=True)

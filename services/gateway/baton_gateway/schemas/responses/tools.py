@@ -148,8 +148,9 @@ def demanded_grammar(choice: Any, tools: list[Tool]) -> Tool | None:
             return tool
         raise invalid(
             f"tools[{i}].format.syntax",
-            f"A tool with a Lark grammar must be demanded: send tool_choice {{'type': 'custom', "
-            f"'name': '{tool['name']}'}}, or a grammar of the syntax 'regex'.",
+            "A tool with a Lark grammar must be demanded: send tool_choice "
+            f'{{"type": "custom", "name": "{tool["name"]}"}}, or a grammar of the syntax '
+            "'regex'.",
             "unsupported_value",
         )
     return None
