@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 import gguf
 import numpy as np
 
+from tools.arguments import existing_path, positive_int
 from tools.random_blocks import TYPES, random_blocks
 
 _HEAD = 64
@@ -114,14 +115,17 @@ def _add_tokens(writer: Any, source: Any, count: int) -> None:
 def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="tools.make_random_gguf", description=__doc__)
-    parser.add_argument("vocabulary", type=Path)
+    parser.add_argument("vocabulary", type=existing_path)
     parser.add_argument("out", type=Path)
     for name, value in Shape()._asdict().items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
+        parser.add_argument(f"--{name.replace('_', '-')}", type=positive_int, default=value)
     parser.add_argument("--type", choices=TYPES, help="type of the matrices; float16 without")
     given = vars(parser.parse_args())
     vocabulary, out, kind = given.pop("vocabulary"), given.pop("out"), given.pop("type")
-    save(out, vocabulary, Shape(**given), kind=kind)
+    try:
+        save(out, vocabulary, Shape(**given), kind=kind)
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

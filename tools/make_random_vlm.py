@@ -18,6 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from baton_ops.bench.prompts import TEXT
+from tools.arguments import positive_int
 from tools.byte_tokenizer import byte_tokenizer, save_tokenizer
 from tools.tiny_vlm_recipes import END, PAD, RECIPES, Recipe
 
@@ -137,10 +138,13 @@ def main() -> None:
     parser.add_argument("out", type=Path)
     parser.add_argument("--architecture", choices=ARCHITECTURES, default="qwen2_vl")
     for name, value in vars(Sizes()).items():
-        parser.add_argument(f"--{name.replace('_', '-')}", type=int, default=value)
+        parser.add_argument(f"--{name.replace('_', '-')}", type=positive_int, default=value)
     given = vars(parser.parse_args())
     out, name = given.pop("out"), given.pop("architecture")
-    save(out, name, Sizes(**given))
+    try:
+        save(out, name, Sizes(**given))
+    except (OSError, ValueError) as error:
+        parser.error(str(error))
 
 
 if __name__ == "__main__":

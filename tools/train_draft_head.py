@@ -22,6 +22,8 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
+from tools.arguments import existing_path, positive_int
+
 METHODS = ("eagle3", "mtp")
 _RATE, _WARM = 1e-3, 20
 _CONFIG = (
@@ -325,13 +327,15 @@ def made(
 def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="tools.train_draft_head", description=__doc__)
-    parser.add_argument("model", type=Path)
-    parser.add_argument("text", type=Path)
+    parser.add_argument("model", type=existing_path)
+    parser.add_argument("text", type=existing_path)
     parser.add_argument("out", type=Path)
     parser.add_argument("--method", choices=METHODS, default="eagle3")
     for name, value in (("texts", 200), ("length", 128), ("beginning", 24), ("steps", 400)):
-        parser.add_argument(f"--{name}", type=int, default=value)
-    parser.add_argument("--vocab", type=int, default=8192, help="tokens that EAGLE-3 drafts")
+        parser.add_argument(f"--{name}", type=positive_int, default=value)
+    parser.add_argument(
+        "--vocab", type=positive_int, default=8192, help="tokens that EAGLE-3 drafts"
+    )
     given = parser.parse_args()
     torch.manual_seed(0)
     target = Target.load(given.model)

@@ -27,6 +27,7 @@ from torch import Tensor, nn
 
 from baton.settings import Settings
 from tools import easy_vqa
+from tools.arguments import positive_int
 from tools.byte_tokenizer import save_tokenizer
 from tools.easy_vqa import About, Lesson, Talk
 from tools.tiny_vlm_recipes import END, PAD, RECIPES
@@ -185,9 +186,12 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="tools.train_tiny_vlm", description=__doc__)
     parser.add_argument("recipes", nargs="+", choices=RECIPES)
     parser.add_argument("--out", type=Path, default=home(), help="folder of data and checkpoints")
-    parser.add_argument("--answer-steps", type=int, default=1200)
+    parser.add_argument("--answer-steps", type=positive_int, default=1200)
     given = parser.parse_args()
-    given.out.mkdir(parents=True, exist_ok=True)
+    try:
+        given.out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        parser.error(f"cannot make --out {given.out}: {error.strerror}")
     wheel = easy_vqa.fetch(given.out)
     lesson, held_out = (Lesson.read(wheel, part) for part in ("train", "test"))
     for name in given.recipes:

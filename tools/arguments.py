@@ -1,0 +1,21 @@
+"""Types of arguments: what they refuse ends a command with its usage and exit code 2."""
+
+from __future__ import annotations
+
+from argparse import ArgumentTypeError
+from pathlib import Path
+
+
+def existing_path(text: str) -> Path:
+    """A file or a folder that is read."""
+    path = Path(text)
+    if not path.exists():
+        raise ArgumentTypeError(f"{path} does not exist")
+    return path
+
+
+def positive_int(text: str) -> int:
+    """A size or a count."""
+    if not (text.isascii() and text.isdecimal() and int(text)):
+        raise ArgumentTypeError(f"'{text}' is no positive integer")
+    return int(text)
