@@ -65,3 +65,21 @@ def test_an_upload_of_others_and_one_that_was_given_up(tmp_path: Path) -> None:
         await here.file.close()
 
     asyncio.run(main())
+
+
+def test_a_part_that_is_sent_while_its_upload_ends(tmp_path: Path) -> None:
+    async def main() -> None:
+        here = Stores(tmp_path)
+        store = UploadStore(here.file, here.files)
+        upload = await store.begin("o", "f", "batch", 2)
+
+        async def cancelled_within() -> AsyncIterator[bytes]:
+            yield b"a"
+            await store.cancel(upload.id, "o")
+            yield b"b"
+
+        with pytest.raises(InvalidRequest, match="The upload is cancelled"):
+            await store.add_part(upload.id, "o", cancelled_within())
+        await here.file.close()
+
+    asyncio.run(main())

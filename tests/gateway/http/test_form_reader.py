@@ -18,6 +18,11 @@ def test_hostile_forms(tmp_path: Any) -> None:
         (part % (b"a", b"1") * 1000 + b"--x--", "multipart/form-data; boundary=x", 400),
         (part % (b"a", b"1" * 100_000) + b"--x--", "multipart/form-data; boundary=x", 413),
         (b"--x\r\n" + b"h: v\r\n" * 10_000, "multipart/form-data; boundary=x", 400),
+        (
+            part % (b"purpose", b"\\ud800"),
+            "multipart/form-data; boundary=x; charset=undefined",
+            415,
+        ),
         (b"a;" * 500_000, "application/x-www-form-urlencoded", 415),
         (b"{}", "application/json", 415),
         (b"x" * 200_000, "multipart/form-data; boundary=x", 413),

@@ -50,7 +50,8 @@ class FileStore:
         return name
 
     async def append(self, name: str, data: bytes) -> None:
-        """Write more of a file. Raises `InvalidRequest` when the store is full."""
+        """Write more of a file. Raises `NotFound` for one that was deleted meanwhile, and
+        `InvalidRequest` when the store is full."""
         await self._file.run(lambda db: self._append(db, name, data))
 
     async def finish(self, name: str) -> StoredFile:
@@ -117,6 +118,8 @@ class FileStore:
         )
 
     def _append(self, db: sqlite3.Connection, name: str, data: bytes) -> None:
+        if db.execute("SELECT 1 FROM files WHERE id = ?", (name,)).fetchone() is None:
+            raise _missing(name)
         (held,) = db.execute("SELECT COALESCE(SUM(bytes), 0) FROM files").fetchone()
         if held + len(data) > self._limit:
             raise InvalidRequest(

@@ -77,6 +77,9 @@ class UploadStore:
         try:
             async for data in content:
                 await self._files.append(part, data)
+        except NotFound:
+            await self._pending(name, owner)  # It was completed or cancelled, which drops parts.
+            raise
         except BaseException:
             await self._files.discard(part)
             raise

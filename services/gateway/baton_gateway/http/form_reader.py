@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
+from python_multipart.multipart import parse_options_header
 from starlette.datastructures import FormData
 from starlette.formparsers import MultiPartException, MultiPartParser
 from starlette.requests import ClientDisconnect, Request
@@ -19,6 +20,7 @@ _TOO_LONG = "Part exceeded maximum size"
 """How the parser says that a field is longer than that."""
 _LONGEST_BOUNDARY = 70
 """Characters (RFC 2046, section 5.1.1)."""
+_CHARSETS = frozenset({b"utf-8", b"utf8", b"us-ascii", b"iso-8859-1"})
 
 
 class _Stopped(MultiPartException):
@@ -65,16 +67,17 @@ async def read_form(
 
 
 def _check_type(request: Request) -> None:
-    kind, _, rest = request.headers.get("content-type", "").partition(";")
+    header = request.headers.get("content-type", "")
+    kind, _, rest = header.partition(";")
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if kind.strip().lower() != "multipart/form-data" or coding not in {"", "identity"}:
-        raise InvalidRequest(
-            "Send the file as multipart/form-data, without Content-Encoding.",
-            code="unsupported_content_type",
-            status=415,
-        )
+        raise _unsupported("Send the file as multipart/form-data, without Content-Encoding.")
     if len(rest) > _LONGEST_BOUNDARY + 64:
         raise InvalidRequest("The form cannot be read: its boundary is too long.")
+    charset = parse_options_header(header)[1].get(b"charset", b"utf-8")
+    if charset.lower() not in _CHARSETS:
+        # Others are names of Python's codecs, some of which fail or give what is no Unicode.
+        raise _unsupported("Send the form in UTF-8.")
 
 
 async def _bounded(request: Request, limit: int, param: str | None) -> AsyncGenerator[bytes, None]:
@@ -88,6 +91,10 @@ async def _bounded(request: Request, limit: int, param: str | None) -> AsyncGene
             yield part
     except ClientDisconnect:
         raise _Stopped(ClientDisconnected()) from None
+
+
+def _unsupported(message: str) -> InvalidRequest:
+    return InvalidRequest(message, code="unsupported_content_type", status=415)
 
 
 def _field_too_long() -> InvalidRequest:
