@@ -70,8 +70,9 @@ class Form(BaseModel):
     count: int = Field(default=1, ge=1, le=128)
     heat: float = Field(default=1.0, gt=0.0, le=2.0)
     word: str = Field(default="", max_length=3)
+    label: str = Field(default="a", pattern="^[a-z]$")
     tier: Literal["auto", "flex"] = "auto"
-    items: list[int] = Field(default=[], max_length=2)
+    items: list[int] = Field(default=[1], min_length=1, max_length=2)
     table: dict[str, int] = Field(default={}, max_length=1)
     needed: bool
     deep: Annotated[list[Form], Field()] = []
@@ -96,6 +97,9 @@ class Form(BaseModel):
          "Invalid type for 'heat': expected a decimal, but got a boolean instead."),
         ({"word": "long"}, "string_above_max_length", "word",
          "Invalid 'word': string too long. Expected at most 3 characters."),
+        ({"label": "a b"}, "invalid_value", "label",
+         "Invalid 'label': expected a string that matches '^[a-z]$'."),
+        ({"items": []}, "empty_array", "items", "Invalid 'items': empty array."),
         ({"tier": "gold"}, "invalid_value", "tier",
          "Invalid value: 'gold'. Supported values are: 'auto', 'flex'."),
         ({"items": [1, 2, 3]}, "array_above_max_length", "items",

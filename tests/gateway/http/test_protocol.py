@@ -30,6 +30,12 @@ class Impatient(HttpProtocol):
     max_connections = 40
 
 
+class Patient(HttpProtocol):
+    """The same protocol, which drains a rejected connection until its client ends it."""
+
+    linger_seconds = 60.0
+
+
 class App:
     """Echoes bodies; `/slow` streams until told to stop; `/early` answers before the body."""
 
@@ -111,7 +117,7 @@ def site(request: pytest.FixtureRequest) -> Iterator[Site]:
 
 @pytest.fixture
 def patient_site() -> Iterator[Site]:
-    yield from _serve(HttpProtocol, "asyncio")
+    yield from _serve(Patient, "asyncio")
 
 
 def _serve(protocol: type[HttpProtocol], loop: str) -> Iterator[Site]:
@@ -372,6 +378,18 @@ def test_an_early_answer_ends_the_connection(site: Site) -> None:
         client.sendall(head(b"Content-Length: 1000000", start=b"POST /early HTTP/1.1") + b"abc")
         assert read_all(client).endswith(b"early")
     check_good(site)
+
+
+def test_a_client_that_goes_on_sending_reads_its_early_answer(patient_site: Site) -> None:
+    """A reset would make the client's system discard the answer."""
+    with patient_site.connect() as client:
+        client.sendall(head(b"Content-Length: 1000000", start=b"POST /early HTTP/1.1"))
+        client.sendall(b"x" * 1_000_000)
+        answer = b""
+        while data := client.recv(65536):
+            answer += data
+    assert answer.lower().count(b"connection: close") == 1 and answer.endswith(b"early")
+    check_good(patient_site)
 
 
 def test_an_offer_of_http2_is_ignored_and_the_body_kept(site: Site) -> None:

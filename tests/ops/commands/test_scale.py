@@ -42,7 +42,7 @@ def test_without_a_supervisor_it_says_who_scales_then(
     monkeypatch.setattr("sys.argv", argv)
     with pytest.raises(SystemExit) as ended:
         main()
-    assert ended.value.code == 1 and "kubectl scale" in capsys.readouterr().err
+    assert ended.value.code == 2 and "kubectl scale" in capsys.readouterr().err
 
 
 def test_it_waits_until_the_scheduler_shows_them(

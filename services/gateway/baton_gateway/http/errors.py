@@ -188,6 +188,11 @@ def translate(error: ValidationError) -> InvalidRequest:
         return _too_long(param, context, text=kind == "string_too_long")
     if kind == "string_too_short" and context["min_length"] == 1:
         return empty_string(param)
+    if kind == "too_short" and context["min_length"] == 1:
+        return empty_array(param)
+    if kind == "string_pattern_mismatch":
+        message = f"Invalid '{param}': expected a string that matches '{context['pattern']}'."
+        return invalid(param, message)
     if kind == "literal_error":
         return invalid(
             param,

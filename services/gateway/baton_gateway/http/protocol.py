@@ -73,6 +73,8 @@ class HttpProtocol(HttpToolsProtocol):
         self._deadline: asyncio.TimerHandle | None = None
         self._running: RequestResponseCycle | None = None
         self._ended = False
+        self._early = False
+        """Whether the running request is answered before its body was read."""
         self._stopped_at_upgrade = False
         self._head_bytes = 0
         self._quiet_bytes = 0
@@ -215,12 +217,40 @@ class HttpProtocol(HttpToolsProtocol):
     def _start_asgi_task(self, cycle: RequestResponseCycle, app: Any) -> None:
         self._running = cycle
         DirectWriter(cycle).offer(cycle.scope)
-        super()._start_asgi_task(cycle, partial(_closing, cycle, app))
+        super()._start_asgi_task(cycle, partial(self._run, cycle, app))
+
+    async def _run(
+        self, cycle: RequestResponseCycle, app: Any, scope: Any, receive: Any, send: Any
+    ) -> None:
+        """Run the application. An answer before the end of the body announces that the connection
+        closes: the rest is not read. HTTP/1.0 has no chunks (RFC 9112 6.1), so an answer whose
+        length is not known ends with its connection there."""
+        unframed = False
+
+        async def announce(message: Any) -> None:
+            nonlocal unframed
+            if message["type"] == "http.response.start":
+                self._early = cycle.more_body
+                cycle.keep_alive = cycle.keep_alive and not self._early
+                unframed = scope["http_version"] == "1.0" and not _has_length(message)
+                cycle.chunked_encoding = False if unframed else cycle.chunked_encoding
+            else:
+                # The cycle would close the connection at once.
+                cycle.keep_alive = cycle.keep_alive or self._early
+                if unframed:
+                    cycle.expected_content_length = len(message.get("body", b""))
+            await send(message)
+
+        try:
+            await app(scope, receive, announce)
+        finally:
+            DirectWriter.withdraw(scope)
 
     def on_response_complete(self) -> None:
-        super().on_response_complete()
-        if self._stage is Stage.BODY and self.cycle.response_complete:
-            self._linger()  # responded before the body was read: discard the rest
+        if self._early:
+            self._linger()  # Discard the rest of the body.
+        else:
+            super().on_response_complete()
 
     def _check_pace(self) -> None:
         """Check the rate of a body, every `body_seconds`. A paused body is not late."""
@@ -286,30 +316,6 @@ class HttpProtocol(HttpToolsProtocol):
         if self._deadline is not None:
             self._deadline.cancel()
             self._deadline = None
-
-
-async def _closing(
-    cycle: RequestResponseCycle, app: Any, scope: Any, receive: Any, send: Any
-) -> None:
-    """Run the application. An answer before the end of the body announces that the connection
-    closes: the rest is not read. HTTP/1.0 has no chunks (RFC 9112 6.1), so an answer whose length
-    is not known ends with its connection there."""
-    unframed = False
-
-    async def announce(message: Any) -> None:
-        nonlocal unframed
-        if message["type"] == "http.response.start":
-            cycle.keep_alive = cycle.keep_alive and not cycle.more_body
-            unframed = scope["http_version"] == "1.0" and not _has_length(message)
-            cycle.chunked_encoding = False if unframed else cycle.chunked_encoding
-        elif unframed:
-            cycle.expected_content_length = len(message.get("body", b""))
-        await send(message)
-
-    try:
-        await app(scope, receive, announce)
-    finally:
-        DirectWriter.withdraw(scope)
 
 
 def _has_length(message: Any) -> bool:
