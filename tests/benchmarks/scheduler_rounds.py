@@ -33,9 +33,9 @@ from baton_scheduler.events import (
     Event,
     Reply,
     Settled,
-    Tell,
     Tick,
     WorkerJoined,
+    WorkerMessage,
 )
 from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.state import State
@@ -101,7 +101,7 @@ class Rounds:
 
     def _send(self, decision: Decision) -> int:
         frames = encode(decision.message)
-        if isinstance(decision, Dispatch | Tell):
+        if isinstance(decision, Dispatch | WorkerMessage):
             self.wire.plans.append(frames)
         elif isinstance(decision, Reply) and isinstance(decision.message, Tokens):
             return len(decision.message.finished)

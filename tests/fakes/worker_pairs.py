@@ -43,10 +43,10 @@ from baton_scheduler.events import (
     Dispatch,
     Reply,
     Settled,
-    Tell,
     Tick,
     Transferred,
     WorkerJoined,
+    WorkerMessage,
 )
 from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.state import State
@@ -193,7 +193,7 @@ class Team:
             elif isinstance(decision, Dispatch) or isinstance(decision.message, TruncatePlan):
                 self.desks[decision.worker].inbox.append(decision.message)  # type: ignore[arg-type]
             else:
-                assert isinstance(decision, Tell)
+                assert isinstance(decision, WorkerMessage)
                 if not isinstance(decision.message, PageHashes):
                     assert isinstance(decision.message, Grant | Pull | Revoke)
                     self._run_all(decision.worker, decision.message)

@@ -24,9 +24,9 @@ def test_they_come_by_time_and_among_equals_by_arrival() -> None:
     for handle, when in ((1, 3.0), (2, 1.0), (3, 1.0)):
         deadlines.add(arrive(live, handle, handle), when)
     assert live["g", 1].deadline == 3.0
-    assert [one.handle for one in deadlines.due(2.0)] == [2, 3]
-    assert [one.handle for one in deadlines.due(2.9)] == []
-    assert [one.handle for one in deadlines.due(3.0)] == [1]
+    assert [one.handle for one in deadlines.pop_expired(2.0)] == [2, 3]
+    assert [one.handle for one in deadlines.pop_expired(2.9)] == []
+    assert [one.handle for one in deadlines.pop_expired(3.0)] == [1]
 
 
 def test_the_deadline_of_one_that_ended_is_not_that_of_the_next_of_its_handle() -> None:
@@ -34,7 +34,7 @@ def test_the_deadline_of_one_that_ended_is_not_that_of_the_next_of_its_handle() 
     deadlines = Deadlines(live)
     deadlines.add(arrive(live, 1, 1), 1.0)
     arrive(live, 1, 2)
-    assert list(deadlines.due(5.0)) == [] and len(deadlines) == 0
+    assert list(deadlines.pop_expired(5.0)) == [] and len(deadlines) == 0
 
 
 def test_one_that_ends_while_others_are_looked_at_is_left_out() -> None:
@@ -42,7 +42,7 @@ def test_one_that_ends_while_others_are_looked_at_is_left_out() -> None:
     deadlines = Deadlines(live)
     for handle in (1, 2):
         deadlines.add(arrive(live, handle, handle), 1.0)
-    due = deadlines.due(1.0)
+    due = deadlines.pop_expired(1.0)
     assert next(due).handle == 1
     del live["g", 2]
     assert list(due) == []

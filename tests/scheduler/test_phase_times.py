@@ -156,8 +156,8 @@ def test_a_refusal_has_no_times() -> None:
 
 def test_the_account_is_open_until_it_is_read() -> None:
     ledger = PhaseTimer(1.0)
-    ledger.placed(2.0)
+    ledger.place(2.0)
     assert (ledger.phase, ledger.times(4.0).prefill) == (Phase.PREFILL, 2.0)
     ledger.token(5.0)
-    ledger.shared(2, 6)
+    ledger.add_steps(2, 6)
     assert ledger.times(6.0, steps=2, rows=2) == PhaseTimes(1.0, 3.0, 1.0, batch_neighbours=1.0)

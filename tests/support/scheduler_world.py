@@ -51,11 +51,11 @@ from baton_scheduler.events import (
     GatewayLost,
     MediaSettled,
     Settled,
-    Tell,
     Tick,
     Transferred,
     WorkerJoined,
     WorkerLeft,
+    WorkerMessage,
 )
 from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.replay.recorder import Recorder
@@ -163,7 +163,7 @@ class World:
         for decision in decisions:
             if isinstance(decision, Dispatch):
                 self._dispatch(decision)
-            elif isinstance(decision, Tell):
+            elif isinstance(decision, WorkerMessage):
                 self._tell_worker(decision.worker, decision.message)
             elif isinstance(decision.message, Tokens):
                 self._receive(decision.gateway, decision.message)

@@ -20,8 +20,8 @@ def salt(submit: Submit, weights: bytes = b"") -> bytes:
     """Root of a sequence's hash chain: different weights, adapters, tenants and salts never share a
     page.
 
-    An adapter counts by its content: one that is loaded again with other weights is another. So do
-    the `weights` of the model, by their digest, which is empty for those that workers start with.
+    An adapter is identified by its content: the same name loaded with other weights has another
+    root. `weights` is the digest of the model's weights, empty for those that workers start with.
     """
     tenant = submit.tenant.encode()
     # KV of bidirectional attention cannot serve causal attention.
@@ -35,8 +35,8 @@ def salt(submit: Submit, weights: bytes = b"") -> bytes:
 
 
 def media_key(submit: Submit, digest: bytes, weights: bytes) -> bytes:
-    """Name of a media item in a worker's cache: like pages, different weights, tenants and salts
-    never share one."""
+    """Key of a media item in a worker's encoder cache. Different weights, tenants and salts never
+    share one."""
     root = salt(submit, weights)
     return sha256(b"%d:%b%b" % (len(root), root, digest)).digest()
 
@@ -67,14 +67,15 @@ class BlockHashes:
         return self._hashes[block + 1]
 
     def prefix(self, block: int) -> bytes:
-        """Hash of all that a block depends on: the block before it, and the media inside it."""
+        """Hash of everything before the tokens of a block: the previous block and the media inside
+        it."""
         before = self.at(block - 1)
         start, end = block * self.size, (block + 1) * self.size
         inside = [m.digest for m in self._media if m.start < end and m.start + m.length > start]
         return block_hash(before, b"".join(inside)) if inside else before
 
     def content(self, start: int, end: int) -> bytes:
-        """Tokens at these positions, as far as they exist, as an int32 column."""
+        """The existing tokens at these positions, as an int32 column."""
         num_prompt = self._num_prompt
         if start >= num_prompt:
             return pack(self._log[start - num_prompt : end - num_prompt])

@@ -31,7 +31,7 @@ class Deadlines:
             heapify(self._heap)
         heappush(self._heap, (when, sequence.arrival, sequence.gateway, sequence.handle))
 
-    def due(self, now: float) -> Iterator[Sequence]:
+    def pop_expired(self, now: float) -> Iterator[Sequence]:
         """Remove and yield live sequences whose deadline has passed."""
         while self._heap and self._heap[0][0] <= now:
             sequence = self._of(heappop(self._heap))

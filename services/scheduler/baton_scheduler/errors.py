@@ -32,13 +32,13 @@ def over_share(handle: int, seconds: int) -> Failed:
 
 
 def queue_timeout(handle: int, seconds: int) -> Failed:
-    """Its deadline passed while it was queued."""
+    """The deadline passed while the sequence was queued."""
     message = f"The request's deadline passed while it waited. Try again in {seconds} seconds."
     return Failed(handle, "queue_timeout", message, 503, seconds)
 
 
 def deadline_exceeded(handle: int, num_tokens: int) -> Failed:
-    """Its deadline passed while it was running."""
+    """The deadline passed while the sequence was running."""
     message = (
         f"The request's deadline passed after {num_tokens} tokens. Allow it more time, or ask for "
         "fewer tokens."
@@ -53,14 +53,14 @@ def shutting_down(handle: int) -> Failed:
 
 
 def no_worker(handle: int, seconds: float) -> Failed:
-    """No worker has joined to run it."""
+    """No worker has joined to run the sequence."""
     wait = min(120, max(1, ceil(seconds)))
     message = f"No worker has been available for {seconds:g} seconds. Try again later."
     return Failed(handle, "no_worker", message, 503, wait)
 
 
 def too_long(handle: int, num_tokens: int, max_model_len: int) -> Failed:
-    """It exceeds the maximum length of every present worker."""
+    """The sequence exceeds the maximum length of every present worker."""
     message = (
         f"The prompt has {num_tokens} tokens, but a worker holds at most {max_model_len} tokens of "
         "one sequence, prompt and output together. Shorten the prompt."
@@ -69,7 +69,7 @@ def too_long(handle: int, num_tokens: int, max_model_len: int) -> Failed:
 
 
 def span_too_long(handle: int, num_tokens: int, budget: int) -> Failed:
-    """Tokens of an image that must run in one step are more than a step of any worker has."""
+    """A media item whose tokens must run in one step exceeds the step of every worker."""
     message = (
         f"An image of this prompt has {num_tokens} tokens that see one another in both directions "
         f"and run in one step, but a step has at most {budget} tokens. Send a smaller image, or "
@@ -79,19 +79,19 @@ def span_too_long(handle: int, num_tokens: int, budget: int) -> Failed:
 
 
 def paused(handle: int) -> Failed:
-    """An operator has paused its model, and does not want it to go on."""
+    """An operator has paused the model with mode abort."""
     message = "The model was paused by its operator. Send the request again later."
     return Failed(handle, "model_paused", message, 503, _UNKNOWN_WAIT)
 
 
 def weights_changed(handle: int) -> Failed:
-    """Its model gets other weights, and the operator does not want it to go on."""
+    """The model gets other weights, with mode abort."""
     message = "The weights of the model are being changed by its operator. Send the request again."
     return Failed(handle, "weights_changed", message, 503, _UNKNOWN_WAIT)
 
 
 def no_adapter(handle: int) -> Failed:
-    """No worker has its adapter any more."""
+    """No worker has the adapter any more."""
     message = "The adapter of this request is not loaded any more. Load it again, then send this."
     return Failed(handle, "model_not_found", message, 404)
 
@@ -107,7 +107,7 @@ def bad_frame(handle: int) -> Failed:
 
 
 def quarantined(handle: int, times: int) -> Failed:
-    """It brings workers down, or steps keep losing its token."""
+    """The sequence crashes workers, or steps keep losing its token."""
     message = (
         f"A worker failed {times} times while it ran this request alone. It is not tried again."
     )
@@ -115,11 +115,11 @@ def quarantined(handle: int, times: int) -> Failed:
 
 
 def bad_media(handle: int, reason: str) -> Failed:
-    """One of its media items cannot be encoded."""
+    """A media item of the sequence cannot be encoded."""
     message = f"An image of this request cannot be used: {reason}. Send another file."
     return Failed(handle, "invalid_image", message, 400)
 
 
 def broken(handle: int, reason: str) -> Failed:
-    """The worker could not compute this sequence."""
+    """The worker could not compute the sequence."""
     return Failed(handle, "internal_error", f"The model could not go on: {reason}", 500)

@@ -31,8 +31,8 @@ from baton.protocol import (
 )
 
 Cause: TypeAlias = Literal["outside", "inside", "unknown"]
-"""Why a worker is gone: by a signal, an operator or with its host; by what it was computing; or
-is not known yet."""
+"""Why a worker is gone. outside: a signal, an operator or its host; inside: a crash caused by its
+work; or not known yet."""
 
 
 class _Event(msgspec.Struct, frozen=True, array_like=True, tag_field="type"):
@@ -57,14 +57,14 @@ class WorkerLeft(_Event, frozen=True, tag="worker_left"):
 
 
 class DeathExplained(_Event, frozen=True, tag="death_explained"):
-    """A supervisor tells why a worker has died that left with an unknown cause."""
+    """A supervisor reports why a worker exited whose cause was unknown."""
 
     epoch: int
     cause: Cause
 
 
 class WorkerDraining(_Event, frozen=True, tag="worker_draining"):
-    """A worker takes no new sequences and finishes those it has."""
+    """A worker takes no new sequences and finishes the running ones."""
 
     name: str
 
@@ -107,7 +107,7 @@ class CacheCleared(_Event, frozen=True, tag="cache_cleared"):
 
 
 class AdminRequested(_Event, frozen=True, tag="admin_requested"):
-    """An operator asks for something of all workers of a model."""
+    """An operator sends a command to all workers of a model."""
 
     gateway: str
     command: AdminCommand
@@ -197,7 +197,7 @@ class Dispatch(NamedTuple):
     message: Plan
 
 
-class Tell(NamedTuple):
+class WorkerMessage(NamedTuple):
     """Other message to a worker: page hashes, transfers, encodings, truncation of a plan,
     commands."""
 
@@ -205,4 +205,4 @@ class Tell(NamedTuple):
     message: Grant | Revoke | Pull | TruncatePlan | PageHashes | WorkerCommand | EncodeMedia
 
 
-Decision: TypeAlias = Reply | Dispatch | Tell
+Decision: TypeAlias = Reply | Dispatch | WorkerMessage

@@ -1,11 +1,11 @@
-"""Spans of a prompt whose tokens see one another in both directions, as those of an image do in
-Gemma 3: a step runs a span to its end, so that the KV of the tokens that it sees exists.
+"""Spans of a prompt whose tokens attend to one another in both directions, as those of an image do
+in Gemma 3. A step runs a span to its end, so that the KV of all its tokens exists.
 
     text text | image image image image | text      spans   [2, 6)
     0    1      2     3     4     5       6         a step may end before 1, 2, 6, 7, ...
 
-A step may begin within a span, behind a cached prefix: what is cached was computed beside the
-whole span, and the digest of the image is part of its hash.
+A step may begin within a span, behind a cached prefix: the cached tokens were computed beside the
+complete span, and the digest of the image is part of their hash.
 """
 
 from __future__ import annotations

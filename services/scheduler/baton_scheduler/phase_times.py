@@ -55,11 +55,11 @@ class PhaseTimer:
         self.worker = ""
         """Its last worker."""
         self.weights: list[tuple[int, str]] = []
-        """Index of an output token, and the version of the weights from there on."""
+        """Index of an output token -> version of the weights from that token on."""
         self.steps = self.rows = 0
-        """Total numbers of steps and rows of its workers while it was on them."""
+        """Total steps and rows of its workers during its stay."""
         self.drafted = self.accepted = 0
-        """Total numbers of draft tokens that its workers verified, and accepted."""
+        """Total draft tokens that its workers verified and accepted."""
 
     @property
     def phase(self) -> Phase:
@@ -76,7 +76,7 @@ class PhaseTimer:
         """True if it has had a token."""
         return self._started
 
-    def placed(self, now: float, worker: str = "") -> None:
+    def place(self, now: float, worker: str = "") -> None:
         """A worker has taken the sequence; without a token so far, the prefill phase starts."""
         self.worker = worker
         if not self._started:
@@ -88,21 +88,21 @@ class PhaseTimer:
             self.weights.append((index, version))
 
     def token(self, now: float) -> None:
-        """The first token since placement has arrived."""
+        """Record the first token since placement."""
         self._started = True
         self._enter(Phase.DECODE, now)
 
-    def left(self, why: Phase, now: float) -> None:
-        """The sequence has left its worker by preemption, worker loss or handoff."""
+    def leave(self, why: Phase, now: float) -> None:
+        """Record that the sequence left its worker by preemption, worker loss or handoff."""
         self.leaves[why] += 1
         self._enter(why, now)
 
-    def shared(self, steps: int, rows: int) -> None:
+    def add_steps(self, steps: int, rows: int) -> None:
         """Add steps and rows that a worker ran while it had the sequence."""
         self.steps += steps
         self.rows += rows
 
-    def verified(self, drafted: int, accepted: int) -> None:
+    def add_drafts(self, drafted: int, accepted: int) -> None:
         """Add draft tokens that a worker verified, and accepted, while it had the sequence."""
         self.drafted += drafted
         self.accepted += accepted
@@ -110,7 +110,7 @@ class PhaseTimer:
     def times(
         self, now: float, steps: int = 0, rows: int = 0, drafted: int = 0, accepted: int = 0
     ) -> PhaseTimes:
-        """Times as of `now`; the numbers are those of the current worker."""
+        """Times as of `now`; the counts are those of the current worker."""
         seconds = list(self._seconds)
         seconds[self._phase] += now - self._since
         queued, prefill, decode, preempted, lost, moved = seconds

@@ -35,7 +35,7 @@ class Sequence:
     trace: str
     arrival: int
     """Serial number of the sequence, in order of arrival."""
-    since: float
+    arrival_time: float
     """Arrival time, in the state's time."""
     num_prompt: int
     log: array[int]
@@ -44,15 +44,15 @@ class Sequence:
     """Time spent in each phase."""
     key: Key = (0, 0)
     losses: int = 0
-    """Number of steps that did not give what they owed it."""
+    """Number of steps that returned no token for it although they should have."""
     cell: Cell | None = None
-    """Suspects of a worker's death that it must run with, apart from all other sequences."""
+    """Suspects of a worker crash that it must run with, separate from all other sequences."""
     mark: int = 0
-    """Length of its log at which it has got past the place of that death."""
+    """Length of its log at which it has passed the position of that crash."""
     deaths: int = 0
-    """Deaths of workers from inside that it was there at."""
+    """Number of worker crashes during which it was running."""
     lone_deaths: int = 0
-    """Those at which it ran alone."""
+    """Number of those in which it was the only one."""
     failures: int = 0
     """Number of failed KV transfers."""
     worker: str | None = None
@@ -69,20 +69,20 @@ class Sequence:
     """Queue estimate, until reported to the gateway with its first tokens."""
     leader: Sequence | None = None
     """First choice of the same request, which computes the prompt for all choices."""
-    bound: str = ""
+    decode_target: str = ""
     """Decode target that pulls finished parts of the prompt during its prefill."""
-    ahead: int = 0
+    num_pull_tokens: int = 0
     """Number of tokens that the target was ordered to pull."""
     prompt_cached: bool = False
     """The prompt's KV is in pages that other sequences can share."""
     num_awaited: int = 0
-    """MediaEncodings of its media, and transfers of their embeddings, that it waits for."""
+    """Number of encodings and embedding transfers that it waits for."""
     media_worker: str = ""
-    """Worker to which its embeddings were sent last, to start there."""
+    """Worker to which its embeddings were last sent, and where it is to start."""
     num_pulls: int = 0
-    """Workers to which they were sent since it was queued."""
+    """Number of workers to which its embeddings were sent since it was queued."""
     weights: bytes = b""
-    """Digest of the weights that it runs on; empty for those that workers start with."""
+    """Digest of the weights that it runs on; empty for the initial weights."""
     _chain: BlockHashes | None = None
     _spans: MediaSpans | None = None
 
@@ -112,7 +112,7 @@ class Sequence:
         return self.submit.pooling
 
     @property
-    def whole(self) -> bool:
+    def single_step(self) -> bool:
         """All tokens must run in one step."""
         return self.pooling is not None and self.pooling.reach == "whole"
 
@@ -128,20 +128,20 @@ class Sequence:
 
     @property
     def waits(self) -> bool:
-        """It must not start in its turn: its leader is computing the prompt, its media are being
-        encoded elsewhere, or it is a suspect, which its trial starts."""
+        """True if it must not start in its turn: its leader is computing the prompt, its media are
+        being encoded, or it is a suspect, which is started by its trial."""
         leader = self.leader
         behind = leader is not None and not (leader.prompt_cached or leader.ended)
         return behind or self.num_awaited > 0 or self.cell is not None
 
     @property
-    def fresh(self) -> bool:
-        """No token was ever sampled, under any scheduler."""
+    def never_sampled(self) -> bool:
+        """True if no token was ever sampled, under any scheduler."""
         return not self.phase_timer.started and not self.submit.log
 
     @property
     def past_mark(self) -> bool:
-        """It has computed what a worker died of, if it was its doing."""
+        """True if it has passed the position of a worker crash without causing another."""
         return len(self.log) >= self.mark
 
     @property
@@ -163,15 +163,15 @@ class Sequence:
 
     @property
     def is_background(self) -> bool:
-        """Whether it is behind all other sequences under every policy."""
+        """True if it comes after all other sequences under every policy."""
         return self.submit.priority >= BACKGROUND
 
     def num_drafts(self, most: int) -> int:
-        """Most draft tokens per step on a worker that makes up to `most`."""
-        asked = self.sampling.num_speculative_tokens
+        """Most draft tokens per step on a worker that proposes up to `most`."""
+        requested = self.sampling.num_speculative_tokens
         if self.pooling is not None or self.scores_only:
             return 0
-        return most if asked < 0 else min(asked, most)
+        return most if requested < 0 else min(requested, most)
 
     def chain(self, size: int) -> BlockHashes:
         """Block hashes for blocks of `size` tokens."""
@@ -180,18 +180,18 @@ class Sequence:
         return self._chain
 
     def use_weights(self, digest: bytes) -> None:
-        """Run on other weights from now on: what others have computed is of no use to it."""
+        """Use other weights from now on. KV computed with the previous ones cannot be reused."""
         if digest != self.weights:
             self.weights, self._chain = digest, None
 
     def follow(self, other: Sequence) -> None:
         """Wait for `other` if it is a choice of the same request and can share its prompt."""
-        one, two = other.submit, self.submit
-        if one.request != two.request or one.tokens != two.tokens:
+        first, second = other.submit, self.submit
+        if first.request != second.request or first.tokens != second.tokens:
             return
-        same = (one.model, one.adapter) == (two.model, two.adapter)
-        same = same and (one.tenant, one.salt) == (two.tenant, two.salt)
-        if [item.digest for item in one.media] != [item.digest for item in two.media]:
+        same = (first.model, first.adapter) == (second.model, second.adapter)
+        same = same and (first.tenant, first.salt) == (second.tenant, second.salt)
+        if [item.digest for item in first.media] != [item.digest for item in second.media]:
             return
         if same and other.reusable and self.reusable:
             self.leader = other.leader or other
@@ -200,7 +200,7 @@ class Sequence:
         """queued -> prefill."""
         assert not self.ended and self.worker is None
         self.worker, self.slot = worker, slot
-        self.bound, self.ahead = "", 0
+        self.decode_target, self.num_pull_tokens = "", 0
 
     def leave(self) -> None:
         """prefill or decode -> queued."""
@@ -238,23 +238,23 @@ class Sequence:
 
     @property
     def spans(self) -> MediaSpans:
-        """Where steps may end within its prompt."""
+        """Positions in its prompt where steps may end."""
         if self._spans is None:
             self._spans = MediaSpans(self.submit.media)
         return self._spans
 
     @property
     def media_bytes(self) -> int:
-        """Bytes of the pixels that travel with it: not of those in shared memory."""
+        """Bytes of the pixels that are sent with it, without those in shared memory."""
         inline = (item.pixels for item in self.submit.media if not item.pixels.token)
         return sum(pixels.num_bytes for pixels in inline)
 
     def _media(self, computed: int) -> tuple[Media, ...]:
-        """Its media under the names that they have in the worker's cache, without the pixels of
-        those whose tokens are computed."""
-        return tuple(self._named(item, computed) for item in self.submit.media)
+        """Its media under their keys in the worker's cache, without the pixels of computed
+        items."""
+        return tuple(self._keyed(item, computed) for item in self.submit.media)
 
-    def _named(self, item: Media, computed: int) -> Media:
+    def _keyed(self, item: Media, computed: int) -> Media:
         key = media_key(self.submit, item.digest, self.weights)
         pixels = item.pixels
         if not item.is_needed(computed):
@@ -299,7 +299,7 @@ def sequence(
     if not 0 <= submit.handle < 2**32 or not 0 <= submit.sampling.max_tokens < 2**31:
         raise ValueError("a number of the submission is out of range")
     if submit.pooling is not None and (submit.sampling.max_tokens or submit.log):
-        raise ValueError("a vector was asked for together with tokens")
+        raise ValueError("a vector and output tokens exclude each other")
     num_prompt, log = num_tokens(submit.tokens), unpack(submit.log)
     _check_media(submit.media, num_prompt)
     _check_end(submit, num_prompt)

@@ -45,7 +45,7 @@ from baton_scheduler.replay.recorder import Recorder
 from baton_scheduler.state import State
 
 _IDLE_SECONDS = 0.05
-"""Maximum wait for a message; bounds the delay in noticing lost peers and signals."""
+"""Maximum wait for a message; bounds the delay until lost peers and signals are noticed."""
 _STATS_SECONDS = 0.25
 
 log = logger(__name__)
@@ -162,8 +162,8 @@ def serve(config: Config, life: Lifecycle) -> int:
         return Service(config, frontend, fleet, time.monotonic).run(life)
 
 
-def _bind(config: Config, where: Directory, link: Link, given: str) -> Server:
-    address = bind_address(config, link, given)
+def _bind(config: Config, where: Directory, link: Link, configured: str) -> Server:
+    address = bind_address(config, link, configured)
     trusted, keys = config.trusted_network, own_keys(config)
     server = Server(link, address, trusted_network=trusted, keys=keys)
     where.announce(link, default_name("scheduler"), address)

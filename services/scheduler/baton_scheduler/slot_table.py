@@ -80,7 +80,7 @@ class SlotTable:
         """Draft tokens that were verified, and accepted, since the slot was taken."""
         self.num_variable_tokens = 0
         self.background = np.zeros(num_slots, bool)
-        """The sequence is of the background: behind all others."""
+        """The sequence is in the background: after all others."""
         self.num_background = 0
         self.tenant_number = _column(num_slots)
         self.gateway = _column(num_slots)
@@ -92,7 +92,7 @@ class SlotTable:
         self.num_awaiting_first_token = 0
         self.steps = self.rows = 0
         """Total numbers of planned steps and of their rows."""
-        self._before: list[tuple[int, int]] = [(0, 0)] * num_slots
+        self._start_totals: list[tuple[int, int]] = [(0, 0)] * num_slots
         """Per slot: both totals at the time it was taken."""
         self.sent = np.zeros(num_slots, bool)
         """The worker knows the sequence."""
@@ -126,45 +126,45 @@ class SlotTable:
         page_size: int,
         max_model_len: int,
         hit: int = 0,
-        named: int = 0,
+        num_hashed: int = 0,
         drafts: int = 0,
     ) -> int:
         """Put a sequence into the lowest free slot and return the slot.
 
         The caller has found a free slot and taken pages for all known tokens, or the first of them.
         The pages hold the KV of the cached tokens, or receive it as the sequence enters; the blocks
-        that are already hashed are shared. Its worker guesses up to `drafts` tokens of a row.
+        that are already hashed are shared. `drafts` is the most draft tokens of a row per step.
         """
         slot = heapq.heappop(self._free)
         self._last_lease += 1
         self.lease_id[slot] = self._last_lease
         self.sequences[slot] = sequence
-        self._set_pages(slot, tables, page_size, named)
+        self._set_pages(slot, tables, page_size, num_hashed)
         self._set_progress(slot, sequence, max_model_len, hit)
         self._set_drafts(slot, sequence, drafts)
         self._set_owner(slot, sequence, gateway)
         self._set_reports(slot, sequence)
         return slot
 
-    def _set_pages(self, slot: int, tables: Tables, page_size: int, named: int) -> None:
+    def _set_pages(self, slot: int, tables: Tables, page_size: int, num_hashed: int) -> None:
         self.pages[slot] = [table.pages for table in tables]
         self.dropped[:, slot] = [table.first for table in tables]
         self.capacity[slot] = min(table.end for table in tables) * page_size
-        self.num_hashed_blocks[slot] = named
-        self.num_confirmed[slot] = named * page_size
+        self.num_hashed_blocks[slot] = num_hashed
+        self.num_confirmed[slot] = num_hashed * page_size
 
     def _set_progress(self, slot: int, sequence: Sequence, max_model_len: int, hit: int) -> None:
         end = min(sequence.num_prompt + sequence.sampling.max_tokens, max_model_len)
         pooled = sequence.pooling is not None
-        known = end - 1 if sequence.scores_only and not pooled else sequence.num_tokens
+        num_known = end - 1 if sequence.scores_only and not pooled else sequence.num_tokens
         self.num_scheduled[slot] = self.num_cached_tokens[slot] = hit
-        self.num_known[slot] = known
+        self.num_known[slot] = num_known
         self.max_computed[slot] = end if pooled else end - 1
         self.generated[slot] = len(sequence.log)
         self.num_prompt[slot] = sequence.num_prompt
         self.max_output_tokens[slot] = end - sequence.num_prompt
-        self.pending_prefill_tokens += known - hit
-        self._before[slot] = self.steps, self.rows
+        self.pending_prefill_tokens += num_known - hit
+        self._start_totals[slot] = self.steps, self.rows
 
     def _set_drafts(self, slot: int, sequence: Sequence, drafts: int) -> None:
         self.lookahead[slot] = sequence.num_drafts(drafts)
@@ -195,8 +195,8 @@ class SlotTable:
     def remove(self, slot: int) -> tuple[Sequence, list[int]]:
         """Free a slot. Returns its sequence and its pages."""
         sequence, pages = self.at(slot), flat(self.tables(slot))
-        sequence.phase_timer.shared(*self.shared(slot))
-        sequence.phase_timer.verified(*self.drafts(slot))
+        sequence.phase_timer.add_steps(*self.steps_since_placed(slot))
+        sequence.phase_timer.add_drafts(*self.draft_counts(slot))
         self.take_first_tokens(np.array([slot]))
         self.pending_prefill_tokens -= max(0, int(self.num_known[slot] - self.num_scheduled[slot]))
         if self.sent[slot]:
@@ -228,7 +228,7 @@ class SlotTable:
         return num_tokens - 1
 
     def take_first_tokens(self, slots: Ints) -> list[int]:
-        """Those of the slots that waited for their first token; they no longer do."""
+        """Return the slots that waited for their first token, and stop waiting for it."""
         if not self.num_awaiting_first_token:
             return []
         fresh = slots[self.awaiting_first_token[slots]]
@@ -236,12 +236,12 @@ class SlotTable:
         self.num_awaiting_first_token -= len(fresh)
         return [int(slot) for slot in fresh]
 
-    def shared(self, slot: int) -> tuple[int, int]:
+    def steps_since_placed(self, slot: int) -> tuple[int, int]:
         """Numbers of steps and of their rows since the slot was taken."""
-        steps, rows = self._before[slot]
+        steps, rows = self._start_totals[slot]
         return self.steps - steps, self.rows - rows
 
-    def drafts(self, slot: int) -> tuple[int, int]:
+    def draft_counts(self, slot: int) -> tuple[int, int]:
         """Numbers of draft tokens that were verified, and accepted, since the slot was taken."""
         return int(self.drafted[slot]), int(self.accepted[slot])
 

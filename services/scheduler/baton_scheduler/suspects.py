@@ -1,7 +1,7 @@
-"""The search for the sequence that brings workers down.
+"""Search for the sequence that crashes workers.
 
-A worker that dies from inside leaves suspects: the rows of its steps in flight. They run again
-apart from one another, so that the next death says more than the one before:
+A worker that crashes leaves suspects: the rows of its steps in flight. They run again in separate
+groups, so that each crash narrows the search:
 
     a death of many     -> two halves, which run one after the other, each alone on a worker
     a half dies         -> all others are free, the half is halved
@@ -9,8 +9,8 @@ apart from one another, so that the next death says more than the one before:
     get past the place  -> the last one is halved without another death
     one alone dies      -> counted; at `max_worker_losses` it is refused
 
-So one of n rows is alone after log2(n) + 1 deaths, and a trial ends as soon as the suspects have
-computed what the dead worker was computing: (request, token log) says what that was.
+So one of n rows is isolated after log2(n) + 1 crashes. A trial ends as soon as the suspects have
+computed what the crashed worker was computing, which (request, token log) determines.
 """
 
 from __future__ import annotations
@@ -20,19 +20,20 @@ from dataclasses import dataclass, field
 from baton_scheduler.sequence import Cell, Sequence
 
 _MANY_DEATHS = 8
-"""Deaths after which a suspect stays apart until it ends, since the cause is not at its mark."""
+"""Crashes after which a suspect stays isolated until it ends, since the cause is not at its
+mark."""
 
 
 @dataclass(slots=True, eq=False)
 class SuspectSearch:
-    """The search after deaths of workers of one model and role."""
+    """The search after crashes of workers of one model and role."""
 
     model: str
     role: str
     cells: list[Cell]
-    """Groups of suspects that run apart. Only the first can be on trial."""
+    """Groups of suspects that run separately. Only the first can be on trial."""
     epoch: int = 0
-    """Epoch of the worker whose cause of death is not known yet; 0 if there is none."""
+    """Epoch of the worker whose exit cause is unknown; 0 if there is none."""
     in_flight: list[Sequence] = field(default_factory=list)
     """The sequences in its steps in flight."""
     until: float = 0.0
@@ -43,13 +44,13 @@ class SuspectSearch:
     """The worker of the last trial."""
 
     def clear(self) -> None:
-        """The last death came from outside. What was known before it still holds."""
+        """The last worker was lost for an outside cause; earlier findings still hold."""
         if self.cells and self.cells[0].fresh:
             self.free_all()
         self.epoch, self.in_flight = 0, []
 
     def bisect(self) -> Sequence | None:
-        """One of the sequences in flight caused the death: split them into halves and free all
+        """One of the sequences in flight caused the crash: split them into halves and free all
         others. Returns the sequence if it ran alone."""
         in_flight = [s for s in self.in_flight if not s.ended]
         self.free_all()
@@ -68,8 +69,8 @@ class SuspectSearch:
         self.cells = []
 
     def narrow(self) -> None:
-        """Free sequences that passed their mark; split the last cell that has not run, since it has
-        the cause."""
+        """Free sequences that passed their mark. If all but one cell have run, the last one has the
+        cause and is split."""
         for cell in self.cells:
             cell.free([s for s in cell.members if s.ended or (cell.worker and s.past_mark)])
         tried = len(self.cells)

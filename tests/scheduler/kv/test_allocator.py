@@ -9,7 +9,7 @@ from baton_scheduler.kv.allocator import Allocator
 from baton_scheduler.kv.host_cache import HostCache
 from baton_scheduler.kv.kv_manager import KVManager
 from tests.support.scheduler.arrivals import arrive
-from tests.support.scheduler.kv_managers import hold, learn, made
+from tests.support.scheduler.kv_managers import confirm, hold, made
 
 
 def starts(keys: KVManager, *, worth: bool = True) -> Allocator:
@@ -26,7 +26,7 @@ def test_without_anything_known_all_pages_are_its_own() -> None:
 def test_known_pages_are_shared_and_a_page_that_begins_alike_is_copied() -> None:
     keys = made()
     first = hold(keys, arrive(12), 3)
-    learn(keys, first, 10)
+    confirm(keys, first, 10)
     keys.keep_tail(first)
     here = starts(keys)
     slot, hit = here.place(arrive(12), 1, 100)
@@ -40,7 +40,7 @@ def test_known_pages_are_shared_and_a_page_that_begins_alike_is_copied() -> None
 def test_without_a_page_to_spare_nothing_is_copied() -> None:
     keys = made(num_pages=4)
     first = hold(keys, arrive(12), 3)
-    learn(keys, first, 10)
+    confirm(keys, first, 10)
     keys.keep_tail(first)
     _, pages = keys.batch.remove(first)
     keys.pool.give(pages)
@@ -71,7 +71,7 @@ def test_what_is_cancelled_holds_nothing() -> None:
     keys = made()
     keys.pool.host = HostCache(2)
     first = hold(keys, arrive(12), 3)
-    learn(keys, first, 7)
+    confirm(keys, first, 7)
     keys.keep_tail(first)
     here = starts(keys)
     slot, hit = here.place(arrive(12), 1, 100)

@@ -7,8 +7,8 @@ import pytest
 from baton_scheduler.block_table import BlockTable
 from tests.support.scheduler.arrivals import arrive
 from tests.support.scheduler.kv_managers import (
+    confirm,
     hold,
-    learn,
     made,
 )
 
@@ -19,12 +19,12 @@ def test_full_pages_are_found_by_the_same_beginning_once_they_are_settled(
 ) -> None:
     keys = made(windows)
     slot = hold(keys, arrive(14), 4)
-    assert keys.known_tokens(arrive(14)) == 0
-    learn(keys, slot, 7)
-    assert keys.known_tokens(arrive(14)) == 4
-    learn(keys, slot, 13)
-    assert keys.known_tokens(arrive(14)) == 12
-    assert keys.known_tokens(arrive(14, 2)) == 0
+    assert keys.num_cached_tokens(arrive(14)) == 0
+    confirm(keys, slot, 7)
+    assert keys.num_cached_tokens(arrive(14)) == 4
+    confirm(keys, slot, 13)
+    assert keys.num_cached_tokens(arrive(14)) == 12
+    assert keys.num_cached_tokens(arrive(14, 2)) == 0
     assert keys.batch.num_hashed_blocks[slot] == 3 and keys.batch.num_confirmed[slot] == 13
 
 
@@ -32,8 +32,8 @@ def test_names_are_those_of_the_chain_in_every_group() -> None:
     keys = made((0, 5))
     one = arrive(9)
     slot = hold(keys, one, 3)
-    learn(keys, slot, 8)
-    tables = keys.known(arrive(9))
+    confirm(keys, slot, 8)
+    tables = keys.cached_prefix(arrive(9))
     assert [table.pages for table in tables] == [
         keys.batch.pages[slot][0][:2],
         keys.batch.pages[slot][1][1:2],
@@ -43,16 +43,16 @@ def test_names_are_those_of_the_chain_in_every_group() -> None:
 def test_without_a_cache_nothing_has_a_name() -> None:
     keys = made(caching=False)
     slot = hold(keys, arrive(9), 3)
-    learn(keys, slot, 8)
+    confirm(keys, slot, 8)
     keys.keep_tail(slot)
-    assert keys.known(arrive(9)) == [BlockTable(0, [])] and len(keys.pool.index) == 0
+    assert keys.cached_prefix(arrive(9)) == [BlockTable(0, [])] and len(keys.pool.index) == 0
 
 
 def test_the_last_page_is_found_by_what_it_begins_with() -> None:
     keys = made()
     one = arrive(10)
     slot = hold(keys, one, 3)
-    learn(keys, slot, 10)
+    confirm(keys, slot, 10)
     assert one.prompt_cached, "all of its prompt is in pages"
     chain = arrive(12).chain(4)
     page, common = keys.pool.index.fork(chain.at(1), chain.content(8, 12))

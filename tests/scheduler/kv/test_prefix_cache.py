@@ -63,15 +63,21 @@ def test_a_window_is_found_without_what_is_before_it() -> None:
     index, known, groups = PrefixCache(), chain(list(range(10))), PageGroups((0, 3), 2, 8)
     for block in range(5):
         index.add(10 + block, group_key(known.at(block), 0))
-    assert index.known(known, 5, groups) == [BlockTable(0, []), BlockTable(0, [])]
+    assert index.cached_prefix(known, 5, groups) == [BlockTable(0, []), BlockTable(0, [])]
     for block in (1, 2, 3):
         index.add(20 + block, group_key(known.at(block), 1))
-    assert index.known(known, 5, groups) == [BlockTable(0, [10, 11, 12, 13]), BlockTable(3, [23])]
+    assert index.cached_prefix(known, 5, groups) == [
+        BlockTable(0, [10, 11, 12, 13]),
+        BlockTable(3, [23]),
+    ]
     index.forget(23)
-    assert index.known(known, 5, groups) == [BlockTable(0, [10, 11, 12]), BlockTable(2, [22])]
+    assert index.cached_prefix(known, 5, groups) == [
+        BlockTable(0, [10, 11, 12]),
+        BlockTable(2, [22]),
+    ]
     index.forget(10)
-    assert index.known(known, 5, groups) == [BlockTable(0, []), BlockTable(0, [])]
-    assert index.known(known, 5, PageGroups((0,), 2, 8)) == [BlockTable(0, [])]
+    assert index.cached_prefix(known, 5, groups) == [BlockTable(0, []), BlockTable(0, [])]
+    assert index.cached_prefix(known, 5, PageGroups((0,), 2, 8)) == [BlockTable(0, [])]
     index.check()
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from baton_scheduler.kv.transfer_pages import TransferPages
 from tests.support.scheduler.arrivals import arrive
-from tests.support.scheduler.kv_managers import hold, learn, made
+from tests.support.scheduler.kv_managers import confirm, hold, made
 
 
 def test_what_is_lent_stays_when_its_owner_lets_go() -> None:
@@ -22,7 +22,7 @@ def test_what_is_lent_stays_when_its_owner_lets_go() -> None:
 def test_a_target_is_prepared_behind_what_it_knows() -> None:
     keys = made()
     slot = hold(keys, arrive(10), 3)
-    learn(keys, slot, 4)
+    confirm(keys, slot, 4)
     transfer_pages = TransferPages(keys)
     (table,) = transfer_pages.prepare(1, arrive(10), 10)
     assert table.pages[0] == keys.batch.pages[slot][0][0] and len(table.pages) == 3
@@ -33,10 +33,10 @@ def test_what_was_pulled_is_found_by_the_same_beginning() -> None:
     keys = made()
     transfer_pages, one = TransferPages(keys), arrive(11)
     tables = transfer_pages.prepare(1, one, 10)
-    assert keys.known_tokens(arrive(11)) == 0
+    assert keys.num_cached_tokens(arrive(11)) == 0
     transfer_pages.adopt(one, tables, 0, 10)
     transfer_pages.release(1)
-    assert keys.known_tokens(arrive(11)) == 8 and keys.pool.num_cached == 3
+    assert keys.num_cached_tokens(arrive(11)) == 8 and keys.pool.num_cached == 3
     chain = one.chain(4)
     page, common = keys.pool.index.fork(chain.at(1), chain.content(8, 11))
     assert (page, common) == (tables[0].pages[2], 2)

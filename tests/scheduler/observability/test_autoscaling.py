@@ -9,8 +9,8 @@ from baton_scheduler.events import WorkerDraining
 from baton_scheduler.observability.autoscaling import (
     Targets,
     capacity,
+    desired_workers,
     roles,
-    wanted,
 )
 from baton_scheduler.options import SchedulerOptions
 from tests.fakes.hash_worker import worker_info
@@ -46,7 +46,7 @@ def of(made: World, role: str, targets: Targets | None = None) -> RoleStats:
     ],
 )
 def test_a_role_grows_with_the_largest_pressure(ready: int, pressure: float, desired: int) -> None:
-    assert wanted(ready, pressure) == desired
+    assert desired_workers(ready, pressure) == desired
 
 
 def test_nothing_to_do_wants_one_of_each_role() -> None:
@@ -152,7 +152,7 @@ def test_computing_counts_against_what_full_steps_reach() -> None:
     worker = made.state.fleet.get("w")
     assert worker is not None and capacity(worker) == 0.0
     for tokens in (1, 256, 1, 1, 1):
-        worker.pace.add(tokens, 0.01 + 0.001 * tokens)
+        worker.step_cost.add(tokens, 0.01 + 0.001 * tokens)
     assert capacity(worker) == pytest.approx(256 / 0.266)
     worker.latency.computed.rate = 500.0
     assert of(made, "both").pressure["compute"] == pytest.approx(500 / capacity(worker) / 0.8)

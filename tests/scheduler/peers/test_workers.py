@@ -23,7 +23,7 @@ from baton.protocol import (
     WorkerReply,
 )
 from baton_scheduler.config import Config
-from baton_scheduler.events import Event, Tell, WorkerLeft
+from baton_scheduler.events import Event, WorkerLeft, WorkerMessage
 from baton_scheduler.peers.workers import Hooks, WorkerPeers
 from baton_scheduler.workers.fleet import Fleet
 from tests.fakes.hash_worker import FakeWorker, expected_tokens, worker_info
@@ -196,7 +196,7 @@ def test_a_worker_that_falls_asleep_may_be_silent_for_longer() -> None:
     for name in ("sleeps", "silent"):
         inbox.put(name.encode(), Hello("worker", name, 2, "0", worker=worker_info()))
     peers.receive()
-    peers.send(Tell("sleeps", WorkerCommand(2, 1, Sleep(1))))
+    peers.send(WorkerMessage("sleeps", WorkerCommand(2, 1, Sleep(1))))
     assert lost_until(4.0) == ["silent"]
     inbox.put(b"sleeps", WorkerReply(2, 1))
     peers.receive()

@@ -76,7 +76,7 @@ def know(worker: Worker, known: Sequence) -> None:
     slots = np.array([known.slot])
     worker.batch.num_scheduled[slots] = worker.batch.num_known[slots]
     worker.batch.pending_prefill_tokens = 0
-    worker.kv.learn(slots, worker.batch.num_known[slots])
+    worker.kv.confirm(slots, worker.batch.num_known[slots])
     worker.evict(known.slot)
 
 
@@ -93,7 +93,7 @@ def measure(fleet: Fleet, base: float = 0.01, slope: float = 0.001) -> None:
     """Every worker has seen steps of all sizes."""
     for worker in fleet:
         for tokens in (1, 64, 2, 60, 1, 1):
-            worker.pace.add(tokens, base + slope * tokens)
+            worker.step_cost.add(tokens, base + slope * tokens)
 
 
 def start(fleet: Fleet, new: Sequence, local: int = 1000, **weights: float) -> str:
@@ -138,12 +138,12 @@ def test_each_score_is_what_it_says() -> None:
     one, new = at(made, "b1"), arrive(40)
     know(one, arrive(40))
     busy(one, 3)
-    first = beginning(new, one, one.kv.known_tokens(new), average(made))
+    first = beginning(new, one, one.kv.num_cached_tokens(new), average(made))
     assert first.prefill == pytest.approx(0.004)  # 4 of 40 tokens: the last page must run.
     assert first.interference == pytest.approx(0.012)
     assert first.wait == pytest.approx(0.01 + 0.001 * 3)
     assert beginning(new, at(made, "b2"), 0, average(made)).prefill == pytest.approx(0.04)
-    end = decode_target(new, one, one.kv.known_tokens(new), average(made))
+    end = decode_target(new, one, one.kv.num_cached_tokens(new), average(made))
     assert end.score.decode == pytest.approx(100 * (0.01 + 0.001 * 6))
     assert end.num_bytes == 4 * 1000
     assert end.score.eviction == 0.0 == end.score.transfer
@@ -164,10 +164,10 @@ def test_one_that_has_only_decoded_is_priced_like_the_others() -> None:
     made = fleet("p", "d")
     assert price(at(made, "d"), average(made)) == (0.01, 0.0001)
     for _ in range(9):
-        at(made, "d").pace.add(4, 0.05)
-    assert not at(made, "d").pace.varied
+        at(made, "d").step_cost.add(4, 0.05)
+    assert not at(made, "d").step_cost.varied
     for tokens in (1, 64, 2, 60, 1, 1):
-        at(made, "p").pace.add(tokens, 0.05 + 0.001 * (tokens - 4))
+        at(made, "p").step_cost.add(tokens, 0.05 + 0.001 * (tokens - 4))
     assert price(at(made, "d"), average(made)) == pytest.approx((0.046, 0.001))
 
 

@@ -16,7 +16,7 @@ def test_beside_others_it_has_what_makes_a_step_a_twentieth_longer() -> None:
     here.round()
     worker = next(iter(here.state.fleet))
     for tokens in (1, 40) * 50:
-        worker.pace.add(tokens, PER_STEP + PER_TOKEN * tokens)
+        worker.step_cost.add(tokens, PER_STEP + PER_TOKEN * tokens)
     here.round()
     assert len(rows(here.plans[-1])) == 3  # They are alone.
     online = here.submit([7, 8, 9], Sampling(10))
@@ -26,7 +26,7 @@ def test_beside_others_it_has_what_makes_a_step_a_twentieth_longer() -> None:
         here.round()
         assert len(rows(here.plans[-1])) == 1
     for tokens in (1, 40) * 200:
-        worker.pace.add(tokens, 100 * PER_STEP + PER_TOKEN * tokens)
+        worker.step_cost.add(tokens, 100 * PER_STEP + PER_TOKEN * tokens)
     here.round()
     assert len(rows(here.plans[-1])) == 4
     here.finish()
@@ -39,7 +39,7 @@ def test_its_prompts_wait_for_a_step_without_others() -> None:
     online = here.submit([1, 2], Sampling(8))
     here.round()
     for tokens in (1, 40) * 50:
-        next(iter(here.state.fleet)).pace.add(tokens, PER_STEP + PER_TOKEN * tokens)
+        next(iter(here.state.fleet)).step_cost.add(tokens, PER_STEP + PER_TOKEN * tokens)
     behind = here.submit([3] * 10, Sampling(5), priority=BACKGROUND)
     here.finish()
     assert all(len(rows(plan)) < 2 for plan in here.plans)

@@ -24,7 +24,7 @@ def world(max_itl_ms: float) -> World:
     made.round()
     [worker] = made.state.fleet
     for tokens in (1, 40) * 500:
-        worker.pace.add(tokens, PER_STEP + PER_TOKEN * tokens)
+        worker.step_cost.add(tokens, PER_STEP + PER_TOKEN * tokens)
     return made
 
 

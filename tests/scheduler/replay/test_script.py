@@ -9,7 +9,7 @@ import pytest
 from baton.errors import SettingsError
 from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.replay.recorder import load
-from baton_scheduler.replay.script import fit, learn
+from baton_scheduler.replay.script import build_script, fit
 from baton_scheduler.replay.simulator import compare
 from tests.support.scheduler.recordings import flood
 from tests.support.scheduler_world import Recorded
@@ -17,7 +17,7 @@ from tests.support.scheduler_world import Recorded
 
 def test_the_script_is_what_was_answered(tmp_path: Path) -> None:
     world = flood(tmp_path / "run")
-    script = learn(*load(tmp_path / "run"))
+    script = build_script(*load(tmp_path / "run"))
     requests = list(world.requests.values())
     assert script.logs == [request.tokens for request in requests]
     assert script.ended == {n for n, request in enumerate(requests) if request.end == "stop"}

@@ -10,7 +10,7 @@ from baton.errors import SettingsError
 from baton.protocol import Blob, EncodeMedia, Media, Sampling
 from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.replay.recorder import load, replay
-from baton_scheduler.replay.script import Script, learn
+from baton_scheduler.replay.script import Script, build_script
 from baton_scheduler.replay.simulated_encoder import SimulatedEncoder
 from baton_scheduler.replay.simulator import compare
 from tests.fakes.hash_worker import worker_info
@@ -42,7 +42,7 @@ def test_two_encode_workers_bring_the_first_token_of_four_images_sooner(
     tmp_path: Path, recorded: int, other: int
 ) -> None:
     run(tmp_path / "run", recorded)
-    script = learn(*load(tmp_path / "run"))
+    script = build_script(*load(tmp_path / "run"))
     assert script.encode == (0.1, 0.0) and script.pull_media == (0.001, 0.0)
     found = compare(tmp_path / "run", encode_workers=other)
     seconds = dict(zip((recorded, other), (wait for [wait] in found.waits), strict=True))

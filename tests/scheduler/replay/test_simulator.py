@@ -10,7 +10,7 @@ import pytest
 from baton.protocol import Sampling
 from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.replay.recorder import load
-from baton_scheduler.replay.script import learn
+from baton_scheduler.replay.script import build_script
 from baton_scheduler.replay.simulator import Simulation, compare
 from tests.fakes.hash_worker import expected_tokens, worker_info
 from tests.support.scheduler.recordings import flood
@@ -22,7 +22,7 @@ from tests.support.scheduler_world import Recorded
 def test_the_simulation_answers_everything_under_every_order(tmp_path: Path, order: str) -> None:
     world = flood(tmp_path / "run", scheduling_policy=order)
     limits, events = load(tmp_path / "run")
-    simulation = Simulation(limits, learn(limits, events))
+    simulation = Simulation(limits, build_script(limits, events))
     waits = simulation.run()
     assert len(waits) == len(world.requests) == 34
     assert simulation._state.idle
@@ -76,7 +76,7 @@ def test_keys_take_the_time_that_they_took(tmp_path: Path) -> None:
     world = turns(tmp_path / "run", ("p", "prefill"), ("d", "decode"))
     assert world.state.handoffs.moved_tokens > 6 * 40
     limits, events = load(tmp_path / "run")
-    script = learn(limits, events)
+    script = build_script(limits, events)
     assert script.pull == pytest.approx((1e-6, 0.0))  # Nobody has measured here.
     slow, quick = replace(script, pull=(5.0, 0.0)), Simulation(limits, script)
     late = Simulation(limits, slow)
@@ -98,6 +98,6 @@ def test_one_that_was_aborted_in_mid_answer_ends_there(tmp_path: Path) -> None:
     world.abort("g", 2)
     world.recorder.close()
     limits, events = load(tmp_path / "run")
-    script = learn(limits, events)
+    script = build_script(limits, events)
     assert script.ended == {0} and len(script.logs[0]) == 5 and script.logs[1] == []
     assert set(Simulation(limits, script).run()) == {0}

@@ -11,7 +11,7 @@ from baton_scheduler.workers.cost_model import LinearCostModel
 
 def test_before_any_step_nothing_is_known() -> None:
     pace = LinearCostModel()
-    assert not pace.known and pace.seconds(100, 1) == 0.0
+    assert not pace.measured and pace.seconds(100, 1) == 0.0
 
 
 def test_a_line_is_found_again() -> None:

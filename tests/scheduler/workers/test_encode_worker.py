@@ -17,6 +17,6 @@ def test_it_takes_a_bounded_number_and_owes_answers_in_order() -> None:
     assert worker.backlog == 1.0, "200 embeddings at 200 per second"
     worker.end(1, 0.0, now=4.0)  # From its cache: this says nothing of its speed.
     assert worker.waiting_since is None and worker.num_encoded == 1
-    assert worker.pace.seconds(100, 1) == 0.5
+    assert worker.encode_cost.seconds(100, 1) == 0.5
     worker.draining = True
     assert not worker.free

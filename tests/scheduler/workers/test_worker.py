@@ -56,7 +56,7 @@ def test_what_is_evicted_leaves_its_pages_and_is_found_again() -> None:
     one = arrive(6)
     made.place(one, 0)
     plan(made, 0.0)
-    made.kv.learn(made.flights.first.rows, made.flights.first.ends)
+    made.kv.confirm(made.flights.first.rows, made.flights.first.ends)
     assert made.evict(0) is one and one.worker is None
     assert (made.pool.num_held, made.pool.num_cached) == (0, 2)
     assert made.place(arrive(6), 0) == 5, "a whole page, and one more token of the next"
@@ -67,9 +67,9 @@ def test_of_a_broken_sequence_nothing_is_found() -> None:
     made = worker()
     made.place(arrive(6), 0)
     plan(made, 0.0)
-    made.kv.learn(made.flights.first.rows, made.flights.first.ends)
+    made.kv.confirm(made.flights.first.rows, made.flights.first.ends)
     made.evict(0, broken=True)
-    assert (made.pool.num_cached, made.kv.known_tokens(arrive(6))) == (0, 0)
+    assert (made.pool.num_cached, made.kv.num_cached_tokens(arrive(6))) == (0, 0)
 
 
 def test_a_withdrawn_sequence_makes_the_last_plan_wasteful() -> None:
@@ -97,11 +97,11 @@ def test_host_pages_are_worth_it_until_they_were_measured_to_be_slower() -> None
     made = worker(host_pages=4)
     assert made._worth(1, 1)
     for tokens in (4, 40, 400):
-        made.pace.add(tokens, 0.001 * tokens)
-    made.swaps.add(1, 0.003)
+        made.step_cost.add(tokens, 0.001 * tokens)
+    made.swap_cost.add(1, 0.003)
     assert made._worth(1, 1)
     for _ in range(200):
-        made.swaps.add(1, 0.1)
+        made.swap_cost.add(1, 0.1)
     assert not made._worth(1, 1)
 
 
@@ -121,7 +121,7 @@ def test_a_step_counts_and_one_that_only_released_says_nothing_about_speed() -> 
     result = Result(1, 1, b"", b"", b"", b"", duration_us=5000)
     balance = ExpertBalance(0.5, 3.0, 6.0, 1)
     made.note(made.flights.pop(), 1, structs.replace(result, experts=balance), 1.0)
-    assert (made.steps, made.step_ms, made.settled) == (1, 5.0, 1.0)
+    assert (made.steps, made.step_ms, made.last_result_time) == (1, 5.0, 1.0)
     made.evict(0)
     plan(made, 1.0)
     made.note(made.flights.pop(), 0, structs.replace(result, duration_us=90_000), 2.0)

@@ -28,5 +28,5 @@ def hold(keys: KVManager, one: Sequence, blocks: int) -> int:
     return slot
 
 
-def learn(keys: KVManager, slot: int, end: int) -> None:
-    keys.learn(np.array([slot]), np.array([end]))
+def confirm(keys: KVManager, slot: int, end: int) -> None:
+    keys.confirm(np.array([slot]), np.array([end]))

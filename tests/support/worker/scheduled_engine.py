@@ -26,9 +26,9 @@ from baton_scheduler.events import (
     Decision,
     Dispatch,
     Settled,
-    Tell,
     Tick,
     WorkerJoined,
+    WorkerMessage,
 )
 from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.state import State
@@ -211,7 +211,7 @@ class House:
             if isinstance(decision, Dispatch):
                 self.inbox.append(decision.message)
                 self.sent.append(decision.message)
-            elif isinstance(decision, Tell):
+            elif isinstance(decision, WorkerMessage):
                 if not isinstance(decision.message, PageHashes):
                     assert isinstance(decision.message, TruncatePlan)
                     self.inbox.append(decision.message)

@@ -29,7 +29,7 @@ from baton.protocol import Grant, Pull, Pulled, Revoke
 from baton.protocol.token_columns import pack
 from baton_scheduler.block_table import Tables, column, flat
 from baton_scheduler.disaggregation.transfer_stats import TransferTotals
-from baton_scheduler.events import Decision, Tell
+from baton_scheduler.events import Decision, WorkerMessage
 from baton_scheduler.placement.placement import Placement, decode_candidates, kv_compatible
 from baton_scheduler.sequence import Sequence
 from baton_scheduler.workers.fleet import Fleet
@@ -172,7 +172,7 @@ class Handoffs:
             for w in decode_candidates(sequence, mates)
             if kv_compatible(source, w) and busy[w.name] < _MOST_INBOUND
         ]
-        bound = [w for w in able if w.name == sequence.bound]
+        bound = [w for w in able if w.name == sequence.decode_target]
         if bound:
             return bound[0]
         return self._placement.place_decode(sequence, source, able, mates) if able else None
@@ -184,7 +184,7 @@ class Handoffs:
             return []
         size, sequence = target.info.page_size, source.batch.at(slot)
         end = int(source.batch.num_confirmed[slot]) // size * size
-        sequence.bound, sequence.ahead = target.name, end
+        sequence.decode_target, sequence.num_pull_tokens = target.name, end
         return self._start(source, slot, target, end)
 
     def _start(
@@ -192,7 +192,7 @@ class Handoffs:
     ) -> list[Decision]:
         """Start a transfer; no messages if there is nothing to pull, or pages are missing."""
         sequence, end = source.batch.at(slot), part or int(source.batch.num_confirmed[slot])
-        start = target.kv.known_tokens(sequence)
+        start = target.kv.num_cached_tokens(sequence)
         if start + target.info.page_size > end or not _has_all(source, slot, target, end):
             return []
         if target.pool.host is not None:  # A pull could overwrite pages being swapped out.
@@ -217,7 +217,7 @@ class Handoffs:
         grant = Grant(source.epoch, number, token, column(pinned), end)
         address = source.info.kv_address
         pull = Pull(target.epoch, number, address, token, start, end, column(tables), source.epoch)
-        return [Tell(source.name, grant), Tell(target.name, pull)]
+        return [WorkerMessage(source.name, grant), WorkerMessage(target.name, pull)]
 
 
 def _has_all(source: Worker, slot: int, target: Worker, end: int) -> bool:
@@ -257,14 +257,15 @@ def filling(source: Worker) -> list[int]:
 def _fresh_part(source: Worker, slot: int) -> bool:
     sequence, settled = source.batch.at(slot), int(source.batch.num_confirmed[slot])
     return (
-        settled >= sequence.ahead + _LEAST_PART
+        settled >= sequence.num_pull_tokens + _LEAST_PART
         and sequence.sampling.max_tokens > _FEWEST_LEFT
         and _may_move(sequence)
     )
 
 
 def _may_move(sequence: Sequence) -> bool:
-    """False for vectors, for what failed to move, and for suspects, whose trial is here."""
+    """False for vectors, for sequences whose transfer keeps failing, and for suspects, which run on
+    this worker for a trial."""
     tried = sequence.failures >= _MOST_FAILURES
     return sequence.pooling is None and sequence.cell is None and not tried
 
@@ -275,7 +276,7 @@ def _let_go(move: Handoff, fleet: Fleet) -> list[Decision]:
     if source is None or source.epoch != move.source_epoch:
         return []
     source.transfer_pages.release(move.id)
-    return [Tell(source.name, Revoke(source.epoch, pack([move.id], "Q")))]
+    return [WorkerMessage(source.name, Revoke(source.epoch, pack([move.id], "Q")))]
 
 
 def _token(number: int, source: Worker, target: Worker) -> bytes:

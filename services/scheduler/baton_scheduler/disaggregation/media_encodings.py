@@ -4,12 +4,12 @@
                   ^  EncodeMedia  MediaEncoded  Pull, Pulled
                   +---- the encode worker is lost
 
-A sequence waits until its encodings are done and its embeddings have arrived where it starts;
+A sequence waits until its encodings are done and its embeddings are on the worker where it starts;
 others start meanwhile. An item is encoded once for all sequences that wait for it under one key.
-Whatever fails, the pixels still travel with the sequence: its worker encodes what it lacks, so a
-lost encode worker, a failed transfer or an evicted embedding costs time only.
+The pixels still travel with the sequence, and its worker encodes what it lacks, so a lost encode
+worker, a failed transfer or an evicted embedding costs time only.
 
-An item that encode workers die of, from inside, is refused: the worker that prefills would die too.
+An item that crashes encode workers is refused: the worker that prefills would crash too.
 """
 
 from __future__ import annotations
@@ -23,8 +23,8 @@ import msgspec
 from baton.protocol import EncodeMedia, Media, MediaEncoded, Pull, Pulled, Revoke, WorkerInfo
 from baton.protocol.token_columns import pack
 from baton_scheduler.block_hashes import media_key
-from baton_scheduler.events import Cause, Decision, Tell
-from baton_scheduler.placement.encode_cost import worth_encoding_apart
+from baton_scheduler.events import Cause, Decision, WorkerMessage
+from baton_scheduler.placement.encode_cost import worth_remote_encoding
 from baton_scheduler.placement.transfer_cost import TransferCost
 from baton_scheduler.sequence import Sequence
 from baton_scheduler.workers.encode_worker import EncodeWorker
@@ -32,11 +32,11 @@ from baton_scheduler.workers.fleet import Fleet
 from baton_scheduler.workers.worker import Worker
 
 _MOST_PULLS = 2
-"""Workers to which the embeddings of one sequence are sent; then it starts without them."""
+"""Workers to which the embeddings of one sequence are sent; after that it starts without them."""
 _MOST_MISSES = 2
-"""Times that pixels may be missing before the workers that prefill encode the item."""
+"""Times that pixels may be missing before the prefill worker encodes the item."""
 _MOST_DEATHS = 2
-"""Encode workers that may die of an item, from inside, before it is refused."""
+"""Encode workers that an item may crash before it is refused."""
 
 
 @dataclass(slots=True, eq=False)
@@ -45,28 +45,29 @@ class Encoding:
 
     model: str
     item: Media
-    """`digest` is its key in encoder caches."""
+    """`digest` is the item's key in encoder caches."""
     waiting: list[Sequence] = field(default_factory=list)
     id: int = 0
-    """Number under which it was sent last."""
+    """Number under which the item was last sent."""
     worker: str = ""
-    """Encode worker that has it; empty while it is queued."""
+    """Encode worker that has the item; empty while it is queued."""
     done: bool = False
     num_bytes: int = 0
-    """Bytes of its embeddings, once they exist."""
+    """Bytes of the embeddings, once they exist."""
     deaths: int = 0
     misses: int = 0
-    """Times that an encode worker did not find its pixels."""
-    at: set[str] = field(default_factory=set)
+    """Number of times that an encode worker did not find the pixels."""
+    pulled_by: set[str] = field(default_factory=set)
     """Workers that have pulled the embeddings."""
     digest: bytes = b""
-    """`Media.digest` of the item in the prompts of its sequences."""
+    """`Media.digest` of the item in the prompts of the waiting sequences."""
 
     def take_pixels(self) -> None:
-        """Use the pixels of a sequence that waits: those of one that has ended are gone."""
+        """Use the pixels of a waiting sequence, since those of an ended sequence have been
+        freed."""
         media = self.waiting[0].submit.media
-        found = next(item for item in media if item.digest == self.digest)
-        self.item = msgspec.structs.replace(found, digest=self.item.digest)
+        pixels_source = next(item for item in media if item.digest == self.digest)
+        self.item = msgspec.structs.replace(pixels_source, digest=self.item.digest)
 
 
 @dataclass(slots=True, eq=False)
@@ -86,13 +87,13 @@ class EncodingCounters:
     """Totals since the start."""
 
     encoded: int = 0
-    """Items that encode workers have encoded."""
+    """Items encoded by encode workers."""
     shared: int = 0
-    """Items that needed no encoder: encoded for another sequence, or in a cache."""
+    """Items that needed no encoding: encoded for another sequence, or cached."""
     retried: int = 0
-    """Items that were sent again, since their encode worker was lost."""
+    """Items that were sent again because their encode worker was lost."""
     pulled: int = 0
-    """Transfers of embeddings to the workers that prefill."""
+    """Transfers of embeddings to prefill workers."""
     failed_pulls: int = 0
 
 
@@ -100,19 +101,20 @@ class MediaEncodings:
     """Encode workers, and all encodings and transfers of embeddings in progress."""
 
     def __init__(self, links: TransferCost, workers: dict[str, EncodeWorker]) -> None:
-        """`workers` are those of the role encode, by name."""
+        """`workers` are the workers of the role encode, by name."""
         self._links = links
         self.workers = workers
         self.counters = EncodingCounters()
         self._count = 0
         self._encodings: dict[tuple[str, bytes], Encoding] = {}
         self._pulls: dict[tuple[str, int], EmbeddingPull] = {}
-        """By target and number."""
-        self._of: dict[int, list[Encoding]] = {}
-        """By arrival of a sequence, what it waits for."""
-        self._outbox: list[Tell] = []
+        """Pulls by target and number."""
+        self._by_sequence: dict[int, list[Encoding]] = {}
+        """Arrival number of a sequence -> encodings that it waits for."""
+        self._outbox: list[WorkerMessage] = []
         self._unexplained: dict[int, Encoding] = {}
-        """Epoch of a lost encode worker -> what it was encoding, until its end is explained."""
+        """Epoch of a lost encode worker -> the item it was encoding, until the cause of its exit is
+        known."""
 
     def __iter__(self) -> Iterator[Encoding]:
         return iter(self._encodings.values())
@@ -128,24 +130,24 @@ class MediaEncodings:
         if not workers:
             return 0.0
         ahead = self._num_queued_tokens(model)
-        return sum(w.backlog + w.pace.seconds(ahead, 0) / len(workers) for w in workers) / len(
-            workers
-        )
+        seconds = (w.backlog + w.encode_cost.seconds(ahead, 0) / len(workers) for w in workers)
+        return sum(seconds) / len(workers)
 
     def of(self, sequence: Sequence) -> list[Encoding]:
-        """What a sequence waits for."""
-        return list(self._of.get(sequence.arrival, ()))
+        """Encodings that a sequence waits for."""
+        return list(self._by_sequence.get(sequence.arrival, ()))
 
     # Workers.
 
     def join(self, name: str, epoch: int, info: WorkerInfo) -> None:
-        """Add an encode worker; none has its name."""
+        """Add an encode worker. No present worker has its name."""
         assert name not in self.workers
         self.workers[name] = EncodeWorker(name, epoch, info)
 
     def leave(self, name: str, cause: Cause) -> list[Sequence]:
-        """Remove an encode worker: what it has not passed on is encoded again, by another one or by
-        the worker that prefills. Returns the sequences whose items it has died of too often."""
+        """Remove an encode worker. Embeddings that were not pulled yet are encoded again, by
+        another encode worker or by the prefill worker. Returns the sequences whose item has crashed
+        too many workers."""
         worker = self.workers.pop(name)
         self._links.forget(name)
         self._withdraw(name)
@@ -161,26 +163,27 @@ class MediaEncodings:
         return self._count_death(suspect) if suspect is not None and cause == "inside" else []
 
     def explained(self, epoch: int, cause: Cause) -> list[Sequence]:
-        """The cause of the end of a lost encode worker is known. Returns as `leave`."""
+        """Record why a lost encode worker exited. Returns as `leave`."""
         suspect = self._unexplained.pop(epoch, None)
         return self._count_death(suspect) if suspect is not None and cause == "inside" else []
 
     def target_left(self, name: str) -> None:
-        """A worker that prefills is gone, with the embeddings that it had pulled."""
+        """A prefill worker is gone, with the embeddings that it had pulled."""
         self._withdraw(name)
         for pull in [pull for pull in self._pulls.values() if pull.target == name]:
             self._drop(pull)
         for encoding in self:
-            encoding.at.discard(name)
+            encoding.pulled_by.discard(name)
 
     def _withdraw(self, name: str) -> None:
-        """Send nothing to a worker that is gone."""
+        """Drop unsent messages to a worker that is gone."""
         self._outbox = [message for message in self._outbox if message.worker != name]
 
     # Sequences.
 
     def request(self, sequence: Sequence, fleet: Fleet) -> None:
-        """Encode the items of a sequence that waits, where that is worth it.
+        """Queue the media of a waiting sequence for encode workers where that is estimated to pay
+        off.
 
         Args:
             fleet: workers that may prefill it.
@@ -191,7 +194,7 @@ class MediaEncodings:
         encoders = self._usable(sequence.model, local)
         if not encoders:
             return
-        known = max((worker.kv.known_tokens(sequence) for worker in local), default=0)
+        known = max((worker.kv.num_cached_tokens(sequence) for worker in local), default=0)
         for item in _distinct(sequence.submit.media):
             if item.is_needed(known) and not item.is_embeds:
                 self._request(sequence, item, encoders, local)
@@ -199,13 +202,13 @@ class MediaEncodings:
 
     def pull(self, sequence: Sequence, worker: Worker) -> bool:
         """Send the embeddings of a sequence to the worker where it is about to start. Returns
-        whether it must wait for them."""
-        mine = [e for e in self.of(sequence) if e.done and worker.name not in e.at]
+        whether the sequence must wait for them."""
+        mine = [e for e in self.of(sequence) if e.done and worker.name not in e.pulled_by]
         if not mine or worker.info.encoder_layout != self._layout(mine[0]):
             return False
         if sequence.num_pulls >= _MOST_PULLS:
             return False
-        known = worker.kv.known_tokens(sequence)
+        known = worker.kv.num_cached_tokens(sequence)
         media = [item for item in sequence.submit.media if item.is_needed(known)]
         needed = {media_key(sequence.submit, item.digest, sequence.weights) for item in media}
         missing = [encoding for encoding in mine if encoding.item.digest in needed]
@@ -218,7 +221,7 @@ class MediaEncodings:
         return sequence.num_awaited > 0
 
     def release(self, sequence: Sequence) -> None:
-        """A sequence waits no more: it starts, or has ended."""
+        """Stop waiting for the encodings of a sequence that starts or has ended."""
         for encoding in self.of(sequence):
             self._leave(encoding, sequence)
         for pull in self._pulls.values():
@@ -229,14 +232,15 @@ class MediaEncodings:
     # Messages.
 
     def encoded(self, name: str, message: MediaEncoded, now: float) -> list[Sequence]:
-        """An encode worker has answered. Returns the sequences whose item it refuses."""
+        """Process an encode worker's answer. Returns the sequences whose item the worker
+        refuses."""
         worker = self.workers.get(name)
         stale = worker is None or worker.epoch != message.epoch
         if worker is None or stale or message.id not in worker.in_flight:
             return []
         worker.end(message.id, message.duration_us / 1e6, now)
         encoding = next((e for e in self if e.id == message.id and e.worker == name), None)
-        if encoding is None:  # No sequence waits for it.
+        if encoding is None:  # No sequence waits for it any more.
             return []
         if message.unavailable:
             self._find_pixels(encoding)
@@ -251,7 +255,7 @@ class MediaEncodings:
         return []
 
     def pulled(self, name: str, message: Pulled, worker: Worker | None) -> None:
-        """A pull of embeddings has ended; `worker` is its target, if it is there."""
+        """A pull of embeddings has ended; `worker` is its target, if still present."""
         pull = self._pulls.get((name, message.id))
         if pull is None or pull.target_epoch != message.epoch:
             return
@@ -260,13 +264,13 @@ class MediaEncodings:
             self.counters.failed_pulls += 1
             return
         self.counters.pulled += 1
-        pull.encoding.at.add(name)
+        pull.encoding.pulled_by.add(name)
         worker.remember_media(pull.encoding.item.digest)
         seconds = message.duration_us / 1e6
         self._links.add(pull.source, name, message.num_bytes, seconds)
 
     def dispatch(self, now: float) -> list[Decision]:
-        """Messages to workers: revoked encodings, pulls, and what free encode workers get next."""
+        """Messages to workers: revoked encodings, pulls, and new work for free encode workers."""
         self._give_up_queued()
         decisions: list[Decision] = [*self._outbox]
         self._outbox.clear()
@@ -282,12 +286,21 @@ class MediaEncodings:
     def layout(self) -> bytes:
         """Everything as bytes, for the state's digest."""
         rows = [
-            (key, e.id, e.worker, e.done, e.deaths, sorted(e.at), [s.arrival for s in e.waiting])
+            (
+                key,
+                e.id,
+                e.worker,
+                e.done,
+                e.deaths,
+                sorted(e.pulled_by),
+                [s.arrival for s in e.waiting],
+            )
             for key, e in self._encodings.items()
         ]
         pulls = [(key, [s.arrival for s in p.waiting]) for key, p in self._pulls.items()]
         workers = [
-            (w.name, w.epoch, w.draining, w.in_flight, w.pace.line) for w in self.workers.values()
+            (w.name, w.epoch, w.draining, w.in_flight, w.encode_cost.line)
+            for w in self.workers.values()
         ]
         return repr((self._count, rows, pulls, workers)).encode()
 
@@ -324,14 +337,15 @@ class MediaEncodings:
             )
         if sequence not in encoding.waiting:
             encoding.waiting.append(sequence)
-            self._of.setdefault(sequence.arrival, []).append(encoding)
+            self._by_sequence.setdefault(sequence.arrival, []).append(encoding)
 
     def _leave(self, encoding: Encoding, sequence: Sequence) -> None:
-        """A sequence waits for an encoding no more; without any, it ends."""
+        """Remove a sequence from the waiting list of an encoding; the encoding ends with the last
+        one."""
         encoding.waiting.remove(sequence)
-        self._of[sequence.arrival].remove(encoding)
-        if not self._of[sequence.arrival]:
-            del self._of[sequence.arrival]
+        self._by_sequence[sequence.arrival].remove(encoding)
+        if not self._by_sequence[sequence.arrival]:
+            del self._by_sequence[sequence.arrival]
         if not encoding.waiting:
             self._end(encoding)
 
@@ -343,12 +357,12 @@ class MediaEncodings:
         ]
         num_bytes = item.num_encoded * (sizes[-1] if sizes else 0.0)
         ahead = self._num_queued_tokens(model)
-        return worth_encoding_apart(
+        return worth_remote_encoding(
             item.num_encoded, num_bytes, ahead, encoders, local, self._links
         )
 
     def _usable(self, model: str, local: Iterable[Worker]) -> list[EncodeWorker]:
-        """Encode workers whose embeddings some worker takes: of one layout, from one version of
+        """Encode workers whose embeddings a prefill worker accepts: same layout and same version of
         the weights."""
         takes = {(w.info.encoder_layout, w.target.digest) for w in local if w.info.encoder_layout}
         able = self.serving(model)
@@ -358,7 +372,7 @@ class MediaEncodings:
         return self.workers[encoding.worker].info.encoder_layout
 
     def _num_queued_tokens(self, model: str) -> int:
-        """Embeddings that wait for an encode worker of a model."""
+        """Number of embeddings queued for the encode workers of a model."""
         queued = (e for e in self if not e.worker and (model == e.model or not e.model))
         return sum(encoding.item.num_encoded for encoding in queued)
 
@@ -368,7 +382,9 @@ class MediaEncodings:
         encoding.take_pixels()
         worker.begin(encoding.id, encoding.item.num_encoded, now)
         token = _token(encoding.id, worker)
-        return Tell(worker.name, EncodeMedia(worker.epoch, encoding.id, token, encoding.item))
+        return WorkerMessage(
+            worker.name, EncodeMedia(worker.epoch, encoding.id, token, encoding.item)
+        )
 
     def _pull(self, encoding: Encoding, sequence: Sequence, worker: Worker) -> None:
         source, number = self.workers[encoding.worker], encoding.id
@@ -387,7 +403,7 @@ class MediaEncodings:
                 source_epoch=source.epoch,
                 digest=encoding.item.digest,
             )
-            self._outbox.append(Tell(worker.name, order))
+            self._outbox.append(WorkerMessage(worker.name, order))
         pull.waiting.append(sequence)
 
     def _drop(self, pull: EmbeddingPull) -> None:
@@ -396,8 +412,8 @@ class MediaEncodings:
             self._update(sequence)
 
     def _find_pixels(self, encoding: Encoding) -> None:
-        """The request that brought the pixels has ended: take those of another one that waits, or
-        leave the item to the workers that prefill."""
+        """The request that brought the pixels has ended: use the pixels of another waiting
+        sequence, or leave the item to the prefill workers."""
         encoding.misses += 1
         self._requeue(encoding)
         if encoding.misses >= _MOST_MISSES:
@@ -406,28 +422,30 @@ class MediaEncodings:
                 self._update(sequence)
 
     def _requeue(self, encoding: Encoding) -> None:
-        """Encode again for those whose embeddings have not arrived."""
+        """Encode again for sequences whose embeddings have not arrived."""
         encoding.worker, encoding.done, encoding.id = "", False, 0
-        for sequence in [s for s in encoding.waiting if s.media_worker in encoding.at]:
+        for sequence in [s for s in encoding.waiting if s.media_worker in encoding.pulled_by]:
             self._leave(encoding, sequence)
         self.counters.retried += bool(encoding.waiting)
         self._update_all(encoding)
 
     def _end(self, encoding: Encoding) -> None:
-        """No sequence waits for it."""
+        """Drop an encoding that no sequence waits for."""
         del self._encodings[encoding.model, encoding.item.digest]
         worker = self.workers.get(encoding.worker)
         if worker is None:
             return
-        self._outbox.append(Tell(worker.name, Revoke(worker.epoch, pack([encoding.id], "Q"))))
+        self._outbox.append(
+            WorkerMessage(worker.name, Revoke(worker.epoch, pack([encoding.id], "Q")))
+        )
 
     def _running(self, worker: EncodeWorker) -> Encoding | None:
-        """What a worker encodes now: the first that it was sent and has not answered."""
+        """The encoding that a worker runs now: the first that was sent and is not answered."""
         number = next(iter(worker.in_flight), None)
         return next((e for e in self if e.id == number and not e.done), None)
 
     def _give_up_queued(self) -> None:
-        """Leave items to the workers that prefill where no encode worker is left."""
+        """Leave items to the prefill workers where no encode worker is left."""
         for encoding in [e for e in self if not e.worker and not self.serving(e.model)]:
             for sequence in list(encoding.waiting):
                 self._leave(encoding, sequence)
@@ -445,14 +463,14 @@ class MediaEncodings:
         sequence.num_awaited = self._awaited(sequence)
 
     def _awaited(self, sequence: Sequence) -> int:
-        """MediaEncodings and transfers that a sequence waits for."""
+        """Number of encodings and transfers that a sequence waits for."""
         here = sequence.media_worker
-        encoding = sum(not e.done and here not in e.at for e in self.of(sequence))
+        encoding = sum(not e.done and here not in e.pulled_by for e in self.of(sequence))
         return encoding + sum(sequence in pull.waiting for pull in self._pulls.values())
 
 
 def _distinct(media: tuple[Media, ...]) -> list[Media]:
-    """The last of all items with one digest: what needs it last counts."""
+    """The last of all items with one digest, which is the last to be computed."""
     return list({item.digest: item for item in media}.values())
 
 

@@ -17,8 +17,8 @@ from baton_scheduler.sequence import Sequence
 
 
 class Allocator:
-    """Places sequences in the slot table, and keeps their swaps and copies until the plan they
-    enter in."""
+    """Places sequences in the slot table. Their swaps and copies are kept until the plan in which
+    they enter."""
 
     def __init__(self, kv: KVManager, worth: Callable[[int, int], bool], drafts: int = 0) -> None:
         self._kv, self._drafts = kv, drafts
@@ -34,7 +34,7 @@ class Allocator:
         Returns the slot and the number of cached tokens.
         """
         kv, size = self._kv, self._kv.page_size
-        known = kv.known(sequence)
+        known = kv.cached_prefix(sequence)
         num_known = known[0].end
         hosted = self._hosted(sequence, num_known)
         blocks = hosted[0].end if hosted else num_known
@@ -77,7 +77,7 @@ class Allocator:
 
     def _fork(self, sequence: Sequence, block: int, needed: int) -> tuple[list[int], int]:
         """(pages, count): per group, a page that begins like a block of the sequence, and the
-        number of tokens that all of them share with it.
+        number of tokens that all of these pages share with it.
 
         ([], 0) if there are none, or too few free pages: the sources must stay unchanged until the
         copy, besides the `needed` pages of the sequence itself.
@@ -87,9 +87,9 @@ class Allocator:
         if not self._kv.caching or end <= block * size:
             return [], 0
         chain = sequence.chain(size)
-        wanted, prefix = chain.content(block * size, end), chain.prefix(block)
+        tokens, prefix = chain.content(block * size, end), chain.prefix(block)
         groups = range(len(self._kv.groups))
-        found = [index.fork(group_key(prefix, group), wanted) for group in groups]
+        found = [index.fork(group_key(prefix, group), tokens) for group in groups]
         pages, number = [page for page, _ in found], min(common for _, common in found)
         spare = self._pool.num_free - needed
         if not number or spare < sum(self._pool.references(page) == 0 for page in pages):

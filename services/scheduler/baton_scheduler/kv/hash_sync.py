@@ -12,15 +12,15 @@ _SECONDS = 0.25
 
 
 class PageHashSync:
-    """Sends new hashes in batches, but evictions at once, so that a worker never reports a hash for
-    a page whose content was replaced."""
+    """Sends new hashes in batches but evictions at once, so a worker never reports a hash for a
+    page whose content was replaced."""
 
     def __init__(self) -> None:
         self._pages: set[int] = set()
         self._next = 0.0
 
     def assume(self, index: PrefixCache) -> None:
-        """Take the current hashes as known to the worker, which reported them."""
+        """Mark the current hashes as known to the worker, which reported them."""
         self._pages = index.pages()
         index.changed.clear()
 
@@ -29,13 +29,13 @@ class PageHashSync:
         changed = index.changed
         if not changed:
             return None
-        gone = self._pages.intersection(changed)
-        if now < self._next and not gone:
+        evicted = self._pages.intersection(changed)
+        if now < self._next and not evicted:
             return None
         names = self._names(index, now)
-        self._pages.difference_update(gone)
+        self._pages.difference_update(evicted)
         self._pages.update(names)
-        forgotten = gone.difference(names)
+        forgotten = evicted.difference(names)
         for page in forgotten:
             if index.name(page) is None:
                 changed.pop(page, None)

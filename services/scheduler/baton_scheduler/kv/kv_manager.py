@@ -35,17 +35,17 @@ class KVManager:
         """Number of blocks for `num_tokens` tokens; each takes a page in every group."""
         return -(-num_tokens // self.page_size)
 
-    def known(self, sequence: Sequence) -> Tables:
-        """Pages of the longest cached prefix of a sequence, without its last token: those that the
-        next token attends to."""
+    def cached_prefix(self, sequence: Sequence) -> Tables:
+        """Pages of the longest cached prefix of a sequence, without its last token, that the next
+        token attends to."""
         if not self.caching:
             return [BlockTable(0, []) for _ in self.groups.windows]
         most = sequence.reusable // self.page_size
-        return self.pool.index.known(sequence.chain(self.page_size), most, self.groups)
+        return self.pool.index.cached_prefix(sequence.chain(self.page_size), most, self.groups)
 
-    def known_tokens(self, sequence: Sequence) -> int:
+    def num_cached_tokens(self, sequence: Sequence) -> int:
         """Number of leading tokens of the sequence that are cached."""
-        return self.known(sequence)[0].end * self.page_size
+        return self.cached_prefix(sequence)[0].end * self.page_size
 
     def since(self, tables: Tables, length: int) -> Tables:
         """The part of these block tables that a token at position `length` attends to."""
@@ -56,7 +56,7 @@ class KVManager:
         """End of the range of blocks that a sequence gets pages for when placed, with `known`
         cached blocks: one window's worth, or all `total` blocks."""
         length = known * self.page_size
-        return total if sequence.whole else self.groups.end(group, length, total)
+        return total if sequence.single_step else self.groups.end(group, length, total)
 
     def take(self, counts: list[int]) -> list[list[int]]:
         """Take new pages, `counts[group]` for each group."""
@@ -81,11 +81,11 @@ class KVManager:
         self.batch.grow_each(slots, pages, self.page_size)
         return pages
 
-    def learn(self, slots: Ints, ends: Ints) -> None:
-        """The KV of these slots is in pages up to these positions: hash the pages that became
-        full."""
+    def confirm(self, slots: Ints, ends: Ints) -> None:
+        """Record that the KV of these slots is in pages up to these positions: hash the pages that
+        became full."""
         batch, known = self.batch, self.batch.num_known.take(slots)
-        # Not only where it ends with the prompt: a step may yield tokens beyond it.
+        # A step that completes the prompt may end beyond it, with the tokens that it yields.
         prefilled = (ends >= known) & (batch.num_confirmed.take(slots) < known)
         batch.num_confirmed[slots] = ends
         if not self.caching:

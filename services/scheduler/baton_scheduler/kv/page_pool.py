@@ -39,7 +39,7 @@ class PagePool:
         self._cached: dict[int, None] = {}
         """Cached pages, least recently used first."""
         self._references = array("I", bytes(4 * total))
-        self._held = 0
+        self._num_held = 0
 
     @property
     def num_free(self) -> int:
@@ -54,7 +54,7 @@ class PagePool:
     @property
     def num_held(self) -> int:
         """Number of pages with references."""
-        return self._held
+        return self._num_held
 
     def take(self, count: int) -> list[int]:
         """Take `count` pages with one reference each; the caller has checked `num_free`.
@@ -70,7 +70,7 @@ class PagePool:
         del self._free[-count:]
         for page in pages:
             self._references[page] = 1
-        self._held += count
+        self._num_held += count
         self._balance()
         return pages
 
@@ -84,7 +84,7 @@ class PagePool:
             pages.append(self._free.pop())
         for page in pages:
             self._references[page] = 1
-        self._held += count
+        self._num_held += count
         self._balance()
         return pages
 
@@ -102,7 +102,7 @@ class PagePool:
             if not self._references[page]:
                 assert page in self._cached, "a free page cannot be shared"
                 del self._cached[page]
-                self._held += 1
+                self._num_held += 1
             self._references[page] += 1
         self._balance()
 
@@ -115,7 +115,7 @@ class PagePool:
             assert self._references[page], "a page was given back twice"
             self._references[page] -= 1
             if not self._references[page]:
-                self._held -= 1
+                self._num_held -= 1
                 self._release(page)
         self._balance()
 
@@ -126,7 +126,7 @@ class PagePool:
             self._free.append(page)
 
     def adopt(self, names: Mapping[int, bytes]) -> None:
-        """Mark free pages as cached with these hashes, left by sequences of an earlier epoch.
+        """Mark free pages as cached with these hashes, which a worker of an earlier epoch has left.
 
         Raises `ValueError` if there is no such page.
         """
@@ -160,7 +160,7 @@ class PagePool:
         self.index.begin(page, prefix, tokens)
 
     def uncache(self, pages: Sequence[int]) -> None:
-        """Drop held pages from the prefix cache, since their content is not to be trusted."""
+        """Drop held pages whose content is not to be trusted from the prefix cache."""
         for page in pages:
             self.index.forget(page)
 
@@ -180,7 +180,7 @@ class PagePool:
         return lists + self._references.tobytes() + self.index.layout() + host
 
     def _balance(self) -> None:
-        assert len(self._free) + len(self._cached) + self._held == self.total, (
+        assert len(self._free) + len(self._cached) + self._num_held == self.total, (
             "pages were lost or doubled"
         )
 
@@ -193,7 +193,7 @@ class PagePool:
         free, cached, known = set(self._free), self._cached.keys(), self.index.pages()
         held = {page for page, count in enumerate(self._references) if count}
         assert len(free) == len(self._free), "a page is twice in the free list"
-        assert len(held) == self._held and len(free | cached | held) == self.total, (
+        assert len(held) == self._num_held and len(free | cached | held) == self.total, (
             "a page is in two states, or in none"
         )
         assert not free & known, "a free page has a name"

@@ -1,7 +1,7 @@
 """Prefix cache: maps hashes of token prefixes to the pages that hold their KV.
 
-A page is known by the hash of all tokens up to its end, so it is found only behind an equal prefix
-(automatic prefix caching as in vLLM, SOSP 2023, and SGLang, arXiv:2312.07104):
+A page is identified by the hash of all tokens up to its end, so it is found only behind an equal
+prefix (automatic prefix caching as in vLLM, SOSP 2023, and SGLang, arXiv:2312.07104):
 
     root(tenant, salt) --block 0--> hash 0 --block 1--> hash 1 --block 2--> hash 2 ...
                                       |                   |                   |
@@ -13,7 +13,7 @@ A page that matches only the beginning of the next block can be copied, and the 
 on write). So pages are also indexed by the prefix that they continue and the tokens that they hold,
 full or not:
 
-    hash 1 --> page 9: [5 6 7 8], page 23: [5 6 3]          wanted [5 6 3 4]: 3 tokens of page 23
+    hash 1 --> page 9: [5 6 7 8], page 23: [5 6 3]          lookup [5 6 3 4]: 3 tokens of page 23
 
 In a model with several page groups (`baton.kv.page_groups`), a page belongs to one group, and its
 hash includes the group. A prefix is usable if every group has the pages that the next token attends
@@ -43,7 +43,7 @@ def longest_usable_prefix(
 ) -> int:
     """Number of blocks, `first` to `most`, of the longest usable cached prefix.
 
-    `has(group, block)` tells whether a page is cached; blocks before `first` are taken as cached.
+    `has(group, block)` is True if a page is cached; blocks before `first` count as cached.
     """
     windowed = groups.windowed
     for group in range(len(groups)):
@@ -103,7 +103,7 @@ class PrefixCache:
             pages.append(page)
         return pages
 
-    def known(self, chain: BlockHashes, most: int, groups: PageGroups) -> Tables:
+    def cached_prefix(self, chain: BlockHashes, most: int, groups: PageGroups) -> Tables:
         """Pages of the longest usable cached prefix of at most `most` blocks: per group, those that
         the next token attends to. All tables end with the same block."""
         if groups.plain:
@@ -226,10 +226,11 @@ class PrefixCache:
         assert forks == self._parents and all(self._forks.values())
 
 
-def _common(one: bytes, other: bytes) -> int:
+def _common(first: bytes, second: bytes) -> int:
     """Number of tokens that two int32 columns have in common from the start."""
-    if one[:4] != other[:4]:  # The common case behind a root.
+    # Blocks behind a root usually differ in their first token.
+    if first[:4] != second[:4]:
         return 0
-    length = min(len(one), len(other)) // 4
-    differs = np.frombuffer(one, "<i4", length) != np.frombuffer(other, "<i4", length)
+    length = min(len(first), len(second)) // 4
+    differs = np.frombuffer(first, "<i4", length) != np.frombuffer(second, "<i4", length)
     return int(differs.argmax()) if differs.any() else length

@@ -38,9 +38,9 @@ class TransferPages:
 
     def prepare(self, number: int, sequence: Sequence, length: int) -> Tables:
         """Take pages for a transfer that writes the first `length` tokens of a sequence: per group
-        those that the next token attends to, cached ones first."""
+        the pages that the next token attends to, cached ones first."""
         kv, size = self._kv, self._kv.page_size
-        tables = kv.since(kv.known(sequence), length // size * size)
+        tables = kv.since(kv.cached_prefix(sequence), length // size * size)
         kv.pool.share(flat(tables))
         own = kv.take([kv.num_blocks(length) - table.end for table in tables])
         tables = [BlockTable(t.first, t.pages + mine) for t, mine in zip(tables, own, strict=True)]

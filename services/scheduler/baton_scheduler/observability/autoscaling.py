@@ -49,7 +49,7 @@ class Targets(NamedTuple):
 
 
 def roles(state: State, targets: Targets) -> tuple[RoleStats, ...]:
-    """One entry per role that a worker has, by name.
+    """One entry per role that has a worker, by name.
 
     Each model has its own workers and queue, so a role is measured per model: the numbers of
     workers add up, and the other values are those of the model under the most pressure.
@@ -67,9 +67,9 @@ def roles(state: State, targets: Targets) -> tuple[RoleStats, ...]:
 def _encode_role(model: str, state: State, targets: Targets) -> RoleStats:
     """Pressure is the time to encode what waits, and the share of time that encoders run."""
     workers, queue = state.encodings.serving(model), state.encodings.backlog(model)
-    busy = _mean((w.tokens.rate / w.pace.rate, 1) for w in workers if w.pace.rate)
+    busy = _mean((w.tokens.rate / w.encode_cost.rate, 1) for w in workers if w.encode_cost.rate)
     pressure = {"queue": queue / targets.ttft, "compute": busy / FULL}
-    desired = wanted(len(workers), max(pressure.values()))
+    desired = desired_workers(len(workers), max(pressure.values()))
     return RoleStats("encode", len(workers), desired, queue, 0.0, 0.0, pressure)
 
 
@@ -86,7 +86,7 @@ def _role(role: str, model: str, state: State, targets: Targets) -> RoleStats:
     begins, decodes = role != "decode" or _alone(fleet), role != "prefill"
     queue = max(
         _queued(workers, state.queue.for_workers(model), state.now) if begins else 0.0,
-        _held(fleet, state.now) if decodes else 0.0,
+        _longest_handoff_wait(fleet, state.now) if decodes else 0.0,
     )
     ttft = _mean((w.latency.ttft, 1) for w in workers if w.latency.ttft) if begins else 0.0
     rows = sum(len(w.batch) for w in workers)
@@ -98,11 +98,11 @@ def _role(role: str, model: str, state: State, targets: Targets) -> RoleStats:
         "kv": _kv(workers) / FULL,
         "compute": _compute(workers) / FULL,
     }
-    desired = wanted(len(workers), max(pressure.values()))
+    desired = desired_workers(len(workers), max(pressure.values()))
     return RoleStats(role, len(workers), desired, queue, ttft, itl, pressure)
 
 
-def wanted(ready: int, pressure: float) -> int:
+def desired_workers(ready: int, pressure: float) -> int:
     """Number of workers for a pressure of about 1, at least one."""
     if abs(pressure - 1) <= _CLOSE:
         return max(1, ready)
@@ -121,7 +121,7 @@ def _queued(workers: list[Worker], queues: list[Queue], now: float) -> float:
     return max([*ages, tokens / rate if rate else 0.0])
 
 
-def _held(fleet: Fleet, now: float) -> float:
+def _longest_handoff_wait(fleet: Fleet, now: float) -> float:
     """Longest time that a sequence has decoded on a prefill worker for lack of a decode target."""
     marks = [
         worker.batch.at(slot).phase_timer.mark
@@ -144,9 +144,9 @@ def _compute(workers: list[Worker]) -> float:
 
 def capacity(worker: Worker) -> float:
     """Tokens per second of full steps; 0 before prefill is measured."""
-    if not worker.pace.varied:
+    if not worker.step_cost.varied:
         return 0.0
-    seconds = worker.pace.seconds(worker.budget, 1)
+    seconds = worker.step_cost.seconds(worker.budget, 1)
     return worker.budget / seconds if seconds else 0.0
 
 
@@ -157,4 +157,4 @@ def _mean(values: Iterable[tuple[float, int]]) -> float:
     return sum(value * number for value, number in pairs) / weight if weight else 0.0
 
 
-__all__ = ["FULL", "Targets", "capacity", "roles", "wanted"]
+__all__ = ["FULL", "Targets", "capacity", "desired_workers", "roles"]

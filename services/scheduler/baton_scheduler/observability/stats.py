@@ -81,7 +81,7 @@ def _model(name: str, state: State) -> ModelStats:
 
 def _present(worker: Worker, state: State) -> WorkerStats:
     info = worker.info
-    per_step, per_token = worker.pace.line
+    per_step, per_token = worker.step_cost.line
     balance = worker.expert_balance
     return WorkerStats(
         name=worker.name,
@@ -112,7 +112,7 @@ def _present(worker: Worker, state: State) -> WorkerStats:
 
 def _encoder(worker: EncodeWorker) -> WorkerStats:
     info = worker.info
-    per_item, per_token = worker.pace.line
+    per_item, per_token = worker.encode_cost.line
     return WorkerStats(
         name=worker.name,
         role=info.role,

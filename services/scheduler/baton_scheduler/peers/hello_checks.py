@@ -35,7 +35,7 @@ class RefusalLog:
 
 
 def version_mismatch(hello: Hello) -> str:
-    """Reason for refusing any peer: it speaks another version of the protocol."""
+    """Reason for refusing any peer: another version of the protocol."""
     try:
         check_version(hello)
     except WireError as error:
@@ -82,7 +82,7 @@ def _can_hold(info: WorkerInfo, held: HeldPages | None) -> bool:
 
 
 def _disagreement(name: str, info: WorkerInfo, fleet: Fleet) -> str:
-    """How the worker differs from others that serve its model."""
+    """Reason for refusing a worker that differs from others of its model."""
     for other in fleet.serving(info.model):
         size = other.info.vocab_size
         if other.name != name and size != info.vocab_size:

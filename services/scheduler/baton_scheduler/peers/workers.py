@@ -1,4 +1,4 @@
-"""The workers: their messages become events; a silent, hung or unreachable one is given up."""
+"""The workers: their messages become events; a silent, hung or unreachable worker is removed."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ from baton_scheduler.events import (
     Event,
     MediaSettled,
     Settled,
-    Tell,
     Transferred,
     WorkerAssigned,
     WorkerDraining,
     WorkerJoined,
     WorkerLeft,
+    WorkerMessage,
     WorkerReplied,
 )
 from baton_scheduler.peers.hello_checks import (
@@ -53,20 +53,20 @@ from baton_scheduler.workers.fleet import Fleet
 
 _MOST_UNEXPLAINED = 64
 _REBUILDS = (Sleep, WakeUp, SwitchWeights)
-"""What a worker builds its engine anew for, or takes it down."""
+"""Commands that rebuild an engine or remove it."""
 
 log = logger(__name__)
 
 
 class Hooks(NamedTuple):
-    """What the workers' messages call in the service."""
+    """Callbacks of the service for messages of workers."""
 
     apply: Callable[[Event], None]
     clock: Callable[[], float]
     snapshot: Callable[[], Stats]
     """Statistics, for the health command."""
     changed: Callable[[], None]
-    """A worker has joined or changed: gateways may be waiting for statistics."""
+    """A worker has joined or changed; gateways may be waiting for statistics."""
 
 
 @dataclass
@@ -84,7 +84,7 @@ def _role(peer: Peer) -> str:
 class WorkerPeers:
     """The known workers, by name.
 
-    A worker that was given up, after silence or a hang, is unknown from then on: its heartbeats are
+    A worker that was removed after silence or a hang is unknown from then on: its heartbeats are
     answered with `HelloRequest` until it sends a `Hello` with a new epoch.
     """
 
@@ -96,13 +96,13 @@ class WorkerPeers:
         self._peer_table, self._refusals = PeerTable(me), RefusalLog()
         self._hung: dict[str, _Hung] = {}
         self._unexplained: dict[str, int] = {}
-        """Process -> epoch of a worker that is gone for a reason not yet known."""
-        self._apart = False
-        """It was logged that some workers cannot transfer KV to each other."""
+        """Process -> epoch of a worker that is gone for an unknown reason."""
+        self._logged_incompatible = False
+        """A warning that some workers cannot transfer KV to each other was logged."""
 
     @property
     def hung(self) -> list[tuple[str, WorkerInfo]]:
-        """Workers that were removed because they hang, and still beat."""
+        """Workers that were removed because they hang, and still send heartbeats."""
         return [(name, hung.info) for name, hung in self._hung.items()]
 
     def receive(self) -> None:
@@ -110,19 +110,19 @@ class WorkerPeers:
         for received in self._server.drain():
             self._receive(received)
 
-    def send(self, decision: Dispatch | Tell) -> None:
+    def send(self, decision: Dispatch | WorkerMessage) -> None:
         """Send a decision; if that fails, the worker is lost."""
         worker, message = self._peer_table.peers.get(decision.worker), decision.message
         if worker is None:
             return
-        # It frees or fills its memory, of which the interpreter lock is held for a part.
+        # Freeing or filling memory holds the interpreter lock for a while.
         if isinstance(message, WorkerCommand) and isinstance(message.action, _REBUILDS):
             worker.max_silence = QUIET_SECONDS
         if not self._server.send(worker.identity, message):
             self._give_up(worker, "it cannot be reached", "unknown")
 
     def expire(self, now: float) -> None:
-        """Give up workers that are silent, unreachable, or hang."""
+        """Remove workers that are silent, unreachable or hung."""
         for worker in self._peer_table.expire(now):
             self._give_up(worker, "it has gone silent", "outside")
         self._probe()
@@ -201,7 +201,8 @@ class WorkerPeers:
             return
         if known is not None:
             self._replace(known, info)
-        self._explain(info.process, "outside")  # It lives: only its connection was gone.
+        # The process is alive; only its connection was lost.
+        self._explain(info.process, "outside")
         self._hung.pop(name, None)
         log.info("worker %s joined", name)
         self._compare(name, info)
@@ -209,13 +210,14 @@ class WorkerPeers:
         self._hooks.apply(WorkerJoined(name, hello.incarnation, info, hello.held))
 
     def _replace(self, old: Peer, info: WorkerInfo) -> None:
-        """Give up a worker whose successor is here; the same process has only lost touch."""
+        """Remove a worker whose successor has joined; if the process is the same, it only
+        reconnected."""
         same = old.hello.worker is not None and old.hello.worker.process == info.process != ""
         self._lose(old, "outside" if same else "unknown")
 
     def _process_died(self, death: ProcessDied) -> None:
-        """The supervisor reports how a process ended; its worker may be lost already."""
-        if not death.process:  # What workers have that do not say which process they are.
+        """The supervisor reports how a process exited; its worker may be lost already."""
+        if not death.process:  # Workers that do not report their process have this value.
             return
         cause: Cause = "inside" if death.inside else "outside"
         for worker in list(self._peer_table.peers.values()):
@@ -224,14 +226,14 @@ class WorkerPeers:
         self._explain(death.process, cause)
 
     def _explain(self, process: str, cause: Cause) -> None:
-        """Report the cause of death of a worker that was lost for an unknown reason."""
+        """Report the exit cause of a worker that was lost for an unknown reason."""
         epoch = self._unexplained.pop(process, None)
         if epoch is not None:
             self._hooks.apply(DeathExplained(epoch, cause))
 
     def _compare(self, name: str, info: WorkerInfo) -> None:
-        """Log once that a joining worker cannot transfer KV to or from another one; and of each
-        encode worker whose embeddings no worker takes."""
+        """Warn once if a joining worker cannot transfer KV to or from another one, and for each
+        encode worker whose embeddings no worker accepts."""
         mates = self._fleet.serving(info.model)
         if info.role == "encode":
             takes = {w.info.encoder_layout for w in mates}
@@ -244,9 +246,9 @@ class WorkerPeers:
             return
         layouts = {w.name: w.info.kv_layout for w in mates if w.info.kv_address}
         other = next((n for n, layout in layouts.items() if layout != info.kv_layout), None)
-        if self._apart or other is None or not info.kv_address:
+        if self._logged_incompatible or other is None or not info.kv_address:
             return
-        self._apart = True
+        self._logged_incompatible = True
         log.warning(
             "no KV passes between the workers %s (%s) and %s (%s): what moves is computed again",
             *(other, layouts[other], name, info.kv_layout),
@@ -293,13 +295,15 @@ class WorkerPeers:
         """Detect workers whose process is gone, without waiting for their silence to time out."""
         me, peers = self._peer_table.me, self._peer_table.peers
         beat = Beat(me.name, me.incarnation)
-        gone = [w for w in peers.values() if not self._server.send(w.identity, beat)]
-        for worker in gone:
-            if peers.get(worker.hello.name) is worker:  # It was not removed with another one.
+        unreachable = [w for w in peers.values() if not self._server.send(w.identity, beat)]
+        for worker in unreachable:
+            # Skip it if it was removed with another worker of its expert group.
+            if peers.get(worker.hello.name) is worker:
                 self._give_up(worker, "its connection is gone", "unknown")
 
     def _hangs(self, peer: Peer, now: float) -> bool:
-        """True if a worker owes a result and makes no progress, or does not know of the plan."""
+        """True if a worker makes no progress although a result is due, or has not received the
+        plan."""
         name = peer.hello.name
         worker = self._fleet.get(name) or self._fleet.encoders.get(name)
         since = worker.waiting_since if worker is not None else None

@@ -1,7 +1,7 @@
-"""Cost of encoding a media item apart, or on the worker that prefills.
+"""Cost of encoding a media item on an encode worker, or on the worker that prefills.
 
-    apart    backlog of the encode workers + encode + transfer
-    local    encode, on a worker that holds up every sequence in its batch meanwhile
+    remote   backlog of the encode workers + encode + transfer
+    local    encode, while every other sequence of the batch waits
 
 Both are in seconds, by the cost models of measured encodings and transfers.
 """
@@ -16,7 +16,7 @@ from baton_scheduler.workers.encode_worker import EncodeWorker
 from baton_scheduler.workers.worker import Worker
 
 
-def worth_encoding_apart(
+def worth_remote_encoding(
     num_tokens: int,
     num_bytes: float,
     ahead: int,
@@ -26,7 +26,7 @@ def worth_encoding_apart(
 ) -> bool:
     """True if an item of `num_tokens` embeddings should go to an encode worker.
 
-    Without measurements of both ways it should: that is what encode workers were started for.
+    True without measurements of both, since encode workers are present for this purpose.
 
     Args:
         num_bytes: of its embeddings.
@@ -34,19 +34,19 @@ def worth_encoding_apart(
         encoders: encode workers that take work; at least one.
         local: workers that may prefill its sequence.
     """
-    here = [worker for worker in local if worker.encoder.known]
-    pace = LinearCostModel.together(worker.pace for worker in encoders)
-    if not pace.known or not here:
+    measured = [worker for worker in local if worker.encode_cost.measured]
+    remote = LinearCostModel.together(worker.encode_cost for worker in encoders)
+    if not remote.measured or not measured:
         return True
     wait = min(worker.backlog for worker in encoders)
-    wait += pace.seconds(ahead, 0) / len(encoders)
-    carried = _transfer(encoders, local, num_bytes, links)
-    return wait + pace.seconds(num_tokens, 1) + carried <= _local_seconds(num_tokens, here)
+    wait += remote.seconds(ahead, 0) / len(encoders)
+    transfer = _transfer(encoders, local, num_bytes, links)
+    return wait + remote.seconds(num_tokens, 1) + transfer <= _local_seconds(num_tokens, measured)
 
 
 def _local_seconds(num_tokens: int, workers: Iterable[Worker]) -> float:
-    """Seconds on the worker where it costs least, of all sequences together."""
-    return min(w.encoder.seconds(num_tokens, 1) * (1 + len(w.batch)) for w in workers)
+    """Seconds on the worker where the encoding delays all its sequences least."""
+    return min(w.encode_cost.seconds(num_tokens, 1) * (1 + len(w.batch)) for w in workers)
 
 
 def _transfer(

@@ -66,7 +66,7 @@ class DecodeTarget(NamedTuple):
 class Placement(ABC):
     """A placement policy, created with the weights of scores.
 
-    `start` and `place_decode` return one of the workers that they are given, at least one.
+    `start` and `place_decode` return one of the given workers, at least one.
     """
 
     def __init__(self, weights: Mapping[str, float], links: TransferCost | None = None) -> None:
@@ -75,7 +75,7 @@ class Placement(ABC):
 
     def owners(self, sequence: Sequence, candidates: list[Worker]) -> list[Worker]:
         """Workers that may start a waiting sequence, regardless of room: all, unless the policy
-        assigns it to one."""
+        assigns the sequence to one."""
         return candidates
 
     def rank(self, worker: Worker, fleet: Fleet) -> int:
@@ -119,7 +119,7 @@ class CostBased(Placement):
         self, sequence: Sequence, worker: Worker, ends: list[DecodeTarget], mean: Price
     ) -> float:
         """Weighted cost of starting on this worker and continuing on the best decode target."""
-        known = worker.kv.known_tokens(sequence)
+        known = worker.kv.num_cached_tokens(sequence)
         first = self._sum(beginning(sequence, worker, known, mean))
         if worker.info.role == "prefill":
             after = [self._after(worker, end) for end in ends if kv_compatible(worker, end.worker)]
@@ -170,8 +170,8 @@ class LeastLoaded(Placement):
 
 
 class Modulo(Placement):
-    """Every request belongs to one worker, as in data-parallel ranks: rank = request number mod
-    workers.
+    """Assigns every request to one worker, as data-parallel ranks do: rank = request number mod
+    number of workers.
 
     Ranks follow the sorted worker names; the request number is the CRC-32 of its id. So the owner
     follows from the request and the workers alone, all choices of a request share it, and a
@@ -229,7 +229,7 @@ def prefill_candidates(sequence: Sequence, fleet: Fleet, local: int) -> list[Wor
     if len(begin) == len(fleet):
         return begin
     decode = [w for w in fleet if w.info.role == "decode"]
-    near = [w for w in decode if sequence.num_tokens - w.kv.known_tokens(sequence) <= local]
+    near = [w for w in decode if sequence.num_tokens - w.kv.num_cached_tokens(sequence) <= local]
     return begin + near if begin else list(fleet)
 
 
@@ -249,9 +249,9 @@ def decode_candidates(sequence: Sequence, fleet: Fleet) -> list[Worker]:
 
 def kv_compatible(source: Worker, target: Worker) -> bool:
     """True if KV can be transferred from source to target."""
-    one, two = source.info, target.info
-    same = (one.model, one.kv_layout) == (two.model, two.kv_layout)
-    same = same and one.weights.digest == two.weights.digest
+    source_info, target_info = source.info, target.info
+    same = (source_info.model, source_info.kv_layout) == (target_info.model, target_info.kv_layout)
+    same = same and source_info.weights.digest == target_info.weights.digest
     return source is not target and same and source.groups.windows == target.groups.windows
 
 
@@ -273,7 +273,8 @@ def beginning(sequence: Sequence, worker: Worker, known: int, mean: Price) -> Sc
 
 
 def decode_target(sequence: Sequence, target: Worker, known: int, mean: Price) -> DecodeTarget:
-    """Cost of decoding on this worker, with `known` cached tokens, and the KV bytes it lacks."""
+    """Cost of decoding on this worker with `known` cached tokens, and the KV bytes that it
+    lacks."""
     base, slope = price(target, mean)
     rows, size = len(target.batch), target.info.page_size
     left = min(_ANSWER, max(0, sequence.sampling.max_tokens - len(sequence.log)))
@@ -284,7 +285,7 @@ def decode_target(sequence: Sequence, target: Worker, known: int, mean: Price) -
 
 
 def _ends(sequence: Sequence, workers: list[Worker], mean: Price) -> list[DecodeTarget]:
-    return [decode_target(sequence, w, w.kv.known_tokens(sequence), mean) for w in workers]
+    return [decode_target(sequence, w, w.kv.num_cached_tokens(sequence), mean) for w in workers]
 
 
 def token_bytes(info: WorkerInfo) -> float:
@@ -295,10 +296,10 @@ def token_bytes(info: WorkerInfo) -> float:
 
 def price(worker: Worker, mean: Price) -> Price:
     """Cost of a step on this worker. A worker without prefill measurements is taken as average."""
-    return worker.pace.line if worker.pace.varied else mean
+    return worker.step_cost.line if worker.step_cost.varied else mean
 
 
 def average(fleet: Fleet) -> Price:
     """Mean cost of a step over all workers; computed once per choice, as it visits each of them."""
-    together = LinearCostModel.together(worker.pace for worker in fleet)
-    return together.line if together.known else _NOMINAL
+    together = LinearCostModel.together(worker.step_cost for worker in fleet)
+    return together.line if together.measured else _NOMINAL

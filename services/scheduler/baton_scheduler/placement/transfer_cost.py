@@ -14,37 +14,37 @@ class TransferCost:
     """Cost model per pair (source, target)."""
 
     def __init__(self) -> None:
-        self._paces: dict[tuple[str, str], LinearCostModel] = {}
-        self._all = LinearCostModel()
+        self._costs: dict[tuple[str, str], LinearCostModel] = {}
+        self._overall = LinearCostModel()
 
     def __iter__(self) -> Iterator[tuple[str, str]]:
-        return iter(self._paces)
+        return iter(self._costs)
 
     def add(self, source: str, target: str, num_bytes: int, seconds: float) -> None:
         """Add a transfer of `num_bytes` bytes that took `seconds`."""
         if num_bytes > 0:
-            self._paces.setdefault((source, target), LinearCostModel()).add(num_bytes, seconds)
-            self._all.add(num_bytes, seconds)
+            self._costs.setdefault((source, target), LinearCostModel()).add(num_bytes, seconds)
+            self._overall.add(num_bytes, seconds)
 
     def seconds(self, source: str, target: str, num_bytes: float) -> float:
         """Estimated seconds of a transfer. A pair without measurements is taken as average; 0 on
         one worker."""
         if source == target or num_bytes <= 0:
             return 0.0
-        pace = self._paces.get((source, target), self._all)
-        base, slope = pace.line if pace.known else _NOMINAL
+        cost = self._costs.get((source, target), self._overall)
+        base, slope = cost.line if cost.measured else _NOMINAL
         return base + slope * num_bytes
 
     def rate(self, target: str) -> float:
         """Bytes per second towards a worker, the mean over its sources; 0 without any."""
-        rates = [pace.rate for (_, to), pace in self._paces.items() if to == target]
+        rates = [cost.rate for (_, to), cost in self._costs.items() if to == target]
         return sum(rates) / len(rates) if rates else 0.0
 
     def forget(self, name: str) -> None:
         """Drop a worker that is gone; its successor of the same name may be on another host."""
-        self._paces = {pair: pace for pair, pace in self._paces.items() if name not in pair}
+        self._costs = {pair: cost for pair, cost in self._costs.items() if name not in pair}
 
     def layout(self) -> bytes:
         """All measurements as bytes, for the state's digest."""
-        lines = [(pair, pace.line) for pair, pace in self._paces.items()]
-        return repr((lines, self._all.line)).encode()
+        lines = [(pair, cost.line) for pair, cost in self._costs.items()]
+        return repr((lines, self._overall.line)).encode()

@@ -1,8 +1,8 @@
-"""What sequences of the background (batches) may have of a step beside others.
+"""Limits background (batch) sequences in a step shared with others.
 
-A step takes longer with each of its tokens, and every stream in it waits for that. So beside
-online sequences those of the background get only as many tokens as make the step a twentieth
-longer, by the measured step times. Alone, they have the whole step.
+A step takes longer with each of its tokens, and every stream in it waits for that. Next to online
+sequences, background sequences get only as many tokens as lengthen the step by a twentieth, by the
+measured step times. Alone, they get the complete step.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from baton_scheduler.slot_table import Ints
 from baton_scheduler.workers.worker import Worker
 
 _MOST_SLOWDOWN = 0.05
-"""Part by which the background may make a step longer."""
+"""Fraction by which the background may lengthen a step."""
 
 
 class Candidates(NamedTuple):
@@ -31,7 +31,7 @@ class Candidates(NamedTuple):
 
 
 def candidates(worker: Worker, decode: Ints, waiting: list[int]) -> Candidates:
-    """What may be in a step, of all slots that decode or wait to prefill."""
+    """The sequences of all decoding and prefilling slots that may be in a step."""
     batch = worker.batch
     if not 0 < batch.num_background < len(batch):
         return Candidates(decode, waiting, sys.maxsize)
@@ -49,9 +49,9 @@ def candidates(worker: Worker, decode: Ints, waiting: list[int]) -> Candidates:
 
 
 def _room(worker: Worker, num_tokens: int) -> int:
-    """Tokens that the background may have beside so many others."""
-    per_step, per_token = worker.pace.line
-    if not worker.pace.known:
+    """Tokens that the background may have next to `num_tokens` others."""
+    per_step, per_token = worker.step_cost.line
+    if not worker.step_cost.measured:
         return 0
     if not per_token:
         return worker.budget

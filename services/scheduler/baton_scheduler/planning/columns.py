@@ -15,7 +15,7 @@ class ScheduledRows(NamedTuple):
     decode: bool
     """All rows are decode rows."""
     waiting: bool = False
-    """Prompts wait that may have a part in the step, or have one."""
+    """Prompts are waiting for tokens of this step, or have some."""
 
 
 class NewPages(NamedTuple):

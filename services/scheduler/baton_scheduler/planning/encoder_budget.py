@@ -5,7 +5,7 @@
     step 2                           [--------------]
 
 An image is encoded in the step that runs its first token, and every row of that step waits for it.
-A step that encodes nothing yet takes an image of any size, so that none waits for ever.
+A step that has encoded nothing yet accepts an image of any size, so no image starves.
 """
 
 from __future__ import annotations
@@ -26,8 +26,8 @@ class EncoderBudget:
         self._worker, self._left, self._unused = worker, num_tokens, True
 
     def cut(self, sequence: Sequence, start: int, count: int) -> int:
-        """The most tokens from `start` on, up to `count`, whose media this step may encode; these
-        count as encoded. 0 if none of them can run."""
+        """The most tokens from `start` on, up to `count`, whose media this step may encode; their
+        media are charged to the budget. 0 if none can run."""
         for item in sequence.submit.media:
             if item.start >= start + count:
                 break

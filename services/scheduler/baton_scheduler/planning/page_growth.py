@@ -48,8 +48,8 @@ def _grow(
 
 
 def rows_beside(worker: Worker, waiting: list[int], num_decode: int) -> int:
-    """How many of the decode rows run in the next step: all, but for those in whose place the first
-    of the `waiting` prompts has an image that one step runs whole."""
+    """Number of decode rows in the next step: all, unless the first of the `waiting` prompts has an
+    image that must run in one step and takes their place."""
     batch = worker.batch
     if not waiting:
         return num_decode
@@ -74,8 +74,8 @@ def _chunks(worker: Worker, num_decode: int) -> dict[int, int]:
 
 def _preempt_for(worker: Worker, slot: int, preempted: list[Sequence]) -> bool:
     """Preempt others until there are pages up to the `_next_end` of a sequence. Returns False if
-    there are still none: the sequence was preempted too, or waits for pages that its own in-flight
-    steps free."""
+    there are still none: the sequence itself was preempted, or waits for pages that its own
+    in-flight steps free."""
     batch, pool, windowed = worker.batch, worker.pool, bool(worker.groups.windowed)
     kv = worker.kv
     needed = sum(kv.lacking(slot, kv.num_blocks(_next_end(worker, slot))))
@@ -105,15 +105,14 @@ def _extend(worker: Worker, slot: int, count: int, grown: NewPages) -> None:
 
 
 def _next_end(worker: Worker, slot: int) -> int:
-    """Tokens of a sequence after the shortest next step: one more, or as many as an image has that
-    one step runs whole."""
+    """Position after the shortest next step: one token, or an image that must run in one step."""
     planned = int(worker.batch.num_scheduled[slot])
     return planned + worker.batch.at(slot).spans.least(planned)
 
 
 def _grow_ahead(worker: Worker, decode: Ints, grown: NewPages) -> None:
-    """Take pages ahead for rows with a variable number of tokens, if one stays free for every
-    sequence: one, and for rows with drafts as many as all steps in flight and the next can fill."""
+    """Take pages ahead for rows with a variable number of tokens, if one page stays free for every
+    sequence. Rows with drafts take as many as all steps in flight and the next one can fill."""
     batch, size = worker.batch, worker.info.page_size
     if not batch.num_variable_tokens:
         return

@@ -92,11 +92,11 @@ def _samples(batch: SlotTable, rows: ScheduledRows, ends: Ints) -> tuple[Ints, I
     slots = rows.slots
     if rows.decode:
         return slots, slots[:0], b"\x01" * len(slots)
-    whole, asked = ends >= batch.num_known[slots], batch.max_output_tokens[slots] > 0
-    samples = whole & asked
+    complete, generates = ends >= batch.num_known[slots], batch.max_output_tokens[slots] > 0
+    samples = complete & generates
     if samples.all():
         return slots, slots[:0], b"\x01" * len(slots)
-    return slots[samples], slots[whole & ~asked], samples.astype(np.uint8).tobytes()
+    return slots[samples], slots[complete & ~generates], samples.astype(np.uint8).tobytes()
 
 
 def _drops(batch: SlotTable) -> DroppedPages:
@@ -117,7 +117,7 @@ def _again(first: InFlightStep, turns: Ints, turn: int) -> InFlightStep:
         owners[rows] = first.owners[rows]
         wire = rows.astype("<u4").tobytes()
     step, no_rows = first.step + turn, first.scoring[:0]
-    return InFlightStep(step, first.sent, owners, rows, ends, rows, no_rows, wire, len(rows))
+    return InFlightStep(step, first.sent_at, owners, rows, ends, rows, no_rows, wire, len(rows))
 
 
 def _record(

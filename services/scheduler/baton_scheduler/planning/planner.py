@@ -59,7 +59,7 @@ def _choose(
     worker: Worker, decode: Ints, encoder: EncoderBudget, most_seconds: float
 ) -> ScheduledRows:
     """All decode rows, then prefill chunks in the order of service within the budgets of tokens and
-    of time; of the background only what `candidates` allows."""
+    time; background sequences are limited by `candidates`."""
     batch = worker.batch
     if worker.groups.windowed:  # Rows without pages skip this step.
         decode = decode[batch.num_scheduled[decode] < batch.capacity[decode]]
@@ -83,8 +83,8 @@ def _choose(
 def _chunks(
     worker: Worker, able: Candidates, left: int, encoder: EncoderBudget
 ) -> tuple[list[int], list[int]]:
-    """Those of the waiting prompts that have a chunk in this step of `left` tokens, and the tokens
-    of each chunk."""
+    """The waiting prompts that have a chunk in this step of `left` tokens, and the tokens of each
+    chunk."""
     batch, slots, counts = worker.batch, list[int](), list[int]()
     behind = False
     for slot in able.waiting:
@@ -98,7 +98,7 @@ def _chunks(
             break  # It comes first in the next step, which has room for it.
         most = min(left, rest, int(batch.capacity[slot]) - planned)
         chunk = sequence.spans.cut(planned, most)
-        if sequence.submit.media and not sequence.whole:
+        if sequence.submit.media and not sequence.single_step:
             chunk = encoder.cut(sequence, planned, chunk)
         if not chunk:
             continue
@@ -112,7 +112,7 @@ def _least(worker: Worker, slot: int) -> int:
     """The fewest tokens that the next chunk of a prompt may have."""
     batch, sequence = worker.batch, worker.batch.at(slot)
     planned = int(batch.num_scheduled[slot])
-    if sequence.whole:
+    if sequence.single_step:
         return int(batch.num_known[slot]) - planned
     return sequence.spans.least(planned)
 
@@ -135,7 +135,7 @@ def _repeat(worker: Worker, rows: ScheduledRows, pages: NewPages, most: int) -> 
     drafts = batch.lookahead[slots]
     while most > 1:
         turns: Ints = np.minimum(left, most)
-        # The steps in flight may accept drafts too, of which the estimated positions know nothing.
+        # Steps in flight may accept drafts too, which the estimated positions do not include.
         ahead = np.minimum(turns + drafts * (turns + len(worker.flights)), left + 1)
         beyond = batch.num_scheduled[slots] + np.maximum(turns, ahead) - batch.capacity[slots]
         needed = np.maximum(-(-beyond // worker.info.page_size), 0)
@@ -143,7 +143,7 @@ def _repeat(worker: Worker, rows: ScheduledRows, pages: NewPages, most: int) -> 
             break
         most //= 2
     else:
-        return one  # Rows have the page of one step already; those in flight may fill it, and wait.
+        return one  # Rows have the page of one step already, which the steps in flight may fill.
     short = np.flatnonzero(needed)
     wanting, counts = slots[short].tolist(), needed[short].tolist()
     if worker.groups.plain and counts.count(1) == len(counts):

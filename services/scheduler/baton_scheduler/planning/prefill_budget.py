@@ -1,11 +1,11 @@
-"""Prefill budget: how many tokens of prompts one step has beside rows that decode.
+"""Prefill budget: how many prompt tokens one step has next to decode rows.
 
     seconds of a step = a + b * (decode rows + prompt tokens)  <=  most seconds
 
 A step takes longer with each of its tokens, and every row in it waits for that. With a bound on the
-time of a step, prompts have as many tokens as its measured times allow (the token budget of
-Sarathi-Serve, OSDI 2024, from the cost model of the worker in place of a profile). They have a page
-and what cannot be split at least, so that none waits for ever.
+time of a step, prompts get as many tokens as its measured times allow (the token budget of
+Sarathi-Serve, OSDI 2024, from the worker's cost model instead of a profile). They get at least a
+page, and at least what cannot be split, so no prompt starves.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ def prefill_budget(worker: Worker, num_decode: int, most_seconds: float, least: 
     left = worker.budget - num_decode
     if not num_decode or not most_seconds:
         return left
-    per_step, per_token = worker.pace.line
+    per_step, per_token = worker.step_cost.line
     if not per_token:
         return left
     allowed = int((most_seconds - per_step) / per_token) - num_decode

@@ -74,7 +74,7 @@ class Fair(Queue):
     @property
     def head(self) -> Sequence | None:
         """The first started sequence, else the first of the tenant with the lowest counter, else
-        the first of the background."""
+        the first background sequence."""
         first = super().head
         if first is not None and not first.is_background:
             return first
@@ -83,7 +83,7 @@ class Fair(Queue):
         return min(able)[2] if able else first
 
     def key(self, sequence: Sequence) -> Key:
-        """Behind all started sequences; of the background, behind all others too."""
+        """Behind all started sequences; a background sequence behind all others too."""
         return (2 if sequence.is_background else 1, sequence.arrival)
 
     def push(self, sequence: Sequence) -> None:
@@ -113,7 +113,7 @@ class Fair(Queue):
         self._count(sequence, -1)
 
     def started(self, sequence: Sequence) -> None:
-        """Assign its permanent position among started sequences, unless it is of the background."""
+        """Assign a permanent position among started sequences, except to a background sequence."""
         if sequence.is_background:
             return
         self._started += 1
@@ -142,7 +142,7 @@ class Fair(Queue):
         return number, tokens
 
     def layout(self) -> bytes:
-        """Counters too."""
+        """The queue and the counters."""
         counters = [(a.number, a.counter) for a in self._numbers.values()]
         return super().layout() + repr((counters, self._last, self._started)).encode()
 

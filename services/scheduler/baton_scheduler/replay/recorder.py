@@ -63,7 +63,7 @@ class Trace:
         self._hash = blake2b(digest_size=16)
         self._encoder = msgspec.msgpack.Encoder()
 
-    def after(self, event: Event, decisions: Iterable[Decision], state: State) -> bytes:
+    def update(self, event: Event, decisions: Iterable[Decision], state: State) -> bytes:
         """Add decisions. Returns the digest if the event is a Tick, else empty bytes."""
         for decision in decisions:
             self._hash.update(self._encoder.encode(decision_without_pixels(decision)))
@@ -89,7 +89,7 @@ class Recorder:
     def note(self, event: Event, decisions: Iterable[Decision], state: State) -> None:
         """Write one event, after the state has applied it."""
         if self._file is not None:
-            digest = self._trace.after(event, decisions, state)
+            digest = self._trace.update(event, decisions, state)
             self._write(Entry(event_without_pixels(event), digest))
 
     def flush(self) -> None:
@@ -184,7 +184,7 @@ def _replay(header: Header, entries: Iterator[bytes | None]) -> Verdict:
         entry = decoder.decode(data)
         num_events += 1
         num_ticks += isinstance(entry.event, Tick)
-        digest = trace.after(entry.event, state.apply(entry.event), state)
+        digest = trace.update(entry.event, state.apply(entry.event), state)
         if digest != entry.digest:
             return Verdict(num_events, num_ticks, num_events, truncated=False)
     return Verdict(num_events, num_ticks, None, truncated=False)

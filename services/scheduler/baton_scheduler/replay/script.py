@@ -1,4 +1,5 @@
-"""What a recording gives to a simulation: arrivals, output tokens, the cost of steps and pulls."""
+"""Extracts the input of a simulation from a recording: arrivals, output tokens, costs of steps and
+pulls."""
 
 from __future__ import annotations
 
@@ -21,11 +22,11 @@ from baton_scheduler.events import (
     Event,
     MediaSettled,
     Settled,
-    Tell,
     Tick,
     Transferred,
     WorkerJoined,
     WorkerLeft,
+    WorkerMessage,
 )
 from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.state import State
@@ -50,7 +51,7 @@ class Script:
     """Seconds per transfer of embeddings, and per embedding."""
 
 
-def learn(limits: SchedulerOptions, events: Iterable[Event]) -> Script:
+def build_script(limits: SchedulerOptions, events: Iterable[Event]) -> Script:
     """Apply the recorded events once and collect the input of a simulation."""
     state, script, numbers = State(limits), Script(), dict[tuple[str, int], int]()
     sizes: dict[tuple[str, int], int] = {}
@@ -92,9 +93,10 @@ def learn(limits: SchedulerOptions, events: Iterable[Event]) -> Script:
 
 
 def with_encode_workers(script: Script, count: int) -> Script:
-    """The same with `count` encode workers, like the first of the recording and from its start on.
+    """The same with `count` encode workers like the first one of the recording, all present from
+    its start.
 
-    Raises `SettingsError` if the recording has none: nothing tells what they cost.
+    Raises `SettingsError` if the recording has no encode worker, since their cost is unknown then.
     """
     joins = [
         (now, event)
@@ -127,18 +129,18 @@ class MediaCosts:
         self._pulled: list[tuple[int, int]] = []
 
     def expect(self, decision: Decision) -> bool:
-        """Whether it is a message of this kind, which a worker will answer."""
+        """True if it is a message of this kind, which a worker will answer."""
         message = decision.message
-        if isinstance(decision, Tell) and isinstance(message, EncodeMedia):
+        if isinstance(decision, WorkerMessage) and isinstance(message, EncodeMedia):
             self._sizes[decision.worker, message.id, False] = message.item.length
             return True
-        if isinstance(decision, Tell) and isinstance(message, Pull) and message.digest:
+        if isinstance(decision, WorkerMessage) and isinstance(message, Pull) and message.digest:
             self._sizes[decision.worker, message.id, True] = message.end
             return True
         return False
 
     def note(self, event: Event) -> bool:
-        """Whether it is such an answer."""
+        """True if it is such an answer."""
         if isinstance(event, MediaSettled):
             size = self._sizes.pop((event.worker, event.encoded.id, False), 0)
             took = event.encoded.duration_us
@@ -170,12 +172,13 @@ def _sizes(worker: str, plan: Plan) -> dict[tuple[str, int], int]:
 def _log(event: Arrived) -> list[int]:
     try:
         return unpack(event.submit.log).tolist()
-    except ValueError:  # The state also refuses it.
+    except ValueError:  # The state refuses it as well.
         return []
 
 
 def _abort(script: Script, numbers: dict[tuple[str, int], int], event: Aborted, now: float) -> None:
-    """A sequence with tokens was aborted for its content, one without for its waiting time."""
+    """Record an abort as a stop of a sequence with tokens, or as the maximum wait of one
+    without."""
     silent = []
     for handle in unpack(event.handles, "I"):
         number = numbers.get((event.gateway, handle))

@@ -1,4 +1,4 @@
-"""An encode worker that encodes nothing: it answers in order, after the time that it would take."""
+"""A simulated encode worker: it answers in order, after the modelled time, and encodes nothing."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from baton_scheduler.replay.script import Script
 
 @dataclass
 class SimulatedEncoder:
-    """What one encode worker has to do."""
+    """Pending work of one encode worker."""
 
     epoch: int
     busy_until: float = 0.0

@@ -29,18 +29,18 @@ from baton_scheduler.events import (
     Event,
     MediaSettled,
     Settled,
-    Tell,
     Tick,
     Transferred,
     WorkerJoined,
     WorkerLeft,
+    WorkerMessage,
 )
 from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.placement.placement import token_bytes
 from baton_scheduler.placement.policies import PLACEMENTS
 from baton_scheduler.queueing.policies import ORDERS
 from baton_scheduler.replay.recorder import load
-from baton_scheduler.replay.script import Script, learn, with_encode_workers
+from baton_scheduler.replay.script import Script, build_script, with_encode_workers
 from baton_scheduler.replay.simulated_encoder import SimulatedEncoder
 from baton_scheduler.replay.simulated_worker import SimulatedWorker
 from baton_scheduler.state import State
@@ -90,15 +90,15 @@ def compare(
     encode_workers: int = 0,
 ) -> Comparison:
     """Simulate a recording as it was, and with another queueing policy, placement policy or number
-    of encode workers; what is empty or 0 stays as it was.
+    of encode workers; empty or 0 values are unchanged.
 
     Raises `SettingsError` if the file is no recording, a policy is unknown, or encode workers are
-    asked for where none has been recorded.
+    requested where none has been recorded.
     """
     limits, events = load(path)
     order = ORDERS.check(scheduling_policy or limits.scheduling_policy)
     placement = PLACEMENTS.check(placement_policy or limits.placement_policy)
-    script = learn(limits, events)
+    script = build_script(limits, events)
     other = msgspec.structs.replace(limits, scheduling_policy=order, placement_policy=placement)
     changed = with_encode_workers(script, encode_workers) if encode_workers else script
     runs = [Simulation(limits, script), Simulation(other, changed)]
@@ -213,7 +213,7 @@ class Simulation:
     def _take(self, decision: Decision) -> None:
         if isinstance(decision, Dispatch):
             self._workers[decision.worker].plans.append(decision.message)
-        elif isinstance(decision, Tell):
+        elif isinstance(decision, WorkerMessage):
             if isinstance(decision.message, Pull):
                 self._transfer(decision.worker, decision.message)
             elif isinstance(decision.message, EncodeMedia):

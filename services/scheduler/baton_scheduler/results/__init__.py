@@ -1,1 +1,1 @@
-"""Results of workers: read, applied to the slot table, told to gateways."""
+"""Results of workers: read, applied to the slot table, reported to gateways."""

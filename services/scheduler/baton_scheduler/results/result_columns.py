@@ -33,15 +33,15 @@ class ResultColumns(NamedTuple):
         return self.slots if self.single else np.repeat(self.slots, self.counts)
 
     @property
-    def giving(self) -> Ints:
+    def with_tokens(self) -> Ints:
         """Slots with at least one token."""
         return self.slots if self.single else self.slots[self.counts > 0]
 
     def take(
         self, kept: NDArray[np.bool_], most: NDArray[np.integer]
     ) -> tuple[ResultColumns, Ints | None]:
-        """The `kept` rows, with at most `most` tokens each, and the former indices of their tokens;
-        None as indices if all are kept."""
+        """The `kept` rows, with at most `most` tokens each, and the previous indices of their
+        tokens; None as indices if all are kept."""
         if kept.all() and (self.counts <= most).all():
             return self, None
         rows, before = np.flatnonzero(kept), self.counts.astype(np.int64)
@@ -49,10 +49,10 @@ class ResultColumns(NamedTuple):
         starts, begins = (np.cumsum(before) - before)[rows], np.cumsum(counts) - counts
         index = np.arange(counts.sum()) + np.repeat(starts - begins, counts)
         tokens, single = self.tokens[index], bool((counts == 1).all())
-        some = ResultColumns(
+        selected = ResultColumns(
             self.slots[rows], self.first[rows], counts.astype("u1"), tokens, single
         )
-        return some, index
+        return selected, index
 
 
 def columns(result: Result, num_slots: int, flight: InFlightStep | None = None) -> ResultColumns:
@@ -103,7 +103,8 @@ def _slots(column: bytes, num_slots: int) -> Ints:
 
 
 def slots_at_fault(result: Result) -> set[int]:
-    """Slots whose requests themselves are at fault. Raises `WireError` if the column is broken."""
+    """Slots whose failure was caused by their request. Raises `WireError` if the column is
+    invalid."""
     try:
         return set(unpack(result.invalid, "I"))
     except ValueError as error:

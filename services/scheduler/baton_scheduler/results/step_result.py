@@ -43,9 +43,9 @@ class StepOutcome:
     tenants: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
     """Tenant number of each sampled token."""
     drafted: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    """Draft tokens that were verified, per row with any."""
+    """Verified draft tokens, per row with any."""
     accepted: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
-    """How many of them were accepted."""
+    """Accepted draft tokens, per row with any."""
 
 
 def apply_result(
@@ -61,17 +61,17 @@ def apply_result(
     invalid = slots_at_fault(result)
     for slot in failed:
         current[slot] = False
-    drafted, accepted = _verified(batch, result, rows, current)
+    drafted, accepted = _count_drafts(batch, result, rows, current)
     rows, index = _accepted(batch, rows, current)
-    slots = rows.giving
+    slots = rows.with_tokens
     _append(batch, rows)
-    _leap(worker, flight, rows)
+    _update_positions(worker, flight, rows)
     _begin(worker, slots, now)
-    vectors, owed = _scored(batch, flight, current, vectors)
-    for slot in owed:
+    vectors, without_vector = _scored(batch, flight, current, vectors)
+    for slot in without_vector:
         current[slot] = False
-    whole = _whole(flight, slots)
-    _learn(worker, flight, slots, current, whole)
+    complete = _is_complete(flight, slots)
+    _confirm(worker, flight, slots, current, complete)
     reasons = _reasons(batch, flight, slots, current, result) | dict.fromkeys(vectors, "stop")
     return StepOutcome(
         drafted=drafted,
@@ -82,27 +82,28 @@ def apply_result(
         failed=_evicted(worker, result, [slot for slot in failed if slot not in invalid]),
         invalid=_evicted(worker, result, [slot for slot in failed if slot in invalid]),
         missing=[
-            *([] if whole else _missing(worker, flight, rows.slots)),
-            *(worker.evict(slot) for slot in owed),
+            *([] if complete else _missing(worker, flight, rows.slots)),
+            *(worker.evict(slot) for slot in without_vector),
         ],
     )
 
 
 def _evicted(worker: Worker, result: Result, failed: list[int]) -> list[tuple[Sequence, str]]:
-    """Sequences that have failed, and why; their pages are in no cache."""
+    """Evict failed sequences. Returns them with the reason; their pages leave the prefix cache."""
     return [(worker.evict(slot, broken=True), result.failed[slot]) for slot in failed]
 
 
-def _verified(
+def _count_drafts(
     batch: SlotTable, result: Result, rows: ResultColumns, current: NDArray[np.bool_]
 ) -> tuple[Ints, Ints]:
-    """Count the drafts of the rows that are still here; returns them for each row with any."""
+    """Count the drafts of current rows. Returns the verified and accepted numbers of each row with
+    any."""
     if not result.drafted:
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     drafted = np.frombuffer(result.drafted, np.uint8).astype(np.int64)
     accepted = np.frombuffer(result.accepted, np.uint8).astype(np.int64)
-    which = current.take(rows.slots) & (drafted > 0)
-    slots, drafted, accepted = rows.slots[which], drafted[which], accepted[which]
+    mask = current.take(rows.slots) & (drafted > 0)
+    slots, drafted, accepted = rows.slots[mask], drafted[mask], accepted[mask]
     batch.drafted[slots] += drafted
     batch.accepted[slots] += accepted
     return drafted, accepted
@@ -111,13 +112,16 @@ def _verified(
 def _accepted(
     batch: SlotTable, rows: ResultColumns, current: NDArray[np.bool_]
 ) -> tuple[ResultColumns, Ints | None]:
-    """The rows that continue their logs, up to the last token that was asked for. Raises
-    `WireError` for a row with more or fewer tokens than a step can yield."""
-    here, generated = current.take(rows.slots), batch.generated.take(rows.slots)
-    if not rows.single and ((rows.counts != 1) & here & ~batch.variable_tokens[rows.slots]).any():
+    """The rows that continue their logs, up to the last requested token. Raises `WireError` for a
+    row with more or fewer tokens than a step can yield."""
+    is_current, generated = current.take(rows.slots), batch.generated.take(rows.slots)
+    if (
+        not rows.single
+        and ((rows.counts != 1) & is_current & ~batch.variable_tokens[rows.slots]).any()
+    ):
         raise WireError("a row without grammar and drafts must carry exactly one token")
     left = batch.max_output_tokens.take(rows.slots) - generated
-    return rows.take(here & (rows.first == generated), left)
+    return rows.take(is_current & (rows.first == generated), left)
 
 
 def _scored(
@@ -127,20 +131,20 @@ def _scored(
     if not len(flight.scoring):
         return {}, []
     scored = [slot for slot in flight.scoring.tolist() if current[slot]]
-    owed = [slot for slot in scored if batch.at(slot).pooling and slot not in vectors]
-    return {slot: vectors[slot] for slot in scored if slot in vectors}, owed
+    missing = [slot for slot in scored if batch.at(slot).pooling and slot not in vectors]
+    return {slot: vectors[slot] for slot in scored if slot in vectors}, missing
 
 
 def abort_step(worker: Worker, flight: InFlightStep) -> list[Sequence]:
     """Discard a step whose result is lost or invalid; returns its sequences, which must run
     again."""
-    return _missing(worker, flight, np.zeros(0, np.int64), everything=True)
+    return _missing(worker, flight, np.zeros(0, np.int64), all_rows=True)
 
 
-def _whole(flight: InFlightStep, settled: Ints) -> bool:
+def _is_complete(flight: InFlightStep, sampled: Ints) -> bool:
     """True if every row of the step samples, and the result has the same rows in the same order."""
     rows = flight.rows
-    return rows is flight.sampling and len(rows) == len(settled) and bool((rows == settled).all())
+    return rows is flight.sampling and len(rows) == len(sampled) and bool((rows == sampled).all())
 
 
 def _append(batch: SlotTable, rows: ResultColumns) -> None:
@@ -150,9 +154,8 @@ def _append(batch: SlotTable, rows: ResultColumns) -> None:
         sequences[slot].log.append(token)
 
 
-def _leap(worker: Worker, flight: InFlightStep, rows: ResultColumns) -> None:
-    """Update the positions of rows with more tokens than one, or none; the latter wait for a
-    page."""
+def _update_positions(worker: Worker, flight: InFlightStep, rows: ResultColumns) -> None:
+    """Update the positions of rows with several tokens or none; the latter wait for a page."""
     if not worker.batch.num_variable_tokens:
         return
     leaping = worker.batch.variable_tokens[rows.slots]
@@ -163,29 +166,29 @@ def _leap(worker: Worker, flight: InFlightStep, rows: ResultColumns) -> None:
 
 
 def _begin(worker: Worker, slots: Ints, now: float) -> None:
-    """Mark those of the slots that got their first token since they were placed."""
+    """Mark the slots that got their first token since they were placed."""
     for slot in worker.batch.take_first_tokens(slots):
         sequence = worker.batch.at(slot)
-        if sequence.fresh:
-            worker.latency.first_token(now - sequence.since)
+        if sequence.never_sampled:
+            worker.latency.first_token(now - sequence.arrival_time)
         sequence.phase_timer.token(now)
 
 
-def _learn(
-    worker: Worker, flight: InFlightStep, settled: Ints, current: NDArray[np.bool_], whole: bool
+def _confirm(
+    worker: Worker, flight: InFlightStep, sampled: Ints, current: NDArray[np.bool_], complete: bool
 ) -> None:
     """Record the tokens whose KV is now in pages, except for rows whose token is missing."""
-    if whole:
-        worker.kv.learn(settled, worker.batch.written(settled))
+    if complete:
+        worker.kv.confirm(sampled, worker.batch.written(sampled))
         return
     proven = current.copy()
     proven[flight.sampling] = False
-    proven[settled] = True
+    proven[sampled] = True
     ends = np.zeros_like(worker.batch.generated)
     ends[flight.rows] = flight.ends
-    ends[settled] = worker.batch.written(settled)
+    ends[sampled] = worker.batch.written(sampled)
     rows = flight.rows[proven[flight.rows]]
-    worker.kv.learn(rows, ends[rows])
+    worker.kv.confirm(rows, ends[rows])
 
 
 def _reasons(
@@ -195,16 +198,16 @@ def _reasons(
     full = slots[batch.generated.take(slots) >= batch.max_output_tokens.take(slots)]
     reasons = dict.fromkeys(full.tolist(), "length")
     reasons |= dict.fromkeys((s for s in flight.scoring.tolist() if current[s]), "length")
-    settled = set(slots.tolist()) if result.finished else set()
-    return reasons | {slot: why for slot, why in result.finished.items() if slot in settled}
+    sampled = set(slots.tolist()) if result.finished else set()
+    return reasons | {slot: why for slot, why in result.finished.items() if slot in sampled}
 
 
 def _missing(
-    worker: Worker, flight: InFlightStep, settled: Ints, everything: bool = False
+    worker: Worker, flight: InFlightStep, sampled: Ints, all_rows: bool = False
 ) -> list[Sequence]:
     """Evict sequences that ran, are still on the worker, and have no token in the result."""
-    owed = flight.owners != 0 if everything else np.zeros(worker.batch.num_slots, bool)
-    owed[flight.sampling] = True
-    owed[settled] = False
-    owed &= flight.owners == worker.batch.lease_id
-    return [worker.evict(slot) for slot in np.flatnonzero(owed).tolist()]
+    missing = flight.owners != 0 if all_rows else np.zeros(worker.batch.num_slots, bool)
+    missing[flight.sampling] = True
+    missing[sampled] = False
+    missing &= flight.owners == worker.batch.lease_id
+    return [worker.evict(slot) for slot in np.flatnonzero(missing).tolist()]

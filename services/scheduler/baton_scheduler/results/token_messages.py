@@ -44,7 +44,7 @@ def _owners(batch: SlotTable, rows: ResultColumns) -> set[int]:
     """Gateways that receive a token."""
     if len(batch.gateways) == 1:
         return set(batch.gateways) if len(rows.tokens) else set()
-    return set(np.flatnonzero(np.bincount(batch.gateway.take(rows.giving))).tolist())
+    return set(np.flatnonzero(np.bincount(batch.gateway.take(rows.with_tokens))).tolist())
 
 
 def _of(
@@ -95,7 +95,7 @@ def _times(batch: SlotTable, ends: dict[int, str], now: float) -> dict[int, Phas
     """Phase times of the sequences that end."""
     return {
         int(batch.handle[slot]): batch.at(slot).phase_timer.times(
-            now, *batch.shared(slot), *batch.drafts(slot)
+            now, *batch.steps_since_placed(slot), *batch.draft_counts(slot)
         )
         for slot in ends
     }

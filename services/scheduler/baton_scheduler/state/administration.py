@@ -1,7 +1,7 @@
-"""Commands of operators that change all workers of a model: load and unload adapters, change
-weights, pause, sleep.
+"""Commands of operators to all workers of a model: load and unload adapters, change weights, pause,
+sleep.
 
-command --> told to every worker --> each has answered, or is lost --> reply
+command --> sent to every worker --> each has answered, or is lost --> reply
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from baton.protocol import (
     WorkerCommand,
     WorkerReply,
 )
-from baton_scheduler.events import AdminRequested, Decision, Tell, WorkerReplied
+from baton_scheduler.events import AdminRequested, Decision, WorkerMessage, WorkerReplied
 from baton_scheduler.state import pause, weight_updates
 from baton_scheduler.state.base import StateBase
 from baton_scheduler.state.pending_command import PendingCommand
@@ -83,8 +83,8 @@ def _load(
 
 
 def _make_room(state: StateBase, workers: Iterable[Worker]) -> list[Decision]:
-    """Have workers whose memory is full drop the adapter that was used least recently, of those
-    that no sequence has."""
+    """Have workers whose memory is full drop their least recently used adapter that no sequence
+    uses."""
     needed = {live.adapter for live in state.live.values()}
     decisions: list[Decision] = []
     for worker in workers:
@@ -104,7 +104,7 @@ def _make_room(state: StateBase, workers: Iterable[Worker]) -> list[Decision]:
 
 
 def restore(state: StateBase, model: str, digest: bytes) -> list[Decision]:
-    """Read an adapter again that has made room for others; empty if that cannot be."""
+    """Reload an adapter that was evicted; empty if that is impossible."""
     info = state.adapters.by_digest(model, digest)
     workers = [w for w in state.fleet.serving(model) if not (w.draining or w.info.asleep)]
     if info is None or digest in state.adapters.unreadable or not workers:
@@ -116,7 +116,8 @@ def restore(state: StateBase, model: str, digest: bytes) -> list[Decision]:
 def _check_restored(
     state: StateBase, worker: Worker, pending: PendingCommand, reply: WorkerReply
 ) -> list[Decision]:
-    """After a command of the scheduler's own: an adapter that is not what it was is of no use."""
+    """Process the end of a command of the scheduler's own. An adapter whose content has changed is
+    retired."""
     action, model = pending.command.action, pending.command.model
     if pending.gateway or not isinstance(action, LoadAdapter):
         return []
@@ -161,7 +162,7 @@ def _profile(state: StateBase, gateway: str, command: AdminCommand) -> list[Deci
 
 
 def wake(state: StateBase, model: str) -> list[Decision]:
-    """Wake the workers of a model that has work, if none of them is awake."""
+    """Wake the workers of a model with waiting sequences if all of them sleep."""
     fleet = state.fleet.serving(model)
     if any(not (worker.info.asleep or worker.draining) for worker in fleet):
         return []
@@ -195,8 +196,8 @@ def replied(state: StateBase, event: WorkerReplied) -> list[Decision]:
     return _check_restored(state, worker, pending, reply) + _settle(state, reply.id, pending)
 
 
-def left(state: StateBase, name: str) -> list[Decision]:
-    """A worker is lost: its answer is no longer awaited."""
+def worker_left(state: StateBase, name: str) -> list[Decision]:
+    """Stop waiting for the answers of a lost worker."""
     decisions: list[Decision] = []
     for number, pending in list(state.commands.items()):
         if name in pending.waiting:
@@ -206,7 +207,7 @@ def left(state: StateBase, name: str) -> list[Decision]:
 
 
 def joined(state: StateBase, worker: Worker) -> list[Decision]:
-    """A worker has joined: tell it to load the adapters that it lacks."""
+    """Have a joining worker load the adapters that it lacks."""
     model = worker.info.model
     decisions: list[Decision] = []
     lacking = state.adapters.joined(model, worker.info.adapters)
@@ -240,7 +241,7 @@ def drop_unused(state: StateBase) -> list[Decision]:
 
 
 def _drop(worker: Worker, digest: bytes) -> Decision:
-    return Tell(worker.name, WorkerCommand(worker.epoch, 0, DropAdapter(digest)))
+    return WorkerMessage(worker.name, WorkerCommand(worker.epoch, 0, DropAdapter(digest)))
 
 
 def _settle(state: StateBase, number: int, pending: PendingCommand) -> list[Decision]:

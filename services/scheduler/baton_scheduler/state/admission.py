@@ -68,7 +68,7 @@ def _refusal(state: StateBase, new: Sequence) -> Failed | None:
     share = limits.max_tenant_share if new.submit.tenant else 1.0
     many = number + 1 > max(1, most * share)
     if share < 1 and (many or tokens + new.num_tokens > most_tokens * share):
-        # What runs before a sequence at the end of the tenant's own: under `fair`, others' too.
+        # Under `fair`, sequences of other tenants also run before it.
         _, ahead = queue.ahead(new)
         return errors.over_share(new.handle, errors.retry_after(ahead, rate))
     waiting = queue.num_tokens
@@ -85,7 +85,7 @@ def _estimate(state: StateBase, new: Sequence) -> QueueEstimate:
     if not fast:
         return QueueEstimate(number, -1)
     # The workers share the queue before it, which must drain first.
-    seconds = min(fast) + tokens / len(fast) * min(w.pace.line[1] for w in fleet)
+    seconds = min(fast) + tokens / len(fast) * min(w.step_cost.line[1] for w in fleet)
     if number and (rate := state.start_rates.rate(new.model)):
         seconds = max(seconds, number / rate)
     return QueueEstimate(number, round(1000 * seconds))

@@ -1,4 +1,4 @@
-"""What the scheduler knows, and the moves of a sequence that several events share."""
+"""The state of the scheduler, and the transitions of a sequence that several events share."""
 
 from __future__ import annotations
 
@@ -40,14 +40,14 @@ class StateBase:
         self.handoffs = Handoffs(self.placement)
         self.encodings = MediaEncodings(self.placement.links, self.fleet.encoders)
         self.searches: list[SuspectSearch] = []
-        """Searches for the sequence that brings workers down."""
+        """Searches for sequences that crash workers."""
         self.counters = Counters()
         self.sampled = RateMeter()
         """Tokens sampled per second."""
         self.computed = ModelRates()
-        """Tokens run through a model per second, prompts included."""
+        """Tokens computed per second, prompts included."""
         self.start_rates = ModelRates()
-        """Sequences that began to run per second."""
+        """Sequences started per second."""
         self.live: dict[tuple[str, int], Sequence] = {}
         self.gateways: dict[int, str] = {}
         """Number of a gateway in slot table columns -> its name."""
@@ -57,17 +57,17 @@ class StateBase:
         self.deadlines = Deadlines(self.live)
         self.adapters = AdapterRegistry()
         self.paused: set[str] = set()
-        """Models of which no sequence may run."""
+        """Models whose sequences must not run."""
         self.pausing: list[tuple[str, AdminCommand]] = []
-        """Gateway and command of pauses of which the operator was not told yet."""
+        """Gateway and command of pauses that are not answered yet."""
         self.commands: dict[int, PendingCommand] = {}
-        """Commands of operators that workers have not all answered; see `administration`."""
+        """Operator commands that some workers have not answered yet; see `administration`."""
         self.weights: dict[str, WeightVersion] = {}
         """Model -> weights that its workers agree on."""
         self.updates: dict[str, WeightUpdate] = {}
-        """Model -> new weights for it; see `weight_updates`."""
+        """Model -> weight update in progress; see `weight_updates`."""
         self.alone_since: dict[str, float] = {}
-        """Model -> time since which no worker takes its sequences; absent while one does."""
+        """Model -> time since which no worker accepts its sequences; absent while one does."""
 
     @property
     def num_running(self) -> int:
@@ -108,12 +108,12 @@ class StateBase:
         """Return preempted sequences to the queue."""
         self.counters.preemptions += len(preempted)
         for live in preempted:
-            live.phase_timer.left(Phase.PREEMPTED, self.now)
+            live.phase_timer.leave(Phase.PREEMPTED, self.now)
             self.enqueue(live)
 
     def rerun(self, lost: list[Sequence]) -> list[Decision]:
-        """Return sequences that were not given what a step owed them to the queue; one to which
-        that keeps happening is failed."""
+        """Return sequences without the token or vector that a step should have returned to the
+        queue. A sequence to which this keeps happening fails."""
         decisions: list[Decision] = []
         for live in lost:
             live.losses += 1
@@ -125,18 +125,19 @@ class StateBase:
 
     def requeue_lost(self, live: Sequence) -> None:
         """Return a lost sequence to the queue, where its key puts it before all later ones."""
-        live.phase_timer.left(Phase.LOST, self.now)
+        live.phase_timer.leave(Phase.LOST, self.now)
         self.enqueue(live)
 
     def enqueue(self, live: Sequence) -> None:
-        """Put a sequence into its queue. It will start on the weights that its model has."""
+        """Put a sequence into its queue. It will start on the current weights of its model."""
         if (version := self.weights.get(live.model)) is not None:
             live.use_weights(version.digest)
         self.queue.push(live)
         self.request_encodings(live)
 
     def request_encodings(self, live: Sequence) -> None:
-        """Have the media of a queued sequence encoded, where that is worth it."""
+        """Queue the media of a waiting sequence for encode workers where that is estimated to pay
+        off."""
         self.encodings.request(live, self.fleet.serving(live.model))
 
     def number(self, gateway: str) -> int:

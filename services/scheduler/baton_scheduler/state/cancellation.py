@@ -1,4 +1,5 @@
-"""Sequences that end before their time: aborted, of a lost gateway, late, without a worker."""
+"""Sequences that end early: aborted, of a lost gateway, past their deadline, or without a
+worker."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from baton_scheduler.state.base import StateBase
 
 
 def aborted(state: StateBase, event: Aborted) -> list[Decision]:
-    """End sequences that their gateway no longer wants, without an error."""
+    """End sequences that their gateway has aborted, without an error."""
     times: dict[int, PhaseTimes] = {}
     for handle in unpack(event.handles, "I"):
         live = state.live.get((event.gateway, handle))
@@ -23,7 +24,7 @@ def aborted(state: StateBase, event: Aborted) -> list[Decision]:
 
 
 def gateway_lost(state: StateBase, event: GatewayLost) -> list[Decision]:
-    """End the sequences of a gateway, and forget it."""
+    """End the sequences of a gateway and remove the gateway."""
     for live in state.sequences():
         if live.gateway == event.gateway:
             state.drop(live)
@@ -42,7 +43,7 @@ def close(state: StateBase) -> list[Decision]:
 def expire(state: StateBase) -> list[Decision]:
     """End sequences whose deadline has passed, wherever they are."""
     decisions: list[Decision] = []
-    for live in state.deadlines.due(state.now):
+    for live in state.deadlines.pop_expired(state.now):
         if live.cached is None:
             rate = state.computed.rate(live.model)
             seconds = errors.retry_after(state.queue.of(live.model).num_tokens, rate)
@@ -71,4 +72,4 @@ def _without_worker(state: StateBase, model: str, queue: Queue) -> list[Sequence
     limit = state.options.no_worker_seconds
     if state.now - since <= limit:
         return []
-    return [s for s in queue if state.now - max(s.since, since) > limit]
+    return [s for s in queue if state.now - max(s.arrival_time, since) > limit]

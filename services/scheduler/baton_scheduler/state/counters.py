@@ -1,4 +1,4 @@
-"""Totals that the scheduler counts since its start."""
+"""Totals since the start of the scheduler."""
 
 from __future__ import annotations
 
@@ -27,19 +27,20 @@ class Counters:
     handoffs: int = 0
     """Running sequences that moved to another worker with their KV."""
     commands: int = 0
-    """Commands to workers, of operators or on their behalf."""
+    """Commands sent to workers, of operators or of the scheduler itself."""
     failed_transfers: int = 0
     """Failed KV transfers; they cost only time."""
     media_encoded_locally: int = 0
-    """Media items that workers with pages have encoded themselves."""
+    """Media items encoded by workers with pages."""
     num_drafts: int = 0
     """Rows of steps that verified draft tokens."""
     num_draft_tokens: int = 0
     num_accepted_tokens_per_pos: list[int] = field(default_factory=list)
     """Accepted draft tokens, by their position in the draft."""
 
-    def verified(self, drafted: NDArray[np.int64], accepted: NDArray[np.int64]) -> None:
-        """Rows have verified so many drafts each, at least 1, and accepted so many of them."""
+    def add_drafts(self, drafted: NDArray[np.int64], accepted: NDArray[np.int64]) -> None:
+        """Count rows that verified at least one draft each: `drafted` tokens, of which
+        `accepted`."""
         self.num_drafts += len(drafted)
         self.num_draft_tokens += int(drafted.sum())
         per_pos = self.num_accepted_tokens_per_pos

@@ -6,7 +6,7 @@ import msgspec
 
 from baton.protocol import Failed, TruncatePlan
 from baton_scheduler import errors
-from baton_scheduler.events import Decision, Dispatch, Tell, Tick
+from baton_scheduler.events import Decision, Dispatch, Tick, WorkerMessage
 from baton_scheduler.placement.placement import prefill_candidates, with_room
 from baton_scheduler.planning.planner import plan
 from baton_scheduler.queueing.queue import Queue
@@ -26,7 +26,8 @@ from baton_scheduler.workers.worker import Worker
 
 
 def tick(state: StateBase, event: Tick) -> list[Decision]:
-    """Advance time: end what is late, start what waits, move what is ready, plan each worker."""
+    """Advance time: end expired sequences, start waiting ones, move ready ones, plan each
+    worker."""
     state.now = event.now
     state.sampled.tick(state.now)
     state.computed.tick(state.now)
@@ -51,7 +52,7 @@ def tick(state: StateBase, event: Tick) -> list[Decision]:
 def _page_hashes(state: StateBase) -> list[Decision]:
     """Page hash updates, to be sent before any plan or pull writes to the pages."""
     hash_updates = ((worker.name, worker.hash_updates(state.now)) for worker in state.fleet)
-    return [Tell(name, kept) for name, kept in hash_updates if kept is not None]
+    return [WorkerMessage(name, hashes) for name, hashes in hash_updates if hashes is not None]
 
 
 def place(state: StateBase) -> list[Decision]:
@@ -68,7 +69,7 @@ def place(state: StateBase) -> list[Decision]:
 
 
 def _place_suspects(state: StateBase) -> None:
-    """Start suspects where their trial is, ahead of the queue: nothing else can start there."""
+    """Start suspects on their trial worker, before the queue: no other sequence can start there."""
     for worker in state.fleet:
         for live in worker.trial.members if worker.trial is not None else ():
             if live.worker is None and worker.has_room(live):
@@ -77,8 +78,8 @@ def _place_suspects(state: StateBase) -> None:
 
 
 def _place_from(state: StateBase, queue: Queue, fleet: Fleet) -> list[Decision]:
-    """Start the sequences of one queue on the workers of its model, in strict order: none
-    overtakes the head of its queue."""
+    """Start the sequences of one queue on the workers of its model, in strict order: none overtakes
+    the head of its queue."""
     decisions: list[Decision] = []
     while fleet.open and (head := queue.head) is not None:
         if not fleet.fits(head):
@@ -106,12 +107,12 @@ def _place_from(state: StateBase, queue: Queue, fleet: Fleet) -> list[Decision]:
 
 
 def _near_its_media(head: Sequence, free: list[Worker]) -> list[Worker]:
-    """The worker that has the embeddings of its media, if it is among these."""
+    """The worker among these that has the embeddings of its media."""
     return [worker for worker in free if worker.name == head.media_worker] or free
 
 
 def _misfit(head: Sequence, fleet: Fleet) -> Failed:
-    """Why no worker can ever run a sequence."""
+    """Reason why no worker can ever run a sequence."""
     if not fleet.has_adapter(head):
         return errors.no_adapter(head.handle)
     if head.spans.longest > fleet.budget:
@@ -143,7 +144,7 @@ def _make_way(
 
 
 def _start(state: StateBase, live: Sequence, worker: Worker) -> None:
-    live.phase_timer.placed(state.now, worker.name)
+    live.phase_timer.place(state.now, worker.name)
     live.phase_timer.computed_with(worker.info.weights.label, len(live.log))
     state.encodings.release(live)
     if live.cached is not None:
@@ -175,7 +176,7 @@ def _plan_ahead(state: StateBase, worker: Worker) -> list[Decision]:
         return []
     if urgent and flights.can_truncate:
         flights.truncated = True
-        decisions.append(Tell(worker.name, TruncatePlan(worker.epoch, flights.first_step)))
+        decisions.append(WorkerMessage(worker.name, TruncatePlan(worker.epoch, flights.first_step)))
     while len(flights) < flights.max_in_flight(depth):
         most = 1 if state.queue.num_waiting(model) else state.options.max_steps_per_plan
         message, preempted = plan(

@@ -1,4 +1,4 @@
-"""What can be said about the whole state: its digest, and its invariants."""
+"""The digest of the state, and the check of its invariants."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ def _parts(state: StateBase) -> Iterator[bytes]:
     yield from (search.layout() for search in state.searches)
     for s in state.live.values():
         place = (s.gateway, s.handle, s.key, len(s.log), s.losses, s.worker, s.slot)
-        towards = (s.bound, s.ahead, s.mark, s.deaths, s.lone_deaths)
+        towards = (s.decode_target, s.num_pull_tokens, s.mark, s.deaths, s.lone_deaths)
         media = (s.num_awaited, s.media_worker, s.num_pulls)
         now = (s.cached, s.deadline, s.prompt_cached, s.waits, s.phase_timer.mark, s.weights)
         yield repr((*place, *towards, *media, *now)).encode()
     for worker in state.fleet:
         f = worker.flights
         ends = (f.first_step, f.next_step, f.truncated, f.wasteful)
-        flights = [(flight.step, flight.sent) for flight in f]
+        flights = [(flight.step, flight.sent_at) for flight in f]
         weights = (worker.target.digest, worker.loaded, worker.switching)
         identity = (worker.name, worker.epoch, worker.info.role)
         evicting = sorted(worker.evicting)

@@ -9,13 +9,13 @@ from baton_scheduler.state.base import StateBase
 
 
 def settled(state: StateBase, event: MediaSettled) -> list[Decision]:
-    """An encode worker has answered: sequences whose item it refuses end with an error."""
+    """Apply an encode worker's answer: sequences whose item it refuses end with an error."""
     refused = state.encodings.encoded(event.worker, event.encoded, state.now)
     return refuse(state, refused, event.encoded.refused)
 
 
 def explained(state: StateBase, event: DeathExplained) -> list[Decision]:
-    """The supervisor has reported why an encode worker died."""
+    """The supervisor has reported why an encode worker exited."""
     return refuse(state, state.encodings.explained(event.epoch, event.cause))
 
 

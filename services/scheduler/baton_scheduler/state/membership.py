@@ -67,4 +67,4 @@ def worker_left(state: StateBase, event: WorkerLeft) -> list[Decision]:
         state.requeue_lost(worker.evict(slot))
     decisions = state.handoffs.leave(worker, state.fleet)
     decisions += quarantine.worker_died(state, worker, there, event.cause)
-    return decisions + administration.left(state, event.name)
+    return decisions + administration.worker_left(state, event.name)

@@ -17,7 +17,7 @@ def begin_handoffs(state: StateBase) -> list[Decision]:
 
 
 def transferred(state: StateBase, event: Transferred) -> list[Decision]:
-    """End a transfer; its sequence moves if that is all it waited for."""
+    """End a transfer; its sequence moves if it waited for nothing else."""
     if event.pulled.digest:
         target = state.fleet.get(event.worker)
         state.encodings.pulled(event.worker, event.pulled, target)
@@ -30,11 +30,11 @@ def transferred(state: StateBase, event: Transferred) -> list[Decision]:
 
 
 def _change_over(state: StateBase, passed: ReadyHandoff) -> None:
-    """Move a sequence to the target. The source continues if the target has no room left, or has
-    become too short for it: the sequence has grown during the pull."""
+    """Move a sequence to the target. It continues on the source if the target has no room left, or
+    if it has grown beyond the target's maximum length during the pull."""
     live, source, target = passed
     if target.fits(live) and target.has_room(live):
         source.withdraw(live.slot)
         target.place(live, state.number(live.gateway))
-        live.phase_timer.left(Phase.MOVED, state.now)
+        live.phase_timer.leave(Phase.MOVED, state.now)
         state.counters.handoffs += 1

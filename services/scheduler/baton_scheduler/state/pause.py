@@ -1,8 +1,8 @@
 """Pause of a model by an operator: its sequences wait and continue from their logs.
 
 pause --keep--> running sequences go back to the queue, and on from their logs after `resume`
-      --wait--> they finish first, then the operator is told
-      --abort-> they fail, and so does what waits
+      --wait--> they finish first, then the operator gets the answer
+      --abort-> running and waiting sequences fail
 """
 
 from __future__ import annotations

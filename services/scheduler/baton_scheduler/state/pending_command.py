@@ -21,4 +21,4 @@ class PendingCommand:
     sources: dict[str, WeightSource] = field(default_factory=dict)
     """Worker -> weights that it has received."""
     failed: dict[str, str] = field(default_factory=dict)
-    """Worker -> why it could not."""
+    """Worker -> reason for its refusal."""

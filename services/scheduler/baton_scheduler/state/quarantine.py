@@ -1,5 +1,5 @@
-"""Quarantine of sequences that may have brought a worker down: they run apart, and are freed or
-refused.
+"""Quarantine of sequences that may have crashed a worker: they run separately, until they are freed
+or refused.
 
 outside: no sequence is suspected
 unknown: the suspects wait for the exit status, for a bounded time
@@ -16,14 +16,15 @@ from baton_scheduler.suspects import SuspectSearch
 from baton_scheduler.workers.worker import Worker
 
 EXIT_STATUS_SECONDS = 1.0
-"""How long to wait for the supervisor's report of the exit status."""
+"""How long to wait for the exit status from the supervisor."""
 _IDLE_SECONDS = 5.0
-"""How long to wait for a worker without work before the work of one is set aside for a trial."""
+"""How long to wait for an idle worker before a busy one is used for a trial."""
 
 
 def suspects(worker: Worker) -> list[Sequence]:
-    """The sequences in steps in flight, each with its mark: past all of these steps."""
-    batch, there = worker.batch, list[Sequence]()
+    """The sequences of the steps in flight. Each gets a mark: its log length after all these
+    steps."""
+    batch, in_flight = worker.batch, list[Sequence]()
     most = 1 + worker.info.num_speculative_tokens
     for slot in batch.occupied():
         lease = int(batch.lease_id[slot])
@@ -31,22 +32,22 @@ def suspects(worker: Worker) -> list[Sequence]:
             sampling = sum(slot in f.sampling and f.owners[slot] == lease for f in worker.flights)
             sequence = batch.at(slot)
             sequence.mark = max(sequence.mark, len(sequence.log) + most * max(1, sampling))
-            there.append(sequence)
-    return there
+            in_flight.append(sequence)
+    return in_flight
 
 
 def worker_died(
-    state: StateBase, worker: Worker, there: list[Sequence], cause: Cause
+    state: StateBase, worker: Worker, in_flight: list[Sequence], cause: Cause
 ) -> list[Decision]:
-    """Suspect the sequences in flight, unless the death came from outside. All are queued again."""
+    """Suspect the sequences in flight, unless the cause was outside. All are queued again."""
     trial, worker.trial = worker.trial, None
     if trial is not None:
         trial.worker = ""
-        there = [sequence for sequence in there if sequence.cell is trial]
-    if cause == "outside" or not there:
+        in_flight = [sequence for sequence in in_flight if sequence.cell is trial]
+    if cause == "outside" or not in_flight:
         return []
-    search = _search_of(state, worker, trial, there)
-    search.epoch, search.in_flight = worker.epoch, there
+    search = _search_of(state, worker, trial, in_flight)
+    search.epoch, search.in_flight = worker.epoch, in_flight
     search.patient_until = state.now + _IDLE_SECONDS
     cause_known = cause == "inside" or not worker.info.supervised
     search.until = state.now if cause_known else state.now + EXIT_STATUS_SECONDS
@@ -54,19 +55,19 @@ def worker_died(
 
 
 def _search_of(
-    state: StateBase, worker: Worker, trial: Cell | None, there: list[Sequence]
+    state: StateBase, worker: Worker, trial: Cell | None, in_flight: list[Sequence]
 ) -> SuspectSearch:
     """The search of the trial, or a new one."""
     for search in state.searches:
         if trial in search.cells:
             return search
-    search = SuspectSearch(worker.info.model, worker.info.role, [Cell.of(there, fresh=True)])
+    search = SuspectSearch(worker.info.model, worker.info.role, [Cell.of(in_flight, fresh=True)])
     state.searches.append(search)
     return search
 
 
 def explained(state: StateBase, event: DeathExplained) -> list[Decision]:
-    """The supervisor has reported why a worker died."""
+    """The supervisor has reported why a worker exited."""
     for search in [i for i in state.searches if i.epoch == event.epoch]:
         if event.cause == "outside":
             search.clear()

@@ -1,4 +1,4 @@
-"""A step ends: its result is applied, counted, and told to the gateways."""
+"""The end of a step: its result is applied, counted, and sent to the gateways."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def _count(
     state.queue.sampled(outcome.tenants)
     state.counters.tokens += num_sampled
     state.counters.media_encoded_locally += result.num_encoded
-    state.counters.verified(outcome.drafted, outcome.accepted)
+    state.counters.add_drafts(outcome.drafted, outcome.accepted)
     state.counters.finished += len(outcome.ended)
 
 

@@ -7,9 +7,9 @@ A live sequence is in exactly one place, and ends exactly once:
                   |                                        ^
                   +----------------------------------------+
 
-`apply` is the table of events. What an event does is a function of its module: `administration`,
+`apply` is the table of events. Each event is handled by a function of a module: `administration`,
 `admission`, `cancellation`, `media_encoding`, `membership`, `quarantine`, `migration`,
-`settlement`, `dispatch`; `base` has what they share.
+`settlement`, `dispatch`; `base` has their common part.
 
 Equal events give equal decisions on every machine; `baton replay` checks this.
 """

@@ -1,4 +1,4 @@
-"""New weights of one model, on their way to its workers."""
+"""An update of the weights of one model."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from baton.protocol import AdminCommand, WeightSource, WeightVersion
 
 @dataclass(slots=True)
 class WeightUpdate:
-    """New weights, from the start of an update to its end."""
+    """An update, from its start to its end."""
 
     sources: list[WeightSource] = field(default_factory=list)
-    """What every worker has received, in this order."""
+    """Sources that every worker has received, in order."""
     version: WeightVersion | None = None
-    """What they load; None while weights are received."""
+    """Version that workers load; None while weights are received."""
     finishing: tuple[str, AdminCommand] | None = None
-    """Gateway and command that wait until all workers have switched."""
+    """Gateway and command that are answered once all workers have switched."""
 
     def add(self, source: WeightSource) -> None:
-        """Weights have been received; a whole checkpoint replaces all that came before it."""
+        """Add received weights; a complete checkpoint replaces all earlier sources."""
         if source.whole:
             self.sources.clear()
         self.sources.append(source)

@@ -1,15 +1,15 @@
-"""Weights of a model change while it serves.
+"""Online weight updates of a model.
 
 init (if workers and a trainer form a group)
 start --> update, as often as needed --> finish: every worker loads them beside its own
                                             | one cannot        | all can
                                             v                   v
-                              all forget them, none      the version is agreed: each worker
+                              all discard them, none      the version is agreed: each worker
                               has changed                switches between two steps
 
-Once a version is agreed no sequence starts on other weights. Those that run continue on the new
-ones from their logs (keep), finish first (wait) or fail (abort). A worker that comes back with
-other weights gets the agreed ones before any sequence.
+Once a version is agreed, no sequence starts on other weights. Running sequences continue on the new
+ones from their logs (keep), finish first (wait) or fail (abort). A worker that joins with other
+weights loads the agreed ones before it gets a sequence.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ from baton.protocol import (
     WorkerReply,
 )
 from baton_scheduler import errors
-from baton_scheduler.events import Decision, Tell
+from baton_scheduler.events import Decision, WorkerMessage
 from baton_scheduler.state.base import StateBase
 from baton_scheduler.state.pending_command import PendingCommand
 from baton_scheduler.state.weight_update import WeightUpdate
@@ -66,7 +66,7 @@ def init(
 
 
 def start(state: StateBase, gateway: str, command: AdminCommand) -> list[Decision]:
-    """Begin an update; what an unfinished one has received is forgotten."""
+    """Begin an update; sources of an unfinished one are discarded."""
     model, workers = command.model, list(state.fleet.serving(command.model))
     if not workers:
         return answer(gateway, command, 503, NO_WORKER)
@@ -93,31 +93,31 @@ def update(state: StateBase, gateway: str, command: AdminCommand) -> list[Decisi
 def finish(
     state: StateBase, gateway: str, command: AdminCommand, action: FinishWeightUpdate
 ) -> list[Decision]:
-    """Have every worker load what was received."""
+    """Have every worker load the received weights."""
     model = command.model
-    found, workers = state.updates.get(model), list(state.fleet.serving(model))
-    if found is None:
+    update, workers = state.updates.get(model), list(state.fleet.serving(model))
+    if update is None:
         return answer(gateway, command, 409, _NOT_STARTED)
     if _finishing(state, model):
         return answer(gateway, command, 409, _BUSY)
-    if not found.sources:
+    if not update.sources:
         return answer(gateway, command, 409, "No weights were received: POST /update_weights.")
     if not workers:
         return answer(gateway, command, 503, NO_WORKER)
-    found.version = _version(state, model, found, action.label)
-    return begin(state, gateway, command, workers, LoadWeights(found.version))
+    update.version = _version(state, model, update, action.label)
+    return begin(state, gateway, command, workers, LoadWeights(update.version))
 
 
 def _finishing(state: StateBase, model: str) -> bool:
-    found = state.updates.get(model)
-    return found is not None and found.version is not None
+    update = state.updates.get(model)
+    return update is not None and update.version is not None
 
 
 def _version(state: StateBase, model: str, update: WeightUpdate, label: str) -> WeightVersion:
-    """What the current weights are with the received ones in place of theirs."""
+    """Version that results from the current weights and the received sources."""
     current = state.weights.get(model, WeightVersion())
-    before = () if update.sources[0].whole else current.sources
-    sources, total = (*before, *update.sources), sha256()
+    base = () if update.sources[0].whole else current.sources
+    sources, total = (*base, *update.sources), sha256()
     for source in sources:
         total.update(source.digest)
     number = current.number + 1
@@ -125,35 +125,35 @@ def _version(state: StateBase, model: str, update: WeightUpdate, label: str) -> 
 
 
 def replied(worker: Worker, pending: PendingCommand, reply: WorkerReply) -> None:
-    """Record what a worker says about weights."""
+    """Record a worker's reply about weights."""
     if isinstance(pending.command.action, FinishWeightUpdate | LoadWeights | SwitchWeights):
         worker.loaded = b"" if reply.reason else reply.digest
     own = not pending.gateway and reply.reason
     if own and isinstance(pending.command.action, LoadWeights | SwitchWeights):
-        # It says why in its log. Restarted, it is told again.
+        # The reason is in its log. After a restart it gets the command again.
         worker.draining = True
 
 
 def settled(state: StateBase, pending: PendingCommand) -> list[Decision]:
     """Every worker has answered, or is lost."""
     gateway, command = pending.gateway, pending.command
-    found = state.updates.get(command.model)
+    update = state.updates.get(command.model)
     why = next(iter(pending.failed.values()), "")
-    if found is None:  # Another one was started meanwhile, and has failed.
+    if update is None:  # Another update was started meanwhile, so this one has failed.
         return answer(gateway, command, 409, _NOT_STARTED)
     if isinstance(command.action, StartWeightUpdate):
         return answer(gateway, command, 400 if why else 200, why)
     if isinstance(command.action, UpdateWeights):
-        return _received(found, pending, why)
+        return _received(update, pending, why)
     if why or not pending.loaded:
         return _given_up(state, pending, why or "The workers were lost. Start again later.")
-    assert isinstance(command.action, FinishWeightUpdate) and found.version is not None
-    found.finishing = gateway, command
-    return agree(state, command.model, found.version, command.action.mode)
+    assert isinstance(command.action, FinishWeightUpdate) and update.version is not None
+    update.finishing = gateway, command
+    return agree(state, command.model, update.version, command.action.mode)
 
 
 def _received(update: WeightUpdate, pending: PendingCommand, why: str) -> list[Decision]:
-    """Remember what all have received, or say why one has not."""
+    """Record a source that all workers have received, or answer why one has not."""
     gateway, command = pending.gateway, pending.command
     sources = set(pending.sources.values())
     if not why and len(sources) > 1:
@@ -167,11 +167,11 @@ def _received(update: WeightUpdate, pending: PendingCommand, why: str) -> list[D
 
 
 def _given_up(state: StateBase, pending: PendingCommand, why: str) -> list[Decision]:
-    """No worker changes: those that could are told to forget the new weights."""
+    """Cancel the update: workers that have loaded the new weights discard them."""
     model = pending.command.model
     del state.updates[model]
     drops = [
-        Tell(worker.name, WorkerCommand(worker.epoch, 0, DropWeights()))
+        WorkerMessage(worker.name, WorkerCommand(worker.epoch, 0, DropWeights()))
         for worker in state.fleet.serving(model)
         if not worker.outdated
     ]
@@ -182,7 +182,7 @@ def _given_up(state: StateBase, pending: PendingCommand, why: str) -> list[Decis
 def agree(
     state: StateBase, model: str, version: WeightVersion, mode: UpdateMode = "keep"
 ) -> list[Decision]:
-    """From now on a model has these weights."""
+    """Set the weights of a model."""
     state.weights[model] = version
     decisions: list[Decision] = []
     for worker in state.fleet.serving(model):
@@ -200,28 +200,28 @@ def agree(
 
 
 def joined(state: StateBase, worker: Worker) -> list[Decision]:
-    """A worker has joined: it gets the agreed weights if it has others, and newer ones are agreed
-    on, which is how a restarted scheduler learns of them."""
+    """A worker has joined: it loads the agreed weights if it has others. If its own are newer, they
+    become the agreed ones, which is how a restarted scheduler recovers them."""
     model, has = worker.info.model, worker.info.weights
-    known = state.weights.setdefault(model, has)
+    agreed = state.weights.setdefault(model, has)
     if worker.info.asleep:
         return []
-    if has.number > known.number:
+    if has.number > agreed.number:
         decisions = agree(state, model, has)
         others = [w for w in state.fleet.serving(model) if w.outdated and w is not worker]
-        return decisions + [one for other in others for one in _bring(state, other)]
-    worker.target = known
+        return decisions + [decision for other in others for decision in _bring(state, other)]
+    worker.target = agreed
     return _bring(state, worker) if worker.outdated else []
 
 
 def _bring(state: StateBase, worker: Worker) -> list[Decision]:
-    """Have an outdated worker load what the others use."""
+    """Have an outdated worker load the agreed weights."""
     command = AdminCommand(0, worker.info.model, LoadWeights(worker.target))
     return begin(state, "", command, [worker])
 
 
 def proceed(state: StateBase) -> list[Decision]:
-    """Workers that run nothing any more switch; an update ends when all have."""
+    """Switch workers that run nothing any more; an update ends when all have switched."""
     decisions: list[Decision] = []
     for worker in state.fleet:
         ready = worker.outdated and worker.loaded == worker.target.digest
@@ -229,14 +229,14 @@ def proceed(state: StateBase) -> list[Decision]:
             worker.switching = True
             action = SwitchWeights(worker.target.digest)
             decisions += begin(state, "", AdminCommand(0, worker.info.model, action), [worker])
-    for model, found in list(state.updates.items()):
-        if found.finishing is not None and _switched(state, model):
-            decisions += answer(*found.finishing)
+    for model, update in list(state.updates.items()):
+        if update.finishing is not None and _switched(state, model):
+            decisions += answer(*update.finishing)
             del state.updates[model]
     return decisions
 
 
 def _switched(state: StateBase, model: str) -> bool:
-    """True if a worker has the agreed weights, and no other one is still to get them."""
-    here = [worker for worker in state.fleet.serving(model) if not worker.draining]
-    return bool(here) and not any(worker.outdated for worker in here)
+    """True if all workers of a model have the agreed weights."""
+    workers = [worker for worker in state.fleet.serving(model) if not worker.draining]
+    return bool(workers) and not any(worker.outdated for worker in workers)

@@ -1,11 +1,11 @@
-"""A command for several workers: told to each, answered to the operator once all have answered."""
+"""Commands to several workers: sent to each, answered to the operator once all have answered."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
 from baton.protocol import Action, AdminCommand, AdminReply, WorkerCommand
-from baton_scheduler.events import Decision, Reply, Tell
+from baton_scheduler.events import Decision, Reply, WorkerMessage
 from baton_scheduler.state.base import StateBase
 from baton_scheduler.state.pending_command import PendingCommand
 from baton_scheduler.workers.worker import Worker
@@ -21,8 +21,8 @@ def begin(
     workers: Iterable[Worker],
     action: Action | None = None,
 ) -> list[Decision]:
-    """Tell workers to carry out a command; `action` is what they are told, if it differs. Without
-    a gateway it is the scheduler's own."""
+    """Send a command to workers. `action` is the worker's part, if it differs. Without a gateway it
+    is the scheduler's own."""
     action = command.action if action is None else action
     return begin_each(state, gateway, command, [(worker, action) for worker in workers])
 
@@ -33,13 +33,13 @@ def begin_each(
     command: AdminCommand,
     actions: Sequence[tuple[Worker, Action]],
 ) -> list[Decision]:
-    """The same where each worker is told something of its own."""
+    """The same with a different action for each worker."""
     state.counters.commands += 1
     number = state.counters.commands
     state.commands[number] = PendingCommand(
         gateway, command, {worker.name for worker, _ in actions}
     )
-    return [Tell(w.name, WorkerCommand(w.epoch, number, action)) for w, action in actions]
+    return [WorkerMessage(w.name, WorkerCommand(w.epoch, number, action)) for w, action in actions]
 
 
 def answer(

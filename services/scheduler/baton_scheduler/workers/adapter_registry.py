@@ -1,13 +1,13 @@
 """LoRA adapters by model and name.
 
-loaded --> named <--replace--> named: new sequences get this one
+loaded --> by_name <--replace--> by_name: new sequences get this one
              |                   |
            unload            the one before
              v                   v
           retired: its sequences finish, then the workers drop it
 
-A name outlives the memory of workers: what no sequence uses makes room for others, the least
-recently used first, and is read again for the next sequence that asks for it.
+A name outlives the workers' memory: an adapter that no sequence uses is evicted for others, the
+least recently used first, and loaded again for the next sequence that names it.
 """
 
 from __future__ import annotations
@@ -18,32 +18,32 @@ from baton.protocol import AdapterInfo
 
 
 class AdapterRegistry:
-    """Adapters by model and name. Adapters that joining workers report are adopted if unknown, so a
+    """Adapters by model and name. Unknown adapters that joining workers report are adopted, so a
     restarted scheduler recovers them."""
 
     def __init__(self) -> None:
-        self._named: dict[str, dict[str, AdapterInfo]] = {}
+        self._by_name: dict[str, dict[str, AdapterInfo]] = {}
         self._retired: dict[str, set[bytes]] = {}
         self._last_use: dict[bytes, int] = {}
-        """Digest -> serial number of the last sequence that asked for it."""
+        """Digest -> serial number of the last sequence that used it."""
         self.unreadable: set[bytes] = set()
-        """Adapters whose files are gone or have other contents than when they were loaded."""
+        """Adapters whose files are gone or have changed since they were loaded."""
 
     def get(self, model: str, name: str) -> AdapterInfo | None:
         """The adapter of a name; None if there is none."""
-        return self._named.get(model, {}).get(name)
+        return self._by_name.get(model, {}).get(name)
 
     def listed(self, model: str) -> tuple[AdapterInfo, ...]:
         """All adapters of a model, by name."""
-        named = self._named.get(model, {})
-        return tuple(named[name] for name in sorted(named))
+        by_name = self._by_name.get(model, {})
+        return tuple(by_name[name] for name in sorted(by_name))
 
     def by_digest(self, model: str, digest: bytes) -> AdapterInfo | None:
-        """A named adapter; None if there is none with this content."""
+        """A named adapter; None if no name has this content."""
         return next((info for info in self.listed(model) if info.digest == digest), None)
 
     def used(self, digest: bytes, number: int) -> None:
-        """The sequence with this serial number asks for an adapter."""
+        """Record that the sequence with this serial number uses an adapter."""
         self._last_use[digest] = number
 
     def oldest(self, digests: Iterable[bytes]) -> bytes | None:
@@ -54,37 +54,37 @@ class AdapterRegistry:
         """Assign an adapter to a name; the previous one is retired."""
         self.unreadable.discard(info.digest)
         self.remove(model, info.name)
-        self._named.setdefault(model, {})[info.name] = info
+        self._by_name.setdefault(model, {})[info.name] = info
         self._retired.get(model, set()).discard(info.digest)
 
     def remove(self, model: str, name: str) -> AdapterInfo | None:
         """Retire an adapter, unless it has another name. Returns it."""
-        info = self._named.get(model, {}).pop(name, None)
+        info = self._by_name.get(model, {}).pop(name, None)
         if info is not None and info.digest not in self._digests(model):
             self._retired.setdefault(model, set()).add(info.digest)
         return info
 
     def joined(self, model: str, infos: Iterable[AdapterInfo]) -> list[AdapterInfo]:
-        """A worker has joined with these adapters. Returns those that it lacks, the most recently
+        """A worker has joined with these adapters. Returns the ones that it lacks, most recently
         used first."""
         theirs = {info.name: info for info in infos}
         held = {info.digest for info in infos}
         for info in theirs.values():
             if info.digest not in self._retired.get(model, ()) and not self.get(model, info.name):
-                self._named.setdefault(model, {})[info.name] = info
+                self._by_name.setdefault(model, {})[info.name] = info
         strange = held - self._digests(model)
         self._retired.setdefault(model, set()).update(strange)
         lacking = [info for info in self.listed(model) if info.digest not in held]
         return sorted(lacking, key=lambda info: -self._last_use.get(info.digest, 0))
 
     def unused(self, model: str, used: Container[bytes]) -> list[bytes]:
-        """Forget and return the retired adapters of a model that are not used."""
+        """Remove and return the retired adapters of a model that are not used."""
         retired = self._retired.get(model, set())
-        gone = sorted(digest for digest in retired if digest not in used)
-        retired.difference_update(gone)
-        for digest in gone:
+        unused = sorted(digest for digest in retired if digest not in used)
+        retired.difference_update(unused)
+        for digest in unused:
             self._last_use.pop(digest, None)
-        return gone
+        return unused
 
     @property
     def waiting(self) -> list[str]:
@@ -92,10 +92,10 @@ class AdapterRegistry:
         return [model for model, retired in self._retired.items() if retired]
 
     def _digests(self, model: str) -> set[bytes]:
-        return {info.digest for info in self._named.get(model, {}).values()}
+        return {info.digest for info in self._by_name.get(model, {}).values()}
 
     def layout(self) -> bytes:
         """All of it as bytes, for the state's digest."""
-        retired = sorted((model, sorted(some)) for model, some in self._retired.items())
+        retired = sorted((model, sorted(digests)) for model, digests in self._retired.items())
         use = sorted(self._last_use.items()), sorted(self.unreadable)
-        return repr((sorted(self._named.items()), retired, use)).encode()
+        return repr((sorted(self._by_name.items()), retired, use)).encode()

@@ -54,4 +54,4 @@ def _unsalted(worker: Worker, sequence: Sequence) -> int:
     size = worker.info.page_size
     submit = msgspec.structs.replace(sequence.submit, salt=b"")
     plain = BlockHashes(submit, sequence.log, size, sequence.weights)
-    return worker.pool.index.known(plain, sequence.reusable // size, worker.groups)[0].end
+    return worker.pool.index.cached_prefix(plain, sequence.reusable // size, worker.groups)[0].end

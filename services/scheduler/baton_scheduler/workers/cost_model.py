@@ -29,19 +29,19 @@ class LinearCostModel:
         self._xy = _KEPT * self._xy + tokens * seconds
 
     @classmethod
-    def together(cls, paces: Iterable[Self]) -> Self:
+    def together(cls, models: Iterable[Self]) -> Self:
         """Combine the measurements of several models."""
         total = cls()
-        for pace in paces:
-            total._weight += pace._weight
-            total._x += pace._x
-            total._y += pace._y
-            total._xx += pace._xx
-            total._xy += pace._xy
+        for model in models:
+            total._weight += model._weight
+            total._x += model._x
+            total._y += model._y
+            total._xx += model._xx
+            total._xy += model._xy
         return total
 
     @property
-    def known(self) -> bool:
+    def measured(self) -> bool:
         """True if a step was added."""
         return self._weight > 0.0
 
@@ -51,7 +51,7 @@ class LinearCostModel:
 
         While all steps are of similar size, the whole time is attributed to tokens.
         """
-        if not self.known:
+        if not self.measured:
             return 0.0, 0.0
         x, y = self._x / self._weight, self._y / self._weight
         spread = self._xx / self._weight - x * x

@@ -1,4 +1,4 @@
-"""One encode worker as seen by the scheduler: what it encodes, and how fast."""
+"""One encode worker as seen by the scheduler: its encodings in flight, and its speed."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from baton_scheduler.workers.cost_model import LinearCostModel
 from baton_scheduler.workers.meters import RateMeter, average
 
 MOST_IN_FLIGHT = 2
-"""MediaEncodings sent to one worker: one runs while the next waits for it. Others stay with the
-scheduler, which sends them to whichever worker is free first."""
+"""Encodings sent to one worker: one runs while the next waits. The others stay in the scheduler,
+which sends each to the first worker that is free."""
 
 
 @dataclass(slots=True)
@@ -24,13 +24,13 @@ class EncodeWorker:
     in_flight: dict[int, int] = field(default_factory=dict)
     """Number of an encoding -> its embeddings, in the order of sending."""
     waiting_since: float | None = None
-    """Time since which it owes a result; None if nothing is in flight."""
+    """Time since which a result is due; None if nothing is in flight."""
     num_encoded: int = 0
     step_seconds: float = 0.0
-    """Moving average of an encoding."""
+    """Moving average time of an encoding."""
     tokens: RateMeter = field(default_factory=RateMeter)
     """Embeddings per second."""
-    pace: LinearCostModel = field(default_factory=LinearCostModel)
+    encode_cost: LinearCostModel = field(default_factory=LinearCostModel)
     """Cost model of encodings, by embeddings."""
 
     @property
@@ -46,20 +46,20 @@ class EncodeWorker:
     @property
     def backlog(self) -> float:
         """Estimated seconds to encode what is in flight."""
-        return self.pace.seconds(sum(self.in_flight.values()), len(self.in_flight))
+        return self.encode_cost.seconds(sum(self.in_flight.values()), len(self.in_flight))
 
     def begin(self, number: int, num_tokens: int, now: float) -> None:
-        """An encoding was sent."""
+        """Record that an encoding was sent."""
         self.in_flight[number] = num_tokens
         if self.waiting_since is None:
             self.waiting_since = now
 
     def end(self, number: int, seconds: float, now: float) -> None:
-        """An answer has come; `seconds` is 0 if nothing was encoded for it."""
+        """Record an answer; `seconds` is 0 if nothing was encoded for it."""
         num_tokens = self.in_flight.pop(number)
         self.waiting_since = now if self.in_flight else None
         self.num_encoded += seconds > 0
         if seconds > 0:
             self.tokens.add(num_tokens)
-            self.pace.add(num_tokens, seconds)
+            self.encode_cost.add(num_tokens, seconds)
             self.step_seconds = average(self.step_seconds, seconds)

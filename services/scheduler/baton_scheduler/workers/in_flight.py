@@ -26,7 +26,7 @@ class InFlightStep:
     """Record of a step without a result, with the lease of each slot; used to apply its result."""
 
     step: int
-    sent: float
+    sent_at: float
     owners: Ints
     """Per slot: the lease that ran, 0 if none."""
     rows: Ints

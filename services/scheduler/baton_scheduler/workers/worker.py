@@ -26,7 +26,7 @@ from baton_scheduler.workers.in_flight import InFlightStep, InFlightSteps
 from baton_scheduler.workers.meters import LatencyMeter, RateMeter, average
 
 _MOST_MEDIA = 256
-"""Media items of a worker that are remembered."""
+"""Number of media items that are remembered per worker."""
 _WIDEST_PAGE = 256
 """Maximum page size of any worker in tokens."""
 _NOTHING: Mapping[int, bytes] = MappingProxyType({})
@@ -72,18 +72,18 @@ class Worker:
         self.flights = InFlightSteps()
         self.draining = False
         self.waking = False
-        """It sleeps, and was told to wake up."""
+        """The worker sleeps and was commanded to wake up."""
         self.evicting: set[bytes] = set()
-        """Digests of adapters that it was told to drop, and has not said so yet."""
+        """Digests of adapters that it was commanded to drop and has not confirmed yet."""
         self.target = info.weights
         """Weights that the workers of its model agree on."""
         self.loaded = b""
-        """Digest of weights that it has beside those in use."""
+        """Digest of the weights that it has loaded next to those in use."""
         self.switching = False
-        """It was told to use them, and joins again once it does."""
+        """It was commanded to use them, and joins again once it does."""
         self.trial: Cell | None = None
         """Suspects that have this worker for themselves."""
-        self.settled = 0.0
+        self.last_result_time = 0.0
         """Time of its last result."""
         self.steps = 0
         self.step_ms = 0.0
@@ -92,14 +92,14 @@ class Worker:
         self.expert_balance: ExpertBalance | None = None
         self.tokens = RateMeter()
         self.latency = LatencyMeter()
-        self.pace = LinearCostModel()
+        self.step_cost = LinearCostModel()
         """Cost model of steps, by tokens."""
-        self.swaps = LinearCostModel()
+        self.swap_cost = LinearCostModel()
         """Cost model of swaps, by pages."""
-        self.encoder = LinearCostModel()
+        self.encode_cost = LinearCostModel()
         """Cost model of encoding media here, by embeddings."""
         self._media: dict[bytes, None] = {}
-        """Keys of media whose embeddings it should have, the latest last."""
+        """Keys of media whose embeddings it should have cached, the latest last."""
 
     @property
     def max_running(self) -> int:
@@ -109,19 +109,19 @@ class Worker:
 
     @property
     def waiting_since(self) -> float | None:
-        """Time since which the worker owes a result; None if no step is in flight."""
-        return max(self.flights.first.sent, self.settled) if self.flights else None
+        """Time since which a result is due; None if no step is in flight."""
+        return max(self.flights.first.sent_at, self.last_result_time) if self.flights else None
 
     @property
     def load(self) -> tuple[float, int, str]:
         """Sort key; lower is better for a new sequence."""
         return (len(self.batch) / self.max_running, -self.pool.num_free, self.name)
 
-    # What it can take.
+    # Capacity.
 
     @property
     def outdated(self) -> bool:
-        """True if its weights are not those that its model has: no sequence starts here."""
+        """True if its weights are not the agreed ones of its model: no sequence starts here."""
         return self.target.digest != self.info.weights.digest
 
     @property
@@ -133,7 +133,7 @@ class Worker:
         """True if the worker serves its model, and it and one more token could ever run here."""
         if sequence.model not in ("", self.info.model) or not self.has_adapter(sequence):
             return False
-        if sequence.whole and sequence.num_tokens > self.budget:
+        if sequence.single_step and sequence.num_tokens > self.budget:
             return False
         if sequence.spans.longest > self.budget:
             return False
@@ -145,11 +145,11 @@ class Worker:
 
     @property
     def adapters(self) -> set[bytes]:
-        """Digests of the adapters in its memory, but for those that it is to drop."""
+        """Digests of the adapters in its memory, without those that it is to drop."""
         return {info.digest for info in self.info.adapters} - self.evicting
 
     def _mixes(self, sequence: Sequence, leaving: Iterable[int] = ()) -> bool:
-        """True if its batch, without some slots, may have the adapter of the sequence too."""
+        """True if its batch, without some slots, has room for the adapter of the sequence."""
         if not sequence.adapter:
             return True
         batch, gone = self.batch, set(leaving)
@@ -185,7 +185,7 @@ class Worker:
     def _missing_pages(self, sequence: Sequence) -> int:
         """Upper bound on the number of free pages that a sequence needs."""
         missing, total = 0, self.kv.num_blocks(sequence.num_tokens)
-        for group, table in enumerate(self.kv.known(sequence)):
+        for group, table in enumerate(self.kv.cached_prefix(sequence)):
             if self.groups.windows[group]:
                 missing += self.kv.end(sequence, group, table.end, total) - table.first
             else:
@@ -204,7 +204,7 @@ class Worker:
             return []
         if not self._carries(sequence):
             return []
-        known = set(flat(self.kv.known(sequence)))
+        known = set(flat(self.kv.cached_prefix(sequence)))
         free, backlog = self.pool.num_free, batch.pending_prefill_tokens
         needed = self._missing_pages(sequence)
         slots.sort(key=lambda slot: batch.at(slot).key, reverse=True)
@@ -223,22 +223,22 @@ class Worker:
     def seconds(self, num_tokens: int) -> float | None:
         """Estimated seconds to the first token of a prompt, if it and the queue before it have
         `num_tokens` tokens, given enough slots and pages; None before any measurement."""
-        if not self.pace.known:
+        if not self.step_cost.measured:
             return None
         tokens = self.batch.pending_prefill_tokens + num_tokens
         room = max(1, self.budget - len(self.batch))
         steps = -(-tokens // room) + len(self.flights)
-        return self.pace.seconds(tokens + steps * len(self.batch), steps)
+        return self.step_cost.seconds(tokens + steps * len(self.batch), steps)
 
     def _worth(self, num_pages: int, num_blocks: int) -> bool:
         """True if swapping in `num_pages` is faster than computing `num_blocks`, or either is not
         measured."""
-        if not (self.pace.known and self.swaps.known):
+        if not (self.step_cost.measured and self.swap_cost.measured):
             return True
-        compute = self.pace.line[1] * num_blocks * self.info.page_size
-        return self.swaps.seconds(num_pages, 1) <= compute
+        compute = self.step_cost.line[1] * num_blocks * self.info.page_size
+        return self.swap_cost.seconds(num_pages, 1) <= compute
 
-    # Sequences come and go.
+    # Arrival and departure of sequences.
 
     def place(self, sequence: Sequence, gateway: int) -> int:
         """Start a sequence. Returns the number of its cached tokens."""
@@ -247,7 +247,7 @@ class Worker:
         return hit
 
     def evict(self, slot: int, *, broken: bool = False) -> Sequence:
-        """Stop a sequence: its slot and pages are free at once, its log is kept.
+        """Remove a sequence: its slot and pages are free at once, its log is kept.
 
         The pages of a broken sequence leave the prefix cache.
         """
@@ -262,21 +262,21 @@ class Worker:
         return sequence
 
     def withdraw(self, slot: int) -> Sequence:
-        """Stop a sequence that the worker would otherwise continue."""
+        """Remove a sequence that the worker would otherwise continue."""
         self.flights.wasteful = True
         return self.evict(slot)
 
     def has_media(self, key: bytes) -> bool:
-        """True if its encoder cache should have the embeddings of a media item. It may have evicted
-        them; then it encodes the item again."""
+        """True if its encoder cache should have the embeddings of a media item. If they were
+        evicted, it encodes the item again."""
         return key in self._media
 
     def media_layout(self) -> bytes:
-        """What it should have, for the state's digest."""
+        """Keys of the media that it should have cached, for the state's digest."""
         return b"".join(self._media)
 
     def remember_media(self, key: bytes) -> None:
-        """The embeddings of a media item are made or taken here."""
+        """The embeddings of a media item are encoded or pulled here."""
         self._media.pop(key, None)
         self._media[key] = None
         if len(self._media) > _MOST_MEDIA:
@@ -342,21 +342,21 @@ class Worker:
     def note(self, flight: InFlightStep, num_sampled: int, result: Result, now: float) -> None:
         """Record the timing of a step. A step that only released slots is not measured."""
         self.steps += 1
-        if flight.sent <= self.settled:  # The device did not wait for a plan.
-            self.latency.step_done(now - self.settled, len(flight.sampling), num_sampled)
-        self.settled = now
+        if flight.sent_at <= self.last_result_time:  # The device did not wait for a plan.
+            self.latency.step_done(now - self.last_result_time, len(flight.sampling), num_sampled)
+        self.last_result_time = now
         self.tokens.add(num_sampled)
         self.latency.computed.add(flight.num_tokens)
         if flight.num_tokens:
             self.step_ms = average(self.step_ms, result.duration_us / 1000)
             others = result.swap_us + result.encoder_us
-            self.pace.add(flight.num_tokens, (result.duration_us - others) / 1e6)
+            self.step_cost.add(flight.num_tokens, (result.duration_us - others) / 1e6)
             self.gap_ms = average(self.gap_ms, result.gap_us / 1000)
         self.expert_balance = result.experts or self.expert_balance
         if result.num_encoded_tokens:
-            self.encoder.add(result.num_encoded_tokens, result.encoder_us / 1e6)
+            self.encode_cost.add(result.num_encoded_tokens, result.encoder_us / 1e6)
         if flight.num_swapped:
-            self.swaps.add(flight.num_swapped, result.swap_us / 1e6)
+            self.swap_cost.add(flight.num_swapped, result.swap_us / 1e6)
 
     def tick(self, now: float) -> None:
         """Advance the time of its meters."""
