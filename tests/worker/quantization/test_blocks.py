@@ -9,6 +9,7 @@ import torch
 
 from baton.errors import ModelError
 from baton_worker.kernels.block_kinds import KINDS
+from baton_worker.kernels.quantized_weights import BlockQuantized
 from baton_worker.quantization.blocks import formats, scheme, settings, stored
 from baton_worker.quantization.collect import CollectedWeights
 from tests.support.worker.random_products import some_blocks
@@ -29,6 +30,14 @@ def test_every_kind_comes_back_as_it_was() -> None:
         [(back, weight)] = found
         assert back == name and not isinstance(weight, torch.Tensor)
         assert torch.equal(weight.dequantise(), blocks.dequantise()), kind
+
+
+def test_codes_that_are_whole_bytes_are_read_too() -> None:
+    blocks = some_blocks("int6_super", 8, 512)
+    reading = CollectedWeights(formats(given(kinds={"a": "int6_super"})))
+    parts = {f"a.weight.{field}": part for field, part in blocks.parts()}
+    [(_, weight)] = [pair for name, part in parts.items() for pair in reading(name, part)]
+    assert isinstance(weight, BlockQuantized) and torch.equal(weight.codes, blocks.codes)
 
 
 def test_modules_are_named_by_pattern_unless_they_differ() -> None:

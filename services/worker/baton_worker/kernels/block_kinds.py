@@ -9,7 +9,7 @@ kinds are those of GGUF, so that its blocks need no conversion, and some for oth
     int4_minimum   5                     groups of 32, scale and minimum           Q4_1
     int4_offset    4.75                  groups of 32, scale * (code + offset)     AWQ, GPTQ
     int4_super     4.6                   groups of 32, scale and minimum, super    Q4_K
-    int6_super     8.6                   groups of 16, scale, super                Q6_K
+    int6_super     6.6                   groups of 16, scale, super                Q6_K
     int5           5.5                   groups of 32, scale                       Q5_0
     int5_minimum   6                     groups of 32, scale and minimum           Q5_1
     int5_super     5.6                   groups of 32, scale and minimum, super    Q5_K
@@ -96,7 +96,7 @@ class Kind:
     def bits(self) -> int:
         """Bits of a packed code."""
         needed = (self.highest - self.lowest).bit_length()
-        return needed if needed <= 5 else 8
+        return needed if needed <= 6 else 8
 
     @property
     def multiple(self) -> int:

@@ -1,9 +1,10 @@
 """Checkpoints that `baton quantize` writes: blocks of our kernels, field by field.
 
-Codes are packed without gaps, the lowest bits first; scales, minima and steps are stored as a
-`BlockQuantized` has them. Tensors have the names and the layout of the layers: nothing is fused,
-stacked or transposed. `scheme` is what the weights were rounded to, and `kinds` gives the kind of
-each module, by its name with `*` in place of numbers, or by its whole name where that differs.
+Codes are packed without gaps, the lowest bits first, as uint8, or are whole bytes, int8; scales,
+minima and steps are stored as a `BlockQuantized` has them. Tensors have the names and the layout
+of the layers: nothing is fused, stacked or transposed. `scheme` is what the weights were rounded
+to, and `kinds` gives the kind of each module, by its name with `*` in place of numbers, or by its
+whole name where that differs.
 """
 
 from __future__ import annotations
@@ -134,7 +135,7 @@ def _format(kind: str) -> Format:
 def _read(kind: str, parts: Parts) -> BlockQuantized:
     form = KINDS[kind]
     fields = {name.removeprefix("weight."): part for name, part in parts.items()}
-    if form.bits < _BYTE:
+    if parts[_CODES].dtype is torch.uint8:
         fields["codes"] = unpack(parts[_CODES], form.bits).view(torch.int8) + form.lowest
     return _checked(BlockQuantized(kind, **fields))
 

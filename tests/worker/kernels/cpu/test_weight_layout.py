@@ -9,6 +9,7 @@ from torch import Tensor
 from baton_worker.kernels.block_kinds import KINDS
 from baton_worker.kernels.cpu.weight_layout import arranged, pack, panels
 from baton_worker.kernels.quantized_weights import Rounding, quantise
+from tests.support.worker.random_products import some_blocks
 
 WIDTH = 8
 
@@ -38,13 +39,13 @@ def test_gate_and_up_take_turns_in_vectors() -> None:
     assert arranged(rows, WIDTH, True).flatten().tolist() == expected
 
 
-@pytest.mark.parametrize("kind", ["int8", "int4_minimum"])
-def test_packed_blocks_hold_what_the_blocks_hold(kind: str) -> None:
-    depth = 2 * KINDS[kind].multiple
-    blocks = quantise(torch.randn(2 * WIDTH + 1, depth), kind)
-    packed = panels(blocks, WIDTH, False)
-    assert packed.dtype is torch.uint8 and packed.shape[0] == 2 and packed.is_contiguous()
-    assert packed.nbytes == sum(_bytes(part, name, kind) for name, part in blocks.parts())
+def test_packed_blocks_hold_what_the_blocks_hold() -> None:
+    for kind in KINDS:
+        blocks = some_blocks(kind, 2 * WIDTH + 1, 2 * KINDS[kind].multiple)
+        packed = panels(blocks, WIDTH, False)
+        assert packed.dtype is torch.uint8 and packed.shape[0] == 2 and packed.is_contiguous()
+        expected = sum(_bytes(part, name, kind) for name, part in blocks.parts())
+        assert packed.nbytes == expected, kind
 
 
 @pytest.mark.parametrize("gated", [False, True])
@@ -62,6 +63,6 @@ def test_packing_a_few_panels_at_a_time_gives_the_same(kind: str, gated: bool, s
 
 
 def _bytes(part: Tensor, name: str, kind: str) -> int:
-    """Bytes of a part whose rows are filled up to two panels; two codes of four bits share one."""
+    """Bytes of a part whose rows are filled up to two panels; codes share them."""
     padded = part.nbytes // part.shape[0] * 4 * WIDTH
-    return padded // 2 if name == "codes" and KINDS[kind].bits == 4 else padded
+    return padded * KINDS[kind].bits // 8 if name == "codes" else padded

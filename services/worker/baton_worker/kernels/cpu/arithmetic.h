@@ -8,6 +8,8 @@
 
 namespace baton {
 
+constexpr int kColumns = 2 * kWidth;
+
 // One value of k at a time, in float. Runs on every CPU, and for float32 activations.
 struct FloatArithmetic {
     using Element = float;

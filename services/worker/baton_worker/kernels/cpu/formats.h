@@ -13,11 +13,9 @@
 
 #include <limits>
 
-#include "arithmetic.h"
+#include "counted_codes.h"
 
 namespace baton {
-
-constexpr int kColumns = 2 * kWidth;
 
 struct Pair {
     Vec left, right;
@@ -458,6 +456,6 @@ using Int4 = Grouped<Nibbles<32, Whole<-8>>, false>;          // GGUF Q4_0
 using Int4Minimum = Grouped<Nibbles<32, Whole<0>>, true>;     // GGUF Q4_1
 using Int4Offset = Shifted<Nibbles<32, Whole<0>>>;            // AWQ, GPTQ; zeros negated
 using Int4Super = SuperGrouped<Nibbles<32, Whole<0>>, true>;  // GGUF Q4_K, minima negated
-using Int6Super = SuperGrouped<Bytes<16>, false>;             // GGUF Q6_K, a byte per code
+using Int6Super = SuperGrouped<SixBits<-32>, false>;          // GGUF Q6_K
 
 }  // namespace baton

@@ -66,11 +66,13 @@ struct Sums {
         }
     }
 
-    void add_minimum(const float* x, Pair minimum) {
+    // The same, and `x` times a minimum.
+    void add_scaled(const Sums& group, Pair scale, const float* x, Pair minimum) {
 #pragma GCC unroll 16
         for (int m = 0; m < M; ++m) {
-            left[m] = fma(set1(x[m]), minimum.left, left[m]);
-            right[m] = fma(set1(x[m]), minimum.right, right[m]);
+            const Vec total = set1(x[m]);
+            left[m] = fma(total, minimum.left, fma(group.left[m], scale.left, left[m]));
+            right[m] = fma(total, minimum.right, fma(group.right[m], scale.right, right[m]));
         }
     }
 };
@@ -99,14 +101,16 @@ template <class Format, class Arithmetic, int M>
                 Sums<M> part;
                 unpack_and_ask<Format, Arithmetic>(chunk, group,
                                                    part.template adder<Arithmetic>(x));
-                mine.add_scaled(part, Format::scale(chunk, group));
+                const Pair scale = Format::scale(chunk, group);
+                if constexpr (Format::kHasMinimum) {
+                    mine.add_scaled(part, scale, totals, Format::minimum(chunk, group));
+                    totals += M;
+                } else {
+                    mine.add_scaled(part, scale);
+                }
             } else {
                 Format::template unpack<Arithmetic>(chunk, group,
                                                     mine.template adder<Arithmetic>(x));
-            }
-            if constexpr (Format::kHasMinimum) {
-                mine.add_minimum(totals, Format::minimum(chunk, group));
-                totals += M;
             }
         }
     }
@@ -204,8 +208,7 @@ class Product {
     void slab(std::int64_t first, std::int64_t rows) const {
         const T* x = static_cast<const T*>(call_.x) + first * call_.stride;
         const bool as_it_is = rows == 1 && sizeof(T) * Arithmetic::kStep == sizeof(Element) &&
-                              steps() * Arithmetic::kStep == call_.weight.depth &&
-                              !Format::kHasMinimum;
+                              steps() * Arithmetic::kStep == call_.weight.depth;
         const std::int64_t blocks = (rows + kMaxRows - 1) / kMaxRows;
         const std::size_t element_bytes =
             as_it_is ? 0 : elements_before(rows, blocks) * sizeof(Element);
@@ -214,13 +217,13 @@ class Product {
         auto* elements = reinterpret_cast<Element*>(memory);
         auto* totals = reinterpret_cast<float*>(memory + element_bytes);
         const Rows ready{as_it_is ? reinterpret_cast<const Element*>(x) : elements, totals};
-        if (!as_it_is) {
+        if (!as_it_is || Format::kHasMinimum) {
             share(call_.worth_threads(rows), blocks, [&](std::int64_t from, std::int64_t to) {
                 for (std::int64_t block = from; block < to; ++block) {
                     const std::int64_t begin = block * rows / blocks;
                     const std::int64_t end = (block + 1) * rows / blocks;
                     const T* some = x + begin * call_.stride;
-                    pack(some, end - begin, elements + elements_before(begin, block));
+                    if (!as_it_is) pack(some, end - begin, elements + elements_before(begin, block));
                     if constexpr (Format::kHasMinimum) {
                         float* sums = totals + begin * groups();
                         add_groups_up<kGroup>(some, call_.stride, end - begin, groups(), sums);

@@ -161,6 +161,10 @@ inline IntVec load_bytes(const void* p) {
 }
 inline void store_bytes(void* p, IntVec x) { _mm256_storeu_si256(static_cast<__m256i*>(p), x); }
 inline IntVec either(IntVec a, IntVec b) { return _mm256_or_si256(a, b); }
+// The bits of `a` where those of `mask` are set, else those of `b`.
+inline IntVec choose(IntVec mask, IntVec a, IntVec b) {
+    return either(both(mask, a), _mm256_andnot_si256(mask, b));
+}
 template <int N>
 inline IntVec shift_left(IntVec x) { return _mm256_slli_epi32(x, N); }
 template <int N>

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from functools import reduce
 
 import torch
 import torch.nn.functional as F
@@ -174,32 +175,45 @@ def _nibbles(codes: Tensor, lowest: int) -> list[Tensor]:
     return [eight[..., [0, 4, 1, 5]] | eight[..., [2, 6, 3, 7]] << 4]
 
 
-def _bits(codes: Tensor, bits: int, count: int) -> Tensor:
-    """Codes uint8 [N, K] to words of `count` of them, uint8 [N, K / count, bytes]: even values of k
-    in the lower half of a word, odd ones in the upper half, the first in the lowest bits."""
-    halves = codes.view(len(codes), -1, count // 2, 2).transpose(2, 3)
-    per_byte = 8 // bits
-    parts = halves.reshape(len(codes), halves.shape[1], -1, per_byte)
-    packed = parts[..., 0].clone()
-    for place in range(1, per_byte):
-        packed |= parts[..., place] << bits * place
-    return packed
-
-
 def _two_bits(codes: Tensor, lowest: int) -> list[Tensor]:
-    return [_bits((codes - lowest).to(torch.uint8), 2, 16)]
+    """A half of eight codes."""
+    return [_halves(*(code << 2 * i for i, code in enumerate(_pairs(codes, lowest, 16))))]
 
 
 def _three_bits(codes: Tensor, lowest: int) -> list[Tensor]:
-    """The lower two bits, then the highest."""
-    whole = (codes - lowest).to(torch.uint8)
-    return [_bits(whole & 3, 2, 16), _bits(whole >> 2, 1, 16)]
+    """A half of five codes, a byte of two, and a code in the bits that are left."""
+    code = _pairs(codes, lowest, 16)
+    lower = _halves(*(code[i] << 3 * i for i in range(5)), code[7] << 15)
+    return [lower, (code[5] | code[6] << 3 | code[7] >> 1 << 6).byte()]
 
 
 def _five_bits(codes: Tensor, lowest: int) -> list[Tensor]:
-    """The highest bits, then nibbles."""
-    whole = (codes - lowest).to(torch.uint8)
-    return [_bits(whole >> 4, 1, 32), *_nibbles((whole & 15).view(torch.int8), 0)]
+    """Five halves of three codes, and a code in the highest bits of all."""
+    code = _pairs(codes, lowest, 32)
+    return [
+        _halves(*(code[3 * word + i] << 5 * i for i in range(3)), code[15] >> word << 15)
+        for word in range(5)
+    ]
+
+
+def _six_bits(codes: Tensor, lowest: int) -> list[Tensor]:
+    """Three halves of two codes, and two codes in the bits that are left."""
+    code = _pairs(codes, lowest, 16)
+    return [
+        _halves(code[0], code[1] << 6, code[6] << 12),
+        _halves(code[2], code[3] << 6, code[7] << 12),
+        _halves(code[4], code[5] << 6, code[6] >> 4 << 12, code[7] >> 4 << 14),
+    ]
+
+
+def _pairs(codes: Tensor, lowest: int, count: int) -> tuple[Tensor, ...]:
+    """The pairs of neighbours in cells of `count` values: int16 [N, K / count, 2] each."""
+    return (codes - lowest).short().view(len(codes), -1, count // 2, 2).unbind(2)
+
+
+def _halves(*parts: Tensor) -> Tensor:
+    """The bits of all parts, int16 [N, cells, 2], as bytes of a 32-bit word."""
+    return reduce(torch.bitwise_or, parts).contiguous().view(torch.uint8)
 
 
 _PLANES: dict[int, Callable[[Tensor, int], list[Tensor]]] = {
@@ -207,6 +221,7 @@ _PLANES: dict[int, Callable[[Tensor, int], list[Tensor]]] = {
     3: _three_bits,
     4: _nibbles,
     5: _five_bits,
+    6: _six_bits,
     8: _bytes,
 }
 """By bits of a code: the parts of a group's codes in a panel, each [N, cells, bytes of a cell]."""

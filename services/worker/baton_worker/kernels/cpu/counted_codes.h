@@ -1,0 +1,195 @@
+// Codes of two, three, five and six bits that count: a code c stands for c + Offset.
+//
+// A word of 32 bits has codes of even k in its lower half and of odd k in its upper half: a shift
+// brings a pair of codes to the lowest bits of both halves. A half holds whole codes, and in its
+// highest bits a part of one more, which takes two or more halves. A lookup of pairs sees the
+// lowest bits only, so whole codes need no masks.
+#pragma once
+
+#include <utility>
+
+#include "arithmetic.h"
+
+namespace baton {
+
+// The same bits in both halves of every lane.
+inline IntVec halves(std::uint32_t bits) {
+    return set1(static_cast<std::int32_t>(bits << 16 | bits));
+}
+
+// What a code of `Bits` bits stands for: itself + Offset. Pairs of codes, above which there may be
+// other bits, become weights.
+template <int Bits, int Offset>
+struct Counted {
+    template <class Arithmetic, class Use>
+    [[gnu::always_inline]] static void use_pair(IntVec left, IntVec right, int pair, Use& use) {
+        if constexpr (Arithmetic::kInteger) {
+            use(pair, alone(left), alone(right));
+        } else if constexpr (Arithmetic::kStep == 2) {
+#if defined(__AVX512BF16__)
+            use(pair, looked_up(left), looked_up(right));
+#endif
+        } else {
+            left = alone(left), right = alone(right);
+            use(2 * pair, low(left), low(right));
+            use(2 * pair + 1, high(left), high(right));
+        }
+    }
+
+  private:
+    static IntVec alone(IntVec pair) { return both(pair, halves((1 << Bits) - 1)); }
+    static Vec low(IntVec pair) { return to_float(add(both(pair, set1(0xffff)), set1(Offset))); }
+    static Vec high(IntVec pair) { return to_float(add(shift_right<16>(pair), set1(Offset))); }
+
+#if defined(__AVX512BF16__)
+    // A table has 32 entries, of which fewer repeat themselves; two have 64.
+    static __m512i looked_up(IntVec pair) {
+        if constexpr (Bits <= 5) {
+            return _mm512_permutexvar_epi16(pair, table(0));
+        } else {
+            return _mm512_permutex2var_epi16(table(0), pair, table(32));
+        }
+    }
+    // bfloat16 holds every one of them.
+    static __m512i table(int first) {
+        const IntVec count = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        const IntVec index = add(count, set1(first));
+        return (__m512i)_mm512_cvtne2ps_pbh(values(add(index, set1(16))), values(index));
+    }
+    static Vec values(IntVec index) {
+        return to_float(add(both(index, set1((1 << Bits) - 1)), set1(Offset)));
+    }
+#endif
+};
+
+// Whole codes of words, in order.
+template <int Bits, int Offset>
+struct WholeCodes {
+    template <class Arithmetic, class Use, int... Step>
+    [[gnu::always_inline]] static void use_pairs(IntVec left, IntVec right, int at, Use& use,
+                                                 std::integer_sequence<int, Step...>) {
+        (Counted<Bits, Offset>::template use_pair<Arithmetic>(
+             shift_right<Bits * Step>(left), shift_right<Bits * Step>(right), at + Step, use),
+         ...);
+    }
+};
+
+// Two bits: eight codes in each half, [Size / 16][column].
+template <int Size, int Offset>
+struct TwoBits {
+    static constexpr int kSize = Size;
+    static constexpr int kOffset = Offset, kParts = 1;
+    static constexpr int kBytes = Size / 4 * kColumns;
+
+    template <class Arithmetic, class Use>
+    static void unpack(const std::uint8_t* bytes, Use&& use) {
+        for (int word = 0; word < Size / 16; ++word, bytes += 4 * kColumns) {
+            const IntVec left = load_bytes(bytes), right = load_bytes(bytes + 2 * kColumns);
+            WholeCodes<2, Offset>::template use_pairs<Arithmetic>(
+                left, right, 8 * word, use, std::make_integer_sequence<int, 8>());
+        }
+    }
+};
+
+// Three bits, sixteen values: a word per column with five codes in each half, then two bytes, of even
+// and of odd k, with two. The eighth has its lowest bit in the word and the others in the byte.
+template <int Offset>
+struct ThreeBits {
+    static constexpr int kSize = 16;
+    static constexpr int kOffset = Offset, kParts = 1;
+    static constexpr int kBytes = 6 * kColumns;
+
+    template <class Arithmetic, class Use>
+    static void unpack(const std::uint8_t* bytes, Use&& use) {
+        using Codes = WholeCodes<3, Offset>;
+        const IntVec left = load_bytes(bytes), right = load_bytes(bytes + 2 * kColumns);
+        Codes::template use_pairs<Arithmetic>(left, right, 0, use,
+                                              std::make_integer_sequence<int, 5>());
+        const IntVec left_rest = rest(bytes + 4 * kColumns), right_rest = rest(bytes + 5 * kColumns);
+        Codes::template use_pairs<Arithmetic>(left_rest, right_rest, 5, use,
+                                              std::make_integer_sequence<int, 2>());
+        Counted<3, Offset>::template use_pair<Arithmetic>(joined(left, left_rest),
+                                                          joined(right, right_rest), 7, use);
+    }
+
+  private:
+    // The bytes of odd k in the upper half.
+    static IntVec rest(const std::uint8_t* bytes) {
+        const IntVec words = load_words(reinterpret_cast<const std::uint16_t*>(bytes));
+        return either(words, shift_left<8>(words));
+    }
+    static IntVec joined(IntVec word, IntVec rest) {
+        return choose(halves(1), shift_right<15>(word), shift_right<5>(rest));
+    }
+};
+
+// Five bits, 32 values: five words per column with three codes in each half. The highest bits of
+// the words are the sixteenth, from the lowest bit on.
+template <int Offset>
+struct FiveBits {
+    static constexpr int kSize = 32;
+    static constexpr int kOffset = Offset, kParts = 1;
+    static constexpr int kBytes = 20 * kColumns;
+
+    template <class Arithmetic, class Use>
+    static void unpack(const std::uint8_t* bytes, Use&& use) {
+        IntVec left_last = set1(0), right_last = set1(0);
+        words<Arithmetic>(bytes, left_last, right_last, use, std::make_integer_sequence<int, 5>());
+        Counted<5, Offset>::template use_pair<Arithmetic>(left_last, right_last, 15, use);
+    }
+
+  private:
+    template <class Arithmetic, class Use, int... Word>
+    [[gnu::always_inline]] static void words(const std::uint8_t* bytes, IntVec& left_last,
+                                             IntVec& right_last, Use& use,
+                                             std::integer_sequence<int, Word...>) {
+        (word<Arithmetic, Word>(bytes + Word * 4 * kColumns, left_last, right_last, use), ...);
+    }
+
+    template <class Arithmetic, int Word, class Use>
+    [[gnu::always_inline]] static void word(const std::uint8_t* bytes, IntVec& left_last,
+                                            IntVec& right_last, Use& use) {
+        const IntVec left = load_bytes(bytes), right = load_bytes(bytes + 2 * kColumns);
+        WholeCodes<5, Offset>::template use_pairs<Arithmetic>(
+            left, right, 3 * Word, use, std::make_integer_sequence<int, 3>());
+        left_last = choose(halves(1 << Word), shift_right<15 - Word>(left), left_last);
+        right_last = choose(halves(1 << Word), shift_right<15 - Word>(right), right_last);
+    }
+};
+
+// Six bits, sixteen values: three words per column with two codes in each half. The seventh and the
+// eighth have their lower four bits in the first and the second word, the others in the third.
+template <int Offset>
+struct SixBits {
+    static constexpr int kSize = 16;
+    static constexpr int kOffset = Offset, kParts = 1;
+    static constexpr int kBytes = 12 * kColumns;
+
+    template <class Arithmetic, class Use>
+    static void unpack(const std::uint8_t* bytes, Use&& use) {
+        const IntVec left[] = {word(bytes, 0), word(bytes, 1), word(bytes, 2)};
+        bytes += 2 * kColumns;
+        const IntVec right[] = {word(bytes, 0), word(bytes, 1), word(bytes, 2)};
+#pragma GCC unroll 3
+        for (int i = 0; i < 3; ++i) {
+            WholeCodes<6, Offset>::template use_pairs<Arithmetic>(
+                left[i], right[i], 2 * i, use, std::make_integer_sequence<int, 2>());
+        }
+        using Code = Counted<6, Offset>;
+        Code::template use_pair<Arithmetic>(joined<8>(left[0], left[2]),
+                                            joined<8>(right[0], right[2]), 6, use);
+        Code::template use_pair<Arithmetic>(joined<10>(left[1], left[2]),
+                                            joined<10>(right[1], right[2]), 7, use);
+    }
+
+  private:
+    static IntVec word(const std::uint8_t* bytes, int number) {
+        return load_bytes(bytes + number * 4 * kColumns);
+    }
+    template <int Shift>
+    static IntVec joined(IntVec lower, IntVec upper) {
+        return choose(halves(15), shift_right<12>(lower), shift_right<Shift>(upper));
+    }
+};
+
+}  // namespace baton
