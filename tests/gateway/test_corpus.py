@@ -914,7 +914,7 @@ def test_rate_limit_headers(tmp_path: Path) -> None:
 def test_more_schemas_than_are_remembered(own_site: Site, monkeypatch: pytest.MonkeyPatch) -> None:
     """C52, in a small cache: what is remembered of them stays bounded."""
     monkeypatch.setattr(validator, "_REMEMBERED", 16)
-    known = own_site.engine._compiler._known
+    known = own_site.engine._compiler._verdicts
     for i in range(24):
         schema = {"type": "object", "properties": {f"p{i}": {"type": "integer"}}}
         asked = {"type": "json_schema", "json_schema": {"name": "r", "schema": schema}}

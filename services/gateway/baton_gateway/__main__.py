@@ -35,7 +35,7 @@ log = logger(__name__)
 
 
 class Server(uvicorn.Server):
-    """uvicorn with our own signal handlers, which drain."""
+    """uvicorn with signal handlers that drain."""
 
     @contextmanager
     def capture_signals(self) -> Generator[None, None, None]:
@@ -66,7 +66,7 @@ def listen(config: Config) -> socket.socket:
     """Bind the socket. Raises `SettingsError` when the address is unavailable.
 
     A single gateway lets clients queue in the backlog while it starts. With a shared port it
-    accepts no connections before it serves, since other gateways do.
+    accepts no connections before it serves, because other gateways accept them.
     """
     family = socket.AF_INET6 if ":" in config.host else socket.AF_INET
     address = (config.host, config.port)
@@ -82,7 +82,7 @@ def listen(config: Config) -> socket.socket:
 
 
 def grpc_server(config: Config) -> type[GrpcServer] | None:
-    """Import the gRPC server, if there is to be one. Raises `SettingsError` without its package."""
+    """Import the gRPC server if it is enabled. Raises `SettingsError` if its package is missing."""
     if not config.grpc_port:
         return None
     try:
@@ -96,15 +96,15 @@ def grpc_server(config: Config) -> type[GrpcServer] | None:
 
 
 def _bound(family: socket.AddressFamily, address: tuple[str, int]) -> socket.socket:
-    made = socket.socket(family)
+    sock = socket.socket(family)
     try:
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        made.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        made.bind(address)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        sock.bind(address)
     except OSError:
-        made.close()
+        sock.close()
         raise
-    return made
+    return sock
 
 
 async def run(config: Config, life: Lifecycle) -> int:

@@ -1,7 +1,7 @@
-"""Adapters that are loaded when a request first asks for them, from one folder of PEFT folders.
+"""Loads adapters when a request first names them, from a folder of PEFT folders.
 
 "model": "sql" --> not served --> FOLDER/sql/adapter_config.json --> loaded on every worker
-                       | there is none
+                       | no such folder
                        v
                       404
 """
@@ -30,7 +30,7 @@ class AdapterResolver:
     """Finds adapters by their names.
 
     Args:
-        folder: has one PEFT folder for each name; None: nothing is loaded on demand.
+        folder: contains one PEFT folder per name; None disables loading on demand.
         catalogue: what is served.
         load: loads an adapter on every worker of a model; raises `BatonError`.
     """
@@ -43,10 +43,10 @@ class AdapterResolver:
     ) -> None:
         self._folder, self._catalogue, self._load = folder, catalogue, load
         self._locks: dict[str, asyncio.Lock] = {}
-        """Of the names that are being loaded."""
+        """Locks of the names that are being loaded."""
 
     async def resolve(self, name: str | None) -> None:
-        """Load an adapter if the name is not served and there is one of it.
+        """Load an adapter if its name is not served and has a folder.
 
         Raises `BatonError` if it cannot be loaded.
         """

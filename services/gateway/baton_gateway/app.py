@@ -51,7 +51,7 @@ log = logger(__name__)
 
 def create_app(config: Config, engine: Engine) -> FastAPI:
     """Create the ASGI application. Its lifespan starts and closes the engine, and the gRPC server
-    of `app.state.rpc`, if there is one by then."""
+    in `app.state.rpc`, if any."""
     app = FastAPI(
         lifespan=_lifespan,
         openapi_url=None,
@@ -67,7 +67,7 @@ def create_app(config: Config, engine: Engine) -> FastAPI:
 
 
 def _set_state(app: FastAPI, config: Config, engine: Engine) -> None:
-    """What requests share: stores, streams, keys and limits."""
+    """State shared by requests: stores, streams, keys and limits."""
     state = app.state
     state.config, state.engine, state.rpc = config, engine, None
     state.keys = ApiKeys(config)
@@ -107,7 +107,7 @@ async def _lifespan(app: FastAPI) -> AsyncIterator[None]:
         await runner.close()
         await state.database.close()
         await cancel_tasks(pruning)
-        # Users before what they use.
+        # Objects are closed before those that they use.
         closing = (state.background, state.streams, state.objects, state.engine)
         for part in (*closing, state.limiter, state.bodies):
             await part.close()
@@ -134,7 +134,7 @@ def _add_middleware(app: FastAPI, config: Config, engine: Engine) -> None:
         cors=cors,
     )
     if cors.origins:
-        # Outermost: a browser asks beforehand without a key, and reads refusals too.
+        # Outermost: preflight requests carry no key, and pages must be able to read refusals.
         app.add_middleware(CORSMiddleware, **cors.options())
 
 
@@ -152,7 +152,7 @@ async def _on_error(request: Request, error: Exception) -> Response:
 
 
 async def _on_http_error(request: Request, error: Exception) -> Response:
-    """Convert the router's errors: unknown paths, and methods that a path does not have."""
+    """Convert the router's errors: unknown paths, and unsupported methods."""
     assert isinstance(error, HTTPException)
     method, path = request.method[:16], request.url.path[:200]
     if error.status_code == 405:
@@ -173,7 +173,7 @@ async def _on_http_error(request: Request, error: Exception) -> Response:
 
 
 def _allowed(request: Request) -> str:
-    """Return the methods that a path has, in all of its routes."""
+    """Return the methods of a path, over all of its routes."""
     routers = (*ROUTERS, docs.router, page.router)
     methods = {
         method

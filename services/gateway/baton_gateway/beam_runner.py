@@ -91,7 +91,7 @@ class BeamRunner:
             max_tokens=len(tokens) + 1, temperature=0.0, logprobs=alternatives, seed=0
         )
         # Beam steps inherit all other fields of the sequence.
-        given = {field.name: getattr(like, field.name) for field in fields(like)}
+        fields_of_beam = {field.name: getattr(like, field.name) for field in fields(like)}
         changed = {
             "handle": self._handle(),
             # Use distinct request ids: the scheduler may run sequences of one request in turn.
@@ -103,4 +103,4 @@ class BeamRunner:
             "prompt_logprobs": {},
             "mute": True,
         }
-        return BeamStep(**given | changed)
+        return BeamStep(**fields_of_beam | changed)

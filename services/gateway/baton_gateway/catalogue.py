@@ -1,7 +1,7 @@
-"""The catalogue of models: what serves each name that clients may ask for, and its limits.
+"""The catalogue of models: the servers and limits of each name that clients may request.
 
-It is read from the scheduler's `Stats` and the tokenizers' `Hello`, so it needs no configuration: a
-model is served from the moment that a worker and a tokenizer of it have joined.
+It is derived from the scheduler's `Stats` and the tokenizers' `Hello`, so it needs no
+configuration: a model is served as soon as a worker and a tokenizer of it have joined.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class ModelInfo:
     """One entry of the catalogue."""
 
     name: str
-    """Name that clients ask for."""
+    """Name that clients request."""
     max_model_len: int
     """Most tokens of one sequence, prompt and output together; 0 until a worker has reported it."""
     vocab_size: int
@@ -45,19 +45,19 @@ class ModelInfo:
     asleep: bool = False
     """All its workers sleep; the next request wakes them."""
     weight_version: str = DEFAULT_VERSION
-    """Label of the weights that its requests run on."""
+    """Label of its current weights."""
     formats: OutputFormats = field(default_factory=OutputFormats)
-    """How the model writes tool calls and thinking."""
+    """Formats of the model's tool calls and thinking."""
     tokenizer: str = ""
     """Group of tokenizers: those that name this model in their `Hello`."""
     sampling_defaults: Mapping[str, int | float] = field(default_factory=dict)
-    """Sampling parameters of requests that do not give them; see `with_defaults`."""
+    """Sampling parameters of requests that do not set them; see `with_defaults`."""
     document_first: bool = False
     """The model reads the document of a pair before the query."""
     alignment: bool = False
-    """Its workers say where in a recording tokens are."""
+    """Its workers can report where in a recording tokens are."""
     speech: AnySpeechInfo | None = None
-    """How the model is asked for a transcript; None for one that is not of speech to text."""
+    """How transcripts are requested from the model; None if it is not for speech to text."""
 
 
 class Catalogue:
@@ -68,29 +68,29 @@ class Catalogue:
         models: Callable[[], Iterable[ModelStats]],
         tokenizers: Callable[[], Iterable[TokenizerInfo]],
     ) -> None:
-        """`models`: those that have a worker now; `tokenizers`: the connected ones."""
+        """`models`: those with a present worker; `tokenizers`: the connected ones."""
         self._models, self._tokenizers = models, tokenizers
         self._known: set[str] = set()
         self._reports: dict[str, ModelStats] = {}
-        """Model -> what its workers have last reported: one whose workers restart keeps its task,
-        its limits and its adapters."""
+        """Model -> last report of its workers: a model whose workers restart keeps its task, its
+        limits and its adapters."""
 
     @property
     def models(self) -> list[str]:
-        """Every model since the start, sorted: one whose servers restart still exists."""
+        """Every model since the start, sorted: a model whose servers restart still exists."""
         self._known.update(self._reported())
         self._known.update(info.model for info in self._tokenizers())
         return sorted(self._known)
 
     @property
     def names(self) -> list[str]:
-        """Every name that clients may ask for, sorted: models and adapters. An adapter whose name
-        a model has is not served."""
+        """Every name that clients may request, sorted: models and adapters. An adapter with the
+        name of a model is not served."""
         models = self.models
         return sorted({*models, *(name for name, _, _ in self._all_adapters())})
 
     def _all_adapters(self) -> Iterator[tuple[str, bytes, str]]:
-        """Name, digest and model of every adapter; the names of models come first."""
+        """Name, digest and model of every adapter; model names come first."""
         for name, report in self._reported().items():
             yield from ((adapter.name, adapter.digest, name) for adapter in report.adapters)
 

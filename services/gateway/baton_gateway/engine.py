@@ -12,8 +12,9 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Callable
 from dataclasses import replace
+from functools import partial
 from itertools import count
 from pathlib import Path
 from typing import Any
@@ -103,7 +104,7 @@ class Engine:
     def __init__(self, config: Config, directory: Directory, connect: Connect) -> None:
         self.config = config
         self.metrics = Metrics()
-        self.timelines = TimelineStore(config.explained_requests, self.metrics.spent)
+        self.timelines = TimelineStore(config.explained_requests, self.metrics.observe_phases)
         hello = Hello("gateway", default_name("gateway"), incarnation(), __version__)
         self._directory = directory
         self._fleet = FleetView(config.worker_hang_seconds)
@@ -189,14 +190,7 @@ class Engine:
         span = start("generate", request.identity.trace, {"baton.request": request.identity.id})
         request = _traced(request, traceparent(span) or request.identity.trace)
         arrival_time, timing = time.monotonic(), Timing(self.metrics)
-
-        def taken(delta: OutputDelta) -> None:
-            if delta.vector is None:
-                timing.tokens(delta.choice, len(delta.tokens))
-            if delta.reason is not None:
-                timing.finished(delta.reason)
-
-        stream = OutputQueue(request.num_running, sink, taken)
+        stream = OutputQueue(request.num_running, sink, partial(_record, timing))
         timer = asyncio.get_running_loop().call_later(
             self.config.request_timeout_seconds, stream.fail, _timed_out()
         )
@@ -206,16 +200,15 @@ class Engine:
         try:
             quota.acquire(request.num_running + request.num_hidden)
             sequences = await self._prepare(request, stream, arrival_time)
-            prompts = tuple(s.prompt for s in sequences[:: request.sampling.n])
+            started = _started(request, sequences)
+            num_prompt_tokens = sum(map(len, started.prompts))
             if not request.prior_outputs:
-                await quota.charge_prompt(sum(map(len, prompts)))
+                await quota.charge_prompt(num_prompt_tokens)
             await pixels.share(sequences)
             if request.sampling.beams is None:
                 await self._submit(request, sequences)
-            timing.started(sum(map(len, prompts)))
-            starts = tuple(s.start for s in sequences[:: request.sampling.n])
-            first = sequences[0]
-            yield Started(prompts, starts, first.prediction, first.adapter)
+            timing.started(num_prompt_tokens)
+            yield started
             if request.sampling.beams is not None:
                 await self._search(request, sequences, arrival_time)
             async for delta in stream:
@@ -267,22 +260,17 @@ class Engine:
         return text + vllm_text(self.metrics.registry, self.models.catalogue.names)
 
     async def administer(self, model: str, action: Pause | Resume | Sleep | WakeUp) -> None:
-        """Pause a model, let it sleep, or end that; returns once that is done, and known here.
-        Raises `InvalidRequest` or `Unavailable`."""
+        """Pause or resume a model, let it sleep or wake it. Returns once the change is done and
+        visible here. Raises `InvalidRequest` or `Unavailable`."""
         await self._scheduler.administer(model, action, self.config.request_timeout_seconds)
         if isinstance(action, WakeUp) and action.tags == ("weights",):
-            return  # It still sleeps, if it did.
-        what = "paused" if isinstance(action, Pause | Resume) else "asleep"
-        wanted = isinstance(action, Pause | Sleep)
-
-        def known() -> bool:
-            facts = self.models.catalogue.get(model)
-            return facts is not None and getattr(facts, what) == wanted
-
-        await wait_until(known, self.config.service_wait_seconds)
+            return  # A sleeping model with only its weights still sleeps.
+        state = "paused" if isinstance(action, Pause | Resume) else "asleep"
+        expected = isinstance(action, Pause | Sleep)
+        await self._until(model, lambda facts: getattr(facts, state) == expected)
 
     async def profile(self, model: str, action: StartProfile | StopProfile) -> None:
-        """Begin or end profiles of all workers of a model. Raises `InvalidRequest` or
+        """Start or stop profiling on all workers of a model. Raises `InvalidRequest` or
         `Unavailable`."""
         await self._scheduler.administer(model, action, self.config.request_timeout_seconds)
 
@@ -291,34 +279,33 @@ class Engine:
         model: str,
         action: InitWeightTransfer | StartWeightUpdate | UpdateWeights | FinishWeightUpdate,
     ) -> None:
-        """Take a step of a weight update; returns once every worker has, and its outcome is known
-        here. Raises `InvalidRequest` or `Unavailable`."""
+        """Run a step of a weight update. Returns once every worker has run it and its effect is
+        visible here. Raises `InvalidRequest` or `Unavailable`."""
         await self._scheduler.administer(model, action, self.config.request_timeout_seconds)
         if not isinstance(action, FinishWeightUpdate) or not action.label:
             return
-
-        def known() -> bool:
-            facts = self.models.catalogue.get(model)
-            return facts is not None and facts.weight_version == action.label
-
-        await wait_until(known, self.config.service_wait_seconds)
+        await self._until(model, lambda facts: facts.weight_version == action.label)
 
     async def load_adapter(self, model: str, action: LoadAdapter) -> None:
-        """Load an adapter on every worker of a model; returns once its name is known here. Raises
+        """Load an adapter on every worker of a model. Returns once its name is visible here. Raises
         `InvalidRequest` or `Unavailable`."""
         reply = await self._scheduler.administer(model, action, self.config.request_timeout_seconds)
-
-        def known() -> bool:
-            facts = self.models.catalogue.get(action.name)
-            return facts is not None and facts.adapter == reply.digest
-
-        await wait_until(known, self.config.service_wait_seconds)
+        await self._until(action.name, lambda facts: facts.adapter == reply.digest)
 
     async def unload_adapter(self, model: str, action: UnloadAdapter) -> None:
-        """Serve an adapter no more; returns once its name is gone here. Raises `NotFound`."""
+        """Unload an adapter. Returns once its name is gone here. Raises `NotFound`."""
         await self._scheduler.administer(model, action, self.config.request_timeout_seconds)
         names = self.models.catalogue
         await wait_until(lambda: action.name not in names.names, self.config.service_wait_seconds)
+
+    async def _until(self, name: str, holds: Callable[[ModelInfo], bool]) -> None:
+        """Wait until the catalogue has a name for which `holds` is true, or the time limit."""
+
+        def is_visible() -> bool:
+            facts = self.models.catalogue.get(name)
+            return facts is not None and holds(facts)
+
+        await wait_until(is_visible, self.config.service_wait_seconds)
 
     def snapshot(self) -> dict[str, Any]:
         """Return the system as a JSON object; see `GatewayStatus.snapshot`."""
@@ -359,7 +346,7 @@ class Engine:
         await self._try_grammar(request)
         request.sinks.timeline.enter("encode")
         encoded = await self._encode(request, facts)
-        total = sum(len(one.ids) for one in encoded)
+        total = sum(len(prompt.ids) for prompt in encoded)
         check_total(request, total, self.config.max_pooling_tokens)
         request = with_call_grammar(request, encoded, facts, self.config.grammar_backend)
         await self._try_grammar(request)
@@ -394,9 +381,9 @@ class Engine:
         timeline, beams = request.sinks.timeline, request.sampling.beams
         assert beams is not None
         timeline.submitted({s.handle: s.choice for s in sequences}, "beam_search")
-        left = self.config.request_timeout_seconds + arrival_time - time.monotonic()
+        remaining = self.config.request_timeout_seconds + arrival_time - time.monotonic()
         try:
-            async with asyncio.timeout(left):
+            async with asyncio.timeout(remaining):
                 runner = BeamRunner(self._scheduler, self._handle)
                 await runner.fill(sequences, request.sampling.n, beams)
         except TimeoutError as error:
@@ -406,7 +393,7 @@ class Engine:
         await self.decoding.add(sequences)
 
     def _pixel_store(self) -> PixelStore | None:
-        """Shared memory for pixels, made for the first of them; None where they travel in messages:
+        """Shared memory for pixels, created on first use; None if they are sent in messages because
         workers may be on another host."""
         mode, scheduler = self.config.mm_tensor_ipc, self._directory.first(FRONTEND) or ""
         near = scheduler.startswith("ipc://") and Path(scheduler.removeprefix("ipc://")).exists()
@@ -419,8 +406,7 @@ class Engine:
         return self._pixels
 
     def _serve_pixels(self) -> None:
-        """Let workers of other hosts take pixels, if the settings say where. Raises
-        `SettingsError`."""
+        """Serve pixels to workers of other hosts, if configured. Raises `SettingsError`."""
         config = self.config
         if config.bind_pixels and (store := self._pixel_store()) is not None:
             self._pixel_server = PixelServer(store, config)
@@ -432,7 +418,7 @@ class Engine:
         return handle
 
     async def _release(self, sequences: list[Sequence]) -> None:
-        """Stop sequences that still run and drop the state of all."""
+        """Stop running sequences and drop the state of all."""
         self._scheduler.forget(sequences)
         running = [s for s in sequences if not s.ended]
         await self._scheduler.abort(running)
@@ -459,13 +445,30 @@ class Engine:
                 self._scheduler.leave()
 
 
+def _record(timing: Timing, delta: OutputDelta) -> None:
+    if delta.vector is None:
+        timing.tokens(delta.choice, len(delta.tokens))
+    if delta.reason is not None:
+        timing.finished(delta.reason)
+
+
+def _started(request: GenerationRequest, sequences: list[Sequence]) -> Started:
+    prompts = sequences[:: request.sampling.n]  # The first choice of each.
+    return Started(
+        tuple(first.prompt for first in prompts),
+        tuple(first.start for first in prompts),
+        sequences[0].prediction,
+        sequences[0].adapter,
+    )
+
+
 def _traced(request: GenerationRequest, trace: str) -> GenerationRequest:
-    """The request under the gateway's own span."""
+    """Return the request with this gateway's span as its trace parent."""
     return replace(request, identity=replace(request.identity, trace=trace))
 
 
 def _generated(request: GenerationRequest, sequences: list[Sequence]) -> int:
-    """Number of tokens that were generated: of a beam search, those of all its beams."""
+    """Number of generated tokens: for beam search, those of all beams."""
     beams, n = request.sampling.beams, request.sampling.n
     if beams is None:
         return sum(len(s.log) - s.inherited for s in sequences)

@@ -1,4 +1,4 @@
-"""Whether this gateway takes requests, whether it is healthy, and the state of the system."""
+"""State of this gateway: whether it accepts requests, whether it is healthy."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class GatewayStatus:
         catalogue: Catalogue,
     ) -> None:
         self.draining = False
-        """True once this process was asked to stop; new requests are then rejected."""
+        """True once this process was asked to stop; new requests are then refused."""
         self.num_requests = 0
         """Requests in flight."""
         self._name, self._config, self._fleet = name, config, fleet
@@ -66,7 +66,7 @@ class GatewayStatus:
         return reasons
 
     def _without_tokenizer(self) -> list[str]:
-        """The reason why no model can be served; one model of several is enough."""
+        """The reason why no model can be served; one available model is enough."""
         if not self._tokenizers.infos:
             return ["no tokenizer answers"]
         names = [model.name for model in self._fleet.models]

@@ -1,4 +1,4 @@
-"""Formats in which a model writes tool calls and thinking, and the parser of one answer."""
+"""A model's formats of tool calls and thinking, and the parser of one answer."""
 
 from __future__ import annotations
 
@@ -35,13 +35,13 @@ from baton_gateway.pieces import Pieces
 
 _DECLARED = "response_template"
 _ANY_MODEL = "json"
-"""Format of demanded calls where the model has none of its own: the grammar makes it write this."""
+"""Format of demanded calls for models without one: the grammar enforces it."""
 _DEMANDED = "required"
 
 
 @dataclass(frozen=True, slots=True)
 class ToolOptions:
-    """How the answers of a chat request are to be read."""
+    """How the answers of a chat request are parsed."""
 
     tools: tuple[Mapping[str, Any], ...] = ()
     """OpenAI's tool objects."""
@@ -50,13 +50,14 @@ class ToolOptions:
     parallel: bool = True
     """Whether an answer may call several times."""
     constrained: bool = False
-    """A grammar of the client constrains the output, behind the thinking if that has tags."""
+    """A grammar of the client constrains the output, after the thinking if that has tags."""
     thinking_budget: int | None = None
-    """Most tokens of thinking; None: any number."""
+    """Maximum tokens of thinking; None for any number."""
     budget_is_target: bool = False
-    """Thinking that has no tags is left unbounded, instead of refusing its budget."""
+    """A thinking budget is ignored, instead of refused, if thinking has no tags."""
     starts: tuple[Start, ...] = ()
-    """Per prompt, where its output begins; empty if the prompts are still to be rendered."""
+    """Per prompt, the part in which its output begins; empty if the prompts are not rendered
+    yet."""
 
     @property
     def demanded(self) -> bool:
@@ -78,13 +79,13 @@ class OutputFormats:
 
     @property
     def thinking_tags(self) -> tuple[str, str] | None:
-        """What opens and closes the model's thinking; None where that takes more than a tag."""
+        """The tags of the model's thinking; None if it is not delimited by one tag each."""
         openers = getattr(self.reasoning, "openers", ())
         closers = getattr(self.reasoning, "closers", ())
         return (openers[0], closers[-1]) if openers and closers else None
 
     def start(self, tail: str, options: ToolOptions) -> Start:
-        """Where an output begins after a prompt that ends with `tail`."""
+        """The part in which an output begins after a prompt that ends with `tail`."""
         if self.reasoning is None or (options.constrained and self.thinking_tags is None):
             return "content"
         return self.reasoning.start(tail)
@@ -93,7 +94,7 @@ class OutputFormats:
         """Return the parser of one answer; None if its whole text is content.
 
         Args:
-            seed: ids of calls are a function of it.
+            seed: the ids of calls are derived from it.
         """
         tools = self.caller(options) if options.choice != "none" else None
         if tools is None and self.reasoning is None:
@@ -108,13 +109,13 @@ class OutputFormats:
                 call_id_seed=seed,
             ),
             thinking=start == "thinking",
-            named=options.choice not in ("none", "auto", _DEMANDED),
+            named_function=options.choice not in ("none", "auto", _DEMANDED),
             parallel=options.parallel,
         )
 
     def caller(self, options: ToolOptions) -> ToolReader:
-        """Return the format of calls. Raises `InvalidRequest` for a model without one that is free
-        to call or not."""
+        """Return the format of calls. Raises `InvalidRequest` for a model without one, if calls are
+        not enforced."""
         if self.tools is not None:
             return self.tools
         if options.demanded:
@@ -127,7 +128,7 @@ class OutputFormats:
         )
 
     def grammar(self, options: ToolOptions, start: Start) -> Grammar:
-        """Return the grammar of an answer that calls as demanded, behind thinking without a budget.
+        """Return the grammar of an answer with demanded calls, after thinking without a budget.
 
         Raises `InvalidRequest`.
         """
@@ -150,7 +151,7 @@ class OutputFormats:
 
     def auto_grammar(self, options: ToolOptions, otherwise: str = "") -> Grammar:
         """Return the grammar of an answer that may call, without its thinking. `otherwise` is the
-        expression of an answer that does not; "" for any text. Raises `InvalidRequest`."""
+        expression of an answer without calls; "" for any text. Raises `InvalidRequest`."""
         try:
             return auto_grammar(
                 self.caller(options),
@@ -169,23 +170,23 @@ def _invalid_tools(error: SchemaError) -> InvalidRequest:
 
 
 class AnswerParser:
-    """Reads one answer as it comes. Its state is a function of the text that was fed."""
+    """Parses one answer incrementally. Its state is a function of the text that was fed."""
 
     def __init__(
-        self, parser: OutputParser, *, thinking: bool, named: bool, parallel: bool = True
+        self, parser: OutputParser, *, thinking: bool, named_function: bool, parallel: bool = True
     ) -> None:
         """
         Args:
-            named: the client demanded one function by name.
+            named_function: the client demanded one function by name.
             parallel: an answer may call several times; else all calls but the first are left out.
         """
-        self._parser, self._named, self._parallel = parser, named, parallel
+        self._parser, self._named_function, self._parallel = parser, named_function, parallel
         self.thinking = thinking
         """Whether the text read so far ends within the model's thinking."""
         self._calls = 0
 
     def feed(self, text: str, *, last: bool = False) -> Pieces:
-        """Return the pieces that are certain now; after the `last` text all of them."""
+        """Return the pieces that later text cannot change; after the `last` text all of them."""
         pieces = self._parser.feed(text)
         if last:
             pieces += self._parser.finish()
@@ -202,12 +203,16 @@ class AnswerParser:
 
     def reason(self, reason: str | None) -> str | None:
         """Return the finish reason of the API: "tool_calls" for an answer that ended with calls
-        which the model chose."""
-        return "tool_calls" if reason == "stop" and self._calls and not self._named else reason
+        that the model chose."""
+        return (
+            "tool_calls"
+            if reason == "stop" and self._calls and not self._named_function
+            else reason
+        )
 
 
 def _is_further_call(piece: Piece) -> bool:
-    """Whether a piece belongs to another call than the first."""
+    """Whether a piece belongs to a call after the first."""
     return not isinstance(piece, Content | Reasoning) and piece.index > 0
 
 

@@ -1,7 +1,7 @@
-"""Pieces: what the text of an output is, as clients see it.
+"""Pieces of an output: content, thinking and tool calls.
 
-The text of a delta becomes pieces once, in `Sequence.deliver`; streamed and whole responses are
-both made of them.
+The text of a delta is parsed into pieces once, in `Sequence.deliver`; streamed and complete
+responses are both built from them.
 """
 
 from __future__ import annotations
@@ -19,15 +19,15 @@ def plain(text: str) -> Pieces:
 
 
 def merge(first: Pieces, later: Pieces) -> Pieces:
-    """Return the pieces of a text and its continuation; neighbours of one kind become one."""
-    if first and later and (both := _joined(first[-1], later[0])) is not None:
-        return (*first[:-1], both, *later[1:])
+    """Return the pieces of a text and its continuation; adjacent pieces of one kind are joined."""
+    if first and later and (joined := _combined(first[-1], later[0])) is not None:
+        return (*first[:-1], joined, *later[1:])
     return first + later
 
 
-def _joined(one: Piece, next: Piece) -> Piece | None:
+def _combined(first: Piece, second: Piece) -> Piece | None:
     """Two pieces as one; None if they are of different kinds."""
-    match one, next:
+    match first, second:
         case Content(a), Content(b):
             return Content(a + b)
         case Reasoning(a), Reasoning(b):

@@ -1,4 +1,4 @@
-"""Encodes what a request asks for: its prompts and bad words, as token ids of the model."""
+"""Encodes the texts of a request: its prompts, expected output and bad words, as token ids."""
 
 from __future__ import annotations
 
@@ -41,30 +41,30 @@ _ENCODED_AT_ONCE = 16
 """Most prompts of one request that are encoded concurrently, to keep all tokenizers busy."""
 _Key: TypeAlias = tuple[tuple[str, str, bool | None], ...]
 _Preparing: TypeAlias = dict[_Key, asyncio.Future[tuple[PreparedMedia, ...]]]
-"""Media of the prompts of a request by modality, URL and whether their sound is wanted."""
+"""(modality, URL, with sound) -> prepared media of a request's prompts."""
 
 
 class RequestEncoder:
-    """Sends texts to the tokenizers of a model, and images to its media preprocessors."""
+    """Sends texts to the tokenizers of a model, and media to its preprocessors."""
 
     def __init__(
         self, tokenizers: TokenizerClient, preprocessors: MediaClient, max_pixel_bytes: int
     ) -> None:
-        """`max_pixel_bytes`: most bytes of the media of one request, over all of its prompts."""
+        """`max_pixel_bytes`: maximum bytes of the media of one request, over all of its prompts."""
         self._tokenizers, self._preprocessors = tokenizers, preprocessors
         self._max_pixel_bytes = max_pixel_bytes
 
     async def prompts(self, request: GenerationRequest, facts: ModelInfo) -> list[EncodedPrompt]:
         """Encode every prompt. Raises `BatonError`, for example for one that is too long."""
-        found: list[EncodedPrompt] = []
+        encoded: list[EncodedPrompt] = []
         media: _Preparing = {}
         for first in range(0, len(request.prompts), _ENCODED_AT_ONCE):
-            some = request.prompts[first : first + _ENCODED_AT_ONCE]
-            found += await asyncio.gather(
-                *(self._prompt(request, one, facts, media) for one in some)
+            prompts = request.prompts[first : first + _ENCODED_AT_ONCE]
+            encoded += await asyncio.gather(
+                *(self._prompt(request, prompt, facts, media) for prompt in prompts)
             )
-            check_pixels(request, found, self._max_pixel_bytes)
-        return found
+            check_pixels(request, encoded, self._max_pixel_bytes)
+        return encoded
 
     async def _prompt(
         self, request: GenerationRequest, prompt: Prompt, facts: ModelInfo, media: _Preparing
@@ -82,7 +82,7 @@ class RequestEncoder:
         items: tuple[PreparedMedia, ...] = ()
         if (
             isinstance(prompt, ChatPrompt | PairPrompt) and prompt.media
-        ):  # First: the model may see nothing.
+        ):  # Check first: the model may take no media.
             check_uncut(request)
             check_media(prompt.media, facts)
             items = await self._prepared(prompt.media, request, facts, media)
@@ -135,8 +135,8 @@ class RequestEncoder:
         facts: ModelInfo,
         media: _Preparing,
     ) -> tuple[PreparedMedia, ...]:
-        """The media of a prompt. Those of several prompts, such as the image of a query with many
-        documents, are prepared once."""
+        """Prepare the media of a prompt. Media shared by several prompts, such as the image of a
+        query with many documents, are prepared once."""
         identity, key = request.identity, _key(items)
         if key not in media:
             preparing = self._preprocessors.prepare(
@@ -148,7 +148,8 @@ class RequestEncoder:
     async def thinking(
         self, request: GenerationRequest, prompts: list[EncodedPrompt], facts: ModelInfo
     ) -> GenerationRequest:
-        """Return the request with what bounds its thinking, and puts it before a constraint."""
+        """Return the request with its thinking budget, and its thinking in front of a
+        constraint."""
         if not needs_thinking(request, facts):
             return request
         tags = facts.formats.thinking_tags
@@ -157,7 +158,7 @@ class RequestEncoder:
         return thoughtful(request, prompts, facts, (ids[0], ids[1]))
 
     async def prediction(self, request: GenerationRequest, facts: ModelInfo) -> GenerationRequest:
-        """Return the request with the output that it expects as ids.
+        """Return the request with its expected output as ids.
 
         Raises `InvalidRequest` if it is longer than any output.
         """

@@ -1,4 +1,4 @@
-"""The served models, by the names that clients use; waits briefly for the servers of one."""
+"""The served models by the names of clients; waits briefly for missing servers."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from baton_gateway.generation.logprobs import Vocabulary
 
 
 class ServedModels:
-    """Looks models up in the catalogue. A server that restarts is waited for."""
+    """Looks models up in the catalogue, and waits for servers that restart."""
 
     def __init__(
         self,
@@ -24,15 +24,15 @@ class ServedModels:
         tokenizers: TokenizerClient,
         timeout: float,
     ) -> None:
-        """`timeout`: seconds to wait for a missing server, if a call does not say."""
+        """`timeout`: default number of seconds to wait for a missing server."""
         self.catalogue = Catalogue(lambda: fleet.models, lambda: tokenizers.infos)
         self._fleet, self._scheduler, self._tokenizers = fleet, scheduler, tokenizers
         self._timeout = timeout
 
     async def get(self, name: str | None, timeout: float | None = None) -> ModelInfo:
-        """Return a model by name, None being the only one.
+        """Return a model by name; None means the only one.
 
-        Raises `Unavailable` if no tokenizer of it comes in time, `NotFound` for an unknown name.
+        Raises `Unavailable` if no tokenizer of it joins in time, `NotFound` for an unknown name.
         """
         timeout = self._timeout if timeout is None else timeout
         await wait_until(lambda: check_model(name, self.catalogue) is not None, timeout)
@@ -42,7 +42,7 @@ class ServedModels:
         return facts
 
     async def with_worker(self, name: str | None, timeout: float) -> ModelInfo:
-        """Return a model once a worker of it takes sequences.
+        """Return a model once a worker of it accepts sequences.
 
         Raises `Unavailable` after `timeout` seconds, and what `get` raises.
         """
@@ -61,7 +61,7 @@ class ServedModels:
         return await self.get(name, timeout)
 
     async def all(self) -> list[ModelInfo]:
-        """Return every model. Raises `Unavailable` if no tokenizer comes in time."""
+        """Return every model. Raises `Unavailable` if no tokenizer joins in time."""
         if not await wait_until(lambda: bool(self._tokenizers.infos), self._timeout):
             raise _no_tokenizer()
         return self.catalogue.entries()

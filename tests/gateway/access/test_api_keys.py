@@ -225,5 +225,5 @@ def test_a_file_without_keys_lets_nobody_in(tmp_path: Path) -> None:
 
 def test_a_key_is_found_by_its_name() -> None:
     keys = ApiKeys(Config(api_key="one,two"))
-    assert keys.named("key-2").tenant == "key-2"
-    assert keys.named("key-3") is keys.anyone
+    assert keys.by_name("key-2").tenant == "key-2"
+    assert keys.by_name("key-3") is keys.anyone

@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from baton.errors import Unavailable
 from baton.protocol.packed_tokens import PackedTokens
-from baton_gateway.api.collect_answer import opened, whole
+from baton_gateway.api.collect_answer import collect, opened
 from baton_gateway.generation.output import Event, OutputDelta, Started
 from tests.support.gateway.generation_requests import request_of
 
@@ -49,7 +49,7 @@ def _request(engine: Engine) -> Request:
 
 def test_whole_collects_every_choice() -> None:
     engine = Engine()
-    started, choices = asyncio.run(whole(_request(engine), WORK))
+    started, choices = asyncio.run(collect(_request(engine), WORK))
     assert [(c.text, c.reason) for c in choices] == [("ab", "stop")] * 2
     assert len(started.prompts) == 1 and engine.closed
 
@@ -65,7 +65,7 @@ def test_a_stream_is_opened_with_its_first_token() -> None:
     asyncio.run(main())
 
 
-@pytest.mark.parametrize("run", [whole, opened])
+@pytest.mark.parametrize("run", [collect, opened])
 def test_an_error_before_the_first_token_is_raised(run: Any) -> None:
     engine = Engine(Unavailable("gone"))
     with pytest.raises(Unavailable, match="gone"):

@@ -137,7 +137,7 @@ def test_best_of_ranks_by_log_probability(
     shared_site: Site, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     scores = {0: -3.0, 1: -1.0, 2: -2.0, 3: -0.5, 4: -4.0, 5: -0.1}
-    monkeypatch.setattr(answers, "whole", scripted(scores))
+    monkeypatch.setattr(answers, "collect", scripted(scores))
     body = shared_site.complete(prompt=["a", "b"], n=2, best_of=3).json()
     assert [(c["index"], c["text"]) for c in body["choices"]] == [
         (0, "1"), (1, "2"), (2, "5"), (3, "3"),

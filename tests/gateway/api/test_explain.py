@@ -196,4 +196,4 @@ def test_old_requests_make_room() -> None:
         names = [here.complete().headers["x-request-id"] for _ in range(3)]
         assert here.get(f"/v1/requests/{names[0]}/explain").status_code == 404
         assert [explained(here, name)["id"] for name in names[1:]] == names[1:]
-        assert here.engine.timelines.owed == 2  # The scripted scheduler has told nothing.
+        assert here.engine.timelines.num_outstanding == 2  # None are reported.

@@ -9,7 +9,7 @@ import fakeredis
 import pytest
 
 from baton.errors import Unavailable
-from baton_gateway.durable.object_store import lost
+from baton_gateway.durable.object_store import unavailable
 from baton_gateway.durable.redis_connection import RedisConnection, at_once
 
 
@@ -18,7 +18,7 @@ def test_a_disturbed_transaction_is_made_again_a_few_times(disturbed: int) -> No
     async def main() -> None:
         server = fakeredis.FakeServer()
         other = fakeredis.FakeAsyncRedis(server=server)
-        here = RedisConnection(fakeredis.FakeAsyncRedis(server=server), "it", lost)
+        here = RedisConnection(fakeredis.FakeAsyncRedis(server=server), "it", unavailable)
         tries = 0
 
         async def add(pipe: Any) -> int:

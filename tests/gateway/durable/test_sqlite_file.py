@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from baton.errors import Unavailable
-from baton_gateway.durable.object_store import full, lost
+from baton_gateway.durable.object_store import full, unavailable
 from baton_gateway.durable.sqlite_file import SqliteFile
 
 SCHEMA = "CREATE TABLE IF NOT EXISTS t (a INTEGER);"
@@ -16,7 +16,7 @@ SCHEMA = "CREATE TABLE IF NOT EXISTS t (a INTEGER);"
 
 def test_work_is_one_transaction(tmp_path: Path) -> None:
     async def main() -> None:
-        file = SqliteFile(tmp_path / "f", SCHEMA, "the file", lost, own_name=True)
+        file = SqliteFile(tmp_path / "f", SCHEMA, "the file", unavailable, own_name=True)
         assert not file.is_open
         await file.run(lambda db: db.execute("INSERT INTO t VALUES (1)"))
 

@@ -12,7 +12,7 @@ import pytest
 
 from baton.errors import Unavailable
 from baton_gateway.config import Config
-from baton_gateway.durable.journal import StoredStream, StreamRecord, lost
+from baton_gateway.durable.journal import StoredStream, StreamRecord, unavailable
 from baton_gateway.durable.sqlite import SqliteJournal
 from baton_gateway.durable.streams import DurableStream, DurableStreams, ReplayCursor
 from baton_gateway.generation.output import Event, OutputDelta, Started
@@ -58,7 +58,7 @@ class Failing(SqliteJournal):
     async def append(self, name: str, epoch: int, part: bytes, *, done: bool) -> None:
         self.written += 1
         if self.written > 1:
-            raise lost()
+            raise unavailable()
         await super().append(name, epoch, part, done=done)
 
 

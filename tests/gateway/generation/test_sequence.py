@@ -125,26 +125,26 @@ def test_a_choice_goes_on_where_it_was_left() -> None:
     for tokens, text in (([5, 6], "ab"), ([9], "é")):
         past.add(OutputDelta(0, text, array("i", tokens), cached=3))
     sequence = _sequence()
-    sequence.follow(past)
+    sequence.resume_after(past)
     assert list(unpack(sequence.submission().log)) == [5, 6, 9]
     assert list(unpack(sequence.opening().log)) == [5, 6, 9]
     assert (sequence.length, sequence.cached, sequence.ended) == (3, 3, False)
     past.tokens.append(1)
     assert len(sequence.log) == 3, "a copy"
     past.add(OutputDelta(0, "", array("i"), reason="stop"))
-    sequence.follow(past)
+    sequence.resume_after(past)
     assert sequence.ended
 
 
 def test_tokens_of_the_run_before_are_told_from_a_gap() -> None:
     sequence = _sequence(log=array("i", [1, 2]))
-    assert not sequence.overtaken(5), "a gap, which `extend` refuses"
+    assert not sequence.is_from_previous_run(5), "a gap, which `extend` refuses"
     sequence.renewed = True
-    assert sequence.overtaken(5) and sequence.overtaken(3)
-    assert not sequence.overtaken(2)
-    assert not sequence.overtaken(5)
+    assert sequence.is_from_previous_run(5) and sequence.is_from_previous_run(3)
+    assert not sequence.is_from_previous_run(2)
+    assert not sequence.is_from_previous_run(5)
 
 
 @pytest.mark.parametrize(("deadline", "left"), [(None, 0), (12.5, 2500), (9.0, 1)])
 def test_what_is_left_of_a_deadline(deadline: float | None, left: int) -> None:
-    assert _sequence(deadline=deadline).left(10.0) == left
+    assert _sequence(deadline=deadline).remaining_ms(10.0) == left

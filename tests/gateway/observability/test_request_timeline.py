@@ -139,7 +139,7 @@ def test_a_scheduler_that_is_lost_leaves_what_nobody_can_tell(clock: Clock) -> N
     one = account(clock)
     one.submitted({7: 0})
     clock.sleep(1.0)
-    one.held()
+    one.scheduler_lost()
     clock.sleep(2.0)
     one.resumed()
     clock.sleep(3.0)
@@ -199,7 +199,7 @@ def test_every_moment_is_in_one_cause(steps: list[tuple[float, str, int]]) -> No
         clock.sleep(seconds)
         match what:
             case "held":
-                one.held()
+                one.scheduler_lost()
             case "resumed":
                 one.resumed()
             case "deliver":

@@ -13,12 +13,12 @@ def test_only_the_latest_are_remembered_and_only_for_their_owner() -> None:
     for number, one in enumerate(accounts):
         ledger.keep(one, "me")
         ledger.submitted(one, {number: 0})
-    assert (len(ledger), ledger.owed) == (2, 2)
+    assert (len(ledger), ledger.num_outstanding) == (2, 2)
     assert ledger.find(accounts[0].id, "me") is None
     assert ledger.find(f"chatcmpl-{1:032x}", "me") is accounts[1]
     assert ledger.find(accounts[1].id, "you") is None
     ledger.record([(0, PhaseTimes()), (1, PhaseTimes(queued=1.0)), (99, PhaseTimes())])
-    assert ledger.owed == 1 and accounts[1].explain().choices[0].queue_ms == 1000.0
+    assert ledger.num_outstanding == 1 and accounts[1].explain().choices[0].queue_ms == 1000.0
 
 
 def test_a_ledger_of_nothing_remembers_nothing() -> None:
@@ -26,7 +26,7 @@ def test_a_ledger_of_nothing_remembers_nothing() -> None:
     one = RequestTimeline(f"req_{1:032x}", "/")
     ledger.keep(one, "")
     ledger.submitted(one, {7: 0})
-    assert (len(ledger), ledger.owed) == (0, 0)
+    assert (len(ledger), ledger.num_outstanding) == (0, 0)
 
 
 def test_phase_times_are_passed_on_remembered_or_not() -> None:

@@ -27,7 +27,7 @@ def test_prompts_say_language_task_and_form() -> None:
     assert speech_prompt(MANY, "translate", "en", timestamps=True) == (100, 101, 103)
     assert speech_prompt(ENGLISH, "transcribe", "en", timestamps=False) == (100, 110)
     cut = speech_prompt(
-        MANY, "transcribe", "de", timestamps=True, before=(5, 6, 7, 8), most_before=3
+        MANY, "transcribe", "de", timestamps=True, previous=(5, 6, 7, 8), max_previous=3
     )
     assert cut == (106, 6, 7, 8, 100, 102, 104)
 

@@ -55,6 +55,6 @@ def test_only_a_single_piece_is_a_text() -> None:
 
 def test_whole() -> None:
     part = Choice(pieces=[Content("a"), Content("b")], tokens=array("i", [5, 6]), reason="stop")
-    found = _writer().whole(STARTED, [part])
+    found = _writer().response(STARTED, [part])
     assert (found.choices[0].message.content, found.usage.total_tokens) == ("ab", 4)
     assert found.choices[0].logprobs is None and found.prompt_token_ids is UNSET

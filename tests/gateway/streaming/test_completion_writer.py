@@ -41,14 +41,14 @@ def test_only_the_first_part_has_the_prompt() -> None:
 
 def test_the_best_candidates_are_shown_and_all_are_counted() -> None:
     candidates = [_choice("a", -2.0), _choice("b", -1.0), _choice("c", -3.0)]
-    found = _writer(n=2, best_of=3).whole(STARTED, candidates)
+    found = _writer(n=2, best_of=3).response(STARTED, candidates)
     assert [(c.index, c.text) for c in found.choices] == [(0, "b"), (1, "a")]
     assert found.usage.completion_tokens == 3  # type: ignore[union-attr]
 
 
 def test_the_token_of_no_tokens_is_dropped() -> None:
     writer = _writer(max_tokens=0)
-    found = writer.whole(STARTED, [_choice("a")])
+    found = writer.response(STARTED, [_choice("a")])
     assert (found.choices[0].text, found.choices[0].finish_reason) == ("", "length")
     assert found.usage.completion_tokens == 0  # type: ignore[union-attr]
     assert not writer.plain

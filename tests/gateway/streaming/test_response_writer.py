@@ -24,7 +24,7 @@ def test_a_choice_is_what_its_stream_would_have_made() -> None:
     request = build({"model": "m", "input": "hi", "metadata": {"a": "b"}}, ResponsesRequest)
     chat = request.chat([], request.input)
     writer = ResponseWriter(chat, Head("resp_1", 5, "m"), Vocabulary(()))
-    response = writer.whole(Started((PackedTokens.of([1, 2, 3]),)), [choice])
+    response = writer.response(Started((PackedTokens.of([1, 2, 3]),)), [choice])
     assert [type(item).__name__ for item in response.output] == [
         "ReasoningItem",
         "MessageItem",

@@ -96,13 +96,13 @@ async def test_verdicts_are_remembered(
     await compiler.check(GOOD)
     await refused(compiler, BAD)
     tried: list[Grammar] = []
-    real = compiler._try
+    real = compiler._compile
 
     async def count(grammar: Grammar) -> object:
         tried.append(grammar)
         return await real(grammar)
 
-    monkeypatch.setattr(compiler, "_try", count)
+    monkeypatch.setattr(compiler, "_compile", count)
     for _ in range(3):
         await compiler.check(GOOD)
         await refused(compiler, BAD)
@@ -120,7 +120,7 @@ async def test_few_verdicts_are_remembered(
     monkeypatch.setattr("baton_gateway.structured_output.validator._REMEMBERED", 3)
     for number in range(9):
         await compiler.check(Constraint(Grammar("regex", f"{number}"), "guided_regex"))
-    assert [grammar.source for grammar in compiler._known] == ["6", "7", "8"]
+    assert [grammar.source for grammar in compiler._verdicts] == ["6", "7", "8"]
 
 
 async def test_many_at_once_share_few_children(compiler: GrammarValidator) -> None:

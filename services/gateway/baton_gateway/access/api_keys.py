@@ -44,7 +44,7 @@ OPERATOR_CHANGES = frozenset(
     }
 )
 OPERATOR_PATHS = OPERATOR_READS | OPERATOR_CHANGES
-"""Paths that tell about all tenants, and those that change something for all."""
+"""Operator paths: they report on all tenants, or change something for all of them."""
 _LOOK_SECONDS = 1.0
 """Interval in seconds of checks for changes of the key file."""
 
@@ -99,16 +99,16 @@ class KeyEntry(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     operator: bool = False
 
     def digest(self) -> bytes:
-        """Return the SHA-256 of the key. Raises `ValueError` unless exactly one of both forms is
-        given."""
+        """Return the SHA-256 of the key. Raises `ValueError` unless exactly one of the two forms is
+        set."""
         if bool(self.key) == bool(self.sha256):
             raise ValueError(f"key {self.name}: give either key or sha256")
         return _digest(self.key.encode()) if self.key else bytes.fromhex(self.sha256)
 
     def opens(self, default: KeyLimits) -> ApiKey:
         """Return the key's permissions and limits."""
-        given = {name: getattr(self, name) for name in KeyLimits.__struct_fields__}
-        limits = {name: value for name, value in given.items() if value is not None}
+        overrides = {name: getattr(self, name) for name in KeyLimits.__struct_fields__}
+        limits = {name: value for name, value in overrides.items() if value is not None}
         tenant = self.tenant or self.name
         limits_of = msgspec.structs.replace(default, **limits)
         return ApiKey(self.name, tenant, self.models, limits_of, self.operator)
@@ -140,10 +140,10 @@ class ApiKeys:
         )
         self.anyone = ApiKey(limits=self._default)
         self._path = config.api_key_file
-        self._given = self._from_setting(config.api_key, "key")
+        self._configured = self._from_setting(config.api_key, "key")
         self._operators = self._from_setting(config.admin_api_key, "operator")
-        self._seen, self._next_look = (0, 0), 0.0
-        self._known = self._given + self._operators
+        self._file_stamp, self._next_look = (0, 0), 0.0
+        self._accepted = self._configured + self._operators
         if self._path is not None:
             self._read(self._path)
 
@@ -157,42 +157,45 @@ class ApiKeys:
         if not self.needed and not (self._operators and path in OPERATOR_PATHS):
             return self.anyone
         self._look()
-        given = headers.getlist("authorization") or [
+        tokens = headers.getlist("authorization") or [
             f"Bearer {key}" for key in headers.getlist("x-api-key")
         ]
-        if not given:
+        if not tokens:
             raise InvalidRequest(
                 "You didn't provide an API key. You need to provide your API key in an "
                 "Authorization header using Bearer auth (i.e. Authorization: Bearer YOUR_KEY).",
                 status=401,
             )
-        key = self._find(given[0]) if len(given) == 1 else None
+        key = self._find(tokens[0]) if len(tokens) == 1 else None
         if key is None:
             raise InvalidRequest("Incorrect API key provided.", code="invalid_api_key", status=401)
         return key
 
-    def named(self, name: str) -> ApiKey:
-        """Return the key of this name; `anyone` if it was taken away."""
+    def by_name(self, name: str) -> ApiKey:
+        """Return the key of this name; `anyone` if it was removed."""
         self._look()
-        return next((key for _, key in self._known if key.name == name), self.anyone)
+        return next((key for _, key in self._accepted if key.name == name), self.anyone)
 
     def current(self, name: str) -> ApiKey | None:
-        """Return the key of a name as it is now; `anyone` if none is needed, None if it is gone."""
+        """Return the current key of this name; `anyone` if none is needed, None if it was
+        removed."""
         if not self.needed:
             return self.anyone
         self._look()
-        return next((opened for _, opened in self._known if opened.name == name), None)
+        return next((opened for _, opened in self._accepted if opened.name == name), None)
 
     @property
     def needed(self) -> bool:
         """Whether clients need a key."""
-        return bool(self._given) or self._path is not None
+        return bool(self._configured) or self._path is not None
 
     def _find(self, header: str) -> ApiKey | None:
         scheme, _, key = header.partition(" ")
         digest = _digest(key.encode("latin-1", "replace"))
         # Compare all keys, so that timing does not reveal which one matches.
-        matches = [opened for known, opened in self._known if hmac.compare_digest(digest, known)]
+        matches = [
+            opened for accepted, opened in self._accepted if hmac.compare_digest(digest, accepted)
+        ]
         return matches[0] if scheme.lower() == "bearer" and matches else None
 
     def _from_setting(self, setting: str, kind: str) -> Known:
@@ -211,27 +214,27 @@ class ApiKeys:
             return
         self._next_look = now + _LOOK_SECONDS
         try:
-            if _stamp(self._path) != self._seen:
+            if _stamp(self._path) != self._file_stamp:
                 self._read(self._path)
-                log.info("read %d keys", len(self._known))
+                log.info("read %d keys", len(self._accepted))
         except (SettingsError, OSError) as error:
             log.error("the keys stay as they were: %s", error)
 
     def _read(self, path: Path) -> None:
         try:
-            self._seen = _stamp(path)
+            self._file_stamp = _stamp(path)
             entries = msgspec.toml.decode(path.read_bytes(), type=KeyFile).key
             known = [(entry.digest(), entry.opens(self._default)) for entry in entries]
         except (OSError, ValueError) as error:
             raise SettingsError(f"The file of API keys cannot be used: {error}") from error
         if len({key.name for _, key in known}) < len(known):
             raise SettingsError("Two API keys have the same name. Give each its own.")
-        self._known = self._given + self._operators + known
+        self._accepted = self._configured + self._operators + known
 
 
 def _stamp(path: Path) -> tuple[int, int]:
-    found = os.stat(path)
-    return found.st_mtime_ns, found.st_size
+    stat = os.stat(path)
+    return stat.st_mtime_ns, stat.st_size
 
 
 def _digest(key: bytes) -> bytes:

@@ -58,7 +58,7 @@ class RateWindows:
     """Fixed windows by (limit, key), in Redis or, while it is unreachable, in memory."""
 
     def __init__(self, pool: ConnectionPool | None = None) -> None:
-        self._here = FixedWindowRateLimiter(MemoryStorage())
+        self._local = FixedWindowRateLimiter(MemoryStorage())
         self._shared = None if pool is None else _in_redis(pool)
         self._next_try = 0.0
 
@@ -76,7 +76,7 @@ class RateWindows:
             except (StorageError, TimeoutError) as error:
                 self._next_try = time.monotonic() + _REDIS_PAUSE
                 log.warning("Redis does not count requests, this gateway does: %s", error)
-        return await _use(self._here, item, key, cost, always)
+        return await _use(self._local, item, key, cost, always)
 
 
 async def _use(
@@ -135,7 +135,7 @@ class RequestQuota:
         """Count one request."""
         if limit := self.key.limits.requests_per_minute:
             fits, window = await self._use(RateLimitItemPerMinute(limit), 1)
-            self._tell("requests", limit, window)
+            self._set_headers("requests", limit, window)
             if not fits:
                 raise RateLimited(
                     _over("requests per min (RPM)", limit, window, 1), retry_after=_seconds(window)
@@ -171,7 +171,7 @@ class RequestQuota:
                 )
         if limit := self.key.limits.tokens_per_minute:
             fits, window = await self._use(RateLimitItemPerMinute(limit, namespace="T"), tokens)
-            self._tell("tokens", limit, window)
+            self._set_headers("tokens", limit, window)
             if not fits:
                 raise TokenRateExceeded(
                     _over("tokens per min (TPM)", limit, window, tokens),
@@ -191,7 +191,7 @@ class RequestQuota:
     ) -> tuple[bool, WindowStats]:
         return await self.limiter.windows.use(item, self.key.name, cost, always=always)
 
-    def _tell(self, what: str, limit: int, window: WindowStats) -> None:
+    def _set_headers(self, what: str, limit: int, window: WindowStats) -> None:
         self.headers[f"x-ratelimit-limit-{what}"] = str(limit)
         self.headers[f"x-ratelimit-remaining-{what}"] = str(window.remaining)
         self.headers[f"x-ratelimit-reset-{what}"] = duration(window.reset_time - time.time())
@@ -201,8 +201,8 @@ def duration(seconds: float) -> str:
     """Format a duration like OpenAI: 1s, 6m0s, 120ms."""
     if seconds < 1:
         return f"{max(0, math.ceil(seconds * 1000))}ms"
-    minutes, rest = divmod(math.ceil(seconds), 60)
-    return f"{minutes}m{rest}s" if minutes else f"{rest}s"
+    minutes, seconds_left = divmod(math.ceil(seconds), 60)
+    return f"{minutes}m{seconds_left}s" if minutes else f"{seconds_left}s"
 
 
 def _seconds(window: WindowStats) -> int:

@@ -1,7 +1,7 @@
-"""Encrypts thinking that clients hand back: `encrypted_content` of the Responses API.
+"""Encrypts thinking that clients send back: `encrypted_content` of the Responses API.
 
-Authenticated encryption (AES-256-SIV, RFC 5297): what was changed, or was made for another tenant,
-is refused. It is deterministic, so that a stream that is repeated has the same bytes.
+Authenticated encryption (AES-256-SIV, RFC 5297): text that was changed, or encrypted for another
+tenant, is refused. It is deterministic, so a repeated stream has the same bytes.
 """
 
 from __future__ import annotations
@@ -29,12 +29,12 @@ class ReasoningCipher:
         self._cipher = AESSIV(hashlib.sha512(_DOMAIN + secret).digest())
 
     def encrypt(self, thinking: str, owner: str) -> str:
-        """Return a text, which is not empty, as base64 that only `owner` can hand back."""
+        """Encrypt a non-empty text as base64 that only `owner` can send back."""
         sealed = self._cipher.encrypt(thinking.encode("utf-8", "surrogatepass"), _context(owner))
         return base64.urlsafe_b64encode(sealed).decode()
 
     def decrypt(self, sealed: str, owner: str) -> str:
-        """Return the text. Raises `ValueError` if it is not what was made for `owner`."""
+        """Decrypt a text. Raises `ValueError` if it was not encrypted for `owner`."""
         try:
             data = base64.b64decode(sealed.encode(), altchars=b"-_", validate=True)
             return self._cipher.decrypt(data, _context(owner)).decode("utf-8", "surrogatepass")
@@ -44,22 +44,22 @@ class ReasoningCipher:
 
 @lru_cache(maxsize=16)
 def cipher_of(secret: str, run_dir: Path) -> ReasoningCipher:
-    """Return the cipher of a secret; of the one in the run directory if it is empty.
+    """Return the cipher of a secret; if it is empty, of the secret in the run directory.
 
-    That one is made by the first gateway that needs it. Raises `OSError`.
+    The first gateway that needs the secret creates it. Raises `OSError`.
     """
     return ReasoningCipher(secret.encode() if secret else _shared_secret(run_dir / _FILE))
 
 
 def _shared_secret(path: Path) -> bytes:
-    """Return the secret in a file, which is made unless another gateway has made it."""
+    """Return the secret in a file; created if no other gateway has done so."""
     if not path.exists():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         own = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
         with os.fdopen(os.open(own, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
             file.write(secrets.token_bytes(_SECRET_BYTES))
         try:
-            os.link(own, path)  # whole, and only if there is none
+            os.link(own, path)  # atomically, and only if there is none
         except FileExistsError:
             pass
         finally:

@@ -1,10 +1,10 @@
-"""The answer to a request of a streaming API: whole, streamed, or streamed with a journal.
+"""The answer to a request of a streaming API: one response, a stream, or a stream with a journal.
 
-whole:    generate -> deltas -> Choice.add -> Writer.whole -> JSON
+single:   generate -> deltas -> Choice.add -> Writer.response -> JSON
 stream:   generate -> deltas -> Transcript.add -> events
-                                (past the reader's task while it is idle: `DirectSink`)
+                                (without waking the reader's task while it is idle: `DirectSink`)
 durable:  generate -> deltas -> journal -> Transcript.add -> numbered events
-keyed:    generate -> deltas -> journal -> as the first request wanted it, for each that comes again
+keyed:    generate -> deltas -> journal -> the first request's format, for every repetition
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from baton.errors import InvalidRequest
-from baton_gateway.api.collect_answer import opened, whole
+from baton_gateway.api.collect_answer import collect, opened
 from baton_gateway.api.model_access import permitted
 from baton_gateway.api.options import check_choices
 from baton_gateway.api.resumption.continuation import continuation, head_of, started_of
@@ -70,7 +70,7 @@ async def answer(request: Request, route: StreamRoute[B]) -> Response:
     elif body.stream:
         response = await _stream(request, route, work, writer)
     else:
-        response = json_response(writer.whole(*await whole(request, work)))
+        response = json_response(writer.response(*await collect(request, work)))
     return work.sinks.admission_headers.apply(response)
 
 
@@ -124,7 +124,7 @@ async def _durable(
 async def _recorded(
     request: Request, route: StreamRoute[B], work: GenerationRequest, head: Head, owner: str
 ) -> tuple[DurableStream, Started]:
-    """Begin a generation that the journal records."""
+    """Begin a generation that is recorded in the journal."""
     started, deltas = await opened(request, work)
     streams: DurableStreams = request.app.state.streams
     record = StreamRecord(
@@ -147,7 +147,7 @@ async def _recorded(
 async def _keyed(
     request: Request, route: StreamRoute[B], body: B, work: GenerationRequest, head: Head
 ) -> Response:
-    """Answer from the run under the client's key: the one that is there, or a new one."""
+    """Answer from the run of the client's key: the existing one, or a new one."""
     if body.beams is not None:
         raise InvalidRequest(
             "A beam search cannot be kept. Leave out the Idempotency-Key header.",
@@ -171,7 +171,7 @@ async def _keyed(
     if not body.stream:
         choices = [Choice() for _ in range(len(started.prompts) * work.sampling.n)]
         await cancel_on_disconnect(request.receive, _collect(stream, choices))
-        return mark(json_response(writer.whole(started, choices)), replayed=replayed)
+        return mark(json_response(writer.response(started, choices)), replayed=replayed)
     frames = NumberedFrames(head.id) if durable else EventFrames()
     frames = NamedFrames() if route.named_events else frames
     events = stream.payloads(writer.transcript(), started, ReplayCursor())

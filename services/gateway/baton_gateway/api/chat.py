@@ -33,13 +33,13 @@ router = APIRouter()
 @router.post("/v1/chat/completions")
 @describe(ChatRequest, ChatCompletion, events=ChatChunk)
 async def create(request: Request) -> Response:
-    """Complete a conversation, whole or streamed."""
+    """Complete a conversation, streamed or not."""
     return await answer(request, ROUTE)
 
 
 async def _writer(engine: Engine, body: ChatRequest, head: Head) -> ChatWriter:
-    asked = body.logprobs or body.prompt_logprobs is not None
-    vocabulary = await engine.models.vocabulary(head.model) if asked else Vocabulary(())
+    needs_vocabulary = body.logprobs or body.prompt_logprobs is not None
+    vocabulary = await engine.models.vocabulary(head.model) if needs_vocabulary else Vocabulary(())
     return ChatWriter(body, head, vocabulary)
 
 

@@ -1,4 +1,5 @@
-"""The ways to run a generation: its whole answer, or its deltas once it, or the first, is there."""
+"""Runs a generation: collects its complete output, or returns its deltas once it, or its first
+token, exists."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from baton_gateway.generation.request import GenerationRequest
 from baton_gateway.http.disconnect import cancel_on_disconnect
 
 
-async def whole(request: Request, generation: GenerationRequest) -> Answer:
+async def collect(request: Request, generation: GenerationRequest) -> Answer:
     """Return the complete output, with cancellation on disconnect."""
     engine: Engine = request.app.state.engine
     return await cancel_on_disconnect(request.receive, _gather(engine, generation))
@@ -37,7 +38,7 @@ async def opened(
 async def submitted(
     request: Request, generation: GenerationRequest
 ) -> tuple[Started, AsyncGenerator[OutputDelta, None]]:
-    """Return a stream once the scheduler has it, with cancellation on disconnect."""
+    """Return a stream once the scheduler has accepted it, with cancellation on disconnect."""
     engine: Engine = request.app.state.engine
     events = engine.generate(generation)
     try:

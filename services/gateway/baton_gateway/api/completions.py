@@ -29,13 +29,13 @@ router = APIRouter()
 @router.post("/v1/completions")
 @describe(CompletionRequest, Completion, events=Completion)
 async def create(request: Request) -> Response:
-    """Complete one or several prompts, whole or streamed."""
+    """Complete one or several prompts, streamed or not."""
     return await answer(request, ROUTE)
 
 
 async def _writer(engine: Engine, body: CompletionRequest, head: Head) -> CompletionWriter:
-    asked = body.logprobs is not None or body.prompt_logprobs is not None
-    vocabulary = await engine.models.vocabulary(head.model) if asked else Vocabulary(())
+    needs_vocabulary = body.logprobs is not None or body.prompt_logprobs is not None
+    vocabulary = await engine.models.vocabulary(head.model) if needs_vocabulary else Vocabulary(())
     facts = await engine.models.get(head.model)
     return CompletionWriter(body, head, vocabulary, facts, await _echoes(body, engine, facts))
 

@@ -56,7 +56,7 @@ async def _embeddings(request: Request, body: EmbeddingRequest) -> Embeddings:
 
 
 async def _keyed(request: Request, body: EmbeddingRequest, key: str) -> Response:
-    """Answer as under this key before; the journal has the whole answer."""
+    """Return the stored response of this key; the journal has all of it."""
 
     async def work() -> bytes:
         return msgspec.json.encode(await _embeddings(request, body))

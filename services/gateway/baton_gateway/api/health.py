@@ -39,7 +39,7 @@ class Health(msgspec.Struct):
 @router.get("/livez")
 @describe(answer=Liveness)
 async def live() -> Response:
-    """Return 200 while this process responds; other faults are not fixed by its restart."""
+    """Return 200 while this process responds. Other faults are not fixed by restarting it."""
     return json_response(Liveness())
 
 
@@ -51,7 +51,7 @@ async def live() -> Response:
 @router.get("/readyz")
 @describe(answer=Health)
 async def ready(request: Request) -> Response:
-    """Return 200 when requests are served, else 503 with the reasons; warnings in both cases."""
+    """Return 200 while requests are served, else 503 with the reasons; warnings in both cases."""
     engine: Engine = request.app.state.engine
     reasons = engine.status.unhealthy_reasons()
     streams: DurableStreams = request.app.state.streams

@@ -1,4 +1,4 @@
-"""POST /v1/images/generations: refused, since no model here makes images."""
+"""POST /v1/images/generations: refused, since no supported model generates images."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ router = APIRouter()
 @router.post("/v1/images/generations", include_in_schema=False)
 @describe(answer=ErrorResponse)
 async def generations() -> Response:
-    """Refuse to make images."""
+    """Refuse to generate images."""
     raise InvalidRequest(
         "Images are not generated: there is no backend for diffusion models. Send pictures that "
         "a model shall see to /v1/chat/completions.",

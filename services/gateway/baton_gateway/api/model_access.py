@@ -1,4 +1,4 @@
-"""Access of a request to a model."""
+"""Checks access to a model."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from baton_gateway.http.middleware import quota_of
 
 
 async def permitted(request: Request, model: str | None, *, on_demand: bool = True) -> ModelInfo:
-    """Return the model of this name, None being the only one; with `on_demand`, an adapter is
-    loaded where the operator allows it. Raises `NotFound` if there is none, or if the key does not
-    permit it."""
+    """Return the model of this name; None means the only one. With `on_demand`, an adapter is
+    loaded where the operator allows it. Raises `NotFound` if there is no such model, or the key
+    does not permit it."""
     engine: Engine = request.app.state.engine
     if on_demand and model is not None and quota_of(request).key.permits(model):
         await engine.adapters.resolve(model)

@@ -22,7 +22,7 @@ from baton_gateway.schemas.anthropic.models import AnthropicModel, AnthropicMode
 router = APIRouter()
 _SINCE = int(time.time())
 _ANTHROPIC = "anthropic-version"
-"""Header of the clients that expect the list of Anthropic's API."""
+"""Header of clients that expect the list format of Anthropic's API."""
 
 
 class Model(msgspec.Struct):
@@ -50,12 +50,12 @@ async def models(request: Request) -> Response:
     """List the served models that are permitted for the API key."""
     engine: Engine = request.app.state.engine
     key = quota_of(request).key
-    found = [facts for facts in await engine.models.all() if key.permits(facts.name)]
+    models = [facts for facts in await engine.models.all() if key.permits(facts.name)]
     if _ANTHROPIC in request.headers:
-        data = [_anthropic_entry(facts) for facts in found]
+        data = [_anthropic_entry(facts) for facts in models]
         first, last = (data[0].id, data[-1].id) if data else (None, None)
         return json_response(AnthropicModels(data=data, first_id=first, last_id=last))
-    return json_response(Models([_entry(facts) for facts in found]))
+    return json_response(Models([_entry(facts) for facts in models]))
 
 
 @router.get("/v1/models/{name:path}")

@@ -14,7 +14,7 @@ from starlette.requests import Request
 
 from baton.errors import InvalidRequest
 from baton.protocol import MediaItem, PooledTask, Pooling, PoolingInfo, Sampling
-from baton_gateway.api.collect_answer import whole
+from baton_gateway.api.collect_answer import collect
 from baton_gateway.api.model_access import permitted
 from baton_gateway.api.options import deadline, trace
 from baton_gateway.catalogue import ModelInfo
@@ -82,7 +82,7 @@ class Job:
             limits=RequestLimits(0, deadline(self.request), self.body.priority),
             sinks=RequestSinks(timeline=timeline_of(self.request)),
         )
-        started, choices = await whole(self.request, generation)
+        started, choices = await collect(self.request, generation)
         total = sum(map(len, started.prompts))
         vectors = [np.frombuffer(choice.vector or b"", "<f4") for choice in choices]
         return vectors, PooledUsage(total, total)
@@ -93,8 +93,8 @@ class Job:
 
 
 async def begin(request: Request, body: PooledRequest, *tasks: PooledTask) -> Job:
-    """Create the job of a request. Raises `InvalidRequest` when the model serves none of the
-    tasks, `Unavailable` when no worker says in time which it serves."""
+    """Create the job of a request. Raises `InvalidRequest` if the model serves none of the tasks,
+    `Unavailable` if no worker reports its tasks in time."""
     facts = await permitted(request, body.model)
     if not facts.max_model_len:
         engine: Engine = request.app.state.engine
@@ -124,9 +124,9 @@ def asked_of(body: VectorRequest) -> list[Prompt]:
     ]
 
 
-def prompts_of(given: Input) -> list[Prompt]:
+def prompts_of(value: Input) -> list[Prompt]:
     """Convert texts and ids to prompts."""
-    return [TextPrompt(text) if isinstance(text, str) else text for text in given]
+    return [TextPrompt(text) if isinstance(text, str) else text for text in value]
 
 
 def pairs_of(pairs: Sequence[tuple[Content, Content]], facts: ModelInfo) -> list[Prompt]:

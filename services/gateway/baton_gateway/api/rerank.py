@@ -55,12 +55,12 @@ async def _ranked(
     pairs = [(body.query, document) for document in body.documents]
     scores, usage = await compare(job, pairs, "documents")
     order = sorted(range(len(scores)), key=lambda i: -scores[i])[: body.top_n]
-    shown = [_shown(one) if documents else None for one in body.documents]
+    shown = [_shown(item) if documents else None for item in body.documents]
     return [Ranked(i, scores[i], shown[i]) for i in order], usage
 
 
 def _shown(document: Content) -> Document:
-    """A document as the client has sent it."""
+    """A document in the format in which the client sent it."""
     if isinstance(document, str):
         return Document(document)
-    return Document(multi_modal=document.given)
+    return Document(multi_modal=document.original)

@@ -47,8 +47,8 @@ async def compare(
     prompts = [(single_prompt(first), single_prompt(second)) for first, second in pairs]
     distinct = list(dict.fromkeys(prompt for pair in prompts for prompt in pair))
     vectors, usage = await job.run(distinct, param, job.pooling())
-    found = dict(zip(distinct, vectors, strict=True))
-    return [cosine(found[first], found[second]) for first, second in prompts], usage
+    vector_of = dict(zip(distinct, vectors, strict=True))
+    return [cosine(vector_of[first], vector_of[second]) for first, second in prompts], usage
 
 
 def cosine(first: Vector, second: Vector) -> float:

@@ -1,4 +1,4 @@
-"""Streaming APIs: all that differs between two of them is a row here."""
+"""Streaming APIs: every difference between two of them is a field here."""
 
 from __future__ import annotations
 
@@ -35,9 +35,9 @@ class StreamRoute(Generic[B]):
     writer: Callable[[Engine, B, Head], Awaitable[Writer]]
     """Creates the writer of a response."""
     convert: Callable[[Any], B] = lambda body: body
-    """Converts a body of that schema to one that the other functions take."""
+    """Converts a body of that schema to one that the other functions accept."""
     named_events: bool = False
-    """Events have names and the last one has no `[DONE]`; such streams are not durable."""
+    """Events have names and there is no `[DONE]`; such streams are not durable."""
 
 
 ROUTES = Registry(

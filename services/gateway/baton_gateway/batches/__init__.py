@@ -1,1 +1,1 @@
-"""Batches: the requests of a file, run as ordinary requests behind all others."""
+"""Batches: the requests of a file, run as ordinary requests after all others."""

@@ -1,4 +1,4 @@
-"""Lines of the files of a batch: requests, and what became of them.
+"""Lines of the files of a batch: requests and their results.
 
 https://platform.openai.com/docs/api-reference/batch/request-input
 """

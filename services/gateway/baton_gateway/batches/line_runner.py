@@ -1,4 +1,4 @@
-"""Runs one line of a batch through the application, as a request that came over HTTP."""
+"""Runs one line of a batch through the application, like a request over HTTP."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from baton_gateway.http.middleware import TRUSTED_KEY
 
 _AGAIN = frozenset({429, 503})
 _FINAL = frozenset({"insufficient_quota", "request_quarantined"})
-"""Codes of a 429 or 503 that would be the same the next time."""
+"""Codes of a 429 or 503 that a retry cannot fix."""
 _LONGEST_WAIT = 60.0
 _EXPIRED = LineError(
     EXPIRED,
@@ -28,10 +28,10 @@ _REVOKED = LineError("invalid_api_key", "The API key that made this batch no lon
 
 
 class LineOutcome(NamedTuple):
-    """What becomes of a line."""
+    """Result of a line."""
 
     result: bytes
-    """JSON object: its line in the output file or the error file."""
+    """JSON object: the line in the output file or error file."""
     ok: bool
 
 
@@ -44,10 +44,10 @@ class LineRunner:
     async def run(
         self, line: Line, path: str, key: ApiKey | None, priority: int
     ) -> tuple[LineOutcome | None, float]:
-        """Return the outcome of a line, or None and the seconds after which to try again.
+        """Return the result of a line, or None and the seconds after which to retry.
 
         Args:
-            key: on whose account it runs; None if the key is gone.
+            key: charged for it; None if the key was removed.
         """
         if key is None:
             return LineOutcome(_encoded(line, None, _REVOKED), False), 0.0
@@ -96,13 +96,13 @@ def _scope(path: str, body: bytes, key: ApiKey) -> Scope:
 
 
 class _Inbox:
-    """A client that has sent its request and waits for the answer."""
+    """An ASGI client that has sent its request and waits for the response."""
 
     def __init__(self, body: bytes) -> None:
         self._body: bytes | None = body
 
     async def receive(self) -> Message:
-        """Return the body once; after that nothing comes."""
+        """Return the body once; no message follows."""
         if self._body is None:
             await asyncio.Event().wait()
         message = {"type": "http.request", "body": self._body, "more_body": False}
@@ -118,7 +118,7 @@ class _Answer:
         self._headers: dict[str, str] = {}
 
     async def send(self, message: Any) -> None:
-        """Take a part of it."""
+        """Collect a message."""
         if message["type"] == "http.response.start":
             self.status = message["status"]
             self._headers = {k.decode().lower(): v.decode() for k, v in message["headers"]}
@@ -132,7 +132,7 @@ class _Answer:
 
     @property
     def retry_after(self) -> float:
-        """Seconds that it asks to wait."""
+        """Seconds of its Retry-After."""
         return min(_LONGEST_WAIT, float(self._headers.get("retry-after", "1")))
 
     @property

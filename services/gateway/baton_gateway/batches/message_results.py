@@ -1,4 +1,4 @@
-"""Results of lines as Anthropic's API has them.
+"""Results of lines in Anthropic's format.
 
 https://docs.anthropic.com/en/api/retrieving-message-batch-results
 """
@@ -15,7 +15,7 @@ from baton_gateway.durable.batch_record import CANCELLED, EXPIRED
 
 _KINDS = {EXPIRED: "expired", CANCELLED: "canceled"}
 _ERROR_TYPES = {"invalid_api_key": "authentication_error"}
-"""Types of errors of lines that were not run; others are the server's."""
+"""Error types of lines that were not run; other errors are the server's."""
 _decoder = msgspec.json.Decoder(LineResult)
 
 
@@ -35,7 +35,7 @@ class MessageLine(msgspec.Struct):
 
 
 async def message_lines(parts: AsyncIterator[bytes]) -> AsyncIterator[bytes]:
-    """Yield the lines of an output file or an error file as those of a message batch."""
+    """Convert the lines of an output file or error file to those of a message batch."""
     async for _, text in numbered_lines(parts):
         line = _decoder.decode(text)
         yield msgspec.json.encode(MessageLine(line.custom_id, _result(line))) + b"\n"

@@ -1,9 +1,9 @@
-"""Runs batches: each line as an ordinary request of this gateway, behind all others.
+"""Runs batches: each line as an ordinary request of this gateway, after all others.
 
     take a batch --> validate its file --> lines without a result --> requests --> results --> files
 
-What is stored decides what is to be done, so a batch whose gateway was killed at any point goes on
-at the next one: a line that has a result is not run again.
+Progress is read from the store, so a batch whose gateway was killed continues at the next one: a
+line that has a result is not run again.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ from baton_gateway.durable.file_store import FileStore
 from baton_gateway.http.disconnect import cancel_tasks
 
 _HOLD_SECONDS = 10.0
-"""A gateway that does not say for this long that it runs a batch has lost it."""
+"""Seconds after which a gateway that has not renewed its lease has lost the batch."""
 _LOOK_SECONDS = 0.5
 _PRUNE_SECONDS = 60.0
 _AT_ONCE = 500
-"""Lines that are read or written per transaction."""
+"""Lines per read or write transaction."""
 
 log = logger(__name__)
 
@@ -67,14 +67,14 @@ class BatchRunner:
     async def _look(self) -> None:
         """Take batches that no gateway runs."""
         while True:
-            found = None
+            stored = None
             if self._batches.is_used:
                 with contextlib.suppress(Unavailable):  # the store has logged it
-                    found = await self._batches.take(self._holder, _HOLD_SECONDS)
-            if found is None:
+                    stored = await self._batches.take(self._holder, _HOLD_SECONDS)
+            if stored is None:
                 await asyncio.sleep(_LOOK_SECONDS)
                 continue
-            task = asyncio.create_task(self._keep(found))
+            task = asyncio.create_task(self._keep(stored))
             self._running.add(task)
             task.add_done_callback(self._running.discard)
 
@@ -86,7 +86,7 @@ class BatchRunner:
             await asyncio.sleep(_PRUNE_SECONDS)
 
     async def _keep(self, stored: StoredBatch) -> None:
-        """Run a batch while this gateway holds it."""
+        """Run a batch while this gateway has its lease."""
         name = stored.batch.id
         work = asyncio.create_task(self._run(stored))
         try:
@@ -105,7 +105,7 @@ class BatchRunner:
             await cancel_tasks(work)
 
     async def _run(self, stored: StoredBatch) -> None:
-        """Bring a batch from where it stands to its end."""
+        """Continue a batch until it ends."""
         name = stored.batch.id
         if stored.batch.status == "validating" and not await self._validate(stored):
             return
@@ -120,11 +120,11 @@ class BatchRunner:
         await self._batches.write_results(name, status, until)
 
     async def _validate(self, stored: StoredBatch) -> bool:
-        """Store the lines of a batch; where its file is invalid, the batch fails."""
+        """Store the lines of a batch; a batch with an invalid file fails."""
         batch = stored.batch
         try:
             await self._files.get(batch.input_file_id, stored.owner)
-            found = await lines_of(
+            lines = await lines_of(
                 self._files.read(batch.input_file_id), batch.endpoint, self._limits.max_batch_lines
             )
         except InvalidBatch as error:
@@ -133,13 +133,13 @@ class BatchRunner:
             return await self._fail(
                 batch, InvalidBatch.because("invalid_input_file", error.message)
             )
-        for first in range(0, len(found), _AT_ONCE):
-            await self._batches.add_lines(batch.id, found[first : first + _AT_ONCE])
+        for first in range(0, len(lines), _AT_ONCE):
+            await self._batches.add_lines(batch.id, lines[first : first + _AT_ONCE])
         started = await self._batches.change(batch.id, _begun)
         return started.status in ("in_progress", "cancelling")
 
     async def _fail(self, batch: Batch, error: InvalidBatch) -> bool:
-        """End a batch with what is wrong with its file. Returns False: nothing is to be run."""
+        """End a batch with the errors of its file. Returns False, since there is nothing to run."""
         now, errors = int(time.time()), BatchErrors(error.errors)
         await self._batches.change(
             batch.id,
@@ -148,33 +148,35 @@ class BatchRunner:
         return False
 
     async def _run_lines(self, stored: StoredBatch) -> str:
-        """Run the lines without a result. Returns the status that the batch ends with."""
+        """Run the lines without a result. Returns the batch's final status."""
         name, after = stored.batch.id, -1
         running: list[asyncio.Task[None]] = []
         try:
-            while some := await self._batches.pending(name, after, self._limits.max_batch_requests):
-                for line in some:
+            while lines := await self._batches.pending(
+                name, after, self._limits.max_batch_requests
+            ):
+                for line in lines:
                     await self._room.acquire()
                     task = asyncio.create_task(self._answer(stored, line))
                     task.add_done_callback(lambda _: self._room.release())
                     running.append(task)
-                after = some[-1].number
+                after = lines[-1].number
                 if (ended := await self._ended(stored)) != "completed":
                     break
             await asyncio.gather(*running)
-            return await self._ended(stored) if not some else ended
+            return await self._ended(stored) if not lines else ended
         finally:
             await cancel_tasks(*running)
 
     async def _ended(self, stored: StoredBatch) -> str:
-        """The status that a batch ends with if no more lines are run."""
-        now = await self._batches.get(stored.batch.id, stored.owner)
-        if now.status == "cancelling":
+        """The final status of a batch if no more lines are run."""
+        current = await self._batches.get(stored.batch.id, stored.owner)
+        if current.status == "cancelling":
             return "cancelled"
-        return "expired" if time.time() >= now.expires_at else "completed"
+        return "expired" if time.time() >= current.expires_at else "completed"
 
     async def _answer(self, stored: StoredBatch, line: Line) -> None:
-        """Run one line until it has a result, or the batch ends without it."""
+        """Run one line until it has a result, or the batch ends first."""
         key = self._keys.current(stored.key)
         outcome: LineOutcome | None = None
         while outcome is None:
@@ -186,9 +188,9 @@ class BatchRunner:
         await self._batches.answer(stored.batch.id, line.number, outcome.result, ok=outcome.ok)
 
     async def _end_lines(self, name: str, result: Callable[[Line], bytes]) -> None:
-        """Give every line without a result this one."""
-        while some := await self._batches.pending(name, -1, _AT_ONCE):
-            for line in some:
+        """Store this result for every line without one."""
+        while lines := await self._batches.pending(name, -1, _AT_ONCE):
+            for line in lines:
                 await self._batches.answer(name, line.number, result(line), ok=False)
 
 
@@ -199,5 +201,5 @@ def _begun(batch: Batch) -> Batch:
 
 
 def _finalizing(batch: Batch) -> Batch:
-    kept = batch.status if batch.status == "cancelling" else "finalizing"
-    return structs.replace(batch, status=kept, finalizing_at=int(time.time()))
+    status = batch.status if batch.status == "cancelling" else "finalizing"
+    return structs.replace(batch, status=status, finalizing_at=int(time.time()))

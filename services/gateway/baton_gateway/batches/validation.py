@@ -1,4 +1,4 @@
-"""Reads the input file of a batch: one request per line, in JSON."""
+"""Reads the input file of a batch: one JSON request per line."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _decoder = msgspec.json.Decoder(BatchLine)
 
 
 class InvalidBatch(Exception):
-    """A file that cannot be run, with what is wrong with its lines."""
+    """A file that cannot be run, with the errors of its lines."""
 
     def __init__(self, errors: list[BatchError]) -> None:
         super().__init__(errors[0].message)
@@ -24,7 +24,7 @@ class InvalidBatch(Exception):
 
     @classmethod
     def because(cls, code: str, message: str) -> InvalidBatch:
-        """Create one for the file as a whole."""
+        """Create an error of the file as a whole."""
         return cls([BatchError(code, message)])
 
 
@@ -32,8 +32,8 @@ async def lines_of(parts: AsyncIterator[bytes], endpoint: str, most: int) -> lis
     """Return the requests of a file. Raises `InvalidBatch` for one that cannot be run.
 
     Args:
-        endpoint: the one that every line must ask.
-        most: largest number of lines.
+        endpoint: required endpoint of every line.
+        most: maximum number of lines.
     """
     lines: list[Line] = []
     errors: list[BatchError] = []
@@ -44,11 +44,11 @@ async def lines_of(parts: AsyncIterator[bytes], endpoint: str, most: int) -> lis
             raise InvalidBatch.because(
                 "too_many_lines", f"The file has more than {most} lines. Send it in parts."
             )
-        found = _line(text, number, endpoint, seen)
-        if isinstance(found, Line):
-            lines.append(found)
+        parsed = _line(text, number, endpoint, seen)
+        if isinstance(parsed, Line):
+            lines.append(parsed)
         else:
-            errors.append(found)
+            errors.append(parsed)
         if len(errors) >= _MOST_ERRORS:
             break
     if errors:
@@ -64,9 +64,9 @@ def _line(text: bytes, number: int, endpoint: str, seen: set[str]) -> Line | Bat
     except (msgspec.DecodeError, RecursionError, UnicodeDecodeError) as error:
         return BatchError("invalid_json_line", f"This line is no request: {error}", number)
     if line.custom_id in seen or not line.custom_id:
-        what = "appears twice" if line.custom_id else "is empty"
+        problem = "appears twice" if line.custom_id else "is empty"
         return BatchError(
-            "duplicate_custom_id", f"The custom_id '{line.custom_id[:64]}' {what}.", number,
+            "duplicate_custom_id", f"The custom_id '{line.custom_id[:64]}' {problem}.", number,
             "custom_id",
         )  # fmt: skip
     if line.url != endpoint:
@@ -86,16 +86,16 @@ def _line(text: bytes, number: int, endpoint: str, seen: set[str]) -> Line | Bat
 
 async def numbered_lines(parts: AsyncIterator[bytes]) -> AsyncIterator[tuple[int, bytes]]:
     """Yield the lines that are not blank, with their 1-based numbers."""
-    held, number = b"", 0
+    rest, number = b"", 0
     async for part in parts:
-        *whole, held = (held + part).split(b"\n")
-        if len(held) > _MOST_LINE_BYTES:
+        *lines, rest = (rest + part).split(b"\n")
+        if len(rest) > _MOST_LINE_BYTES:
             raise InvalidBatch.because(
                 "line_too_long", f"A line has more than {_MOST_LINE_BYTES} bytes."
             )
-        for text in whole:
+        for text in lines:
             number += 1
             if text.strip():
                 yield number, text
-    if held.strip():
-        yield number + 1, held
+    if rest.strip():
+        yield number + 1, rest

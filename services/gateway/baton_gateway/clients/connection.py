@@ -45,7 +45,7 @@ class Listener(Protocol):
     """Callbacks of a connection. `joined` and `lost` alternate, beginning with `joined`."""
 
     async def joined(self, connection: Connection) -> None:
-        """A server has completed the handshake. It has no state from earlier connections."""
+        """A server has completed the handshake. It has no state of earlier connections."""
 
     async def lost(self, connection: Connection) -> None:
         """The server is silent, the connection broke, or the server has restarted."""
@@ -85,8 +85,8 @@ class Connection:
     def silent(self) -> bool:
         """True if the server has been silent for a while.
 
-        A broken connection mostly means that the server died; its replacement connects soon, so the
-        time limit is longer then.
+        A broken connection usually means that the server has exited; its replacement connects soon,
+        so the time limit is longer then.
         """
         timeout = LOST_SECONDS if self.server is not None else _AWAY_SECONDS
         return self._handshake.silence(time.monotonic()) >= timeout

@@ -43,17 +43,17 @@ class _Batch:
             self.open.append(sequence.opening())
         sent = sequence.sent
         upto = max(sent, min(visible, sent + _ROW))
-        left = upto < visible
+        more = upto < visible
         self.handles.append(sequence.handle)
         self.first.append(sent)
         self.counts.append(upto - sent)
         self.tokens += sequence.log[sent:upto]
-        sequence.opened, sequence.end_sent = True, sequence.reason is not None and not left
+        sequence.opened, sequence.end_sent = True, sequence.reason is not None and not more
         self.last.append(sequence.end_sent)
         sequence.sent = upto
         sequence.awaited += 1
         self.sequences.append(sequence)
-        return left
+        return more
 
     def message(self) -> Decode:
         """Return the completed message."""
@@ -91,18 +91,18 @@ class DetokenizerClient:
             batches: dict[Connection, _Batch] = {}
             left = []
             for sequence in waiting:
-                home = sequence.home = sequence.home or self._pick(sequence.tokenizer)
+                decoder = sequence.decoder = sequence.decoder or self._pick(sequence.tokenizer)
                 visible = sequence.visible
-                if home is None or not _due(sequence, visible):
+                if decoder is None or not _due(sequence, visible):
                     continue
-                if home not in batches:
-                    batches[home] = _Batch()
-                if batches[home].add(sequence, visible):
+                if decoder not in batches:
+                    batches[decoder] = _Batch()
+                if batches[decoder].add(sequence, visible):
                     left.append(sequence)
-                if len(batches[home]) == _ROWS:
-                    await _post(home, batches.pop(home))
-            for home, batch in batches.items():
-                await _post(home, batch)
+                if len(batches[decoder]) == _ROWS:
+                    await _post(decoder, batches.pop(decoder))
+            for decoder, batch in batches.items():
+                await _post(decoder, batch)
             waiting = left
 
     async def receive(self, text: DecodedText, source: Connection) -> None:
@@ -135,26 +135,26 @@ class DetokenizerClient:
     async def lost(self, connection: Connection) -> None:
         """Move the sequences of a lost tokenizer to another one, if available."""
         for sequence in self._live.values():
-            if sequence.home is connection:
+            if sequence.decoder is connection:
                 sequence.reopen(None)
         await self.place()
 
     async def place(self) -> None:
         """Assign a tokenizer to the sequences without one."""
-        await self.add([s for s in self._live.values() if s.home is None])
+        await self.add([s for s in self._live.values() if s.decoder is None])
 
     async def close(self, sequences: Iterable[Sequence]) -> None:
         """Close the decode states of released sequences."""
         handles: dict[Connection, list[int]] = {}
         for sequence in sequences:
-            if sequence.home is not None and not sequence.ended:
-                handles.setdefault(sequence.home, []).append(sequence.handle)
+            if sequence.decoder is not None and not sequence.ended:
+                handles.setdefault(sequence.decoder, []).append(sequence.handle)
         for connection, column in handles.items():
             await connection.post(Decode(b"", b"", b"", b"", b"", close=pack(column, "I")))
 
 
-async def _post(home: Connection, batch: _Batch) -> None:
-    if not await home.post(batch.message()):
+async def _post(decoder: Connection, batch: _Batch) -> None:
+    if not await decoder.post(batch.message()):
         for sequence in batch.sequences:
             sequence.reopen(None)
 
@@ -166,7 +166,7 @@ def _due(sequence: Sequence, visible: int) -> bool:
 
 def _answers(sequence: Sequence, source: Connection) -> bool:
     """Count a reply. False when it belongs to a discarded decode state."""
-    if sequence.home is not source or sequence.ended:
+    if sequence.decoder is not source or sequence.ended:
         return False
     if sequence.stale:
         sequence.stale -= 1

@@ -32,13 +32,13 @@ class FleetView:
 
     def report(self, stats: Stats, now: float) -> None:
         """Store a report of the scheduler."""
-        seen = {}
+        progress = {}
         for worker in stats.workers:
             old = self._progress.get(worker.name)
             if old is None or old.steps != worker.steps or not worker.running:
                 old = _Progress(worker.steps, now)
-            seen[worker.name] = old
-        self._progress = seen
+            progress[worker.name] = old
+        self._progress = progress
         self.stats, self.last_heard = stats, now
 
     def forget(self) -> None:
@@ -66,8 +66,8 @@ class FleetView:
         ]
 
     def has_ready_worker(self, now: float, model: str = "") -> bool:
-        """Return whether a worker, of `model` if given, accepts new sequences; one that sleeps is
-        woken by them."""
+        """Return whether a worker, of `model` if given, accepts new sequences. A sleeping worker
+        does: they wake it."""
         hung = self.hung(now)
         workers = self.stats.workers if self.stats else ()
         runs = (w for w in workers if w.role != "encode")
@@ -125,9 +125,9 @@ def snapshot(fleet: FleetView, pools: dict[str, Pool], me: dict[str, str]) -> di
 def _servers(pools: dict[str, Pool]) -> list[dict[str, str]]:
     rows = []
     for service, pool in pools.items():
-        for number, (known, hello) in enumerate(pool.servers()):
+        for number, (was_connected, hello) in enumerate(pool.servers()):
             name = hello.name if hello else f"{service}-{number}"
-            state = "ready" if hello else "lost" if known else "starting"
+            state = "ready" if hello else "lost" if was_connected else "starting"
             detail = f"version {hello.version}" if hello else "does not answer"
             rows.append({"service": service, "name": name, "state": state, "detail": detail})
     return rows

@@ -24,8 +24,8 @@ log = logger(__name__)
 
 
 class TokenizerListener:
-    """Serves both clients of the tokenizers. They are made after their pool, so both are looked up
-    when a message comes."""
+    """Passes events of the tokenizer pool to both of its clients. The clients are created after the
+    pool, so they are looked up when an event arrives."""
 
     def __init__(
         self,
@@ -50,7 +50,7 @@ class TokenizerListener:
 
 
 class MediaListener:
-    """Serves the client of the media preprocessors, looked up likewise."""
+    """Passes events of the media preprocessor pool to its client, which is looked up likewise."""
 
     def __init__(self, preprocessors: Callable[[], MediaClient]) -> None:
         self._preprocessors = preprocessors

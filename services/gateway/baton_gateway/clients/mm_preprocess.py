@@ -22,9 +22,10 @@ from baton_gateway.clients.rpc import RpcClient
 from baton_gateway.generation.chat_prompt import FILE_SCHEME
 
 MAX_FILE_BYTES = 32 * 1024 * 1024
-"""Most bytes of an uploaded file that travel to a preprocessor, whose own limit may be lower."""
+"""Maximum bytes of an uploaded file that are sent to a preprocessor, whose own limit may be
+lower."""
 ReadFile: TypeAlias = Callable[[str, str, int], Awaitable[bytes]]
-"""Id and owner of a file, and its most bytes, to its content. Raises `BatonError`."""
+"""(id, owner, maximum bytes) of an uploaded file -> its content. Raises `BatonError`."""
 
 
 async def _no_files(name: str, owner: str, most: int) -> bytes:
@@ -40,7 +41,7 @@ class MediaClient(RpcClient[Answer]):
     def __init__(self, pool: Pool, timeout: float) -> None:
         super().__init__(pool, timeout, "media preprocessor")
         self.read_file: ReadFile = _no_files
-        """Reads uploaded files, where there is a store of them."""
+        """Reads uploaded files; None without a store."""
 
     async def prepare(
         self,
@@ -53,14 +54,14 @@ class MediaClient(RpcClient[Answer]):
         """Convert media items for a model.
 
         Args:
-            tenant: whose turn it takes.
-            owner: whose uploaded files may be read.
+            tenant: for fair scheduling between tenants.
+            owner: tenant whose uploaded files may be read.
 
         Raises:
             BatonError: for example `InvalidRequest` for an unreadable file.
         """
-        sent = tuple([await self._with_content(item, owner) for item in items])
-        answer = await self.call(lambda number: Prepare(number, sent, tenant), trace, model)
+        resolved = tuple([await self._with_content(item, owner) for item in items])
+        answer = await self.call(lambda number: Prepare(number, resolved, tenant), trace, model)
         if not isinstance(answer, Prepared) or _num_placed(answer) != len(items):
             raise _unexpected()
         return answer.items
@@ -68,8 +69,8 @@ class MediaClient(RpcClient[Answer]):
     async def prepare_speech(
         self, item: MediaItem, first: int, model: str, trace: str = "", tenant: str = ""
     ) -> PreparedSpeech:
-        """Convert a recording for a model, from chunk number `first` on as many chunks as fit into
-        a message. Raises as `prepare`."""
+        """Convert the chunks of a recording, from number `first` on, as many as fit into a message.
+        Raises as `prepare`."""
         answer = await self.call(
             lambda number: PrepareSpeech(number, item, first, tenant), trace, model
         )
@@ -78,7 +79,7 @@ class MediaClient(RpcClient[Answer]):
         return answer
 
     async def _with_content(self, item: MediaItem, owner: str) -> MediaItem:
-        """The item with a `data:` URL, if it names an uploaded file."""
+        """The item with a `data:` URL if it names an uploaded file."""
         if not item.url.startswith(FILE_SCHEME):
             return item
         name = item.url.removeprefix(FILE_SCHEME)

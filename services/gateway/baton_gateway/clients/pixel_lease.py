@@ -1,4 +1,4 @@
-"""Pixels of one request in shared memory, for as long as the request lives."""
+"""Pixels of one request in shared memory for the lifetime of the request."""
 
 from __future__ import annotations
 
@@ -16,27 +16,28 @@ class PixelLease:
     """Life cycle: `share` before the sequences are submitted, `release` once they have ended."""
 
     def __init__(self, open_store: Callable[[], PixelStore | None]) -> None:
-        """`open_store` is called for the first item; None: pixels travel in messages."""
+        """`open_store` is called for the first item; None means that pixels are sent in
+        messages."""
         self._open_store = open_store
         self._store: PixelStore | None = None
         self._shared: dict[bytes, Media] = {}
-        """By digest, an item whose pixels are in shared memory."""
+        """Digest -> item whose pixels are in shared memory."""
         self._tokens: list[bytes] = []
 
     async def share(self, sequences: Iterable[Sequence]) -> None:
         """Replace the pixels of all sequences by handles, one per item.
 
         Raises:
-            Unavailable: pixels of other requests take all the room.
+            Unavailable: shared memory is full of other requests' pixels.
         """
-        seen = [sequence for sequence in sequences if sequence.media]
-        self._store = store = self._open_store() if seen else None
-        for sequence in seen if store is not None else ():
+        with_media = [sequence for sequence in sequences if sequence.media]
+        self._store = store = self._open_store() if with_media else None
+        for sequence in with_media if store is not None else ():
             assert store is not None
             sequence.media = tuple([await self._handled(item, store) for item in sequence.media])
 
     def release(self) -> None:
-        """Let the pixels go; workers keep what they have mapped."""
+        """Release the pixels; workers keep what they have mapped."""
         for token in self._tokens:
             assert self._store is not None
             self._store.drop(token)
@@ -47,7 +48,7 @@ class PixelLease:
             pixels = item.pixels
             token = store.reserve(len(pixels.data))
             self._tokens.append(token)
-            # Copying megabytes would stop the streams of all other requests meanwhile.
+            # Copying megabytes in the event loop would delay all other streams.
             await asyncio.to_thread(store.put, token, pixels.data)
             handled = replace(
                 pixels, data=b"", token=token, address=store.address, remote=store.remote

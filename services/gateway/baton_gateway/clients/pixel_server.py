@@ -1,4 +1,4 @@
-"""Pixels for workers of other hosts, by the tokens of their handles."""
+"""Serves pixels to workers of other hosts, by the tokens of their handles."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ _IDLE_SECONDS = 0.2
 
 
 class PixelServer(threading.Thread):
-    """Sends the pixels of a store, in a thread of its own. Life cycle: `start`, `stop`."""
+    """Sends pixels from a store, in its own thread. Life cycle: `start`, `stop`."""
 
     def __init__(self, store: PixelStore, config: Config) -> None:
-        """Bind the address of the settings, and say in `store` under which one it is reached.
+        """Bind the configured address, and set in `store` under which address it is reached.
 
         Raises:
-            SettingsError: anybody could reach it, see `baton.net.sockets.check_bind`.
+            SettingsError: the address is unprotected, see `baton.net.sockets.check_bind`.
         """
         super().__init__(name="pixel-server", daemon=True)
         trusted, keys = config.trusted_network, own_keys(config)
@@ -42,6 +42,6 @@ class PixelServer(threading.Thread):
                         server.send(received.peer, TakenPixels(token, self._store.read(token)))
 
     def stop(self) -> None:
-        """End the thread and close the socket."""
+        """Stop the thread and close the socket."""
         self._stopped.set()
         self.join()

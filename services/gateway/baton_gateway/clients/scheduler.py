@@ -75,7 +75,7 @@ class SchedulerClient:
         self._feed, self._timeout = feed, timeout
         self._waiting: dict[int, asyncio.TimerHandle] = {}
         """Time-out handles of sequences that wait for a scheduler, by sequence handle."""
-        self._owed: list[int] = []
+        self._unsent_aborts: list[int] = []
         """Handles to abort if the same scheduler reconnects."""
         self._resets: dict[int, asyncio.Future[int]] = {}
         self._commands: dict[int, asyncio.Future[AdminReply]] = {}
@@ -93,16 +93,18 @@ class SchedulerClient:
 
     async def _hand_over(self, sequence: Sequence) -> bool:
         connection = self.pool.pick()
-        envelope = Envelope(trace=sequence.trace, deadline_ms=sequence.left(time.monotonic()))
+        envelope = Envelope(
+            trace=sequence.trace, deadline_ms=sequence.remaining_ms(time.monotonic())
+        )
         return connection is not None and await connection.post(sequence.submission(), envelope)
 
     def _hold(self, sequence: Sequence) -> None:
         """Queue a sequence until a scheduler is available, with a time limit."""
         if sequence.handle not in self._waiting:
             loop = asyncio.get_running_loop()
-            timer = loop.call_later(self._timeout, sequence.stream.fail, _gone())
+            timer = loop.call_later(self._timeout, sequence.stream.fail, _lost())
             self._waiting[sequence.handle] = timer
-            sequence.account.held()
+            sequence.timeline.scheduler_lost()
 
     async def _resume(self) -> None:
         """Submit the waiting sequences in their order of arrival."""
@@ -112,7 +114,7 @@ class SchedulerClient:
                 self._let_go(handle)
             elif await self._hand_over(sequence):
                 sequence.renewed = True
-                sequence.account.resumed()
+                sequence.timeline.resumed()
                 self._let_go(handle)
 
     def _let_go(self, handle: int) -> None:
@@ -124,7 +126,7 @@ class SchedulerClient:
         """Abort the sequences that still run; the scheduler frees their pages at once."""
         handles = [s.handle for s in sequences if s.reason is None]
         if handles and not await self._abort(handles):
-            self._owed += handles
+            self._unsent_aborts += handles
 
     async def _abort(self, handles: list[int]) -> bool:
         connection = self.pool.pick()
@@ -149,10 +151,10 @@ class SchedulerClient:
             del self._resets[number]
 
     async def administer(self, model: str, action: Action, seconds: float) -> AdminReply:
-        """Have every worker of a model do something. Returns the scheduler's reply.
+        """Send a command to every worker of a model. Returns the scheduler's reply.
 
-        Raises `InvalidRequest` or `NotFound` when it is refused, `Unavailable` when there is no
-        answer within `seconds`.
+        Raises `InvalidRequest` or `NotFound` if it is refused, `Unavailable` without a reply within
+        `seconds`.
         """
         connection, number = self.pool.pick(), next(self._numbers)
         future: asyncio.Future[AdminReply] = asyncio.get_running_loop().create_future()
@@ -181,15 +183,15 @@ class SchedulerClient:
 
     async def joined(self, connection: Connection) -> None:
         log.info("the scheduler at %s answers", connection.address)
-        owed, self._owed = self._owed, []
-        if owed:
-            await self._abort(owed)
+        handles, self._unsent_aborts = self._unsent_aborts, []
+        if handles:
+            await self._abort(handles)
         if self._waiting:
             log.info("%d sequences go on there after their logs", len(self._waiting))
         await self._resume()
 
     async def lost(self, connection: Connection) -> None:
-        """Hold the sequences that it ran for the next scheduler."""
+        """Keep its sequences waiting for the next scheduler."""
         self.fleet.forget()
         for sequence in self.live.values():
             if sequence.reason is None and not sequence.ended:
@@ -215,7 +217,7 @@ class SchedulerClient:
     async def _on_tokens(self, message: Tokens) -> None:
         self._ledger.record(message.phase_times.items())
         for handle, cached in message.cached.items():
-            # A resumed sequence meets another cache; report only the first estimate.
+            # A resumed sequence is estimated again; report only the first estimate.
             if (sequence := self.live.get(handle)) is not None and not sequence.log:
                 sequence.cached = cached
         for handle, note in message.estimates.items():
@@ -231,7 +233,7 @@ class SchedulerClient:
         for handle, reason in message.finished.items():
             if handle not in stale and (sequence := self.live.get(handle)) is not None:
                 sequence.reason = reason
-                sequence.account.sampled(handle)
+                sequence.timeline.sampled(handle)
                 fed[handle] = sequence
         await self._feed(fed.values())
         await self._again(torn)
@@ -262,7 +264,7 @@ class SchedulerClient:
         )
         for handle, first, number in rows:
             sequence = self.live.get(handle)
-            if sequence is not None and sequence.overtaken(first):
+            if sequence is not None and sequence.is_from_previous_run(first):
                 stale.add(handle)
             elif sequence is not None and first > len(sequence.log):
                 stale.add(handle)
@@ -280,7 +282,7 @@ class SchedulerClient:
         if sequence is None:
             return
         if message.code == _LEAVING or (message.code == _FULL and sequence.log):
-            self._hold(sequence)  # a scheduler accepts it later
+            self._hold(sequence)  # A scheduler accepts it later.
             return
         if message.phase_times is not None:
             self._ledger.record(((message.handle, message.phase_times),))
@@ -296,7 +298,7 @@ class SchedulerClient:
 
 
 def _accepted(reply: AdminReply) -> AdminReply:
-    """Return a reply, or raise what it says."""
+    """Return a reply, or raise its error."""
     if reply.status == 503:
         raise Unavailable(reply.reason, retry_after=2)
     if reply.status == 404:
@@ -310,7 +312,7 @@ def _silent() -> Unavailable:
     return Unavailable("The scheduler does not answer. Try again later.", retry_after=2)
 
 
-def _gone() -> Unavailable:
+def _lost() -> Unavailable:
     return Unavailable(
         "The scheduler was lost while this request ran, and none has taken its place. Send it "
         "again.",

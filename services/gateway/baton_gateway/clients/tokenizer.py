@@ -29,7 +29,7 @@ Answer = Encoded | Detokenized | VocabularyBytes
 
 
 class TokenizerClient(RpcClient[Answer]):
-    """Sends requests to the tokenizers. Those of one model are a group: any of them can answer."""
+    """Sends requests to the tokenizers. Those of one model form a group: any of them can reply."""
 
     def __init__(self, pool: Pool, timeout: float) -> None:
         super().__init__(pool, timeout, "tokenizer")
@@ -57,21 +57,20 @@ class TokenizerGroup:
     async def encode(
         self, prompt: ChatPrompt | TextPrompt, limit: int, trace: str = ""
     ) -> PackedTokens:
-        """Return the ids of a prompt; more than `limit` ids mean that the prompt is
-        longer."""
+        """Return the ids of a prompt; more than `limit` ids mean that the prompt is longer."""
         return (await self.encode_prompt(prompt, limit, trace)).ids
 
     async def encode_prompt(
         self, prompt: ChatPrompt | TextPrompt | PairPrompt, limit: int, trace: str = ""
     ) -> EncodedPrompt:
-        """Like `encode`, with what else the tokenizer says of the prompt."""
+        """Like `encode`, with everything else that the tokenizer reports about the prompt."""
         answer = await self._call(lambda id: _encode(id, prompt, limit, self._model), trace)
         if not isinstance(answer, Encoded):
             raise _unexpected(answer)
         return EncodedPrompt(PackedTokens(answer.tokens), answer.second, answer.tail)
 
     async def token(self, text: str) -> int:
-        """Return the id of the one token that a text is; -1 if it is several. Cached."""
+        """Return the id of a text that is one token; -1 if it is several. Cached."""
         if text not in self._tokens:
             ids = await self.encode(TextPrompt(text, add_special=False), len(text.encode()))
             self._tokens[text] = ids[0] if len(ids) == 1 else -1

@@ -1,4 +1,5 @@
-"""What outlives a process: journals of durable streams, stores of objects. One module per backend.
+"""State that outlives the process: journals of durable streams, stores of objects. One module per
+backend.
 
 See `journal` and `object_store` for the interfaces.
 """

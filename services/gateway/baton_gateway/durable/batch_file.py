@@ -37,14 +37,18 @@ CREATE INDEX IF NOT EXISTS pending ON lines (batch, n) WHERE result IS NULL;
 
 
 def open_batch_file(config: Config) -> SqliteFile:
-    """Return the file that the settings select; it is opened by its first use."""
+    """Return the configured file; it is opened on first use."""
     path = config.batch_path or config.run_dir / "batches.sqlite"
     return SqliteFile(
-        path, _SCHEMA, "the store of files and batches", _lost, own_name=config.batch_path is None
+        path,
+        _SCHEMA,
+        "the store of files and batches",
+        _unavailable,
+        own_name=config.batch_path is None,
     )
 
 
-def _lost() -> Unavailable:
+def _unavailable() -> Unavailable:
     return Unavailable(
         "The store of files and batches does not answer. Try again later.",
         code="store_unavailable",

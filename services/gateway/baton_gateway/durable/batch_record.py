@@ -1,4 +1,4 @@
-"""A batch as it is stored, and as clients see it.
+"""A batch in its stored form, which is also that of OpenAI's API.
 
 https://platform.openai.com/docs/api-reference/batch/object
 """
@@ -12,7 +12,7 @@ import msgspec
 UNRUN = EXPIRED, CANCELLED = "batch_expired", "batch_cancelled"
 """Codes of lines that were not run before their batch ended."""
 MESSAGES = "/v1/messages"
-"""Endpoint of batches that came through Anthropic's API, which OpenAI's does not show."""
+"""Endpoint of batches created through Anthropic's API, which OpenAI's API does not list."""
 
 
 class RequestCounts(msgspec.Struct, frozen=True):

@@ -1,8 +1,7 @@
 """Batches and the results of their lines.
 
-A line's result is written once: a second write changes nothing. A batch is run by the
-gateway that holds it; where that gateway is gone, its hold ends and another one goes on with the
-lines that have no result.
+A line's result is written once: a second write has no effect. A batch is run by the gateway that
+has its lease; when a lease expires, another gateway continues with the lines without a result.
 """
 
 from __future__ import annotations
@@ -21,19 +20,20 @@ from baton_gateway.durable.file_store import write_chunks
 from baton_gateway.durable.sqlite_file import SqliteFile
 
 OPEN = ("validating", "in_progress", "finalizing", "cancelling")
-"""Statuses of batches that are not over."""
+"""Statuses of batches that have not ended."""
 _OPEN = ", ".join(f"'{status}'" for status in OPEN)
 
 
 class StoredBatch(msgspec.Struct, frozen=True):
-    """A batch, and on whose account it runs."""
+    """A batch, and the key that is charged for it."""
 
     batch: Batch
     owner: str
     key: str
-    """Name of the API key that made it; empty when no key is needed."""
+    """Name of the API key that created it; empty when no key is needed."""
     num_unrun: int = 0
-    """Lines that were not run, since the batch was cancelled or expired, once it has ended."""
+    """Number of lines that were not run because the batch was cancelled or expired, once it has
+    ended."""
 
 
 class Line(NamedTuple):
@@ -54,26 +54,26 @@ class BatchStore:
 
     @property
     def is_used(self) -> bool:
-        """Whether any file or batch was ever stored. Others are not looked for."""
+        """Whether any file or batch was ever stored. If not, there is nothing to poll for."""
         return self._file.exists
 
     async def add(self, new: StoredBatch, lines: Sequence[Line] = ()) -> None:
-        """Store a batch that no gateway runs yet, with its lines where they are known."""
+        """Store a batch without a lease, with its lines if they are known."""
         await self._file.run(lambda db: _add(db, new, lines))
 
     async def get(self, name: str, owner: str) -> Batch:
         """Return a batch with its counts. Raises `NotFound`."""
-        found = await self._file.run(lambda db: _of_owner(db, name, owner))
-        if found is None:
+        stored = await self._file.run(lambda db: _of_owner(db, name, owner))
+        if stored is None:
             raise _missing(name)
-        return found.batch
+        return stored.batch
 
     async def stored(self, name: str, owner: str, *, of_messages: bool) -> StoredBatch:
         """Return a batch of messages, or one of another endpoint. Raises `NotFound`."""
-        found = await self._file.run(lambda db: _of_owner(db, name, owner))
-        if found is None or (found.batch.endpoint == MESSAGES) != of_messages:
+        stored = await self._file.run(lambda db: _of_owner(db, name, owner))
+        if stored is None or (stored.batch.endpoint == MESSAGES) != of_messages:
             raise _missing(name)
-        return found
+        return stored
 
     async def delete(self, name: str) -> None:
         """Delete a batch that has ended, and the files of its results."""
@@ -84,11 +84,11 @@ class BatchStore:
         return await self._file.run(lambda db: _change(db, name, changed))
 
     async def take(self, holder: str, seconds: float) -> StoredBatch | None:
-        """Return a batch that has not ended and is not leased, and lease it for `seconds`."""
+        """Return a batch that has not ended and has no lease, and lease it for `seconds`."""
         return await self._file.run(lambda db: _take(db, holder, seconds))
 
     async def hold(self, name: str, holder: str, seconds: float) -> bool:
-        """Hold a batch for longer. Returns whether `holder` still holds it."""
+        """Renew the lease of a batch. Returns whether `holder` still has it."""
         changed = await self._file.run(
             lambda db: db.execute(
                 "UPDATE batches SET held_until = ? WHERE id = ? AND holder = ?",
@@ -98,11 +98,11 @@ class BatchStore:
         return changed.rowcount == 1
 
     async def add_lines(self, name: str, lines: Sequence[Line]) -> None:
-        """Store lines of a batch; those that are there already stay."""
+        """Store lines of a batch; existing ones are unchanged."""
         await self._file.run(lambda db: _add_lines(db, name, lines))
 
     async def pending(self, name: str, after: int, most: int) -> list[Line]:
-        """Return up to `most` lines without a result behind line `after`."""
+        """Return up to `most` lines without a result after line `after`."""
         rows = await self._file.run(
             lambda db: db.execute(
                 "SELECT n, custom_id, body FROM lines WHERE batch = ? AND n > ? AND result IS NULL "
@@ -124,12 +124,12 @@ class BatchStore:
     async def write_results(
         self, name: str, status: str, expires: float | None
     ) -> tuple[str | None, str | None]:
-        """Write the output file and the error file of a batch and end it with a status, all at
-        once. Returns their ids, None for a file without lines."""
+        """Write the output file and the error file of a batch and end it with a status, in one
+        transaction. Returns the files' ids, None for a file without lines."""
         return await self._file.run(lambda db: _write_results(db, name, status, expires))
 
     async def stored_list(self, owner: str) -> list[StoredBatch]:
-        """Return the batches of an owner in the order of time."""
+        """Return the batches of an owner in chronological order."""
         return await self._file.run(lambda db: _listed(db, owner))
 
 
@@ -180,13 +180,13 @@ def _delete(db: sqlite3.Connection, name: str) -> None:
 
 def _counted(db: sqlite3.Connection, batch: Batch) -> Batch:
     """The batch with the counts of its lines."""
-    total, done, good = db.execute(
+    total, num_done, num_successful = db.execute(
         "SELECT COUNT(*), COUNT(result), COALESCE(SUM(ok), 0) FROM lines WHERE batch = ?",
         (batch.id,),
     ).fetchone()
     if not total:
         return batch
-    counts = RequestCounts(total=total, completed=good, failed=done - good)
+    counts = RequestCounts(total=total, completed=num_successful, failed=num_done - num_successful)
     return msgspec.structs.replace(batch, request_counts=counts)
 
 
@@ -245,7 +245,7 @@ def _count_unrun(db: sqlite3.Connection, name: str) -> None:
 def _result_file(
     db: sqlite3.Connection, stored: StoredBatch, ok: bool, expires: float | None
 ) -> str | None:
-    """Write the results of the lines that went well, or of the others."""
+    """Write the successful results, or the others."""
     rows = db.execute(
         "SELECT result FROM lines WHERE batch = ? AND result IS NOT NULL AND ok = ? ORDER BY n",
         (stored.batch.id, ok),

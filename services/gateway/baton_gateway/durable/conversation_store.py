@@ -1,4 +1,4 @@
-"""Conversations as they are stored: items that responses and clients append."""
+"""Stored conversations: items that responses and clients append."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from baton.errors import InvalidRequest, NotFound, Unavailable
 from baton_gateway.durable.object_store import ObjectStore, StoredObject
 
 MAX_ITEMS = 4096
-"""Most items of one conversation."""
+"""Maximum items of one conversation."""
 _TRIES = 10
-"""Attempts of a change; it is made again when another request changes the conversation."""
+"""Attempts of a change; it is retried when another request changes the conversation."""
 
 
 class Conversation(msgspec.Struct, frozen=True):
@@ -39,7 +39,7 @@ class Conversation(msgspec.Struct, frozen=True):
 
 
 class ConversationStore:
-    """Conversations in an object store. Every method raises `Unavailable` when that is
+    """Conversations in an object store. Every method raises `Unavailable` if the store is
     unavailable."""
 
     def __init__(self, objects: ObjectStore) -> None:
@@ -53,22 +53,23 @@ class ConversationStore:
         return new
 
     async def get(self, name: str, owner: str, param: str | None = None) -> Conversation:
-        """Return a conversation. Raises `NotFound`, with the field `param`."""
+        """Return a conversation. Raises `NotFound` with the field `param`."""
         return _decoded(await self._find(name, owner, param))
 
     async def append(self, name: str, owner: str, items: list[dict[str, Any]]) -> None:
         """Append the items that the conversation does not have yet. Raises `NotFound`."""
 
-        def work(one: Conversation) -> Conversation:
-            known = {item["id"] for item in one.items}
-            return one.with_items([item for item in items if item["id"] not in known])
+        def work(conversation: Conversation) -> Conversation:
+            known = {item["id"] for item in conversation.items}
+            return conversation.with_items([item for item in items if item["id"] not in known])
 
         await self.change(name, owner, work)
 
     async def change(
         self, name: str, owner: str, work: Callable[[Conversation], Conversation]
     ) -> Conversation:
-        """Replace a conversation by `work` of it, which may be called again. Raises `NotFound`."""
+        """Replace a conversation by `work` of it, which may be called repeatedly. Raises
+        `NotFound`."""
         for _ in range(_TRIES):
             old = await self._find(name, owner, None)
             new = work(_decoded(old))
@@ -82,14 +83,14 @@ class ConversationStore:
             raise _missing(name, None)
 
     async def _find(self, name: str, owner: str, param: str | None) -> StoredObject:
-        found = await self._objects.get(name, owner) if _is_conversation(name) else None
-        if found is None:
+        stored = await self._objects.get(name, owner) if _is_conversation(name) else None
+        if stored is None:
             raise _missing(name, param)
-        return found
+        return stored
 
 
-def _decoded(found: StoredObject) -> Conversation:
-    return msgspec.json.decode(found.data, type=Conversation)
+def _decoded(stored: StoredObject) -> Conversation:
+    return msgspec.json.decode(stored.data, type=Conversation)
 
 
 def _is_conversation(name: str) -> bool:

@@ -1,4 +1,4 @@
-"""Files that clients upload, and those that batches write."""
+"""Files uploaded by clients or written by batches."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ class StoredFile(msgspec.Struct, frozen=True):
 class FileStore:
     """Every method raises `Unavailable` when the store is unavailable.
 
-    A file exists for its owner alone, once all of it has been written, until it expires.
+    A file is visible to its owner only, from its completion to its expiry.
     """
 
     def __init__(self, file: SqliteFile, limit: int) -> None:
-        """`limit`: most bytes of all files together."""
+        """`limit`: maximum bytes of all files."""
         self._file, self._limit = file, limit
 
     async def begin(
         self, owner: str, filename: str, purpose: str, expires: float | None = None
     ) -> str:
-        """Begin to write a file. Returns its id. It does not exist before `finish`."""
+        """Create a file. Returns its id. It is not visible before `finish`."""
         name = f"file-{secrets.token_hex(16)}"
         row = (name, owner, filename, purpose, 0, time.time(), expires, 0)
         await self._file.run(
@@ -55,7 +55,7 @@ class FileStore:
         await self._file.run(lambda db: self._append(db, name, data))
 
     async def finish(self, name: str) -> StoredFile:
-        """The file is complete. Returns it."""
+        """Complete a file, and return it."""
         return await self._file.run(lambda db: _finish(db, name))
 
     async def get(self, name: str, owner: str) -> StoredFile:
@@ -72,7 +72,7 @@ class FileStore:
         return StoredFile(*row)
 
     async def list(self, owner: str, purpose: str | None = None) -> list[StoredFile]:
-        """Return the files of an owner in the order of time."""
+        """Return the files of an owner in chronological order."""
         rows = await self._file.run(
             lambda db: db.execute(
                 f"SELECT {_COLUMNS} FROM files WHERE owner = ? AND complete AND "
@@ -89,7 +89,7 @@ class FileStore:
         await self.discard(name)
 
     async def discard(self, name: str) -> None:
-        """Delete a file of anybody, complete or not; one that does not exist too."""
+        """Delete a file of any owner, complete or not, if it exists."""
         await self._file.run(lambda db: db.execute("DELETE FROM files WHERE id = ?", (name,)))
 
     async def read(self, name: str) -> AsyncIterator[bytes]:
@@ -108,7 +108,7 @@ class FileStore:
         return b"".join([data async for data in self.read(name)])
 
     async def prune(self) -> None:
-        """Delete expired files, and those whose upload was given up a day ago."""
+        """Delete expired files, and incomplete ones that are older than a day."""
         now = time.time()
         await self._file.run(
             lambda db: db.execute(
@@ -120,8 +120,8 @@ class FileStore:
     def _append(self, db: sqlite3.Connection, name: str, data: bytes) -> None:
         if db.execute("SELECT 1 FROM files WHERE id = ?", (name,)).fetchone() is None:
             raise _missing(name)
-        (held,) = db.execute("SELECT COALESCE(SUM(bytes), 0) FROM files").fetchone()
-        if held + len(data) > self._limit:
+        (num_bytes,) = db.execute("SELECT COALESCE(SUM(bytes), 0) FROM files").fetchone()
+        if num_bytes + len(data) > self._limit:
             raise InvalidRequest(
                 "The store of files is full. Delete some that you no longer need.",
                 code="store_full",
@@ -140,14 +140,14 @@ def write_chunks(db: sqlite3.Connection, name: str, parts: Iterable[bytes]) -> N
 
 def _pieces(parts: Iterable[bytes]) -> Iterator[bytes]:
     """Join small parts and cut large ones."""
-    held = bytearray()
+    buffer = bytearray()
     for part in parts:
-        held += part
-        while len(held) >= CHUNK_BYTES:
-            yield bytes(held[:CHUNK_BYTES])
-            del held[:CHUNK_BYTES]
-    if held:
-        yield bytes(held)
+        buffer += part
+        while len(buffer) >= CHUNK_BYTES:
+            yield bytes(buffer[:CHUNK_BYTES])
+            del buffer[:CHUNK_BYTES]
+    if buffer:
+        yield bytes(buffer)
 
 
 def _finish(db: sqlite3.Connection, name: str) -> StoredFile:

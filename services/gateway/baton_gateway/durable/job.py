@@ -1,7 +1,7 @@
-"""Jobs: responses that run in the background, and the gateway that looks after each.
+"""Jobs: leases of background responses.
 
-A job is due when the gateway that has it has not renewed it in time: it was killed, or is cut off.
-Whichever gateway takes it then continues the response from its stream in the journal.
+A job is due when its gateway has not renewed it in time, because it was killed or cut off. The
+gateway that takes it then continues the response from its stream in the journal.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ KIND = "job"
 
 
 class JobDetails(msgspec.Struct, frozen=True):
-    """What a gateway must know to end a response that another one began."""
+    """Data that another gateway needs to continue and end a response."""
 
     response: str
     """Id of the response, and of its stream."""
@@ -26,13 +26,13 @@ class JobDetails(msgspec.Struct, frozen=True):
     conversation: str | None
     """Conversation that gets its items."""
     num_input: int
-    """How many items of its input are its own, at the end."""
+    """Number of its last input items that belong to its own request."""
     attempts: int = 0
-    """How often it was continued."""
+    """Number of times that it was continued."""
 
 
 class Job(msgspec.Struct, frozen=True):
-    """A job of this gateway, as it is stored."""
+    """A job of this gateway, in its stored form."""
 
     details: JobDetails
     stored: StoredObject
@@ -44,12 +44,12 @@ class Job(msgspec.Struct, frozen=True):
 
 
 class JobStore:
-    """Jobs in an object store. Every method raises `Unavailable` when that is unavailable."""
+    """Jobs in an object store. Every method raises `Unavailable` if the store is unavailable."""
 
     def __init__(self, objects: ObjectStore, seconds: float) -> None:
         """
         Args:
-            seconds: how long a job is a gateway's without being renewed.
+            seconds: time after which a lease expires unless it is renewed.
         """
         self._objects, self._seconds = objects, seconds
 
@@ -61,29 +61,29 @@ class JobStore:
         return started
 
     async def take_due(self) -> list[Job]:
-        """Return jobs whose lease has expired; this gateway holds them then."""
-        return [_job(one) for one in await self._objects.take_due(KIND, self._seconds)]
+        """Take the jobs whose lease has expired."""
+        return [_job(stored) for stored in await self._objects.take_due(KIND, self._seconds)]
 
     async def take(self, response: str, owner: str) -> Job | None:
-        """Take the job of a response from the gateway that holds it. None if there is none, or if
-        another gateway takes it at the same time."""
-        found = await self._objects.get(_name(response), owner)
-        return None if found is None else await self._put(_job(found))
+        """Take the job of a response from its gateway. None if there is none, or another gateway
+        takes it at the same time."""
+        stored = await self._objects.get(_name(response), owner)
+        return None if stored is None else await self._put(_job(stored))
 
     async def renew(self, job: Job) -> Job | None:
-        """Keep a job for longer. None if it is another gateway's, or done."""
+        """Renew the lease of a job. None if another gateway has it, or it was deleted."""
         left = job.stored.due - time.time()
         return job if left > self._seconds / 2 else await self._put(job)
 
     async def attempt(self, job: Job) -> Job | None:
-        """Count an attempt to continue a job. None if it is another gateway's, or done."""
+        """Count an attempt to continue a job. None if another gateway has it, or it was deleted."""
         attempts = job.details.attempts + 1
         return await self._put(
             structs.replace(job, details=structs.replace(job.details, attempts=attempts))
         )
 
     async def release(self, job: Job, seconds: float = 0.0) -> None:
-        """Leave a job to whichever gateway is the first, after some seconds."""
+        """Release a job; any gateway may take it after some seconds."""
         await self._put(job, time.time() + seconds)
 
     async def end(self, job: Job) -> None:
@@ -103,5 +103,5 @@ def _name(response: str) -> str:
     return f"{KIND}_{response}"
 
 
-def _job(found: StoredObject) -> Job:
-    return Job(msgspec.json.decode(found.data, type=JobDetails), found)
+def _job(stored: StoredObject) -> Job:
+    return Job(msgspec.json.decode(stored.data, type=JobDetails), stored)

@@ -30,7 +30,7 @@ class StreamRecord(msgspec.Struct, frozen=True):
 
     id: str
     route: str
-    """The API that was asked: a name in the registry of the gateway's streaming APIs."""
+    """Name of the API, as registered in the gateway's streaming routes."""
     body: bytes
     """The request's JSON as sent by the client."""
     created: int
@@ -48,7 +48,7 @@ class StreamRecord(msgspec.Struct, frozen=True):
     adapter: bytes = b""
     """Digest of the adapter that was applied to the model; empty for none."""
     sampling_defaults: dict[str, int | float] = {}
-    """Sampling parameters that the body does not give, as the model recommended them."""
+    """Sampling defaults of the model for fields that the body does not set."""
 
 
 class _Part(msgspec.Struct, frozen=True, array_like=True):
@@ -92,20 +92,20 @@ def encode(delta: OutputDelta) -> bytes:
 
 def decode(part: bytes) -> OutputDelta:
     """Decode a part; the inverse of `encode`."""
-    found = _decoder.decode(part)
-    tokens: array[int] = unpack(found.tokens)
+    record = _decoder.decode(part)
+    tokens: array[int] = unpack(record.tokens)
     return OutputDelta(
-        choice=found.choice,
-        text=found.text,
+        choice=record.choice,
+        text=record.text,
         tokens=tokens,
-        ends=tuple(unpack(found.ends, "I")),
-        logprobs=found.logprobs,
-        reason=found.reason,
-        stop=found.stop,
-        cached=found.cached,
-        pieces=found.pieces,
-        reasoning_tokens=found.reasoning_tokens,
-        prompt_logprobs=found.prompt_logprobs,
+        ends=tuple(unpack(record.ends, "I")),
+        logprobs=record.logprobs,
+        reason=record.reason,
+        stop=record.stop,
+        cached=record.cached,
+        pieces=record.pieces,
+        reasoning_tokens=record.reasoning_tokens,
+        prompt_logprobs=record.prompt_logprobs,
     )
 
 
@@ -132,7 +132,7 @@ class StreamFenced(BatonError):
 
 
 class StreamExists(BatonError):
-    """A stream of that name is stored already: another gateway was faster."""
+    """A stream of that name exists already: another gateway was faster."""
 
     status = 409
     code = "stream_exists"
@@ -141,7 +141,7 @@ class StreamExists(BatonError):
         super().__init__("This stream exists already.")
 
 
-def lost() -> Unavailable:
+def unavailable() -> Unavailable:
     """Error for a journal that is unavailable."""
     return Unavailable(
         "The journal of streams does not answer. Try again later, or without X-Stream-Durable and "
@@ -170,7 +170,7 @@ class Journal(Protocol):
 
     @property
     def problem(self) -> str:
-        """What an operator should know about it; empty while all is well."""
+        """Problem to report to the operator; empty if there is none."""
 
     async def create(self, ticket: StreamRecord) -> int:
         """Create a stream. Returns its first epoch. Raises `StreamExists`."""

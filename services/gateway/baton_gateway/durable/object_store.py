@@ -1,7 +1,7 @@
-"""Store of objects that clients made and may ask for later: responses, conversations.
+"""Store of objects that clients create and may request later: responses, conversations.
 
-Several gateways may share a store. An object is changed only with its newest version in hand, so
-none of two simultaneous changes is lost: the second one is refused and made again.
+Several gateways may share a store. A change must name the newest version of an object, so that
+concurrent changes are not lost: the second one is refused and retried.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ class StoredObject(msgspec.Struct, frozen=True):
     """An object at one version."""
 
     id: str
-    """Its prefix up to the first "_" is its kind."""
+    """The part before the first "_" is its kind."""
     owner: str
     """Tenant that may see it; empty when no key is needed."""
     data: bytes
     version: int = 0
     """Number of changes; 0 if it is not stored yet."""
     due: float = 0.0
-    """Unix time in seconds when a gateway must look after it; 0 means never."""
+    """Unix time in seconds when a gateway must process it; 0 means never."""
 
     @property
     def kind(self) -> str:
@@ -38,7 +38,7 @@ class StoredObject(msgspec.Struct, frozen=True):
         return self.id.partition("_")[0]
 
 
-def lost() -> Unavailable:
+def unavailable() -> Unavailable:
     """Error for a store that is unavailable."""
     return Unavailable(
         "The store of responses does not answer. Try again later, or with 'store' false.",
@@ -61,7 +61,7 @@ class ObjectStore(Protocol):
 
     @property
     def problem(self) -> str:
-        """What an operator should know about it; empty while all is well."""
+        """Problem to report to the operator; empty if there is none."""
 
     async def get(self, name: str, owner: str) -> StoredObject | None:
         """Return an object. None when `owner` has none of that name."""
@@ -77,9 +77,9 @@ class ObjectStore(Protocol):
         """Delete an object. Returns whether `owner` had one of that name."""
 
     async def take_due(self, kind: str, seconds: float) -> list[StoredObject]:
-        """Return some objects of a kind that are due, each to one caller.
+        """Return some due objects of a kind, each to one caller.
 
-        This is a change of each: it is due again in `seconds`.
+        This changes each of them: it is due again in `seconds`.
         """
 
     async def prune(self) -> None:
@@ -90,15 +90,15 @@ class ObjectStore(Protocol):
 
 
 async def prune_forever(store: ObjectStore) -> None:
-    """Delete expired objects from time to time."""
+    """Delete expired objects periodically."""
     while True:
         await asyncio.sleep(_PRUNE_SECONDS)
-        with contextlib.suppress(Unavailable):  # the store has logged it
+        with contextlib.suppress(Unavailable):  # The store has logged it.
             await store.prune()
 
 
 def open_store(config: Config) -> ObjectStore:
-    """Open the store that the settings select."""
+    """Open the configured store."""
     name = config.store or ("redis" if config.redis_url else "sqlite")
     store: ObjectStore = STORES.load(name)(config)
     return store

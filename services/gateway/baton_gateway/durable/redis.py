@@ -18,7 +18,7 @@ from baton_gateway.durable.journal import (
     StreamExists,
     StreamFenced,
     StreamRecord,
-    lost,
+    unavailable,
 )
 from baton_gateway.durable.redis_connection import RedisConnection, at_once, connect_redis
 
@@ -33,7 +33,9 @@ class RedisJournal:
     problem = ""
 
     def __init__(self, config: Config, connect: Callable[[str], Redis] = connect_redis) -> None:
-        self._redis = RedisConnection(connect(config.redis_url), "the journal in Redis", lost)
+        self._redis = RedisConnection(
+            connect(config.redis_url), "the journal in Redis", unavailable
+        )
         self._expiry = max(1, round(config.journal_seconds))
 
     async def create(self, ticket: StreamRecord) -> int:
@@ -83,15 +85,15 @@ class RedisJournal:
         key = _key(name)
 
         async def begin(pipe: Pipeline) -> StoredStream | None:
-            found = await at_once(pipe.hgetall(key))
-            if not found or found[b"owner"] != owner.encode():
+            fields = await at_once(pipe.hgetall(key))
+            if not fields or fields[b"owner"] != owner.encode():
                 return None
             pipe.multi()  # type: ignore[no-untyped-call]
             pipe.hincrby(key, "epoch", 1)
             pipe.lrange(f"{key}:parts", 0, -1)
             epoch, parts = await pipe.execute()
-            ticket = msgspec.msgpack.decode(found[b"ticket"], type=StreamRecord)
-            return StoredStream(ticket, tuple(parts), found[b"done"] == b"1", epoch)
+            ticket = msgspec.msgpack.decode(fields[b"ticket"], type=StreamRecord)
+            return StoredStream(ticket, tuple(parts), fields[b"done"] == b"1", epoch)
 
         return await self._redis.transact(key, begin)
 

@@ -27,15 +27,15 @@ def connect_redis(url: str) -> Redis:
 
 
 class RedisConnection:
-    """A client whose every use is one transaction."""
+    """A client that runs every operation as one transaction."""
 
-    def __init__(self, redis: Redis, name: str, lost: Callable[[], Unavailable]) -> None:
+    def __init__(self, redis: Redis, name: str, unavailable: Callable[[], Unavailable]) -> None:
         """
         Args:
-            name: what it contains, for messages.
-            lost: returns the error when Redis cannot be used.
+            name: of the content, for messages.
+            unavailable: returns the error when Redis cannot be used.
         """
-        self._redis, self._name, self._lost = redis, name, lost
+        self._redis, self._name, self._unavailable = redis, name, unavailable
         self._trouble = ""
 
     async def close(self) -> None:
@@ -54,18 +54,18 @@ class RedisConnection:
                 async with self._redis.pipeline(transaction=True) as pipe:
                     try:
                         await pipe.watch(key)
-                        done = await work(pipe)
+                        result = await work(pipe)
                         self._trouble = ""
-                        return done
+                        return result
                     except WatchError:
                         continue
         except RedisError as error:
             self._say(str(error))
-            raise self._lost() from error
-        raise self._lost()
+            raise self._unavailable() from error
+        raise self._unavailable()
 
     def _say(self, trouble: str) -> None:
-        """Log a trouble once, not at every request that meets it."""
+        """Log a problem once, instead of with every request."""
         if trouble != self._trouble:
             log.error("%s cannot be used: %s", self._name, trouble)
         self._trouble = trouble

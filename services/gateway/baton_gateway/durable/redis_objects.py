@@ -1,8 +1,8 @@
 """Store of objects in Redis, for gateways on several machines.
 
 `baton-object:<id>` is a hash with the owner, data, version and due time of an object. The sorted
-set `baton-due:<kind>` has the names of those that are due, by time. The `maxmemory` of the server
-limits the total size.
+set `baton-due:<kind>` contains the names of due objects by time. The server's `maxmemory` limits
+the total size.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 from msgspec import structs
 
 from baton_gateway.config import Config
-from baton_gateway.durable.object_store import StoredObject, lost
+from baton_gateway.durable.object_store import StoredObject, unavailable
 from baton_gateway.durable.redis_connection import RedisConnection, at_once, connect_redis
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ class RedisObjects:
 
     def __init__(self, config: Config, connect: Callable[[str], Redis] = connect_redis) -> None:
         name = "the store of responses in Redis"
-        self._redis = RedisConnection(connect(config.redis_url), name, lost)
+        self._redis = RedisConnection(connect(config.redis_url), name, unavailable)
         self._expiry = max(1, round(config.store_seconds))
 
     async def get(self, name: str, owner: str) -> StoredObject | None:
@@ -44,7 +44,7 @@ class RedisObjects:
         return await self._redis.transact(_key(name), read)
 
     async def put(self, new: StoredObject) -> bool:
-        """See `ObjectStore`. Redis itself refuses what it has no memory for."""
+        """See `ObjectStore`. Redis itself refuses objects beyond its memory limit."""
         key, due = _key(new.id), f"baton-due:{new.kind}"
         fields: dict[Any, Any] = {
             "owner": new.owner,
@@ -73,12 +73,12 @@ class RedisObjects:
         key = _key(name)
 
         async def remove(pipe: Pipeline) -> bool:
-            found = _owned(name, await at_once(pipe.hgetall(key)), owner)
-            if found is None:
+            stored = _owned(name, await at_once(pipe.hgetall(key)), owner)
+            if stored is None:
                 return False
             pipe.multi()  # type: ignore[no-untyped-call]
             pipe.delete(key)
-            pipe.zrem(f"baton-due:{found.kind}", name)
+            pipe.zrem(f"baton-due:{stored.kind}", name)
             await pipe.execute()
             return True
 
@@ -94,19 +94,19 @@ class RedisObjects:
                 name.decode()
                 for name in await at_once(pipe.zrangebyscore(due, 0, now, start=0, num=_AT_ONCE))
             ]
-            found = {name: await _watched(pipe, name) for name in names}
+            fields_of = {name: await _watched(pipe, name) for name in names}
             pipe.multi()  # type: ignore[no-untyped-call]
-            taken = []
-            for name, fields in found.items():
+            due_objects = []
+            for name, fields in fields_of.items():
                 if not fields:
                     pipe.zrem(due, name)
                     continue
                 pipe.zadd(due, {name: now + seconds})
                 pipe.hset(_key(name), mapping={"due": now + seconds})
                 pipe.hincrby(_key(name), "version", 1)
-                taken.append(_later(_object(name, fields), now + seconds))
+                due_objects.append(_later(_object(name, fields), now + seconds))
             await pipe.execute()
-            return taken
+            return due_objects
 
         return await self._redis.transact(due, take)
 
@@ -119,7 +119,7 @@ class RedisObjects:
 
 
 async def _watched(pipe: Pipeline, name: str) -> dict[bytes, bytes]:
-    """Return the fields of an object, which must not change before the transaction."""
+    """Return the fields of an object, and watch it for changes until the transaction."""
     await at_once(pipe.watch(_key(name)))
     fields: dict[bytes, bytes] = await at_once(pipe.hgetall(_key(name)))
     return fields
@@ -133,12 +133,12 @@ def _object(name: str, fields: dict[bytes, bytes]) -> StoredObject:
 
 def _owned(name: str, fields: dict[bytes, bytes], owner: str) -> StoredObject | None:
     """Return the object in a hash; None if there is none, or it is another owner's."""
-    found = _object(name, fields) if fields else None
-    return found if found is not None and found.owner == owner else None
+    stored = _object(name, fields) if fields else None
+    return stored if stored is not None and stored.owner == owner else None
 
 
-def _later(one: StoredObject, due: float) -> StoredObject:
-    return structs.replace(one, version=one.version + 1, due=due)
+def _later(stored: StoredObject, due: float) -> StoredObject:
+    return structs.replace(stored, version=stored.version + 1, due=due)
 
 
 def _key(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Responses as they are stored: each with all that its model was given."""
+"""Stored responses: each with its complete input."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from baton.errors import NotFound, Unavailable
 from baton_gateway.durable.object_store import ObjectStore, StoredObject
 
 _TRIES = 10
-"""Attempts of a change; it is made again when another gateway changes the response."""
+"""Attempts of a change; it is retried when another gateway changes the response."""
 
 
 class StoredResponse(msgspec.Struct):
     """A response and its input."""
 
     response: dict[str, Any]
-    """The response object as clients see it."""
+    """The response object of the API."""
     input: list[dict[str, Any]]
     """Items of the conversation before it."""
     request: str = ""
@@ -31,12 +31,13 @@ class StoredResponse(msgspec.Struct):
 
     @property
     def conversation(self) -> list[dict[str, Any]]:
-        """Items of the conversation with its output."""
+        """Items of the conversation, including its output."""
         return [*self.input, *self.response["output"]]
 
 
 class ResponseStore:
-    """Responses in an object store. Every method raises `Unavailable` when that is unavailable."""
+    """Responses in an object store. Every method raises `Unavailable` if the store is
+    unavailable."""
 
     def __init__(self, objects: ObjectStore) -> None:
         self._objects = objects
@@ -48,13 +49,13 @@ class ResponseStore:
 
     async def get(self, name: str, owner: str, param: str | None = None) -> StoredResponse:
         """Return a response. Raises `NotFound`, with the field `param`."""
-        found = await self._objects.get(name, owner) if _is_response(name) else None
-        if found is None:
+        stored = await self._objects.get(name, owner) if _is_response(name) else None
+        if stored is None:
             raise _missing(name, param)
-        return _decoded(found)
+        return _decoded(stored)
 
     async def finish(self, owner: str, response: dict[str, Any]) -> bool:
-        """Replace a response that runs by its end. False if it has ended before, or was deleted."""
+        """Replace a running response by its end. False if it has ended before, or was deleted."""
         for _ in range(_TRIES):
             old = await self._objects.get(response["id"], owner)
             if old is None:
@@ -73,8 +74,8 @@ class ResponseStore:
             raise _missing(name, None)
 
 
-def _decoded(found: StoredObject) -> StoredResponse:
-    return msgspec.json.decode(found.data, type=StoredResponse)
+def _decoded(stored: StoredObject) -> StoredResponse:
+    return msgspec.json.decode(stored.data, type=StoredResponse)
 
 
 def _object(owner: str, new: StoredResponse) -> StoredObject:

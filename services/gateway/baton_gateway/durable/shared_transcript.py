@@ -1,4 +1,4 @@
-"""Payloads of one durable stream, encoded once however many read it, and written in turns."""
+"""Payloads of one durable stream, encoded once for all readers, who write in turns."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ from typing import Protocol
 from baton_gateway.generation.output import OutputDelta, Started
 
 BURST = 16
-"""Payloads that a reader writes in one turn, and readers that have a turn in one iteration of the
-event loop."""
+"""Payloads that a reader writes in one turn, and number of turns per iteration of the event
+loop."""
 
 
 class Transcript(Protocol):
@@ -31,7 +31,7 @@ class Transcript(Protocol):
 
 
 class SharedTranscript:
-    """The payloads so far. Whichever reader is first encodes the next ones for all."""
+    """The payloads so far. The first reader that needs more encodes them for all."""
 
     def __init__(self, transcript: Transcript, started: Started) -> None:
         self._transcript = transcript
@@ -41,7 +41,7 @@ class SharedTranscript:
         """Nothing follows."""
 
     def grow(self, deltas: Sequence[OutputDelta], *, complete: bool) -> bool:
-        """Encode some of the deltas that are new. Returns whether there was anything to do.
+        """Encode some of the new deltas. Returns whether there was anything to do.
 
         Args:
             deltas: all deltas of the stream so far.
@@ -49,19 +49,20 @@ class SharedTranscript:
         """
         if self.closed:
             return False
-        some = deltas[self._num_deltas : self._num_deltas + BURST]
-        self._num_deltas += len(some)
-        self.payloads += [part for delta in some for part in self._transcript.add(delta)]
-        if not some and complete:
+        new = deltas[self._num_deltas : self._num_deltas + BURST]
+        self._num_deltas += len(new)
+        self.payloads += [part for delta in new for part in self._transcript.add(delta)]
+        if not new and complete:
             self.payloads += self._transcript.closing()
             self.closed = True
-        return bool(some) or self.closed
+        return bool(new) or self.closed
 
 
 class Turns:
-    """Readers in a queue: few have a turn between two looks of the event loop at its other work.
+    """A queue of readers: only a few get a turn per iteration of the event loop, so that other work
+    is not delayed.
 
-    A turn holds nothing, so a reader that is slow delays no other one.
+    A turn has no owner, so a slow reader does not delay the others.
     """
 
     def __init__(self) -> None:

@@ -21,7 +21,7 @@ from baton_gateway.durable.journal import (
     StreamFenced,
     StreamRecord,
     full,
-    lost,
+    unavailable,
 )
 from baton_gateway.durable.sqlite_file import SqliteFile
 
@@ -69,7 +69,7 @@ class SqliteJournal:
     def __init__(self, config: Config) -> None:
         path = config.journal_path or config.run_dir / "journal.sqlite"
         own = config.journal_path is None
-        self._file = SqliteFile(path, _SCHEMA, "the journal of streams", lost, own_name=own)
+        self._file = SqliteFile(path, _SCHEMA, "the journal of streams", unavailable, own_name=own)
         self._bytes, self._seconds = config.journal_bytes, config.journal_seconds
         self._pending: list[_Append] = []
         self._writer: asyncio.Task[None] | None = None
@@ -124,7 +124,8 @@ class SqliteJournal:
 
     def _error_of(self, outcome: AppendOutcome) -> Exception | None:
         if outcome == "missing" and self.problem:
-            return lost()  # it was in the file that was set aside: no other gateway has claimed it
+            # The stream was in a file that was set aside; no other gateway has claimed it.
+            return unavailable()
         return None if outcome == "written" else StreamFenced()
 
     def _create(self, db: sqlite3.Connection, ticket: StreamRecord, data: bytes) -> CreateOutcome:
@@ -140,18 +141,18 @@ class SqliteJournal:
         return "created"
 
     def _take(self, db: sqlite3.Connection, name: str, owner: str) -> StoredStream | None:
-        found = db.execute(
+        row = db.execute(
             "UPDATE streams SET epoch = epoch + 1 WHERE id = ? AND owner = ? AND touched > ? "
             "RETURNING ticket, epoch, done",
             (name, owner, time.time() - self._seconds),
         ).fetchone()
-        if found is None:
+        if row is None:
             return None
-        ticket, epoch, done = found
+        ticket, epoch, complete = row
         rows = db.execute("SELECT data FROM parts WHERE stream = ? ORDER BY number", (name,))
         parts = tuple(data for (data,) in rows)
         return StoredStream(
-            msgspec.msgpack.decode(ticket, type=StreamRecord), parts, bool(done), epoch
+            msgspec.msgpack.decode(ticket, type=StreamRecord), parts, bool(complete), epoch
         )
 
     def _forget(self, db: sqlite3.Connection) -> int:
@@ -160,17 +161,17 @@ class SqliteJournal:
         dropped = 0
         for kind in ("done", "NOT done"):
             old = f"SELECT id FROM streams WHERE {kind} AND touched <= ? LIMIT ?"
-            found = db.execute(
+            deleted = db.execute(
                 f"DELETE FROM streams WHERE id IN ({old})", (until, _FORGOTTEN_AT_ONCE)
             )
-            dropped += found.rowcount
+            dropped += deleted.rowcount
         return dropped
 
 
 def _held(db: sqlite3.Connection) -> int:
     """Return the bytes of all streams."""
-    (held,) = db.execute("SELECT bytes FROM held").fetchone()
-    return int(held)
+    (num_bytes,) = db.execute("SELECT bytes FROM held").fetchone()
+    return int(num_bytes)
 
 
 def _drop_oldest(db: sqlite3.Connection) -> int:
@@ -183,11 +184,11 @@ def _append(db: sqlite3.Connection, batch: list[_Append]) -> list[AppendOutcome]
     """Write the items whose epoch is current."""
     now, outcomes = time.time(), list[AppendOutcome]()
     for item in batch:
-        found = db.execute(
+        updated = db.execute(
             "UPDATE streams SET touched = ?, size = size + ?, done = ? WHERE id = ? AND epoch = ?",
             (now, len(item.part), item.done, item.name, item.epoch),
         )
-        written = found.rowcount == 1
+        written = updated.rowcount == 1
         outcomes.append("written" if written else _why_not(db, item.name))
         if written and item.part:
             db.execute(
@@ -199,8 +200,8 @@ def _append(db: sqlite3.Connection, batch: list[_Append]) -> list[AppendOutcome]
 
 
 def _why_not(db: sqlite3.Connection, name: str) -> AppendOutcome:
-    found = db.execute("SELECT 1 FROM streams WHERE id = ?", (name,)).fetchone()
-    return "missing" if found is None else "fenced"
+    row = db.execute("SELECT 1 FROM streams WHERE id = ?", (name,)).fetchone()
+    return "missing" if row is None else "fenced"
 
 
 def _settle(batch: list[_Append], error: Exception | None) -> None:

@@ -1,4 +1,4 @@
-"""One SQLite file, used by a thread of its own. Gateways of one machine may share it.
+"""One SQLite file, used by its own thread. Gateways of one machine may share it.
 
 A commit survives a crash of the process but not of the machine, since it is not synced to disk.
 """
@@ -31,30 +31,30 @@ log = logger(__name__)
 
 
 class SqliteFile:
-    """Opens on first use. A corrupt file is set aside, and a new one is begun."""
+    """Opens on first use. A corrupt file is set aside, and a new one is created."""
 
     def __init__(
         self,
         path: Path,
         schema: str,
         name: str,
-        lost: Callable[[], Unavailable],
+        unavailable: Callable[[], Unavailable],
         *,
         own_name: bool,
     ) -> None:
         """
         Args:
-            schema: SQL that makes the tables unless they exist.
-            name: what it contains, for messages.
-            lost: returns the error when the file cannot be used.
-            own_name: the file is set aside even if it has never been a database. One whose name
-                the operator has given is not.
+            schema: SQL that creates the tables if they do not exist.
+            name: of the content, for messages.
+            unavailable: returns the error when the file cannot be used.
+            own_name: set the file aside even if it has never been a database. If False, the
+                operator has chosen the path, and such a file is not touched.
         """
-        self._path, self._schema, self._name, self._lost = path, schema, name, lost
+        self._path, self._schema, self._name, self._unavailable = path, schema, name, unavailable
         self._broken = _CORRUPT | {sqlite3.SQLITE_NOTADB} if own_name else _CORRUPT
         self._inode = 0
         self.problem = ""
-        """What an operator should know about it; empty while all is well."""
+        """Problem to report to the operator; empty if there is none."""
         self._thread = ThreadPoolExecutor(1, "sqlite")
         self._connection: sqlite3.Connection | None = None
 
@@ -75,13 +75,13 @@ class SqliteFile:
         self._thread.shutdown(wait=False)
 
     async def run(self, work: Callable[[sqlite3.Connection], T]) -> T:
-        """Run `work` in the thread, in a transaction of its own. Raises `Unavailable`."""
+        """Run `work` in the thread, in its own transaction. Raises `Unavailable`."""
         loop = asyncio.get_running_loop()
         try:
             return await loop.run_in_executor(self._thread, self._attempt, work)
         except (sqlite3.Error, OSError) as error:
             log.error("%s, %s, cannot be used: %s", self._name, self._path.name, error)
-            raise self._lost() from error
+            raise self._unavailable() from error
 
     def _attempt(self, work: Callable[[sqlite3.Connection], T]) -> T:
         """Run `work`, in a new file if this one is corrupt."""
@@ -127,7 +127,7 @@ def _open(path: Path, schema: str) -> sqlite3.Connection:
 
 
 def _inode(path: Path) -> int:
-    """Number of the file of this name; 0 if there is none."""
+    """Inode number of this path; 0 if there is no file."""
     try:
         return path.stat().st_ino
     except FileNotFoundError:

@@ -6,7 +6,7 @@ import sqlite3
 import time
 
 from baton_gateway.config import Config
-from baton_gateway.durable.object_store import StoredObject, full, lost
+from baton_gateway.durable.object_store import StoredObject, full, unavailable
 from baton_gateway.durable.sqlite_file import SqliteFile
 
 _SCHEMA = """
@@ -27,7 +27,7 @@ CREATE TRIGGER IF NOT EXISTS gone AFTER DELETE ON objects
 """
 """`held` is the sum of all sizes."""
 _OVERHEAD = 200
-"""Bytes of an object beside its data, about."""
+"""Approximate bytes of an object besides its data."""
 _AT_ONCE = 50
 """Most objects deleted or returned per transaction, so that other writes are not delayed."""
 _COLUMNS = "id, owner, data, version, due"
@@ -40,7 +40,7 @@ class SqliteObjects:
     def __init__(self, config: Config) -> None:
         path = config.store_path or config.run_dir / "store.sqlite"
         own = config.store_path is None
-        self._file = SqliteFile(path, _SCHEMA, "the store of responses", lost, own_name=own)
+        self._file = SqliteFile(path, _SCHEMA, "the store of responses", unavailable, own_name=own)
         self._bytes, self._seconds = config.store_bytes, config.store_seconds
 
     @property
@@ -82,12 +82,12 @@ class SqliteObjects:
         await self._file.close()
 
     def _get(self, db: sqlite3.Connection, name: str, owner: str) -> StoredObject | None:
-        found = db.execute(
+        row = db.execute(
             f"SELECT {_COLUMNS} FROM objects WHERE id = ? AND owner = ? "
             "AND (due > 0 OR touched > ?)",
             (name, owner, time.time() - self._seconds),
         ).fetchone()
-        return None if found is None else StoredObject(*found)
+        return None if row is None else StoredObject(*row)
 
     def _put(self, db: sqlite3.Connection, new: StoredObject) -> bool:
         size = len(new.data) + _OVERHEAD
@@ -108,8 +108,8 @@ class SqliteObjects:
         return changed.rowcount == 1
 
     def _make_room(self, db: sqlite3.Connection, new: str) -> None:
-        """Delete the oldest objects but the `new` one while there are too many bytes. Raises
-        `Unavailable`, and so undoes the change, when that is not enough."""
+        """Delete the oldest objects except the `new` one while the file is too large. Raises
+        `Unavailable`, which rolls the change back, if that is not enough."""
         while db.execute("SELECT bytes FROM held").fetchone()[0] > self._bytes:
             oldest = "SELECT id FROM objects WHERE due = 0 AND id != ? ORDER BY touched LIMIT 1"
             if not db.execute(f"DELETE FROM objects WHERE id = ({oldest})", (new,)).rowcount:

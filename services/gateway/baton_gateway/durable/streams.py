@@ -39,7 +39,7 @@ from baton_gateway.http.errors import FAULT, GatewayPartitioned
 
 _PRUNE_SECONDS = 30.0
 _MOST_FINISHED = 16
-"""Ended streams that are kept in memory for their next reader."""
+"""Ended streams that are stored in memory for their next reader."""
 _GUARD_SECONDS = 0.1
 """Interval in seconds of checks for a network partition."""
 
@@ -57,9 +57,9 @@ class DurableStream:
     """
 
     def __init__(
-        self, ticket: StreamRecord, journal: Journal, epoch: int, grace: float, turns: Turns
+        self, record: StreamRecord, journal: Journal, epoch: int, grace: float, turns: Turns
     ) -> None:
-        self.record = ticket
+        self.record = record
         self._turns = turns
         self._shared: SharedTranscript | None = None
         self._journal, self._epoch, self._grace = journal, epoch, grace
@@ -69,17 +69,17 @@ class DurableStream:
         self._changed = asyncio.Event()
         self._alone: asyncio.TimerHandle | None = None
         self._task: asyncio.Task[None] | None = None
-        self._complete = self._left = False
+        self._complete = self._released = False
         self.resumed = False
         """True if another run, here or elsewhere, began the stream."""
-        self._kept = True
+        self._journaled = True
         """True while the journal has every delta."""
 
     def start(
-        self, events: AsyncGenerator[Event, None], past: tuple[OutputDelta, ...] = ()
+        self, events: AsyncGenerator[Event, None], prior: tuple[OutputDelta, ...] = ()
     ) -> None:
-        """Begin to record the deltas that follow `past`."""
-        self._deltas = list(past)
+        """Begin to record the deltas that follow `prior`."""
+        self._deltas = list(prior)
         self._task = asyncio.create_task(self._record(events))
         self._watch()
 
@@ -92,7 +92,7 @@ class DurableStream:
         """True while this gateway writes the stream."""
         return self._task is not None and not self._task.done()
 
-    async def deltas(self, place: ReplayCursor) -> AsyncGenerator[OutputDelta, None]:
+    async def deltas(self, cursor: ReplayCursor) -> AsyncGenerator[OutputDelta, None]:
         """Yield every delta from the first on. Raises the error that ended the generation."""
         self._enter()
         at = 0
@@ -103,12 +103,12 @@ class DurableStream:
                     at += 1
                 if self._complete:
                     return
-                await self._more(place)
+                await self._more(cursor)
         finally:
             self._exit()
 
     async def payloads(
-        self, transcript: Transcript, started: Started, place: ReplayCursor
+        self, transcript: Transcript, started: Started, cursor: ReplayCursor
     ) -> AsyncGenerator[bytes, None]:
         """Yield every payload from the first on. Raises the error that ended the generation.
 
@@ -128,13 +128,13 @@ class DurableStream:
                 if not shared.grow(self._deltas, complete=self._complete):
                     if shared.closed:
                         return
-                    await self._more(place)
+                    await self._more(cursor)
         finally:
             self._exit()
 
-    async def _more(self, place: ReplayCursor) -> None:
+    async def _more(self, cursor: ReplayCursor) -> None:
         """Wait for a delta or the end. Raises the error that ended the generation."""
-        if place.replaying:
+        if cursor.replaying:
             raise _beyond()
         if self._error is not None:
             raise self._error
@@ -162,7 +162,7 @@ class DurableStream:
     def leave(self) -> None:
         """Release the stream to another gateway: stop the generation and disconnect the readers."""
         if self.running and self._task is not None:
-            self._left = True
+            self._released = True
             self._task.cancel()
 
     def _watch(self) -> None:
@@ -184,13 +184,13 @@ class DurableStream:
             await self._keep(b"", done=True)
             self._complete = True
         except Unavailable as error:
-            # What was resumed can be resumed again: nothing but a server is missing.
+            # A resumed stream can be resumed again: the only problem is an unavailable service.
             log.warning("the stream %s has to wait: %s", self.record.id, error.message)
             self._error = _paused() if self.resumed else error
         except BatonError as error:
             self._error = error
         except asyncio.CancelledError:
-            self._error = GatewayPartitioned() if self._left else _paused()
+            self._error = GatewayPartitioned() if self._released else _paused()
             raise
         except Exception:
             log.exception("the stream %s broke off", self.record.id)
@@ -201,13 +201,13 @@ class DurableStream:
 
     async def _keep(self, part: bytes, *, done: bool = False) -> None:
         """Append a part. If the journal fails, the stream continues in memory only."""
-        if not self._kept:
+        if not self._journaled:
             return
         try:
             await self._journal.append(self.record.id, self._epoch, part, done=done)
         except Unavailable:
             log.error("the stream %s is not durable from here on", self.record.id)
-            self._kept = False
+            self._journaled = False
 
     def _tell(self) -> None:
         changed, self._changed = self._changed, asyncio.Event()
@@ -230,19 +230,19 @@ class DurableStreams:
     ) -> None:
         """`cut_off`: returns whether other gateways should take over the streams of this one."""
         self._journal, self._grace, self._cut_off = journal, grace, cut_off
-        self._here: dict[str, DurableStream] = {}
+        self._running: dict[str, DurableStream] = {}
         self._finished: dict[str, DurableStream] = {}
         """Some streams from the journal that have ended, until the next prune."""
         self._turns = Turns()
-        self._taking = WeakValueDictionary[str, asyncio.Lock]()
-        """Locks by id for streams that are being looked up."""
+        self._lookups = WeakValueDictionary[str, asyncio.Lock]()
+        """Locks by id for lookups."""
         self._beginning = WeakValueDictionary[str, asyncio.Lock]()
-        """Locks by id for what is begun once only."""
+        """Locks by id for streams that must begin only once."""
         self._tasks: list[asyncio.Task[None]] = []
 
     @property
     def problem(self) -> str:
-        """What an operator should know about the journal; empty while all is well."""
+        """Problem to report to the operator about the journal; empty if there is none."""
         return self._journal.problem
 
     async def start(self) -> None:
@@ -252,19 +252,19 @@ class DurableStreams:
     async def close(self) -> None:
         """Stop all generations and close the journal."""
         await cancel_tasks(*self._tasks)
-        await asyncio.gather(*(recording.stop() for recording in self._here.values()))
+        await asyncio.gather(*(recording.stop() for recording in self._running.values()))
         await self._journal.close()
 
     async def record(
-        self, ticket: StreamRecord, events: AsyncGenerator[OutputDelta, None]
+        self, record: StreamRecord, events: AsyncGenerator[OutputDelta, None]
     ) -> DurableStream:
         """Make a new stream durable. Raises `Unavailable` when the journal is unavailable."""
         try:
-            epoch = await self._journal.create(ticket)
+            epoch = await self._journal.create(record)
         except BaseException:
             await events.aclose()
             raise
-        return self._run(ticket, epoch, events)
+        return self._run(record, epoch, events)
 
     async def find(self, name: str, owner: str, resume: Continue) -> DurableStream | None:
         """Return a stream of this owner, running here or resumed from the journal.
@@ -274,14 +274,14 @@ class DurableStreams:
         """
         if self._cut_off():
             raise GatewayPartitioned
-        async with self._taking.setdefault(name, asyncio.Lock()):
-            here = self._here.get(name)
-            if here is None or not here.running:
-                here = self._finished.get(name)
-            if here is not None:
-                return here if here.record.owner == owner else None
-            kept = await self._journal.claim(name, owner)
-            return None if kept is None else self._go_on(kept, resume)
+        async with self._lookups.setdefault(name, asyncio.Lock()):
+            stream = self._running.get(name)
+            if stream is None or not stream.running:
+                stream = self._finished.get(name)
+            if stream is not None:
+                return stream if stream.record.owner == owner else None
+            stored = await self._journal.claim(name, owner)
+            return None if stored is None else self._restore(stored, resume)
 
     async def once(
         self,
@@ -290,83 +290,84 @@ class DurableStreams:
         resume: Continue,
         begin: Callable[[], Awaitable[DurableStream]],
     ) -> tuple[DurableStream, bool]:
-        """Return the stream of this name, and whether it was there before; else `begin` it.
+        """Return the stream of this name and whether it existed; create it with `begin` if not.
 
-        A caller that comes while it is begun waits for it. Raises what `find` and `begin` do.
+        Concurrent callers wait. Raises what `find` and `begin` raise.
         """
         async with self._beginning.setdefault(name, asyncio.Lock()):
-            found = await self.find(name, owner, resume)
-            if found is not None:
-                return found, True
+            stream = await self.find(name, owner, resume)
+            if stream is not None:
+                return stream, True
             try:
                 return await begin(), False
-            except StreamExists:  # another gateway was faster
-                found = await self.find(name, owner, resume)
-                if found is None:
+            except StreamExists:  # Another gateway was faster.
+                stream = await self.find(name, owner, resume)
+                if stream is None:
                     raise
-                return found, True
+                return stream, True
 
     async def result_once(
-        self, ticket: StreamRecord, work: Callable[[], Awaitable[bytes]]
+        self, record: StreamRecord, work: Callable[[], Awaitable[bytes]]
     ) -> tuple[StreamRecord, bytes, bool]:
-        """Return what `work` came to under the id of this record, at first or now: the record of
-        that time, the result, and whether it was there before.
+        """Run `work` at most once for the id of this record. Returns the record and the result of
+        the first run, and whether that was an earlier call.
 
-        The journal keeps it as a stream of one part. Raises `Unavailable`, and what `work` does.
+        The journal stores the result as a stream of one part. Raises `Unavailable`, and what `work`
+        raises.
         """
-        name, owner = ticket.id, ticket.owner
+        name, owner = record.id, record.owner
         async with self._beginning.setdefault(name, asyncio.Lock()):
-            kept = await self._journal.claim(name, owner)
-            if kept is not None and kept.done:
-                return kept.record, kept.parts[0], True
+            stored = await self._journal.claim(name, owner)
+            if stored is not None and stored.done:
+                return stored.record, stored.parts[0], True
             result = await work()
             try:
-                epoch = kept.epoch if kept is not None else await self._journal.create(ticket)
+                epoch = stored.epoch if stored is not None else await self._journal.create(record)
                 await self._journal.append(name, epoch, result, done=True)
-            except (StreamExists, StreamFenced):  # another gateway was faster
-                kept = await self._journal.claim(name, owner)
-                if kept is None or not kept.done:
+            except (StreamExists, StreamFenced):  # Another gateway was faster.
+                stored = await self._journal.claim(name, owner)
+                if stored is None or not stored.done:
                     raise
-                return kept.record, kept.parts[0], True
-            return ticket, result, False
+                return stored.record, stored.parts[0], True
+            return record, result, False
 
-    def _go_on(self, kept: StoredStream, resume: Continue) -> DurableStream:
-        deltas = tuple(map(decode, kept.parts))
-        if kept.done:
-            recording = self._new(kept.record, kept.epoch)
+    def _restore(self, stored: StoredStream, resume: Continue) -> DurableStream:
+        deltas = tuple(map(decode, stored.parts))
+        if stored.done:
+            recording = self._new(stored.record, stored.epoch)
             recording.ended(deltas)
             if len(self._finished) < _MOST_FINISHED:
-                self._finished[kept.record.id] = recording
+                self._finished[stored.record.id] = recording
             return recording
-        past: dict[int, PriorOutput] = {}
+        prior: dict[int, PriorOutput] = {}
         for delta in deltas:
-            past.setdefault(delta.choice, PriorOutput()).add(delta)
-        choices = max(past, default=-1) + 1
-        history = tuple(past.get(choice, PriorOutput()) for choice in range(choices))
-        log.info("the stream %s goes on after %d events", kept.record.id, len(deltas))
-        return self._run(kept.record, kept.epoch, resume(kept.record, history), deltas)
+            prior.setdefault(delta.choice, PriorOutput()).add(delta)
+        choices = max(prior, default=-1) + 1
+        history = tuple(prior.get(choice, PriorOutput()) for choice in range(choices))
+        log.info("the stream %s goes on after %d events", stored.record.id, len(deltas))
+        return self._run(stored.record, stored.epoch, resume(stored.record, history), deltas)
 
-    def _new(self, ticket: StreamRecord, epoch: int) -> DurableStream:
-        return DurableStream(ticket, self._journal, epoch, self._grace, self._turns)
+    def _new(self, record: StreamRecord, epoch: int) -> DurableStream:
+        return DurableStream(record, self._journal, epoch, self._grace, self._turns)
 
     def _run(
         self,
-        ticket: StreamRecord,
+        record: StreamRecord,
         epoch: int,
         events: AsyncGenerator[Event, None] | AsyncGenerator[OutputDelta, None],
-        past: tuple[OutputDelta, ...] = (),
+        prior: tuple[OutputDelta, ...] = (),
     ) -> DurableStream:
-        self._here = {name: r for name, r in self._here.items() if r.running}
-        recording = self._new(ticket, epoch)
+        self._running = {name: r for name, r in self._running.items() if r.running}
+        recording = self._new(record, epoch)
         recording.resumed = epoch > 1
-        recording.start(events, past)
-        self._here[ticket.id] = recording
+        recording.start(events, prior)
+        self._running[record.id] = recording
         return recording
 
     async def _guard(self) -> None:
         while True:
             await asyncio.sleep(_GUARD_SECONDS)
-            if self._cut_off() and (running := [r for r in self._here.values() if r.running]):
+            if self._cut_off() and (running := [r for r in self._running.values() if r.running]):
                 log.warning("cut off from the scheduler: %d streams go elsewhere", len(running))
                 for recording in running:
                     recording.leave()
@@ -375,7 +376,7 @@ class DurableStreams:
         while True:
             await asyncio.sleep(_PRUNE_SECONDS)
             self._finished.clear()
-            with contextlib.suppress(Unavailable):  # the journal has logged it
+            with contextlib.suppress(Unavailable):  # The journal has logged it.
                 await self._journal.prune()
 
 

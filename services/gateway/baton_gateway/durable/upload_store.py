@@ -1,4 +1,4 @@
-"""Uploads in parts: a file that exists once its parts are put together."""
+"""Uploads in parts: the file exists once its parts are joined."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ class StoredUpload(msgspec.Struct, frozen=True):
 
     id: str
     file: str
-    """Id of the file that it becomes."""
+    """Id of the resulting file."""
     filename: str
     purpose: str
     num_bytes: int
-    """Of the whole file, as the client has said."""
+    """Size of the complete file, as declared by the client."""
     created: float
     """Unix time in seconds."""
     status: str
@@ -36,14 +36,14 @@ class StoredUpload(msgspec.Struct, frozen=True):
 
 
 class UploadStore:
-    """Every method raises `Unavailable` when the store is unavailable, and `NotFound` for an upload
+    """Every method raises `Unavailable` if the store is unavailable, and `NotFound` for an upload
     that `owner` does not have."""
 
     def __init__(self, file: SqliteFile, files: FileStore) -> None:
         self._file, self._files = file, files
 
     async def begin(self, owner: str, filename: str, purpose: str, num_bytes: int) -> StoredUpload:
-        """Begin an upload of a file of `num_bytes` bytes."""
+        """Create an upload of a file of `num_bytes` bytes."""
         file = await self._files.begin(owner, filename, purpose)
         new = StoredUpload(
             f"upload_{secrets.token_hex(16)}", file, filename, purpose, num_bytes, time.time(),
@@ -71,7 +71,7 @@ class UploadStore:
         return StoredUpload(*row)
 
     async def add_part(self, name: str, owner: str, content: AsyncIterator[bytes]) -> str:
-        """Store a part. Returns its id. Raises `InvalidRequest` for an upload that is over."""
+        """Store a part. Returns its id. Raises `InvalidRequest` for an upload that has ended."""
         await self._pending(name, owner)
         part = await self._files.begin(owner, name, _PART)
         try:
@@ -88,10 +88,10 @@ class UploadStore:
     async def complete(
         self, name: str, owner: str, parts: Sequence[str], md5: str = ""
     ) -> tuple[StoredUpload, StoredFile]:
-        """Put parts together, in this order. Returns the upload and its file.
+        """Join parts in this order. Returns the upload and its file.
 
-        Raises `InvalidRequest` for a part of no such upload, for another number of bytes than was
-        said, and for another checksum than `md5`.
+        Raises `InvalidRequest` for an unknown part, for another number of bytes than declared, and
+        for another checksum than `md5`.
         """
         upload = await self._pending(name, owner)
         files = ["file-" + part.removeprefix("part_") for part in parts]
@@ -106,7 +106,7 @@ class UploadStore:
         return await self.get(name, owner), file
 
     async def cancel(self, name: str, owner: str) -> StoredUpload:
-        """Give up an upload with its parts. Raises `InvalidRequest` for one that is over."""
+        """Cancel an upload and delete its parts. Raises `InvalidRequest` for one that has ended."""
         upload = await self._pending(name, owner)
         await self._file.run(lambda db: _cancel(db, upload))
         return await self.get(name, owner)
@@ -120,28 +120,28 @@ class UploadStore:
         return upload
 
     async def _md5(self, files: Sequence[str]) -> str:
-        found = hashlib.md5(usedforsecurity=False)
+        digest = hashlib.md5(usedforsecurity=False)
         for file in files:
             async for data in self._files.read(file):
-                found.update(data)
-        return found.hexdigest()
+                digest.update(data)
+        return digest.hexdigest()
 
 
 def _check_parts(db: sqlite3.Connection, upload: StoredUpload, parts: Sequence[str]) -> int:
-    """Return the bytes of all parts. Raises `InvalidRequest` unless they make up the upload."""
+    """Return the bytes of all parts. Raises `InvalidRequest` unless all belong to the upload."""
     total = 0
     for part in parts:
-        found = db.execute(
+        rows = db.execute(
             "SELECT bytes FROM files WHERE id = ? AND filename = ? AND purpose = ?",
             (part, upload.id, _PART),
         ).fetchone()
-        if found is None:
+        if rows is None:
             raise InvalidRequest(
                 f"'part_{part.removeprefix('file-')[:40]}' is no part of this upload.",
                 code="invalid_value",
                 param="part_ids",
             )
-        total += found[0]
+        total += rows[0]
     if total != upload.num_bytes:
         raise InvalidRequest(
             f"The parts have {total} bytes, and {upload.num_bytes} were announced.",

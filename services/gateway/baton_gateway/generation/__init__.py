@@ -1,1 +1,1 @@
-"""One generation inside the gateway: the request, its admission, its output and logprobs."""
+"""One generation: the request, its admission, its output and logprobs."""

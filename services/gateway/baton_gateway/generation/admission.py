@@ -28,15 +28,15 @@ MAX_ALTERNATIVES = 255
 """Most alternatives per position that a worker reports."""
 
 _DENSEST, _SLACK, _ALWAYS_ENCODED = 16, 65, 262_144
-"""Characters per token, tokens beyond the limit, and characters in any case that the tokenizer
-encodes; see `baton_tokenizer.encode`."""
+"""Characters per token, tokens beyond the limit, and characters that the tokenizer always encodes;
+see `baton_tokenizer.encode`."""
 
 
 def check_model(name: str | None, catalogue: Catalogue) -> ModelInfo | None:
-    """Return the catalogue's entry of a model, None while it, or any model, is not known yet.
+    """Return the catalogue's entry of a model; None while it, or any model, is not known yet.
 
     None as `name` means the only model, without an adapter. Raises `NotFound` for a name that is
-    not in the catalogue, `InvalidRequest` for no name where there are several models.
+    not in the catalogue, `InvalidRequest` for no name if there are several models.
     """
     names, models = catalogue.names, catalogue.models
     if name is None and len(models) > 1:
@@ -47,8 +47,8 @@ def check_model(name: str | None, catalogue: Catalogue) -> ModelInfo | None:
         )
     if name is not None and names and name not in names:
         raise no_model(name)
-    wanted = models[0] if name is None and models else name
-    return None if wanted is None else catalogue.get(wanted)
+    requested = models[0] if name is None and models else name
+    return None if requested is None else catalogue.get(requested)
 
 
 def no_model(name: str) -> NotFound:
@@ -113,8 +113,8 @@ def check_total(generation: GenerationRequest, total: int, most: int) -> None:
 
 
 def check_adapter(generation: GenerationRequest, facts: ModelInfo) -> None:
-    """Check that a resumed stream goes on with the weights with which it began. Raises
-    `InvalidRequest` where the name of its adapter has got others."""
+    """Check that a resumed stream continues with the adapter weights of its beginning. Raises
+    `InvalidRequest` if the adapter of that name has changed."""
     if generation.resumed and generation.adapter != facts.adapter:
         raise InvalidRequest(
             f"The adapter `{facts.name}` has been loaded again with other weights since this "
@@ -204,24 +204,24 @@ def clamp_max_tokens(generation: GenerationRequest, prompt: Sequence[int], facts
         if len(prompt) > facts.max_model_len:
             raise too_long(generation, len(prompt), facts)
         return 0
-    wanted = generation.limits.max_tokens
+    requested = generation.limits.max_tokens
     # Prompt log-probabilities need one model step, and each step samples one token.
-    if len(prompt) + max(1, wanted or 0) > facts.max_model_len:
+    if len(prompt) + max(1, requested or 0) > facts.max_model_len:
         raise too_long(generation, len(prompt), facts)
-    return facts.max_model_len - len(prompt) if wanted is None else max(1, wanted)
+    return facts.max_model_len - len(prompt) if requested is None else max(1, requested)
 
 
 def too_long(generation: GenerationRequest, length: int, facts: ModelInfo) -> InvalidRequest:
     """Error for a prompt that exceeds the context length, worded like OpenAI's."""
     param = generation.param
-    wanted = generation.limits.max_tokens
-    if wanted is None or length > facts.max_model_len:
+    requested = generation.limits.max_tokens
+    if requested is None or length > facts.max_model_len:
         over = "at least " if length > facts.max_model_len else ""
         request = f"your {param} resulted in {over}{length} tokens"
     else:
-        total = length + wanted
+        total = length + requested
         request = (
-            f"you requested {total} tokens ({length} in the {param}, {wanted} in the completion)"
+            f"you requested {total} tokens ({length} in the {param}, {requested} in the completion)"
         )
     return ContextTooLong(
         f"This model's maximum context length is {facts.max_model_len} tokens. However, {request}. "
@@ -229,7 +229,7 @@ def too_long(generation: GenerationRequest, length: int, facts: ModelInfo) -> In
         param=param,
         limit=facts.max_model_len,
         length=length,
-        wanted=wanted,
+        requested=requested,
     )
 
 
@@ -257,12 +257,12 @@ def check_text(request: GenerationRequest, prompt: Prompt, facts: ModelInfo) -> 
             param=request.param,
             limit=facts.max_model_len,
             length=None,
-            wanted=request.limits.max_tokens,
+            requested=request.limits.max_tokens,
         )
 
 
 def _num_characters(content: str | Sequence[Mapping[str, Any]]) -> int:
-    """Characters of a text, or of the texts among content parts."""
+    """Number of characters of a text, or of the texts among content parts."""
     if isinstance(content, str):
         return len(content)
     return sum(len(part.get("text", "")) for part in content)
@@ -271,8 +271,8 @@ def _num_characters(content: str | Sequence[Mapping[str, Any]]) -> int:
 def check_pixels(
     generation: GenerationRequest, prompts: Iterable[EncodedPrompt], most: int
 ) -> None:
-    """Raise `InvalidRequest` when the media of all prompts have more than `most` bytes. A tensor
-    that several prompts share counts once."""
+    """Raise `InvalidRequest` if the media of all prompts exceed `most` bytes. A tensor shared by
+    several prompts counts once."""
     tensors = {id(item.pixels): item.pixels for prompt in prompts for item in prompt.media}
     if sum(tensor.num_bytes for tensor in tensors.values()) > most:
         raise InvalidRequest(
@@ -284,7 +284,7 @@ def check_pixels(
 
 
 def check_uncut(request: GenerationRequest) -> None:
-    """Raise `InvalidRequest` for a prompt with media that may be cut."""
+    """Raise `InvalidRequest` for a prompt with media that might be truncated."""
     if request.limits.truncate_prompt_tokens is not None:
         raise InvalidRequest(
             "Unsupported value: 'truncate_prompt_tokens' cannot be used with media: it "

@@ -29,8 +29,8 @@ async def encode_bad_words(words: tuple[str, ...], encoder: Encoder) -> tuple[tu
     """
     spellings = [s for word in words for s in (word, " " + word.lstrip(" "))]
     texts = [TextPrompt(text, add_special=False) for text in dict.fromkeys(spellings)]
-    found = await asyncio.gather(*(encoder.encode(text, MAX_TOKENS) for text in texts))
-    for text, ids in zip(texts, found, strict=True):
+    encoded = await asyncio.gather(*(encoder.encode(text, MAX_TOKENS) for text in texts))
+    for text, ids in zip(texts, encoded, strict=True):
         if len(ids) > MAX_TOKENS:
             raise invalid(
                 "bad_words",
@@ -38,4 +38,4 @@ async def encode_bad_words(words: tuple[str, ...], encoder: Encoder) -> tuple[tu
                 "tokens.",
                 "string_above_max_length",
             )
-    return tuple(dict.fromkeys(tuple(ids) for ids in found if ids))
+    return tuple(dict.fromkeys(tuple(ids) for ids in encoded if ids))

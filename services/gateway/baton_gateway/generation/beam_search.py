@@ -61,8 +61,8 @@ class BeamSearch:
         """Extend each running beam by the alternatives of its next token."""
         width, running, ended = self._options.width, [], []
         pairs = zip(self.running, following, strict=True)
-        every = [one for beam, entry in pairs for one in _extended(beam, entry)]
-        for place, beam in enumerate(_greatest(self.alternatives, every)):
+        candidates = [candidate for beam, entry in pairs for candidate in _extended(beam, entry)]
+        for place, beam in enumerate(_greatest(self.alternatives, candidates)):
             reason = self._reason(beam)
             if not reason:
                 running.append(beam)

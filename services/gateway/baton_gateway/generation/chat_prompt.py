@@ -1,4 +1,4 @@
-"""Conversations as prompts: their media beside them, and a mark in the place of each."""
+"""Prompts of conversations: messages with media markers, and the media in order."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ _MODALITIES = {
     "audio_url": "audio",
     "input_audio": "audio",
 }
-"""Type of a part to its modality."""
+"""Type of a part -> its modality."""
 
 
 def chat_prompt(
@@ -32,10 +32,10 @@ def chat_prompt(
     continue_final_message: bool = False,
     sound: bool | None = None,
 ) -> ChatPrompt:
-    """The prompt of checked messages.
+    """Create the prompt of checked messages.
 
     Args:
-        kwargs: further variables of the chat template.
+        kwargs: additional variables of the chat template.
         sound: as `MediaItem.sound`, of every video.
     """
     media = list[MediaItem]()
@@ -53,28 +53,28 @@ def chat_prompt(
 
 
 def _shown(message: Mapping[str, Any], param: str, media: list[MediaItem]) -> Mapping[str, Any]:
-    """The message as a template sees it; its media are appended to `media`."""
+    """The message in the form of templates; its media are appended to `media`."""
     content = message.get("content")
     if not isinstance(content, list):
         return message
-    return {**message, "content": media_apart(content, f"{param}.content", media)}
+    return {**message, "content": split_media(content, f"{param}.content", media)}
 
 
 def _with_sound(item: MediaItem, sound: bool) -> MediaItem:
     return replace(item, sound=sound) if item.modality == "video" else item
 
 
-def media_apart(
+def split_media(
     content: Sequence[Mapping[str, Any]], param: str, media: list[MediaItem]
 ) -> list[Mapping[str, Any]]:
-    """The parts as a template sees them; their media are appended to `media`."""
+    """The parts in the form of templates; their media are appended to `media`."""
     parts = list[Mapping[str, Any]]()
     for i, part in enumerate(content):
         if modality := _MODALITIES.get(kind := part["type"]):
             url, place = part[kind]["url"], f"{param}[{i}]"
-            # A part with a file had a field of another name.
+            # A part that names a file had another field.
             place += "" if url.startswith(FILE_SCHEME) else f".{kind}"
             media.append(MediaItem(modality, url, place))
-            part = {"type": modality.removesuffix("_embeds")}  # As chat templates know it.
+            part = {"type": modality.removesuffix("_embeds")}  # The name that chat templates use.
         parts.append(part)
     return parts

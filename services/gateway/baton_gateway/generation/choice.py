@@ -11,12 +11,12 @@ from baton_gateway.generation.output import OutputDelta, Started, TokenLogprob
 
 @dataclass(slots=True)
 class Choice:
-    """A choice, whole or as far as its deltas have come."""
+    """A choice, complete or as far as it was generated."""
 
     text: str = ""
-    """Text of the tokens, as the tokenizer gave it."""
+    """Raw text of the tokens."""
     pieces: list[Piece] = field(default_factory=list)
-    """What the text is."""
+    """Content, thinking and tool calls in the text."""
     tokens: array[int] = field(default_factory=lambda: array("i"))
     """int32"""
     logprobs: tuple[TokenLogprob, ...] = ()
@@ -31,11 +31,11 @@ class Choice:
     """float32 vector, for pooling requests."""
 
     reasoning_tokens: int = 0
-    """How many of the tokens are the model's thinking."""
+    """Number of tokens of the model's thinking."""
 
     @property
     def content(self) -> str:
-        """The text of the answer itself."""
+        """The text without thinking and tool calls."""
         return "".join(piece.text for piece in self.pieces if isinstance(piece, Content))
 
     @classmethod
@@ -61,4 +61,4 @@ class Choice:
 
 
 Answer = tuple[Started, list[Choice]]
-"""A whole answer: all choices of all prompts."""
+"""A complete answer: all choices of all prompts."""

@@ -28,11 +28,11 @@ def check(chosen: Mapping[str, Any], enabled: tuple[str, ...]) -> dict[str, str]
 def _argument(name: str, value: Any, enabled: tuple[str, ...]) -> str:
     param = f"processors.{name[:64]}"
     if name not in enabled:
-        known = ", ".join(f"'{n}'" for n in enabled) or "none"
+        names = ", ".join(f"'{n}'" for n in enabled) or "none"
         raise invalid(
             param,
             f"Unsupported value: '{name[:64]}' is not a processor of this server. Enabled: "
-            f"{known}.",
+            f"{names}.",
             "unsupported_value",
         )
     text = msgspec.json.encode(value)

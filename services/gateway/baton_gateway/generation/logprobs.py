@@ -140,9 +140,9 @@ class Vocabulary:
         silent: frozenset[int],
     ) -> CompletionLogprobs:
         """Return prompt tokens in the completions API's format; ids in `silent` have no text."""
-        given = [entry for entry in entries if entry is not None]
-        body = self.completion(given, top, [])
-        missing: list[None] = [None] * (len(prompt) - len(given))
+        scored = [entry for entry in entries if entry is not None]
+        body = self.completion(scored, top, [])
+        missing: list[None] = [None] * (len(prompt) - len(scored))
         return CompletionLogprobs(
             tokens=[self.name(token) for token in prompt],
             token_logprobs=[*missing, *body.token_logprobs],

@@ -1,4 +1,4 @@
-"""Adapters that requests with media have by default."""
+"""Default adapters of requests with media."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from baton_gateway.generation.request import ChatPrompt, GenerationRequest, Pair
 def with_media_adapter(
     request: GenerationRequest, adapters: Mapping[str, str], catalogue: Catalogue
 ) -> GenerationRequest:
-    """The request with the adapter of its media as its model, if it names the model that this is
-    an adapter of, or none.
+    """Return the request with the adapter of its media as its model, if it names the adapter's base
+    model or none.
 
     Raises:
-        InvalidRequest: its media have several adapters.
+        InvalidRequest: the request has media of several adapters.
     """
     if not adapters or request.model not in (None, *catalogue.models):
         return request
@@ -39,5 +39,5 @@ def with_media_adapter(
 
 def _modalities(request: GenerationRequest) -> set[str]:
     with_media = (p for p in request.prompts if isinstance(p, ChatPrompt | PairPrompt))
-    found = (item.modality for prompt in with_media for item in prompt.media)
-    return {modality.removesuffix("_embeds") for modality in found}
+    modalities = (item.modality for prompt in with_media for item in prompt.media)
+    return {modality.removesuffix("_embeds") for modality in modalities}

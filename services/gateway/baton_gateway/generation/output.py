@@ -19,9 +19,9 @@ class Started:
     prompts: tuple[PackedTokens, ...]
     """int32 ids of each prompt."""
     starts: tuple[Start, ...] = ()
-    """Per prompt, where its output begins."""
+    """Per prompt, the part in which its output begins."""
     prediction: bytes = b""
-    """int32 ids of the output that the client expects."""
+    """int32 ids of the expected output."""
     adapter: bytes = b""
     """Digest of the adapter that is applied to the model; empty for none."""
 
@@ -46,7 +46,7 @@ class OutputDelta(msgspec.Struct, frozen=True, gc=False):
     choice: int
     """prompt index * n + choice of that prompt"""
     text: str
-    """Text of the tokens, as the tokenizer gave it."""
+    """Raw text of the tokens."""
     tokens: array[int]
     """int32"""
     ends: tuple[int, ...] = ()
@@ -65,9 +65,9 @@ class OutputDelta(msgspec.Struct, frozen=True, gc=False):
     vector: bytes | None = None
     """float32 vector of the prompt, for pooling requests."""
     pieces: Pieces = ()
-    """What the text is; see `Sequence.deliver`."""
+    """Content, thinking and tool calls in the text; see `Sequence.deliver`."""
     reasoning_tokens: int = 0
-    """How many of the tokens are the model's thinking."""
+    """Number of tokens of the model's thinking."""
 
     def then(self, later: OutputDelta) -> OutputDelta:
         """Merge this delta with the next one of the same choice."""

@@ -25,7 +25,7 @@ log = logger(__name__)
 
 
 class OutputSink(Protocol):
-    """Takes deltas past the reader's task."""
+    """Takes deltas in place of the reader's task."""
 
     def write(self, delta: OutputDelta) -> bool:
         """Handle a delta as the reader would, or return False without side effects."""
@@ -45,11 +45,11 @@ class OutputQueue:
         self,
         choices: int,
         sink: OutputSink | None = None,
-        taken: Callable[[OutputDelta], None] = lambda delta: None,
+        on_delivered: Callable[[OutputDelta], None] = lambda delta: None,
     ) -> None:
-        """`taken` is told of each delta that leaves, on either path."""
+        """`on_delivered` is called for each delta that leaves the queue, on either path."""
         self._deltas: deque[OutputDelta] = deque()
-        self._open, self._sink, self._taken = choices, sink, taken
+        self._open, self._sink, self._on_delivered = choices, sink, on_delivered
         self._error: BatonError | None = None
         self._waiter: asyncio.Future[None] | None = None
 
@@ -67,7 +67,7 @@ class OutputQueue:
 
     @property
     def _idle(self) -> bool:
-        """True if the reader waits and has handled every delta before."""
+        """True if the reader waits and has processed every earlier delta."""
         return self._waiter is not None and not self._waiter.done()
 
     def _write(self, sink: OutputSink, delta: OutputDelta) -> bool:
@@ -79,7 +79,7 @@ class OutputQueue:
             self.fail(ServerFault(FAULT))
             return True
         if written:
-            self._taken(delta)
+            self._on_delivered(delta)
         return written
 
     def fail(self, error: BatonError) -> None:
@@ -103,7 +103,7 @@ class OutputQueue:
             self._waiter = asyncio.get_running_loop().create_future()
             await self._waiter
         delta = self._deltas.popleft()
-        self._taken(delta)
+        self._on_delivered(delta)
         return delta
 
     def _join(self, delta: OutputDelta) -> bool:

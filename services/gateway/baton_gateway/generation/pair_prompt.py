@@ -1,4 +1,4 @@
-"""Queries and documents as prompts: their media beside them, and a mark in the place of each."""
+"""Prompts of queries and documents: content with media markers, and the media in order."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 
 from baton.errors import InvalidRequest
 from baton.protocol import MediaItem
-from baton_gateway.generation.chat_prompt import media_apart
+from baton_gateway.generation.chat_prompt import split_media
 from baton_gateway.generation.request import PairPrompt, TextPrompt
 
 
@@ -17,11 +17,11 @@ class ContentParts:
     """Texts and media of a query or a document."""
 
     parts: tuple[Mapping[str, Any], ...]
-    """Checked content parts, as those of a chat."""
+    """Checked content parts in the form of a chat's parts."""
     param: str
     """Path of the parts in the request, for errors."""
-    given: tuple[Mapping[str, Any], ...] = ()
-    """The same, as the client has sent them."""
+    original: tuple[Mapping[str, Any], ...] = ()
+    """The parts in the client's form."""
 
 
 Content: TypeAlias = str | ContentParts
@@ -29,18 +29,20 @@ Content: TypeAlias = str | ContentParts
 
 def pair_prompt(query: Content, document: Content, *, document_first: bool) -> PairPrompt:
     """The prompt of a pair; `document_first` is the order in which the model reads the two."""
-    asked, query_media = _apart(query)
-    read, document_media = _apart(document)
-    both = (document_media, query_media) if document_first else (query_media, document_media)
-    return PairPrompt(asked, read, tuple(item for media in both for item in media))
+    query_content, query_media = _split_media(query)
+    document_content, document_media = _split_media(document)
+    in_order = (document_media, query_media) if document_first else (query_media, document_media)
+    return PairPrompt(
+        query_content, document_content, tuple(item for media in in_order for item in media)
+    )
 
 
 def single_prompt(content: Content) -> TextPrompt | MediaItem:
     """The prompt of a query or a document that is embedded alone. Raises `InvalidRequest` for an
-    image beside anything else."""
+    image next to other parts."""
     if isinstance(content, str):
         return TextPrompt(content)
-    parts, media = _apart(content)
+    parts, media = _split_media(content)
     if not media:
         return TextPrompt("\n".join(part["text"] for part in parts))
     if len(content.parts) > 1:
@@ -53,9 +55,9 @@ def single_prompt(content: Content) -> TextPrompt | MediaItem:
     return media[0]
 
 
-def _apart(content: Content) -> tuple[Any, list[MediaItem]]:
-    """The content as templates see it, and its media."""
+def _split_media(content: Content) -> tuple[Any, list[MediaItem]]:
+    """The content in the form of templates, and its media."""
     media = list[MediaItem]()
     if isinstance(content, str):
         return content, media
-    return media_apart(content.parts, content.param, media), media
+    return split_media(content.parts, content.param, media), media

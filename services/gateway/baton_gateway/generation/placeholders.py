@@ -1,4 +1,4 @@
-"""Media in a prompt: each marker that the chat template wrote becomes all tokens of its item."""
+"""Media in a prompt: each marker of the chat template is replaced by all tokens of its item."""
 
 from __future__ import annotations
 
@@ -12,25 +12,25 @@ from baton.protocol.token_columns import unpack
 
 
 def alone(item: PreparedMedia) -> tuple[PackedTokens, Media]:
-    """The sequence that consists of one item."""
+    """A sequence that consists of one item."""
     tokens = PackedTokens(item.tokens)
     return tokens, _placed(item, 0, len(tokens))
 
 
 def attended(ids: Sequence[int], item: PreparedMedia) -> tuple[PackedTokens, Media]:
-    """A prompt of which all tokens attend to one item, which its first token stands for."""
+    """A prompt whose tokens all attend to one item, represented by its first token."""
     return PackedTokens.of(ids), _placed(item, 0, 1)
 
 
 def accompanied(ids: Sequence[int], item: PreparedMedia) -> tuple[PackedTokens, Media]:
-    """A prompt whose tokens one item goes along with, and so with those behind it."""
+    """A prompt with one item whose embeddings are added to its tokens and to those after it."""
     return PackedTokens.of(ids), _placed(item, 0, item.num_alongside)
 
 
 def expand(
     ids: PackedTokens, items: Sequence[PreparedMedia]
 ) -> tuple[PackedTokens, tuple[Media, ...]]:
-    """The prompt with every marker replaced by the tokens of its item, and where those are.
+    """Return the prompt with every marker replaced by the tokens of its item, and their positions.
 
     Raises `InvalidRequest` if the chat template has not written one marker for each item.
     """

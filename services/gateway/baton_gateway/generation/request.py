@@ -24,13 +24,13 @@ class ChatPrompt:
     """A conversation, rendered by the model's chat template. The first fields are JSON."""
 
     messages: bytes
-    """A part of a message that is an image is an object of type "image"."""
+    """An image part of a message is an object of type "image"."""
     tools: bytes = b""
     kwargs: bytes = b""
     add_generation_prompt: bool = True
     continue_final_message: bool = False
     media: tuple[MediaItem, ...] = ()
-    """The images among the parts, in their order."""
+    """The images among the parts, in order."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class PairPrompt:
     """A query and a document that the model joins into one sequence."""
 
     query: str | Sequence[Mapping[str, Any]]
-    """A text, or content parts, of which one that is an image is an object of type "image"."""
+    """A text, or content parts, in which an image is an object of type "image"."""
     document: str | Sequence[Mapping[str, Any]]
     """As `query`."""
     media: tuple[MediaItem, ...] = ()
@@ -55,18 +55,19 @@ class PairPrompt:
 
 @dataclass(frozen=True, slots=True)
 class SpeechPrompt:
-    """What a speech-to-text model writes on about a part of a recording."""
+    """A prompt of a speech-to-text model for one chunk of a recording."""
 
     prompt: tuple[int, ...] | ChatPrompt
-    """Special tokens and the text before, all of which attend to the recording; or a conversation
-    with it."""
+    """Special tokens and the previous text, all of which attend to the recording; or a conversation
+    that contains it."""
     media: PreparedMedia
     num_states: int = 0
-    """Its states that hold sound, where places of tokens are wanted; see `Pooling.num_states`."""
+    """Number of encoder states that hold audio, if token positions are requested; see
+    `Pooling.num_states`."""
 
 
 Prompt = ChatPrompt | TextPrompt | PairPrompt | SpeechPrompt | MediaItem | tuple[int, ...]
-"""A tuple holds token ids, already encoded by the client; a `MediaItem` stands by itself."""
+"""A tuple is ids encoded by the client; a `MediaItem` is a prompt of one item."""
 
 
 class EncodedPrompt(NamedTuple):
@@ -152,7 +153,7 @@ class TextOptions:
 
 @dataclass(frozen=True, slots=True)
 class RequestLimits:
-    """What a request may take."""
+    """Limits of a request."""
 
     max_tokens: int | None = None
     """Most tokens to generate; None means the rest of the context."""
@@ -166,7 +167,7 @@ class RequestLimits:
 
 @dataclass(frozen=True, slots=True)
 class RequestIdentity:
-    """Which request it is, and on whose account."""
+    """Identity of a request: its ids, and who is charged."""
 
     id: str
     trace: str = ""
@@ -181,13 +182,13 @@ class RequestIdentity:
 
     @property
     def owner(self) -> str:
-        """Whose stored objects the request may read: the tenant of its API key."""
+        """Tenant whose stored objects the request may read."""
         return self.quota.key.tenant
 
 
 @dataclass(frozen=True, slots=True)
 class RequestSinks:
-    """Where a request's progress is written, beside the returned events."""
+    """Receivers of a request's progress, besides the caller."""
 
     admission_headers: AdmissionHeaders = field(default_factory=AdmissionHeaders)
     """Receives the scheduler's queue estimate for the first choice."""
@@ -210,23 +211,23 @@ class GenerationRequest:
     """Pooling parameters; the request then returns one vector per prompt, with `n` = 1."""
     text: TextOptions = TextOptions()
     tools: ToolOptions | None = None
-    """How the answers of a chat are read; None where all text is content."""
+    """How the answers of a chat are parsed; None if all text is content."""
     limits: RequestLimits = RequestLimits()
     sinks: RequestSinks = field(default_factory=RequestSinks)
     prior_outputs: tuple[PriorOutput, ...] = ()
     """Per choice, the output to continue; empty for a new request."""
     predicted_text: str = ""
-    """Output that the client expects."""
+    """Expected output."""
     prediction: bytes = b""
-    """The same as int32 ids, once it is encoded."""
+    """The same as int32 ids, once encoded."""
     resumed: bool = False
-    """A stream that has begun before: it waits for missing servers as long as a running one."""
+    """The stream has begun before: it waits for missing services as long as a running one."""
     adapter: bytes = b""
-    """Digest of the adapter with which a resumed stream began; empty for none."""
+    """Digest of the adapter of a resumed stream's beginning; empty for none."""
 
     @property
     def num_hidden(self) -> int:
-        """Number of beams that run beside the choices that were asked for."""
+        """Number of beams that run besides the requested choices."""
         beams = self.sampling.beams
         return max(0, beams.width - self.sampling.n) * len(self.prompts) if beams else 0
 
@@ -241,6 +242,6 @@ class PreparedRequest(NamedTuple):
     """A valid request with its encoded prompts, before anything runs."""
 
     request: GenerationRequest
-    """With the grammar of the calls that it demands, and bad words as ids."""
+    """Sampling parameters with the grammar of its tool calls, and bad words as ids."""
     prompts: list[EncodedPrompt]
     facts: ModelInfo

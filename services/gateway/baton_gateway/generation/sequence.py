@@ -60,9 +60,9 @@ class Sequence:
     include_stop: bool = False
     skip_special: bool = True
     start: Start = "content"
-    """Where the output begins, as the prompt's end says."""
+    """Part of the output in which it begins, determined by the end of the prompt."""
     parser: AnswerParser | None = None
-    """Reads the output; None if all of it is content."""
+    """Parses the output; None if all of it is content."""
     trace: str = ""
     """W3C traceparent; empty if none was sent."""
     deadline: float | None = None
@@ -74,8 +74,8 @@ class Sequence:
     media: tuple[Media, ...] = ()
     """The media in the prompt."""
     prediction: bytes = b""
-    """int32: expected output."""
-    account: RequestTimeline = field(default_factory=RequestTimeline)
+    """int32 ids of the expected output."""
+    timeline: RequestTimeline = field(default_factory=RequestTimeline)
     """Timeline of the request."""
     log: array[int] = field(default_factory=lambda: array("i"))
     logprobs: list[TokenLogprob] = field(default_factory=list)
@@ -83,9 +83,9 @@ class Sequence:
     cached: int = 0
     """Prompt tokens that came from the prefix cache."""
     renewed: bool = False
-    """Resubmitted, and no token of the new run has arrived yet."""
+    """True if it was resubmitted and no token of the new run has arrived yet."""
     inherited: int = 0
-    """Tokens at the start of the log that were charged before."""
+    """Number of tokens at the start of the log that were charged before."""
     reason: str | None = None
     """Finish reason from the scheduler; None while the sequence runs."""
     ended: bool = False
@@ -94,14 +94,14 @@ class Sequence:
     sent: int = 0
     length: int = 0
     """Characters of text delivered so far."""
-    home: Connection | None = None
+    decoder: Connection | None = None
     """The tokenizer that decodes this sequence."""
     opened: bool = False
-    """True while `home` holds a decode state for it."""
+    """True while `decoder` holds a decode state for it."""
     end_sent: bool = False
-    """True once `home` was sent the end of the tokens."""
+    """True once `decoder` was sent the end of the tokens."""
     awaited: int = 0
-    """Number of replies due from `home`."""
+    """Number of replies due from `decoder`."""
     stale: int = 0
     """Number of upcoming replies that belong to a discarded decode state."""
 
@@ -124,19 +124,19 @@ class Sequence:
             prediction=self.prediction,
         )
 
-    def follow(self, past: PriorOutput) -> None:
+    def resume_after(self, prior: PriorOutput) -> None:
         """Continue after earlier output. Call before anything is sent or received."""
-        self.log, self.logprobs = array("i", past.tokens), list(past.logprobs)
+        self.log, self.logprobs = array("i", prior.tokens), list(prior.logprobs)
         self.delivered = self.sent = self.inherited = len(self.log)
-        self.length, self.cached, self.ended = past.length, past.cached, past.ended
+        self.length, self.cached, self.ended = prior.length, prior.cached, prior.ended
         if self.parser is not None:
-            self.parser.feed(past.text)
+            self.parser.feed(prior.text)
 
-    def left(self, now: float) -> int:
+    def remaining_ms(self, now: float) -> int:
         """Return the milliseconds until the deadline, at least 1; 0 without a deadline."""
         return 0 if self.deadline is None else max(1, int((self.deadline - now) * 1000))
 
-    def overtaken(self, first: int) -> bool:
+    def is_from_previous_run(self, first: int) -> bool:
         """Return whether tokens from `first` on belong to a previous run.
 
         A scheduler that was considered lost may still have produced tokens.
@@ -149,12 +149,12 @@ class Sequence:
 
         Raises `ServerFault` when tokens before `first` are missing.
         """
-        known = len(self.log) - first
-        if known < 0:
+        num_known = len(self.log) - first
+        if num_known < 0:
             raise ServerFault("Tokens of this request were lost on the way. Send it again.")
-        self.log += tokens[known:] if known else tokens
+        self.log += tokens[num_known:] if num_known else tokens
         if logprobs:
-            self.logprobs += logprobs[known:]
+            self.logprobs += logprobs[num_known:]
 
     def write(self, tokens: Items[int], logprobs: Items[TokenLogprob], reason: str) -> None:
         """Set the whole log at once, for beam search."""
@@ -191,12 +191,12 @@ class Sequence:
     def answer(self, vector: bytes) -> None:
         """Put a float32 vector on the stream."""
         self.reason, self.ended = "stop", True
-        self.account.delivered(self.handle)
+        self.timeline.delivered(self.handle)
         self.stream.put(OutputDelta(self.choice, "", array("i"), reason="stop", vector=vector))
 
-    def reopen(self, home: Connection | None, stale: int = 0) -> None:
-        """Discard the decode state; `home` reopens it after `delivered`."""
-        self.home, self.stale = home, stale
+    def reopen(self, decoder: Connection | None, stale: int = 0) -> None:
+        """Discard the decode state; `decoder` reopens it after `delivered`."""
+        self.decoder, self.stale = decoder, stale
         self.opened = self.end_sent = False
         self.sent, self.awaited = self.delivered, 0
 
@@ -227,7 +227,7 @@ class Sequence:
         self.delivered = upto
         self.ended = delta.reason is not None
         if self.ended:
-            self.account.delivered(self.handle)
+            self.timeline.delivered(self.handle)
         self.stream.put(delta)
 
     def _read(self, text: str, reason: str | None, count: int) -> tuple[Pieces, str | None, int]:

@@ -1,4 +1,4 @@
-"""The choices of a request: one sequence for each, `n` per prompt."""
+"""Creates the sequences of a request: one per choice, `n` per prompt."""
 
 from __future__ import annotations
 
@@ -32,22 +32,22 @@ def build_sequences(
     Raises `InvalidRequest` if a prompt leaves no room for output.
     """
     rooms = [
-        # Images that are embedded all have one length, and the limit for text does not apply.
-        0 if request.pooling and one.media else _room(request, one, facts)
-        for one in prompts
+        # Embedded images have one length, and the limit for text does not apply.
+        0 if request.pooling and prompt.media else _room(request, prompt, facts)
+        for prompt in prompts
     ]
     n = request.sampling.n
     sequences = [
-        _sequence(request, one, facts, stream, arrival_time, handle(), number * n + choice, room)
-        for number, (one, room) in enumerate(zip(prompts, rooms, strict=True))
+        _sequence(request, prompt, facts, stream, arrival_time, handle(), number * n + choice, room)
+        for number, (prompt, room) in enumerate(zip(prompts, rooms, strict=True))
         for choice in range(n)
     ]
     if request.tools is not None:
         _add_parsers(
             sequences, request, request.tools, starts(request.tools, prompts, facts), facts
         )
-    for sequence, past in zip(sequences, request.prior_outputs, strict=False):
-        sequence.follow(past)
+    for sequence, prior in zip(sequences, request.prior_outputs, strict=False):
+        sequence.resume_after(prior)
     return sequences
 
 
@@ -61,7 +61,7 @@ def _sequence(
     number: int,
     room: int,
 ) -> Sequence:
-    """Choice `number` among those of all prompts, with `room` tokens at most."""
+    """Choice `number` among those of all prompts, with at most `room` tokens."""
     identity, text, limits = request.identity, request.text, request.limits
     limit = limits.deadline_ms / 1000
     return Sequence(
@@ -84,7 +84,7 @@ def _sequence(
         skip_special=text.skip_special and not _reads(request, facts),
         trace=identity.trace,
         deadline=arrival_time + limit if limit else None,
-        account=request.sinks.timeline,
+        timeline=request.sinks.timeline,
         pooling=request.pooling
         and structs.replace(request.pooling, second=prompt.second, num_states=prompt.num_states),
         media=prompt.media,
@@ -99,7 +99,7 @@ def _add_parsers(
     begins: tuple[Start, ...],
     facts: ModelInfo,
 ) -> None:
-    """Give each sequence its place in the output format, and a parser that starts there."""
+    """Set where the output of each sequence begins, and a parser that starts there."""
     for sequence in sequences:
         start = sequence.start = begins[sequence.choice // request.sampling.n]
         seed = f"{request.identity.id}-{sequence.choice}"
@@ -107,14 +107,16 @@ def _add_parsers(
 
 
 def _room(request: GenerationRequest, prompt: EncodedPrompt, facts: ModelInfo) -> int:
-    """Most tokens behind a prompt: as the model's length allows, and as media goes along with."""
+    """Maximum tokens after a prompt: limited by the model's length, and by media added to every
+    token."""
     most = clamp_max_tokens(request, prompt.ids, facts)
     ends = [item.start + item.length for item in prompt.media if item.alongside]
     return min([most, *(end - len(prompt.ids) for end in ends)])
 
 
 def _reads(request: GenerationRequest, facts: ModelInfo) -> bool:
-    """Whether the output is parsed: its delimiters may be special tokens."""
+    """Whether the output is parsed. If so, special tokens are kept: its delimiters may be
+    special."""
     options = request.tools
     return options is not None and (options.choice != "none" or facts.formats.reasoning is not None)
 
@@ -122,5 +124,5 @@ def _reads(request: GenerationRequest, facts: ModelInfo) -> bool:
 def starts(
     options: ToolOptions, prompts: list[EncodedPrompt], facts: ModelInfo
 ) -> tuple[Start, ...]:
-    """Return where the output of each prompt begins."""
-    return options.starts or tuple(facts.formats.start(one.tail, options) for one in prompts)
+    """Return the part in which the output of each prompt begins."""
+    return options.starts or tuple(facts.formats.start(prompt.tail, options) for prompt in prompts)

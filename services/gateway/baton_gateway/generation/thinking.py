@@ -1,4 +1,4 @@
-"""Thinking that is bounded, or that comes before what a grammar constrains.
+"""Thinking with a budget, or before a constrained output.
 
 The worker enforces it on the token log, see `baton_worker.structured_output.thinking`.
 """
@@ -17,9 +17,9 @@ from baton_gateway.http.errors import invalid
 
 
 def check_budget(request: GenerationRequest, facts: ModelInfo) -> None:
-    """Raise `InvalidRequest` for a budget of thinking that cannot be kept.
+    """Raise `InvalidRequest` for a thinking budget that cannot be enforced.
 
-    A model that does not think keeps any.
+    A model that does not think fulfils every budget.
     """
     options, formats = request.tools, facts.formats
     if options is None or options.thinking_budget is None or options.budget_is_target:
@@ -35,9 +35,9 @@ def check_budget(request: GenerationRequest, facts: ModelInfo) -> None:
 
 
 def needs_thinking(request: GenerationRequest, facts: ModelInfo) -> bool:
-    """Return whether the grammar of a request must say what thinking comes before it.
+    """Return whether the grammar of a request must include the thinking before it.
 
-    That of a demanded call does so itself, unless there is a budget.
+    The grammar of a demanded call includes it already, unless there is a budget.
     """
     options = request.tools
     if options is None or facts.formats.thinking_tags is None:
@@ -53,10 +53,10 @@ def thoughtful(
     facts: ModelInfo,
     ids: tuple[int, int],
 ) -> GenerationRequest:
-    """Return the request with the thinking before its grammar, or before any text.
+    """Return the request with its thinking in front of its grammar, or of free text.
 
     Args:
-        ids: the tokens that are the opener and the closer; -1 where none is.
+        ids: tokens of the opener and the closer; -1 if it is not one token.
     """
     options, tags = request.tools, facts.formats.thinking_tags
     assert options is not None and tags is not None

@@ -1,4 +1,4 @@
-"""The grammar of tool calls: an output that must call, and one that may."""
+"""Grammars of tool calls: for an output that must call, and for one that may."""
 
 from __future__ import annotations
 
@@ -16,18 +16,18 @@ from baton_gateway.output_formats import ToolOptions
 from baton_gateway.structured_output.request import Constraint
 
 _ENGINE = "llguidance"
-"""The engine whose grammars describe tool calls."""
+"""The grammar engine that supports tool calls."""
 
 
 def check_calls(request: GenerationRequest, facts: ModelInfo) -> None:
-    """Raise `InvalidRequest` for tools that this model cannot call as the request wants."""
+    """Raise `InvalidRequest` for tools that this model cannot call as requested."""
     options, constraint = request.tools, request.sampling.constraint
     if options is None or options.choice == "none":
         return
     facts.formats.caller(options)
     if options.demanded:
         _check_alone(constraint)
-        # Every start has a grammar or none has: what cannot be demanded is refused before encoding.
+        # Either every start has a grammar or none: refuse before encoding.
         facts.formats.grammar(options, "content")
     elif options.strict:
         _check_strict(constraint)
@@ -57,11 +57,11 @@ def _check_strict(constraint: Constraint | None) -> None:
 def with_call_grammar(
     request: GenerationRequest, prompts: list[EncodedPrompt], facts: ModelInfo, engine: str
 ) -> GenerationRequest:
-    """Return the request with the grammar of the calls that it demands, or that it allows beside a
-    constraint or of tools with `strict`.
+    """Return the request with the grammar of its tool calls: demanded ones, or ones allowed next to
+    a constraint or with `strict`.
 
     Args:
-        engine: that of the server. With another than llguidance, or a format of calls that has no
+        engine: of this server. With another engine than llguidance, or a call format without a
             grammar, a constraint excludes calls.
     """
     options, constraint = request.tools, request.sampling.constraint
@@ -70,8 +70,8 @@ def with_call_grammar(
     if options.demanded:
         grammar = facts.formats.grammar(options, starts(options, prompts, facts)[0])
         return _with(request, Constraint(grammar, "tools"))
-    found = _auto(options, constraint, facts, engine)
-    return request if found is None else _with(request, found)
+    auto_grammar = _auto(options, constraint, facts, engine)
+    return request if auto_grammar is None else _with(request, auto_grammar)
 
 
 def _auto(

@@ -14,18 +14,18 @@ _LONGEST = 32768
 
 
 def encode_limit(request: GenerationRequest, facts: ModelInfo) -> int:
-    """Return the most tokens that a prompt may have before it is cut."""
+    """Return the maximum tokens of a prompt before truncation."""
     cut = request.limits.truncate_prompt_tokens is not None
     return max(_LONGEST, 4 * facts.max_model_len) if cut else facts.max_model_len
 
 
 def truncated(request: GenerationRequest, ids: PackedTokens, facts: ModelInfo) -> PackedTokens:
-    """Return the last ids that the request wants. Cutting a prompt twice is cutting it once.
+    """Return the last ids that the request asks to keep. Truncation is idempotent.
 
     Raises `InvalidRequest` for a prompt beyond `encode_limit`, whose end is not known.
     """
-    wanted, limit = request.limits.truncate_prompt_tokens, encode_limit(request, facts)
-    if wanted is None:
+    most, limit = request.limits.truncate_prompt_tokens, encode_limit(request, facts)
+    if most is None:
         return ids
     if len(ids) > limit:
         raise InvalidRequest(
@@ -33,6 +33,6 @@ def truncated(request: GenerationRequest, ids: PackedTokens, facts: ModelInfo) -
             code="context_length_exceeded",
             param=request.param,
         )
-    if wanted == WHATEVER_FITS:
-        wanted = max(1, facts.max_model_len - max(1, request.limits.max_tokens or 0))
-    return PackedTokens(ids.tail(wanted))
+    if most == WHATEVER_FITS:
+        most = max(1, facts.max_model_len - max(1, request.limits.max_tokens or 0))
+    return PackedTokens(ids.tail(most))

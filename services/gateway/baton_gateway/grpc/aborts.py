@@ -1,4 +1,4 @@
-"""Requests that `Abort` may end, by the ids of their clients."""
+"""Running requests that `Abort` may end, by their clients' ids."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from baton_gateway.http.disconnect import cancel_tasks
 
 
 class Aborts:
-    """The running requests of each tenant. An id is never shared between tenants."""
+    """The running requests of each tenant. Tenants do not share ids."""
 
     def __init__(self) -> None:
         self._running: dict[tuple[str, str], set[asyncio.Event]] = {}

@@ -1,4 +1,4 @@
-"""Admission of calls: the API key, limits, metrics and errors that HTTP requests have too."""
+"""Admission of calls: the API key, limits, metrics and errors of HTTP requests, applied to gRPC."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _CODES = {
     503: grpc.StatusCode.UNAVAILABLE,
     504: grpc.StatusCode.DEADLINE_EXCEEDED,
 }
-"""Status of an error by that of HTTP."""
+"""HTTP status of an error -> gRPC status."""
 _GONE = "499"
 
 log = logger(__name__)
@@ -55,8 +55,8 @@ class Calls:
         """Yield the request of a call. A `BatonError` inside ends the call with its status.
 
         Args:
-            path: of the HTTP route that does the same, whose rights the call needs.
-            limited: whether it counts as a request of its key, as a POST does.
+            path: of the equivalent HTTP route, whose permissions the call needs.
+            limited: charge it as a request of its key, like a POST.
         """
         engine: Engine = self._app.state.engine
         name, status = uuid.uuid4().hex, "0"
@@ -97,17 +97,17 @@ class Calls:
 
 
 async def refuse(context: Context, error: BatonError) -> None:
-    """End a call with an error: its sentence, and its code and field as metadata."""
+    """End a call with an error: the message, and code and field as metadata."""
     if error.status >= 500 and error.status != 501:
         log.warning("%s: %s", error.code, error.message)
     facts = {"error-type": error.type, "error-code": error.code, "error-param": error.param}
     if error.retry_after is not None:
         facts["retry-after"] = str(error.retry_after)
-    told = tuple((name, value) for name, value in facts.items() if value)
-    await context.abort(_CODES.get(error.status, grpc.StatusCode.INTERNAL), error.message, told)
+    metadata = tuple((name, value) for name, value in facts.items() if value)
+    await context.abort(_CODES.get(error.status, grpc.StatusCode.INTERNAL), error.message, metadata)
 
 
 def _host(peer: str) -> str:
     """Address of a peer, as "ipv4:127.0.0.1:50000" or "ipv6:[::1]:50000"; empty for others."""
-    kind, _, rest = unquote(peer).partition(":")
-    return rest.rpartition(":")[0].strip("[]") if kind in {"ipv4", "ipv6"} else ""
+    kind, _, address = unquote(peer).partition(":")
+    return address.rpartition(":")[0].strip("[]") if kind in {"ipv4", "ipv6"} else ""

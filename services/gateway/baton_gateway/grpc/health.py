@@ -16,32 +16,32 @@ _LOOK_SECONDS = 1.0
 
 
 class Health(health_pb2_grpc.HealthServicer):  # type: ignore[misc]
-    """Serves while requests are served, for the server ("") and each of its services."""
+    """Reports whether requests are served, for the server ("") and each of its services."""
 
     def __init__(self, status: GatewayStatus, services: tuple[str, ...]) -> None:
         self._status, self._services = status, {"", *services}
 
     async def Check(
-        self, asked: health_pb2.HealthCheckRequest, context: Context
+        self, request: health_pb2.HealthCheckRequest, context: Context
     ) -> health_pb2.HealthCheckResponse:
-        """Tell whether a service serves; an unknown one is not found."""
-        if asked.service not in self._services:
-            await context.abort(grpc.StatusCode.NOT_FOUND, f"Unknown service '{asked.service}'.")
-        return self._now(asked.service)
+        """Report whether a service is serving; an unknown one is not found."""
+        if request.service not in self._services:
+            await context.abort(grpc.StatusCode.NOT_FOUND, f"Unknown service '{request.service}'.")
+        return self._status_of(request.service)
 
     async def Watch(
-        self, asked: health_pb2.HealthCheckRequest, context: Context
+        self, request: health_pb2.HealthCheckRequest, context: Context
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
-        """Tell the status now and whenever it changes."""
+        """Report the status now and whenever it changes."""
         last = None
         while True:
-            now = self._now(asked.service)
-            if now != last:
-                yield now
-            last = now
+            status = self._status_of(request.service)
+            if status != last:
+                yield status
+            last = status
             await asyncio.sleep(_LOOK_SECONDS)
 
-    def _now(self, service: str) -> health_pb2.HealthCheckResponse:
+    def _status_of(self, service: str) -> health_pb2.HealthCheckResponse:
         states = health_pb2.HealthCheckResponse
         if service not in self._services:
             return states(status=states.SERVICE_UNKNOWN)

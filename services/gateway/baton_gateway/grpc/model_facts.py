@@ -1,4 +1,4 @@
-"""What routers ask about the model and its load."""
+"""Answers routers' questions about the model and its load."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
-"""From `vllm.grpc.engine.GenerateRequest` to a completion request.
+"""Converts `vllm.grpc.engine.GenerateRequest` to a completion request.
 
-Numbers without presence are absent where they are 0, as vLLM reads them.
+Numbers without presence count as absent if they are 0, as in vLLM.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _FLAGS = (
 _CONSTRAINTS = {"json_schema": "json"}
 """vLLM's names of constraints in `structured_outputs`, where they differ."""
 _MOST_LOGPROBS = 20
-_ELSEWHERE = {
+_UNSUPPORTED = {
     "mm_inputs": "Send pictures over HTTP to /v1/chat/completions.",
     "extra_mm_inputs": "Send pictures over HTTP to /v1/chat/completions.",
     "media_refs": "Send pictures over HTTP to /v1/chat/completions.",
@@ -50,14 +50,14 @@ _ELSEWHERE = {
     "kv_transfer_params_json": "The scheduler hands sequences from prefill to decode workers.",
     "data_parallel_rank": "The scheduler places sequences.",
 }
-"""Fields without a counterpart, with what to do."""
+"""Fields without a counterpart -> advice."""
 
 
-def completion(asked: pb.GenerateRequest, model: str) -> CompletionRequest:
+def completion(request: pb.GenerateRequest, model: str) -> CompletionRequest:
     """Validate a request. Raises `InvalidRequest`."""
-    _check_supported(asked)
-    params = asked.sampling_params
-    fields: dict[str, Any] = {"model": model, "prompt": _prompt(asked)}
+    _check_supported(request)
+    params = request.sampling_params
+    fields: dict[str, Any] = {"model": model, "prompt": _prompt(request)}
     fields |= {name: getattr(params, name) for name in _NUMBERS if getattr(params, name)}
     fields |= {name: getattr(params, name) for name in _OPTIONAL if params.HasField(name)}
     fields |= {name: getattr(params, name) for name in _FLAGS}
@@ -72,40 +72,40 @@ def completion(asked: pb.GenerateRequest, model: str) -> CompletionRequest:
     return build(fields, CompletionRequest, strict=True)
 
 
-def logprobs(asked: pb.GenerateRequest) -> int:
+def logprobs(request: pb.GenerateRequest) -> int:
     """Number of alternatives per token; -1 for no log-probabilities. Raises `InvalidRequest`."""
-    if not asked.sampling_params.HasField("logprobs"):
+    if not request.sampling_params.HasField("logprobs"):
         return -1
-    number: int = asked.sampling_params.logprobs
+    number: int = request.sampling_params.logprobs
     if not 0 <= number <= _MOST_LOGPROBS:
         raise invalid("logprobs", f"Invalid 'logprobs': expected 0 to {_MOST_LOGPROBS}.")
     return number
 
 
 def generation(
-    request: Request, asked: pb.GenerateRequest, body: CompletionRequest, head: Head
+    call: Request, request: pb.GenerateRequest, body: CompletionRequest, head: Head
 ) -> GenerationRequest:
-    """Create the generation request of a validated one."""
-    config: Config = request.app.state.config
+    """Create the generation request of a validated request."""
+    config: Config = call.app.state.config
     scored = -1 if body.prompt_logprobs is None else body.prompt_logprobs
-    [given] = body.prompt
-    prompt: Prompt = TextPrompt(given) if isinstance(given, str) else given
+    [text_or_ids] = body.prompt
+    prompt: Prompt = TextPrompt(text_or_ids) if isinstance(text_or_ids, str) else text_or_ids
     return requested(
-        request,
+        call,
         body,
         head,
         (prompt,),
-        sampling(body, config, logprobs(asked), scored),
+        sampling(body, config, logprobs(request), scored),
         param="input",
-        max_tokens=body.max_tokens if asked.sampling_params.HasField("max_tokens") else None,
+        max_tokens=body.max_tokens if request.sampling_params.HasField("max_tokens") else None,
         n=body.n,
     )
 
 
-def _check_supported(asked: pb.GenerateRequest) -> None:
-    given = {field.name for field, _ in asked.ListFields()}
-    for name, instead in _ELSEWHERE.items():
-        if name in given:
+def _check_supported(request: pb.GenerateRequest) -> None:
+    fields = {field.name for field, _ in request.ListFields()}
+    for name, instead in _UNSUPPORTED.items():
+        if name in fields:
             raise invalid(name, f"'{name}' is not supported. {instead}", "unsupported_value")
 
 
@@ -115,11 +115,11 @@ def _check_finite(fields: dict[str, Any]) -> None:
             raise invalid(name, f"Invalid '{name}': expected a finite number.")
 
 
-def _prompt(asked: pb.GenerateRequest) -> str | list[int]:
-    if asked.WhichOneof("input") is None:
+def _prompt(request: pb.GenerateRequest) -> str | list[int]:
+    if request.WhichOneof("input") is None:
         raise InvalidRequest("Missing 'input': send 'tokenized' or 'text'.", param="input")
-    text: str = asked.text
-    return list(asked.tokenized.input_ids) if asked.HasField("tokenized") else text
+    text: str = request.text
+    return list(request.tokenized.input_ids) if request.HasField("tokenized") else text
 
 
 def _constraint(params: pb.SamplingParams, kind: str) -> Any:

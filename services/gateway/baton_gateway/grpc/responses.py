@@ -1,4 +1,4 @@
-"""From deltas and choices to `vllm.grpc.engine.GenerateResponse`."""
+"""Converts deltas and choices to `vllm.grpc.engine.GenerateResponse`."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from baton_gateway.generation.output import OutputDelta, Started, TokenLogprob
 
 @dataclass(slots=True)
 class ResponseWriter:
-    """Writes the answer to one request, whole or as its tokens come."""
+    """Writes the responses to one request, complete or streamed."""
 
     started: Started
     logprobs: int
@@ -21,11 +21,11 @@ class ResponseWriter:
     prompt_logprobs: int
     """The same for the prompt."""
     open: set[int] = field(default_factory=set)
-    """Choices that run."""
+    """Choices that are running."""
     _begun: set[int] = field(default_factory=set)
 
     def streamed(self, delta: OutputDelta) -> Iterator[pb.GenerateResponse]:
-        """Yield the chunk of a delta and, at the end of its choice, what ended it.
+        """Yield the chunk of a delta and, at the end of its choice, the complete message.
 
         Counts and log-probabilities are those of the delta: clients add them up.
         """
@@ -39,7 +39,7 @@ class ResponseWriter:
 
     def complete(self, index: int, part: OutputDelta | Choice, reason: str) -> pb.GenerateResponse:
         """Return the last response of a choice."""
-        done = pb.GenerateComplete(
+        complete = pb.GenerateComplete(
             output_ids=part.tokens,
             finish_reason=reason,
             prompt_tokens=len(self.started.prompts[0]),
@@ -50,10 +50,10 @@ class ResponseWriter:
             index=index,
         )
         if isinstance(part.stop, int):
-            done.matched_token_id = part.stop
+            complete.matched_token_id = part.stop
         elif part.stop is not None:
-            done.matched_stop_str = part.stop
-        return pb.GenerateResponse(complete=done)
+            complete.matched_stop_str = part.stop
+        return pb.GenerateResponse(complete=complete)
 
     def _chunk(self, delta: OutputDelta, *, first: bool) -> pb.GenerateStreamChunk:
         return pb.GenerateStreamChunk(
@@ -70,9 +70,9 @@ class ResponseWriter:
         if self.logprobs < 0 or not scored:
             return None
         return pb.OutputLogProbs(
-            token_logprobs=[one.logprob for one in scored],
-            token_ids=[one.token for one in scored],
-            top_logprobs=[_top(one, self.logprobs) for one in scored if self.logprobs],
+            token_logprobs=[entry.logprob for entry in scored],
+            token_ids=[entry.token for entry in scored],
+            top_logprobs=[_top(entry, self.logprobs) for entry in scored if self.logprobs],
         )
 
     def _input(self, scored: tuple[TokenLogprob | None, ...] | None) -> pb.InputLogProbs | None:
@@ -81,11 +81,12 @@ class ResponseWriter:
         most = self.prompt_logprobs
         return pb.InputLogProbs(
             token_logprobs=[
-                pb.InputTokenLogProb(value=None if one is None else one.logprob) for one in scored
+                pb.InputTokenLogProb(value=None if entry is None else entry.logprob)
+                for entry in scored
             ],
             token_ids=self.started.prompts[0],
             top_logprobs=[
-                pb.TopLogProbs() if one is None else _top(one, most) for one in scored if most
+                pb.TopLogProbs() if entry is None else _top(entry, most) for entry in scored if most
             ],
         )
 

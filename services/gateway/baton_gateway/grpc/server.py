@@ -1,4 +1,4 @@
-"""The gRPC server of a gateway: its port, its services, its end."""
+"""The gRPC server of a gateway."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ log = logger(__name__)
 
 
 class GrpcServer:
-    """Listens from its construction on, inside the event loop; answers from `start` on."""
+    """Listens from its construction inside the event loop; answers from `start` on."""
 
     def __init__(self, config: Config) -> None:
         """Raises `SettingsError` when the address is unavailable."""
@@ -41,7 +41,7 @@ class GrpcServer:
         log.info("listening on grpc://%s:%d", host, self.port)
 
     async def start(self, app: Starlette, keys: ApiKeys, limiter: RateLimiter) -> None:
-        """Begin to answer."""
+        """Start answering calls."""
         engine: Engine = app.state.engine
         services = (servicer.SERVICE, health.SERVICE, reflection.SERVICE_NAME)
         answers = servicer.VllmEngine(engine, Calls(app, keys, limiter))
@@ -52,5 +52,5 @@ class GrpcServer:
         await self._server.start()
 
     async def close(self) -> None:
-        """Take no more calls, and let those that run finish for a while."""
+        """Accept no more calls, and let running ones finish for a while."""
         await self._server.stop(self._grace)

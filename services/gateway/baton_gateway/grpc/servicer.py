@@ -47,40 +47,40 @@ class VllmEngine(vllm_engine_pb2_grpc.VllmEngineServicer):  # type: ignore[misc]
         self._started_at, self._last = time.monotonic(), 0.0
 
     async def Generate(
-        self, asked: pb.GenerateRequest, context: Context
+        self, request: pb.GenerateRequest, context: Context
     ) -> AsyncIterator[pb.GenerateResponse]:
-        """Continue a prompt: tokens as they come, or each choice once it is complete."""
-        async with self._calls.admitted(context, _method("Generate"), "/v1/completions") as request:
+        """Generate from a prompt: tokens as they arrive, or each choice once it is complete."""
+        async with self._calls.admitted(context, _method("Generate"), "/v1/completions") as call:
             self._last = time.time()
-            body, work = await self._admit(request, asked)
+            body, work = await self._admit(call, request)
             scored = -1 if body.prompt_logprobs is None else body.prompt_logprobs
-            answer = streamed if asked.stream else whole
-            # An abort may come before the scheduler has the request.
-            with self._aborts.open(tenant_of(request), asked.request_id) as aborted:
+            answer = streamed if request.stream else completed
+            # An abort may arrive before the scheduler has the request.
+            with self._aborts.open(tenant_of(call), request.request_id) as aborted:
                 async with aclosing(self._engine.generate(work)) as events:
                     started = await anext(events)
                     assert isinstance(started, Started)
-                    writer = ResponseWriter(started, logprobs(asked), scored, set(range(body.n)))
+                    writer = ResponseWriter(started, logprobs(request), scored, set(range(body.n)))
                     async for response in answer(writer, deltas_until(events, aborted)):
                         yield response
 
     async def _admit(
-        self, request: Request, asked: pb.GenerateRequest
+        self, call: Request, request: pb.GenerateRequest
     ) -> tuple[CompletionRequest, GenerationRequest]:
-        facts = await permitted(request, None)
-        body = completion(asked, facts.name)
+        facts = await permitted(call, None)
+        body = completion(request, facts.name)
         check_choices(body, 1, self._engine.config)
         body = with_defaults(body, facts.sampling_defaults)
-        return body, generation(request, asked, body, Head.of(request, "grpc-", facts.name))
+        return body, generation(call, request, body, Head.of(call, "grpc-", facts.name))
 
-    async def Embed(self, asked: pb.EmbedRequest, context: Context) -> pb.EmbedResponse:
+    async def Embed(self, request: pb.EmbedRequest, context: Context) -> pb.EmbedResponse:
         """Return the vector of a tokenised text."""
-        async with self._calls.admitted(context, _method("Embed"), "/v1/embeddings") as request:
-            facts = await permitted(request, None)
-            prompt = tuple(asked.tokenized.input_ids)
-            given = {"model": facts.name, "input": [list(prompt)]}
-            body = build(given, EmbeddingRequest, strict=True)
-            job = await begin(request, body, "embed")
+        async with self._calls.admitted(context, _method("Embed"), "/v1/embeddings") as call:
+            facts = await permitted(call, None)
+            prompt = tuple(request.tokenized.input_ids)
+            fields = {"model": facts.name, "input": [list(prompt)]}
+            body = build(fields, EmbeddingRequest, strict=True)
+            job = await begin(call, body, "embed")
             [vector], usage = await job.run([prompt], "input", job.pooling())
             return pb.EmbedResponse(
                 embedding=vector.tolist(),
@@ -88,36 +88,36 @@ class VllmEngine(vllm_engine_pb2_grpc.VllmEngineServicer):  # type: ignore[misc]
                 embedding_dim=len(vector),
             )
 
-    async def Abort(self, asked: pb.AbortRequest, context: Context) -> pb.AbortResponse:
-        """End requests of the same tenant; unknown ids are ignored."""
+    async def Abort(self, request: pb.AbortRequest, context: Context) -> pb.AbortResponse:
+        """Abort requests of the same tenant; unknown ids are ignored."""
         method, path = _method("Abort"), "/v1/completions"
-        async with self._calls.admitted(context, method, path, limited=False) as request:
-            for one in asked.request_ids:
-                self._aborts.abort(tenant_of(request), one)
+        async with self._calls.admitted(context, method, path, limited=False) as call:
+            for request_id in request.request_ids:
+                self._aborts.abort(tenant_of(call), request_id)
             return pb.AbortResponse()
 
     async def HealthCheck(
-        self, asked: pb.HealthCheckRequest, context: Context
+        self, request: pb.HealthCheckRequest, context: Context
     ) -> pb.HealthCheckResponse:
-        """Tell whether requests are served."""
+        """Report whether requests are served."""
         reasons = self._engine.status.unhealthy_reasons()
         return pb.HealthCheckResponse(healthy=not reasons, message="; ".join(reasons) or "ok")
 
     async def GetModelInfo(
-        self, asked: pb.GetModelInfoRequest, context: Context
+        self, request: pb.GetModelInfoRequest, context: Context
     ) -> pb.GetModelInfoResponse:
         """Describe the model."""
         method, path = _method("GetModelInfo"), "/v1/models"
-        async with self._calls.admitted(context, method, path, limited=False) as request:
-            return model_facts.model_info(await permitted(request, None))
+        async with self._calls.admitted(context, method, path, limited=False) as call:
+            return model_facts.model_info(await permitted(call, None))
 
     async def GetServerInfo(
-        self, asked: pb.GetServerInfoRequest, context: Context
+        self, request: pb.GetServerInfoRequest, context: Context
     ) -> pb.GetServerInfoResponse:
         """Describe this server."""
         method, path = _method("GetServerInfo"), "/v1/models"
-        async with self._calls.admitted(context, method, path, limited=False) as request:
-            facts = await permitted(request, None)
+        async with self._calls.admitted(context, method, path, limited=False) as call:
+            facts = await permitted(call, None)
             return pb.GetServerInfoResponse(
                 active_requests=self._engine.status.num_requests,
                 is_paused=facts.paused,
@@ -127,13 +127,13 @@ class VllmEngine(vllm_engine_pb2_grpc.VllmEngineServicer):  # type: ignore[misc]
                 data_parallel_size=1,
             )
 
-    async def GetLoads(self, asked: pb.GetLoadsRequest, context: Context) -> pb.GetLoadsResponse:
-        """Tell what runs and what waits, over all workers."""
+    async def GetLoads(self, request: pb.GetLoadsRequest, context: Context) -> pb.GetLoadsResponse:
+        """Report running and waiting requests of all workers."""
         async with self._calls.admitted(context, _method("GetLoads"), "/fleet", limited=False):
             return model_facts.loads(self._engine.stats)
 
     async def FlushCache(
-        self, asked: common_pb2.FlushCacheRequest, context: Context
+        self, request: common_pb2.FlushCacheRequest, context: Context
     ) -> common_pb2.FlushCacheResponse:
         """Drop all cached prefixes that are not in use."""
         path = "/reset_prefix_cache"
@@ -142,20 +142,20 @@ class VllmEngine(vllm_engine_pb2_grpc.VllmEngineServicer):  # type: ignore[misc]
             return common_pb2.FlushCacheResponse(success=True, message=f"dropped {pages} pages")
 
     async def StartProfile(
-        self, asked: common_pb2.StartProfileRequest, context: Context
+        self, request: common_pb2.StartProfileRequest, context: Context
     ) -> common_pb2.ProfileResponse:
-        """Record the steps of all workers, as `--profiler-config` says."""
+        """Start profiling all workers, as configured by `--profiler-config`."""
         async with self._calls.admitted(context, _method("StartProfile"), "/start_profile") as call:
-            if given := [field.name for field, _ in asked.ListFields()]:
+            if fields := [field.name for field, _ in request.ListFields()]:
                 raise InvalidRequest(
-                    f"'{given[0]}' is set by --profiler-config, where the workers start."
+                    f"'{fields[0]}' is set by --profiler-config, where the workers start."
                 )
             return await self._profile(call, protocol.StartProfile())
 
     async def StopProfile(
-        self, asked: common_pb2.StopProfileRequest, context: Context
+        self, request: common_pb2.StopProfileRequest, context: Context
     ) -> common_pb2.ProfileResponse:
-        """End the recording; returns once every worker has written its trace."""
+        """Stop profiling; returns once every worker has written its trace."""
         async with self._calls.admitted(context, _method("StopProfile"), "/stop_profile") as call:
             return await self._profile(call, protocol.StopProfile())
 
@@ -167,17 +167,17 @@ class VllmEngine(vllm_engine_pb2_grpc.VllmEngineServicer):  # type: ignore[misc]
         return common_pb2.ProfileResponse(success=True)
 
     async def GetTokenizer(
-        self, asked: common_pb2.GetTokenizerRequest, context: Context
+        self, request: common_pb2.GetTokenizerRequest, context: Context
     ) -> AsyncIterator[common_pb2.GetTokenizerChunk]:
-        """Refuse: gateways have no files of models."""
+        """Refuse: gateways have no model files."""
         async with self._calls.admitted(context, _method("GetTokenizer"), "/v1/models"):
             raise _absent("Tokenizers are not handed out: give the router the model's folder.")
         yield
 
     async def SubscribeKvEvents(
-        self, asked: common_pb2.SubscribeKvEventsRequest, context: Context
+        self, request: common_pb2.SubscribeKvEventsRequest, context: Context
     ) -> AsyncIterator[common_pb2.KvEventBatch]:
-        """Refuse: the prefix index is the scheduler's."""
+        """Refuse: the prefix index is in the scheduler."""
         async with self._calls.admitted(context, _method("SubscribeKvEvents"), "/fleet"):
             raise _absent("KV events are not published: the scheduler places by cached prefixes.")
         yield
@@ -194,7 +194,7 @@ async def streamed(
         yield writer.complete(index, Choice(), "abort")
 
 
-async def whole(
+async def completed(
     writer: ResponseWriter, deltas: AsyncIterator[OutputDelta]
 ) -> AsyncIterator[pb.GenerateResponse]:
     """Yield every choice once all are complete, or aborted."""

@@ -31,8 +31,8 @@ M = TypeVar("M", bound=BaseModel)
 
 
 def check_type(request: Request) -> None:
-    """Raise 415 for any media type but JSON. A missing one is none: a page of another site may send
-    a body without a type, but not as JSON."""
+    """Raise 415 for any media type but JSON, and for none: pages of other sites can send a body
+    without a type, but not one of type JSON."""
     kind = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     is_json = kind == "application/json" or (
@@ -89,10 +89,10 @@ def check_structure(data: bytes) -> None:
 
 def build(value: dict[str, Any], model: type[M], *, strict: bool = False) -> M:
     """Validate a parsed body. With `strict`, unknown fields raise `InvalidRequest`."""
-    known = {field.alias or name for name, field in model.model_fields.items()}
+    names = {field.alias or name for name, field in model.model_fields.items()}
     if strict:
         for field in value:
-            if field not in known:
+            if field not in names:
                 raise unknown(field)
     try:
         return model.model_validate(value)

@@ -1,4 +1,4 @@
-"""Receives and parses the bodies of requests, so that a large one costs no other request.
+"""Receives and parses request bodies without letting a large one delay other requests.
 
     client --parts--> BodyReader --small--> parse
                           |
@@ -49,7 +49,7 @@ async def read(request: Request, model: type[M]) -> M:
 async def read_object(request: Request) -> dict[str, Any]:
     """Receive and parse the body, whose fields are not validated.
 
-    Raises `InvalidRequest` for what is no JSON object, and the errors of `BodyReader`.
+    Raises `InvalidRequest` if it is no JSON object, and the errors of `BodyReader`.
     """
     bodies: BodyReader = request.app.state.bodies
     check_type(request)
@@ -76,7 +76,7 @@ class BodyReader:
         Raises:
             InvalidRequest: 413 as soon as it exceeds the limit.
             Unavailable: the unfinished bodies of all connections are too large.
-            ClientDisconnected: the client has left in the middle.
+            ClientDisconnected: the client has left before the end.
         """
         declared = request.headers.get("content-length", "")
         if declared.isdecimal() and int(declared[:20]) > self._limit:

@@ -19,7 +19,7 @@ _BIG_INTEGER = 1
 
 
 class ParsedBody(msgspec.Struct, frozen=True, array_like=True):
-    """A JSON object, or why it is refused."""
+    """A JSON object, or the reason for refusing it."""
 
     value: msgspec.Raw = msgspec.Raw(b"\xc0")
     """The object in MessagePack; nil when it is refused."""
@@ -31,8 +31,8 @@ class ParsedBody(msgspec.Struct, frozen=True, array_like=True):
         """Return the object. Raises `InvalidRequest`."""
         if self.error:
             raise InvalidRequest(self.error, code=self.code, param=self.param)
-        found: dict[str, Any] = msgspec.msgpack.decode(self.value, ext_hook=_integer)
-        return found
+        parsed: dict[str, Any] = msgspec.msgpack.decode(self.value, ext_hook=_integer)
+        return parsed
 
 
 def pack(value: dict[str, Any]) -> bytes:

@@ -1,4 +1,4 @@
-"""Keeps web pages of other sites from using this server through a visitor's browser.
+"""Prevents pages of other sites from using this server through a visitor's browser.
 
 A page may send a request to any address that its visitor's browser can reach. It cannot read the
 answer, but the request runs. Browsers say where a request comes from, in `Sec-Fetch-Site` and
@@ -26,7 +26,7 @@ def from_browser(headers: Headers) -> bool:
 
 
 def check_same_origin(method: str, headers: Headers, cors: CorsPolicy) -> None:
-    """Raise `InvalidRequest` (403) when a page of another origin wants to change something, unless
+    """Raise `InvalidRequest` (403) if a page of another origin tries to change something, unless
     `cors` allows it.
 
     A request with a key needs no check: a browser never adds one by itself.
@@ -44,6 +44,7 @@ def check_same_origin(method: str, headers: Headers, cors: CorsPolicy) -> None:
 
 
 def _is_own_origin(headers: Headers) -> bool:
-    """For browsers without `Sec-Fetch-Site`, which none sends over plain HTTP to another host."""
+    """Check for browsers without `Sec-Fetch-Site`: no browser sends it over plain HTTP to another
+    host."""
     origin = headers.get("origin")
     return origin is None or urlsplit(origin).netloc.lower() == headers.get("host", "").lower()

@@ -1,5 +1,5 @@
-"""Requests that no HTTP client waits for: work that goes on after its client or gateway has left,
-and what the messages of a WebSocket ask for."""
+"""Requests without an HTTP client: work that continues after its client or gateway has left, and
+messages of a WebSocket."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ def clientless_request(
     quota: RequestQuota,
     headers: Sequence[tuple[bytes, bytes]] = (),
 ) -> Request:
-    """Return a request without a body, as the middleware would have prepared it.
+    """Return a request without a body, prepared like the middleware does.
 
     Args:
-        name: number that its ids share.
-        quota: of the API key that it is charged to.
+        name: number that its ids contain.
+        quota: of the charged API key.
     """
     number = f"req_{name}"
-    state = {"request_id": number, "budget": quota, "account": RequestTimeline(number, path)}
+    state = {"request_id": number, "quota": quota, "timeline": RequestTimeline(number, path)}
     return Request(
         {
             "type": "http",
@@ -44,6 +44,6 @@ def clientless_request(
 
 
 async def _never() -> Message:
-    """Nobody disconnects: who started the work cancels it."""
+    """Never reports a disconnect: the caller cancels the work."""
     await asyncio.Event().wait()
     raise AssertionError("a request without a client never has it")

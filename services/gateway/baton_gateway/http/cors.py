@@ -1,4 +1,4 @@
-"""Pages of other origins that may use this server from a browser: CORS, where it is configured.
+"""CORS: pages of configured origins that may use this server from a browser.
 
 https://fetch.spec.whatwg.org/#http-cors-protocol
 """
@@ -30,11 +30,11 @@ _EXPOSED = (
         for of in ("requests", "tokens")
     ),
 )
-"""Headers of answers that clients act on; a page sees no others."""
+"""Response headers for clients; pages can read no others."""
 
 
 class CorsPolicy(msgspec.Struct, frozen=True):
-    """What pages of other origins may do. Without origins, nothing."""
+    """Permissions of pages of other origins. Without origins, none."""
 
     origins: tuple[str, ...] = ()
     methods: tuple[str, ...] = ()
@@ -43,8 +43,8 @@ class CorsPolicy(msgspec.Struct, frozen=True):
 
     @classmethod
     def of(cls, config: Config) -> Self:
-        """Return the policy of the settings. Raises `SettingsError` for what is no origin."""
-        origins = tuple(_origin(one) for one in listed(config.allowed_origins))
+        """Return the policy of the settings. Raises `SettingsError` for an invalid origin."""
+        origins = tuple(_origin(origin) for origin in listed(config.allowed_origins))
         if config.allow_credentials and _ALL in origins:
             raise SettingsError(
                 "--allow-credentials needs --allowed-origins by name: browsers refuse '*' there."

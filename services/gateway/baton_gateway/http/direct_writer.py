@@ -29,8 +29,8 @@ class DirectWriter:
 
     @staticmethod
     def withdraw(scope: Any) -> None:
-        """Remove the writer from the scope, which its cycle owns: the two would keep the body of
-        the request until the garbage collector finds them."""
+        """Remove the writer from the scope. The scope belongs to the writer's cycle, so the
+        reference would keep the request's body alive until garbage collection."""
         scope.get("extensions", {}).pop(_KEY, None)
 
     @property

@@ -24,14 +24,14 @@ async def wait_disconnect(receive: Receive) -> None:
 async def cancel_on_disconnect(receive: Receive, work: Coroutine[Any, Any, T]) -> T:
     """Await `work`; on a disconnect, cancel it and raise `ClientDisconnected`."""
     task = asyncio.ensure_future(work)
-    gone = asyncio.ensure_future(wait_disconnect(receive))
+    disconnect = asyncio.ensure_future(wait_disconnect(receive))
     try:
-        await asyncio.wait((task, gone), return_when=asyncio.FIRST_COMPLETED)
+        await asyncio.wait((task, disconnect), return_when=asyncio.FIRST_COMPLETED)
         if not task.done():
             raise ClientDisconnected
         return task.result()
     finally:
-        await cancel_tasks(task, gone)
+        await cancel_tasks(task, disconnect)
 
 
 async def cancel_tasks(*tasks: asyncio.Task[Any]) -> None:

@@ -1,4 +1,4 @@
-"""The shape of an error body: OpenAI's, or Anthropic's on the paths of its API.
+"""The format of error bodies: OpenAI's, or Anthropic's on the paths of its API.
 
 https://docs.anthropic.com/en/api/errors
 """
@@ -24,7 +24,7 @@ _TYPES = {
     504: "timeout_error",
     529: "overloaded_error",
 }
-"""Status -> type; other statuses are the client's or the server's fault in general."""
+"""Status -> type; other statuses are errors of the client or the server in general."""
 
 
 class AnthropicErrorDetails(msgspec.Struct):
@@ -35,19 +35,19 @@ class AnthropicErrorDetails(msgspec.Struct):
 
 
 class AnthropicError(msgspec.Struct, tag_field="type", tag="error"):
-    """Body of a failed response, in Anthropic's shape."""
+    """Body of a failed response in Anthropic's format."""
 
     error: AnthropicErrorDetails
     request_id: str
 
 
 def is_messages(path: str) -> bool:
-    """Return whether a path is of the Messages API."""
+    """Return whether a path belongs to the Messages API."""
     return path == _MESSAGES or path.startswith(_MESSAGES + "/")
 
 
 def encoder_of(scope: Scope) -> ErrorEncoder:
-    """Return what encodes the errors of a request."""
+    """Return the encoder of a request's errors."""
     if is_messages(scope["path"]):
         return partial(encode_anthropic, request_id=scope["state"]["request_id"])
     return encode
@@ -62,15 +62,15 @@ def encode_anthropic(error: BatonError, request_id: str) -> bytes:
 
 
 def _anthropic_message(error: BatonError) -> str:
-    """Return the message of an error: one about the context length in Anthropic's words, from which
-    coding agents learn how much to send, or to ask for."""
+    """Return the message of an error. An error about the context length has Anthropic's wording,
+    from which coding agents parse the limit."""
     if not isinstance(error, ContextTooLong):
         return error.message
-    length, wanted, limit = error.length, error.wanted, error.limit
-    if length is None or wanted is None or length > limit:
+    length, requested, limit = error.length, error.requested, error.limit
+    if length is None or requested is None or length > limit:
         tokens = "more" if length is None else f"{length} tokens"
         return f"prompt is too long: {tokens} > {limit} maximum"
     return (
-        f"input length and `max_tokens` exceed context limit: {length} + {wanted} > {limit}, "
+        f"input length and `max_tokens` exceed context limit: {length} + {requested} > {limit}, "
         "decrease input length or `max_tokens` and try again"
     )

@@ -46,19 +46,19 @@ ErrorEncoder: TypeAlias = Callable[[BatonError], bytes]
 
 
 class ContextTooLong(InvalidRequest):
-    """The prompt, or the prompt and its answer, exceed the context length of the model."""
+    """The prompt, or the prompt and its answer, exceed the model's context length."""
 
     def __init__(
-        self, message: str, *, param: str, limit: int, length: int | None, wanted: int | None
+        self, message: str, *, param: str, limit: int, length: int | None, requested: int | None
     ) -> None:
         """
         Args:
             limit: the context length in tokens.
-            length: tokens of the prompt, at least; None if it was not encoded.
-            wanted: tokens of the answer; None if any number will do.
+            length: minimum number of tokens of the prompt; None if it was not encoded.
+            requested: tokens of the answer; None if any number is acceptable.
         """
         super().__init__(message, code="context_length_exceeded", param=param)
-        self.limit, self.length, self.wanted = limit, length, wanted
+        self.limit, self.length, self.requested = limit, length, requested
 
 
 class GatewayPartitioned(Unavailable):

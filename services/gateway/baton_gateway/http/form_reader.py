@@ -1,4 +1,4 @@
-"""Receives multipart forms, whose files go to disk while they come."""
+"""Receives multipart forms, whose files are written to disk while they arrive."""
 
 from __future__ import annotations
 
@@ -13,18 +13,18 @@ from baton.errors import InvalidRequest
 from baton_gateway.http.disconnect import ClientDisconnected
 
 FRAME_BYTES = 64 * 1024
-"""The fields and the frame of a form, beside its file."""
+"""Maximum bytes of a form besides its file."""
 _MOST_FIELDS = 64
 _LONGEST_FIELD = FRAME_BYTES
 _TOO_LONG = "Part exceeded maximum size"
-"""How the parser says that a field is longer than that."""
+"""The parser's message for a field beyond that limit."""
 _LONGEST_BOUNDARY = 70
 """Characters (RFC 2046, section 5.1.1)."""
 _CHARSETS = frozenset({b"utf-8", b"utf8", b"us-ascii", b"iso-8859-1"})
 
 
 class _Stopped(MultiPartException):
-    """The body is not read to its end. The parser closes its files for this kind of error only."""
+    """Stops reading the body early. The parser closes its files for this kind of error only."""
 
     def __init__(self, reason: Exception) -> None:
         super().__init__(str(reason))
@@ -34,15 +34,15 @@ class _Stopped(MultiPartException):
 async def read_form(
     request: Request, max_file_bytes: int, param: str | None = None, max_files: int = 1
 ) -> FormData:
-    """Receive a form, whose files the caller closes.
+    """Receive a form. The caller closes its files.
 
     Args:
-        max_file_bytes: of all files together.
+        max_file_bytes: of all files.
         param: field of the file, for errors.
 
     Raises:
-        InvalidRequest: 413 as soon as it exceeds the limit, 415 for what is no form.
-        ClientDisconnected: the client has left in the middle.
+        InvalidRequest: 413 as soon as it exceeds the limit, 415 for another media type.
+        ClientDisconnected: the client has left before the end.
     """
     _check_type(request)
     declared = request.headers.get("content-length", "")
@@ -68,25 +68,25 @@ async def read_form(
 
 def _check_type(request: Request) -> None:
     header = request.headers.get("content-type", "")
-    kind, _, rest = header.partition(";")
+    kind, _, parameters = header.partition(";")
     coding = request.headers.get("content-encoding", "identity").strip().lower()
     if kind.strip().lower() != "multipart/form-data" or coding not in {"", "identity"}:
         raise _unsupported("Send the file as multipart/form-data, without Content-Encoding.")
-    if len(rest) > _LONGEST_BOUNDARY + 64:
+    if len(parameters) > _LONGEST_BOUNDARY + 64:
         raise InvalidRequest("The form cannot be read: its boundary is too long.")
     charset = parse_options_header(header)[1].get(b"charset", b"utf-8")
     if charset.lower() not in _CHARSETS:
-        # Others are names of Python's codecs, some of which fail or give what is no Unicode.
+        # Other names select Python's codecs, some of which fail or do not decode to Unicode.
         raise _unsupported("Send the form in UTF-8.")
 
 
 async def _bounded(request: Request, limit: int, param: str | None) -> AsyncGenerator[bytes, None]:
-    """Yield the body. Raises `_Stopped` once it is longer than a file may be, or breaks off."""
-    left = limit + FRAME_BYTES
+    """Yield the body. Raises `_Stopped` once it exceeds the limit, or the client leaves."""
+    remaining = limit + FRAME_BYTES
     try:
         async for part in request.stream():
-            left -= len(part)
-            if left < 0:
+            remaining -= len(part)
+            if remaining < 0:
                 raise _Stopped(_too_large(limit, param))
             yield part
     except ClientDisconnect:

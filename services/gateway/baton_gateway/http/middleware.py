@@ -30,14 +30,14 @@ _SWITCHED = 101
 """Status of a WebSocket that is accepted."""
 _LONGEST_PATH = 100
 TRUSTED_KEY = "baton.trusted_key"
-"""Entry of the scope with the `ApiKey` of a request that the gateway itself makes, for a batch."""
+"""Scope entry with the `ApiKey` of a request that the gateway itself sends for a batch."""
 
 log = logger(__name__)
 
 
 class RequestMiddleware:
-    """ASGI middleware. Passes streams through unbuffered. A WebSocket is checked as a request; what
-    its messages ask for is charged by its session."""
+    """ASGI middleware. Streams pass through unbuffered. A WebSocket is checked like a request; its
+    messages are charged by its session."""
 
     def __init__(
         self,
@@ -66,15 +66,15 @@ class RequestMiddleware:
             request_id.reset(token)
             route = getattr(scope.get("route"), "path", "unknown")
             self._metrics.requests.labels(route, tracker.status).inc()
-            tracker.account.close(tracker.status)
+            tracker.timeline.close(tracker.status)
 
     async def _serve(self, scope: Scope, receive: Receive, tracker: ResponseTracker) -> None:
         try:
             budget = self._limiter.quota(scope.get(TRUSTED_KEY) or self._checked_key(scope))
-            scope["state"]["budget"], tracker.headers = budget, budget.headers
-            scope["state"]["account"] = tracker.account
+            scope["state"]["quota"], tracker.headers = budget, budget.headers
+            scope["state"]["timeline"] = tracker.timeline
             if scope.get("method") == "POST":
-                self._ledger.keep(tracker.account, budget.key.tenant)
+                self._ledger.keep(tracker.timeline, budget.key.tenant)
                 await budget.request()
             await self._app(scope, receive, tracker.send)
         except ClientDisconnected:
@@ -87,7 +87,7 @@ class RequestMiddleware:
             await tracker.refuse(scope, receive, ServerFault(FAULT, code="internal_error"))
 
     def _checked_key(self, scope: Scope) -> ApiKey:
-        """Return the key of a request from outside. Raises `InvalidRequest`."""
+        """Return the key of an external request. Raises `InvalidRequest`."""
         headers = Headers(scope=scope)
         if scope["type"] == "websocket":
             headers = with_key(headers)
@@ -106,7 +106,7 @@ class ResponseTracker:
         self.id = f"req_{uuid.uuid4().hex}"
         self._ids = ("x-request-id", "request-id") if is_messages(path) else ("x-request-id",)
         """Headers with the request id."""
-        self.account = RequestTimeline(self.id, path[:_LONGEST_PATH])
+        self.timeline = RequestTimeline(self.id, path[:_LONGEST_PATH])
         self.status = "0"
         self.headers: dict[str, str] = {}
         """Additional response headers."""
@@ -120,9 +120,9 @@ class ResponseTracker:
             MutableHeaders(scope=message).update(
                 {**dict.fromkeys(self._ids, self.id), **self.headers}
             )
-        started_at = self.account.now()
+        started_at = self.timeline.now()
         await self._send(message)
-        self.account.sent(started_at)
+        self.timeline.sent(started_at)
 
     async def refuse(self, scope: Scope, receive: Receive, error: BatonError) -> None:
         """Respond with an error, unless the response has begun."""
@@ -137,14 +137,14 @@ def id_of(request: Request) -> str:
 
 def quota_of(request: Request) -> RequestQuota:
     """Return the quota of the request's API key."""
-    budget: RequestQuota = request.scope["state"]["budget"]
+    budget: RequestQuota = request.scope["state"]["quota"]
     return budget
 
 
 def timeline_of(request: Request) -> RequestTimeline:
     """Return the timeline of the request."""
-    account: RequestTimeline = request.scope["state"]["account"]
-    return account
+    timeline: RequestTimeline = request.scope["state"]["timeline"]
+    return timeline
 
 
 def tenant_of(request: Request) -> str:

@@ -1,8 +1,8 @@
-"""Routes of the operator: the state of the whole system, and changes to it that concern all
-clients.
+"""Operator routes: the state of the whole system, and changes that affect all clients.
 
-Where keys are in use they need an operator's key, since they tell about all tenants. Without keys,
-reading is open, and changes are for programs of this machine, never for a page in a browser.
+With API keys they need an operator's key, since they report on all tenants. Without keys, reading
+is open, and changes are accepted from programs of this machine only, never from a page in a
+browser.
 """
 
 from __future__ import annotations
@@ -17,11 +17,11 @@ from baton_gateway.access.api_keys import OPERATOR_CHANGES, OPERATOR_PATHS, ApiK
 from baton_gateway.http.browser_guard import from_browser
 
 _FORWARDED = ("forwarded", "x-forwarded-for", "x-real-ip")
-"""Headers of proxies: the peer's address is then not the client's."""
+"""Headers of proxies: if present, the peer's address is not the client's."""
 
 
 def check_operator(scope: Scope, headers: Headers, key: ApiKey, *, keys_in_use: bool) -> None:
-    """Raise `InvalidRequest` (403) unless the request may use an operator's route."""
+    """Raise `InvalidRequest` (403) unless the request may use an operator route."""
     path = scope["path"]
     if path not in OPERATOR_PATHS or key.operator:
         return

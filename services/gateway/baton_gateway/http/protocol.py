@@ -138,7 +138,7 @@ class HttpProtocol(HttpToolsProtocol):
     def on_header(self, name: bytes, value: bytes) -> None:
         self._quiet_bytes = 0
         self._head_bytes += len(name) + len(value) + 4
-        if self._stage is Stage.HEAD:  # a trailer must not become a header
+        if self._stage is Stage.HEAD:  # A trailer must not become a header.
             super().on_header(name, value)
         if self._head_bytes > self.max_head_bytes or len(self.headers) > self.max_headers:
             raise _head_too_large()
@@ -188,7 +188,8 @@ class HttpProtocol(HttpToolsProtocol):
         return self.parser.should_upgrade() and self._get_upgrade() == b"websocket"
 
     def _after_upgrade(self, rest: bytes) -> None:
-        """Go on behind a head that offers another protocol: as a WebSocket, or without it."""
+        """Continue after a head that offers another protocol: as a WebSocket, or ignoring the
+        offer."""
         if not self._wants_websocket():
             self._replay_without_upgrade(rest)
         elif rest or self.pipeline or not (self.cycle is None or self.cycle.response_complete):
@@ -222,9 +223,9 @@ class HttpProtocol(HttpToolsProtocol):
     async def _run(
         self, cycle: RequestResponseCycle, app: Any, scope: Any, receive: Any, send: Any
     ) -> None:
-        """Run the application. An answer before the end of the body announces that the connection
-        closes: the rest is not read. HTTP/1.0 has no chunks (RFC 9112 6.1), so an answer whose
-        length is not known ends with its connection there."""
+        """Run the application. A response before the end of the body closes the connection, since
+        the rest is not read. HTTP/1.0 has no chunked bodies (RFC 9112 6.1), so a response of
+        unknown length ends with its connection there."""
         unframed = False
 
         async def announce(message: Any) -> None:

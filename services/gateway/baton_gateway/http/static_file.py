@@ -1,4 +1,5 @@
-"""Files that a browser loads: with an entity tag, and a policy that lets in no other host."""
+"""Files for browsers: with an entity tag, and a content security policy that allows no other
+host."""
 
 from __future__ import annotations
 

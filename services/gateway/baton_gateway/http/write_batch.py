@@ -53,6 +53,6 @@ class WriteBatch:
             try:
                 body.write(data)
             except Exception:
-                # Skipping a chunk would leave a gap, so this stream is closed; the others go on.
+                # Skipping a chunk would leave a gap, so close this stream; the others continue.
                 log.exception("a stream broke off")
                 body.cut()

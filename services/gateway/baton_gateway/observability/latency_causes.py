@@ -72,16 +72,16 @@ _TRIMMED = ("decode", "preempted", "worker_loss", "handover", "prefill", "queue"
 
 def split_engine(times: PhaseTimes, engine: float) -> dict[str, float]:
     """Split the time under "engine" into the scheduler's phases and transport."""
-    found = {cause: getattr(times, field) for cause, field in PHASES.items()}
-    rest = engine - sum(found.values())
+    seconds = {cause: getattr(times, field) for cause, field in PHASES.items()}
+    rest = engine - sum(seconds.values())
     for cause in _TRIMMED:
         if rest >= 0:
             break
-        less = min(found[cause], -rest)
-        found[cause] -= less
+        less = min(seconds[cause], -rest)
+        seconds[cause] -= less
         rest += less
     always = ("queue", "prefill", "decode")
-    return {c: s for c, s in found.items() if s or c in always} | {"transport": max(0.0, rest)}
+    return {c: s for c, s in seconds.items() if s or c in always} | {"transport": max(0.0, rest)}
 
 
 def lifetime(times: PhaseTimes) -> float:

@@ -27,7 +27,7 @@ class TimelinePart(msgspec.Struct, frozen=True):
 
 
 class WeightSpan(msgspec.Struct, frozen=True):
-    """Output tokens that come from the same weights."""
+    """A range of output tokens generated with the same weights."""
 
     first_token: int
     """Index of the first one in the output."""
@@ -52,16 +52,16 @@ class ChoiceTimeline(msgspec.Struct, frozen=True):
     worker: str
     """Last worker that ran the choice; empty if none did."""
     draft_tokens: int
-    """Tokens that were guessed and verified for it."""
+    """Draft tokens that were verified."""
     accepted_tokens: int
-    """Guesses that stayed: each has saved a step."""
+    """Accepted draft tokens: each has saved a step."""
     weight_versions: list[WeightSpan]
-    """Versions of the weights that its output comes from, in order."""
+    """Versions of the weights that generated its output, in order."""
 
     @classmethod
     def of(cls, choice: int, times: PhaseTimes) -> Self:
         """Convert the scheduler's phase times of a choice."""
-        spent = {
+        phases = {
             f"{cause}_ms": milliseconds(getattr(times, field)) for cause, field in PHASES.items()
         }
         return cls(
@@ -74,7 +74,7 @@ class ChoiceTimeline(msgspec.Struct, frozen=True):
             draft_tokens=times.draft_tokens,
             accepted_tokens=times.accepted_tokens,
             weight_versions=[WeightSpan(*span) for span in times.weights],
-            **spent,
+            **phases,
         )
 
 

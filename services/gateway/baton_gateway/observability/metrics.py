@@ -57,7 +57,7 @@ disable_created_metrics()  # type: ignore[no-untyped-call]
 
 
 class Metrics:
-    """Metrics with a registry of their own, so that two gateways can share a process."""
+    """Metrics with their own registry, so that two gateways can share a process."""
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
@@ -105,8 +105,8 @@ class Metrics:
 
         self.realtime = RealtimeMetrics(self.registry)
 
-    def spent(self, times: PhaseTimes) -> None:
-        """Record the phases of a choice, as its scheduler tells them."""
+    def observe_phases(self, times: PhaseTimes) -> None:
+        """Record the phases of a choice, as reported by its scheduler."""
         self.phases["queue"].observe(times.queued)
         self.phases["prefill"].observe(times.prefill)
         self.phases["decode"].observe(times.decode)
@@ -127,7 +127,7 @@ class RealtimeMetrics:
 
     def __init__(self, registry: CollectorRegistry) -> None:
         self.open = 0
-        """Sessions that are open here."""
+        """Open sessions of this gateway."""
         names = "baton_websocket_connection"
         self._active = Gauge(f"{names}s_active", "Realtime sessions here.", registry=registry)
         self._total = Counter(f"{names}s", "Realtime sessions that were opened.", registry=registry)
@@ -139,13 +139,13 @@ class RealtimeMetrics:
         )
 
     def opened(self) -> None:
-        """Count a session."""
+        """Count a session that begins."""
         self.open += 1
         self._active.inc()
         self._total.inc()
 
     def closed(self, seconds: float) -> None:
-        """Count its end."""
+        """Count a session that ends."""
         self.open -= 1
         self._active.dec()
         self._seconds.observe(seconds)
@@ -231,7 +231,7 @@ class SystemCollector(Collector):
 
 
 def _drafts(stats: Stats) -> Iterator[Metric]:
-    """What speculation has guessed, by vLLM's names."""
+    """Speculation metrics under vLLM's names."""
     per_pos = stats.num_accepted_tokens_per_pos
     for name, total, text in (
         ("drafts", stats.num_drafts, "Rows of steps that verified draft tokens."),
@@ -271,19 +271,19 @@ def _transfers(stats: Stats) -> Iterator[Metric]:
 def _pressure(stats: Stats) -> Iterator[Metric]:
     """Load of all workers, and of each role for autoscalers."""
     usage = GaugeMetricFamily("baton_kv_cache_usage_perc", "Share of KV pages held, 0 to 1.")
-    usage.add_metric((), _held(stats.workers))
+    usage.add_metric((), _held_share(stats.workers))
     yield usage
     used = GaugeMetricFamily("baton_kv_used_ratio", "Share of KV pages held.", labels=("role",))
     rows = GaugeMetricFamily("baton_role_running", "Sequences that run.", labels=("role",))
     for role in sorted({w.role for w in stats.workers}):
         workers = [w for w in stats.workers if w.role == role]
-        used.add_metric((role,), _held(workers))
+        used.add_metric((role,), _held_share(workers))
         rows.add_metric((role,), sum(w.running for w in workers))
     yield used
     yield rows
 
 
-def _held(workers: Sequence[WorkerStats]) -> float:
+def _held_share(workers: Sequence[WorkerStats]) -> float:
     """Share of the pages of some workers that sequences hold."""
     total = sum(w.pages_total for w in workers)
     return (total - sum(w.pages_free for w in workers)) / max(total, 1)
@@ -331,7 +331,7 @@ def _workers(stats: Stats) -> Iterator[Metric]:
 
 
 def _expert_balance(stats: Stats) -> Iterator[Metric]:
-    """How evenly expert groups work, as each of their workers saw it last."""
+    """Balance of the expert groups, as last measured by each of their workers."""
     even = GaugeMetricFamily(
         "baton_worker_expert_balancedness",
         "Tokens of an average rank of its expert group / tokens of the busiest one.",

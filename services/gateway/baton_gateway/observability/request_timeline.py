@@ -86,12 +86,12 @@ class RequestTimeline:
         if choices:
             self.enter(cause)
 
-    def held(self) -> None:
+    def scheduler_lost(self) -> None:
         """Record that the scheduler was lost; its share so far becomes unattributed."""
         if self._cause == "engine":
             self.enter("no_scheduler")
-            lost = self._seconds.pop("engine", 0.0)
-            self._seconds["unattributed"] = self._seconds.get("unattributed", 0.0) + lost
+            seconds = self._seconds.pop("engine", 0.0)
+            self._seconds["unattributed"] = self._seconds.get("unattributed", 0.0) + seconds
 
     def resumed(self) -> None:
         """Record that a scheduler has accepted the request again."""
@@ -180,8 +180,8 @@ class RequestTimeline:
         if times is not None:
             seconds |= split_engine(times, seconds.pop("engine", 0.0))
         elif self.ended is not None:
-            lost = seconds.pop("engine", 0.0)
-            seconds["unattributed"] = seconds.get("unattributed", 0.0) + lost
+            engine = seconds.pop("engine", 0.0)
+            seconds["unattributed"] = seconds.get("unattributed", 0.0) + engine
         return seconds
 
     def _critical(self) -> int | None:

@@ -12,51 +12,51 @@ from baton_gateway.observability.request_timeline import RequestTimeline
 class TimelineStore:
     """Timelines of the latest requests, at most `size`."""
 
-    def __init__(self, size: int, spent: Callable[[PhaseTimes], None]) -> None:
-        """`spent` receives the phase times of every choice, remembered or not."""
-        self._size, self._spent = size, spent
-        self._accounts: OrderedDict[str, RequestTimeline] = OrderedDict()
-        self._owed: dict[int, RequestTimeline] = {}
+    def __init__(self, size: int, observe: Callable[[PhaseTimes], None]) -> None:
+        """`observe` receives the phase times of every choice, stored or not."""
+        self._size, self._observe = size, observe
+        self._timelines: OrderedDict[str, RequestTimeline] = OrderedDict()
+        self._outstanding: dict[int, RequestTimeline] = {}
         """Timelines by handle whose phase times are outstanding."""
 
     def __len__(self) -> int:
-        return len(self._accounts)
+        return len(self._timelines)
 
     @property
-    def owed(self) -> int:
+    def num_outstanding(self) -> int:
         """Number of choices whose phase times are outstanding."""
-        return len(self._owed)
+        return len(self._outstanding)
 
-    def keep(self, account: RequestTimeline, owner: str) -> None:
+    def keep(self, timeline: RequestTimeline, owner: str) -> None:
         """Store the timeline of a request; evicts the oldest when full."""
-        account.owner = owner
-        self._accounts[_number(account.id)] = account
-        while len(self._accounts) > self._size:
-            _, old = self._accounts.popitem(last=False)
+        timeline.owner = owner
+        self._timelines[_number(timeline.id)] = timeline
+        while len(self._timelines) > self._size:
+            _, old = self._timelines.popitem(last=False)
             self._forget(old)
 
-    def submitted(self, account: RequestTimeline, choices: dict[int, int]) -> None:
+    def submitted(self, timeline: RequestTimeline, choices: dict[int, int]) -> None:
         """Record that choices of a request, by handle, were submitted."""
-        account.submitted(choices)
-        if _number(account.id) in self._accounts:
-            self._owed |= dict.fromkeys(choices, account)
+        timeline.submitted(choices)
+        if _number(timeline.id) in self._timelines:
+            self._outstanding |= dict.fromkeys(choices, timeline)
 
     def record(self, times: Iterable[tuple[int, PhaseTimes]]) -> None:
         """Record phase times reported by a scheduler."""
-        for handle, spent in times:
-            self._spent(spent)
-            account = self._owed.pop(handle, None)
-            if account is not None:
-                account.estimated(handle, spent)
+        for handle, phases in times:
+            self._observe(phases)
+            timeline = self._outstanding.pop(handle, None)
+            if timeline is not None:
+                timeline.estimated(handle, phases)
 
     def find(self, name: str, owner: str) -> RequestTimeline | None:
         """Return the timeline of a request of `owner`, by any of its ids."""
-        account = self._accounts.get(_number(name))
-        return account if account is not None and account.owner == owner else None
+        timeline = self._timelines.get(_number(name))
+        return timeline if timeline is not None and timeline.owner == owner else None
 
-    def _forget(self, account: RequestTimeline) -> None:
-        for handle in account.handles:
-            self._owed.pop(handle, None)
+    def _forget(self, timeline: RequestTimeline) -> None:
+        for handle in timeline.handles:
+            self._outstanding.pop(handle, None)
 
 
 def _number(name: str) -> str:

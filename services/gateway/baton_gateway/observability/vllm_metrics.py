@@ -1,4 +1,4 @@
-"""Our metrics under the names and labels of vLLM, for dashboards that are made for it.
+"""Our metrics under the names and labels of vLLM, for vLLM's dashboards.
 
 https://docs.vllm.ai/en/latest/design/metrics.html
 """
@@ -43,14 +43,15 @@ _OLDER = {
     "inter_token_latency_seconds": "time_per_output_token_seconds",
     "kv_cache_usage_perc": "gpu_cache_usage_perc",
 }
-"""Names that vLLM gave the same until lately, which dashboards still have."""
+"""Older names of vLLM for the same metrics, which dashboards still use."""
 
 
 def vllm_text(registry: CollectorRegistry, models: Sequence[str]) -> bytes:
-    """Return the metrics of a registry that vLLM has too, in Prometheus' text format.
+    """Return the metrics of a registry that vLLM also has, in Prometheus' text format.
 
     Args:
-        models: names of the served models; several are one label, since we count them together.
+        models: names of the served models; several are joined to one label, since the metrics are
+            not counted per model.
     """
     renamed = CollectorRegistry(auto_describe=False)
     renamed.register(_Renamed(registry.collect(), {"model_name": ",".join(models), "engine": "0"}))
@@ -58,21 +59,21 @@ def vllm_text(registry: CollectorRegistry, models: Sequence[str]) -> bytes:
 
 
 class _Renamed(Collector):
-    """Metrics under other names, with more labels."""
+    """Renames metrics and adds labels."""
 
     def __init__(self, metrics: Iterable[Metric], labels: dict[str, str]) -> None:
         self._metrics, self._labels = metrics, labels
 
     def collect(self) -> Iterator[Metric]:
-        """Yield those that vLLM has."""
+        """Yield the metrics that vLLM has."""
         for metric in self._metrics:
             name = metric.name.removeprefix(_OURS)
             if name in _SAME:
-                yield self._named(metric, name)
+                yield self._renamed(metric, name)
             if name in _OLDER:
-                yield self._named(metric, _OLDER[name])
+                yield self._renamed(metric, _OLDER[name])
 
-    def _named(self, metric: Metric, name: str) -> Metric:
+    def _renamed(self, metric: Metric, name: str) -> Metric:
         new = Metric(_THEIRS + name, metric.documentation, metric.type)
         for sample in metric.samples:
             suffix = sample.name.removeprefix(metric.name)

@@ -12,7 +12,7 @@ from baton_gateway.schemas.unsupported import refuse
 
 
 class Request(BaseModel):
-    """Strict JSON types, null means the default, names are checked."""
+    """Strict JSON types; null means the default; unknown fields are checked."""
 
     model_config = ConfigDict(
         strict=True, frozen=True, extra="ignore", protected_namespaces=(), hide_input_in_errors=True
@@ -38,7 +38,7 @@ class Request(BaseModel):
 
     @classmethod
     def _special(cls) -> frozenset[str]:
-        """Fields that other requests lack, and are refused there by name."""
+        """Fields that only this request supports; others refuse them by name."""
         return frozenset()
 
     @classmethod

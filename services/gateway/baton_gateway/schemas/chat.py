@@ -31,7 +31,7 @@ class PredictionPart(BaseModel):
 
 
 class Prediction(BaseModel):
-    """`prediction`: what the answer is expected to say, such as a file that is to be edited."""
+    """`prediction`: the expected answer, such as a file that is to be edited."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
@@ -59,7 +59,7 @@ class ChatRequest(SampledRequest):
     parallel_tool_calls: bool = True
     modalities: list[Literal["text"]] = ["text"]
     reasoning_effort: ReasoningEffort | None = None
-    """How long the model thinks, said to its template; "none" turns thinking off."""
+    """Reasoning effort, passed to the chat template; "none" turns thinking off."""
     thinking_token_budget: int | None = Field(default=None, ge=0, le=INT32)
     """Most tokens of thinking (vLLM)."""
     verbosity: Any = None
@@ -85,8 +85,8 @@ class ChatRequest(SampledRequest):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        both = (self.max_tokens, self.max_completion_tokens)
-        if None not in both and both[0] != both[1]:
+        limits = (self.max_tokens, self.max_completion_tokens)
+        if None not in limits and limits[0] != limits[1]:
             raise invalid("max_tokens", "'max_tokens' and 'max_completion_tokens' must not differ.")
         self._check_common(self.limit)
         if self.top_logprobs is not None and not self.logprobs:
@@ -112,26 +112,27 @@ class ChatRequest(SampledRequest):
 
     @cached_property
     def constraint(self) -> Constraint | None:
-        """The constraint of the output, or None. A `response_format` is that of a message, so an
+        """The constraint of the output, or None. A `response_format` applies to messages, so an
         answer that must be a call has none."""
-        found = super().constraint
-        if found is None or chosen(self.tool_choice, self.tools) in ("none", "auto"):
-            return found
-        return None if found.is_of_message else found
+        constraint = super().constraint
+        if constraint is None or chosen(self.tool_choice, self.tools) in ("none", "auto"):
+            return constraint
+        return None if constraint.is_of_message else constraint
 
     @property
     def template_kwargs(self) -> dict[str, Any]:
-        """Variables of the chat template. What the client says itself is stronger than effort."""
+        """Variables of the chat template. The client's variables take precedence over the
+        effort."""
         if self.reasoning_effort is None:
             return self.chat_template_kwargs
-        said: dict[str, Any] = {"reasoning_effort": self.reasoning_effort}
+        kwargs: dict[str, Any] = {"reasoning_effort": self.reasoning_effort}
         if self.reasoning_effort == "none":
-            said |= {"enable_thinking": False, "thinking": False}
-        return said | self.chat_template_kwargs
+            kwargs |= {"enable_thinking": False, "thinking": False}
+        return kwargs | self.chat_template_kwargs
 
     @property
     def sound(self) -> bool | None:
-        """Whether the model gets the sound of videos; None: as the operator has set it."""
+        """Whether the model gets the sound of videos; None means the operator's setting."""
         return self.mm_processor_kwargs.get(SOUND)
 
     @classmethod
@@ -140,5 +141,5 @@ class ChatRequest(SampledRequest):
 
     @property
     def limit(self) -> int | None:
-        """Most tokens to generate, from `max_completion_tokens` or `max_tokens`."""
+        """Maximum tokens to generate, from `max_completion_tokens` or `max_tokens`."""
         return self.max_tokens if self.max_tokens is not None else self.max_completion_tokens

@@ -20,7 +20,7 @@ MAX_MESSAGES = 4096
 _MAX_ARGUMENTS = 256 * 1024
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _REFUSED = ("file", "image", "video", "audio")
-"""Types of parts with media that other servers take."""
+"""Media part types of other servers."""
 _SUPPORTED = "'text', 'image_url', 'image_embeds', 'video_url', 'input_audio' and 'audio_url'"
 
 Message = dict[str, Any]
@@ -154,7 +154,7 @@ def _tool_call(call: object, param: str) -> Message:
     if not isinstance(function, dict):
         raise missing(f"{param}.function")
     name = _name(function.get("name"), f"{param}.function.name")
-    # Clients that join the pieces of a call without arguments send back an empty text.
+    # Clients that join the deltas of a call without arguments send back an empty string.
     arguments = _text(function, "arguments", f"{param}.function") or "{}"
     _check_arguments(arguments, f"{param}.function.arguments")
     return {
@@ -175,17 +175,17 @@ def _check_arguments(arguments: str, param: str) -> None:
 
 def _check_order(messages: list[Message]) -> None:
     """Require that the results of tool calls directly follow the calls."""
-    owed: set[str] = set()
+    open_calls: set[str] = set()
     for i, message in enumerate(messages):
         if message["role"] == "tool":
-            if message["tool_call_id"] not in owed:
+            if message["tool_call_id"] not in open_calls:
                 raise _order(i, "messages with role 'tool' must answer a preceding 'tool_calls'.")
-            owed.discard(message["tool_call_id"])
+            open_calls.discard(message["tool_call_id"])
         else:
-            if owed:
+            if open_calls:
                 raise _order(i, _UNANSWERED)
-            owed = {call["id"] for call in message.get("tool_calls", ())}
-    if owed:
+            open_calls = {call["id"] for call in message.get("tool_calls", ())}
+    if open_calls:
         raise _order(len(messages) - 1, _UNANSWERED)
 
 

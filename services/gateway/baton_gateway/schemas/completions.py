@@ -15,7 +15,7 @@ from baton_gateway.schemas.sampled_request import SampledRequest
 
 MAX_PROMPTS = 2048
 PromptField = str | list[str] | list[int] | list[list[int]]
-"""What `prompt` may be in JSON."""
+"""JSON types of `prompt`."""
 
 
 def _prompt(value: object) -> tuple[str | tuple[int, ...], ...]:

@@ -55,7 +55,7 @@ def kind_of(
     """Return the `type` of an object if it is supported. Raises `InvalidRequest`.
 
     Args:
-        refused: advice for types that are not.
+        refused: advice for unsupported types.
     """
     kind = string_of(object_of(value, param), "type", param)
     if kind in supported:

@@ -28,7 +28,7 @@ _MAX_STOP = 1024
 _MAX_STOP_IDS = 128
 _MAX_ALLOWED = 4096
 SOUND = "use_audio_in_video"
-"""In `mm_processor_kwargs`: whether the sound of a video goes to the model too."""
+"""Key in `mm_processor_kwargs`: whether the sound of a video is passed to the model."""
 _MODEL = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:@+/-]{0,255}")
 
 
@@ -160,7 +160,7 @@ def _template_kwargs(value: object) -> dict[str, Any]:
 
 
 def _processor_kwargs(value: object) -> dict[str, bool]:
-    """Validate `mm_processor_kwargs`: the rest of it is the operator's."""
+    """Validate `mm_processor_kwargs`: all other keys are settings of the operator."""
     name = "mm_processor_kwargs"
     if not isinstance(value, dict) or set(value) != {SOUND}:
         message = f"The parameter '{name}' is not allowed here, but for '{SOUND}'."
@@ -202,5 +202,5 @@ BadWords = Annotated[tuple[str, ...], BeforeValidator(_bad_words)]
 Processors = Annotated[dict[str, Any], BeforeValidator(_processors)]
 TemplateKwargs = Annotated[dict[str, Any], BeforeValidator(_template_kwargs)]
 ProcessorKwargs = Annotated[dict[str, bool], BeforeValidator(_processor_kwargs)]
-"""`mm_processor_kwargs` of a request, of which `SOUND` alone may be set."""
+"""`mm_processor_kwargs` of a request, in which only `SOUND` may be set."""
 Metadata = Annotated[dict[str, str], BeforeValidator(_metadata)]

@@ -1,5 +1,5 @@
-"""What the pooling endpoints take besides plain input: messages, of a conversation or with a single
-image, and queries and documents, of texts or of content parts in vLLM's format."""
+"""Inputs of the pooling endpoints besides plain text: messages with text or a single image, and
+queries and documents of text or content parts in vLLM's format."""
 
 from __future__ import annotations
 
@@ -35,19 +35,19 @@ def check_embeddable(value: object) -> Embeddable:
 
 
 def _parts(value: object) -> list[tuple[str, dict[str, Any]]]:
-    """Return the content parts of all messages with their field paths, a string as a text part.
-    Invalid content is left to `check_messages`."""
-    found: list[tuple[str, dict[str, Any]]] = []
+    """Return the content parts of all messages with their field paths; a string counts as a text
+    part. Invalid content is left to `check_messages`."""
+    content_parts: list[tuple[str, dict[str, Any]]] = []
     messages = value[:MAX_MESSAGES] if isinstance(value, list) else []
     for i, message in enumerate(messages):
         content = message.get("content") if isinstance(message, dict) else None
         parts = content if isinstance(content, list) else [{"type": "text"}]
-        found += [
+        content_parts += [
             (f"messages[{i}].content[{j}]", part)
             for j, part in enumerate(parts)
             if isinstance(part, dict)
         ]
-    return found
+    return content_parts
 
 
 def _url(part: dict[str, Any], place: str) -> str:
@@ -71,7 +71,7 @@ def _url(part: dict[str, Any], place: str) -> str:
 
 
 def check_text(value: object, param: str) -> str:
-    """Return a text that is not empty. Raises `InvalidRequest`."""
+    """Check that a text is not empty. Raises `InvalidRequest`."""
     if not isinstance(value, str):
         raise wrong_type(param, "a string", value)
     if not value:
@@ -101,9 +101,9 @@ def check_document(value: object, param: str) -> Content:
 
 
 def _content_parts(value: object, param: str) -> ContentParts:
-    given: list[dict[str, Any]] = value if isinstance(value, list) else []
-    for i, part in enumerate(given[:MAX_MESSAGES]):
+    parts: list[dict[str, Any]] = value if isinstance(value, list) else []
+    for i, part in enumerate(parts[:MAX_MESSAGES]):
         if isinstance(part, dict) and part.get("type", "text") not in _TYPES:
-            known = ", ".join(f"'{kind}'" for kind in _TYPES)
-            raise invalid(f"{param}[{i}].type", f"Invalid value. Supported values are: {known}.")
-    return ContentParts(tuple(check_parts(value, param)), param, tuple(given))
+            kinds = ", ".join(f"'{kind}'" for kind in _TYPES)
+            raise invalid(f"{param}[{i}].type", f"Invalid value. Supported values are: {kinds}.")
+    return ContentParts(tuple(check_parts(value, param)), param, tuple(parts))

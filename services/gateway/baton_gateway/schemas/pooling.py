@@ -27,7 +27,7 @@ from baton_gateway.schemas.pooled_content import (
 Input = tuple[str | tuple[int, ...], ...]
 """A tuple of inputs, each text or token ids."""
 InputField = str | list[str] | list[int] | list[list[int]]
-"""What `input` may be in JSON."""
+"""JSON types of `input`."""
 JsonContent = str | dict[str, Any]
 TextField = JsonContent | list[JsonContent]
 Messages = list[dict[str, Any]]

@@ -1,4 +1,4 @@
-"""Answers about a request that is not run."""
+"""Responses about requests that are not run."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from baton_gateway.schemas.completions import CompletionRequest
 
 
 class RenderedPrompt(msgspec.Struct):
-    """One prompt as the model would read it."""
+    """One prompt as the model gets it."""
 
     prompt: str
-    """Text of the tokens, special ones included."""
+    """Text of the tokens, including special ones."""
     token_ids: list[int]
     max_tokens: int
-    """Most tokens that would be generated."""
+    """Maximum tokens that would be generated."""
     start: Start | None = None
-    """Where the output of a chat would begin: in thinking, or in content."""
+    """Part in which the output of a chat would begin: thinking or content."""
 
 
 class RenderResponse(msgspec.Struct):
@@ -33,7 +33,7 @@ class RenderResponse(msgspec.Struct):
 
 
 class QuoteRequest(RootModel[ChatRequest | CompletionRequest]):
-    """POST /v1/quote: the request that is not to be run."""
+    """POST /v1/quote: the request to estimate."""
 
 
 class QuoteResponse(msgspec.Struct, kw_only=True):
@@ -43,13 +43,13 @@ class QuoteResponse(msgspec.Struct, kw_only=True):
     model: str
     prompt_tokens: int
     max_completion_tokens: int
-    """Most tokens that all choices together would generate."""
+    """Maximum tokens that all choices would generate."""
     queue_position: int
-    """Sequences of this system that wait now."""
+    """Sequences that wait now."""
     queue_ms: float | None
-    """Until the tokens that wait now have been computed."""
+    """Time to compute the waiting tokens."""
     prefill_ms: float | None
-    """To read the prompts, of which nothing is assumed to be cached."""
+    """Time to compute the prompts, assuming that none of them is cached."""
     decode_ms: float | None
-    """To write the longest answer."""
+    """Time to generate the longest answer."""
     total_ms: float | None

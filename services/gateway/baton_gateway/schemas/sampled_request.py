@@ -37,7 +37,7 @@ class StreamOptions(BaseModel):
 
 
 class SpeculativeOptions(BaseModel):
-    """`speculative`: how much is drafted for this request. No token depends on it."""
+    """`speculative`: number of draft tokens for this request. The output does not depend on it."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="forbid")
 
@@ -106,8 +106,8 @@ class SampledRequest(Request):
         if self.model_fields_set.isdisjoint(FIELDS):
             return None
         fields = type(self).model_fields
-        given = {name: getattr(self, name) for name in fields}
-        return beams(given, {name: field.get_default() for name, field in fields.items()})
+        values = {name: getattr(self, name) for name in fields}
+        return beams(values, {name: field.get_default() for name, field in fields.items()})
 
     @property
     def include_usage(self) -> bool:
@@ -133,7 +133,7 @@ class SampledRequest(Request):
         return frozenset({"truncate_prompt_tokens"})
 
     def _check_common(self, most: int | None) -> None:
-        _ = self.constraint, self.beams  # raises when invalid; both are cached
+        _ = self.constraint, self.beams  # Raises if invalid; both are cached.
         if self.stream_options is not None and not self.stream:
             raise invalid(
                 "stream_options", "The 'stream_options' parameter needs 'stream' to be true."

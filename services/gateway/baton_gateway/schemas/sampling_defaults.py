@@ -1,4 +1,4 @@
-"""Sampling parameters that a request does not give: those that its model recommends."""
+"""Sampling parameters that a request does not set: the model's recommended values."""
 
 from __future__ import annotations
 
@@ -12,18 +12,18 @@ _LIMITS = {"max_tokens", "max_completion_tokens"}
 
 
 def with_defaults(body: B, defaults: Mapping[str, int | float]) -> B:
-    """Return the request with the model's defaults in the place of fields that it does not give.
+    """Return the request with the model's defaults for fields that it does not set.
 
     Args:
-        defaults: by field of a generation_config.json; `max_new_tokens` is the field max_tokens.
+        defaults: values by field of generation_config.json; `max_new_tokens` applies to max_tokens.
 
-    A beam search has no sampling parameters and stays as it is.
+    A beam search has no sampling parameters and is unchanged.
     """
     if not defaults or body.beams is not None:
         return body
-    given = body.model_fields_set
-    missing = {name: value for name, value in defaults.items() if name not in given}
+    set_fields = body.model_fields_set
+    missing = {name: value for name, value in defaults.items() if name not in set_fields}
     limit = missing.pop("max_new_tokens", None)
-    if limit is not None and given.isdisjoint(_LIMITS):
+    if limit is not None and set_fields.isdisjoint(_LIMITS):
         missing["max_tokens"] = max(limit, body.min_tokens)
     return body.model_copy(update=missing)

@@ -75,7 +75,7 @@ def _problem(schema: dict[str, Any]) -> str:
     properties = schema.get("properties", {})
     nested = properties.values() if isinstance(properties, dict) else ()
     inner = [s for s in (*nested, schema.get("items")) if isinstance(s, dict)]
-    return next((found for found in map(_problem, inner) if found), "")
+    return next((problem for problem in map(_problem, inner) if problem), "")
 
 
 def chosen(choice: Any, tools: list[dict[str, Any]]) -> str:
@@ -87,8 +87,8 @@ def chosen(choice: Any, tools: list[dict[str, Any]]) -> str:
 
 
 def only_allowed(body: dict[str, Any]) -> dict[str, Any]:
-    """Return a body whose choice is of type `allowed_tools` with those tools and the mode that it
-    names, and any other body as it is.
+    """Return the body with the tools and the mode of a choice of type `allowed_tools`; any other
+    body unchanged.
 
     https://platform.openai.com/docs/api-reference/chat/create, `tool_choice`
     """
@@ -101,15 +101,15 @@ def only_allowed(body: dict[str, Any]) -> dict[str, Any]:
         raise missing(param)
     if allowed.get("mode") not in ("auto", "required"):
         raise invalid(f"{param}.mode", "Supported values are: 'auto', 'required'.")
-    given = allowed.get("tools")
-    if not isinstance(given, list):
-        raise wrong_type(f"{param}.tools", "an array", given)
+    allowed_tools = allowed.get("tools")
+    if not isinstance(allowed_tools, list):
+        raise wrong_type(f"{param}.tools", "an array", allowed_tools)
     tools = check_tools(body.get("tools") or [])
-    for one in given:
-        _check_named(one, tools, f"{param}.tools")
-    able = {one["function"]["name"] for one in given}
-    kept = [tool for tool in tools if tool["function"]["name"] in able]
-    return body | {"tools": kept, "tool_choice": allowed["mode"]}
+    for entry in allowed_tools:
+        _check_named(entry, tools, f"{param}.tools")
+    able = {entry["function"]["name"] for entry in allowed_tools}
+    selected = [tool for tool in tools if tool["function"]["name"] in able]
+    return body | {"tools": selected, "tool_choice": allowed["mode"]}
 
 
 def check_choice(choice: object, tools: list[dict[str, Any]]) -> None:

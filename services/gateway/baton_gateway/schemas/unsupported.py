@@ -39,7 +39,7 @@ UNSUPPORTED = {
     "truncate_prompt_tokens": "Shorten the prompt before you send it.",
     "web_search_options": "Leave it out.",
 }
-"""Fields whose effect a client would miss, with advice on alternatives."""
+"""Unsupported fields that would change the answer, with alternatives."""
 
 _TEMPLATE = frozenset(
     {

@@ -15,11 +15,11 @@ class CompletionDetails(msgspec.Struct):
     """`usage.completion_tokens_details`"""
 
     reasoning_tokens: int = 0
-    """Tokens of the model's thinking, its closing delimiter included."""
+    """Tokens of the model's thinking, including its closing delimiter."""
     accepted_prediction_tokens: int = 0
-    """Tokens that came as `prediction` said."""
+    """Output tokens equal to `prediction`."""
     rejected_prediction_tokens: int = 0
-    """Tokens of `prediction` that did not come."""
+    """Tokens of `prediction` that were not generated."""
 
 
 class Usage(msgspec.Struct):

@@ -1,1 +1,1 @@
-"""Speech to text: prompts of special tokens, and what is made of an output with timestamps."""
+"""Speech to text: prompts of special tokens, and processing of outputs with timestamps."""

@@ -1,4 +1,4 @@
-"""Samples of 16 bits that come one after the other, as a file."""
+"""16-bit samples that arrive incrementally, as a file."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class AudioBuffer:
 
     @property
     def seconds(self) -> float:
-        """How long it is."""
+        """Duration."""
         return len(self.data) / (_SAMPLE_BYTES * self.rate)
 
     def drop(self, seconds: float) -> None:
@@ -27,7 +27,7 @@ class AudioBuffer:
         del self.data[: _SAMPLE_BYTES * round(seconds * self.rate)]
 
     def wav(self, least: float = 0.0) -> bytes:
-        """A WAV file, with silence up to `least` seconds."""
+        """A WAV file, padded with silence to `least` seconds."""
         missing = max(0, round(least * self.rate) - len(self.data) // _SAMPLE_BYTES)
         data = bytes(self.data) + bytes(_SAMPLE_BYTES * missing)
         form = (_PCM, 1, self.rate, self.rate * _SAMPLE_BYTES, _SAMPLE_BYTES, 8 * _SAMPLE_BYTES)

@@ -1,4 +1,4 @@
-"""Conversations by which language models with audio input are asked for a transcript."""
+"""Transcription prompts of language models with audio input."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ def speech_chat(info: ChatSpeechInfo, language: str, prompt: str) -> ChatPrompt:
     """Return a conversation with one recording.
 
     Args:
-        language: code of one of `info.languages`, whose name begins the answer; empty for the
-            model to say it.
-        prompt: the client's text: context, or the request itself where the model has one.
+        language: code of one of `info.languages`, whose name the answer begins with; empty if the
+            model detects it.
+        prompt: the client's text: context, or the instruction itself if the model has one.
     """
     text = [{"type": "text", "text": prompt or info.request}] if info.request else []
     messages: list[dict[str, Any]] = [{"role": "user", "content": [{"type": "audio"}, *text]}]

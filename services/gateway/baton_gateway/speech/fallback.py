@@ -1,5 +1,5 @@
-"""Which outputs are written again at a higher temperature, and which are silence: the recipe of
-Whisper (Radford et al. 2022, arXiv:2212.04356, section 4.5)."""
+"""Decides which outputs are regenerated at a higher temperature, and which are silence: Whisper's
+method (Radford et al. 2022, arXiv:2212.04356, section 4.5)."""
 
 from __future__ import annotations
 
@@ -15,32 +15,32 @@ _SLACK = 1e-6
 
 @dataclass(frozen=True, slots=True)
 class FallbackRules:
-    """Thresholds; None for one that is not looked at."""
+    """Thresholds; None disables one."""
 
     compression_ratio: float | None = None
-    """An output that zlib makes smaller by more than this repeats itself."""
+    """An output with a higher zlib compression ratio repeats itself."""
     logprob: float | None = None
-    """An output whose tokens have a lower mean log-probability is a guess."""
+    """An output with a lower mean log-probability is unreliable."""
     no_speech: float | None = None
-    """A guess is silence where the probability of no speech is above this."""
+    """An unreliable output is silence if the probability of no speech is higher."""
     increment: float = 0.2
-    """Between two temperatures."""
+    """Step between two temperatures."""
 
     def temperatures(self, first: float) -> Iterator[float]:
-        """Those that follow the first one."""
+        """Temperatures after the first one."""
         count = int((_HIGHEST + _SLACK - first) / self.increment)
         return (min(_HIGHEST, first + self.increment * n) for n in range(1, count + 1))
 
     def silent(self, logprobs: Sequence[float], no_speech: float) -> bool:
-        """Whether there is silence, whatever is written."""
+        """Whether the audio is silence, whatever the output is."""
         quiet = self.no_speech is not None and no_speech > self.no_speech
         return quiet and (self.logprob is None or self._guessed(logprobs))
 
     def fails(self, text: str, logprobs: Sequence[float], no_speech: float) -> bool:
-        """Whether an output is to be written again.
+        """Whether an output must be regenerated.
 
         Args:
-            logprobs: of its tokens, with the one that ends it.
+            logprobs: of its tokens, including the one that ends it.
             no_speech: the probability of no speech.
         """
         if self.logprob is not None and self.silent(logprobs, no_speech):
@@ -56,6 +56,6 @@ class FallbackRules:
 
 
 def compression(text: str) -> float:
-    """Bytes of a text to those that zlib makes of it."""
+    """Bytes of a text divided by those of its zlib compression."""
     data = text.encode()
     return len(data) / len(zlib.compress(data))

@@ -1,4 +1,4 @@
-"""English names of the languages that Whisper writes, as OpenAI's API gives them."""
+"""English names of Whisper's languages, as OpenAI's API returns them."""
 
 from __future__ import annotations
 
@@ -104,9 +104,9 @@ _NAMES = {
     "yue": "cantonese",
     "zh": "chinese",
 }
-"""By ISO 639 code."""
+"""English name by ISO 639 code."""
 
 
 def language_name(code: str) -> str:
-    """Return the English name of a language, or its code where it is not known."""
+    """Return the English name of a language; its code if it is unknown."""
     return _NAMES.get(code, code)

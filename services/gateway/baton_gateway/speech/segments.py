@@ -1,4 +1,4 @@
-"""An output with timestamps as segments."""
+"""Splits an output with timestamps into segments."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from baton.protocol import SpeechInfo
 
 STEP_SECONDS = 0.02
-"""Between two timestamps."""
+"""Seconds between two timestamps."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,9 +19,9 @@ class TimedTokens:
     """Seconds from the beginning of the recording."""
     end: float
     tokens: tuple[int, ...]
-    """With its timestamps."""
+    """Including its timestamps."""
     text: tuple[int, ...]
-    """Without them."""
+    """Without timestamps."""
     first: int
     """Index of the first of `tokens` in the output."""
 
@@ -29,12 +29,12 @@ class TimedTokens:
 def timed_segments(
     tokens: Sequence[int], info: SpeechInfo, start: float, end: float
 ) -> Iterator[TimedTokens]:
-    """Yield the segments of one chunk's output: what stands between two timestamps, or between one
+    """Yield the segments of one chunk's output: the tokens between two timestamps, or between one
     and the end.
 
     Args:
         start: seconds at which the chunk begins.
-        end: seconds at which it ends, and no segment ends later.
+        end: seconds at which the chunk ends; segments are cut there.
     """
     tokens = tokens[: tokens.index(info.end)] if info.end in tokens else tokens
     first = info.no_timestamps + 1

@@ -7,7 +7,7 @@ from typing import Protocol
 
 
 class Line(Protocol):
-    """What is shown at one time."""
+    """One subtitle."""
 
     @property
     def start(self) -> float:
@@ -19,7 +19,7 @@ class Line(Protocol):
 
     @property
     def text(self) -> str:
-        """What is said."""
+        """Text."""
 
 
 def srt(lines: Sequence[Line]) -> str:
@@ -34,7 +34,7 @@ def vtt(lines: Sequence[Line]) -> str:
 
 
 SUBTITLES: dict[str, Callable[[Sequence[Line]], str]] = {"srt": srt, "vtt": vtt}
-"""By `response_format`."""
+"""Writer by `response_format`."""
 
 
 def _times(line: Line, point: str) -> str:
@@ -42,11 +42,11 @@ def _times(line: Line, point: str) -> str:
 
 
 def _time(seconds: float, point: str) -> str:
-    rest, milliseconds = divmod(round(seconds * 1000), 1000)
-    minutes, rest = divmod(rest, 60)
-    return f"{minutes // 60:02}:{minutes % 60:02}:{rest:02}{point}{milliseconds:03}"
+    seconds_ms, milliseconds = divmod(round(seconds * 1000), 1000)
+    minutes, seconds_ms = divmod(seconds_ms, 60)
+    return f"{minutes // 60:02}:{minutes % 60:02}:{seconds_ms:02}{point}{milliseconds:03}"
 
 
 def _shown(line: Line) -> str:
-    """One line, which cannot be taken for times: both formats end a text at an empty line."""
+    """Return a text as one line without arrows: both formats end a text at an empty line."""
     return " ".join(line.text.split()).replace("-->", "->")

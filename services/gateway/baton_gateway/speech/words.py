@@ -1,5 +1,5 @@
-"""Tokens as words, as Whisper's authors split them (https://github.com/openai/whisper,
-whisper/tokenizer.py and timing.py)."""
+"""Groups tokens into words like Whisper (https://github.com/openai/whisper, whisper/tokenizer.py
+and timing.py)."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Iterator, Sequence
 from typing import NamedTuple
 
 _UNSPACED = frozenset({"zh", "ja", "th", "lo", "my", "yue"})
-"""Languages without spaces between words: each character is one."""
+"""Languages without spaces between words: each character is a word."""
 _PREPENDED = "\"'“¡¿([{-"
 """Punctuation that belongs to the word after it."""
 _APPENDED = "\"'.。,，!！?？:：”)]}、"
@@ -29,16 +29,16 @@ class WordTokens(NamedTuple):
 
 
 def split_words(pieces: Sequence[bytes], language: str) -> list[WordTokens]:
-    """Return the words of successive tokens, whose texts are UTF-8 together, with the white space
-    around them."""
+    """Return the words of consecutive tokens, including the surrounding white space. The joined
+    texts of the tokens are UTF-8."""
     parts = _characters(pieces)
     words = list(parts if language in _UNSPACED else _spaced(parts))
     return _with_closing(_with_opening(words))
 
 
 def _characters(pieces: Sequence[bytes]) -> Iterator[WordTokens]:
-    """Yield the shortest runs of tokens that are whole characters; bytes that are none are as
-    good."""
+    """Yield the shortest runs of tokens that are complete characters; invalid bytes count as
+    complete."""
     data = b"".join(pieces)
     inside, run, end = _inner_places(data), b"", 0
     first = 0
@@ -50,7 +50,7 @@ def _characters(pieces: Sequence[bytes]) -> Iterator[WordTokens]:
 
 
 def _inner_places(data: bytes) -> set[int]:
-    """Where in UTF-8 one is within a character."""
+    """Whether a character of UTF-8 is incomplete at the end."""
     places, end = set[int](), 0
     for character in data.decode("utf-8", "surrogateescape"):
         length = len(character.encode("utf-8", "surrogateescape"))
@@ -60,7 +60,7 @@ def _inner_places(data: bytes) -> set[int]:
 
 
 def _spaced(parts: Iterator[WordTokens]) -> Iterator[WordTokens]:
-    """Yield the words: one begins at a space, and at punctuation."""
+    """Yield the words: each begins at a space or at punctuation."""
     word: WordTokens | None = None
     for part in parts:
         begins = part.text.startswith(" ") or part.text.strip() in string.punctuation
@@ -72,22 +72,22 @@ def _spaced(parts: Iterator[WordTokens]) -> Iterator[WordTokens]:
 
 
 def _with_opening(words: list[WordTokens]) -> list[WordTokens]:
-    """The words, with the punctuation before each."""
-    found = words[-1:]
+    """Merge punctuation into the word after it."""
+    merged = words[-1:]
     for word in reversed(words[:-1]):
         if word.text.startswith(" ") and word.text.strip() in _PREPENDED:
-            found[-1] = word.then(found[-1])
+            merged[-1] = word.then(merged[-1])
         else:
-            found.append(word)
-    return found[::-1]
+            merged.append(word)
+    return merged[::-1]
 
 
 def _with_closing(words: list[WordTokens]) -> list[WordTokens]:
-    """The words, with the punctuation behind each."""
-    found = words[:1]
+    """Merge punctuation into the word before it."""
+    merged = words[:1]
     for word in words[1:]:
-        if word.text in _APPENDED and not found[-1].text.endswith(" "):
-            found[-1] = found[-1].then(word)
+        if word.text in _APPENDED and not merged[-1].text.endswith(" "):
+            merged[-1] = merged[-1].then(word)
         else:
-            found.append(word)
-    return found
+            merged.append(word)
+    return merged

@@ -44,14 +44,14 @@ class ChatWriter:
         self.carries_tokens = body.logprobs or body.return_token_ids
         self.include_usage = body.include_usage
 
-    def whole(self, started: Started, choices: list[Choice]) -> ChatCompletion:
+    def response(self, started: Started, choices: list[Choice]) -> ChatCompletion:
         """Return the complete response."""
-        asked, ids = self._body.prompt_logprobs, self._body.return_token_ids
+        num_alternatives, ids = self._body.prompt_logprobs, self._body.return_token_ids
         scored = choices[0].prompt_logprobs or ()
-        spent = sum(len(choice.tokens) for choice in choices)
+        num_completion = sum(len(choice.tokens) for choice in choices)
         usage = self.usage(
             started,
-            spent,
+            num_completion,
             [choice.cached for choice in choices],
             sum(choice.reasoning_tokens for choice in choices),
         )
@@ -64,19 +64,19 @@ class ChatWriter:
             choices=[self._choice(i, choice) for i, choice in enumerate(choices)],
             usage=usage,
             prompt_logprobs=UNSET
-            if asked is None
-            else self._vocabulary.prompt_table(scored, asked),
+            if num_alternatives is None
+            else self._vocabulary.prompt_table(scored, num_alternatives),
             prompt_token_ids=list(started.prompts[0]) if ids else UNSET,
         )
 
     def _choice(self, index: int, choice: Choice) -> ChatChoice:
-        asked = self._body.logprobs
+        with_logprobs = self._body.logprobs
         return ChatChoice(
             index=index,
             message=_message(choice),
             finish_reason=choice.reason,
             stop_reason=choice.stop,
-            logprobs=self._vocabulary.chat(choice.logprobs, self._top) if asked else None,
+            logprobs=self._vocabulary.chat(choice.logprobs, self._top) if with_logprobs else None,
             token_ids=list(choice.tokens) if self._body.return_token_ids else UNSET,
         )
 
@@ -104,7 +104,7 @@ class ChatWriter:
     def chunks(
         self, started: Started, index: int, part: Choice, *, first: bool
     ) -> Iterator[ChatChunk]:
-        """Yield a chunk per piece: tokens are in the first one, the finish reason in the last."""
+        """Yield a chunk per piece: the first one has the tokens, the last one the finish reason."""
         deltas = [delta for piece in part.pieces if (delta := _delta(piece)) is not None]
         if not deltas and part.reason:
             deltas = [ChatDelta()]
@@ -159,7 +159,7 @@ def _message(choice: Choice) -> ChatMessage:
 
 
 def _delta(piece: Piece) -> ChatDelta | None:
-    """Return the delta of a piece; None for what a delta cannot say."""
+    """Return the delta of a piece; None if a delta cannot express it."""
     match piece:
         case Content(text):
             return ChatDelta(content=text)

@@ -24,9 +24,9 @@ class ChunkTemplate:
         head, name, tail = payload.partition(b'"%b":""' % field.encode())
         assert name, f"there is no empty {field} in {payload!r}"
         self._head = head + name[:-2]
-        ids, mark, rest = tail.partition(_IDS)
+        ids, mark, end = tail.partition(_IDS)
         self._ids = ids + mark if mark else b""
-        self._tail = rest if mark else tail
+        self._tail = end if mark else tail
 
     def fill(self, text: str, tokens: array[int]) -> bytes:
         """Return the encoded object with this text and these ids."""

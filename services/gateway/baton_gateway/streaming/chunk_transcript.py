@@ -15,7 +15,7 @@ from baton_gateway.streaming.prediction_usage import PredictionUsage
 
 
 class ChunkFormat(Protocol):
-    """The chunks of one API, as one request asked for them."""
+    """The chunks of one API for one request."""
 
     text_field: str
     """Field of a chunk that contains its text."""
@@ -106,8 +106,8 @@ class ChunkTranscript:
         """Yield the usage, if requested."""
         if self._format.include_usage:
             cached = [self._cached[choice] for choice in sorted(self._cached)]
-            spent = self._completion, cached, self._reasoning
-            usage = self._format.usage(self._started, *spent)
+            counts = self._completion, cached, self._reasoning
+            usage = self._format.usage(self._started, *counts)
             self._predictions.report(usage)
             yield msgspec.json.encode(self._format.usage_chunk(usage))
 

@@ -46,14 +46,14 @@ class CompletionWriter:
         self.carries_tokens = body.logprobs is not None or body.return_token_ids
         self.include_usage = body.include_usage
 
-    def whole(self, started: Started, choices: list[Choice]) -> Completion:
+    def response(self, started: Started, choices: list[Choice]) -> Completion:
         """Return the complete response."""
         best = enumerate(self._best(choices))
-        spent = sum(len(choice.tokens) for choice in choices)
+        num_completion = sum(len(choice.tokens) for choice in choices)
         return Completion(
             **self._head.fields(),
             choices=[self._choice(started, i, self._shown(c), first=True) for i, c in best],
-            usage=self.usage(started, spent, [choice.cached for choice in choices], 0),
+            usage=self.usage(started, num_completion, [choice.cached for choice in choices], 0),
         )
 
     def _best(self, choices: list[Choice]) -> list[Choice]:
@@ -70,11 +70,11 @@ class CompletionWriter:
         return ChunkTranscript(self)
 
     def opening(self, started: Started) -> Iterable[Completion]:
-        """Return nothing: the first chunk of a choice has its first text."""
+        """Return nothing: the first chunk of a choice already has text."""
         return ()
 
     def text_of(self, delta: OutputDelta) -> str | None:
-        """Return the text of a delta, whatever it means."""
+        """Return the text of a delta, including thinking and calls."""
         return delta.text
 
     def chunks(
@@ -130,10 +130,10 @@ class CompletionWriter:
         )
 
     def _prompt_table(self, part: Choice) -> PromptTable | UnsetType:
-        asked = self._body.prompt_logprobs
-        if asked is None:
+        num_alternatives = self._body.prompt_logprobs
+        if num_alternatives is None:
             return UNSET
-        return self._vocabulary.prompt_table(part.prompt_logprobs or (), asked)
+        return self._vocabulary.prompt_table(part.prompt_logprobs or (), num_alternatives)
 
     def _logprobs(
         self, part: Choice, prompt: Sequence[int] | None, echo: str

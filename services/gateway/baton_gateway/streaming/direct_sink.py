@@ -14,7 +14,7 @@ from baton_gateway.streaming.writer import Transcript
 
 
 class DirectSink:
-    """Writes the events of deltas to the transport, with the same bytes as the response would.
+    """Writes the events of deltas to the transport: the same bytes as the response would.
 
     The response shares the transcript and the frames; it calls `close` before it ends.
     """

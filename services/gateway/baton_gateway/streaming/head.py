@@ -1,4 +1,4 @@
-"""Fields that all parts of a response repeat."""
+"""Fields that every part of a response repeats."""
 
 from __future__ import annotations
 

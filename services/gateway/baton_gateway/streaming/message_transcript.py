@@ -52,13 +52,14 @@ class MessageTranscript:
         self._reason: str | None = None
         self._stop: str | int | None = None
         self._index = -1
-        """Of the newest block."""
+        """Index of the newest block."""
         self._open: type[ContentBlock] | None = None
         """Kind of the open block."""
         self._signature = Signature()
 
     def opening(self, started: Started) -> Iterable[bytes]:
-        """Return nothing: the first delta says how much of the prompt was cached."""
+        """Return nothing: message_start is sent with the first delta, which has the number of
+        cached tokens."""
         self._prompt = len(started.prompts[0])
         return ()
 
@@ -145,7 +146,7 @@ def stop_of(reason: str | None, stop: str | int | None, *, called: bool) -> tupl
 
     Args:
         stop: the stop string or stop id that ended it.
-        called: whether it has a whole tool call.
+        called: whether it contains a complete tool call.
     """
     if reason == "length":
         return "max_tokens", None

@@ -32,7 +32,7 @@ class MessageWriter:
     def __init__(self, head: Head) -> None:
         self._head = head
 
-    def whole(self, started: Started, choices: list[Choice]) -> Message:
+    def response(self, started: Started, choices: list[Choice]) -> Message:
         """Return the complete response."""
         [choice] = choices
         content = content_blocks(choice.pieces)
@@ -58,7 +58,7 @@ class MessageWriter:
 
 
 def content_blocks(pieces: Iterable[Piece]) -> list[ContentBlock]:
-    """Return the blocks of an answer; a call that was not finished is left out."""
+    """Return the blocks of an answer; an unfinished call is left out."""
     blocks: list[ContentBlock] = []
     call, arguments = CallStart(0, "", ""), ""
     for piece in pieces:
@@ -77,8 +77,8 @@ def content_blocks(pieces: Iterable[Piece]) -> list[ContentBlock]:
             case Arguments(_, text):
                 arguments += text
             case CallEnd():
-                given = msgspec.json.decode(arguments or "{}")
-                blocks.append(ToolUseBlock(tool_use_id(call.id), call.name, given))
+                parsed = msgspec.json.decode(arguments or "{}")
+                blocks.append(ToolUseBlock(tool_use_id(call.id), call.name, parsed))
     for block in blocks:
         if isinstance(block, ThinkingBlock):
             block.signature = sign(block.thinking)

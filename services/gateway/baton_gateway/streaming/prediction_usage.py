@@ -1,4 +1,5 @@
-"""How much of an expected output has come: a function of the answer alone, not of the proposer."""
+"""How much of an expected output was generated: a function of the answer alone, not of the
+proposer."""
 
 from __future__ import annotations
 
@@ -22,14 +23,14 @@ class PredictionUsage:
         self._choices: dict[int, PredictedText] = {}
 
     def add(self, choice: int, tokens: Iterable[int]) -> None:
-        """A choice goes on with these tokens."""
+        """Add the next tokens of a choice."""
         if self._prediction:
             if choice not in self._choices:
                 self._choices[choice] = PredictedText(self._prediction)
             self._choices[choice].feed(tokens)
 
     def report(self, usage: Usage) -> None:
-        """Write what came, and what did not, into the details of a usage."""
+        """Write the numbers of accepted and rejected prediction tokens into a usage."""
         if not self._prediction:
             return
         texts = self._choices.values()

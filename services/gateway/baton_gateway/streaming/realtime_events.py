@@ -1,5 +1,4 @@
-"""Events about a transcript, in the words of the client's API: OpenAI's, which names items, or
-vLLM's, which does not."""
+"""Events about a transcript in the client's API: OpenAI's, with item ids, or vLLM's, without."""
 
 from __future__ import annotations
 
@@ -28,14 +27,14 @@ class SpokenText:
 
     text: str
     logprobs: list[TokenProbability] | None = None
-    """Of its tokens; None if they are not asked for."""
+    """Log-probabilities of its tokens; None if they were not requested."""
 
 
 class TranscriptEvents(Protocol):
-    """Makes the events about one item."""
+    """Creates the events about one item."""
 
     begins_by_commit: bool
-    """Whether a commit before any audio begins an item, as vLLM's clients do."""
+    """Whether a commit before any audio begins an item, as with vLLM's clients."""
 
     def committed(self, item: str, previous: str | None) -> ServerEvent | None:
         """The event for a commit, if there is one."""
@@ -43,15 +42,15 @@ class TranscriptEvents(Protocol):
     def delta(self, item: str, part: SpokenText) -> ServerEvent:
         """The event for the next part of a text."""
 
-    def done(self, item: str, whole: SpokenText, usage: TokenUsage) -> ServerEvent:
-        """The event for a whole text."""
+    def done(self, item: str, text: SpokenText, usage: TokenUsage) -> ServerEvent:
+        """The event for a complete text."""
 
     def failed(self, item: str, error: BatonError) -> ServerEvent:
-        """The event for an item that has no text."""
+        """The event for a failed item."""
 
 
 class ItemEvents:
-    """OpenAI's."""
+    """OpenAI's events."""
 
     begins_by_commit = False
 
@@ -63,10 +62,10 @@ class ItemEvents:
         """conversation.item.input_audio_transcription.delta"""
         return ItemDelta(item_id=item, delta=part.text, logprobs=part.logprobs)
 
-    def done(self, item: str, whole: SpokenText, usage: TokenUsage) -> ServerEvent:
+    def done(self, item: str, text: SpokenText, usage: TokenUsage) -> ServerEvent:
         """conversation.item.input_audio_transcription.completed"""
         return ItemCompleted(
-            item_id=item, transcript=whole.text, usage=usage, logprobs=whole.logprobs
+            item_id=item, transcript=text.text, usage=usage, logprobs=text.logprobs
         )
 
     def failed(self, item: str, error: BatonError) -> ServerEvent:
@@ -75,22 +74,22 @@ class ItemEvents:
 
 
 class PlainEvents:
-    """vLLM's."""
+    """vLLM's events."""
 
     begins_by_commit = True
 
     def committed(self, item: str, previous: str | None) -> ServerEvent | None:
-        """None."""
+        """vLLM has no such event."""
         return None
 
     def delta(self, item: str, part: SpokenText) -> ServerEvent:
         """transcription.delta"""
         return TextDelta(delta=part.text)
 
-    def done(self, item: str, whole: SpokenText, usage: TokenUsage) -> ServerEvent:
+    def done(self, item: str, text: SpokenText, usage: TokenUsage) -> ServerEvent:
         """transcription.done"""
         counts = PlainUsage(usage.input_tokens, usage.output_tokens, usage.total_tokens)
-        return TextDone(text=whole.text, usage=counts)
+        return TextDone(text=text.text, usage=counts)
 
     def failed(self, item: str, error: BatonError) -> ServerEvent:
         """error"""

@@ -1,4 +1,4 @@
-"""Items of a streamed response, each with the events of its life.
+"""Items of a streamed response, and their events.
 
 added -> (part added) -> delta* -> done -> (part done) -> item done
 """
@@ -43,11 +43,11 @@ Events = Iterator[Event]
 
 class OpenItem(Protocol):
     """The item at the end of the output. Life cycle: `opening` once, `add` for each text in turn,
-    `closing` once. Events refer to the item: encode each before the next one is taken."""
+    `closing` once. Events refer to the item, so encode each before taking the next one."""
 
     @property
     def item(self) -> OutputItem:
-        """The item as it is now."""
+        """The item in its current state."""
 
     def opening(self) -> Events:
         """Yield the events that begin it."""
@@ -60,7 +60,7 @@ class OpenItem(Protocol):
 
 
 class _Item(Generic[I]):
-    """What all items share."""
+    """Common part of all items."""
 
     def __init__(self, item: I, index: int, number: Callable[[], int]) -> None:
         """`number`: returns the number of the next event."""
@@ -75,7 +75,7 @@ class _Item(Generic[I]):
         return ItemDone(sequence_number=self._number(), output_index=self._index, item=self.item)
 
     def _place(self) -> dict[str, Any]:
-        """Fields of an event within the item."""
+        """Event fields that identify the item."""
         return {
             "sequence_number": self._number(),
             "item_id": self.item.id,
@@ -100,7 +100,7 @@ class OpenMessage(_Item[MessageItem]):
         yield TextDelta(**self._place(), delta=text, logprobs=logprobs)
 
     def score(self, logprobs: list[ChatToken]) -> None:
-        """Append log-probabilities, also of tokens without a text."""
+        """Append log-probabilities, also of tokens without text."""
         if logprobs:
             self._text.logprobs = self._text.logprobs + logprobs
 
@@ -122,7 +122,7 @@ class OpenReasoning(_Item[ReasoningItem]):
         number: Callable[[], int],
         encrypt: Callable[[str], str] | None = None,
     ) -> None:
-        """`encrypt`: encrypts the whole text; None if that was not asked for."""
+        """`encrypt`: encrypts the complete text; None if that was not requested."""
         super().__init__(item, index, number)
         self._encrypt = encrypt
 
@@ -160,7 +160,7 @@ class OpenFunctionCall(_Item[FunctionCallItem]):
         yield ArgumentsDelta(**self._place(), delta=text)
 
     def closing(self, status: ItemStatus) -> Events:
-        """See `OpenItem`. A whole call without arguments has an empty object."""
+        """See `OpenItem`. A complete call without arguments has an empty object."""
         if status == "completed" and not self.item.arguments:
             self.item.arguments = "{}"
         item = self.item
@@ -169,7 +169,8 @@ class OpenFunctionCall(_Item[FunctionCallItem]):
 
 
 class OpenCustomCall(_Item[CustomCallItem]):
-    """A call of a custom tool: its input is known once the object that contains it is whole."""
+    """A call of a custom tool: its input is known once the JSON object that contains it is
+    complete."""
 
     _object = ""
 
@@ -192,7 +193,7 @@ class OpenCustomCall(_Item[CustomCallItem]):
 
 
 class OpenInput(_Item[CustomCallItem]):
-    """A call of a custom tool whose input is what the model says."""
+    """A call of a custom tool whose input is the complete answer."""
 
     def opening(self) -> Events:
         """See `OpenItem`."""
@@ -210,7 +211,7 @@ class OpenInput(_Item[CustomCallItem]):
 
 
 def _input(arguments: str) -> str:
-    """Return the input in the arguments of a call; all of them where the model made its own."""
-    given = msgspec.json.decode(arguments or "{}")
-    text = given.get("input") if len(given) == 1 else None
+    """Return the input in the arguments of a call; all of them if they have another form."""
+    parsed = msgspec.json.decode(arguments or "{}")
+    text = parsed.get("input") if len(parsed) == 1 else None
     return text if isinstance(text, str) else arguments

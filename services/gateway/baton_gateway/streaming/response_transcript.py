@@ -1,4 +1,4 @@
-"""Events of a streamed response, and the response that they make.
+"""Events of a streamed response, and the resulting response.
 
 created in_progress (item_added ... item_done)* (completed | incomplete | failed)
 
@@ -57,7 +57,7 @@ from baton_gateway.streaming.response_items import (
 
 _ENDINGS: dict[str, type[ResponseEvent]] = {"completed": Completed, "incomplete": Incomplete}
 _ERROR_CODES = {429: "rate_limit_exceeded"}
-"""Status -> code; other statuses are the prompt's or the server's fault in general."""
+"""Status -> code; other statuses are errors of the prompt or the server in general."""
 
 
 class ResponseTranscript:
@@ -72,7 +72,7 @@ class ResponseTranscript:
     ) -> None:
         """
         Args:
-            encrypt: encrypts thinking; None if that was not asked for.
+            encrypt: encrypts thinking; None if that was not requested.
         """
         self.response = Response(
             id=head.id,
@@ -82,7 +82,7 @@ class ResponseTranscript:
             output=[],
             **(body.response | {"temperature": body.temperature, "top_p": body.top_p}),
         )
-        """The response as far as it has come."""
+        """The response so far."""
         self._vocabulary, self._top = vocabulary, body.top_logprobs or 0
         self._input_of = body.input_of
         self._names = ToolNames(body.response["tools"])
@@ -91,7 +91,7 @@ class ResponseTranscript:
         self._reason: str | None = None
         self._open: OpenItem | None = None
         self._logprobs: list[ChatToken] = []
-        """Of tokens whose text is still to come."""
+        """Log-probabilities of tokens whose text has not arrived yet."""
 
     def opening(self, started: Started) -> Iterator[bytes]:
         """Yield the beginning of the response."""
@@ -109,7 +109,7 @@ class ResponseTranscript:
             yield msgspec.json.encode(event)
 
     def ended_as(self, response: dict[str, Any]) -> Iterator[bytes]:
-        """Yield the end of a response that has been stored as `response`."""
+        """Yield the end of a response that was stored as `response`."""
         if response["status"] in _ENDINGS:
             for event in self._items_end():
                 yield msgspec.json.encode(event)
@@ -122,7 +122,7 @@ class ResponseTranscript:
         self._cut_off()
 
     def failed(self, error: BatonError) -> bytes:
-        """Return the last event of a response that an error ends."""
+        """Return the last event of a response that failed with an error."""
         general = "invalid_prompt" if error.status < 500 else "server_error"
         code = _ERROR_CODES.get(error.status, general)
         message = error.message.encode("utf-8", "backslashreplace").decode()
@@ -135,14 +135,14 @@ class ResponseTranscript:
             self._open.item.status = "incomplete"
 
     def events(self, delta: OutputDelta) -> Iterator[Event]:
-        """Yield the events of a delta; encode each before the next one is taken."""
+        """Yield the events of a delta; encode each before taking the next one."""
         self._cached = delta.cached
         self._output += len(delta.tokens)
         self._reasoning += delta.reasoning_tokens
         self._reason = delta.reason
         if delta.logprobs:
-            said = delta.logprobs[delta.reasoning_tokens :]
-            self._logprobs += self._vocabulary.chat(said, self._top).content
+            answer_logprobs = delta.logprobs[delta.reasoning_tokens :]
+            self._logprobs += self._vocabulary.chat(answer_logprobs, self._top).content
         for piece in delta.pieces:
             yield from self._piece(piece)
 
@@ -158,30 +158,30 @@ class ResponseTranscript:
 
     def _items_end(self) -> Iterator[Event]:
         if not self.response.output:
-            yield from self._begin(self._said())
+            yield from self._begin(self._text_item())
         if isinstance(self._open, OpenMessage):
-            self._open.score(self._taken())
+            self._open.score(self._take_logprobs())
         yield from self._close("incomplete" if self._reason == "length" else "completed")
 
     def _piece(self, piece: Piece) -> Iterator[Event]:
         match piece:
             case Content(text):
                 if not isinstance(self._open, OpenMessage | OpenInput):
-                    yield from self._begin(self._said())
-                yield from self._add(text, self._taken())
+                    yield from self._begin(self._text_item())
+                yield from self._add(text, self._take_logprobs())
             case Reasoning(text):
                 if not isinstance(self._open, OpenReasoning):
-                    yield from self._begin(self._thought())
+                    yield from self._begin(self._reasoning_item())
                 yield from self._add(text)
             case CallStart(_, call_id, name):
-                yield from self._begin(self._call(call_id, name))
+                yield from self._begin(self._call_item(call_id, name))
             case Arguments(_, text):
                 yield from self._add(text)
             case CallEnd():
                 yield from self._close("completed")
 
-    def _said(self) -> OpenItem:
-        """Return the item of what the model says: a message, or the input of a tool."""
+    def _text_item(self) -> OpenItem:
+        """Return a new item for text: a message, or the input of a tool."""
         if self._input_of is not None:
             call_id = f"call_{self.response.id.partition('_')[2]}"
             tool = self._names.address(self._input_of)
@@ -191,11 +191,11 @@ class ResponseTranscript:
         item = MessageItem(self._id("msg"), "in_progress")
         return OpenMessage(item, self._index, self._number)
 
-    def _thought(self) -> OpenItem:
+    def _reasoning_item(self) -> OpenItem:
         item = ReasoningItem(self._id("rs"), "in_progress")
         return OpenReasoning(item, self._index, self._number, self._encrypt)
 
-    def _call(self, call_id: str, name: str) -> OpenItem:
+    def _call_item(self, call_id: str, name: str) -> OpenItem:
         place: Any = self._index, self._number
         tool = self._names.address(name)
         if self._names.is_custom(name):
@@ -207,7 +207,7 @@ class ResponseTranscript:
         return OpenFunctionCall(function, *place)
 
     def _begin(self, item: OpenItem) -> Iterator[Event]:
-        """Open an item after the one before is closed."""
+        """Close the open item and open this one."""
         yield from self._close("completed")
         self._open = item
         yield from item.opening()
@@ -223,17 +223,17 @@ class ResponseTranscript:
         if item is not None:
             yield from item.closing(status)
 
-    def _taken(self) -> list[ChatToken]:
-        taken, self._logprobs = self._logprobs, []
-        return taken
+    def _take_logprobs(self) -> list[ChatToken]:
+        logprobs, self._logprobs = self._logprobs, []
+        return logprobs
 
     @property
     def _index(self) -> int:
-        """Of the next item."""
+        """Index of the next item."""
         return len(self.response.output)
 
     def _id(self, prefix: str) -> str:
-        """Return the id of the next item, which a repetition of the stream has too."""
+        """Return the id of the next item, which a repetition of the stream reproduces."""
         return f"{prefix}_{self.response.id.partition('_')[2]}{self._index:04x}"
 
     def _number(self) -> int:

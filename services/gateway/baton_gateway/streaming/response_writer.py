@@ -29,13 +29,13 @@ class ResponseWriter:
     ) -> None:
         """
         Args:
-            encrypt: encrypts thinking; None if that was not asked for.
+            encrypt: encrypts thinking; None if that was not requested.
         """
         self._body, self.head, self._vocabulary = body, head, vocabulary
         self._encrypt = encrypt
 
-    def whole(self, started: Started, choices: list[Choice]) -> Response:
-        """Return the complete response: what the events of a stream would have made."""
+    def response(self, started: Started, choices: list[Choice]) -> Response:
+        """Return the complete response: the same as the events of a stream result in."""
         [choice] = choices
         transcript = self.transcript()
         deque(transcript.opening(started), maxlen=0)
@@ -49,7 +49,7 @@ class ResponseWriter:
 
 
 def _delta(choice: Choice) -> OutputDelta:
-    """Return a whole choice as one delta."""
+    """Return a complete choice as one delta."""
     return OutputDelta(
         choice=0,
         text=choice.text,

@@ -21,7 +21,7 @@ from baton_gateway.streaming.speech_usage import AudioCounts, SpeechUsage
 def token_probabilities(
     entries: Iterable[TokenLogprob], vocabulary: Vocabulary
 ) -> list[TokenProbability]:
-    """Return `logprobs` as the audio API has them."""
+    """Return `logprobs` in the format of the audio API."""
     return [
         TokenProbability(
             vocabulary.text(entry.token), list(vocabulary.piece(entry.token)), entry.logprob
@@ -34,9 +34,9 @@ class SpeechTranscript:
     """A `Transcript` whose choices are the chunks of a recording.
 
     Args:
-        order: puts the outputs of the chunks together.
-        recording: how much the encoder makes of it.
-        vocabulary: for log-probabilities; None if none are asked for.
+        order: joins the outputs of the chunks.
+        recording: sizes of the recording in its prompts.
+        vocabulary: for log-probabilities; None if they were not requested.
     """
 
     def __init__(
@@ -47,12 +47,12 @@ class SpeechTranscript:
         self._usage = SpeechUsage()
 
     def opening(self, started: Started) -> Iterable[bytes]:
-        """Nothing comes before the first delta."""
+        """Return nothing: there is no event before the first delta."""
         self._usage.add(started, self._audio)
         return ()
 
     def add(self, delta: OutputDelta) -> Iterable[bytes]:
-        """Return an event with the text that is next, if there is some."""
+        """Return an event with the next part of the text, if any."""
         self._usage.written += len(delta.tokens)
         part = self._text.add(delta)
         event = TextDelta(part.text)
@@ -62,7 +62,7 @@ class SpeechTranscript:
         return (_encoded(event),) if part.text or part.logprobs else ()
 
     def closing(self) -> Iterable[bytes]:
-        """Return the event with the whole text."""
+        """Return the event with the complete text."""
         event = TextDone(self._text.text, self._usage.tokens)
         if self._vocabulary is not None:
             event.logprobs = self._logprobs

@@ -1,4 +1,4 @@
-"""Tokens of a transcript."""
+"""Token counts of a transcript."""
 
 from __future__ import annotations
 
@@ -14,30 +14,30 @@ class AudioCounts(Protocol):
 
     @property
     def num_states(self) -> int:
-        """Vectors that the encoder makes of it, beside the prompts."""
+        """Encoder states that its prompts attend to, in addition to the prompt tokens."""
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that stand for it in the prompts."""
+        """Placeholder tokens in its prompts."""
 
 
 @dataclass(slots=True)
 class SpeechUsage:
-    """Counts what one or several parts of a recording take."""
+    """Counts the tokens of one or several parts of a recording."""
 
     written: int = 0
     """Tokens of the outputs."""
-    _given: int = 0
+    _input: int = 0
     _audio: int = 0
 
     def add(self, started: Started, recording: AudioCounts) -> None:
         """Count the prompts of a part."""
-        self._given += recording.num_states + sum(map(len, started.prompts))
-        # The states of one model are the tokens of another.
+        self._input += recording.num_states + sum(map(len, started.prompts))
+        # A model represents audio either by encoder states or by tokens.
         self._audio += recording.num_states or recording.num_tokens
 
     @property
     def tokens(self) -> TokenUsage:
         """The sums."""
-        details = InputDetails(self._audio, self._given - self._audio)
-        return TokenUsage(self._given, self.written, self._given + self.written, details)
+        details = InputDetails(self._audio, self._input - self._audio)
+        return TokenUsage(self._input, self.written, self._input + self.written, details)

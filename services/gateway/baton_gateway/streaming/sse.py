@@ -43,8 +43,8 @@ class EventStream(Response):
         encoder: ErrorEncoder = encode,
         sink: DirectSink | None = None,
     ) -> None:
-        """With `done`, the last event is `[DONE]`. `sink` writes events past `payloads`; it shares
-        `frames`."""
+        """With `done`, the last event is `[DONE]`. `sink` writes events without `payloads`; it
+        shares `frames`."""
         super().__init__(headers=_HEADERS)
         del self.headers["content-length"]
         self._payloads, self._frames, self._sink = payloads, frames, sink
@@ -56,9 +56,9 @@ class EventStream(Response):
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         writing = asyncio.ensure_future(self._write(send))
         watching = asyncio.ensure_future(self._watch(send))
-        gone = asyncio.ensure_future(wait_disconnect(receive))
+        disconnect = asyncio.ensure_future(wait_disconnect(receive))
         try:
-            await asyncio.wait((writing, watching, gone), return_when=asyncio.FIRST_COMPLETED)
+            await asyncio.wait((writing, watching, disconnect), return_when=asyncio.FIRST_COMPLETED)
             if writing.done():
                 writing.result()
             elif watching.done():
@@ -67,7 +67,7 @@ class EventStream(Response):
         finally:
             if self._sink is not None:
                 self._sink.close()
-            await cancel_tasks(writing, watching, gone)
+            await cancel_tasks(writing, watching, disconnect)
             await self._payloads.aclose()
 
     async def _write(self, send: Send) -> None:
@@ -100,7 +100,7 @@ class EventStream(Response):
         return time.monotonic() - since
 
     async def _watch(self, send: Send) -> None:
-        """Return when the client has read nothing for too long.
+        """Return when the client has not read for too long.
 
         Sends a comment when the stream is idle. One polling task is cheaper than a timer per event.
         """
@@ -114,5 +114,5 @@ class EventStream(Response):
                     return
             elif self._waiting and quiet >= self._stall:
                 return
-            rest = (self._stall if self._waiting else self._keep_alive) - quiet
-            await asyncio.sleep(max(min(rest, self._stall / 4), 0.001))
+            remaining = (self._stall if self._waiting else self._keep_alive) - quiet
+            await asyncio.sleep(max(min(remaining, self._stall / 4), 0.001))

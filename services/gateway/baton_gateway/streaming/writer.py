@@ -1,4 +1,4 @@
-"""What an API writes for an answer: one whole response, or the events of a stream."""
+"""Writers: convert an answer to the complete response or the events of a stream of an API."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class Transcript(Protocol):
         """Return the payloads before the first delta."""
 
     def add(self, delta: OutputDelta) -> Iterable[bytes]:
-        """Return the payloads of a delta; none when its text is held back."""
+        """Return the payloads of a delta; none if its text is held back."""
 
     def closing(self) -> Iterable[bytes]:
         """Return the payloads after the last delta."""
@@ -28,7 +28,7 @@ class Transcript(Protocol):
 class Writer(Protocol):
     """Writes the response to one request in the format of its API."""
 
-    def whole(self, started: Started, choices: list[Choice]) -> Any:
+    def response(self, started: Started, choices: list[Choice]) -> Any:
         """Return the complete response, to be encoded as JSON."""
 
     def transcript(self) -> Transcript:

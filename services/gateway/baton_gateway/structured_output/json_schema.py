@@ -140,8 +140,8 @@ def _check_counts(schema: dict[str, Any], param: str) -> None:
 def repeats_too_often(pattern: str) -> bool:
     """Return whether the product of all counted repetitions is too large to compile."""
     product = 1
-    for found in _REPEAT.finditer(pattern):
-        most = max((int(n[:9]) for n in found.groups() if n), default=1)
+    for match in _REPEAT.finditer(pattern):
+        most = max((int(n[:9]) for n in match.groups() if n), default=1)
         if most > MAX_REPEAT:
             return True
         product *= max(1, most)

@@ -65,25 +65,25 @@ class Constraint:
 
     @property
     def is_of_message(self) -> bool:
-        """Whether it is OpenAI's, which says how a message is written and nothing of calls."""
+        """Whether it is OpenAI's `response_format`, which constrains messages but not calls."""
         return self.param == "response_format" and self.grammar.kind != "structural_tag"
 
 
 def constraint(fields: dict[str, Any]) -> Constraint | None:
     """Return the constraint of a request, or None. Raises `InvalidRequest` for more than one."""
-    found = [
+    constraints = [
         *_of_format(fields.get("response_format")),
         *_of_object(fields.get("structured_outputs")),
         *(
-            one
+            constraint
             for kind in ("json", "regex", "choice", "grammar")
             if (value := fields.get(f"guided_{kind}")) is not None
-            for one in _of_kind(kind, value, f"guided_{kind}")
+            for constraint in _of_kind(kind, value, f"guided_{kind}")
         ),
     ]
-    if len(found) > 1:
-        raise _several(found[1].param.partition(".")[0])
-    return found[0] if found else None
+    if len(constraints) > 1:
+        raise _several(constraints[1].param.partition(".")[0])
+    return constraints[0] if constraints else None
 
 
 def _several(param: str) -> InvalidRequest:
@@ -145,10 +145,10 @@ def _of_object(value: object) -> list[Constraint]:
         raise wrong_type(f"{param}.{_COMPACT}", "a boolean", compact)
     for kind in chosen:
         if kind not in _KINDS:
-            known = ", ".join(f"'{k}'" for k in _KINDS)
+            kinds = ", ".join(f"'{k}'" for k in _KINDS)
             raise invalid(
                 f"{param}.{kind[:64]}",
-                f"Unsupported value: '{kind[:64]}' is not a constraint. Known: {known}.",
+                f"Unsupported value: '{kind[:64]}' is not a constraint. Known: {kinds}.",
                 "unsupported_value",
             )
     if len(chosen) > 1:
@@ -156,19 +156,19 @@ def _of_object(value: object) -> list[Constraint]:
     if not chosen:
         raise missing(f"{param}.json")
     ((kind, content),) = chosen.items()
-    found = _of_kind(kind, content, f"{param}.{kind}")
-    return [_compacted(one) for one in found] if compact else found
+    constraints = _of_kind(kind, content, f"{param}.{kind}")
+    return [_compacted(constraint) for constraint in constraints] if compact else constraints
 
 
-def _compacted(one: Constraint) -> Constraint:
+def _compacted(constraint: Constraint) -> Constraint:
     """Restrict JSON white space to one space after commas and colons."""
-    if one.grammar.kind not in _JSON_KINDS:
+    if constraint.grammar.kind not in _JSON_KINDS:
         raise invalid(
             f"structured_outputs.{_COMPACT}",
             f"Unsupported value: '{_COMPACT}' is about JSON, and this constraint is not.",
             "unsupported_value",
         )
-    return replace(one, grammar=msgspec.structs.replace(one.grammar, compact=True))
+    return replace(constraint, grammar=msgspec.structs.replace(constraint.grammar, compact=True))
 
 
 def _of_kind(kind: str, value: Any, param: str) -> list[Constraint]:
@@ -208,8 +208,8 @@ def _choice(value: Any, param: str) -> list[Constraint]:
         raise empty_array(param)
     if len(value) > MAX_CHOICES:
         raise array_too_long(param, MAX_CHOICES)
-    for i, one in enumerate(value):
-        _text(one, f"{param}[{i}]", _MAX_TEXT)
+    for i, choice in enumerate(value):
+        _text(choice, f"{param}[{i}]", _MAX_TEXT)
     source = msgspec.json.encode(value).decode()
     _text(source, param, _MAX_TEXT)
     return [Constraint(Grammar("choice", source), param)]
@@ -224,10 +224,10 @@ def _grammar(value: Any, param: str) -> list[Constraint]:
         deepest = max(deepest, depth)
     if deepest > _MAX_PARENTHESES:
         raise complex_grammar(param, f"parentheses are nested more than {_MAX_PARENTHESES} deep")
-    if found := _DIRECTIVE.search(source):
+    if directive := _DIRECTIVE.search(source):
         raise invalid(
             param,
-            f"Unsupported value: '{found[0].strip()}' cannot be used in a grammar.",
+            f"Unsupported value: '{directive[0].strip()}' cannot be used in a grammar.",
             "unsupported_value",
         )
     return [Constraint(Grammar("grammar", source), param)]
@@ -309,9 +309,9 @@ def check_regex(pattern: str, param: str) -> None:
         raise complex_grammar(param, f"the expression has more than {MAX_PATTERN} characters")
     if repeats_too_often(pattern):
         raise complex_grammar(param, "a part of the expression is repeated too often")
-    if found := re.search(r"\(\?<?[=!]", pattern):
+    if lookaround := re.search(r"\(\?<?[=!]", pattern):
         raise invalid(
             param,
-            f"Unsupported value: look-around '{found[0]}' cannot be used here.",
+            f"Unsupported value: look-around '{lookaround[0]}' cannot be used here.",
             "unsupported_value",
         )

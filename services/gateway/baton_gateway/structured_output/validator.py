@@ -2,8 +2,8 @@
 
 Grammars are untrusted programs. A child that takes too long is killed, so a grammar that passes
 compiles quickly in the worker too, where it would otherwise delay the whole batch. llguidance needs
-neither torch nor the model, so the check runs beside the gateway: no other service waits for it,
-and a failure becomes an HTTP status instead of a failed sequence.
+neither torch nor the model, so this check runs in the gateway: no other service waits for it, and a
+failure becomes an HTTP status instead of a failed sequence.
 """
 
 from __future__ import annotations
@@ -37,37 +37,37 @@ _verdict: msgspec.msgpack.Decoder[Problem | None] = msgspec.msgpack.Decoder(Prob
 
 
 class GrammarValidator:
-    """Compiles in at most `CHILDREN` child processes and remembers the verdicts."""
+    """Compiles in at most `CHILDREN` child processes and caches the verdicts."""
 
     def __init__(self, engine: str = "llguidance", seconds: float = SECONDS) -> None:
         """Raises `SettingsError` when the engine is not installed."""
         require(engine)
         self._seconds = seconds
         self._children = ChildPool(_MODULE, engine.encode(), CHILDREN, "Structured output")
-        self._known: OrderedDict[Grammar, tuple[Problem | None, float]] = OrderedDict()
+        self._verdicts: OrderedDict[Grammar, tuple[Problem | None, float]] = OrderedDict()
 
     async def check(self, constraint: Constraint) -> None:
         """Raise `InvalidRequest` for a grammar that does not compile."""
-        found = await self._ask(constraint.grammar)
-        if found is not None:
-            raise grammar_error(found, constraint)
+        problem = await self._cached_verdict(constraint.grammar)
+        if problem is not None:
+            raise grammar_error(problem, constraint)
 
     async def close(self) -> None:
         """Stop the children."""
         await asyncio.to_thread(self._children.close)
 
-    async def _ask(self, grammar: Grammar) -> Problem | None:
-        known = self._known.get(grammar)
-        if known is None or known[1] < time.monotonic():
-            found = await self._try(grammar)
-            known = found, time.monotonic() + _REFUSAL_SECONDS if found else float("inf")
-            self._known[grammar] = known
-            if len(self._known) > _REMEMBERED:
-                self._known.popitem(last=False)
-        self._known.move_to_end(grammar)
-        return known[0]
+    async def _cached_verdict(self, grammar: Grammar) -> Problem | None:
+        cached = self._verdicts.get(grammar)
+        if cached is None or cached[1] < time.monotonic():
+            problem = await self._compile(grammar)
+            cached = problem, time.monotonic() + _REFUSAL_SECONDS if problem else float("inf")
+            self._verdicts[grammar] = cached
+            if len(self._verdicts) > _REMEMBERED:
+                self._verdicts.popitem(last=False)
+        self._verdicts.move_to_end(grammar)
+        return cached[0]
 
-    async def _try(self, grammar: Grammar) -> Problem | None:
+    async def _compile(self, grammar: Grammar) -> Problem | None:
         try:
             verdict = await self._children.call(msgspec.msgpack.encode(grammar), self._seconds)
         except ChildTimeout:
@@ -77,9 +77,9 @@ class GrammarValidator:
         return _verdict.decode(verdict)
 
 
-def grammar_error(found: Problem, constraint: Constraint) -> InvalidRequest:
+def grammar_error(problem: Problem, constraint: Constraint) -> InvalidRequest:
     """Error for a grammar; JSON schema errors are worded like OpenAI's and have no code."""
     param = constraint.param
-    if constraint.grammar.kind == "json_schema" and found.code != "grammar_too_complex":
-        return invalid_schema(param, found.message, constraint.name)
-    return invalid(param, f"Invalid '{param}': {found.message}.", found.code)
+    if constraint.grammar.kind == "json_schema" and problem.code != "grammar_too_complex":
+        return invalid_schema(param, problem.message, constraint.name)
+    return invalid(param, f"Invalid '{param}': {problem.message}.", problem.code)

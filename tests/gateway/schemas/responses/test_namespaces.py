@@ -30,11 +30,11 @@ def test_a_name_is_qualified_where_two_are_the_same() -> None:
     assert names.is_custom("patch") and not names.is_custom("search")
     for tool in names.tools:
         address = names.address(tool["name"])
-        assert names.seen({"namespace": address.namespace}, address.name) == tool["name"]
+        assert names.model_name({"namespace": address.namespace}, address.name) == tool["name"]
 
 
 def test_a_call_of_a_tool_that_is_gone_keeps_its_namespace() -> None:
     names = ToolNames([])
-    assert names.seen({"namespace": "mail"}, "search") == "mail__search"
-    assert names.seen({}, "search") == "search"
+    assert names.model_name({"namespace": "mail"}, "search") == "mail__search"
+    assert names.model_name({}, "search") == "search"
     assert names.address("odd") == ToolAddress("odd") and not names.is_custom("odd")

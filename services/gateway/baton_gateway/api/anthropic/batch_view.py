@@ -1,4 +1,4 @@
-"""Stored batches as Anthropic's API describes them."""
+"""Stored batches in the format of Anthropic's API."""
 
 from __future__ import annotations
 
@@ -8,18 +8,18 @@ from baton_gateway.durable.batch_record import Batch
 from baton_gateway.schemas.anthropic.batches import MessageBatch, MessageBatchCounts
 
 KEPT_SECONDS = 29 * 86_400
-"""For how long results are kept."""
+"""Seconds for which results are kept."""
 
 
 def described(batch: Batch, num_unrun: int, root: str) -> MessageBatch:
     """Describe a stored batch.
 
     Args:
-        num_unrun: lines that ended without being run.
+        num_unrun: lines that ended without running.
         root: URL under which /v1 lies.
     """
     ended = batch.completed_at or batch.cancelled_at or batch.expired_at
-    kept = batch.created_at + KEPT_SECONDS
+    expires_at = batch.created_at + KEPT_SECONDS
     url = f"{root.rstrip('/')}/v1/messages/batches/{batch.id}/results"
     cancelling = batch.cancelling_at is not None
     return MessageBatch(
@@ -29,7 +29,7 @@ def described(batch: Batch, num_unrun: int, root: str) -> MessageBatch:
         created_at=_time(batch.created_at),
         expires_at=_time(batch.expires_at),
         ended_at=_time(ended) if ended else None,
-        archived_at=_time(kept) if kept <= datetime.now(UTC).timestamp() else None,
+        archived_at=_time(expires_at) if expires_at <= datetime.now(UTC).timestamp() else None,
         cancel_initiated_at=_time(batch.cancelling_at) if batch.cancelling_at else None,
         results_url=url if ended else None,
     )

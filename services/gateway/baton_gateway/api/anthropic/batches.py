@@ -1,4 +1,4 @@
-"""/v1/messages/batches: many messages, run behind all other requests.
+"""/v1/messages/batches: many messages, run after all other requests.
 
 https://docs.anthropic.com/en/api/creating-message-batches
 """
@@ -44,7 +44,7 @@ _WINDOW_HOURS = 24
 @router.post("/v1/messages/batches")
 @describe(CreateMessageBatchRequest, MessageBatch)
 async def create(request: Request) -> Response:
-    """Begin to run messages."""
+    """Create a batch of messages."""
     body = await read(request, CreateMessageBatchRequest)
     config: Config = request.app.state.config
     if len(body.requests) > config.max_batch_lines:
@@ -63,10 +63,10 @@ async def create(request: Request) -> Response:
 async def message_batches(request: Request) -> Response:
     """List the message batches of the API key, the latest first."""
     query = build(dict(request.query_params), MessageBatchQuery)
-    found = await batches(request).stored_list(tenant_of(request))
-    ours = [one for one in found[::-1] if one.batch.endpoint == MESSAGES]
+    stored = await batches(request).stored_list(tenant_of(request))
+    ours = [batch for batch in stored[::-1] if batch.batch.endpoint == MESSAGES]
     some, more = _page(ours, query)
-    data = [_described(request, one) for one in some]
+    data = [_described(request, batch) for batch in some]
     first, last = (data[0].id, data[-1].id) if data else (None, None)
     return json_response(MessageBatchList(data=data, first_id=first, last_id=last, has_more=more))
 
@@ -87,16 +87,18 @@ async def results(request: Request, name: str) -> Response:
         raise InvalidRequest(
             f"Batch {name} has not ended. Ask again once its processing_status is 'ended'."
         )
-    names = [one for one in (batch.output_file_id, batch.error_file_id) if one is not None]
-    for one in names:  # Raises before the answer begins where they have expired.
-        await files(request).get(one, tenant_of(request))
+    names = [
+        file_id for file_id in (batch.output_file_id, batch.error_file_id) if file_id is not None
+    ]
+    for file_id in names:  # Raise before the response begins if they have expired.
+        await files(request).get(file_id, tenant_of(request))
     return StreamingResponse(_lines(request, names), media_type="application/x-jsonl")
 
 
 @router.post("/v1/messages/batches/{name}/cancel")
 @describe(answer=MessageBatch)
 async def cancel(request: Request, name: str) -> Response:
-    """Stop a batch. Messages that run come to their end."""
+    """Cancel a batch. Messages in flight finish."""
     await _get(request, name)
     await batches(request).change(name, cancelled)
     return await _answer(request, name)
@@ -152,7 +154,7 @@ async def _lines(request: Request, names: list[str]) -> AsyncIterator[bytes]:
 
 def _page(found: list[StoredBatch], query: MessageBatchQuery) -> tuple[list[StoredBatch], bool]:
     """Return a page of batches, and whether there are more in its direction."""
-    ids = [one.batch.id for one in found]
+    ids = [stored.batch.id for stored in found]
     for param in ("after_id", "before_id"):
         name = getattr(query, param)
         if name is not None and name not in ids:

@@ -33,14 +33,14 @@ router = APIRouter()
 @router.post("/v1/messages")
 @describe(MessagesRequest, Message, events=MessageEvent)
 async def create(request: Request) -> Response:
-    """Continue a conversation, whole or streamed."""
+    """Continue a conversation, streamed or not."""
     return await answer(request, ROUTE)
 
 
 @router.post("/v1/messages/count_tokens")
 @describe(CountTokensRequest, InputTokens)
 async def count_tokens(request: Request) -> Response:
-    """Return the number of tokens of a prompt, without an answer to it."""
+    """Return the number of tokens of a prompt, without generating."""
     body = await read(request, CountTokensRequest)
     facts = await permitted(request, body.model)
     ids = await encoded(request, facts, chat.prompt_of(body.chat), "messages")
@@ -52,7 +52,7 @@ async def _writer(engine: Engine, body: ChatRequest, head: Head) -> MessageWrite
 
 
 def _generation(request: Request, body: ChatRequest, head: Head) -> GenerationRequest:
-    """As a chat's, but Anthropic's budget of thinking is a target where it cannot be kept."""
+    """As for a chat, but a thinking budget is a target where it cannot be enforced."""
     work = chat.ROUTE.generation(request, body, head)
     assert work.tools is not None
     sampling, constraint = work.sampling, work.sampling.constraint

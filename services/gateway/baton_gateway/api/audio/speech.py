@@ -38,7 +38,7 @@ router = APIRouter()
 @router.post("/v1/audio/transcriptions")
 @describe(answer=Transcription, events=SpeechEvent, form=TranscriptionRequest)
 async def transcribe(request: Request) -> Response:
-    """Write down what is said in a recording, whole or streamed."""
+    """Transcribe a recording, streamed or not."""
     body, data = await read_speech(request, TranscriptionRequest)
     job = await SpeechJob.begin(request, body, "transcribe", body.language, data)
     return await _answer(request, job, body.language)
@@ -47,14 +47,14 @@ async def transcribe(request: Request) -> Response:
 @router.post("/v1/audio/translations")
 @describe(answer=Transcription, events=SpeechEvent, form=TranslationRequest)
 async def translate(request: Request) -> Response:
-    """Write down in English what is said in a recording, whole or streamed."""
+    """Translate a recording into English text, streamed or not."""
     body, data = await read_speech(request, TranslationRequest)
     job = await SpeechJob.begin(request, body, "translate", body.language, data)
     return await _answer(request, job, body.language)
 
 
-async def _answer(request: Request, job: SpeechJob, given: str | None) -> Response:
-    language = await job.language(given)
+async def _answer(request: Request, job: SpeechJob, requested_language: str | None) -> Response:
+    language = await job.language(requested_language)
     work = await job.generation(language)
     if job.body.stream:
         response = await _stream(request, job, work, language)
@@ -103,6 +103,6 @@ async def _timed(
 
 
 async def _vocabulary(request: Request, job: SpeechJob) -> Vocabulary | None:
-    """The vocabulary, if log-probabilities are asked for."""
+    """The vocabulary, if log-probabilities are requested."""
     engine: Engine = request.app.state.engine
     return await engine.models.vocabulary(job.facts.name) if job.body.asks_logprobs else None

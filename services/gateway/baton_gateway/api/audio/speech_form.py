@@ -48,9 +48,9 @@ async def read_speech(request: Request, model: type[B]) -> tuple[B, bytes]:
 
 def _file(form: FormData) -> UploadFile:
     """The one file of a form. Raises `InvalidRequest`."""
-    given = form.getlist(_FILE)
-    if len(given) > 1:
+    files = form.getlist(_FILE)
+    if len(files) > 1:
         raise invalid(_FILE, "Invalid 'file': there are several. Send one recording.")
-    if not given or not isinstance(given[0], UploadFile):
+    if not files or not isinstance(files[0], UploadFile):
         raise missing(_FILE)
-    return given[0]
+    return files[0]

@@ -1,4 +1,4 @@
-"""One recording on its way through the system.
+"""A transcription request: one recording, its prompts and its outputs.
 
 file --PrepareSpeech--> chunks --start token alone--> language --prompts--> one output per chunk
 """
@@ -28,7 +28,7 @@ from baton.protocol import (
     StreamedSpeechInfo,
 )
 from baton.protocol.token_columns import unpack_floats
-from baton_gateway.api.collect_answer import whole
+from baton_gateway.api.collect_answer import collect
 from baton_gateway.api.model_access import permitted
 from baton_gateway.api.options import deadline, distribution, trace
 from baton_gateway.catalogue import ModelInfo
@@ -56,24 +56,24 @@ from baton_gateway.speech.prompts import Task, output_rules, speech_prompt
 
 _ENGLISH = "en"
 _RATE, _FRAME = 16_000, 160
-"""Samples per second, and from one frame of a spectrogram to the next, of every Whisper."""
+"""Whisper's samples per second, and samples per spectrogram frame."""
 
 
 @dataclass(frozen=True, slots=True)
 class Recording:
-    """A recording as the model takes it."""
+    """A prepared recording."""
 
     chunks: tuple[SpeechChunk, ...]
     seconds: float
     settled: float = 0.0
-    """Seconds up to which its last chunk goes at least, whatever follows."""
+    """Lower bound, in seconds, of the end of its last chunk, whatever audio follows."""
 
     def without_end(self) -> Recording:
-        """What is before the last chunk, which is complete whatever follows."""
+        """The recording without its last chunk. These chunks do not change when audio follows."""
         return Recording(self.chunks[:-1], self.chunks[-1].start)
 
     def last_chunk(self) -> Recording:
-        """The last chunk alone, as far as it is settled."""
+        """The last chunk alone, up to `settled`."""
         last = self.chunks[-1]
         return Recording((last,), self.settled - last.start)
 
@@ -83,31 +83,31 @@ class Recording:
         return later[0].start if later else self.seconds
 
     def num_sounding(self, number: int) -> int:
-        """States of a chunk that hold sound, and not the silence that fills it up: one of two
-        frames."""
+        """Number of encoder states of a chunk that represent its audio, without padding; one state
+        per two frames."""
         seconds = self.end(number) - self.chunks[number].start
         frames = -(-round(seconds * _RATE) // _FRAME)
         return max(1, frames // 2)
 
     @property
     def billed_seconds(self) -> int:
-        """Its length, rounded up."""
+        """Its length in seconds, rounded up."""
         return math.ceil(self.seconds)
 
     @property
     def num_states(self) -> int:
-        """Vectors that the encoder makes of it, beside the prompts."""
-        made = (chunk.media for chunk in self.chunks)
-        return sum(media.num_states or media.num_alongside for media in made)
+        """Number of encoder states that its prompts attend to, in addition to the prompt tokens."""
+        media_items = (chunk.media for chunk in self.chunks)
+        return sum(media.num_states or media.num_alongside for media in media_items)
 
     @property
     def num_tokens(self) -> int:
-        """Tokens that stand for it in the prompts."""
+        """Number of placeholder tokens in its prompts."""
         return sum(len(chunk.media.tokens) // 4 for chunk in self.chunks)
 
 
 class SpeechJob:
-    """A request for the text of a recording. Life cycle: `begin`, then what is asked for."""
+    """A transcription request. Life cycle: `begin`, then the methods in any order."""
 
     def __init__(
         self,
@@ -127,10 +127,10 @@ class SpeechJob:
     async def begin(
         cls, request: Request, body: SpeechRequest, task: Task, language: str | None, data: bytes
     ) -> SpeechJob:
-        """Check the request, and prepare the recording `data`.
+        """Check the request, and prepare the recording in `data`.
 
-        Raises `InvalidRequest` for a model of another kind, a language that it does not know and a
-        file that is no recording.
+        Raises `InvalidRequest` for a model of another kind, an unsupported language and a file that
+        is no recording.
         """
         facts = await permitted(request, body.model)
         if body.asks_words and not facts.max_model_len:
@@ -142,8 +142,8 @@ class SpeechJob:
         return cls(request, body, task, facts, info, recording)
 
     async def language(self, given: str | None) -> str:
-        """Return the code of the language that is spoken: the given one, or the most probable one
-        of those that the model knows; empty for a model that says it in its answer."""
+        """Return the code of the spoken language: `given`, or the most probable one; empty for a
+        model that writes it in its output."""
         if not isinstance(self.info, SpeechInfo):
             return given or ""
         if given is not None or not self.info.languages:
@@ -152,28 +152,27 @@ class SpeechJob:
             max_tokens=0, temperature=0.0, allowed_ids=tuple(self.info.languages.values())
         )
         first = SpeechPrompt((self.info.start,), self.recording.chunks[0].media)
-        _, choices = await whole(self._request, self._small((first,), params))
+        _, choices = await collect(self._request, self._one_token_request((first,), params))
         codes = {token: code for code, token in self.info.languages.items()}
         return codes[choices[0].tokens[0]]
 
-    async def silence(self) -> list[float]:
-        """Return the probability of no speech, for each chunk; 0 where the model does not
-        say it."""
+    async def no_speech_probabilities(self) -> list[float]:
+        """Return the probability of no speech per chunk; 0 if the model has no token for it."""
         if not isinstance(self.info, SpeechInfo) or self.info.no_speech < 0:
             return [0.0] * len(self.recording.chunks)
         ids = (self.info.start, self.info.no_speech)
         prompts = tuple(SpeechPrompt(ids, chunk.media) for chunk in self.recording.chunks)
         params = Sampling(max_tokens=0, temperature=0.0, prompt_logprobs=0)
-        _, choices = await whole(self._request, self._small(prompts, params))
+        _, choices = await collect(self._request, self._one_token_request(prompts, params))
         entries = (choice.prompt_logprobs[1] for choice in choices if choice.prompt_logprobs)
         return [math.exp(entry.logprob) if entry is not None else 0.0 for entry in entries]
 
-    async def places(
+    async def token_positions(
         self, language: str, outputs: Sequence[Sequence[int]]
     ) -> list[tuple[float, ...]]:
-        """Return, for the tokens of each chunk's output but the last one, the states at which they
-        begin: those of the encoder, one in each step of a timestamp."""
-        prompt, _ = await self._asked(language)
+        """Return, per chunk, the encoder states at which its output tokens begin, except the last
+        token. One state is one step of a timestamp."""
+        prompt, _ = await self._prompt_and_rules(language)
         assert isinstance(prompt, tuple), "others write no timestamps"
         long = [number for number, tokens in enumerate(outputs) if len(tokens) > 1]
         found: list[tuple[float, ...]] = [()] * len(outputs)
@@ -188,19 +187,21 @@ class SpeechJob:
             for number in long
         )
         pooling = Pooling(reach="every", aligned_from=len(prompt))
-        work = replace(self._small(prompts, Sampling(max_tokens=0)), pooling=pooling)
-        _, choices = await whole(self._request, replace(work, limits=self._limits(0)))
+        work = replace(self._one_token_request(prompts, Sampling(max_tokens=0)), pooling=pooling)
+        _, choices = await collect(self._request, replace(work, limits=self._limits(0)))
         for number, choice in zip(long, choices, strict=True):
             found[number] = tuple(unpack_floats(choice.vector or b""))
         return found
 
-    async def generation(self, language: str, past: PriorOutput | None = None) -> GenerationRequest:
-        """Return the request for the text, one prompt per chunk.
+    async def generation(
+        self, language: str, prior: PriorOutput | None = None
+    ) -> GenerationRequest:
+        """Return the generation request for the text, one prompt per chunk.
 
         Args:
-            past: what has been written of the first chunk.
+            past: output of the first chunk so far.
         """
-        prompt, rules = await self._asked(language)
+        prompt, rules = await self._prompt_and_rules(language)
         body = self.body
         numbers = body.timed or body.asks_logprobs or body.falls_back
         params = structs.replace(
@@ -210,45 +211,47 @@ class SpeechJob:
         )
         prompts = tuple(SpeechPrompt(prompt, chunk.media) for chunk in self.recording.chunks)
         return replace(
-            self._small(prompts, params),
+            self._one_token_request(prompts, params),
             limits=self._limits(body.max_completion_tokens),
-            prior_outputs=(past,) if past is not None and past.tokens else (),
+            prior_outputs=(prior,) if prior is not None and prior.tokens else (),
             sinks=RequestSinks(
                 admission_headers=AdmissionHeaders.of(self._request),
                 timeline=timeline_of(self._request),
             ),
         )
 
-    async def generation_ahead(self, past: PriorOutput) -> GenerationRequest | None:
-        """Return the request for those tokens of the last chunk that are certain while more of it
-        is to come: all of their embeddings are heard. None if `past` has them all, or the model
-        hears a chunk to its end before it writes."""
+    async def generation_ahead(self, prior: PriorOutput) -> GenerationRequest | None:
+        """Return the request for the tokens of the last chunk that later audio cannot change: all
+        embeddings they depend on exist. None if `past` has them all, or the model reads complete
+        chunks only."""
         if not isinstance(self.info, StreamedSpeechInfo):
             return None
         job = SpeechJob(
             self._request, self.body, self.task, self.facts, self.info, self.recording.last_chunk()
         )
-        # One embedding of a spectrogram changes with what is behind it.
+        # The last embedding of a spectrogram changes with the audio after it.
         count = int(job.recording.seconds / TOKEN_SECONDS) - self.info.delay - 1
-        if count <= len(past.tokens):
+        if count <= len(prior.tokens):
             return None
-        return replace(await job.generation("", past), limits=self._limits(count))
+        return replace(await job.generation("", prior), limits=self._limits(count))
 
     def order(self, language: str) -> OrderedText:
-        """Return what puts the outputs of the chunks together."""
+        """Return the object that joins the outputs of the chunks."""
         if isinstance(self.info, SpeechInfo):
             return OrderedText()
         if isinstance(self.info, StreamedSpeechInfo):
             return OrderedText(spaced=True)
-        # A given language has been said in the prompt.
+        # The prompt already names a language that the client has given.
         return OrderedText("" if language else self.info.marker, spaced=True)
 
-    async def _asked(self, language: str) -> tuple[tuple[int, ...] | ChatPrompt, dict[str, str]]:
-        """The prompt of each chunk, and the logits processors of its output."""
+    async def _prompt_and_rules(
+        self, language: str
+    ) -> tuple[tuple[int, ...] | ChatPrompt, dict[str, str]]:
+        """Return the prompt of each chunk, and the logits processors of its output."""
         text = self.body.prompt.strip()
         if isinstance(self.info, StreamedSpeechInfo):
             if text:
-                raise _no_text(self.facts)
+                raise _takes_no_text(self.facts)
             return self.info.prompt, {}
         if isinstance(self.info, ChatSpeechInfo):
             return speech_chat(self.info, language, text), {}
@@ -257,24 +260,26 @@ class SpeechJob:
             self.task,
             language,
             timestamps=self.body.timed,
-            before=await self._before(self.info, text),
-            most_before=self.facts.max_model_len // 2 - 1,
+            previous=await self._previous_ids(self.info, text),
+            max_previous=self.facts.max_model_len // 2 - 1,
         )
         return prompt, output_rules(self.info, timestamps=self.body.timed)
 
-    async def _before(self, info: SpeechInfo, text: str) -> Sequence[int]:
-        """Ids of the text that the client says is before the recording."""
+    async def _previous_ids(self, info: SpeechInfo, text: str) -> Sequence[int]:
+        """Ids of the client's text before the recording."""
         if not text:
             return ()
         if info.previous < 0:
-            raise _no_text(self.facts)
+            raise _takes_no_text(self.facts)
         tokenizers = self._engine.tokenizers.of(self.facts.tokenizer)
-        # A word has a space before it.
+        # The tokenizer expects a space before a word.
         prompt = TextPrompt(f" {text}", add_special=False)
         return await tokenizers.encode(prompt, len(text.encode()) + 1, trace(self._request))
 
-    def _small(self, prompts: tuple[SpeechPrompt, ...], params: Sampling) -> GenerationRequest:
-        """A request for one token of each prompt."""
+    def _one_token_request(
+        self, prompts: tuple[SpeechPrompt, ...], params: Sampling
+    ) -> GenerationRequest:
+        """A request for one token per prompt."""
         seed = secrets.randbits(63) if self.body.seed is None else self.body.seed & (2**64 - 1)
         return GenerationRequest(
             RequestIdentity(
@@ -294,7 +299,7 @@ class SpeechJob:
         return RequestLimits(max_tokens, deadline(self._request), self.body.priority)
 
 
-def _no_text(facts: ModelInfo) -> InvalidRequest:
+def _takes_no_text(facts: ModelInfo) -> InvalidRequest:
     return invalid(
         "prompt",
         f"Unsupported value: the model `{facts.name}` takes no text. Leave it out.",
@@ -305,22 +310,32 @@ def _no_text(facts: ModelInfo) -> InvalidRequest:
 def check_speech(
     facts: ModelInfo, body: SpeechRequest, task: Task, language: str | None
 ) -> AnySpeechInfo:
-    """Return how the model is asked. Raises `InvalidRequest` if it cannot be asked for this."""
+    """Return the model's prompt information. Raises `InvalidRequest` for a model or an option that
+    is not supported."""
     info = facts.speech
     if info is None:
-        raise InvalidRequest(
-            f"The model `{facts.name}` does not transcribe speech. {serves(facts)}",
-            code="unsupported_value",
-            param="model",
-        )
-    is_whisper = isinstance(info, SpeechInfo)
+        raise _model_error(facts, f"does not transcribe speech. {serves(facts)}")
     if task == "translate" and (not isinstance(info, SpeechInfo) or info.translate < 0):
+        raise _model_error(facts, "does not translate. Use /v1/audio/transcriptions.")
+    _check_times(facts, body, info)
+    if body.falls_back and not isinstance(info, SpeechInfo):
         raise InvalidRequest(
-            f"The model `{facts.name}` does not translate. Use /v1/audio/transcriptions.",
+            f"The model `{facts.name}` does not transcribe by Whisper's recipe. Leave out the "
+            "thresholds.",
             code="unsupported_value",
-            param="model",
+            param="logprob_threshold",
         )
-    if body.timed and not is_whisper:
+    _check_language(facts, info, language)
+    return info
+
+
+def _model_error(facts: ModelInfo, reason: str) -> InvalidRequest:
+    message = f"The model `{facts.name}` {reason}"
+    return InvalidRequest(message, code="unsupported_value", param="model")
+
+
+def _check_times(facts: ModelInfo, body: SpeechRequest, info: AnySpeechInfo) -> None:
+    if body.timed and not isinstance(info, SpeechInfo):
         raise invalid(
             "response_format",
             f"Unsupported value: the model `{facts.name}` writes no timestamps. Use 'json' or "
@@ -335,33 +350,29 @@ def check_speech(
             "part of it each. Use 'segment'.",
             "unsupported_value",
         )
-    if body.falls_back and not is_whisper:
-        raise InvalidRequest(
-            f"The model `{facts.name}` does not transcribe by Whisper's recipe. Leave out the "
-            "thresholds.",
-            code="unsupported_value",
-            param="logprob_threshold",
-        )
+
+
+def _check_language(facts: ModelInfo, info: AnySpeechInfo, language: str | None) -> None:
+    if language is None:
+        return
     if isinstance(info, StreamedSpeechInfo):
-        if language is not None:
-            raise invalid(
-                "language",
-                f"Unsupported value: the model `{facts.name}` takes no language. Leave it out.",
-                "unsupported_value",
-            )
-        return info
+        raise invalid(
+            "language",
+            f"Unsupported value: the model `{facts.name}` takes no language. Leave it out.",
+            "unsupported_value",
+        )
     known = info.languages or (() if isinstance(info, ChatSpeechInfo) else (_ENGLISH,))
-    if language is not None and language not in known:
+    if language not in known:
         raise invalid(
             "language",
             f"Invalid 'language': {language[:16]!r} is not the ISO 639 code of a language that the "
             f"model `{facts.name}` takes, such as {', '.join(sorted(known)[:9])}.",
         )
-    return info
 
 
 async def _prepared(request: Request, facts: ModelInfo, data: bytes) -> Recording:
-    """The chunks of a recording. Those of a long one do not fit into one message."""
+    """Send a recording to the media preprocessors and return its chunks. A long recording needs
+    several messages."""
     engine: Engine = request.app.state.engine
     text = (await asyncio.to_thread(base64.b64encode, data)).decode()
     item = MediaItem("audio", f"data:audio/octet-stream;base64,{text}", "file")

@@ -24,23 +24,23 @@ from baton_gateway.speech.languages import language_name
 from baton_gateway.speech.segments import TimedTokens, timed_segments
 
 _FRAMES_PER_SECOND = 100
-"""Of a spectrogram, in which `Segment.seek` is counted."""
+"""Samples per spectrogram frame, the unit of `Segment.seek`."""
 
 
 async def verbose_transcript(
     request: Request, job: SpeechJob, outputs: Sequence[ChunkOutput], language: str
 ) -> VerboseTranscription:
-    """Return the transcript of a recording, of whose chunks these are the outputs."""
-    found = await all_segments(request, job, outputs)
+    """Return the transcript of a recording from the outputs of its chunks."""
+    segments = await all_segments(request, job, outputs)
     transcript = VerboseTranscription(
         task=job.task,
         language=language_name("en" if job.task == "translate" else language),
         duration=job.recording.seconds,
-        text="".join(segment.text for segment in found).lstrip(),
+        text="".join(segment.text for segment in segments).lstrip(),
         usage=DurationUsage(job.recording.billed_seconds),
     )
     if job.body.asks_segments:
-        transcript.segments = found
+        transcript.segments = segments
     if job.body.asks_words:
         transcript.words = await word_times(request, job, outputs, language)
     return transcript
@@ -50,12 +50,12 @@ async def all_segments(
     request: Request, job: SpeechJob, outputs: Sequence[ChunkOutput]
 ) -> list[Segment]:
     """Return the segments of all chunks, numbered."""
-    found = list[Segment]()
+    segments = list[Segment]()
     for number, output in enumerate(outputs):
-        found += await _segments(request, job, output, number)
-    for count, segment in enumerate(found):
+        segments += await _segments(request, job, output, number)
+    for count, segment in enumerate(segments):
         segment.id = count
-    return found
+    return segments
 
 
 async def _segments(
@@ -67,21 +67,21 @@ async def _segments(
     start, end = job.recording.chunks[number].start, job.recording.end(number)
     assert isinstance(job.info, SpeechInfo), "others write no timestamps"
     timed = list(timed_segments(choice.tokens, job.info, start, end))
-    texts = await asyncio.gather(*(tokenizers.detokenize(one.text, True) for one in timed))
+    texts = await asyncio.gather(*(tokenizers.detokenize(segment.text, True) for segment in timed))
     return [
         Segment(
             id=0,
             seek=round(start * _FRAMES_PER_SECOND),
-            start=round(one.start, 2),
-            end=round(one.end, 2),
+            start=round(segment.start, 2),
+            end=round(segment.end, 2),
             text=text,
-            tokens=list(one.tokens),
+            tokens=list(segment.tokens),
             temperature=output.temperature,
-            avg_logprob=_mean_logprob(one, choice),
+            avg_logprob=_mean_logprob(segment, choice),
             compression_ratio=compression(text),
             no_speech_prob=output.no_speech,
         )
-        for one, text in zip(timed, texts, strict=True)
+        for segment, text in zip(timed, texts, strict=True)
     ]
 
 

@@ -1,4 +1,4 @@
-"""The times of the words of a recording, from where in it the tokens are."""
+"""Times of the words of a recording, from the positions of tokens in the audio."""
 
 from __future__ import annotations
 
@@ -19,15 +19,15 @@ from baton_gateway.speech.words import split_words
 async def word_times(
     request: Request, job: SpeechJob, outputs: Sequence[ChunkOutput], language: str
 ) -> list[Word]:
-    """Return the words of a recording, of whose chunks these are the outputs."""
+    """Return the words of a recording from the outputs of its chunks."""
     engine: Engine = request.app.state.engine
     vocabulary = await engine.models.vocabulary(job.facts.name)
     tokens = [output.choice.tokens for output in outputs]
-    places = await job.places(language, tokens)
+    places = await job.token_positions(language, tokens)
     return [
         word
-        for number, (some, at) in enumerate(zip(tokens, places, strict=True))
-        for word in _words(job, number, some, at, vocabulary, language)
+        for number, (words, at) in enumerate(zip(tokens, places, strict=True))
+        for word in _words(job, number, words, at, vocabulary, language)
     ]
 
 
@@ -39,8 +39,8 @@ def _words(
     vocabulary: Vocabulary,
     language: str,
 ) -> Iterator[Word]:
-    """The words of one chunk. A token lasts from where the one before begins to where it does, as
-    an alignment head looks for the next token."""
+    """The words of one chunk. A token lasts from the beginning of the previous token to its own,
+    since an alignment head attends to the next token."""
     assert isinstance(job.info, SpeechInfo), "others write no timestamps"
     start, end = job.recording.chunks[number].start, job.recording.end(number)
     times = [min(start + place * STEP_SECONDS, end) for place in (0, *places)]

@@ -1,4 +1,4 @@
-"""/v1/batches: many requests in one file, run behind all others.
+"""/v1/batches: many requests in one file, run after all other requests.
 
 https://platform.openai.com/docs/api-reference/batch
 """
@@ -45,7 +45,7 @@ class BatchList(msgspec.Struct, kw_only=True):
 @router.post("/v1/batches")
 @describe(CreateBatchRequest, Batch)
 async def create(request: Request) -> Response:
-    """Begin to run the requests of a file."""
+    """Create a batch from a file of requests."""
     body = await read(request, CreateBatchRequest)
     file = await files(request).get(body.input_file_id, tenant_of(request))
     if file.purpose != "batch":
@@ -74,8 +74,8 @@ async def create(request: Request) -> Response:
 async def batches(request: Request) -> Response:
     """List the batches of the API key."""
     query = build({"limit": "20", **request.query_params}, FileQuery)
-    found = await store(request).stored_list(tenant_of(request))
-    some, more = page([one.batch for one in found if one.batch.endpoint != MESSAGES], query)
+    batches = await store(request).stored_list(tenant_of(request))
+    some, more = page([batch.batch for batch in batches if batch.batch.endpoint != MESSAGES], query)
     first, last = (some[0].id, some[-1].id) if some else (None, None)
     return json_response(BatchList(data=some, first_id=first, last_id=last, has_more=more))
 
@@ -90,13 +90,13 @@ async def retrieve(request: Request, name: str) -> Response:
 @router.post("/v1/batches/{name}/cancel")
 @describe(answer=Batch)
 async def cancel(request: Request, name: str) -> Response:
-    """Stop a batch. Lines that run come to their end; what they say is kept."""
+    """Cancel a batch. Lines in flight finish, and their results are kept."""
     await _get(request, name)
     return json_response(await store(request).change(name, cancelled))
 
 
 def cancelled(batch: Batch) -> Batch:
-    """Return a batch as it is once it is to stop."""
+    """Return the batch with the status of one that is to be cancelled."""
     if batch.status not in _CANCELLABLE:
         return batch
     return structs.replace(batch, status="cancelling", cancelling_at=int(time.time()))
@@ -108,5 +108,5 @@ async def _get(request: Request, name: str) -> StoredBatch:
 
 def store(request: Request) -> BatchStore:
     """Return the store of batches."""
-    found: BatchStore = request.app.state.batches
-    return found
+    store: BatchStore = request.app.state.batches
+    return store

@@ -1,4 +1,4 @@
-"""/v1/files: what clients upload for batches, and what these write.
+"""/v1/files: uploads of clients, and the files that batches write.
 
 https://platform.openai.com/docs/api-reference/files
 """
@@ -51,8 +51,8 @@ async def create(request: Request) -> Response:
 async def files(request: Request) -> Response:
     """List the files of the API key."""
     query = build(dict(request.query_params), FileQuery)
-    found = await store(request).list(tenant_of(request), query.purpose)
-    some, more = page([described(file) for file in found], query)
+    files = await store(request).list(tenant_of(request), query.purpose)
+    some, more = page([described(file) for file in files], query)
     first, last = (some[0].id, some[-1].id) if some else (None, None)
     return json_response(FileList(data=some, first_id=first, last_id=last, has_more=more))
 
@@ -85,8 +85,8 @@ async def delete(request: Request, name: str) -> Response:
 
 def store(request: Request) -> FileStore:
     """Return the store of files."""
-    found: FileStore = request.app.state.files
-    return found
+    store: FileStore = request.app.state.files
+    return store
 
 
 def described(file: StoredFile) -> FileObject:

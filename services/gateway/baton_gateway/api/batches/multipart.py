@@ -1,4 +1,4 @@
-"""Uploads as multipart form data, whose files go to disk while they come."""
+"""Multipart uploads, whose files are written to disk while they arrive."""
 
 from __future__ import annotations
 
@@ -36,11 +36,11 @@ class UploadedFile:
 
     @property
     def filename(self) -> str:
-        """Its name, as the client says."""
+        """The client's file name."""
         return (self._file.filename or "file")[:_LONGEST_NAME]
 
     async def save(self, store: FileStore, name: str) -> StoredFile:
-        """Write it as the whole of a file that was begun. What fails leaves nothing."""
+        """Write it as the content of a new file. On an error the file is deleted."""
         try:
             while part := await self._file.read(CHUNK_BYTES):
                 await store.append(name, part)
@@ -58,7 +58,7 @@ class UploadedFile:
 async def upload(request: Request, field: str = "file") -> tuple[dict[str, str], UploadedFile]:
     """Receive a form. Returns its text fields and its file `field`.
 
-    Raises `InvalidRequest`: 413 as soon as it exceeds the limit, 415 for what is no form.
+    Raises `InvalidRequest`: 413 as soon as it exceeds the limit, 415 for another media type.
     """
     config: Config = request.app.state.config
     form = await read_form(request, config.max_file_bytes)

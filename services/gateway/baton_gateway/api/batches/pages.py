@@ -1,4 +1,4 @@
-"""Pages of lists that are short enough to be read whole."""
+"""Pages of lists that are short enough to be read completely."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from baton_gateway.schemas.batches.files import FileQuery
 
 
 class Listed(Protocol):
-    """What has an id."""
+    """An object with an id."""
 
     @property
     def id(self) -> str:
@@ -20,9 +20,9 @@ T = TypeVar("T", bound=Listed)
 
 
 def page(items: list[T], query: FileQuery) -> tuple[list[T], bool]:
-    """Return a page of items in the order of time, and whether there are more behind it.
+    """Return a page of items in chronological order, and whether more follow.
 
-    Raises `InvalidRequest` when the page begins behind an item that is not there.
+    Raises `InvalidRequest` if the page begins after an unknown item.
     """
     ordered = items if query.order == "asc" else items[::-1]
     start = 0
@@ -31,5 +31,5 @@ def page(items: list[T], query: FileQuery) -> tuple[list[T], bool]:
         if query.after not in ids:
             raise invalid("after", "Invalid 'after': there is no such object in this list.")
         start = ids.index(query.after) + 1
-    some = ordered[start : start + query.limit]
-    return some, start + len(some) < len(ordered)
+    selected = ordered[start : start + query.limit]
+    return selected, start + len(selected) < len(ordered)

@@ -31,17 +31,17 @@ from baton_gateway.schemas.batches.uploads import (
 
 router = APIRouter()
 _LIFE_SECONDS = 86_400
-"""As long as `FileStore` keeps what is not complete."""
+"""Same as the time for which `FileStore` keeps incomplete files."""
 
 
 class PartFields(BaseModel):
-    """Fields of a part beside its `data`: none."""
+    """Fields of a part next to `data`: none."""
 
 
 @router.post("/v1/uploads")
 @describe(CreateUploadRequest, Upload)
 async def create(request: Request) -> Response:
-    """Begin to upload a file in parts."""
+    """Create an upload in parts."""
     body = await read(request, CreateUploadRequest)
     config: Config = request.app.state.config
     if body.bytes > config.max_file_bytes:
@@ -69,16 +69,16 @@ async def add_part(request: Request, name: str) -> Response:
 @router.post("/v1/uploads/{name}/complete")
 @describe(CompleteUploadRequest, Upload)
 async def complete(request: Request, name: str) -> Response:
-    """Put the parts together, in the order of `part_ids`."""
+    """Complete an upload: join the parts in the order of `part_ids`."""
     body = await read(request, CompleteUploadRequest)
-    done, file = await _store(request).complete(name, tenant_of(request), body.part_ids, body.md5)
-    return json_response(_upload(done, file))
+    upload, file = await _store(request).complete(name, tenant_of(request), body.part_ids, body.md5)
+    return json_response(_upload(upload, file))
 
 
 @router.post("/v1/uploads/{name}/cancel")
 @describe(answer=Upload)
 async def cancel(request: Request, name: str) -> Response:
-    """Give up an upload."""
+    """Cancel an upload."""
     return json_response(_upload(await _store(request).cancel(name, tenant_of(request))))
 
 
@@ -97,5 +97,5 @@ def _upload(stored: StoredUpload, file: StoredFile | None = None) -> Upload:
 
 
 def _store(request: Request) -> UploadStore:
-    found: UploadStore = request.app.state.uploads
-    return found
+    store: UploadStore = request.app.state.uploads
+    return store

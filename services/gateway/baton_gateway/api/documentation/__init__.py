@@ -1,1 +1,1 @@
-"""What is known of the API by machine: its OpenAPI document, and a page to read it."""
+"""The API described for machines: its OpenAPI document, and a page to browse it."""

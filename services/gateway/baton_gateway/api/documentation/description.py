@@ -1,4 +1,4 @@
-"""What an endpoint reads and answers, said beside its route for `/openapi.json`."""
+"""Request and response types of an endpoint, declared next to its route for `/openapi.json`."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ _ATTRIBUTE = "__baton_description__"
 
 @dataclass(frozen=True, slots=True)
 class Description:
-    """The types of one endpoint; None where it has none."""
+    """The types of one endpoint; None where there is none."""
 
     body: type[BaseModel] | None = None
     """JSON body of the request."""
     answer: Any = None
-    """JSON body of the answer: a type that msgspec encodes."""
+    """JSON body of the response: a type that msgspec encodes."""
     events: Any = None
     """JSON of one event, for an endpoint that streams."""
     media_type: str = ""
-    """Media type of an answer that is not JSON."""
+    """Media type of a response that is not JSON."""
     form: type[BaseModel] | None = None
-    """Fields of a request that is a multipart form, beside its file."""
+    """Form fields of a multipart request, without its file."""
     file: str = "file"
-    """Field of the file."""
+    """Form field of the file."""
 
 
 def describe(
@@ -50,5 +50,5 @@ def describe(
 
 def description_of(endpoint: Callable[..., Any]) -> Description:
     """Return the description of an endpoint; an empty one if it has none."""
-    found: Description = getattr(endpoint, _ATTRIBUTE, Description())
-    return found
+    description: Description = getattr(endpoint, _ATTRIBUTE, Description())
+    return description

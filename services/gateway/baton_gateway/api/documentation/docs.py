@@ -1,4 +1,4 @@
-"""GET /openapi.json and /docs: the API for machines, and Swagger UI to read and try it.
+"""GET /openapi.json and /docs: the OpenAPI document, and Swagger UI to browse and try the API.
 
 Swagger UI comes from the package `fastapi_swagger`, so the page loads nothing from other hosts.
 """
@@ -28,7 +28,7 @@ _PACKAGES = {
 
 @router.get("/openapi.json")
 async def document() -> Response:
-    """Return the OpenAPI document of what this gateway serves."""
+    """Return the OpenAPI document of this gateway."""
     content = msgspec.json.encode(openapi(route for router in ROUTERS for route in router.routes))
     return Response(content, media_type="application/json")
 
@@ -41,7 +41,7 @@ async def docs(request: Request) -> Response:
 
 @router.get("/docs/{name}")
 async def asset(request: Request, name: str) -> Response:
-    """Return a file that the page refers to."""
+    """Return a file that the page loads."""
     if name not in _PACKAGES:
         raise NotFound("There is no such file.")
     return static_file(request, _PACKAGES[name], name, _POLICY)

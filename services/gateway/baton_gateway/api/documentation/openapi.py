@@ -1,4 +1,4 @@
-"""The OpenAPI document, made from the types that parse requests and encode answers.
+"""Builds the OpenAPI document from the types that parse requests and encode responses.
 
     pydantic models of requests ---+
     msgspec types of answers ------+--> components --> paths of the routes
@@ -30,7 +30,7 @@ _SECURITY = {"ApiKey": {"type": "http", "scheme": "bearer"}}
 
 
 def openapi(routes: Iterable[BaseRoute]) -> dict[str, Any]:
-    """Return the document of routes, without those that are hidden."""
+    """Return the document of all routes that are not hidden."""
     shown = [r for r in routes if isinstance(r, APIRoute) and r.include_in_schema]
     document = get_openapi(title="Baton", version=__version__, routes=shown)
     bodies, requests = _bodies(shown)
@@ -51,7 +51,7 @@ def openapi(routes: Iterable[BaseRoute]) -> dict[str, Any]:
 def _complete(
     operation: dict[str, Any], route: APIRoute, bodies: Schemas, answers: Schemas
 ) -> None:
-    """Put the types of an endpoint into its operation, in place of what FastAPI assumes."""
+    """Put the types of an endpoint into its operation, instead of FastAPI's assumptions."""
     described = description_of(route.endpoint)
     operation["tags"] = [route.endpoint.__module__.rpartition(".")[2]]
     operation["summary"] = operation.pop("description", route.path).split("\n")[0]
@@ -79,7 +79,7 @@ def _content(described: Description, answers: Schemas) -> dict[str, Any]:
     if described.answer is not None:
         content |= _json(answers[described.answer])
     if described.events is not None:
-        # 3.1 cannot say what the events of a stream are; 3.2 calls it `itemSchema`.
+        # OpenAPI 3.1 cannot describe the events of a stream; 3.2 has `itemSchema` for it.
         schema = {"type": "string", "contentMediaType": "application/json"}
         content["text/event-stream"] = {"schema": schema, "itemSchema": answers[described.events]}
     return content
@@ -90,7 +90,7 @@ def _json(schema: dict[str, Any]) -> dict[str, Any]:
 
 
 def _bodies(routes: Iterable[APIRoute]) -> tuple[Schemas, dict[str, Any]]:
-    """Return the schema of every request by its model, and the components that these refer to."""
+    """Return the schema of every request by its model, and the components that they refer to."""
     models = [description_of(route.endpoint).body for route in routes]
     schemas, components = models_json_schema(
         [(model, "validation") for model in dict.fromkeys(models) if model is not None],
@@ -100,7 +100,7 @@ def _bodies(routes: Iterable[APIRoute]) -> tuple[Schemas, dict[str, Any]]:
 
 
 def _answers(routes: Iterable[APIRoute]) -> tuple[Schemas, dict[str, Any]]:
-    """Return the schema of every answer by its type, and the components that these refer to."""
+    """Return the schema of every response by its type, and the components that they refer to."""
     described = [description_of(route.endpoint) for route in routes]
     types = [t for d in described for t in (d.answer, d.events) if t is not None]
     types = [*dict.fromkeys(types), ErrorResponse, AnthropicError]

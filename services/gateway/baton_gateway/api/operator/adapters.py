@@ -19,7 +19,7 @@ router = APIRouter()
 @router.post("/v1/load_lora_adapter")
 @describe(LoadAdapterRequest, media_type="text/plain")
 async def load_lora_adapter(request: Request) -> Response:
-    """Load an adapter on every worker of its model; no stream pauses for it."""
+    """Load an adapter on every worker of its model, without pausing any stream."""
     engine = _engine(request)
     body = await read(request, LoadAdapterRequest)
     model = (await engine.models.get(body.base_model_name)).model
@@ -34,7 +34,7 @@ async def load_lora_adapter(request: Request) -> Response:
 @router.post("/v1/unload_lora_adapter")
 @describe(UnloadAdapterRequest, media_type="text/plain")
 async def unload_lora_adapter(request: Request) -> Response:
-    """Serve an adapter no more. Requests that run with it finish."""
+    """Stop serving an adapter. Requests that use it finish."""
     engine = _engine(request)
     body = await read(request, UnloadAdapterRequest)
     facts = engine.models.catalogue.get(body.lora_name)
@@ -48,7 +48,7 @@ async def unload_lora_adapter(request: Request) -> Response:
 
 
 def _engine(request: Request) -> Engine:
-    """Return the engine. Raises `NotFound` where adapters are not loaded at run time."""
+    """Return the engine. Raises `NotFound` if adapters cannot be loaded at run time."""
     engine: Engine = request.app.state.engine
     if not engine.config.allow_runtime_lora_updating:
         raise NotFound(

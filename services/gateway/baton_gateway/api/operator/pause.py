@@ -34,8 +34,8 @@ class IsPaused(msgspec.Struct):
 @router.post("/pause")
 @describe(answer=PauseStatus)
 async def pause(request: Request) -> Response:
-    """Run no request of a model until /resume; new ones wait. `mode` says what becomes of those
-    that run: keep (they go on after the pause), wait (they finish first) or abort."""
+    """Pause a model until /resume; new requests wait. `mode` decides about running ones: keep (they
+    continue after the pause), wait (they finish first) or abort."""
     engine, mode = _engine(request), request.query_params.get("mode", "keep")
     if mode not in get_args(PauseMode):
         names = ", ".join(get_args(PauseMode))
@@ -51,7 +51,7 @@ async def pause(request: Request) -> Response:
 @router.post("/resume")
 @describe(answer=PauseStatus)
 async def resume(request: Request) -> Response:
-    """Go on after /pause."""
+    """Resume a model after /pause."""
     engine = _engine(request)
     model = (await engine.models.get(request.query_params.get("model"))).model
     await engine.administer(model, Resume())

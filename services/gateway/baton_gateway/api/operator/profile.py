@@ -16,7 +16,7 @@ router = APIRouter()
 
 
 class ProfileStatus(msgspec.Struct):
-    """Response of both."""
+    """Response of both endpoints."""
 
     status: str
 
@@ -24,14 +24,14 @@ class ProfileStatus(msgspec.Struct):
 @router.post("/start_profile")
 @describe(answer=ProfileStatus)
 async def start_profile(request: Request) -> Response:
-    """Record the steps of all workers of a model, as `--profiler-config` says."""
+    """Profile all workers of a model, as configured by `--profiler-config`."""
     return await _profile(request, StartProfile(), "profiling")
 
 
 @router.post("/stop_profile")
 @describe(answer=ProfileStatus)
 async def stop_profile(request: Request) -> Response:
-    """End the recording; returns once every worker has written its trace."""
+    """Stop profiling. Returns once every worker has written its trace."""
     return await _profile(request, StopProfile(), "stopped")
 
 

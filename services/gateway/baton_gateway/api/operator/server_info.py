@@ -1,4 +1,4 @@
-"""GET /server_info, for operators: the version and the settings that are in force."""
+"""GET /server_info, for operators: the version and the active settings."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from baton_gateway.http.json_response import json_response
 
 router = APIRouter()
 HIDDEN = "***"
-"""In place of a secret."""
+"""Replaces a secret."""
 
 
 class ServerInfo(msgspec.Struct):
@@ -25,7 +25,7 @@ class ServerInfo(msgspec.Struct):
 
     version: str
     config: dict[str, Any]
-    """Settings of the gateway that answers, by name; a secret is `HIDDEN`."""
+    """Settings of this gateway by name; a secret is `HIDDEN`."""
     workers: list[Any]
     """As in /fleet."""
 
@@ -40,8 +40,8 @@ async def server_info(request: Request) -> Response:
 
 
 def shown(config: Config) -> dict[str, Any]:
-    """Settings as JSON values, without secrets: what `repr` leaves out, and addresses that may
-    have a password in them."""
+    """Settings as JSON values, without secrets: neither fields that `repr` omits, nor addresses
+    that may contain a password."""
     values = config.model_dump(mode="json")
     secret = {name for name, field in Config.model_fields.items() if not field.repr}
     return {

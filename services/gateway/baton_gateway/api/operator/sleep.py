@@ -29,8 +29,8 @@ class IsSleeping(msgspec.Struct):
 @router.post("/sleep")
 @describe(answer=IsSleeping)
 async def sleep(request: Request) -> Response:
-    """Free the memory of an idle model: at level 1 keys and values, at level 2 weights too. The
-    next request wakes it, and waits for that."""
+    """Free the memory of an idle model: KV at level 1, weights too at level 2. The next request
+    wakes it, and waits for that."""
     level = request.query_params.get("level", "1")
     if level not in ("1", "2"):
         raise InvalidRequest(f"level is 1 or 2 (got '{level[:20]}').", param="level")
@@ -40,14 +40,14 @@ async def sleep(request: Request) -> Response:
 @router.post("/wake_up")
 @describe(answer=IsSleeping)
 async def wake_up(request: Request) -> Response:
-    """Take the memory back, before a request asks for it: all of it, or `tags=weights` first (a
-    model with its weights alone still sleeps) and `tags=kv_cache` later."""
-    asked = request.query_params.getlist("tags")
-    if strange := [tag for tag in asked if tag not in _TAGS]:
+    """Allocate the memory again before a request needs it: all of it, or first `tags=weights` (a
+    model with only its weights still sleeps) and later `tags=kv_cache`."""
+    requested = request.query_params.getlist("tags")
+    if strange := [tag for tag in requested if tag not in _TAGS]:
         raise InvalidRequest(
             f"tags are {' and '.join(_TAGS)} (got '{strange[0][:20]}').", param="tags"
         )
-    tags = tuple(tag for tag in _TAGS if tag in asked)
+    tags = tuple(tag for tag in _TAGS if tag in requested)
     return await _change(request, WakeUp(tags if len(tags) < len(_TAGS) else ()))
 
 

@@ -49,7 +49,7 @@ class WeightVersionStatus(msgspec.Struct):
 @router.post("/init_weight_transfer_engine")
 @describe(InitWeightTransferRequest, WeightUpdateStatus)
 async def init_weight_transfer_engine(request: Request) -> Response:
-    """Agree with a trainer on a channel. With `gloo` every worker joins a process group; files and
+    """Set up a channel with a trainer. With `gloo` every worker joins a process group; files and
     shared memory need nothing."""
     engine = _engine(request)
     body = await read(request, InitWeightTransferRequest)
@@ -62,7 +62,7 @@ async def init_weight_transfer_engine(request: Request) -> Response:
 @router.post("/start_weight_update")
 @describe(answer=WeightUpdateStatus)
 async def start_weight_update(request: Request) -> Response:
-    """Begin to send new weights of a model; what an unfinished update has sent is forgotten."""
+    """Begin to send new weights of a model. Weights sent by an unfinished update are discarded."""
     engine, model = _engine(request), await _model(request)
     await engine.change_weights(model, StartWeightUpdate())
     return json_response(WeightUpdateStatus("Weight update started"))
@@ -71,8 +71,8 @@ async def start_weight_update(request: Request) -> Response:
 @router.post("/update_weights")
 @describe(UpdateWeightsRequest, WeightUpdateStatus)
 async def update_weights(request: Request) -> Response:
-    """Send some or all of the new weights. Every worker has read them when the answer comes; none
-    uses them yet."""
+    """Send some or all of the new weights. Returns once every worker has read them; they are not in
+    use yet."""
     engine = _engine(request)
     body, model = await read(request, UpdateWeightsRequest), await _model(request)
     kind = _UPDATES[weight_backend(engine.config.weight_transfer_config)]
@@ -84,8 +84,9 @@ async def update_weights(request: Request) -> Response:
 @router.post("/finish_weight_update")
 @describe(FinishWeightUpdateRequest, WeightUpdateStatus)
 async def finish_weight_update(request: Request) -> Response:
-    """Use the new weights: every worker loads them beside the old ones and tries them out, then all
-    switch between two steps. If one cannot, the old weights go on and the answer says why."""
+    """Switch to the new weights: every worker loads and tries them next to the old ones, then all
+    switch between two steps. If one cannot, the old weights stay and the response has the
+    reason."""
     engine = _engine(request)
     body = await read(request, FinishWeightUpdateRequest) if await request.body() else None
     body = body or FinishWeightUpdateRequest()
@@ -105,7 +106,7 @@ async def weight_version(request: Request) -> Response:
 
 
 async def _model(request: Request) -> str:
-    """The model of ?model=, without it the only one."""
+    """The model of ?model=, by default the only one."""
     engine: Engine = request.app.state.engine
     facts = await engine.models.get(request.query_params.get("model"))
     if facts.parent is not None:
@@ -114,7 +115,7 @@ async def _model(request: Request) -> str:
 
 
 def _engine(request: Request) -> Engine:
-    """Return the engine. Raises `NotFound` where weights do not change while the model serves."""
+    """Return the engine. Raises `NotFound` if weight updates are disabled."""
     engine: Engine = request.app.state.engine
     if not engine.config.weight_transfer_config:
         raise NotFound(

@@ -1,1 +1,1 @@
-"""What a request would be, without running it: its tokens, its prompt and what it would take."""
+"""Requests that are not run: their tokens, prompts and estimated cost."""

@@ -1,4 +1,4 @@
-"""POST /v1/quote: what a chat or a completion would take, without running it."""
+"""POST /v1/quote: estimated time and tokens of a chat or completion, without running it."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ router = APIRouter()
 @router.post("/v1/quote")
 @describe(QuoteRequest, QuoteResponse)
 async def create(request: Request) -> Response:
-    """Estimate the time of a request; its body is that of a chat or a completion."""
+    """Estimate a request; its body is that of a chat or a completion."""
     body, config = await read_object(request), request.app.state.config
     strict = config.strict_fields
     if "messages" in body:
@@ -40,8 +40,8 @@ async def create(request: Request) -> Response:
 def _quote(work: PreparedRequest, engine: Engine) -> QuoteResponse:
     request, prompts, facts = work
     n = max(request.sampling.n, request.sampling.beams.width if request.sampling.beams else 0)
-    rooms = [clamp_max_tokens(request, one.ids, facts) for one in prompts]
-    tokens = sum(len(one.ids) for one in prompts)
+    rooms = [clamp_max_tokens(request, prompt.ids, facts) for prompt in prompts]
+    tokens = sum(len(prompt.ids) for prompt in prompts)
     took = engine.estimate(facts.model, tokens, max(rooms))
     return QuoteResponse(
         model=facts.name,

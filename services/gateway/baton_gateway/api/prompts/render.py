@@ -1,6 +1,6 @@
-"""POST /v1/chat/completions/render and /v1/completions/render: a prompt as the model would read it.
+"""POST /v1/chat/completions/render and /v1/completions/render: the prompt as the model gets it.
 
-The body is that of the request itself, so what is shown is what would run.
+The body is that of the request itself, so the result is exactly the prompt of that request.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ async def render_completion(request: Request) -> Response:
 
 
 async def prepared(request: Request, route: StreamRoute[B], body: B) -> PreparedRequest:
-    """Check and encode a request as if it were to run. Raises what running it would raise."""
+    """Check and encode a request without running it. Raises what running it would raise."""
     engine: Engine = request.app.state.engine
     check_choices(body, route.num_prompts(body), engine.config)
     facts = await permitted(request, body.model)
@@ -65,12 +65,12 @@ async def _render(request: Request, route: StreamRoute[B]) -> Response:
             facts.name,
             [
                 RenderedPrompt(
-                    await tokenizers.detokenize(one.ids, False),
-                    list(one.ids),
-                    clamp_max_tokens(work, one.ids, facts),
+                    await tokenizers.detokenize(prompt.ids, False),
+                    list(prompt.ids),
+                    clamp_max_tokens(work, prompt.ids, facts),
                     start,
                 )
-                for one, start in zip(prompts, begins, strict=True)
+                for prompt, start in zip(prompts, begins, strict=True)
             ],
         )
     )

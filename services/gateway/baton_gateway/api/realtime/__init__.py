@@ -1,1 +1,1 @@
-"""Live transcripts over a WebSocket."""
+"""Live transcription over a WebSocket."""

@@ -22,10 +22,10 @@ router = APIRouter()
 
 @router.websocket("/v1/realtime")
 async def realtime(socket: WebSocket) -> None:
-    """Write down what is said while it is said."""
+    """Transcribe audio while it arrives."""
     config: Config = socket.app.state.config
     engine: Engine = socket.app.state.engine
-    quota: RequestQuota = socket.scope["state"]["budget"]
+    quota: RequestQuota = socket.scope["state"]["quota"]
     sessions = engine.metrics.realtime
     if engine.status.draining:
         raise Unavailable("This gateway is shutting down. Connect again.", retry_after=1)

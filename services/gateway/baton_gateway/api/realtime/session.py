@@ -1,10 +1,11 @@
-"""One client of /v1/realtime: its events in, the text of what is said out.
+"""One client of /v1/realtime: audio events in, transcript events out.
 
     append -> TurnTaking -> Utterance --commit--> TranscriptionQueue -> text -> deltas
     \\____ one task reads events ____/   \\____ another transcribes ____/
 
-What a client sends waits in its connection while there is no room for it; a client that reads
-nothing is cut off. No error of an event ends the session, or concerns anybody else.
+While the queue is full the session does not read, so the client's data waits in its connection. A
+client that does not read is disconnected. An invalid event ends neither the session nor anything
+else.
 """
 
 from __future__ import annotations
@@ -49,17 +50,17 @@ from baton_gateway.schemas.realtime.session_update import SessionUpdate
 from baton_gateway.streaming.realtime_events import event_error
 
 _LONGEST_UPDATE = 65_536
-"""Characters of a session.update: longer JSON is not parsed in this process."""
+"""Maximum characters of a session.update: longer JSON is not parsed in this process."""
 _MOST_ERRORS = 64
-"""Wrong events in a row, after which the session ends."""
+"""Invalid events in a row after which the session ends."""
 _POLICY, _FAULT = 1008, 1011
-"""Close codes of RFC 6455: the client broke a rule, the server has a fault."""
+"""Close codes of RFC 6455: the client broke a rule, or the server has a fault."""
 
 log = logger(__name__)
 
 
 class End(NamedTuple):
-    """How a session ends."""
+    """Raised to end the session with a close code."""
 
     code: int
     """Close code."""
@@ -104,10 +105,10 @@ class RealtimeSession:
         except WebSocketDisconnect:
             log.info("the client of session %s left", self._name)
 
-    # Events of the client
+    # Events of the client.
 
     async def _read(self) -> End:
-        """Take events until the session ends. What has been said is still transcribed then."""
+        """Process events until the session ends. Audio received before is still transcribed."""
         created = int(self._created)
         await self._send(SessionCreated(id=self._name, created=created, session=self._shown()))
         while (end := self._wrong or await self._next()) is None:
@@ -120,10 +121,10 @@ class RealtimeSession:
         return End(_POLICY, "Too many wrong events.") if self._errors >= _MOST_ERRORS else None
 
     async def _next(self) -> End | None:
-        """Take one event. Raises `WebSocketDisconnect` when the client leaves."""
-        left = self._expires - time.time()
+        """Receive one event. Raises `WebSocketDisconnect` if the client leaves."""
+        remaining = self._expires - time.time()
         try:
-            async with asyncio.timeout(min(left, self._config.realtime_idle_seconds)):
+            async with asyncio.timeout(min(remaining, self._config.realtime_idle_seconds)):
                 message = await self._socket.receive()
         except TimeoutError:
             return self._timed_out()
@@ -140,7 +141,7 @@ class RealtimeSession:
         return None if self._queue.busy else End(_POLICY, "Nothing came for too long.")
 
     async def _take(self, message: Any) -> None:
-        """Do what a message asks for, or say what is wrong with it."""
+        """Process a message, or report what is wrong with it."""
         text, name = message.get("text"), None
         try:
             if text is None:
@@ -214,7 +215,7 @@ class RealtimeSession:
     async def _commit_item(self, item: Utterance) -> None:
         await self._queue.room()
         if self._queue.open is not item:
-            return  # It has failed meanwhile, and the client has been told.
+            return  # It has failed meanwhile, and the error has been sent.
         events = self._queue.settings.events
         if (event := events.committed(item.id, self._last_item)) is not None:
             await self._send(event)
@@ -226,7 +227,7 @@ class RealtimeSession:
         await self._queue.clear()
         await self._send(BufferCleared())
 
-    # Events of the server
+    # Events of the server.
 
     def _shown(self) -> Session:
         own = self._queue.settings
@@ -237,7 +238,7 @@ class RealtimeSession:
         await self._send(ErrorEvent(error=event_error(error, name)))
 
     async def _send(self, event: ServerEvent) -> None:
-        """Send an event. Raises `WebSocketDisconnect` if the client has left, or reads nothing."""
+        """Send an event. Raises `WebSocketDisconnect` if the client has left, or does not read."""
         stall = self._config.slow_client_seconds
         try:
             async with asyncio.timeout(stall):

@@ -1,4 +1,4 @@
-"""How a session transcribes."""
+"""Transcription settings of a session."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ _VLLM_RATE, _OPENAI_RATE = 16_000, 24_000
 
 @dataclass(frozen=True, slots=True)
 class SessionSettings:
-    """What `session.update` sets. Without one, and after one in vLLM's form, events and the rate
-    are vLLM's."""
+    """Settings changed by `session.update`. Before the first update, and after one in vLLM's
+    format, events and the sample rate are vLLM's."""
 
     model: str | None = None
     language: str | None = None
@@ -35,16 +35,16 @@ class SessionSettings:
     logprobs: bool = False
     """Whether log-probabilities are sent."""
     turn_detection: TurnDetection | None = None
-    """How turns are detected; None: the client commits."""
+    """Turn detection; None means that the client commits."""
     events: TranscriptEvents = field(default_factory=PlainEvents)
 
     def updated(self, update: SessionUpdate) -> SessionSettings:
-        """Return the settings with the fields that an update gives."""
-        given = update.options
+        """Return the settings with the fields of an update."""
+        options = update.options
         fields: dict[str, Any] = {
-            name: getattr(given, name)
+            name: getattr(options, name)
             for name in ("model", "language", "prompt")
-            if name in given.model_fields_set
+            if name in options.model_fields_set
         }
         fields["prompt"] = fields.get("prompt", self.prompt) or ""
         fields["turn_detection"] = update.turn_detection(self.turn_detection)
@@ -56,15 +56,16 @@ class SessionSettings:
         return replace(self, **fields, rate=rate, logprobs=logprobs, events=ItemEvents())
 
     def body(self) -> TranscriptionRequest:
-        """The same as a request for a recording. Raises `InvalidRequest` without a model."""
+        """Return the settings as a transcription request. Raises `InvalidRequest` without a
+        model."""
         if self.model is None:
             raise no_model()
-        given = {"model": self.model, "language": self.language, "prompt": self.prompt}
+        fields = {"model": self.model, "language": self.language, "prompt": self.prompt}
         include = {"include[]": ("logprobs",) if self.logprobs else ()}
-        return build(given | include, TranscriptionRequest)
+        return build(fields | include, TranscriptionRequest)
 
     def shown(self) -> Audio:
-        """The settings as the client sees them."""
+        """Return the settings in the client's format."""
         speech = Transcribing(self.model, self.language, self.prompt)
         turns = None
         if (own := self.turn_detection) is not None:
@@ -73,7 +74,7 @@ class SessionSettings:
 
 
 def no_model() -> InvalidRequest:
-    """The error for audio that no model was named for."""
+    """Error for audio before a model was chosen."""
     return invalid(
         "model",
         "No model is named. Send its name with session.update first.",

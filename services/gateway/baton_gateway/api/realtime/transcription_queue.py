@@ -1,4 +1,4 @@
-"""The utterances of a session, which are transcribed in turn."""
+"""Queue of a session's utterances, which are transcribed in turn."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ from baton_gateway.http.middleware import quota_of
 from baton_gateway.schemas.realtime.server_events import ServerEvent
 
 _MOST_WAITING = 16
-"""Committed utterances that wait; a client that commits more waits itself."""
+"""Maximum committed utterances; with more, the session stops reading."""
 Send = Callable[[ServerEvent], Awaitable[None]]
 """Sends an event to the client."""
 
@@ -34,42 +34,42 @@ log = logger(__name__)
 
 
 def _first_model(socket: WebSocket) -> str | None:
-    """The model until `session.update` names one: that of the address, or the only one."""
+    """The model until `session.update` sets one: the one in the URL, or the only one."""
     engine: Engine = socket.app.state.engine
     models = engine.models.catalogue.models
     return socket.query_params.get("model") or (models[0] if len(models) == 1 else None)
 
 
 class TranscriptionQueue:
-    """Life cycle: `run` once as a task. Meanwhile audio is added and committed, until `finish`."""
+    """Life cycle: `run` once as a task; meanwhile audio is added and committed, until `finish`."""
 
     def __init__(self, socket: WebSocket, quota: RequestQuota, send: Send) -> None:
         self.settings = SessionSettings(model=_first_model(socket))
-        """Those of the next utterance."""
+        """Settings of the next utterance."""
         self._socket, self._quota, self._send = socket, quota, send
         self._config: Config = socket.app.state.config
         self._queue = deque[Utterance]()
-        """All are committed but the last, which may be."""
+        """Utterances; all but the last are committed."""
         self._part: asyncio.Task[None] | None = None
-        """Transcribes a part of the one that is `_running`."""
+        """Task that transcribes a part of the first utterance."""
         self._running: Utterance | None = None
         self._changed = asyncio.Event()
         self._finishing = False
 
     @property
     def open(self) -> Utterance | None:
-        """The utterance to which audio is added."""
+        """The utterance that receives audio."""
         return self._queue[-1] if self._queue and not self._queue[-1].committed else None
 
     @property
     def busy(self) -> bool:
-        """Whether there is something to transcribe."""
+        """Whether there is audio to transcribe."""
         return bool(self._queue) and self._queue[0].ready
 
     async def append(self, data: bytes) -> None:
-        """Add audio, once there is room for it. Raises `InvalidRequest` if there will be none."""
+        """Add audio once there is room. Raises `InvalidRequest` if there will be none."""
         most = self._config.max_audio_clip_filesize_mb << 20
-        while sum(len(one.audio.data) for one in self._queue) + len(data) > most:
+        while sum(len(utterance.audio.data) for utterance in self._queue) + len(data) > most:
             if not self.busy:
                 raise invalid(
                     "audio",
@@ -83,7 +83,7 @@ class TranscriptionQueue:
         self._changed.set()
 
     def _window(self) -> float:
-        """Seconds of audio after which it is transcribed before a commit."""
+        """Seconds of audio after which transcription begins before a commit."""
         engine: Engine = self._socket.app.state.engine
         facts = engine.models.catalogue.get(self.settings.model or "")
         if facts is not None and isinstance(facts.speech, StreamedSpeechInfo):
@@ -91,28 +91,27 @@ class TranscriptionQueue:
         return self._config.realtime_window_seconds
 
     async def room(self) -> None:
-        """Wait until there is room for one more utterance. Raises `InvalidRequest` without a
-        model."""
+        """Wait for room for another utterance. Raises `InvalidRequest` without a model."""
         if self.settings.model is None:
             raise no_model()
         while len(self._queue) > _MOST_WAITING:
             await self._change()
 
     def commit(self, item: Utterance) -> None:
-        """End the utterance that is open."""
+        """Commit the open utterance."""
         item.settings = item.settings or self.settings
         item.committed = True
         self._changed.set()
 
     async def clear(self) -> None:
-        """Forget the utterance that is open."""
+        """Discard the open utterance."""
         if self.open is None:
             return
         if self._queue.pop() is self._running and self._part is not None:
             await cancel_tasks(self._part)
 
     def finish(self) -> None:
-        """Let `run` return after what has been said so far."""
+        """Let `run` return after the audio so far is transcribed."""
         if (item := self.open) is not None:
             if item.empty:
                 self._queue.pop()
@@ -140,18 +139,18 @@ class TranscriptionQueue:
             self._changed.set()
 
     def request(self) -> Request:
-        """A request on the account of the client."""
+        """Create a request that is charged to the client."""
         name, headers = uuid.uuid4().hex, self._socket.headers.raw
         quota = self._quota.limiter.quota(self._quota.key)
         return clientless_request(self._socket.app, name, self._socket.url.path, quota, headers)
 
     async def _change(self) -> None:
-        """Wait until something happens."""
+        """Wait for new work."""
         self._changed.clear()
         await self._changed.wait()
 
     async def _transcribe(self, item: Utterance) -> None:
-        """Send the text of what is complete of the first utterance."""
+        """Transcribe and send the complete part of the first utterance."""
         settings = item.settings = item.settings or self.settings
         try:
             request = self.request()
@@ -169,5 +168,5 @@ class TranscriptionQueue:
         else:
             if item.done:
                 self._queue.popleft()
-                done = settings.events.done(item.id, item.written, item.usage.tokens)
-                await self._send(done)
+                event = settings.events.done(item.id, item.written, item.usage.tokens)
+                await self._send(event)

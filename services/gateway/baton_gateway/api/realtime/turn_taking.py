@@ -1,4 +1,4 @@
-"""Items that begin and end with what the client says, where its session asks for that."""
+"""Turn detection: items begin and end with speech if the session's settings ask for it."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ _SAMPLE_BYTES = 2
 
 
 class TurnTaking:
-    """Passes audio on to the queue: all of it, or the turns in it.
+    """Passes audio to the queue: all of it, or only the detected turns.
 
     Args:
-        commit: ends an item, as the event of a client does.
+        commit: ends an item, as a client's commit event does.
     """
 
     def __init__(
@@ -26,14 +26,14 @@ class TurnTaking:
     ) -> None:
         self._queue, self._send, self._commit = queue, send, commit
         self._seconds = 0.0
-        """Of all audio so far."""
+        """Seconds of all audio so far."""
         self._detector: TurnDetector | None = None
         self._made_for: tuple[TurnDetection | None, int] = (None, 0)
         self._item: Utterance | None = None
-        """That of the current turn."""
+        """Item of the current turn."""
 
     async def append(self, data: bytes) -> None:
-        """Take audio. Raises `InvalidRequest` if there is no room for it."""
+        """Process audio. Raises `InvalidRequest` if the queue has no room for it."""
         detector = self._current()
         self._seconds += len(data) / (_SAMPLE_BYTES * self._queue.settings.rate)
         if detector is None:
@@ -47,22 +47,22 @@ class TurnTaking:
             raise
 
     def stop(self) -> None:
-        """The current turn ends here: the client commits it, or clears it."""
+        """End the current turn: the client has committed or cleared it."""
         if self._detector is not None:
-            rest = self._detector.stop()
+            remainder = self._detector.stop()
             if self._item is not None and self._item is self._queue.open:
-                self._item.audio.data += rest
+                self._item.audio.data += remainder
         self._item = None
 
     def _current(self) -> TurnDetector | None:
-        """The detector of the settings as they are."""
-        asked, rate = self._queue.settings.turn_detection, self._queue.settings.rate
-        if self._made_for != (asked, rate):
-            self._made_for, self._item, self._detector = (asked, rate), None, None
-            if asked is not None:
-                durations = asked.prefix_padding_ms, asked.silence_duration_ms
+        """The detector of the current settings."""
+        detection, rate = self._queue.settings.turn_detection, self._queue.settings.rate
+        if self._made_for != (detection, rate):
+            self._made_for, self._item, self._detector = (detection, rate), None, None
+            if detection is not None:
+                durations = detection.prefix_padding_ms, detection.silence_duration_ms
                 begin = round(self._seconds * 1000)
-                self._detector = TurnDetector(rate, asked.threshold, *durations, begin)
+                self._detector = TurnDetector(rate, detection.threshold, *durations, begin)
         return self._detector
 
     async def _take(self, part: TurnPart) -> None:
@@ -72,7 +72,7 @@ class TurnTaking:
             assert self._item is not None, "there is audio"
             await self._send(SpeechStarted(audio_start_ms=part.ms, item_id=self._item.id))
         elif self._item is None or self._item is not self._queue.open:
-            return  # It has failed, and the client has been told: what follows is of no item.
+            return  # The item has failed and the error was sent: drop the audio.
         elif isinstance(part, SpeechEnd):
             item, self._item = self._item, None
             await self._send(SpeechStopped(audio_end_ms=part.ms, item_id=item.id))

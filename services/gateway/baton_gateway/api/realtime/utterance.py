@@ -1,11 +1,11 @@
-"""What is said between two commits, which is transcribed while it comes.
+"""Audio between two commits, transcribed while it arrives.
 
-    audio --PrepareSpeech--> chunks --those that are complete--> text
+    audio --PrepareSpeech--> chunks --complete ones--> text
 
-A chunk is complete when the one behind it has begun: where a recording is cut depends only on what
-is before. A model that writes while it hears begins the last chunk before it is complete: the next
-request continues from the tokens of the one before. So the text is that of the whole recording by
-/v1/audio/transcriptions.
+A chunk is complete once the next one has begun, because the cut positions depend only on earlier
+audio. A streaming model also transcribes the beginning of the last chunk; the next request
+continues from those tokens. So the text equals that of /v1/audio/transcriptions for the complete
+recording.
 """
 
 from __future__ import annotations
@@ -37,37 +37,37 @@ SHORTEST_SECONDS = 0.1
 
 
 class Utterance:
-    """Audio goes in, text comes out. Life cycle: `audio` grows until `committed` is set; meanwhile
-    `text` is called whenever it is `ready`, until it is `done`."""
+    """Audio in, text out. Life cycle: `audio` grows until `committed` is set; `text` is called
+    whenever it is `ready`, until it is `done`."""
 
     def __init__(self, rate: int, window: float) -> None:
         """
         Args:
             rate: samples per second.
-            window: seconds of audio after which it is transcribed again before the commit.
+            window: seconds of new audio that make it `ready` before the commit.
         """
         self.id = f"item_{uuid.uuid4().hex}"
         self.audio = AudioBuffer(rate)
         self.settings: SessionSettings | None = None
-        """From the commit on, or once a part has been transcribed."""
+        """Set by the commit, or by the first transcribed part."""
         self.started = self.committed = self.done = False
         self.usage = SpeechUsage()
-        self._window = self._wanted = window
+        self._window = self._next_seconds = window
         self._order: OrderedText | None = None
         self._logprobs: list[TokenProbability] | None = None
         self._language = ""
         self._parts = 0
-        self._past = PriorOutput()
-        """What has been written of the chunk that is not complete."""
+        self._prior = PriorOutput()
+        """Output of the incomplete chunk."""
 
     @property
     def ready(self) -> bool:
-        """Whether there is something to transcribe."""
-        return self.committed or self.audio.seconds >= self._wanted
+        """Whether there is audio to transcribe."""
+        return self.committed or self.audio.seconds >= self._next_seconds
 
     @property
     def empty(self) -> bool:
-        """Whether a commit would make nothing of it."""
+        """Whether committing it would have no effect."""
         return not self._parts and self.audio.seconds < SHORTEST_SECONDS
 
     @property
@@ -78,37 +78,38 @@ class Utterance:
     async def text(
         self, request: Request, body: TranscriptionRequest
     ) -> AsyncGenerator[SpokenText, None]:
-        """Transcribe what is complete, and yield its text as it comes. Raises `BatonError`."""
-        committed = self.committed  # What comes from now on is for the next time.
+        """Transcribe the complete chunks, and yield their text as it is generated. Raises
+        `BatonError`."""
+        committed = self.committed  # A commit from here on counts for the next call.
         if not (committed and self._parts and not self.audio.data):
             data = self.audio.wav(SHORTEST_SECONDS if self._parts else 0.0)
             language = self._language or body.language
             job = await SpeechJob.begin(request, body, "transcribe", language, data)
-            whole = job.recording
+            recording = job.recording
             if not committed:
-                job.recording = whole.without_end()
+                job.recording = recording.without_end()
             async with aclosing(self._transcribed(request, job, language)) as parts:
                 async for part in parts:
                     yield part
             self.audio.drop(job.recording.seconds)
             if not committed:
-                job.recording = whole
+                job.recording = recording
                 async with aclosing(self._written_ahead(request, job)) as parts:
                     async for part in parts:
                         yield part
-        self._wanted = self.audio.seconds + self._window
+        self._next_seconds = self.audio.seconds + self._window
         self.done = committed
 
     async def _transcribed(
-        self, request: Request, job: SpeechJob, given: str | None
+        self, request: Request, job: SpeechJob, language: str | None
     ) -> AsyncGenerator[SpokenText, None]:
-        """The text of all chunks of a job."""
+        """Transcribe all chunks of a job."""
         if not job.recording.chunks:
             return
-        self._language = await job.language(given)
+        self._language = await job.language(language)
         order = self._order = self._order or job.order(self._language)
         vocabulary = await self._vocabulary(request, job)
-        generation = await job.generation(self._language, self._past)
+        generation = await job.generation(self._language, self._prior)
         started, deltas = await opened(request, generation)
         self.usage.add(started, job.recording)
         async with aclosing(deltas):
@@ -119,34 +120,34 @@ class Utterance:
                 if part.text or part.logprobs:
                     yield self._spoken(part, vocabulary)
         self._parts += len(job.recording.chunks)
-        self._past = PriorOutput()
+        self._prior = PriorOutput()
 
     async def _written_ahead(
         self, request: Request, job: SpeechJob
     ) -> AsyncGenerator[SpokenText, None]:
-        """The text of the chunk that is not complete, as far as it is certain."""
-        generation = await job.generation_ahead(self._past)
+        """Transcribe the incomplete chunk as far as later audio cannot change the text."""
+        generation = await job.generation_ahead(self._prior)
         if generation is None:
             return
         order = self._order = self._order or job.order("")
         vocabulary = await self._vocabulary(request, job)
         _, deltas = await opened(request, generation)
-        held: OutputDelta | None = None
+        pending: OutputDelta | None = None
         async with aclosing(deltas):
             async for delta in deltas:
-                held = delta if held is None else held.then(delta)
-                if _is_open(held):
+                pending = delta if pending is None else pending.then(delta)
+                if _is_open(pending):
                     continue
-                certain = msgspec.structs.replace(held, choice=self._parts, reason=None)
-                held = None
-                self._past.add(certain)
+                certain = msgspec.structs.replace(pending, choice=self._parts, reason=None)
+                pending = None
+                self._prior.add(certain)
                 self.usage.written += len(certain.tokens)
                 part = order.add(certain)
                 if part.text or part.logprobs:
                     yield self._spoken(part, vocabulary)
 
     async def _vocabulary(self, request: Request, job: SpeechJob) -> Vocabulary | None:
-        """What names the tokens of log-probabilities, if these are asked for."""
+        """The vocabulary, if log-probabilities are requested."""
         if not job.body.asks_logprobs:
             return None
         engine: Engine = request.app.state.engine
@@ -155,14 +156,14 @@ class Utterance:
     def _spoken(self, part: TextPart, vocabulary: Vocabulary | None) -> SpokenText:
         if vocabulary is None:
             return SpokenText(part.text)
-        found = token_probabilities(part.logprobs, vocabulary)
-        self._logprobs = (self._logprobs or []) + found
-        return SpokenText(part.text, found)
+        probabilities = token_probabilities(part.logprobs, vocabulary)
+        self._logprobs = (self._logprobs or []) + probabilities
+        return SpokenText(part.text, probabilities)
 
 
 def _is_open(delta: OutputDelta) -> bool:
-    """Whether the text of the last of these tokens depends on what follows: they are generated
-    again with it. An answer that stops may go on when more is heard."""
+    """Whether the text of the last token depends on later tokens, so that it must be generated
+    again with them. An answer that ended may continue when more audio arrives."""
     if delta.reason is None:
         return not delta.text
     return delta.reason == "stop" or delta.text.endswith("\ufffd")

@@ -1,13 +1,13 @@
-"""Responses in the background: each is a durable stream that a gateway reads to its end.
+"""Background responses: each is a durable stream that a gateway runs to its end.
 
     begin ----> journal, store, job ----> BackgroundRun ----> end stored, job deleted
                           ^                    |
-                          |  killed, cut off   |  renews the job
+                          |  gateway lost      |  renews the job
                           +--------------------+
-    a job whose lease is not renewed is due: the gateway that takes it continues the stream
+    a job whose lease expires is due: the gateway that takes it continues the stream
 
-What two gateways write at the same time is decided by the journal, which fences off the older run,
-and by the store, which takes the first end of a response.
+Conflicts between two gateways are resolved by the journal, which fences off the older run, and by
+the store, which accepts only the first end of a response.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ from baton_gateway.streaming.response_transcript import ResponseTranscript
 from baton_gateway.streaming.response_writer import ResponseWriter
 
 _LEASE_SECONDS = 8.0
-"""How long a response waits for a gateway that was killed, at most."""
+"""Lease time: how long a response waits at most after its gateway was killed."""
 _SWEEP_SECONDS = 1.0
 _RETRY_SECONDS = 5.0
-"""Pause before a response is continued that a missing server has stopped."""
+"""Seconds before a response is retried that stopped because a service was unavailable."""
 _MOST_ATTEMPTS = 100
 _FINAL = "queue_timeout"
-"""Code of the 503 that ends a response: its own time is over."""
+"""Code of the 503 that ends a response whose own time limit has passed."""
 
 log = logger(__name__)
 
@@ -83,11 +83,11 @@ class BackgroundResponses:
         self._sweeper: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
-        """Begin to look for responses that no gateway runs."""
+        """Begin to look for responses without a gateway."""
         self._sweeper = asyncio.create_task(self._sweep())
 
     async def close(self) -> None:
-        """Leave all responses to other gateways, or to the next one."""
+        """Stop all runs and release their jobs to other gateways."""
         if self._sweeper is not None:
             await cancel_tasks(self._sweeper)
         runs, self._runs = list(self._runs.values()), {}
@@ -98,12 +98,12 @@ class BackgroundResponses:
                 await self._jobs.release(run.job)
 
     async def begin(self, owner: str, details: JobDetails, stream: DurableStream) -> None:
-        """Run a response that has been stored to its end, with or without a reader."""
+        """Run a stored response to its end, with or without a reader."""
         self._run(await self._jobs.begin(owner, details), stream)
 
     async def stream(self, name: str, owner: str) -> DurableStream | None:
-        """Return the stream of a response, which this gateway runs from now on if it has not
-        ended. None when its time is over.
+        """Return the stream of a response, which this gateway runs from now on if it has not ended.
+        None when its time limit has passed.
 
         Raises `Unavailable` when another gateway takes it at the same time.
         """
@@ -117,14 +117,14 @@ class BackgroundResponses:
         return self._runs[name].stream
 
     async def final(self, name: str, owner: str) -> StoredResponse:
-        """Return a response once this gateway does not run it. Raises `NotFound`."""
+        """Wait until this gateway no longer runs a response, and return it. Raises `NotFound`."""
         run = self._runs.get(name)
         if run is not None and run.task is not None:
             await asyncio.wait([run.task])
         return await self._responses.get(name, owner)
 
     async def cancel(self, name: str, owner: str) -> StoredResponse:
-        """End a response where it is, and return it as it has ended. Raises `NotFound`."""
+        """End a response at its current position and return it. Raises `NotFound`."""
         if not (await self._responses.get(name, owner)).running:
             return await self._responses.get(name, owner)
         run = self._runs.pop(name, None)
@@ -143,22 +143,22 @@ class BackgroundResponses:
         return await self._responses.get(name, owner)
 
     async def _sealed(self, name: str, owner: str) -> DurableStream | None:
-        """Return a stream with what it has; nothing is added to it from now on."""
-        return await self._streams.find(name, owner, lambda ticket, past: _nothing())
+        """Return a stream with its current content; nothing can be added to it any more."""
+        return await self._streams.find(name, owner, lambda ticket, prior: _nothing())
 
     async def _sweep(self) -> None:
-        said = ""
+        last_error = ""
         while True:
             await asyncio.sleep(_SWEEP_SECONDS)
             try:
                 await self._renew()
                 for job in await self._jobs.take_due():
                     await self._take(job)
-                said = ""
+                last_error = ""
             except BatonError as error:
-                if error.message != said:
+                if error.message != last_error:
                     log.warning("background responses wait: %s", error.message)
-                said = error.message
+                last_error = error.message
             except Exception:
                 log.exception("background responses cannot be looked after")
 
@@ -182,7 +182,7 @@ class BackgroundResponses:
             await self._jobs.release(job, _RETRY_SECONDS)
 
     async def _resume(self, job: Job) -> bool:
-        """Continue a response. False if it is another gateway's, or cannot be continued."""
+        """Continue a response. False if another gateway has it, or it cannot be continued."""
         counted = await self._jobs.attempt(job)
         if counted is None:
             return False
@@ -192,13 +192,13 @@ class BackgroundResponses:
         engine = self._engine
 
         def go_on(
-            ticket: StreamRecord, past: tuple[PriorOutput, ...]
+            ticket: StreamRecord, prior: tuple[PriorOutput, ...]
         ) -> AsyncGenerator[Event, None]:
-            quota = self._limiter.quota(self._keys.named(counted.details.key))
+            quota = self._limiter.quota(self._keys.by_name(counted.details.key))
             number = ticket.id.partition("_")[2]
             request = clientless_request(self._app, number, "/v1/responses", quota)
-            engine.timelines.keep(request.scope["state"]["account"], ticket.owner)
-            return continuation(request)(ticket, past)
+            engine.timelines.keep(request.scope["state"]["timeline"], ticket.owner)
+            return continuation(request)(ticket, prior)
 
         stream = await self._streams.find(counted.details.response, counted.owner, go_on)
         if stream is None:
@@ -229,7 +229,7 @@ class BackgroundResponses:
             log.info("the response %s goes on at another gateway", name)
         except (Unavailable, RateLimited) as error:
             log.warning("the response %s has to wait: %s", name, error.message)
-            with contextlib.suppress(Unavailable):  # then the job is due by itself
+            with contextlib.suppress(Unavailable):  # The job becomes due by itself.
                 await self._jobs.release(run.job, _RETRY_SECONDS)
         except Exception:
             log.exception("the response %s could not be ended", name)
@@ -238,7 +238,7 @@ class BackgroundResponses:
                 del self._runs[name]
 
     async def _response(self, run: BackgroundRun) -> dict[str, Any]:
-        """Return a response once it has ended. Raises what a later attempt may not meet."""
+        """Return a response once it has ended. Raises errors that a retry may avoid."""
         transcript = await self._transcript(run.stream.record)
         try:
             await _read(run.stream, transcript)
@@ -256,7 +256,7 @@ class BackgroundResponses:
         return response
 
     async def _end(self, run: BackgroundRun, response: dict[str, Any]) -> None:
-        """Store the end of a response. Each step may be repeated by the next gateway."""
+        """Store the end of a response. Each step is idempotent: the next gateway may repeat it."""
         details, owner = run.job.details, run.job.owner
         if response["status"] == "failed":
             await self._sealed(details.response, owner)
@@ -268,16 +268,16 @@ class BackgroundResponses:
     async def _append(self, details: JobDetails, owner: str, response: dict[str, Any]) -> None:
         assert details.conversation is not None
         stored = await self._responses.get(details.response, owner)
-        asked = stored.input[len(stored.input) - details.num_input :]
+        input_items = stored.input[len(stored.input) - details.num_input :]
         try:
             await self._conversations.append(
-                details.conversation, owner, [*asked, *response["output"]]
+                details.conversation, owner, [*input_items, *response["output"]]
             )
-        except InvalidRequest as error:  # it was deleted, or is full
+        except InvalidRequest as error:  # The conversation was deleted, or is full.
             log.warning("the response %s is in no conversation: %s", details.response, error)
 
     async def _transcript(self, ticket: StreamRecord) -> ResponseTranscript:
-        """Return the transcript of a stream at its beginning."""
+        """Return a transcript of a stream after its opening events."""
         writer = await writer_of(self._app, ticket)
         assert isinstance(writer, ResponseWriter)
         transcript = writer.transcript()

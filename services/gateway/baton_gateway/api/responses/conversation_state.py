@@ -1,4 +1,4 @@
-"""What a response builds upon, and what it leaves behind: the conversation before and after it."""
+"""The conversation of a response: the items before it, and the items that it adds."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ from baton_gateway.schemas.responses.response import Response
 from baton_gateway.schemas.responses.stored_items import stored_items
 
 _NUMBER = 32
-"""Characters of the number that the id of a response shares with those of its items."""
+"""Number of characters that the ids of a response and of its items share."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,25 +31,25 @@ class ConversationState:
     objects: ObjectStore
     owner: str
     history: list[Item]
-    """Items of the stored conversation, or of the response before."""
+    """Items of the stored conversation, or of the previous response."""
     input: list[Item]
     """Items of the request, with ids."""
     conversation: str | None
-    """Id of the conversation that gets the items of request and response."""
+    """Id of the conversation to which the items of request and response are appended."""
     store: bool
     """Whether the response is stored."""
 
     async def keep(self, response: Response, request: str = "") -> None:
-        """Store a response; one that has ended is appended to its conversation.
+        """Store a response. A response that has ended is appended to its conversation.
 
         Args:
-            request: digest of a request that may come again.
+            request: digest of a request with an idempotency key.
 
         Raises `Unavailable`.
         """
-        said: dict[str, object] = msgspec.to_builtins(response)
+        encoded: dict[str, object] = msgspec.to_builtins(response)
         if self.store:
-            stored = StoredResponse(said, [*self.history, *self.input], request)
+            stored = StoredResponse(encoded, [*self.history, *self.input], request)
             await ResponseStore(self.objects).add(self.owner, stored)
         if self.conversation is not None and response.status in ("completed", "incomplete"):
             output = msgspec.to_builtins(response.output)
@@ -59,7 +59,8 @@ class ConversationState:
 
 
 async def state_of(request: Request, body: ResponsesRequest) -> ConversationState:
-    """Look up what a request refers to. Raises `NotFound`, also for what is another key's."""
+    """Load the objects that a request refers to. Raises `NotFound`, also for objects of another
+    key."""
     objects: ObjectStore = request.app.state.objects
     owner, config = tenant_of(request), request.app.state.config
     items = [await _resolved(objects, owner, i, item) for i, item in enumerate(body.input)]
@@ -80,18 +81,18 @@ async def _history(objects: ObjectStore, owner: str, body: ResponsesRequest) -> 
     if body.previous_response_id is None:
         return []
     param = "previous_response_id"
-    before = await ResponseStore(objects).get(body.previous_response_id, owner, param)
-    if before.running:
+    previous = await ResponseStore(objects).get(body.previous_response_id, owner, param)
+    if previous.running:
         raise invalid(
             param,
             f"Invalid '{param}': this response has not ended yet. "
             "Continue it once its status is final.",
         )
-    return before.conversation
+    return previous.conversation
 
 
 def _decrypted(config: Config, owner: str, index: int, item: Item) -> Item:
-    """Return thinking with the text that it has encrypted; other items as they are."""
+    """Return thinking with its decrypted text; other items unchanged."""
     sealed = item.get("encrypted_content")
     if item["type"] != "reasoning" or sealed is None:
         return item
@@ -110,17 +111,17 @@ def _decrypted(config: Config, owner: str, index: int, item: Item) -> Item:
 
 
 async def _resolved(objects: ObjectStore, owner: str, index: int, item: Item) -> Item:
-    """Return the item of a stored response that a reference stands for, or the item itself."""
+    """Return the stored item that a reference names, or the item itself."""
     if item["type"] != REFERENCE:
         return item
     name, param = item["id"], f"input[{index}].id"
     number = name.partition("_")[2][:_NUMBER]
     missing = f"Item with id '{name[:80]}' not found. It is of no stored response."
     try:
-        found = await ResponseStore(objects).get(f"resp_{number}", owner)
+        stored = await ResponseStore(objects).get(f"resp_{number}", owner)
     except NotFound:
         raise NotFound(missing, code="item_not_found", param=param) from None
-    for known in found.conversation:
+    for known in stored.conversation:
         if known["id"] == name:
             return known
     raise NotFound(missing, code="item_not_found", param=param)

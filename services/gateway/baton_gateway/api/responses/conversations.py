@@ -1,4 +1,4 @@
-"""/v1/conversations: conversations that responses and clients append items to.
+"""/v1/conversations: conversations to which responses and clients append items.
 
 https://platform.openai.com/docs/api-reference/conversations
 """
@@ -36,13 +36,13 @@ router = APIRouter()
 @router.post("/v1/conversations")
 @describe(CreateConversationRequest, ConversationResource)
 async def create(request: Request) -> Response:
-    """Begin a conversation."""
+    """Create a conversation."""
     body = await read(request, CreateConversationRequest)
     store, owner = _store(request), tenant_of(request)
     new = await store.create(f"conv_{secrets.token_hex(16)}", owner, body.metadata)
     if body.items:
         items = stored_items(body.items)
-        new = await store.change(new.id, owner, lambda one: one.with_items(items))
+        new = await store.change(new.id, owner, lambda conversation: conversation.with_items(items))
     return _answer(new)
 
 
@@ -59,8 +59,8 @@ async def update(request: Request, name: str) -> Response:
     """Replace the metadata of a conversation."""
     body = await read(request, UpdateConversationRequest)
 
-    def changed(one: Conversation) -> Conversation:
-        return structs.replace(one, metadata=body.metadata)
+    def changed(conversation: Conversation) -> Conversation:
+        return structs.replace(conversation, metadata=body.metadata)
 
     return _answer(await _store(request).change(name, tenant_of(request), changed))
 
@@ -68,7 +68,7 @@ async def update(request: Request, name: str) -> Response:
 @router.delete("/v1/conversations/{name}")
 @describe(answer=Deleted)
 async def delete(request: Request, name: str) -> Response:
-    """Delete a conversation; responses that were part of it stay."""
+    """Delete a conversation; its responses remain."""
     await _store(request).delete(name, tenant_of(request))
     return json_response(Deleted(id=name, object="conversation.deleted"))
 
@@ -78,7 +78,9 @@ async def delete(request: Request, name: str) -> Response:
 async def create_items(request: Request, name: str) -> Response:
     """Append items."""
     items = stored_items((await read(request, CreateItemsRequest)).items)
-    await _store(request).change(name, tenant_of(request), lambda one: one.with_items(items))
+    await _store(request).change(
+        name, tenant_of(request), lambda conversation: conversation.with_items(items)
+    )
     return json_response(ItemList.of(items))
 
 
@@ -87,16 +89,16 @@ async def create_items(request: Request, name: str) -> Response:
 async def items(request: Request, name: str) -> Response:
     """List the items of a conversation."""
     query = build(dict(request.query_params), PageQuery)
-    found = await _store(request).get(name, tenant_of(request))
-    return json_response(page_of(found.items, query))
+    conversation = await _store(request).get(name, tenant_of(request))
+    return json_response(page_of(conversation.items, query))
 
 
 @router.get("/v1/conversations/{name}/items/{item}")
 @describe(answer=StoredItem)
 async def retrieve_item(request: Request, name: str, item: str) -> Response:
     """Return one item."""
-    found = await _store(request).get(name, tenant_of(request))
-    for one in found.items:
+    conversation = await _store(request).get(name, tenant_of(request))
+    for one in conversation.items:
         if one["id"] == item:
             return json_response(one)
     raise _no_item(item)
@@ -107,11 +109,11 @@ async def retrieve_item(request: Request, name: str, item: str) -> Response:
 async def delete_item(request: Request, name: str, item: str) -> Response:
     """Remove one item."""
 
-    def changed(one: Conversation) -> Conversation:
-        rest = [known for known in one.items if known["id"] != item]
-        if len(rest) == len(one.items):
+    def changed(conversation: Conversation) -> Conversation:
+        rest = [kept for kept in conversation.items if kept["id"] != item]
+        if len(rest) == len(conversation.items):
             raise _no_item(item)
-        return structs.replace(one, items=rest)
+        return structs.replace(conversation, items=rest)
 
     return _answer(await _store(request).change(name, tenant_of(request), changed))
 
@@ -120,9 +122,11 @@ def _store(request: Request) -> ConversationStore:
     return ConversationStore(request.app.state.objects)
 
 
-def _answer(one: Conversation) -> Response:
+def _answer(conversation: Conversation) -> Response:
     return json_response(
-        ConversationResource(id=one.id, created_at=one.created_at, metadata=one.metadata)
+        ConversationResource(
+            id=conversation.id, created_at=conversation.created_at, metadata=conversation.metadata
+        )
     )
 
 

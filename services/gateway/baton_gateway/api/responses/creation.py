@@ -1,9 +1,9 @@
-"""POST /v1/responses: whole, streamed, or in the background.
+"""POST /v1/responses: in one response, streamed, or in the background.
 
-whole:       generate -> response -> store -> JSON
+single:      generate -> response -> store -> JSON
 stream:      generate -> events, the response stored before the last one
 background:  generate -> journal, store, job -> JSON or events; `BackgroundResponses` does the rest
-keyed:       as in the background, and the client waits for the end
+keyed:       as in the background, but the client waits for the end
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from starlette.responses import Response
 from baton.errors import BatonError, InvalidRequest, NotFound, ServerFault, Unavailable
 from baton.logs import logger
 from baton_gateway.api.answer import event_stream, is_durable
-from baton_gateway.api.collect_answer import opened, submitted, whole
+from baton_gateway.api.collect_answer import collect, opened, submitted
 from baton_gateway.api.model_access import permitted
 from baton_gateway.api.responses.background import BackgroundResponses
 from baton_gateway.api.responses.conversation_state import ConversationState, state_of
@@ -50,44 +50,46 @@ from baton_gateway.streaming.writer import payloads
 log = logger(__name__)
 
 
-async def answer_response(request: Request, asked: ResponsesRequest) -> Response:
+async def answer_response(request: Request, params: ResponsesRequest) -> Response:
     """Return the answer to a request."""
-    facts = await permitted(request, asked.model)
-    head = _head(request, asked)
-    if (known := await _begun_before(request, head, asked)) is not None:
-        return known
-    state = await state_of(request, asked)
-    body = with_defaults(await fitting_chat(request, asked, state), facts.sampling_defaults)
+    facts = await permitted(request, params.model)
+    head = _head(request, params)
+    if (earlier := await _earlier_response(request, head, params)) is not None:
+        return earlier
+    state = await state_of(request, params)
+    body = with_defaults(await fitting_chat(request, params, state), facts.sampling_defaults)
     is_durable(request, body, ROUTE)
     writer = await response_writer(request.app.state.engine, body, head)
     work = ROUTE.generation(request, body, head)
-    if asked.background or idempotency_key(request) is not None:
+    if params.background or idempotency_key(request) is not None:
         response = await _begin(request, body, work, writer, state)
     elif body.stream:
         response = await _stream(request, work, writer, state)
     else:
-        said = writer.whole(*await whole(request, work))
-        await state.keep(said)
-        response = json_response(said)
+        complete = writer.response(*await collect(request, work))
+        await state.keep(complete)
+        response = json_response(complete)
     return work.sinks.admission_headers.apply(response)
 
 
-def _head(request: Request, asked: ResponsesRequest) -> Head:
-    """Return the head of a response; under an Idempotency-Key, that of the first request."""
+def _head(request: Request, params: ResponsesRequest) -> Head:
+    """Return the head of a response; with an Idempotency-Key, that of the first request."""
     key = idempotency_key(request)
     if key is None:
-        return Head.of(request, ROUTE.id_prefix, asked.model)
-    if not asked.store:
+        return Head.of(request, ROUTE.id_prefix, params.model)
+    if not params.store:
         raise InvalidRequest(
             "The Idempotency-Key header needs 'store' to be true for this API.",
             code="unsupported_value",
         )
-    return keyed_head(request, ROUTE.id_prefix, ROUTE.name, asked.model, key)
+    return keyed_head(request, ROUTE.id_prefix, ROUTE.name, params.model, key)
 
 
-async def _begun_before(request: Request, head: Head, asked: ResponsesRequest) -> Response | None:
-    """Return the response that was begun under an Idempotency-Key. Raises `InvalidRequest` for
-    another request than this one."""
+async def _earlier_response(
+    request: Request, head: Head, params: ResponsesRequest
+) -> Response | None:
+    """Return the response that an earlier request with this Idempotency-Key began. Raises
+    `InvalidRequest` if that request differs."""
     if idempotency_key(request) is None:
         return None
     owner = tenant_of(request)
@@ -97,9 +99,9 @@ async def _begun_before(request: Request, head: Head, asked: ResponsesRequest) -
         return None
     if stored.request != _digest(request):
         raise reused()
-    if asked.stream:
+    if params.stream:
         response = await stream_again(request, head.id)
-    elif asked.background or not stored.running:
+    elif params.background or not stored.running:
         response = json_response(stored.response)
     else:
         await request.app.state.background.stream(head.id, owner)  # its gateway may be dead
@@ -108,9 +110,9 @@ async def _begun_before(request: Request, head: Head, asked: ResponsesRequest) -
 
 
 async def _ended(request: Request, name: str) -> Response:
-    """Return a response once it has ended; it goes on when the client leaves before.
+    """Wait for the end of a response and return it. It continues if the client leaves.
 
-    Raises `Unavailable` when another gateway takes it meanwhile.
+    Raises `Unavailable` if another gateway takes over meanwhile.
     """
     background: BackgroundResponses = request.app.state.background
     final = background.final(name, tenant_of(request))
@@ -127,8 +129,8 @@ async def _stream(
     transcript, frames = writer.transcript(), NamedFrames()
     sink = DirectSink.of(request.scope, engine.write_batch, transcript, frames)
     events = payloads(transcript, *await opened(request, work, sink))
-    kept = ended(events, transcript, state)
-    return event_stream(request, kept, frames, done=False, sink=sink)
+    stored_events = _stored_at_end(events, transcript, state)
+    return event_stream(request, stored_events, frames, done=False, sink=sink)
 
 
 async def _begin(
@@ -138,8 +140,8 @@ async def _begin(
     writer: ResponseWriter,
     state: ConversationState,
 ) -> Response:
-    """Begin a response in the background, or one that may be asked for again. It is in the journal
-    and in the store before the client knows its id."""
+    """Begin a response in the background, or one that may be requested again. The journal and the
+    store have it before the client gets its id."""
     background: BackgroundResponses = request.app.state.background
     streams: DurableStreams = request.app.state.streams
     started, deltas = await submitted(request, work)
@@ -185,17 +187,17 @@ def _record(
 
 
 def _digest(request: Request) -> str:
-    """Return what tells whether a request comes again; empty without an Idempotency-Key."""
+    """Return a digest that identifies a repeated request; empty without an Idempotency-Key."""
     if idempotency_key(request) is None:
         return ""
     return hashlib.sha256(request.state.body).hexdigest()
 
 
-async def ended(
+async def _stored_at_end(
     payloads: AsyncGenerator[bytes, None], transcript: ResponseTranscript, state: ConversationState
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the payloads of a stream. The response is kept before its last one, which an error
-    becomes too. Closing it closes `payloads`."""
+    """Yield the payloads of a stream, and store the response before its last one. Errors become the
+    last event. Closing it closes `payloads`."""
     try:
         async for payload in payloads:
             if transcript.response.status != "in_progress":
@@ -215,7 +217,7 @@ async def ended(
 async def _failed(
     transcript: ResponseTranscript, error: BatonError, state: ConversationState
 ) -> bytes:
-    """Return the last event of a response that failed; it is kept, unless keeping it failed."""
+    """Return the last event of a failed response. The response is stored, unless storing failed."""
     running = transcript.response.status == "in_progress"
     payload = transcript.failed(error)
     if running:

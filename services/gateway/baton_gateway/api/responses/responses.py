@@ -37,14 +37,14 @@ router = APIRouter()
 @router.post("/v1/responses")
 @describe(ResponsesRequest, responses.Response, events=AnyEvent)
 async def create(request: Request) -> Response:
-    """Answer a conversation, whole, streamed or in the background."""
+    """Answer a conversation in one response, streamed or in the background."""
     return await answer_response(request, await read(request, ResponsesRequest))
 
 
 @router.post("/v1/responses/input_tokens")
 @describe(ResponsesRequest, responses.CountedInput)
 async def count_input_tokens(request: Request) -> Response:
-    """Return the number of tokens of a prompt, without an answer to it."""
+    """Return the number of tokens of a prompt, without generating."""
     body = await read(request, ResponsesRequest)
     facts = await permitted(request, body.model)
     chat = await fitting_chat(request, body, await state_of(request, body))
@@ -62,7 +62,7 @@ async def compact() -> Response:
 @router.get("/v1/responses/{name}")
 @describe(answer=responses.Response)
 async def retrieve(request: Request, name: str) -> Response:
-    """Return a stored response, or the events of one in the background."""
+    """Return a stored response, or the events of a background response."""
     query = build(dict(request.query_params), StreamQuery)
     stored = await _stored(request, name)
     if not query.stream:
@@ -78,7 +78,7 @@ async def retrieve(request: Request, name: str) -> Response:
 @router.post("/v1/responses/{name}/cancel")
 @describe(answer=responses.Response)
 async def cancel(request: Request, name: str) -> Response:
-    """End a response in the background; one that has ended stays as it is."""
+    """Cancel a background response; one that has ended is unchanged."""
     if not (await _stored(request, name)).response["background"]:
         raise InvalidRequest(
             "Only responses that were created with 'background': true can be cancelled."
@@ -90,7 +90,7 @@ async def cancel(request: Request, name: str) -> Response:
 @router.delete("/v1/responses/{name}")
 @describe(answer=Deleted)
 async def delete(request: Request, name: str) -> Response:
-    """Delete a stored response; one that runs is cancelled."""
+    """Delete a stored response; a running one is cancelled."""
     if (await _stored(request, name)).running:
         background: BackgroundResponses = request.app.state.background
         await background.cancel(name, tenant_of(request))
@@ -101,7 +101,7 @@ async def delete(request: Request, name: str) -> Response:
 @router.get("/v1/responses/{name}/input_items")
 @describe(answer=ItemList)
 async def input_items(request: Request, name: str) -> Response:
-    """List the items that a stored response answers, those of the conversation before included."""
+    """List the input items of a stored response, including those of the conversation before it."""
     query = build(dict(request.query_params), PageQuery)
     return json_response(page_of((await _stored(request, name)).input, query))
 

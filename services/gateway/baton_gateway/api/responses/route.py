@@ -1,4 +1,4 @@
-"""The Responses API as a streaming API: a response is the answer of a chat."""
+"""The Responses API as a streaming API: a response is the answer to a chat."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from baton_gateway.streaming.response_writer import ResponseWriter
 
 
 async def response_writer(engine: Engine, body: ResponseChat, head: Head) -> ResponseWriter:
-    """Return what writes the response of a chat."""
-    asked = Vocabulary(())
+    """Return the writer of a chat's response."""
+    vocabulary = Vocabulary(())
     if body.logprobs:
-        asked = await engine.models.vocabulary(head.model)
+        vocabulary = await engine.models.vocabulary(head.model)
     if body.encrypt_for is None:
-        return ResponseWriter(body, head, asked)
+        return ResponseWriter(body, head, vocabulary)
     cipher = cipher_of(engine.config.reasoning_key, engine.config.run_dir)
     encrypt = partial(cipher.encrypt, owner=body.encrypt_for)
-    return ResponseWriter(body, head, asked, encrypt)
+    return ResponseWriter(body, head, vocabulary, encrypt)
 
 
 def _generation(request: Request, body: ResponseChat, head: Head) -> GenerationRequest:
@@ -43,8 +43,8 @@ def _generation(request: Request, body: ResponseChat, head: Head) -> GenerationR
 
 
 def _of_input(prompt: Prompt) -> Prompt:
-    """The prompt with media of the input: several items may have become one message, so that the
-    number of a message names no item."""
+    """The prompt with errors of media attributed to the input: several items may have become one
+    message, so the number of a message identifies no item."""
     if not isinstance(prompt, ChatPrompt):
         return prompt
     media = tuple(structs.replace(item, param="input") for item in prompt.media)

@@ -1,4 +1,4 @@
-"""GET /v1/responses/{id}?stream=true: the events of a response in the background."""
+"""GET /v1/responses/{id}?stream=true: the events of a background response."""
 
 from __future__ import annotations
 
@@ -32,9 +32,9 @@ class StreamQuery(BaseModel):
 
 
 async def stream_again(request: Request, name: str, after: int = -1) -> Response:
-    """Return the events of a response that the journal keeps, after number `after`.
+    """Return the events of a response after number `after`, from the journal.
 
-    Raises `InvalidRequest` when its events are gone.
+    Raises `InvalidRequest` if its events have expired.
     """
     background: BackgroundResponses = request.app.state.background
     stream = await background.stream(name, tenant_of(request))
@@ -48,7 +48,7 @@ async def stream_again(request: Request, name: str, after: int = -1) -> Response
 def follow(
     request: Request, stream: DurableStream, transcript: ResponseTranscript, after: int = -1
 ) -> Response:
-    """Return the events of a stream after number `after`, which a new transcript writes."""
+    """Return the events of a stream after number `after`, from a new transcript."""
     started = started_of(stream.record)
     events = followed(request.app.state.background, stream, transcript, started, after)
     return event_stream(request, events, NamedFrames(), done=False)
@@ -61,10 +61,11 @@ async def followed(
     started: Started,
     after: int = -1,
 ) -> AsyncGenerator[bytes, None]:
-    """Yield the events of a response after number `after`; the last one once it has been stored.
+    """Yield the events of a response after number `after`; the last one once the response is
+    stored.
 
-    Raises `GatewayPartitioned`, which closes the connection, when another gateway continues it: its
-    client may follow it there.
+    Raises `GatewayPartitioned`, which closes the connection, if another gateway continues the
+    response: its client may follow it there.
     """
     number = 0
     async for payload in _payloads(background, stream, transcript, started):
@@ -88,7 +89,7 @@ async def _payloads(
     except GatewayPartitioned:
         raise
     except BatonError:
-        pass  # the run has stored why it ended, unless it goes on elsewhere
+        pass  # The run has stored why it ended, unless another gateway continues it.
     stored = await background.final(stream.record.id, stream.record.owner)
     if stored.running:
         raise GatewayPartitioned

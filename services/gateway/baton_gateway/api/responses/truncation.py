@@ -1,4 +1,4 @@
-"""`truncation`: items are dropped from the beginning of a conversation that is too long."""
+"""`truncation`: drops items from the beginning of a conversation that is too long."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ async def fitting_chat(
     With truncation "auto", the oldest turns are left out until prompt and answer fit the context.
     The newest turn is never left out. Raises `InvalidRequest`.
     """
-    whole = body.chat(state.history, state.input, state.owner)
-    if body.truncation != "auto" or await _fits(request, whole):
-        return whole
+    full_chat = body.chat(state.history, state.input, state.owner)
+    if body.truncation != "auto" or await _fits(request, full_chat):
+        return full_chat
     items = [*state.history, *state.input]
     turns = [i for i, item in enumerate(items) if item.get("role") == "user"]
     system = [item for item in items if item.get("role") in ("system", "developer")]
     # The smallest number of dropped turns that fits: fewer turns never have more tokens.
-    few, many = 0, len(turns) - 1
-    while few < many:
-        middle = (few + many) // 2
+    low, high = 0, len(turns) - 1
+    while low < high:
+        middle = (low + high) // 2
         if await _fits(request, body.chat(system, _from(items, turns[middle]))):
-            many = middle
+            high = middle
         else:
-            few = middle + 1
-    return body.chat(system, _from(items, turns[few]), state.owner) if turns else whole
+            low = middle + 1
+    return body.chat(system, _from(items, turns[low]), state.owner) if turns else full_chat
 
 
 def _from(items: list[dict[str, object]], start: int) -> list[dict[str, object]]:
-    """Return the items from a turn on, without system messages, which are kept apart."""
+    """Return the items from a turn on, without system messages, which are added separately."""
     return [item for item in items[start:] if item.get("role") not in ("system", "developer")]
 
 

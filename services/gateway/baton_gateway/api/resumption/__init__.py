@@ -1,1 +1,1 @@
-"""Answers whose runs a journal records: how they go on, and how they are found again."""
+"""Answers with a journal: how their runs continue, and how repeated requests find them."""

@@ -1,4 +1,5 @@
-"""A recorded run goes on from its journal: its request is read again, its token logs are kept."""
+"""Continues a recorded run from its journal: the request is parsed again, the token logs are
+kept."""
 
 from __future__ import annotations
 
@@ -25,13 +26,13 @@ from baton_gateway.streaming.writer import Writer
 
 
 def continuation(request: Request) -> Continue:
-    """Return how the run of a record goes on, for the client that asks for it with `request`."""
+    """Return a function that continues the run of a record, on behalf of `request`."""
 
     async def go_on(
-        record: StreamRecord, past: tuple[PriorOutput, ...]
+        record: StreamRecord, prior: tuple[PriorOutput, ...]
     ) -> AsyncGenerator[Event, None]:
         engine: Engine = request.app.state.engine
-        events = engine.generate(await _continued(request, record, past))
+        events = engine.generate(await _continued(request, record, prior))
         try:
             async for event in events:
                 yield event
@@ -47,7 +48,7 @@ def head_of(record: StreamRecord) -> Head:
 
 
 def started_of(record: StreamRecord) -> Started:
-    """Return the event with which it began."""
+    """Return its first event."""
     return Started(tuple(map(PackedTokens, record.prompts)), record.starts)
 
 
@@ -58,7 +59,7 @@ async def writer_of(app: Starlette, record: StreamRecord) -> Writer:
 
 
 async def _body(app: Starlette, record: StreamRecord) -> SampledRequest:
-    """The recorded body. A large one is parsed outside of the event loop, as it was at first."""
+    """Parse the recorded body; a large one outside of the event loop."""
     bodies: BodyReader = app.state.bodies
     route = route_of(record.route)
     body = route.convert(build(await bodies.parse(record.body), route.schema))
@@ -66,17 +67,17 @@ async def _body(app: Starlette, record: StreamRecord) -> SampledRequest:
 
 
 async def _continued(
-    request: Request, record: StreamRecord, past: tuple[PriorOutput, ...]
+    request: Request, record: StreamRecord, prior: tuple[PriorOutput, ...]
 ) -> GenerationRequest:
     body = await _body(request.app, record)
-    asked = route_of(record.route).generation(request, body, head_of(record))
+    generation = route_of(record.route).generation(request, body, head_of(record))
     return replace(
-        asked,
-        tools=asked.tools and replace(asked.tools, starts=record.starts),
+        generation,
+        tools=generation.tools and replace(generation.tools, starts=record.starts),
         prompts=tuple(tuple(unpack(prompt)) for prompt in record.prompts),
-        sampling=replace(asked.sampling, seed=record.seed),
-        identity=replace(asked.identity, tenant=record.tenant),
-        prior_outputs=past,
+        sampling=replace(generation.sampling, seed=record.seed),
+        identity=replace(generation.identity, tenant=record.tenant),
+        prior_outputs=prior,
         resumed=True,
         adapter=record.adapter,
     )

@@ -1,7 +1,7 @@
-"""`Idempotency-Key`: a request that comes again is answered by the run of the first one.
+"""`Idempotency-Key`: a repeated request is answered by the run of the first one.
 
-The id of the answer follows from the owner, the API and the key, so the journal finds it, on any
-gateway with the same journal. It is kept as long as a durable stream.
+The id of the answer is derived from the owner, the API and the key, so any gateway with the same
+journal finds it. It is kept as long as a durable stream.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _KEY = re.compile(rf"[\x20-\x7e]{{1,{_LONGEST}}}")
 
 
 def idempotency_key(request: Request) -> str | None:
-    """Return the client's key, or None. Raises `InvalidRequest` for one that is no short text."""
+    """Return the client's key, or None. Raises `InvalidRequest` if it is empty or too long."""
     key = request.headers.get(HEADER)
     if key is not None and not _KEY.fullmatch(key):
         raise InvalidRequest(
@@ -34,21 +34,21 @@ def idempotency_key(request: Request) -> str | None:
 
 
 def keyed_owner(request: Request, *, durable: bool = False) -> str:
-    """Return the owner of a keyed run. Only a durable stream may also be read by its id, which
-    every client that guesses the key knows."""
+    """Return the owner of a keyed run. Only durable streams may also be read by their id, which any
+    client could derive from a guessed key."""
     tenant = tenant_of(request)
     return tenant if durable else f"{tenant}\0keyed"
 
 
 def keyed_head(request: Request, prefix: str, api: str, model: str, key: str) -> Head:
-    """Return the head of an answer under a key of this client."""
-    whole = "\0".join((tenant_of(request), api, key)).encode()
-    number = blake2b(whole, digest_size=16).hexdigest()
+    """Return the head of an answer with a key of this client."""
+    identity = "\0".join((tenant_of(request), api, key)).encode()
+    number = blake2b(identity, digest_size=16).hexdigest()
     return Head(f"{prefix}{number}", int(time.time()), model)
 
 
 def check_same(request: Request, recorded: bytes) -> None:
-    """Raise `InvalidRequest` unless the body is the one that came first under its key."""
+    """Raise `InvalidRequest` unless the body equals that of the first request with its key."""
     if recorded != request.state.body:
         raise reused()
 
@@ -63,7 +63,7 @@ def reused() -> InvalidRequest:
 
 
 def mark(response: Response, *, replayed: bool) -> Response:
-    """Say whether a response is of a run that was there before."""
+    """Mark a response with whether it comes from an earlier run."""
     if replayed:
         response.headers["idempotency-replayed"] = "true"
     return response

@@ -1,1 +1,1 @@
-"""WebSockets (RFC 6455): which requests open one, and the connection that it becomes."""
+"""WebSockets (RFC 6455): the handshake and the connection."""

@@ -1,7 +1,7 @@
-"""Requests that open a WebSocket (RFC 6455, section 4).
+"""WebSocket handshakes (RFC 6455, section 4).
 
-The head is parsed a second time by the `websockets` library, so what that would refuse without an
-answer is refused before.
+The `websockets` library parses the head a second time and drops the connection for some errors;
+these are refused here with a response.
 """
 
 from __future__ import annotations
@@ -13,14 +13,14 @@ from starlette.datastructures import Headers
 from baton.errors import InvalidRequest
 
 PATHS = frozenset({b"/v1/realtime"})
-"""Where there is a WebSocket."""
+"""Paths with a WebSocket."""
 SUBPROTOCOL = "realtime"
 """The subprotocol of OpenAI's Realtime API."""
 METHOD = "CONNECT"
-"""Stands for the method in checks of where a request comes from: opening a WebSocket is no safe
-method, since a browser lets any page read what comes over it."""
+"""Stands for the method in origin checks: opening a WebSocket is no safe method, since a page of
+any origin can read its messages."""
 _KEY = "openai-insecure-api-key."
-"""A subprotocol that begins with this has an API key: a page of a browser cannot set headers."""
+"""Prefix of a subprotocol that contains an API key: a page in a browser cannot set headers."""
 _LONGEST_LINE = 8000
 _FRAMING = (b"content-length", b"transfer-encoding", b"expect")
 
@@ -28,7 +28,7 @@ RawHeaders = Sequence[tuple[bytes, bytes]]
 
 
 def check_upgrade(method: bytes, url: bytes, headers: RawHeaders) -> None:
-    """Raise `InvalidRequest` for a request that opens no WebSocket here."""
+    """Raise `InvalidRequest` for a request that cannot open a WebSocket here."""
     if url.partition(b"?")[0] not in PATHS:
         raise InvalidRequest("There is no WebSocket on this path.")
     if method != b"GET" or any(name in _FRAMING for name, _ in headers):
@@ -39,17 +39,21 @@ def check_upgrade(method: bytes, url: bytes, headers: RawHeaders) -> None:
 
 
 def with_key(headers: Headers) -> Headers:
-    """Return the headers, with the API key of a subprotocol as a bearer token if there is no
+    """Return the headers, with an API key from a subprotocol as a bearer token if there is no
     other."""
     if "authorization" in headers or "x-api-key" in headers:
         return headers
-    keys = [one.removeprefix(_KEY) for one in _subprotocols(headers) if one.startswith(_KEY)]
-    given = [(b"authorization", f"Bearer {key}".encode("latin-1")) for key in keys]
-    return Headers(raw=[*headers.raw, *given])
+    keys = [
+        protocol.removeprefix(_KEY)
+        for protocol in _subprotocols(headers)
+        if protocol.startswith(_KEY)
+    ]
+    tokens = [(b"authorization", f"Bearer {key}".encode("latin-1")) for key in keys]
+    return Headers(raw=[*headers.raw, *tokens])
 
 
 def subprotocol(headers: Headers) -> str | None:
-    """Return the subprotocol to accept: the API's own if it is offered, never one with a key."""
+    """Return the subprotocol to accept: the API's own if offered, never one with a key."""
     return SUBPROTOCOL if SUBPROTOCOL in _subprotocols(headers) else None
 
 

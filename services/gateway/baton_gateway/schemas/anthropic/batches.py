@@ -23,7 +23,7 @@ class BatchEntry(BaseModel):
 
     custom_id: str = Field(pattern=r"^[a-zA-Z0-9_-]{1,64}$")
     params: dict[str, Any]
-    """Body of a request of /v1/messages. What is wrong with it is the result of its line."""
+    """Body of a /v1/messages request. Its errors become the result of its line."""
 
 
 class CreateMessageBatchRequest(Request):
@@ -33,9 +33,9 @@ class CreateMessageBatchRequest(Request):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        seen = set[str]()
+        custom_ids = set[str]()
         for i, entry in enumerate(self.requests):
-            if entry.custom_id in seen:
+            if entry.custom_id in custom_ids:
                 raise invalid(
                     f"requests[{i}].custom_id",
                     f"Invalid 'requests[{i}].custom_id': '{entry.custom_id}' appears twice.",
@@ -45,7 +45,7 @@ class CreateMessageBatchRequest(Request):
                     f"requests[{i}].params.stream",
                     f"Invalid 'requests[{i}].params.stream': answers of a batch are not streamed.",
                 )
-            seen.add(entry.custom_id)
+            custom_ids.add(entry.custom_id)
         return self
 
 

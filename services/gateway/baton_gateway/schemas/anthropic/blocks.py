@@ -1,4 +1,4 @@
-"""Content blocks of a conversation, as the messages of a chat.
+"""Converts content blocks of a conversation to chat messages.
 
 system                      -> a message of the role "system", in any turn
 user: text, image, document -> "user"
@@ -32,7 +32,7 @@ _REFUSED = {
     "search_result": "Send its text as a block of type 'text'.",
     "redacted_thinking": "This server never redacts thinking.",
 }
-"""Types of blocks that are not supported, with advice."""
+"""Unsupported block types, with advice."""
 
 
 def chat_messages(system: object, messages: object) -> list[Message]:
@@ -65,7 +65,7 @@ def _turn(turn: object, param: str) -> list[Message]:
 
 
 def _user(blocks: list[Any], param: str) -> list[Message]:
-    """Results of tools are messages of their own, in the order of the blocks."""
+    """Results of tools become messages of their own, in the order of the blocks."""
     chat: list[Message] = []
     for i, block in enumerate(blocks):
         where = f"{param}[{i}]"
@@ -81,12 +81,14 @@ def _user(blocks: list[Any], param: str) -> list[Message]:
 
 def _tool_result(block: Block, param: str) -> Message:
     content = block.get("content")
-    told = "" if content in (None, []) else _parts(content, f"{param}.content", tuple(_PARTS))
+    result = "" if content in (None, []) else _parts(content, f"{param}.content", tuple(_PARTS))
     if block.get("is_error"):
         mark = "Error: "
-        told = mark + told if isinstance(told, str) else [{"type": "text", "text": mark}, *told]
+        result = (
+            mark + result if isinstance(result, str) else [{"type": "text", "text": mark}, *result]
+        )
     number = string_of(block, "tool_use_id", param)
-    return {"role": "tool", "tool_call_id": number, "content": told}
+    return {"role": "tool", "tool_call_id": number, "content": result}
 
 
 def _assistant(blocks: list[Any], param: str) -> list[Message]:
@@ -114,13 +116,13 @@ def _add_thinking(message: Message, block: Block, param: str) -> None:
 
 
 def _add_tool_use(message: Message, block: Block, param: str) -> None:
-    given = field_of(block, "input", param)
-    if not isinstance(given, dict):
-        raise wrong_type(f"{param}.input", "an object", given)
-    check_depth(given, f"{param}.input")
+    arguments = field_of(block, "input", param)
+    if not isinstance(arguments, dict):
+        raise wrong_type(f"{param}.input", "an object", arguments)
+    check_depth(arguments, f"{param}.input")
     function = {
         "name": string_of(block, "name", param),
-        "arguments": msgspec.json.encode(given).decode(),
+        "arguments": msgspec.json.encode(arguments).decode(),
     }
     call = {"id": string_of(block, "id", param), "type": "function", "function": function}
     message.setdefault("tool_calls", []).append(call)
@@ -134,12 +136,12 @@ _ASSISTANT: dict[str, Callable[[Message, Block, str], None]] = {
 
 
 def _texts(value: object, param: str) -> str | list[Block]:
-    """A string, or text blocks as the text parts of a chat."""
+    """Convert a string, or text blocks to the text parts of a chat."""
     return _parts(value, param, ("text",))
 
 
 def _parts(value: object, param: str, supported: tuple[str, ...]) -> str | list[Block]:
-    """A string, or blocks of these types as the parts of a chat."""
+    """Convert a string, or blocks of these types to the parts of a chat."""
     if isinstance(value, str):
         return value
     parts = []

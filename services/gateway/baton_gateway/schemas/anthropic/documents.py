@@ -1,4 +1,4 @@
-"""Blocks of type `document`, as the text parts of a chat.
+"""Converts blocks of type `document` to text parts of a chat.
 
 https://docs.anthropic.com/en/docs/build-with-claude/citations
 """
@@ -16,8 +16,8 @@ _REFUSED = dict.fromkeys(("base64", "file", "url"), _ADVICE)
 
 
 def document_text(block: dict[str, Any], param: str) -> dict[str, Any]:
-    """Return a document as text, behind its title and context. Raises `InvalidRequest` for what is
-    no plain text, and for citations, which are not made."""
+    """Return a document as text, after its title and context. Raises `InvalidRequest` for anything
+    but plain text, and for citations, which are not generated."""
     citations = block.get("citations")
     if isinstance(citations, dict) and citations.get("enabled"):
         raise unsupported(f"{param}.citations", "Leave it out: no citations are made.")
@@ -34,7 +34,7 @@ def _source(source: dict[str, Any], param: str) -> str:
         return content
     if not isinstance(content, list):
         raise wrong_type(f"{param}.content", "a string or an array", content)
-    return "\n".join(_chunk(one, f"{param}.content[{i}]") for i, one in enumerate(content))
+    return "\n".join(_chunk(block, f"{param}.content[{i}]") for i, block in enumerate(content))
 
 
 def _chunk(block: object, param: str) -> str:

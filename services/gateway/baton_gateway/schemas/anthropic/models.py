@@ -1,4 +1,4 @@
-"""Models as Anthropic's API lists them.
+"""Models in the format of Anthropic's API.
 
 https://docs.anthropic.com/en/api/models-list
 """
@@ -20,7 +20,7 @@ class AnthropicModel(msgspec.Struct, tag_field="type", tag="model"):
     max_input_tokens: int | None
     """Context length; null until a worker has reported it."""
     max_tokens: int | None
-    """Most tokens of an answer."""
+    """Maximum tokens of an answer."""
     lifecycle: Literal["active"] = "active"
     capabilities: None = None
 

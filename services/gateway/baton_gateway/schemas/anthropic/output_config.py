@@ -1,4 +1,4 @@
-"""`output_config`: how the answer's text is written.
+"""`output_config`: the format of the answer's text.
 
 https://docs.anthropic.com/en/docs/build-with-claude/structured-outputs
 """

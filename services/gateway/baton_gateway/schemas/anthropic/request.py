@@ -25,7 +25,7 @@ _UNSUPPORTED = {
     "container": "Run code yourself, as a tool.",
     "mcp_servers": "Connect to them yourself and send their tools.",
 }
-"""Fields whose effect a client would miss, with advice."""
+"""Unsupported fields that would change the answer, with advice."""
 
 
 class Metadata(BaseModel):
@@ -42,14 +42,14 @@ class Thinking(BaseModel):
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
 
     type: Literal["enabled", "adaptive", "disabled"]
-    """"adaptive" leaves it to the model how much it thinks."""
+    """"adaptive" lets the model decide how much it thinks."""
     budget_tokens: int | None = Field(default=None, ge=1, le=INT32)
 
     @property
     def budget(self) -> int | None:
-        """Most tokens of thinking; None: as many as `max_tokens` allows.
+        """Maximum tokens of thinking; None: as many as `max_tokens` allows.
 
-        "disabled" is 0 of them: some templates begin to think whatever they are told.
+        "disabled" means 0: some templates begin thinking unconditionally.
         """
         if self.type == "disabled":
             return 0
@@ -57,7 +57,7 @@ class Thinking(BaseModel):
 
 
 class CountTokensRequest(Request):
-    """POST /v1/messages/count_tokens: what makes the prompt."""
+    """POST /v1/messages/count_tokens: the fields that determine the prompt."""
 
     model: ModelName
     messages: Any
@@ -79,12 +79,12 @@ class CountTokensRequest(Request):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        _ = self.chat  # raises when invalid; it is cached
+        _ = self.chat  # Raises if invalid; the result is cached.
         return self
 
     @cached_property
     def chat(self) -> ChatRequest:
-        """The chat request that asks for the same. Raises `InvalidRequest`."""
+        """Return the equivalent chat request. Raises `InvalidRequest`."""
         try:
             return build(self._fields(), ChatRequest)
         except InvalidRequest as error:
@@ -125,7 +125,7 @@ class MessagesRequest(CountTokensRequest):
     top_k: int = Field(default=0, ge=0, le=INT32)
     metadata: Metadata = Metadata()
     priority: int = Field(default=0, ge=-INT32 - 1, le=INT32)
-    """As vLLM's: lower ones run first."""
+    """As in vLLM: lower values run first."""
 
     def _fields(self) -> dict[str, Any]:
         budget = self.thinking.budget if self.thinking else None

@@ -25,7 +25,7 @@ class ThinkingBlock(msgspec.Struct, tag_field="type", tag="thinking"):
 
 
 class DirectCaller(msgspec.Struct, frozen=True, tag_field="type", tag="direct"):
-    """The model itself has made the call."""
+    """The model itself made the call."""
 
 
 class ToolUseBlock(msgspec.Struct, tag_field="type", tag="tool_use"):
@@ -47,7 +47,7 @@ class ThinkingTokens(msgspec.Struct):
 
 
 class MessageUsage(msgspec.Struct):
-    """Token counts. The prompt is `input_tokens` and what came from the prefix cache."""
+    """Token counts. The prompt is `input_tokens` plus the tokens from the prefix cache."""
 
     input_tokens: int
     output_tokens: int
@@ -82,13 +82,13 @@ class InputTokens(msgspec.Struct):
 
 
 class TextDelta(msgspec.Struct, tag_field="type", tag="text_delta"):
-    """More of a text."""
+    """The next part of a text."""
 
     text: str
 
 
 class ThinkingDelta(msgspec.Struct, tag_field="type", tag="thinking_delta"):
-    """More of the thinking."""
+    """The next part of the thinking."""
 
     thinking: str
 
@@ -100,7 +100,7 @@ class SignatureDelta(msgspec.Struct, tag_field="type", tag="signature_delta"):
 
 
 class InputJsonDelta(msgspec.Struct, tag_field="type", tag="input_json_delta"):
-    """More of the text of a call's input."""
+    """The next part of the text of a call's input."""
 
     partial_json: str
 
@@ -115,14 +115,14 @@ class MessageStart(msgspec.Struct, tag_field="type", tag="message_start"):
 
 
 class BlockStart(msgspec.Struct, tag_field="type", tag="content_block_start"):
-    """A block opens; the one before it is closed."""
+    """A block opens; the previous one is closed."""
 
     index: int
     content_block: ContentBlock
 
 
 class BlockEvent(msgspec.Struct, tag_field="type", tag="content_block_delta"):
-    """More of the open block."""
+    """The next part of the open block."""
 
     index: int
     delta: BlockDelta
@@ -135,7 +135,7 @@ class BlockStop(msgspec.Struct, tag_field="type", tag="content_block_stop"):
 
 
 class StopFields(msgspec.Struct):
-    """`delta` of the last event but one."""
+    """`delta` of the second to last event."""
 
     stop_reason: str
     stop_sequence: str | None
@@ -144,7 +144,7 @@ class StopFields(msgspec.Struct):
 
 
 class MessageDelta(msgspec.Struct, tag_field="type", tag="message_delta"):
-    """Why the message ends, and its final token counts."""
+    """The reason for the message's end, and its final token counts."""
 
     delta: StopFields
     usage: MessageUsage

@@ -1,7 +1,8 @@
-"""Signatures of thinking: they come back with the thinking, and tell whether it was changed.
+"""Signatures of thinking: clients send them back with the thinking, and they show whether it was
+changed.
 
-A digest of the text, which every gateway can check without a shared secret. It finds changed or
-truncated thinking; it does not prove its author.
+A digest of the text, which every gateway can check without a shared secret. It detects changed or
+truncated thinking; it does not authenticate its author.
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ _DOMAIN = b"baton thinking 1\0"
 
 
 class Signature:
-    """The signature of a text that comes in parts."""
+    """Incremental signature of a text."""
 
     def __init__(self) -> None:
         self._digest = hashlib.sha256(_DOMAIN)
@@ -30,7 +31,7 @@ class Signature:
 
 
 def sign(thinking: str) -> str:
-    """Return the signature of a whole text."""
+    """Return the signature of a complete text."""
     signature = Signature()
     signature.add(thinking)
     return signature.text

@@ -1,4 +1,4 @@
-"""Tools and the choice of one, as those of a chat."""
+"""Converts tools and the tool choice to those of a chat."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _CHOICES = {"auto": "auto", "any": "required", "none": "none"}
 def chat_tools(value: object) -> list[dict[str, Any]]:
     """Convert tools; `check_tools` of the chat checks names and schemas.
 
-    Raises `InvalidRequest`, for a tool that a server would have to run by its type.
+    Raises `InvalidRequest`, for a tool that the server would have to run.
     """
     if not isinstance(value, list):
         raise wrong_type("tools", "an array", value)
@@ -40,7 +40,7 @@ def _tool(tool: object, param: str) -> dict[str, Any]:
 
 
 def chat_choice(choice: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a chat that say the same as `tool_choice`."""
+    """Return the chat fields equivalent to `tool_choice`."""
     kind, parallel = choice.get("type"), choice.get("disable_parallel_tool_use", False)
     if not isinstance(parallel, bool):
         name = "tool_choice.disable_parallel_tool_use"
@@ -49,8 +49,8 @@ def chat_choice(choice: dict[str, Any]) -> dict[str, Any]:
     if kind == "tool":
         if not isinstance(choice.get("name"), str):
             raise missing("tool_choice.name")
-        named = {"type": "function", "function": {"name": choice["name"]}}
-        return fields | {"tool_choice": named}
+        choice_of_tool = {"type": "function", "function": {"name": choice["name"]}}
+        return fields | {"tool_choice": choice_of_tool}
     if not isinstance(kind, str) or kind not in _CHOICES:
         raise invalid(
             "tool_choice.type",

@@ -14,7 +14,7 @@ from baton_gateway.schemas.fields import INT32, INT64, ModelName
 
 ResponseFormat = Literal["json", "text", "srt", "verbose_json", "vtt"]
 MAX_PROMPT = 16_384
-"""Characters of a text before the recording, whose end is used."""
+"""Maximum characters of the text before the recording, of which the end is used."""
 _LISTS = ("timestamp_granularities[]", "include[]")
 _UNSUPPORTED = {
     "known_speaker_names[]": "Speakers are not told apart.",
@@ -22,13 +22,13 @@ _UNSUPPORTED = {
     "keywords[]": "Put them into 'prompt'.",
     "languages[]": "Use 'language'.",
 }
-"""Fields of OpenAI's API whose effect a client would miss, with advice."""
+"""Unsupported fields of OpenAI's API that would change the answer, with advice."""
 
 Finite = Annotated[float, Field(allow_inf_nan=False)]
 
 
 class SpeechRequest(BaseModel):
-    """Fields common to both, with vLLM's extensions."""
+    """Fields of both endpoints, with vLLM's extensions."""
 
     model_config = ConfigDict(
         frozen=True, extra="ignore", protected_namespaces=(), hide_input_in_errors=True
@@ -51,9 +51,9 @@ class SpeechRequest(BaseModel):
     presence_penalty: Finite = Field(default=0.0, ge=-2.0, le=2.0)
     frequency_penalty: Finite = Field(default=0.0, ge=-2.0, le=2.0)
     max_completion_tokens: int | None = Field(default=None, ge=1, le=INT32)
-    """Most tokens of each part of the recording."""
+    """Maximum tokens per chunk of the recording."""
 
-    # Of Whisper's own command: outputs that fail are written again at higher temperatures.
+    # Parameters of Whisper's command line: failed outputs are regenerated at higher temperatures.
     compression_ratio_threshold: Finite | None = Field(default=None, gt=0.0, le=1000.0)
     logprob_threshold: Finite | None = Field(default=None, ge=-1000.0, le=0.0)
     no_speech_threshold: Finite | None = Field(default=None, ge=0.0, le=1.0)
@@ -61,7 +61,7 @@ class SpeechRequest(BaseModel):
 
     @property
     def falls_back(self) -> bool:
-        """Whether outputs may be written again, or be left out."""
+        """Whether outputs may be regenerated, or left out."""
         limits = self.compression_ratio_threshold, self.logprob_threshold, self.no_speech_threshold
         return any(limit is not None for limit in limits)
 
@@ -107,7 +107,7 @@ class TranscriptionRequest(SpeechRequest):
     """POST /v1/audio/transcriptions"""
 
     language: str | None = Field(default=None, max_length=16)
-    """ISO 639 code of what is spoken; by default it is detected."""
+    """ISO 639 code of the spoken language; detected by default."""
     timestamp_granularities: tuple[Literal["word", "segment"], ...] = Field(
         default=(), alias="timestamp_granularities[]", max_length=2
     )
@@ -131,7 +131,7 @@ class TranscriptionRequest(SpeechRequest):
         return bool(self.include)
 
     def check(self) -> None:
-        """Raise `InvalidRequest` for fields that exclude one another, or ask for too much."""
+        """Raise `InvalidRequest` for fields that exclude one another or exceed a limit."""
         super().check()
         if self.timestamp_granularities and self.response_format != "verbose_json":
             raise invalid(
@@ -149,17 +149,17 @@ class TranslationRequest(SpeechRequest):
     """POST /v1/audio/translations"""
 
     language: str | None = Field(default=None, max_length=16)
-    """ISO 639 code of what is spoken (vLLM); by default it is detected."""
+    """ISO 639 code of the spoken language (vLLM); detected by default."""
     to_language: Literal["en"] = "en"
     """Language of the translation (vLLM)."""
 
 
 def form_fields(items: list[tuple[str, str]]) -> dict[str, Any]:
-    """Convert the text fields of a form to those of a request: a list where several are allowed.
+    """Convert the text fields of a form to request fields: a list where several values are allowed.
 
-    Raises `InvalidRequest` for a field that is not supported, and for another that comes twice.
+    Raises `InvalidRequest` for an unsupported field, and for a repeated one that allows one value.
     """
-    found: dict[str, Any] = {}
+    fields: dict[str, Any] = {}
     for name, value in items:
         if name in _UNSUPPORTED:
             raise invalid(
@@ -169,9 +169,9 @@ def form_fields(items: list[tuple[str, str]]) -> dict[str, Any]:
                 "unsupported_parameter",
             )
         if name in _LISTS:
-            found.setdefault(name, []).append(value)
-        elif name in found:
+            fields.setdefault(name, []).append(value)
+        elif name in fields:
             raise invalid(name[:64], f"Invalid '{name[:64]}': it comes twice.")
         else:
-            found[name] = value
-    return found
+            fields[name] = value
+    return fields

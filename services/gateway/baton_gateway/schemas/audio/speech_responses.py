@@ -8,7 +8,7 @@ import msgspec
 
 
 class DurationUsage(msgspec.Struct, tag_field="type", tag="duration"):
-    """`usage` by the length of the recording."""
+    """`usage` by duration."""
 
     seconds: int
     """Rounded up."""
@@ -52,7 +52,7 @@ class Segment(msgspec.Struct):
 
     id: int
     seek: int
-    """Where its part of the recording begins, in units of 10 ms."""
+    """Start of its chunk of the recording, in units of 10 ms."""
     start: float
     end: float
     text: str
@@ -61,7 +61,7 @@ class Segment(msgspec.Struct):
     avg_logprob: float
     """Mean of the log-probabilities of `tokens`."""
     compression_ratio: float
-    """Bytes of the text to those that zlib makes of it."""
+    """Bytes of the text divided by those of its zlib compression."""
     no_speech_prob: float
 
 
@@ -69,7 +69,7 @@ class Word(msgspec.Struct):
     """One entry of `words`."""
 
     word: str
-    """With its punctuation, without the space before it."""
+    """With punctuation, without the space before it."""
     start: float
     end: float
 
@@ -79,7 +79,7 @@ class VerboseTranscription(msgspec.Struct):
 
     task: Literal["transcribe", "translate"]
     language: str
-    """English name of the language that is spoken."""
+    """English name of the spoken language."""
     duration: float
     text: str
     usage: DurationUsage
@@ -95,7 +95,7 @@ class TextDelta(msgspec.Struct, tag_field="type", tag="transcript.text.delta"):
 
 
 class TextDone(msgspec.Struct, tag_field="type", tag="transcript.text.done"):
-    """The last event, with the whole text."""
+    """The last event, with the complete text."""
 
     text: str
     usage: TokenUsage

@@ -22,8 +22,8 @@ _MOST_HOURS = 168
 def _window(value: object) -> str:
     if not isinstance(value, str):
         raise wrong_type("completion_window", "a string", value)
-    found = _WINDOW.fullmatch(value)
-    if found is None or int(found[1]) > _MOST_HOURS:
+    match = _WINDOW.fullmatch(value)
+    if match is None or int(match[1]) > _MOST_HOURS:
         raise invalid(
             "completion_window",
             f"Invalid 'completion_window': expected hours, as in '24h', at most {_MOST_HOURS}h.",

@@ -14,7 +14,7 @@ Purpose = Literal["batch", "user_data", "vision"]
 
 
 class FileFields(BaseModel):
-    """Fields of an upload beside the file itself. Multipart fields are text."""
+    """Fields of an upload besides the file itself. Multipart fields are text."""
 
     model_config = ConfigDict(frozen=True, extra="ignore")
 

@@ -42,7 +42,7 @@ class Upload(msgspec.Struct, kw_only=True):
     purpose: str
     status: str
     file: FileObject | None = None
-    """What it has become."""
+    """The resulting file."""
 
 
 class UploadPart(msgspec.Struct, kw_only=True):

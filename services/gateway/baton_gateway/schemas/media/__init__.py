@@ -1,1 +1,1 @@
-"""Content parts with media, as the APIs have them."""
+"""Content parts with media, in the formats of the APIs."""

@@ -1,4 +1,4 @@
-"""Checks the content parts of a chat that hold media, or name a file with them."""
+"""Checks the content parts of a chat that contain media or name a media file."""
 
 from __future__ import annotations
 
@@ -12,12 +12,12 @@ from baton_gateway.http.errors import invalid, missing, shorten, wrong_type
 Part = dict[str, Any]
 
 _ROLES = ("user", "tool")
-"""Roles whose messages may hold media."""
+"""Roles whose messages may contain media."""
 _FILE_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
 _DETAILS = ("auto", "low", "high", "original")
 _TENSOR = "data:application/octet-stream;base64,"
 _AUDIO_FORMATS = ("wav", "mp3", "flac", "ogg", "opus", "webm", "m4a", "mp4")
-"""OpenAI takes the first two here, and most of the others for transcriptions."""
+"""OpenAI accepts the first two here, and most others for transcriptions."""
 _EXAMPLES = {
     "image": "data:image/png;base64,...",
     "video": "data:video/mp4;base64,...",
@@ -27,11 +27,11 @@ _PLURALS = {"image": "images", "video": "videos", "audio": "audio"}
 
 
 def check_media(part: Part, kind: str, role: str, param: str) -> Part:
-    """Return a part of a type of `MEDIA` as a chat template's author knows it: under its type, an
+    """Convert a part with a type of `MEDIA` to the form of chat templates: under its type, an
     object with the `url` of its file.
 
     Raises:
-        InvalidRequest: the part is malformed, or a message of this role cannot hold it.
+        InvalidRequest: the part is malformed, or messages of this role cannot contain it.
     """
     modality, check = MEDIA[kind]
     if role not in _ROLES:
@@ -44,22 +44,22 @@ def check_media(part: Part, kind: str, role: str, param: str) -> Part:
 
 
 def _image(part: Part, kind: str, param: str) -> Part:
-    """An image as chat has it, `{"image_url": {"url": ...}}`, as the Responses API has it,
-    `{"image_url": ...}` or `{"file_id": ...}`, or as assistants have it, `{"image_file":
-    {"file_id": ...}}`."""
-    place, given = f"{param}.image_url", part.get("image_url")
+    """An image in the form of chat, `{"image_url": {"url": ...}}`, of the Responses API,
+    `{"image_url": ...}` or `{"file_id": ...}`, or of assistants, `{"image_file": {"file_id":
+    ...}}`."""
+    place, image = f"{param}.image_url", part.get("image_url")
     if kind == "input_image":
-        given = {name: part.get(name) for name in ("file_id", "detail")} | {"url": given}
+        image = {name: part.get(name) for name in ("file_id", "detail")} | {"url": image}
     elif kind == "image_file":
-        place, given = f"{param}.image_file", part.get("image_file")
-    given = _object(given, place)
-    if given.get("detail") is not None and given["detail"] not in _DETAILS:
-        raise _unknown(given["detail"], _DETAILS, f"{place}.detail")
-    return {"type": "image_url", "image_url": {"url": _url(given, place, "image")}}
+        place, image = f"{param}.image_file", part.get("image_file")
+    image = _object(image, place)
+    if image.get("detail") is not None and image["detail"] not in _DETAILS:
+        raise _unknown(image["detail"], _DETAILS, f"{place}.detail")
+    return {"type": "image_url", "image_url": {"url": _url(image, place, "image")}}
 
 
 def _embeds(part: Part, kind: str, param: str) -> Part:
-    """Embeddings of an image, as vLLM has them: `{"image_embeds": "<base64>"}`."""
+    """Embeddings of an image (vLLM): `{"image_embeds": "<base64>"}`."""
     place = f"{param}.image_embeds"
     text = _base64(part.get("image_embeds"), place, "of one tensor", "invalid_base64_image_embeds")
     return {"type": kind, kind: {"url": f"{_TENSOR}{text}"}}
@@ -71,21 +71,21 @@ def _video(part: Part, kind: str, param: str) -> Part:
 
 
 def _audio_url(part: Part, kind: str, param: str) -> Part:
-    """A sound as vLLM has it: `{"audio_url": {"url": ...}}`, or `{"file_id": ...}` in it."""
+    """A sound (vLLM): `{"audio_url": {"url": ...}}`, or with `{"file_id": ...}` in it."""
     place = f"{param}.audio_url"
     return {"type": kind, kind: {"url": _url(_object(part.get(kind), place), place, "audio")}}
 
 
 def _input_audio(part: Part, kind: str, param: str) -> Part:
-    """A sound as OpenAI has it: `{"input_audio": {"data": "<base64>", "format": "wav"}}`."""
+    """A sound (OpenAI): `{"input_audio": {"data": "<base64>", "format": "wav"}}`."""
     place = f"{param}.input_audio"
-    given = _object(part.get("input_audio"), place)
-    if "format" not in given:
+    audio = _object(part.get("input_audio"), place)
+    if "format" not in audio:
         raise missing(f"{place}.format")
-    if given["format"] not in _AUDIO_FORMATS:
-        raise _unknown(given["format"], _AUDIO_FORMATS, f"{place}.format")
-    text = _base64(given.get("data"), f"{place}.data", "of a file", "invalid_value")
-    return {"type": kind, kind: {"url": f"data:audio/{given['format']};base64,{text}"}}
+    if audio["format"] not in _AUDIO_FORMATS:
+        raise _unknown(audio["format"], _AUDIO_FORMATS, f"{place}.format")
+    text = _base64(audio.get("data"), f"{place}.data", "of a file", "invalid_value")
+    return {"type": kind, kind: {"url": f"data:audio/{audio['format']};base64,{text}"}}
 
 
 MEDIA: dict[str, tuple[str, Callable[[Part, str, str], Part]]] = {
@@ -97,31 +97,31 @@ MEDIA: dict[str, tuple[str, Callable[[Part, str, str], Part]]] = {
     "audio_url": ("audio", _audio_url),
     "input_audio": ("audio", _input_audio),
 }
-"""Modality of each type of part, and what checks it."""
+"""Type of a part -> modality and check."""
 
 
-def _object(given: object, place: str) -> Part:
-    if given is None:
+def _object(value: object, place: str) -> Part:
+    if value is None:
         raise missing(place)
-    if not isinstance(given, dict):
-        raise wrong_type(place, "an object", given)
-    return given
+    if not isinstance(value, dict):
+        raise wrong_type(place, "an object", value)
+    return value
 
 
-def _base64(given: object, place: str, what: str, code: str) -> str:
-    """A text that may be base64, which the media preprocessor decodes."""
-    if given is None:
+def _base64(value: object, place: str, what: str, code: str) -> str:
+    """Check the length of a base64 text, which the media preprocessor decodes."""
+    if value is None:
         raise missing(place)
-    if not isinstance(given, str):
-        raise wrong_type(place, f"a base64 string {what}", given)
-    if not given or not given.isascii():
+    if not isinstance(value, str):
+        raise wrong_type(place, f"a base64 string {what}", value)
+    if not value or not value.isascii():
         raise invalid(place, f"Invalid '{place}': expected a base64 string {what}.", code)
-    return given
+    return value
 
 
-def _url(given: Part, place: str, kind: str) -> str:
-    """The URL of media, which names an uploaded file if there is a `file_id`."""
-    url, file = given.get("url"), given.get("file_id")
+def _url(part: Part, place: str, kind: str) -> str:
+    """The URL of media; it names an uploaded file if there is a `file_id`."""
+    url, file = part.get("url"), part.get("file_id")
     if url is None and file is not None:
         if not isinstance(file, str) or not _FILE_ID.fullmatch(file):
             raise invalid(f"{place}.file_id", f"Invalid '{place}.file_id': {shorten(file)}.")

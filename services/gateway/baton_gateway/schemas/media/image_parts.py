@@ -1,4 +1,4 @@
-"""Images as other APIs send them, as the parts of a chat."""
+"""Converts images of other APIs to parts of a chat."""
 
 from __future__ import annotations
 

@@ -15,11 +15,11 @@ class LoadAdapterRequest(Request):
 
     lora_name: ModelName
     lora_path: Annotated[str, Field(min_length=1, max_length=4096)]
-    """PEFT folder, as the workers see it."""
+    """Path of the PEFT folder on the workers."""
     load_inplace: bool = False
-    """The name may be taken: new requests get this adapter, running ones keep theirs."""
+    """May be in use: new requests get this adapter, running ones keep theirs."""
     base_model_name: ModelName | None = None
-    """The model that it is applied to; null for the only one."""
+    """The base model; null for the only one."""
 
     @classmethod
     def _special(cls) -> frozenset[str]:

@@ -39,10 +39,10 @@ class FileUpdate(Request):
     """`update_info` of the backend `files`."""
 
     path: _Path
-    """A checkpoint folder or GGUF file with all weights, or a safetensors file with some of them,
-    as the workers see it."""
+    """A checkpoint folder or GGUF file with all weights, or a safetensors file with some, by its
+    path on the workers."""
     sha256: dict[_Name, _Digits] = {}
-    """File name -> what its contents must have."""
+    """File name -> expected SHA-256 of its contents."""
 
     def transfer(self) -> WeightTransfer:
         """As a message."""
@@ -53,12 +53,12 @@ class _TensorList(Request):
     """Tensors that are sent one after the other, without gaps."""
 
     names: Annotated[list[_Name], Field(min_length=1, max_length=_MOST_TENSORS)]
-    """Of the tensors, as in the checkpoint."""
+    """Names of the tensors in the checkpoint."""
     dtype_names: list[_Name]
-    """Like bfloat16, one for each."""
+    """Such as bfloat16, one per tensor."""
     shapes: list[list[Annotated[int, Field(ge=1, le=2**40)]]]
     sha256: _Digits | None = None
-    """What all bytes of the tensors must have."""
+    """Expected SHA-256 of all bytes of the tensors."""
 
     @model_validator(mode="after")
     def _as_many(self) -> Self:
@@ -78,7 +78,7 @@ class SharedMemoryUpdate(_TensorList):
     """`update_info` of the backend `shared_memory`."""
 
     name: _Name
-    """Of the POSIX segment on the host of the workers."""
+    """Name of the POSIX segment on the workers' host."""
 
     def transfer(self) -> WeightTransfer:
         """As a message."""
@@ -97,12 +97,12 @@ class GroupInit(Request):
     """`init_info` of the backend `gloo` (vLLM): a process group, the trainer its rank 0."""
 
     master_address: _Name
-    """Of the trainer, where its store listens."""
+    """Address of the trainer's store."""
     master_port: Annotated[int, Field(ge=1, le=65535)]
     rank_offset: Annotated[int, Field(ge=1, le=_MOST_RANKS)] = 1
     """Rank of the first worker."""
     world_size: Annotated[int, Field(ge=2, le=2 * _MOST_RANKS)]
-    """Ranks of the trainer and one for each worker of the model."""
+    """Number of ranks: the trainer, and one per worker of the model."""
 
     def action(self) -> InitWeightTransfer:
         """As a message."""
@@ -127,8 +127,8 @@ class FinishWeightUpdateRequest(Request):
     weight_version: Annotated[str, Field(min_length=1, max_length=128)] | None = None
     """Name of the new version; null for its number."""
     mode: UpdateMode = "keep"
-    """What becomes of requests that run: keep (they continue on the new weights), wait (they finish
-    on the old ones first) or abort."""
+    """Running requests: keep (they continue on the new weights), wait (they finish on the old ones
+    first) or abort."""
 
     @classmethod
     def _special(cls) -> frozenset[str]:

@@ -1,1 +1,1 @@
-"""Events of OpenAI's Realtime API, for sessions that transcribe, and of vLLM's."""
+"""Transcription events of OpenAI's Realtime API, and of vLLM's."""

@@ -18,11 +18,11 @@ _SAMPLE_BYTES = 2
 
 
 class ClientEvent(msgspec.Struct, frozen=True):
-    """What all events have."""
+    """Fields of all events."""
 
     type: str
     event_id: Annotated[str, msgspec.Meta(max_length=512)] | None = None
-    """The client's name of the event, for errors about it."""
+    """The client's id of the event, for errors about it."""
 
 
 class AudioAppend(msgspec.Struct, frozen=True):
@@ -46,7 +46,7 @@ class AudioCommit(msgspec.Struct, frozen=True):
     """input_audio_buffer.commit"""
 
     final: bool = False
-    """No more audio comes (vLLM)."""
+    """No more audio follows (vLLM)."""
 
 
 E = TypeVar("E", ClientEvent, AudioAppend, AudioCommit)

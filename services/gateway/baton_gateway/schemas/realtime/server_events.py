@@ -18,7 +18,7 @@ def _event_id() -> str:
 
 
 class ServerEvent(msgspec.Struct, kw_only=True, tag_field="type"):
-    """What all events have."""
+    """Fields of all events."""
 
     event_id: str = msgspec.field(default_factory=_event_id)
 
@@ -88,18 +88,18 @@ class SessionUpdated(ServerEvent, tag="session.updated"):
 
 
 class SpeechStarted(ServerEvent, tag="input_audio_buffer.speech_started"):
-    """The client begins to speak: an item begins."""
+    """Speech begins, and with it an item."""
 
     audio_start_ms: int
-    """Where the item does, in all audio of the session."""
+    """Start of the item in the audio of the session, in milliseconds."""
     item_id: str
 
 
 class SpeechStopped(ServerEvent, tag="input_audio_buffer.speech_stopped"):
-    """The client has stopped to speak; the item is committed."""
+    """Speech has stopped; the item is committed."""
 
     audio_end_ms: int
-    """Where the item ends, in all audio of the session."""
+    """End of the item in the audio of the session, in milliseconds."""
     item_id: str
 
 
@@ -111,7 +111,7 @@ class BufferCommitted(ServerEvent, tag="input_audio_buffer.committed"):
 
 
 class BufferCleared(ServerEvent, tag="input_audio_buffer.cleared"):
-    """The audio so far is forgotten."""
+    """The audio so far is discarded."""
 
 
 class ItemDelta(ServerEvent, tag="conversation.item.input_audio_transcription.delta"):
@@ -124,7 +124,7 @@ class ItemDelta(ServerEvent, tag="conversation.item.input_audio_transcription.de
 
 
 class ItemCompleted(ServerEvent, tag="conversation.item.input_audio_transcription.completed"):
-    """The whole text of an item."""
+    """The complete text of an item."""
 
     item_id: str
     transcript: str
@@ -141,11 +141,11 @@ class EventError(msgspec.Struct):
     message: str
     param: str | None
     event_id: str | None = None
-    """That of the client's event that is wrong."""
+    """Id of the client's event that is invalid."""
 
 
 class ItemFailed(ServerEvent, tag="conversation.item.input_audio_transcription.failed"):
-    """An item has no text."""
+    """The transcription of an item has failed."""
 
     item_id: str
     error: EventError
@@ -153,13 +153,13 @@ class ItemFailed(ServerEvent, tag="conversation.item.input_audio_transcription.f
 
 
 class ErrorEvent(ServerEvent, tag="error"):
-    """Something went wrong. The session goes on."""
+    """An error. The session continues."""
 
     error: EventError
 
 
 class PlainUsage(msgspec.Struct):
-    """`usage` as vLLM has it."""
+    """`usage` in vLLM's format."""
 
     prompt_tokens: int
     completion_tokens: int
@@ -173,7 +173,7 @@ class TextDelta(ServerEvent, tag="transcription.delta"):
 
 
 class TextDone(ServerEvent, tag="transcription.done"):
-    """The whole text since the last one (vLLM)."""
+    """The complete text since the last one (vLLM)."""
 
     text: str
     usage: PlainUsage

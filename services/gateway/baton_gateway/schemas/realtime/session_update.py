@@ -1,4 +1,4 @@
-"""session.update: how a session transcribes, as OpenAI's clients say it and as vLLM's do.
+"""session.update: transcription settings of a session, in OpenAI's and vLLM's format.
 
     {"type": "session.update", "session": {"type": "transcription", "audio": {"input": {...}}}}
     {"type": "session.update", "model": "whisper"}
@@ -25,7 +25,7 @@ _UNSUPPORTED = {
     "languages": "Use 'language'.",
     "delay": "Text is sent as soon as it is there.",
 }
-"""Fields whose effect a client would miss, with advice."""
+"""Unsupported fields that would change the result, with advice."""
 
 
 class _Part(BaseModel):
@@ -33,7 +33,7 @@ class _Part(BaseModel):
         frozen=True, extra="ignore", protected_namespaces=(), hide_input_in_errors=True
     )
     unsupported: ClassVar[Mapping[str, str]] = _UNSUPPORTED | _ELSEWHERE
-    """Fields, with advice."""
+    """Unsupported fields, with advice."""
 
     @model_validator(mode="before")
     @classmethod
@@ -59,7 +59,7 @@ class AudioFormat(_Part):
 
 
 class SpeechOptions(_Part):
-    """session.audio.input.transcription; fields that are left out stay as they are."""
+    """session.audio.input.transcription; omitted fields are unchanged."""
 
     model: ModelName | None = None
     language: str | None = Field(default=None, max_length=16)
@@ -80,7 +80,7 @@ class TurnDetection(_Part):
     threshold: float = Field(default=0.5, ge=0.0, le=1.0, allow_inf_nan=False)
     """Activity from which a sound is speech."""
     prefix_padding_ms: int = Field(default=300, ge=0, le=5000)
-    """Audio before the speech that belongs to an item."""
+    """Audio before the speech that is part of an item."""
     silence_duration_ms: int = Field(default=500, ge=100, le=10_000)
     """Time without speech that ends an item."""
 
@@ -115,27 +115,27 @@ class SessionUpdate(SpeechOptions):
     """session.update"""
 
     session: SessionConfig | None = None
-    """Absent in vLLM's form, whose fields are those of the event."""
+    """Absent in vLLM's format, whose fields are those of the event."""
 
     @property
     def options(self) -> SpeechOptions:
-        """What it says of the transcription."""
+        """The transcription settings that it sets."""
         return self if self.session is None else self.session.audio.input.transcription
 
     @property
     def logprobs(self) -> bool | None:
-        """Whether log-probabilities are sent; None if it says nothing of that."""
-        given = self.session is not None and "include" in self.session.model_fields_set
-        return bool(self.session.include) if self.session and given else None
+        """Whether log-probabilities are sent; None if it does not set this."""
+        has_include = self.session is not None and "include" in self.session.model_fields_set
+        return bool(self.session.include) if self.session and has_include else None
 
-    def turn_detection(self, known: TurnDetection | None) -> TurnDetection | None:
-        """How turns are detected from now on; `known` if it says nothing of that."""
+    def turn_detection(self, current: TurnDetection | None) -> TurnDetection | None:
+        """Turn detection after the update; `known` if it does not set this."""
         if self.session is None:
             return None
         own = self.session.audio.input
-        return own.turn_detection if "turn_detection" in own.model_fields_set else known
+        return own.turn_detection if "turn_detection" in own.model_fields_set else current
 
     @property
     def format(self) -> AudioFormat | None:
-        """What it says of the audio."""
+        """The audio settings that it sets."""
         return None if self.session is None else self.session.audio.input.format

@@ -1,4 +1,4 @@
-"""The chat that a response is the answer of."""
+"""The chat request behind a response."""
 
 from __future__ import annotations
 
@@ -8,12 +8,13 @@ from baton_gateway.schemas.chat import ChatRequest
 
 
 class ResponseChat(ChatRequest):
-    """A chat, and what its response repeats of the request. It is complete in itself: nothing of
-    it has to be looked up when the answer is continued elsewhere."""
+    """A chat, and the request fields that its response repeats. It is complete in itself: another
+    gateway can continue it without lookups."""
 
     response: dict[str, Any] = {}
     """Fields of the response; see `ResponsesRequest.repeated`."""
     input_of: str | None = None
     """Custom tool whose input is the whole answer; None if the answer is a text."""
     encrypt_for: str | None = None
-    """Tenant for whom thinking is encrypted beside its text; None means it is not."""
+    """Tenant for whom thinking is encrypted and included next to its text; None for plain text
+    only."""

@@ -16,7 +16,8 @@ from baton_gateway.schemas.responses.input_items import Conversation, Item, inpu
 
 
 def _items(value: object) -> list[Item]:
-    """Return items for a conversation. Raises `InvalidRequest` for any that no chat could have."""
+    """Return items for a conversation. Raises `InvalidRequest` for items that no chat could
+    contain."""
     items = [] if value == [] else input_items(value, "items")
     Conversation().add(items, "items", partial=True)
     return items

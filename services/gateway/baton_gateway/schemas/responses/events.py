@@ -13,7 +13,7 @@ from baton_gateway.schemas.responses.response import Response
 
 
 class Event(msgspec.Struct, kw_only=True, tag_field="type", tag="event"):
-    """What all events have."""
+    """Fields of all events."""
 
     sequence_number: int
     """Counts from 0."""
@@ -30,11 +30,11 @@ class Created(ResponseEvent, tag="response.created"):
 
 
 class InProgress(ResponseEvent, tag="response.in_progress"):
-    """The model has begun."""
+    """Generation has begun."""
 
 
 class Completed(ResponseEvent, tag="response.completed"):
-    """Last event: the model has ended by itself."""
+    """Last event: the response is complete."""
 
 
 class Incomplete(ResponseEvent, tag="response.incomplete"):
@@ -42,7 +42,7 @@ class Incomplete(ResponseEvent, tag="response.incomplete"):
 
 
 class Failed(ResponseEvent, tag="response.failed"):
-    """Last event: the server could not go on."""
+    """Last event: an error ended the response."""
 
 
 class ItemEvent(Event, kw_only=True, tag="item"):
@@ -53,7 +53,7 @@ class ItemEvent(Event, kw_only=True, tag="item"):
 
 
 class ItemAdded(ItemEvent, tag="response.output_item.added"):
-    """An item begins; the one before it is done."""
+    """An item begins; the previous one is done."""
 
 
 class ItemDone(ItemEvent, tag="response.output_item.done"):
@@ -61,7 +61,7 @@ class ItemDone(ItemEvent, tag="response.output_item.done"):
 
 
 class DeltaEvent(Event, kw_only=True, tag="delta"):
-    """Something within an item."""
+    """Base of events within an item."""
 
     item_id: str
     output_index: int
@@ -83,7 +83,7 @@ class PartDone(PartEvent, tag="response.content_part.done"):
 
 
 class TextDelta(DeltaEvent, kw_only=True, tag="response.output_text.delta"):
-    """More of a text."""
+    """The next part of a text."""
 
     content_index: int = 0
     delta: str
@@ -99,7 +99,7 @@ class TextDone(DeltaEvent, kw_only=True, tag="response.output_text.done"):
 
 
 class ReasoningDelta(DeltaEvent, kw_only=True, tag="response.reasoning_text.delta"):
-    """More of the thinking."""
+    """The next part of the thinking."""
 
     content_index: int = 0
     delta: str
@@ -113,7 +113,7 @@ class ReasoningDone(DeltaEvent, kw_only=True, tag="response.reasoning_text.done"
 
 
 class ArgumentsDelta(DeltaEvent, tag="response.function_call_arguments.delta"):
-    """More of the text of a call's arguments."""
+    """The next part of the text of a call's arguments."""
 
     delta: str
 
@@ -126,7 +126,7 @@ class ArgumentsDone(DeltaEvent, tag="response.function_call_arguments.done"):
 
 
 class InputDelta(DeltaEvent, tag="response.custom_tool_call_input.delta"):
-    """More of the input of a custom tool's call."""
+    """The next part of the input of a custom tool's call."""
 
     delta: str
 

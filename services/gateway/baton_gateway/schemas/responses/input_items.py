@@ -1,4 +1,4 @@
-"""Items of a conversation, as the messages of a chat.
+"""Converts items of a conversation to chat messages.
 
 instructions, message: system, developer, user   -> messages of these roles
 message: assistant                               -> content of the assistant's message
@@ -27,7 +27,7 @@ Item: TypeAlias = dict[str, Any]
 Message: TypeAlias = dict[str, Any]
 
 REFERENCE = "item_reference"
-"""Type of an item that stands for another one, by its id."""
+"""Type of an item that refers to another one by its id."""
 _ROLES = ("user", "assistant", "system", "developer")
 _PARTS = ("input_text", "output_text", "refusal", "text")
 _REFUSED_PARTS = {
@@ -40,14 +40,14 @@ _REFUSED = {
     "computer_call": "This server runs no tools.",
     "computer_call_output": "This server runs no tools.",
 }
-"""Types of items that are not supported, with advice."""
+"""Unsupported item types, with advice."""
 
 
 def input_items(value: object, param: str = "input") -> list[Item]:
     """Return the input of a request as items: a string is a message of the user.
 
-    References to items of stored responses stay what they are. Raises `InvalidRequest` for what is
-    no item that this server knows.
+    References to items of stored responses are unchanged. Raises `InvalidRequest` for an item of an
+    unknown type.
     """
     if isinstance(value, str):
         return [{"type": "message", "role": "user", "content": value}]
@@ -55,7 +55,7 @@ def input_items(value: object, param: str = "input") -> list[Item]:
 
 
 def _item(item: object, param: str) -> Item:
-    """Return an item with its type. A message may leave it out."""
+    """Return an item with its type, which messages may omit."""
     fields = object_of(item, param)
     if "type" not in fields and "role" in fields:
         fields = {"type": "message"} | fields
@@ -69,13 +69,13 @@ def _item(item: object, param: str) -> Item:
 
 
 class Conversation:
-    """Collects the messages of a chat from items, in their order."""
+    """Collects the messages of a chat from items, in order."""
 
     def __init__(self, instructions: str | None = None, names: ToolNames | None = None) -> None:
-        """`names`: the tools of the request, whose calls the items repeat."""
+        """`names`: the tools of the request, which calls in items refer to."""
         self.messages: list[Message] = []
         self._names = ToolNames([]) if names is None else names
-        self._owed: dict[str, str] = {}
+        self._open_calls: dict[str, str] = {}
         """Calls without an output so far: id -> path of the item."""
         self._partial = False
         if instructions:
@@ -85,7 +85,7 @@ class Conversation:
         """Append items. Raises `InvalidRequest` with the path of the field.
 
         Args:
-            partial: outputs may answer calls of another part of the conversation.
+            partial: outputs may refer to calls of another part of the conversation.
         """
         self._partial = partial
         for i, item in enumerate(items):
@@ -100,8 +100,8 @@ class Conversation:
 
     def finish(self) -> list[Message]:
         """Return the messages. Raises `InvalidRequest` for a call without an output."""
-        for call_id, param in self._owed.items():
-            raise _pairless(f"No tool output found for function call {call_id}.", param)
+        for call_id, param in self._open_calls.items():
+            raise _without_pair(f"No tool output found for function call {call_id}.", param)
         return [m for m in self.messages if not _is_only_thinking(m)]
 
     def message(self, item: Item, param: str) -> None:
@@ -115,20 +115,20 @@ class Conversation:
             )
         content = field_of(item, "content", param)
         if role == "user":
-            seen = _content(content, f"{param}.content")
-            self.messages.append({"role": "user", "content": seen})
+            parts = _content(content, f"{param}.content")
+            self.messages.append({"role": "user", "content": parts})
             return
         text = _text(content, f"{param}.content")
         if role == "assistant":
-            self._say(text)
+            self._add_assistant_text(text)
         elif [m["role"] for m in self.messages] == ["system"]:
-            # Many templates take one system message only, and only as the first.
+            # Many templates accept one system message only, and only as the first.
             self.messages[0]["content"] += "\n\n" + text
         else:
             self.messages.append({"role": "system", "content": text})
 
     def reasoning(self, item: Item, param: str) -> None:
-        """Append thinking to the assistant's message that it precedes."""
+        """Append thinking to the assistant's message that follows it."""
         content = item.get("content") or []
         if not content:
             return
@@ -137,7 +137,7 @@ class Conversation:
         for i, part in enumerate(parts):
             kind_of(part, f"{where}[{i}]", ("reasoning_text",), {})
         thinking = "".join(string_of(p, "text", f"{where}[{i}]") for i, p in enumerate(parts))
-        message = self._turn(fresh=True)
+        message = self._assistant_message(new=True)
         message["reasoning_content"] = message.get("reasoning_content", "") + thinking
 
     def function_call(self, item: Item, param: str) -> None:
@@ -145,51 +145,51 @@ class Conversation:
         self._call(item, param, string_of(item, "arguments", param))
 
     def custom_tool_call(self, item: Item, param: str) -> None:
-        """Append a call of a custom tool: it is a function of one text."""
-        given = string_of(item, "input", param)
-        self._call(item, param, msgspec.json.encode({"input": given}).decode())
+        """Append a call of a custom tool, converted to a function with one text argument."""
+        text = string_of(item, "input", param)
+        self._call(item, param, msgspec.json.encode({"input": text}).decode())
 
     def output(self, item: Item, param: str) -> None:
         """Append the output of a call."""
         call_id = string_of(item, "call_id", param)
-        if self._owed.pop(call_id, None) is None and not self._partial:
+        if self._open_calls.pop(call_id, None) is None and not self._partial:
             message = f"No tool call found for function call output with call_id {call_id}."
-            raise _pairless(message, param)
-        told = _content(field_of(item, "output", param), f"{param}.output")
-        self.messages.append({"role": "tool", "tool_call_id": call_id, "content": told})
+            raise _without_pair(message, param)
+        result = _content(field_of(item, "output", param), f"{param}.output")
+        self.messages.append({"role": "tool", "tool_call_id": call_id, "content": result})
 
     def _call(self, item: Item, param: str, arguments: str) -> None:
         call_id = string_of(item, "call_id", param)
-        name = self._names.seen(item, string_of(item, "name", param))
+        name = self._names.model_name(item, string_of(item, "name", param))
         function = {"name": name, "arguments": arguments}
         call = {"id": call_id, "type": "function", "function": function}
-        self._turn().setdefault("tool_calls", []).append(call)
-        self._owed[call_id] = param
+        self._assistant_message().setdefault("tool_calls", []).append(call)
+        self._open_calls[call_id] = param
 
-    def _say(self, text: str) -> None:
-        """Append text of the assistant: a message of its own, unless the one before has none or
-        has calls, whose outputs must follow it."""
-        message = self._turn()
+    def _add_assistant_text(self, text: str) -> None:
+        """Append text of the assistant: as a new message, unless the last message has neither text
+        nor calls, whose outputs must follow it."""
+        message = self._assistant_message()
         if message["content"] and "tool_calls" not in message:
             self.messages.append({"role": "assistant", "content": text})
         else:
             message["content"] += text
 
-    def _turn(self, *, fresh: bool = False) -> Message:
-        """Return the assistant's message at the end, which is new if there is none.
+    def _assistant_message(self, *, new: bool = False) -> Message:
+        """Return the assistant's message at the end; a new one if there is none.
 
         Args:
-            fresh: one that has said anything is not continued.
+            new: start a new message if the last one has content.
         """
         last = self.messages[-1] if self.messages else {}
-        said = last.get("content") or last.get("tool_calls")
-        if last.get("role") != "assistant" or (fresh and said and not self._owed):
+        has_content = last.get("content") or last.get("tool_calls")
+        if last.get("role") != "assistant" or (new and has_content and not self._open_calls):
             self.messages.append({"role": "assistant", "content": ""})
         return self.messages[-1]
 
 
 _CALLS = ("function_call", "custom_tool_call")
-"""Types of items that are left out where they are incomplete: such calls were never run."""
+"""Types of items that are dropped if incomplete: such calls were never run."""
 _READERS: dict[str, Callable[[Conversation, Item, str], None]] = {
     "message": Conversation.message,
     "reasoning": Conversation.reasoning,
@@ -201,7 +201,7 @@ _READERS: dict[str, Callable[[Conversation, Item, str], None]] = {
 
 
 def _content(value: object, param: str) -> str | list[Message]:
-    """Return the text of what the user or a tool says, or its parts if there are media."""
+    """Return the text of a user message or tool output, or its parts if there are media."""
     if not isinstance(value, list) or not any(map(_media_type, value)):
         return _text(value, param)
     parts = []
@@ -239,9 +239,9 @@ def _part_text(part: Any, param: str) -> str:
 
 
 def _is_only_thinking(message: Message) -> bool:
-    """Whether an assistant's message says nothing: its answer was cut off, or left out."""
+    """Whether an assistant's message is empty: its answer was truncated or dropped."""
     return message["role"] == "assistant" and not (message["content"] or "tool_calls" in message)
 
 
-def _pairless(message: str, param: str) -> InvalidRequest:
+def _without_pair(message: str, param: str) -> InvalidRequest:
     return invalid(param, message, "invalid_value")

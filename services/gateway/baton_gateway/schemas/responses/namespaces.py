@@ -1,7 +1,7 @@
-"""Namespaces of tools: functions of several origins, whose names may be the same.
+"""Namespaces of tools: functions of several origins, whose names may be equal.
 
-A model sees one list of functions. One of a namespace has its own name there, or
-`NAMESPACE__NAME` where two have the same.
+The model gets one list of functions. A function of a namespace has its own name there, or
+`NAMESPACE__NAME` if two have the same.
 """
 
 from __future__ import annotations
@@ -16,49 +16,49 @@ Tool = dict[str, Any]
 
 @dataclass(frozen=True, slots=True)
 class ToolAddress:
-    """What a client calls a tool."""
+    """The client's name of a tool."""
 
     name: str
     namespace: str | None = None
 
 
 class ToolNames:
-    """The tools of a request as the model sees them."""
+    """The tools of a request as the model gets them."""
 
     def __init__(self, tools: list[Tool]) -> None:
-        """`tools`: as `response_tools` returns them."""
-        placed = [one for tool in tools for one in _placed(tool)]
+        """`tools`: in the form of `response_tools`."""
+        placed = [part for tool in tools for part in _placed(tool)]
         often = Counter(address.name for _, address in placed)
-        self._seen: dict[ToolAddress, str] = {}
+        self._model_names: dict[ToolAddress, str] = {}
         self.tools: list[Tool] = []
-        """Functions and custom tools, under the names that the model sees."""
+        """Functions and custom tools, under their model names."""
         self._origins: dict[str, tuple[ToolAddress, str]] = {}
         for tool, address in placed:
             shared = address.namespace is not None and often[address.name] > 1
-            seen = _qualified(address) if shared else address.name
-            self._seen[address] = seen
-            self._origins[seen] = (address, tool["type"])
-            self.tools.append(tool | {"name": seen})
+            model_name = _qualified(address) if shared else address.name
+            self._model_names[address] = model_name
+            self._origins[model_name] = (address, tool["type"])
+            self.tools.append(tool | {"name": model_name})
 
-    def seen(self, item: Mapping[str, Any], name: str) -> str:
-        """The model's name of the tool that an item or a choice of a client means."""
+    def model_name(self, item: Mapping[str, Any], name: str) -> str:
+        """The model name of the tool that an item or a tool choice refers to."""
         namespace = item.get("namespace")
         address = ToolAddress(name, namespace if isinstance(namespace, str) else None)
-        return self._seen.get(address, _qualified(address))
+        return self._model_names.get(address, _qualified(address))
 
-    def address(self, seen: str) -> ToolAddress:
-        """The client's name of what the model calls; one that is not among the tools is itself."""
-        return self._origins.get(seen, (ToolAddress(seen), ""))[0]
+    def address(self, model_name: str) -> ToolAddress:
+        """The client's name of a tool by its model name; an unknown name is its own address."""
+        return self._origins.get(model_name, (ToolAddress(model_name), ""))[0]
 
-    def is_custom(self, seen: str) -> bool:
-        """Whether the model calls a custom tool."""
-        return self._origins.get(seen, (None, ""))[1] == "custom"
+    def is_custom(self, model_name: str) -> bool:
+        """Whether the tool is a custom tool."""
+        return self._origins.get(model_name, (None, ""))[1] == "custom"
 
 
 def _placed(tool: Tool) -> list[tuple[Tool, ToolAddress]]:
     if tool["type"] != "namespace":
         return [(tool, ToolAddress(tool["name"]))]
-    return [(one, ToolAddress(one["name"], tool["name"])) for one in tool["tools"]]
+    return [(part, ToolAddress(part["name"], tool["name"])) for part in tool["tools"]]
 
 
 def _qualified(address: ToolAddress) -> str:

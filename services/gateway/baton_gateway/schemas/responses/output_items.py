@@ -39,7 +39,7 @@ class MessageItem(msgspec.Struct, tag_field="type", tag="message"):
 
 
 class ReasoningItem(msgspec.Struct, tag_field="type", tag="reasoning"):
-    """Thinking; there is no summary of it."""
+    """Thinking; summaries are not generated."""
 
     id: str
     status: ItemStatus
@@ -49,7 +49,7 @@ class ReasoningItem(msgspec.Struct, tag_field="type", tag="reasoning"):
 
 
 class FunctionCallItem(msgspec.Struct, tag_field="type", tag="function_call"):
-    """A call of a function; only one that is completed may be run."""
+    """A call of a function; only a completed one may be run."""
 
     id: str
     call_id: str
@@ -61,7 +61,7 @@ class FunctionCallItem(msgspec.Struct, tag_field="type", tag="function_call"):
 
 
 class CustomCallItem(msgspec.Struct, tag_field="type", tag="custom_tool_call"):
-    """A call of a custom tool; only one that is completed may be run."""
+    """A call of a custom tool; only a completed one may be run."""
 
     id: str
     call_id: str

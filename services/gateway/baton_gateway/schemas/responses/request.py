@@ -25,6 +25,7 @@ from baton_gateway.schemas.responses.tools import (
     demanded_grammar,
     response_tools,
 )
+from baton_gateway.schemas.sampled_request import SampledRequest
 from baton_gateway.schemas.unsupported import unsupported
 
 Include = Literal[
@@ -45,30 +46,12 @@ _UNSUPPORTED = {
     "moderation": "Leave it out.",
     "prompt": "Send its text as 'instructions' and 'input'.",
 }
-"""Fields whose effect a client would miss, with advice."""
+"""Unsupported fields that would change the answer, with advice."""
 
-_CHAT_FIELDS = (
-    "temperature",
-    "top_p",
-    "stream",
-    "parallel_tool_calls",
-    "user",
-    "presence_penalty",
-    "frequency_penalty",
-    "stop",
-    "seed",
-    "logit_bias",
-    "priority",
-    "cache_salt",
-    "top_k",
-    "min_p",
-    "repetition_penalty",
-    "min_tokens",
-    "stop_token_ids",
-    "ignore_eos",
-    "chat_template_kwargs",
-)
-"""Fields that mean the same in a chat, which checks them."""
+_OWN_FIELDS = {"metadata", "model", "stream_options"}
+"""Fields that a chat request also has, but this API handles itself."""
+_CHAT_FIELDS = {"chat_template_kwargs", "parallel_tool_calls"}
+"""Fields with the same meaning in a chat request, besides those of all sampled requests."""
 _REPEATED = (
     "background",
     "instructions",
@@ -103,7 +86,7 @@ def _conversation(value: object) -> object:
 
 
 class ReasoningConfig(BaseModel):
-    """`reasoning`. Thinking is returned as it is; no summaries of it are made."""
+    """`reasoning`. Thinking is returned unchanged, without summaries."""
 
     model_config = ConfigDict(strict=True, frozen=True, extra="ignore")
 
@@ -138,7 +121,7 @@ class ResponsesRequest(Request):
     include: Annotated[list[Include], Field(max_length=16)] = []
     max_output_tokens: int | None = Field(default=None, ge=1, le=INT32)
     max_tool_calls: int | None = Field(default=None, ge=1, le=INT32)
-    """Bounds hosted tools, of which there are none."""
+    """Limits hosted tools, which are not supported."""
     metadata: Metadata = {}
     parallel_tool_calls: bool = True
     reasoning: ReasoningConfig = ReasoningConfig()
@@ -194,7 +177,7 @@ class ResponsesRequest(Request):
         return self
 
     def chat(self, history: list[Item], items: list[Item], owner: str = "") -> ResponseChat:
-        """Return the chat that asks for the same. Raises `InvalidRequest`.
+        """Return the equivalent chat request. Raises `InvalidRequest`.
 
         Args:
             history: items of the conversation so far.
@@ -210,12 +193,14 @@ class ResponsesRequest(Request):
         try:
             return build(fields, ResponseChat)
         except InvalidRequest as error:
-            raise _in_own_words(error) from error
+            raise _with_own_name(error) from error
 
     def _chat_fields(self, conversation: Conversation) -> dict[str, Any]:
         choice, tools = chat_choice(self.tool_choice, self.tool_names)
-        given = [name for name in _CHAT_FIELDS if name in self.model_fields_set]
-        fields = {name: value for name in given if (value := getattr(self, name)) is not None}
+        shared = SampledRequest.model_fields.keys() - _OWN_FIELDS | _CHAT_FIELDS
+        set_fields = [name for name in type(self).model_fields if name in self.model_fields_set]
+        fields = {name: getattr(self, name) for name in set_fields if name in shared}
+        fields = {name: value for name, value in fields.items() if value is not None}
         fields |= {
             "model": self.model,
             "messages": conversation.finish(),
@@ -236,12 +221,12 @@ class ResponsesRequest(Request):
 
     @property
     def tool_names(self) -> ToolNames:
-        """The tools as the model sees them."""
+        """The tools under their model names."""
         return ToolNames(self.tools)
 
     @property
     def repeated(self) -> dict[str, Any]:
-        """What a response repeats of its request."""
+        """The request fields that a response repeats."""
         return {name: getattr(self, name) for name in _REPEATED} | {
             "conversation": None if self.conversation is None else {"id": self.conversation},
             "presence_penalty": self.presence_penalty,
@@ -261,8 +246,8 @@ def own_name(param: str) -> str:
     return param
 
 
-def _in_own_words(error: InvalidRequest) -> InvalidRequest:
-    """Return an error about a field of the chat as one about a field of this API."""
+def _with_own_name(error: InvalidRequest) -> InvalidRequest:
+    """Convert an error about a field of the chat to one about a field of this API."""
     message, param = error.message, error.param
     for name, own in _CHAT_NAMES.items():
         message = message.replace(f"'{name}", f"'{own}")

@@ -63,7 +63,7 @@ class ConversationId(msgspec.Struct):
 
 
 class Response(msgspec.Struct, kw_only=True):
-    """A response, at any time of its life."""
+    """A response in any state."""
 
     id: str
     object: Literal["response"] = "response"

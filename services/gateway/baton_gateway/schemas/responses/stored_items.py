@@ -1,4 +1,4 @@
-"""Items as they are stored and listed: each with an id, texts as parts."""
+"""Items in their stored form: each with an id, texts as parts."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PREFIXES = {
 
 
 def stored_items(items: Iterable[Item]) -> list[Item]:
-    """Return items of a request as they are stored. An id that the client gave is kept."""
+    """Return items of a request in their stored form. Ids given by the client are kept."""
     return [_stored(item) for item in items]
 
 

@@ -1,4 +1,4 @@
-"""`text`: the format of the answer's text, as the `response_format` of a chat."""
+"""`text`: the format of the answer's text, converted to a chat's `response_format`."""
 
 from __future__ import annotations
 
@@ -12,14 +12,14 @@ _SCHEMA_FIELDS = ("name", "description", "schema", "strict")
 
 
 def text_config(value: object) -> dict[str, Any]:
-    """Return `text` as a response repeats it. Raises `InvalidRequest`."""
-    given = object_of(value, "text")
-    form = given.get("format")
+    """Return `text` in the form that a response repeats. Raises `InvalidRequest`."""
+    fields = object_of(value, "text")
+    form = fields.get("format")
     config: dict[str, Any] = {"format": {"type": "text"}}
     if form is not None:
         kind_of(form, "text.format", _FORMATS, {})
         config["format"] = form
-    verbosity = given.get("verbosity")
+    verbosity = fields.get("verbosity")
     if verbosity is not None:
         if not isinstance(verbosity, str):
             raise wrong_type("text.verbosity", "a string", verbosity)
@@ -28,7 +28,7 @@ def text_config(value: object) -> dict[str, Any]:
 
 
 def chat_format(config: dict[str, Any]) -> dict[str, Any]:
-    """Return the fields of a chat that say the same."""
+    """Return the equivalent fields of a chat."""
     form = config["format"]
     fields = {name: config[name] for name in ("verbosity",) if name in config}
     if form["type"] == "json_schema":

@@ -1,6 +1,6 @@
-"""Tools and the choice of one, as those of a chat.
+"""Converts tools and the tool choice to those of a chat.
 
-A custom tool is a function of one text, `input`.
+A custom tool is a function with one text argument, `input`.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ _KINDS = ("function", "custom")
 
 
 def response_tools(value: object) -> list[Tool]:
-    """Return tools as a response repeats them. Raises `InvalidRequest` for hosted ones."""
+    """Return tools in the form that a response repeats. Raises `InvalidRequest` for hosted ones."""
     if not isinstance(value, list):
         raise wrong_type("tools", "an array", value)
     return [_top(tool, f"tools[{i}]") for i, tool in enumerate(value)]
@@ -94,12 +94,12 @@ def chat_tools(tools: list[Tool]) -> list[Tool]:
 
 
 def _function(tool: Tool) -> dict[str, Any]:
-    given = {"name": tool["name"], "description": tool["description"]}
+    function = {"name": tool["name"], "description": tool["description"]}
     if tool["type"] == "custom":
-        given |= {"parameters": _input_schema(tool["format"]), "strict": True}
+        function |= {"parameters": _input_schema(tool["format"]), "strict": True}
     else:
-        given |= {"parameters": tool["parameters"], "strict": tool["strict"]}
-    return {name: value for name, value in given.items() if value is not None}
+        function |= {"parameters": tool["parameters"], "strict": tool["strict"]}
+    return {name: value for name, value in function.items() if value is not None}
 
 
 def _input_schema(form: dict[str, Any]) -> dict[str, Any]:
@@ -115,13 +115,13 @@ def _input_schema(form: dict[str, Any]) -> dict[str, Any]:
 
 
 def chat_choice(choice: Any, names: ToolNames) -> tuple[Any, list[Tool]]:
-    """Return the `tool_choice` of a chat that says the same, and the tools that may be called."""
+    """Return the equivalent `tool_choice` of a chat, and the tools that may be called."""
     tools = names.tools
     if isinstance(choice, str):
         return _mode(choice, "tool_choice"), tools
     kind = kind_of(choice, "tool_choice", (*_KINDS, "allowed_tools"), _HOSTED)
     if kind != "allowed_tools":
-        name = names.seen(choice, string_of(choice, "name", "tool_choice"))
+        name = names.model_name(choice, string_of(choice, "name", "tool_choice"))
         return {"type": "function", "function": {"name": name}}, tools
     allowed = choice.get("tools")
     if not isinstance(allowed, list):
@@ -132,15 +132,15 @@ def chat_choice(choice: Any, names: ToolNames) -> tuple[Any, list[Tool]]:
 
 
 def demanded_grammar(choice: Any, tools: list[Tool]) -> Tool | None:
-    """Return the tool with a Lark grammar that an answer must call; None if it need not call one.
+    """Return the tool with a Lark grammar that the answer must call; None if there is none.
 
-    Its whole answer is the input of the call. Raises `InvalidRequest` where the model could choose:
-    in the middle of an answer such a grammar cannot be enforced.
+    Its input is then the complete answer. Raises `InvalidRequest` if the model could choose: such a
+    grammar cannot be enforced in the middle of an answer.
     """
     if choice == "none":
         return None
-    named = choice["function"]["name"] if isinstance(choice, dict) else None
-    able = [tool for tool in tools if named in (None, tool["name"])]
+    name = choice["function"]["name"] if isinstance(choice, dict) else None
+    able = [tool for tool in tools if name in (None, tool["name"])]
     for i, tool in enumerate(tools):
         if tool not in able or tool.get("format", {}).get("syntax") != "lark":
             continue
@@ -159,7 +159,7 @@ def demanded_grammar(choice: Any, tools: list[Tool]) -> Tool | None:
 def _allowed(value: object, param: str, names: ToolNames) -> str:
     kind_of(value, param, _KINDS, _HOSTED)
     tool = object_of(value, param)
-    return names.seen(tool, string_of(tool, "name", param))
+    return names.model_name(tool, string_of(tool, "name", param))
 
 
 def _mode(value: str, param: str) -> str:
