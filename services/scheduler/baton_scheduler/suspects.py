@@ -3,11 +3,11 @@
 A worker that crashes leaves suspects: the rows of its steps in flight. They run again in separate
 groups, so that each crash narrows the search:
 
-    a death of many     -> two halves, which run one after the other, each alone on a worker
-    a half dies         -> all others are free, the half is halved
+    a crash of many     -> two halves, which run one after the other, each alone on a worker
+    a half crashes      -> all others are free, the half is halved
     all halves but one
-    get past the place  -> the last one is halved without another death
-    one alone dies      -> counted; at `max_worker_losses` it is refused
+    get past the place  -> the last one is halved without another crash
+    one alone crashes   -> counted; at `max_worker_losses` it is refused
 
 So one of n rows is isolated after log2(n) + 1 crashes. A trial ends as soon as the suspects have
 computed what the crashed worker was computing, which (request, token log) determines.

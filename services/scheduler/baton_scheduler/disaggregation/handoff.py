@@ -129,8 +129,8 @@ class Handoffs:
         target.transfer_pages.release(move.id)
         decisions = _let_go(move, fleet)
         source = fleet.get(move.source)
-        gone = source is None or move.sequence.worker != source.name
-        if pulled.reason or source is None or gone or not move.last:
+        moved = source is None or move.sequence.worker != source.name
+        if pulled.reason or source is None or moved or not move.last:
             return decisions, None
         return decisions, ReadyHandoff(move.sequence, source, target)
 
@@ -231,9 +231,9 @@ def _has_all(source: Worker, slot: int, target: Worker, end: int) -> bool:
 def ready_handoffs(source: Worker) -> list[int]:
     """Slots whose known tokens are all computed and that have enough output left."""
     batch = source.batch
-    due = (batch.lease_id != 0) & (batch.num_confirmed >= batch.num_known) & (batch.num_known > 0)
-    due &= batch.max_output_tokens - batch.generated > _FEWEST_LEFT
-    slots = [int(slot) for slot in due.nonzero()[0]]
+    ready = (batch.lease_id != 0) & (batch.num_confirmed >= batch.num_known) & (batch.num_known > 0)
+    ready &= batch.max_output_tokens - batch.generated > _FEWEST_LEFT
+    slots = [int(slot) for slot in ready.nonzero()[0]]
     return [slot for slot in slots if _may_move(batch.at(slot))]
 
 
@@ -245,12 +245,12 @@ def filling(source: Worker) -> list[int]:
     batch = source.batch
     if not source.groups.plain:
         return []
-    due = (
+    ready = (
         (batch.lease_id != 0)
         & (batch.num_confirmed < batch.num_known)
         & (batch.num_confirmed >= _LEAST_PART)
     )
-    slots = [int(slot) for slot in due.nonzero()[0]]
+    slots = [int(slot) for slot in ready.nonzero()[0]]
     return [slot for slot in slots if _fresh_part(source, slot)]
 
 

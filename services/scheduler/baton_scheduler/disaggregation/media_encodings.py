@@ -331,9 +331,9 @@ class MediaEncodings:
         else:
             if not self._worth(sequence.model, item, encoders, local):
                 return
-            named = msgspec.structs.replace(item, digest=key)
+            keyed = msgspec.structs.replace(item, digest=key)
             encoding = self._encodings[sequence.model, key] = Encoding(
-                sequence.model, named, digest=item.digest
+                sequence.model, keyed, digest=item.digest
             )
         if sequence not in encoding.waiting:
             encoding.waiting.append(sequence)

@@ -58,7 +58,9 @@ class Allocator:
             self._batch.sources[slot] = sources
         if hosted:
             pairs = (zip(t.pages, mine, strict=False) for t, mine in zip(hosted, own, strict=True))
-            self._batch.pending_swap_in[slot] = [pair for some in pairs for pair in some]
+            self._batch.pending_swap_in[slot] = [
+                pair for group_pairs in pairs for pair in group_pairs
+            ]
         return slot, hit
 
     def _hosted(self, sequence: Sequence, first: int) -> Tables:

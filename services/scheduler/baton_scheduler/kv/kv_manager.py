@@ -136,9 +136,9 @@ class KVManager:
         """
         batch, size = self.batch, self.page_size
         for group in self.groups.windowed:
-            seen = batch.num_confirmed + 1 - self.groups.windows[group] - slack
+            window_start = batch.num_confirmed + 1 - self.groups.windows[group] - slack
             # Keep the last page, even with a window of one token.
-            unseen = np.minimum(np.maximum(seen, 0), batch.capacity - 1) // size
+            unseen = np.minimum(np.maximum(window_start, 0), batch.capacity - 1) // size
             dropped = batch.dropped[group]
             for slot in np.flatnonzero(batch.sent & (unseen > dropped)).tolist():
                 self.pool.give(batch.drop(slot, group, int(unseen[slot] - dropped[slot])))

@@ -105,7 +105,7 @@ class CostBased(Placement):
             return able[0]
         passes, mean = any(w.info.role == "prefill" for w in able), average(fleet)
         ends = _ends(sequence, decode_candidates(sequence, fleet), mean) if passes else []
-        return min(able, key=lambda w: (self._whole(sequence, w, ends, mean), w.load))
+        return min(able, key=lambda w: (self._total_cost(sequence, w, ends, mean), w.load))
 
     def place_decode(
         self, sequence: Sequence, source: Worker, able: list[Worker], fleet: Fleet
@@ -113,21 +113,23 @@ class CostBased(Placement):
         if len(able) == 1:
             return able[0]
         ends = _ends(sequence, able, average(fleet))
-        return min(ends, key=lambda end: (self._after(source, end), end.worker.load)).worker
+        return min(ends, key=lambda end: (self._handoff_cost(source, end), end.worker.load)).worker
 
-    def _whole(
+    def _total_cost(
         self, sequence: Sequence, worker: Worker, ends: list[DecodeTarget], mean: Price
     ) -> float:
         """Weighted cost of starting on this worker and continuing on the best decode target."""
         known = worker.kv.num_cached_tokens(sequence)
         first = self._sum(beginning(sequence, worker, known, mean))
         if worker.info.role == "prefill":
-            after = [self._after(worker, end) for end in ends if kv_compatible(worker, end.worker)]
-            if after:
-                return first + min(after)
+            handoffs = [
+                self._handoff_cost(worker, end) for end in ends if kv_compatible(worker, end.worker)
+            ]
+            if handoffs:
+                return first + min(handoffs)
         return first + self._sum(decode_target(sequence, worker, known, mean).score)
 
-    def _after(self, source: Worker, end: DecodeTarget) -> float:
+    def _handoff_cost(self, source: Worker, end: DecodeTarget) -> float:
         seconds = self.links.seconds(source.name, end.worker.name, end.num_bytes)
         return self._sum(end.score._replace(transfer=seconds))
 

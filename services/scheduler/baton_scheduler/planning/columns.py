@@ -29,12 +29,12 @@ class NewPages(NamedTuple):
 
     def add(self, slot: int, pages: list[list[int]]) -> None:
         """Append pages to a slot, group by group."""
-        for group, some in enumerate(pages):
-            if some:
+        for group, group_pages in enumerate(pages):
+            if group_pages:
                 self.slots.append(slot)
                 self.groups.append(group)
-                self.counts.append(len(some))
-                self.numbers.extend(some)
+                self.counts.append(len(group_pages))
+                self.numbers.extend(group_pages)
 
     def add_each(self, slots: list[int], numbers: list[int]) -> None:
         """Append one page of group 0 to each of these slots."""

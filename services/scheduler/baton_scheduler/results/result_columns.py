@@ -44,9 +44,9 @@ class ResultColumns(NamedTuple):
         tokens; None as indices if all are kept."""
         if kept.all() and (self.counts <= most).all():
             return self, None
-        rows, before = np.flatnonzero(kept), self.counts.astype(np.int64)
-        counts = np.minimum(before, most)[rows]
-        starts, begins = (np.cumsum(before) - before)[rows], np.cumsum(counts) - counts
+        rows, old_counts = np.flatnonzero(kept), self.counts.astype(np.int64)
+        counts = np.minimum(old_counts, most)[rows]
+        starts, begins = (np.cumsum(old_counts) - old_counts)[rows], np.cumsum(counts) - counts
         index = np.arange(counts.sum()) + np.repeat(starts - begins, counts)
         tokens, single = self.tokens[index], bool((counts == 1).all())
         selected = ResultColumns(

@@ -31,7 +31,7 @@ def token_messages(
     for gateway in sorted(gateways):
         mine, at = _of(batch, rows, index, gateway)
         ends = {s: why for s, why in reasons.items() if batch.gateway[s] == gateway}
-        scored = tuple(_named(batch, p) for p in scores if batch.gateway[p.slot] == gateway)
+        scored = tuple(_with_handle(batch, p) for p in scores if batch.gateway[p.slot] == gateway)
         pooled = join({int(batch.handle[s]): vectors[s] for s in ends if s in vectors})
         message = _message(batch, result, mine, at, ends, scored, now)
         if pooled is not None:
@@ -55,11 +55,11 @@ def _of(
     if rows.single and len(batch.gateways) == 1:
         return rows, index
     mine = (batch.gateway.take(rows.slots) == gateway) & (rows.counts > 0)
-    some, at = rows.take(mine, rows.counts)
-    return some, index if at is None else at if index is None else index[at]
+    kept, at = rows.take(mine, rows.counts)
+    return kept, index if at is None else at if index is None else index[at]
 
 
-def _named(batch: SlotTable, scores: PromptLogprobs) -> PromptLogprobs:
+def _with_handle(batch: SlotTable, scores: PromptLogprobs) -> PromptLogprobs:
     return msgspec.structs.replace(scores, slot=int(batch.handle[scores.slot]))
 
 

@@ -121,10 +121,10 @@ def _check_restored(
     action, model = pending.command.action, pending.command.model
     if pending.gateway or not isinstance(action, LoadAdapter):
         return []
-    named = state.adapters.get(model, action.name)
-    if named is None or (not reply.reason and reply.digest == named.digest):
+    adapter = state.adapters.get(model, action.name)
+    if adapter is None or (not reply.reason and reply.digest == adapter.digest):
         return []
-    state.adapters.unreadable.add(named.digest)
+    state.adapters.unreadable.add(adapter.digest)
     strange = not reply.reason and state.adapters.by_digest(model, reply.digest) is None
     return [_drop(worker, reply.digest)] if strange else []
 

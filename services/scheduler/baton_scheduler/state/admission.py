@@ -66,8 +66,8 @@ def _refusal(state: StateBase, new: Sequence) -> Failed | None:
     most, most_tokens = limits.max_num_queued_reqs, limits.max_num_queued_tokens
     # Without keys there are no tenants.
     share = limits.max_tenant_share if new.submit.tenant else 1.0
-    many = number + 1 > max(1, most * share)
-    if share < 1 and (many or tokens + new.num_tokens > most_tokens * share):
+    too_many = number + 1 > max(1, most * share)
+    if share < 1 and (too_many or tokens + new.num_tokens > most_tokens * share):
         # Under `fair`, sequences of other tenants also run before it.
         _, ahead = queue.ahead(new)
         return errors.over_share(new.handle, errors.retry_after(ahead, rate))

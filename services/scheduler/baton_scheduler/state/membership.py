@@ -62,9 +62,9 @@ def worker_left(state: StateBase, event: WorkerLeft) -> list[Decision]:
     running = worker.batch.occupied()
     leaves = worker.draining or worker.switching
     state.counters.lost_workers += bool(running) or not leaves
-    there = quarantine.suspects(worker)
+    in_flight = quarantine.suspects(worker)
     for slot in running:
         state.requeue_lost(worker.evict(slot))
     decisions = state.handoffs.leave(worker, state.fleet)
-    decisions += quarantine.worker_died(state, worker, there, event.cause)
+    decisions += quarantine.worker_died(state, worker, in_flight, event.cause)
     return decisions + administration.worker_left(state, event.name)

@@ -84,8 +84,8 @@ class InFlightSteps:
     @property
     def can_truncate(self) -> bool:
         """True if truncating the last plan would cancel steps."""
-        many = bool(self) and self._flights[-1].step > self.first_step
-        return many and len(self) > _COMMITTED and not self.truncated
+        several_steps = bool(self) and self._flights[-1].step > self.first_step
+        return several_steps and len(self) > _COMMITTED and not self.truncated
 
     def max_in_flight(self, depth: int) -> int:
         """Maximum number of steps in flight at which the next plan is made. While a truncation is

@@ -152,8 +152,8 @@ class Worker:
         """True if its batch, without some slots, has room for the adapter of the sequence."""
         if not sequence.adapter:
             return True
-        batch, gone = self.batch, set(leaving)
-        slots = (slot for slot in batch.occupied() if slot not in gone)
+        batch, leaving_slots = self.batch, set(leaving)
+        slots = (slot for slot in batch.occupied() if slot not in leaving_slots)
         adapters = {batch.at(slot).adapter for slot in slots} - {b""}
         return len(adapters | {sequence.adapter}) <= self.info.max_loras
 
@@ -332,12 +332,12 @@ class Worker:
         """
         if not len(slots):
             return
-        batch, due = self.batch, self.batch.written(slots)
+        batch, num_written = self.batch, self.batch.written(slots)
         for flight in self.flights:
             mine = flight.owners[slots] == batch.lease_id[slots]
-            due = due + (mine & np.isin(slots, flight.sampling))
+            num_written = num_written + (mine & np.isin(slots, flight.sampling))
         most = np.minimum(batch.max_computed[slots], batch.capacity[slots])
-        batch.num_scheduled[slots] = np.clip(due, batch.num_known[slots], most)
+        batch.num_scheduled[slots] = np.clip(num_written, batch.num_known[slots], most)
 
     def note(self, flight: InFlightStep, num_sampled: int, result: Result, now: float) -> None:
         """Record the timing of a step. A step that only released slots is not measured."""
