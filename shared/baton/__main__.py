@@ -45,7 +45,7 @@ _PARTS = {
     ("fleet", "role"): "baton_ops.commands.role",
     ("fleet", "scale"): "baton_ops.commands.scale",
 }
-"""Verbs of two words; the first word alone is the first of them."""
+"""Verbs of two words; the first word alone means the first of them."""
 _ELSEWHERE = {
     "serve": "baton_ops.supervisor.serve",
     "bench": "baton_ops.bench.serve",
@@ -73,7 +73,7 @@ def _module(verb: str) -> str | None:
 
 
 def main() -> None:
-    """Find the module of the verb by rule and run it: no service is imported by name here."""
+    """Find the module of the verb by its name and run it: no service is imported by name here."""
     verb = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if verb in {"-h", "--help", "help"}:
         print(usage())
@@ -90,14 +90,16 @@ def main() -> None:
         fail("baton", SettingsError(f"'{verb}' is not installed here: {hint}"))
     sys.argv = [" ".join(["baton", *sys.argv[1 : 1 + words]]), *sys.argv[1 + words :]]
     if verb in SERVICES:
-        gc_tuning.pause()  # Until `baton.process.lifecycle.main`.
+        gc_tuning.pause()  # Restored by `baton.process.lifecycle.main`.
     _run(module)
 
 
 def _run(module: str) -> None:
-    """Run it. A reader of its output that leaves early (`| head`) ends it without a traceback."""
+    """Run the module. A reader that closes its output early (`| head`) ends it without a
+    traceback."""
     try:
-        # `alter_sys`: settings find their own module, its annotations and docstrings, in it.
+        # `alter_sys`: settings read the docstrings and annotations of their module from
+        # `sys.modules`.
         runpy.run_module(module, run_name="__main__", alter_sys=True)
     except BrokenPipeError:
         _forget_output()
@@ -111,7 +113,7 @@ def _run(module: str) -> None:
 
 
 def _forget_output() -> None:
-    """What could not be written is not tried again when the interpreter ends."""
+    """Discard unwritten output, so that the interpreter does not try to flush it at exit."""
     os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
 
 

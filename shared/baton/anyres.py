@@ -1,7 +1,7 @@
-"""Tiles of images of any resolution, as LLaVA-NeXT cuts them ("AnyRes").
+"""Tiles of images of any resolution, as in LLaVA-NeXT ("AnyRes").
 
 mm-preprocess counts the placeholder tokens of an image by these rules, and the worker arranges its
-embeddings by them, so the two always agree. Sizes are (height, width).
+embeddings by them, so both always agree. Sizes are (height, width).
 """
 
 from __future__ import annotations
@@ -12,11 +12,11 @@ from typing import TypeAlias
 
 Size: TypeAlias = tuple[int, int]
 _TOLERATED = 1.1
-"""Ratio of a side to its limit up to which a grid keeps its size."""
+"""Ratio of a side to its limit up to which a grid is not reduced."""
 
 
 def best_resolution(size: Size, offered: Iterable[Size]) -> Size:
-    """The offered resolution that keeps most pixels of an image, and of these the smallest."""
+    """The supported resolution that preserves most pixels of an image; of several, the smallest."""
 
     def worth(frame: Size) -> tuple[int, int]:
         scale = min(frame[1] / size[1], frame[0] / size[0])
@@ -29,8 +29,8 @@ def best_resolution(size: Size, offered: Iterable[Size]) -> Size:
 
 def unpadded_range(size: Size, grid: Size, *, rounded: bool = True) -> tuple[int, int, int]:
     """(first, end, axis): the rows (axis 0) or columns (axis 1) of a padded grid of embeddings that
-    show the image. Without `rounded` an integer product that is a little smaller in floating point
-    counts one less, as in the code of HyperCLOVA X."""
+    show the image. Without `rounded`, an integer product that floating point computes slightly too
+    small is rounded down by one, as in the code of HyperCLOVA X."""
     (height, width), (rows, columns) = size, grid
     if width / height > columns / rows:
         edge = (rows - _floor(height * (columns / width), rounded)) // 2
@@ -44,7 +44,7 @@ def _floor(value: float, rounded: bool) -> int:
 
 
 def unpadded(size: Size, grid: Size, *, rounded: bool = True) -> Size:
-    """Rows and columns of a padded grid of embeddings that show the image; `rounded` as of
+    """Rows and columns of a padded grid of embeddings that show the image; `rounded` as in
     `unpadded_range`."""
     first, end, axis = unpadded_range(size, grid, rounded=rounded)
     return (end - first, grid[1]) if axis == 0 else (grid[0], end - first)

@@ -56,7 +56,7 @@ class RateLimited(BatonError):
 
 
 class Unavailable(BatonError):
-    """The system cannot take the request now; retry after `retry_after` seconds."""
+    """The system cannot accept the request now; retry after `retry_after` seconds."""
 
     status = 503
     type = "service_unavailable_error"

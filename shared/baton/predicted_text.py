@@ -1,8 +1,8 @@
-"""A text that a client expects as output (OpenAI's `prediction`), and where an output stands in it.
+"""Expected output text (OpenAI's `prediction`), and the position of an actual output in it.
 
 predicted:  def area(width, height): return width * height
 output:     def area(w, height): return w * height
-            ========   ----------------   ----------    = goes on as predicted, - found again
+            ========   ----------------   ----------    = matches, resynchronised after each gap
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from array import array
 from collections.abc import Iterable
 
 _FOUND = 2
-"""Last tokens of an output that must stand in the text for it to be found there again."""
+"""Number of last output tokens that must match to find the position again."""
 
 
 class PredictedText:
@@ -26,15 +26,15 @@ class PredictedText:
         self._at, self._lost = 0, False
         self._last = array("i")
         self.num_fed = 0
-        """Tokens of the output so far."""
+        """Number of output tokens so far."""
         self.accepted = 0
-        """Tokens of the output that came as predicted."""
+        """Number of output tokens that matched the prediction."""
 
     def __len__(self) -> int:
         return len(self._tokens)
 
     def feed(self, tokens: Iterable[int]) -> None:
-        """The output goes on with these tokens."""
+        """Add the next tokens of the output."""
         for token in tokens:
             self.num_fed += 1
             self._last = array("i", [*self._last[-(_FOUND - 1) :], token])
@@ -45,12 +45,11 @@ class PredictedText:
                 self._find()
 
     def next(self, most: int) -> array[int]:
-        """The tokens that are expected now, up to `most`; none where the output is not in the
-        text."""
+        """The next expected tokens, up to `most`; none without a position in the text."""
         return array("i") if self._lost else self._tokens[self._at : self._at + most]
 
     def _find(self) -> None:
-        """Go on behind the next place of the last tokens, or the first one of all."""
+        """Continue after the next match of the last tokens, or else the first match in the text."""
         self._lost = True
         if len(self._last) < _FOUND:
             return

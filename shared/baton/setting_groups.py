@@ -1,4 +1,4 @@
-"""What a declaration of a setting says beside its type: group, advanced, shared."""
+"""Metadata of settings: group, advanced, shared."""
 
 from __future__ import annotations
 
@@ -26,8 +26,8 @@ Group: TypeAlias = Literal[
 def setting(
     default: Any, group: Group, *, advanced: bool = False, shared: bool = False, **rules: Any
 ) -> Any:
-    """A pydantic field in a group. An advanced one needs a measurement to be set by reason; a
-    shared one means the same in every service that declares it. `...` means no constant default."""
+    """A pydantic field in a group. Choosing an advanced one needs measurements; a shared one means
+    the same in every service that declares it. `...` means no constant default."""
     extra: dict[str, Any] = {"group": group, "advanced": advanced, "shared": shared}
     if default is not ...:
         rules["default"] = default
@@ -35,6 +35,6 @@ def setting(
 
 
 def trait(field: FieldInfo, name: str) -> Any:
-    """ "group", "advanced" or "shared" of a setting; None where nothing is declared."""
+    """ "group", "advanced" or "shared" of a setting; None if it is not declared."""
     extra = field.json_schema_extra
     return extra.get(name) if isinstance(extra, dict) else None

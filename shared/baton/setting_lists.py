@@ -1,4 +1,4 @@
-"""Settings that are lists."""
+"""Settings with lists."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from baton.errors import SettingsError
 
 
 def listed(setting: str) -> tuple[str, ...]:
-    """Names separated by commas or, as vLLM writes them, a JSON list. Raises `SettingsError`."""
+    """Names separated by commas or, as in vLLM, a JSON list. Raises `SettingsError`."""
     if setting.lstrip().startswith("["):
         try:
             return msgspec.json.decode(setting, type=tuple[str, ...])

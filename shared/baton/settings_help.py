@@ -21,8 +21,8 @@ _NAMES = {"str": "TEXT", "int": "N", "float": "NUMBER", "Path": "PATH", "bool": 
 
 
 def page(usage: str, fields: Iterable[tuple[str, FieldInfo]], everything: bool) -> str:
-    """Flags without their dashes, with their fields, under the headings of their groups: what has
-    no group first, and advanced settings only when everything is asked for."""
+    """Flags without their dashes, with their fields, under the headings of their groups: those
+    without a group first, and advanced settings only with --help-all."""
     lines, found = [usage], sorted(fields, key=lambda entry: entry[0])
     for group in ("", *get_args(Group)):
         shown = [
@@ -50,12 +50,12 @@ def entry(flag: str, field: FieldInfo) -> Iterator[str]:
 
 
 def positional(field: FieldInfo) -> bool:
-    """Whether it is given by its place on the command line, without a flag."""
+    """Whether it is a positional argument."""
     return _POSITIONAL in field.metadata
 
 
 def values(field: FieldInfo) -> str:
-    """What may follow a flag: its choices, or the kind of thing."""
+    """Values of a flag: its choices, or its type."""
     for note in field.metadata:
         if isinstance(note, Registry):
             return "{" + ",".join(note.names()) + "}"

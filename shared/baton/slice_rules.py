@@ -1,7 +1,7 @@
-"""Slices of images of any resolution, as MiniCPM-V cuts them (arXiv:2408.01800).
+"""Slices of images of any resolution, as in MiniCPM-V (arXiv:2408.01800).
 
-mm-preprocess cuts by these rules, and the worker finds the parts in the patches of an image by
-them, so the two always agree. Sizes are (height, width).
+mm-preprocess cuts by these rules, and the worker splits the patches of an image by them, so both
+always agree. Sizes are (height, width).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ Size: TypeAlias = tuple[int, int]
 
 @dataclass(frozen=True, slots=True)
 class SliceRules:
-    """Each part of an image has about `scale` x `scale` pixels, in whole patches of `patch`."""
+    """Each part of an image has about `scale` x `scale` pixels, in complete patches of `patch`."""
 
     scale: int
     most: int
@@ -23,19 +23,19 @@ class SliceRules:
     patch: int
 
     def grid(self, size: Size) -> Size | None:
-        """Rows and columns of the slices whose shape is closest to a square; None if the whole
-        image is enough."""
+        """Rows and columns of the slices with the shape closest to a square; None if the image is
+        not sliced."""
         height, width = size
-        wanted = min(math.ceil(height * width / self.scale**2), self.most)
-        if wanted <= 1:
+        num_slices = min(math.ceil(height * width / self.scale**2), self.most)
+        if num_slices <= 1:
             return None
-        counts = [n for n in (wanted - 1, wanted, wanted + 1) if 1 < n <= self.most]
+        counts = [n for n in (num_slices - 1, num_slices, num_slices + 1) if 1 < n <= self.most]
         grids = [(n // wide, wide) for n in counts for wide in range(1, n + 1) if n % wide == 0]
         aspect = math.log(width / height)
         return min(grids, key=lambda grid: abs(aspect - math.log(grid[1] / grid[0])))
 
-    def whole(self, size: Size) -> Size:
-        """What the whole image is resized to: enlarged only if it is not sliced."""
+    def resized(self, size: Size) -> Size:
+        """Size of the resized image: enlarged only if it is not sliced."""
         return self._fitted(*size, enlarge=self.grid(size) is None)
 
     def slice(self, size: Size, grid: Size) -> Size:
@@ -44,9 +44,9 @@ class SliceRules:
         return self._fitted(tall, wide, enlarge=True)
 
     def parts(self, size: Size) -> list[Size]:
-        """Rows and columns of patches of the whole image, then of its slices."""
+        """Rows and columns of patches of the resized image, then of its slices."""
         grid = self.grid(size)
-        sizes = [self.whole(size)]
+        sizes = [self.resized(size)]
         if grid is not None:
             sizes += [self.slice(size, grid)] * (grid[0] * grid[1])
         return [(tall // self.patch, wide // self.patch) for tall, wide in sizes]

@@ -1,7 +1,7 @@
-"""Tiles of images beside the whole, as LFM2-VL cuts them (arXiv:2511.23404).
+"""Tiles of images in addition to the resized image, as in LFM2-VL (arXiv:2511.23404).
 
-mm-preprocess cuts by these rules, and the worker finds the parts in the patches of an image by
-them, so the two always agree. Sizes are (height, width).
+mm-preprocess cuts by these rules, and the worker splits the patches of an image by them, so both
+always agree. Sizes are (height, width).
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ Size: TypeAlias = tuple[int, int]
 @dataclass(frozen=True, slots=True)
 class TileSplits:
     """Large images are cut into tiles of `tile` x `tile` pixels, `least` to `most` of them; the
-    whole image is resized to have `min_tokens` to `max_tokens` embeddings of `merge` x `merge`
+    image itself is resized to `min_tokens` to `max_tokens` embeddings of `merge` x `merge`
     patches."""
 
     tile: int
@@ -27,24 +27,24 @@ class TileSplits:
     min_tokens: int
     max_tokens: int
     tolerance: float
-    """An image is large if it has so many times the pixels of `max_tokens`."""
+    """An image is large if it has more than this many times the pixels of `max_tokens`."""
 
     def grid(self, size: Size) -> Size | None:
-        """Rows and columns of tiles with the closest aspect ratio, of equal ones more tiles as long
-        as the image fills half of them; None if the whole image is enough."""
+        """Rows and columns of tiles with the closest aspect ratio; of equal ones, more tiles as
+        long as the image fills half of them; None if the image is not cut."""
         if self.most == 1 or not self._is_large(size):
             return None
         aspect, area = size[1] / size[0], size[0] * size[1]
         best, nearest = (1, 1), math.inf
         for rows, columns in self._grids():
-            apart = abs(aspect - columns / rows)
+            difference = abs(aspect - columns / rows)
             fills = area > 0.5 * self.tile**2 * rows * columns
-            if apart < nearest or (apart == nearest and fills):
-                best, nearest = (rows, columns), apart
+            if difference < nearest or (difference == nearest and fills):
+                best, nearest = (rows, columns), difference
         return best
 
-    def whole(self, size: Size) -> Size:
-        """What the whole image is resized to."""
+    def resized(self, size: Size) -> Size:
+        """Size of the resized image."""
         height, width = size
         unit = self.patch * self.merge
         tall, wide = (max(unit, round(side / unit) * unit) for side in size)
@@ -59,10 +59,10 @@ class TileSplits:
         return tall, wide
 
     def parts(self, size: Size) -> list[Size]:
-        """Rows and columns of patches of each tile, then of the whole image."""
+        """Rows and columns of patches of each tile, then of the resized image."""
         rows, columns = self.grid(size) or (0, 0)
         tile = self.tile // self.patch
-        tall, wide = self.whole(size)
+        tall, wide = self.resized(size)
         return [(tile, tile)] * (rows * columns) + [(tall // self.patch, wide // self.patch)]
 
     def _is_large(self, size: Size) -> bool:

@@ -1,6 +1,7 @@
 """Opens untrusted files with FFmpeg.
 
-The demuxer is named to FFmpeg: some demuxers (playlists, lists of files) would open other files.
+FFmpeg is restricted to one demuxer: some demuxers (playlists, lists of files) would open other
+files.
 """
 
 from __future__ import annotations
@@ -18,17 +19,18 @@ from baton_mm_preprocess.media_errors import damaged, exceeds
 
 @contextmanager
 def opened(data: bytes, demuxer: str, codecs: Iterable[str], kind: str) -> Iterator[Any]:
-    """FFmpeg's container of a file. Its errors become `InvalidRequest`, in the block too.
+    """FFmpeg's container of a file, as a context. Its errors become `InvalidRequest`, also within
+    the context.
 
     Args:
         demuxer: FFmpeg's name of the container.
-        codecs: FFmpeg's names of the decoders that may look into streams; which one decodes a
-            stream is for the caller to check.
+        codecs: FFmpeg's names of the decoders that may probe streams; the caller checks which
+            decoder a stream needs.
         kind: modality of the file, for errors.
     """
     options = {"protocol_whitelist": "none", "codec_whitelist": ",".join(sorted(codecs))}
     try:
-        # Titles and names of authors are often in older encodings; they are not read here.
+        # Metadata such as titles may be in older encodings; it is not used.
         with av.open(
             io.BytesIO(data), format=demuxer, options=options, metadata_errors="ignore"
         ) as container:
@@ -40,16 +42,16 @@ def opened(data: bytes, demuxer: str, codecs: Iterable[str], kind: str) -> Itera
 
 
 def first_stream(
-    container: Any, kind: Literal["audio", "video"], codecs: Set[str], what: str
+    container: Any, kind: Literal["audio", "video"], codecs: Set[str], encodings: str
 ) -> Any:
-    """The first stream of a kind, decoded by the thread that reads it.
+    """The first stream of a kind, decoded in the calling thread.
 
     Args:
-        codecs: FFmpeg's names of the decoders that are allowed.
-        what: the encodings that these decode, for errors.
+        codecs: FFmpeg's names of the allowed decoders.
+        what: the encodings of these decoders, for errors.
 
     Raises:
-        InvalidRequest: there is none, or another decoder is wanted.
+        InvalidRequest: there is none, or it needs another decoder.
     """
     code = f"invalid_{kind}_format"
     streams = getattr(container.streams, kind)
@@ -59,7 +61,7 @@ def first_stream(
     if context is None or context.name not in codecs:
         raise InvalidRequest(
             f"The {kind} is encoded as {context.name if context else 'an unknown format'}, which "
-            f"this server does not decode. Send it as {what}.",
+            f"this server does not decode. Send it as {encodings}.",
             code=code,
         )
     streams[0].thread_type = "NONE"

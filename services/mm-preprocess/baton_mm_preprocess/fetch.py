@@ -1,4 +1,4 @@
-"""Reads media files from `data:` URLs, and from the web servers that the operator has allowed.
+"""Reads media files from `data:` URLs, and from web servers allowed by the operator.
 
 https://www.rfc-editor.org/rfc/rfc2397
 """
@@ -14,15 +14,15 @@ from baton_mm_preprocess.media_errors import EXAMPLES, empty, too_large
 from baton_mm_preprocess.remote import download
 
 _HEAD = 256
-"""Number of characters searched for the comma of a `data:` URL."""
+"""Number of characters that are searched for the comma of a `data:` URL."""
 _TYPES = {
     "image": ("image/",),
     "image_embeds": ("application/octet-stream",),
     "video": ("video/", "image/gif"),
     "audio": ("audio/", "video/mp4", "video/webm", "application/ogg"),
 }
-"""How the media type of each modality begins; a GIF is a clip too, and containers of clips hold
-sounds alone."""
+"""Prefixes of the media types of each modality; a GIF may be a clip, and video containers may
+contain only sound."""
 _WITH_ARTICLE = {
     "image": "an image",
     "image_embeds": "embeddings",
@@ -39,8 +39,8 @@ def fetch(url: str, most: int, allowed: Sequence[str] = (), kind: str = "image")
         kind: modality of the file, a key of `EXAMPLES`.
 
     Raises:
-        InvalidRequest: it is no base64 `data:` URL and leads to none of these, is empty, or is too
-            large.
+        InvalidRequest: it is neither a base64 `data:` URL nor a URL of an allowed host, or the file
+            is empty or too large.
     """
     scheme = url[:_HEAD].partition(":")[0].lower()
     if scheme in ("http", "https"):

@@ -10,12 +10,12 @@ EXAMPLES = {
     "video": "data:video/mp4;base64,...",
     "audio": "data:audio/wav;base64,...",
 }
-"""What a `data:` URL looks like."""
+"""Example of a `data:` URL."""
 
 
 def too_large(most: int, kind: str) -> InvalidRequest:
-    """The error of a file with more than so many bytes; of a sound with the status that OpenAI's
-    API has for it."""
+    """Error for a file with more than this number of bytes; for a sound with the status of OpenAI's
+    API."""
     return InvalidRequest(
         f"The {kind} is larger than the {most} bytes that this server takes. Send a smaller one.",
         code=f"{kind}_too_large",
@@ -24,17 +24,17 @@ def too_large(most: int, kind: str) -> InvalidRequest:
 
 
 def empty(kind: str) -> InvalidRequest:
-    """The error of a file without a byte."""
+    """Error for an empty file."""
     return InvalidRequest(f"The {kind} file is empty.", code=f"empty_{kind}_file")
 
 
 def exceeds(kind: str, how: str) -> InvalidRequest:
-    """The error of a file that exceeds a limit of its content."""
+    """Error for a file whose content exceeds a limit."""
     return InvalidRequest(f"The {kind} {how}. Send a smaller one.", code=f"{kind}_too_large")
 
 
 def damaged(kind: str) -> InvalidRequest:
-    """The error of a file that cannot be decoded."""
+    """Error for a file that cannot be decoded."""
     return InvalidRequest(
         f"The {kind} cannot be read: the file is damaged or cut off.", code=f"{kind}_parse_error"
     )

@@ -1,4 +1,4 @@
-"""Settings of media that vLLM takes as JSON objects."""
+"""Media settings in vLLM's JSON format."""
 
 from __future__ import annotations
 
@@ -24,39 +24,39 @@ _FIELDS = frozenset(
         *("max_duration", "cap_pixels_per_frame", "max_video_tokens", "video_sampling"),
     )
 )
-"""Fields of processors that may be set anew."""
+"""Processor fields that may be overridden."""
 
 
 @dataclass(frozen=True)
 class ProcessorKwargs:
-    """What the operator sets anew in the processors of a checkpoint."""
+    """The operator's overrides of a checkpoint's processors."""
 
     image: Mapping[str, Any] = field(default_factory=dict)
     video: Mapping[str, Any] = field(default_factory=dict)
     frames: Mapping[str, Any] = field(default_factory=dict)
     """`num_frames` or `fps` of every video."""
     sound: bool = False
-    """Whether the sound of a video goes to the model too."""
+    """Whether the sound of a video is passed to the model too."""
 
 
 def limits(setting: str) -> dict[str, int]:
-    """Most items of a modality in one request, from `limit_mm_per_prompt`: '{"image": 4}', or as
+    """Maximum items of a modality in one request, from `limit_mm_per_prompt`: '{"image": 4}', or as
     '{"image": {"count": 4}}'. Raises `ValueError`."""
-    found = {}
+    limits = {}
     for modality, value in _object(setting).items():
         count = value.get("count") if isinstance(value, dict) else value
         if modality not in MODALITIES or type(count) is not int or count < 0:
             raise ValueError(f"expected numbers of {', '.join(MODALITIES)}, not {setting}")
-        found[modality] = count
-    return found
+        limits[modality] = count
+    return limits
 
 
 def frames(setting: str) -> dict[str, Any]:
     """`num_frames` or `fps` of `media_io_kwargs`: '{"video": {"num_frames": 16}}'. Raises
     `ValueError`."""
-    given = _object(setting)
-    chosen = given.get("video", {})
-    fits = set(given) <= {"video"} and isinstance(chosen, dict) and set(chosen) <= {*_CHOICES}
+    fields = _object(setting)
+    chosen = fields.get("video", {})
+    fits = set(fields) <= {"video"} and isinstance(chosen, dict) and set(chosen) <= {*_CHOICES}
     numbers = isinstance(chosen, dict) and all(
         type(value) in (int, float) and value > 0 for value in chosen.values()
     )
@@ -66,20 +66,20 @@ def frames(setting: str) -> dict[str, Any]:
 
 
 def processor_kwargs(setting: str) -> tuple[dict[str, Any], dict[str, Any], bool]:
-    """Fields of the image and of the video processor, of `mm_processor_kwargs`: for both, or in
+    """Fields of the image and the video processor, from `mm_processor_kwargs`: for both, or in
     "images_kwargs" and "videos_kwargs"; and whether "use_audio_in_video" is set. Raises
     `ValueError`."""
-    given = _object(setting)
-    if not isinstance(sound := given.pop(_SOUND, False), bool):
+    fields = _object(setting)
+    if not isinstance(sound := fields.pop(_SOUND, False), bool):
         raise ValueError(f"expected true or false as {_SOUND}")
-    parts = {kind: given.pop(name, {}) for name, kind in _PARTS.items()}
-    for part in (given, *parts.values()):
+    parts = {kind: fields.pop(name, {}) for name, kind in _PARTS.items()}
+    for part in (fields, *parts.values()):
         if not isinstance(part, dict):
             raise ValueError(f"expected objects in {', '.join(_PARTS)}")
         if unknown := sorted(set(part) - _FIELDS):
             known = sorted(_FIELDS | {_SOUND})
             raise ValueError(f"{', '.join(unknown)} cannot be set; known: {known}")
-    return given | parts["image"], given | parts["video"], sound
+    return fields | parts["image"], fields | parts["video"], sound
 
 
 def _object(setting: str) -> dict[str, Any]:

@@ -50,18 +50,18 @@ _KEYS = {
 _NESTED = ("thinker_config",)
 """Keys under which omni models nest the configuration of their encoders."""
 _FILES = ("preprocessor_config.json", "processor_config.json")
-"""Files with image processor settings; the second holds other settings too."""
+"""Files with image processor settings; the second has other settings too."""
 _NONE = ProcessorKwargs()
 _VIDEO_FILE = "video_preprocessor_config.json"
-"""File with video processor settings, where the second of these does not hold them."""
+"""File with video processor settings, unless the second file above contains them."""
 
 
 @dataclass(frozen=True, slots=True)
 class VisionSizes:
-    """A model of vectors that splits images of one size into square patches."""
+    """An embedding model that splits images of one size into square patches."""
 
     kind: str
-    """Image processor if no file names one."""
+    """Default image processor."""
     size: int
     """Default side of a patch in pixels."""
     extra: int = 0
@@ -72,7 +72,7 @@ SQUARES = {
     "CLIPModel": VisionSizes("CLIPImageProcessor", 32, extra=1),
     "SiglipModel": VisionSizes("SiglipImageProcessor", 16),
 }
-"""Models of vectors, whose images stand alone."""
+"""Embedding models, whose images are prompts by themselves."""
 
 
 @dataclass(frozen=True)
@@ -81,31 +81,33 @@ class Images:
 
     processor: Processor
     marker: int = -1
-    """Token that stands for an image in a prompt; -1 if images stand alone."""
+    """Token of the chat template that marks an image; -1 if an image is a prompt by itself."""
     image_token: int = 0
-    """Token in whose place an embedding goes."""
+    """Token whose embedding is replaced."""
     placeholder: Placeholder = plain
     folder: Path = Path()
-    """Where the tokenizer is."""
+    """Checkpoint folder, for the tokenizer."""
     bidirectional: bool = False
-    """Whether the tokens of an image see one another in both directions."""
+    """Whether the tokens of an image attend to one another in both directions."""
     as_one: bool = False
-    """Whether all of `tokens` do, or the image tokens alone."""
+    """Whether all of `tokens` do, instead of the image tokens only."""
     cross: bool = False
-    """Whether tokens attend to what the encoder makes, which takes the place of none."""
+    """Whether tokens attend to the encoder's states (cross-attention), which replace no
+    embeddings."""
     most_images: int = 0
-    """Images that a request may have; 0 for any number."""
+    """Maximum images of a request; 0 for no limit."""
     embeds_width: int = 0
-    """Numbers of an embedding that a client may send; 0 if it may send none."""
+    """Size of an embedding that a client may send; 0 if it may send none."""
 
     def tokens(self, grid: Grid, num_tokens: int, number: int = 0) -> list[int]:
-        """What stands for an image in a prompt; not read of an image that stands alone. `number`
-        is that of the image in its conversation."""
+        """Placeholder ids of an image; unused for an image that is a prompt by itself. `number` is
+        that of the image in its conversation."""
         pieces = self.placeholder(self.processor, grid, num_tokens)
         return token_ids(pieces, self.image_token, partial(encode, self.folder), number)
 
     def spans(self, tokens: list[int]) -> tuple[Span, ...]:
-        """Which of these tokens see one another in both directions: each run of image tokens."""
+        """Ranges of these tokens that attend to one another in both directions: each run of image
+        tokens."""
         if self.as_one:
             return ((0, len(tokens)),)
         return tuple(runs(tokens, self.image_token)) if self.bidirectional else ()
@@ -113,21 +115,22 @@ class Images:
 
 @dataclass(frozen=True)
 class Videos:
-    """Clip preprocessing of a model that takes images too."""
+    """Video preprocessing of a model."""
 
     processor: VideoProcessor
     marker: int
-    """Token that stands for a clip in a prompt."""
+    """Token of the chat template that marks a clip."""
     video_token: int
-    """Token in whose place an embedding goes."""
+    """Token whose embedding is replaced."""
     placeholder: ClipPlaceholder
     folder: Path
-    """Where the tokenizer is."""
+    """Checkpoint folder, for the tokenizer."""
     sound: ClipSound | None = None
-    """How the sound of a clip stands among its tokens; None if the model takes no clip with it."""
+    """How the sound of a clip is interleaved with its tokens; None if the model cannot combine
+    them."""
 
     def tokens(self, grid: Grid, num_tokens: int, times: ClipTimes) -> list[int]:
-        """What stands for a clip in a prompt."""
+        """Placeholder ids of a clip."""
         pieces = self.placeholder(self.processor, grid, num_tokens, times)
         return token_ids(pieces, self.video_token, partial(encode, self.folder))
 
@@ -149,9 +152,9 @@ class Model:
     audio: AudioInput | None = None
     """Audio preprocessing; None if sounds are not supported."""
     troubles: Mapping[str, str] = field(default_factory=dict)
-    """Why modalities are not supported although the architecture takes them."""
+    """Why modalities are not supported although the architecture accepts them."""
     sound: bool = False
-    """Whether the sound of clips is heard too, where a request does not say it."""
+    """Whether the sound of clips is passed to the model too, if a request does not set it."""
     identity: bytes = b""
     """Hash of the model's configuration, its revision and its processors, if it takes files."""
 
@@ -162,9 +165,9 @@ class Model:
 
     @property
     def why_no_sound(self) -> str:
-        """Why it does not hear the sound of videos, as half a sentence."""
-        found = self.troubles.get("audio") or self.troubles.get("sound")
-        return found or "its family never takes both as one"
+        """Why the model does not get the sound of videos, as half a sentence."""
+        reason = self.troubles.get("audio") or self.troubles.get("sound")
+        return reason or "its family never takes both as one"
 
     def check(self, item: MediaItem) -> None:
         """Raise `InvalidRequest` if this media item cannot be served."""
@@ -174,7 +177,7 @@ class Model:
             self._check_sound()
 
     def wants_sound(self, item: MediaItem) -> bool:
-        """Whether the sound of a clip is to be heard, if it has one."""
+        """Whether the sound of a clip, if any, is passed to the model."""
         return item.modality == "video" and (self.sound if item.sound is None else item.sound)
 
     def _check_sound(self) -> None:
@@ -187,7 +190,8 @@ class Model:
             )
 
     def _refusal(self, modality: str, kind: str) -> str:
-        """Why an item of a modality, which is `kind` or embeddings of it, cannot be served."""
+        """Reason why an item of a modality, which is `kind` or embeddings of it, cannot be
+        served."""
         inputs = {"image": self.images, "video": self.videos, "audio": self.audio}
         if trouble := self.troubles.get(kind):
             return f"The model {self.name} cannot take {_PLURALS[kind]} as it is: {trouble}."
@@ -212,8 +216,8 @@ class Model:
 def read_model(path: Path, name: str, kwargs: ProcessorKwargs = _NONE) -> Model:
     """The model at `path`, a folder with config.json or a GGUF file. Raises `ModelError`.
 
-    A GGUF file of a language model holds no encoder: llama.cpp keeps encoders in files of their
-    own, whose names begin with "mmproj".
+    A GGUF file of a language model has no encoder: llama.cpp stores encoders in separate files,
+    whose names begin with "mmproj".
     """
     if path.is_file():
         return Model(name, "GGUF")
@@ -232,7 +236,7 @@ def read_model(path: Path, name: str, kwargs: ProcessorKwargs = _NONE) -> Model:
 def _with_images(
     model: Model, path: Path, config: Mapping[str, Any], kwargs: ProcessorKwargs
 ) -> Model:
-    """The model with its images, if it takes some."""
+    """Add image support to the model, if it accepts images."""
     if model.architecture not in SQUARES and model.architecture not in FAMILIES:
         return model
     try:
@@ -245,7 +249,7 @@ def _with_images(
 def _with_videos(
     model: Model, path: Path, config: Mapping[str, Any], kwargs: ProcessorKwargs
 ) -> Model:
-    """The model with its clips, if it takes images and its family takes them."""
+    """Add clip support to the model, if it accepts images and its family accepts clips."""
     family = VIDEO_FAMILIES.get(model.architecture)
     if family is None or model.images is None:
         return model
@@ -257,7 +261,7 @@ def _with_videos(
 
 
 def _with_audio(model: Model, path: Path, config: Mapping[str, Any]) -> Model:
-    """The model with its sounds, if its family takes them."""
+    """Add audio support to the model, if its family accepts sounds."""
     family = AUDIO_FAMILIES.get(model.architecture)
     if family is None:
         return model
@@ -271,8 +275,8 @@ def _with_audio(model: Model, path: Path, config: Mapping[str, Any]) -> Model:
 
 
 def _with_sound(model: Model, path: Path, config: Mapping[str, Any], *, heard: bool) -> Model:
-    """The model with how it takes clips and their sound as one, if it does. Raises `ModelError` if
-    this is to be `heard` and it does not."""
+    """Add the combination of clips and their sound, if the model supports it. Raises `ModelError`
+    if it does not although sound is requested by the settings."""
     family, videos, audio = VIDEO_FAMILIES.get(model.architecture), model.videos, model.audio
     if family is not None and family.sound is not None and videos and audio:
         spell = partial(encode, path)
@@ -298,12 +302,12 @@ def _videos(
     kwargs: ProcessorKwargs,
 ) -> Videos:
     files, spell = _files(path, name, config), partial(encode, path)
-    given = files.processor.get("video_processor")
+    settings = files.processor.get("video_processor")
     own = path / _VIDEO_FILE
-    if given is None:  # Older checkpoints have no file of its own; that of images says the sizes.
-        given = read_json(own, name) if own.is_file() else _without_kind(files.image)
+    if settings is None:  # Older checkpoints have no such file; that of images has the sizes.
+        settings = read_json(own, name) if own.is_file() else _without_kind(files.image)
     return Videos(
-        video_processor_of(files, {**given, **kwargs.video}, family.kind, kwargs.frames),
+        video_processor_of(files, {**settings, **kwargs.video}, family.kind, kwargs.frames),
         family.marker_token(files, spell),
         family.video_token(files, spell),
         family.placeholder,
@@ -312,7 +316,7 @@ def _videos(
 
 
 def _without_kind(image: Mapping[str, Any]) -> Mapping[str, Any]:
-    """The settings of an image processor that one of clips shares."""
+    """Settings of an image processor that are shared with the video processor."""
     return {key: value for key, value in image.items() if not key.endswith("_processor_type")}
 
 
@@ -325,7 +329,7 @@ def modalities(config: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def _unnested(config: Mapping[str, Any]) -> Mapping[str, Any]:
-    """A configuration with what an omni model says of its encoders beside the rest."""
+    """A configuration merged with the nested one of an omni model's encoders."""
     parts = [config[key] for key in _NESTED if isinstance(config.get(key), dict)]
     return {key: value for part in (config, *parts) for key, value in part.items()}
 
@@ -333,7 +337,7 @@ def _unnested(config: Mapping[str, Any]) -> Mapping[str, Any]:
 def _images(
     path: Path, name: str, config: Mapping[str, Any], architecture: str, kwargs: ProcessorKwargs
 ) -> Images:
-    """Raises `ModelError`, with half a sentence, where files are missing or contradict."""
+    """Raises `ModelError`, with half a sentence, if files are missing or contradict each other."""
     if architecture in SQUARES:
         return _alone(path, name, config, SQUARES[architecture], kwargs)
     family = FAMILIES[architecture]
@@ -356,7 +360,7 @@ def _images(
 
 
 def _hidden_size(config: Mapping[str, Any]) -> int:
-    """Of the language model; 0 if the config does not say it."""
+    """Hidden size of the language model; 0 if the config does not have it."""
     text = config.get("text_config") or {}
     return int(text.get("hidden_size") or config.get("hidden_size") or 0)
 
@@ -382,10 +386,10 @@ def _alone(
     squares: VisionSizes,
     kwargs: ProcessorKwargs,
 ) -> Images:
-    """Images of a model of vectors."""
+    """Image support of an embedding model."""
     steps = read_processor({**_processing(path, name), **kwargs.image}, squares.kind)
-    said = (config.get("vision_config"), config.get("vision_config_dict"))
-    vision = {key: value for part in said if part for key, value in part.items()}
+    configs = (config.get("vision_config"), config.get("vision_config_dict"))
+    vision = {key: value for part in configs if part for key, value in part.items()}
     side, square = vision.get("image_size", 224), vision.get("patch_size", squares.size)
     if steps.shape != (side, side):
         raise ModelError(
@@ -397,14 +401,14 @@ def _alone(
 
 
 def _identity(path: Path) -> bytes:
-    """Hash of what decides how a file is seen, but for the file. The last part of the path is
-    the revision of a model from a hub."""
-    found = sha256(path.name.encode())
+    """Hash of everything but the file that determines the tensors. The last part of the path is the
+    revision of a hub model."""
+    digest = sha256(path.name.encode())
     own = vision_folder(path)
     for file in (path / "config.json", *(own / name for name in (*_FILES, _VIDEO_FILE))):
         content = file.read_bytes() if file.is_file() else b""
-        found.update(b"%d:%b" % (len(content), content))
-    return found.digest()
+        digest.update(b"%d:%b" % (len(content), content))
+    return digest.digest()
 
 
 def _processing(path: Path, name: str) -> Mapping[str, Any]:
@@ -412,6 +416,6 @@ def _processing(path: Path, name: str) -> Mapping[str, Any]:
     own = vision_folder(path)
     for file in _FILES:
         if (own / file).is_file():
-            found = read_json(own / file, name)
-            return found.get("image_processor") or found
+            settings = read_json(own / file, name)
+            return settings.get("image_processor") or settings
     raise ModelError(f"it has no {_FILES[0]}")

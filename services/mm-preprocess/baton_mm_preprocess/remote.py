@@ -1,7 +1,7 @@
-"""Reads media files from the web servers that the operator has allowed; it fails closed.
+"""Downloads media files from web servers allowed by the operator; it fails closed.
 
-Names are resolved here, and the connection goes to the address that was checked, so that a name
-which changes its address in between reaches nothing. Each redirect is checked like a URL.
+Names are resolved here, and the connection goes to the checked address, so a name that changes its
+address in between reaches nothing. Each redirect is checked like a URL.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ MAX_REDIRECTS = 3
 _PORTS = {"http": 80, "https": 443}
 _REDIRECTS = (301, 302, 303, 307, 308)
 _SECONDS = 5.0
-"""Time limit of each step on the network; that of the whole is the process's."""
+"""Time limit of each network operation; that of the whole download is the process's."""
 _TRANSLATED = (ipaddress.ip_network("64:ff9b::/96"), ipaddress.ip_network("64:ff9b:1::/48"))
-"""IPv6 addresses that stand for IPv4 ones, private ones too."""
+"""IPv6 ranges that map IPv4 addresses, including private ones."""
 _CHUNK = 65_536
 
 Address = ipaddress.IPv4Address | ipaddress.IPv6Address
@@ -37,19 +37,19 @@ def download(url: str, most: int, allowed: Sequence[str], kind: str = "image") -
         kind: modality of the file, "image" or "video".
 
     Raises:
-        InvalidRequest: the URL or a redirect leads where nothing is allowed, or there is no file.
+        InvalidRequest: the URL or a redirect is not allowed, or there is no file.
     """
     for _ in range(MAX_REDIRECTS + 1):
         parts = _checked(url, allowed, kind)
-        found = _get(parts, most, kind)
-        if isinstance(found, bytes):
-            return found
-        url = urljoin(url, found)
+        response = _get(parts, most, kind)
+        if isinstance(response, bytes):
+            return response
+        url = urljoin(url, response)
     raise _unreachable(f"it redirects more than {MAX_REDIRECTS} times", kind)
 
 
 def is_public(address: Address) -> bool:
-    """Whether an address belongs to the internet, and to no network of ours."""
+    """Whether an address is public."""
     if isinstance(address, ipaddress.IPv6Address):
         if address.ipv4_mapped is not None:
             return is_public(address.ipv4_mapped)
@@ -88,7 +88,7 @@ def _matches(name: str, allowed: Iterable[str]) -> bool:
 
 
 def _get(parts: SplitResult, most: int, kind: str) -> bytes | str:
-    """The file, or where a redirect leads."""
+    """Returns the file, or the target of a redirect."""
     host = parts.hostname or ""
     port = parts.port or _PORTS[parts.scheme]
     connection = http.client.HTTPConnection(host, port, timeout=_SECONDS)
@@ -106,9 +106,9 @@ def _get(parts: SplitResult, most: int, kind: str) -> bytes | str:
 
 
 def _connected(host: str, port: int, kind: str, *, secure: bool) -> socket.socket:
-    """A connection to an address of the host that is public, if all of them are."""
-    found = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    addresses = [str(entry[4][0]).partition("%")[0] for entry in found]
+    """A connection to a public address of the host; all of its addresses must be public."""
+    resolved = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    addresses = [str(entry[4][0]).partition("%")[0] for entry in resolved]
     if not addresses or not all(is_public(ipaddress.ip_address(each)) for each in addresses):
         raise _refused(f"the server {host[:100]} has an address that is not public", kind)
     plain = socket.create_connection((addresses[0], port), _SECONDS)

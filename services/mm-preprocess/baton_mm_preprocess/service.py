@@ -63,9 +63,9 @@ Look: TypeAlias = Callable[[MediaItem], Outcome]
 
 
 def prepare(model: Model, request: Prepare, look: Look) -> Prepared:
-    """Tensors of a request. Raises `InvalidRequest` for the first invalid
-    part, and any error of `look`."""
-    found = list[PreparedMedia]()
+    """Tensors of a request. Raises `InvalidRequest` for the first invalid part, and any error of
+    `look`."""
+    prepared = list[PreparedMedia]()
     for place, item in enumerate(request.items):
         model.check(item)
         _check_images(model, _num_images(request.items[: place + 1]), item)
@@ -73,11 +73,11 @@ def prepare(model: Model, request: Prepare, look: Look) -> Prepared:
         outcome = look(item)
         ready = _checked(outcome, item, Ready)
         number = _num_images(request.items[:place])
-        found.append(_KINDS.get(item.modality, _image)(model, item, ready, number))
+        prepared.append(_KINDS.get(item.modality, _image)(model, item, ready, number))
         if ready.sound is not None:
-            found.append(_sound(ready.sound))
-        _check_size(found, item)
-    return Prepared(request.id, tuple(found))
+            prepared.append(_sound(ready.sound))
+        _check_size(prepared, item)
+    return Prepared(request.id, tuple(prepared))
 
 
 def prepare_speech(model: Model, request: PrepareSpeech, look: Look) -> PreparedSpeech:
@@ -91,7 +91,7 @@ def prepare_speech(model: Model, request: PrepareSpeech, look: Look) -> Prepared
 
 
 def _checked(outcome: Outcome, item: MediaItem, kind: type[R]) -> R:
-    """What a child has made of an item. Raises `InvalidRequest`."""
+    """The child's result for an item. Raises `InvalidRequest`."""
     if isinstance(outcome, Problem):
         raise InvalidRequest(
             outcome.message, code=outcome.code, param=item.param, status=outcome.status
@@ -126,9 +126,9 @@ def _num_images(items: Sequence[MediaItem]) -> int:
     return sum(item.modality in ("image", "image_embeds") for item in items)
 
 
-def _check_size(found: Sequence[PreparedMedia], last: MediaItem) -> None:
-    """Raise `InvalidRequest` if the tensors, which travel in one message, are too large for it."""
-    if sum(item.pixels.num_bytes for item in found) > MAX_PIXEL_BYTES:
+def _check_size(prepared: Sequence[PreparedMedia], last: MediaItem) -> None:
+    """Raise `InvalidRequest` if the tensors are too large for the one message that carries them."""
+    if sum(item.pixels.num_bytes for item in prepared) > MAX_PIXEL_BYTES:
         raise InvalidRequest(
             f"The media up to this one have more than {MAX_PIXEL_BYTES >> 20} MiB of pixels as "
             "the model takes them. Send fewer or smaller ones.",
@@ -138,7 +138,7 @@ def _check_size(found: Sequence[PreparedMedia], last: MediaItem) -> None:
 
 
 def _image(model: Model, item: MediaItem, ready: Ready, number: int) -> PreparedMedia:
-    """As the model takes it; `number` counts the images before it."""
+    """Convert the result of an image; `number` counts the images before it."""
     images = model.images
     assert images is not None, "the model has been checked"
     tokens = images.tokens(ready.grid, ready.num_tokens, number)
@@ -174,7 +174,7 @@ def _video(model: Model, item: MediaItem, ready: Ready, number: int) -> Prepared
 
 
 def _sound(ready: Ready) -> PreparedMedia:
-    """The sound of the clip before it."""
+    """Convert the sound of the previous clip."""
     return PreparedMedia(
         digest=ready.digest,
         tokens=b"",
@@ -199,19 +199,19 @@ def _audio(model: Model, item: MediaItem, ready: Ready, number: int) -> Prepared
 
 
 _KINDS = {"video": _video, "audio": _audio}
-"""What a model takes, by modality; the others are images."""
+"""Plural of a modality, for errors; the others are images."""
 
 
-def _too_many(what: str, most: int, item: MediaItem) -> InvalidRequest:
+def _too_many(items: str, most: int, item: MediaItem) -> InvalidRequest:
     return InvalidRequest(
-        f"{what} are too many: this server takes {most}.",
+        f"{items} are too many: this server takes {most}.",
         code="array_above_max_length",
         param=item.param,
     )
 
 
 class Preprocessor:
-    """What the service answers; children decode the files, so the loop never waits for them."""
+    """The service's replies; children decode the files, so the loop never waits for them."""
 
     def __init__(self, model: Model, config: Config) -> None:
         self._model, self._max_items, self._limits = model, config.max_items, config.limits
@@ -226,14 +226,14 @@ class Preprocessor:
 
     @property
     def idle(self) -> bool:
-        """Always: there is no state between requests."""
+        """True, since there is no state between requests."""
         return True
 
     def handle(self, received: Received) -> Message | Deferred:
-        """Answer a request at once if it needs no file, else defer it to a child.
+        """Reply at once if no file is needed, else defer to a child.
 
         Raises:
-            InvalidRequest: an item is not for this model, or there are too many.
+            InvalidRequest: an item is not supported by this model, or there are too many.
         """
         request = received.message
         if isinstance(request, PrepareSpeech):
@@ -273,7 +273,7 @@ class Preprocessor:
         return Deferred(work, children.submit)
 
     def forget(self, peer: bytes) -> None:
-        """There is nothing to forget."""
+        """Nothing to forget."""
 
     def close(self) -> None:
         """Stop the child processes."""
@@ -281,7 +281,8 @@ class Preprocessor:
             self._children.close()
 
     def _check_count(self, request: Prepare) -> None:
-        """Raise `InvalidRequest` for the first item beyond the limit of all, or of its modality."""
+        """Raise `InvalidRequest` for the first item beyond the common limit, or that of its
+        modality."""
         counts = Counter[str]()
         for number, item in enumerate(request.items, start=1):
             kind = item.modality.removesuffix("_embeds")

@@ -25,7 +25,7 @@ from baton.protocol import EncodeChat
 from baton_tokenizer.vocabulary.special_tokens import SpecialTokens, nonce
 
 MAX_RENDERED = 64 * 1024 * 1024
-"""Output limit in characters; a template that exceeds it is stopped."""
+"""Maximum output characters; a template that exceeds it is stopped."""
 _REASONING = ("reasoning_content", "thinking", "reasoning")
 """Names of a message's reasoning; templates read the first, gpt-oss the second."""
 _OWN = frozenset(("messages", "tools", "add_generation_prompt", "continue_final_message"))
@@ -41,11 +41,11 @@ class Rendered:
 
     text: str
     marks: frozenset[int] = frozenset()
-    """Positions inside the text of a special token of which the client wrote at least a part."""
+    """Positions in the text of special tokens that the client wrote at least partly."""
 
 
 class _Generation(Extension):
-    """`{% generation %}` marks assistant text for training; here only its body is rendered."""
+    """`{% generation %}` marks assistant text for training; here its body is rendered unchanged."""
 
     tags = {"generation"}  # noqa: RUF012
 
@@ -59,7 +59,7 @@ def _environment() -> ImmutableSandboxedEnvironment:
         trim_blocks=True, lstrip_blocks=True, extensions=[_Generation, loopcontrols]
     )
     environment.filters |= {"tojson": _tojson, "fromjson": _fromjson}
-    environment.globals |= {"raise_exception": _raise, "strftime_now": _now}
+    environment.globals |= {"raise_exception": _raise, "strftime_now": _strftime_now}
     return environment
 
 
@@ -67,7 +67,7 @@ def _raise(message: str) -> None:
     raise jinja2.TemplateError(message)
 
 
-def _now(form: str) -> str:
+def _strftime_now(form: str) -> str:
     return datetime.now().strftime(form)
 
 
@@ -78,7 +78,7 @@ def _tojson(
     separators: tuple[str, str] | None = None,
     sort_keys: bool = False,
 ) -> str:
-    """JSON as models were trained on it: Jinja's own filter would escape it for HTML."""
+    """Compact JSON as in training data; Jinja's own filter would escape it for HTML."""
     return json.dumps(
         value, ensure_ascii=ensure_ascii, indent=indent, separators=separators, sort_keys=sort_keys
     )
@@ -106,11 +106,11 @@ class CompiledTemplate:
             ) from error
         self._variables = dict(variables)
         self.reads_parts = self._reads([{"type": "text", "text": _PROBE}])
-        """It loops over the parts of a message."""
+        """The template loops over the parts of a message."""
         self.reads_strings = self._reads(_PROBE) or not self.reads_parts
-        """It takes content as one string."""
+        """The template accepts content as one string."""
         self.reads_none = self._renders_none()
-        """It takes an assistant message with tool calls and no content."""
+        """The template accepts an assistant message with tool calls and without content."""
 
     def _reads(self, content: object) -> bool:
         try:
@@ -132,7 +132,7 @@ class CompiledTemplate:
         return True
 
     def render(self, variables: Mapping[str, Any]) -> str:
-        """Raises `InvalidRequest` with the template's own words when it refuses."""
+        """Raises `InvalidRequest` with the template's own message if it refuses."""
         defaults = {"tools": None, "documents": None, "add_generation_prompt": False}
         out: list[str] = []
         size = 0
@@ -144,18 +144,18 @@ class CompiledTemplate:
                     raise InvalidRequest("The rendered conversation is too long.", param="messages")
         except InvalidRequest:
             raise
-        except Exception as error:  # a template is a foreign program: anything can go wrong in it
+        except Exception as error:  # A template is untrusted code, so any exception is possible.
             raise InvalidRequest(
                 f"The chat template refuses this conversation: {error}", param="messages"
             ) from error
         return "".join(out)
 
     def close(self) -> None:
-        """Nothing is to be ended."""
+        """Nothing to close."""
 
 
 class Template(Protocol):
-    """A template that can be rendered, here or in a child process; see `CompiledTemplate`."""
+    """A template that renders in this process or in a child process; see `CompiledTemplate`."""
 
     reads_parts: bool
     reads_strings: bool
@@ -165,7 +165,7 @@ class Template(Protocol):
         """Raises `InvalidRequest`."""
 
     def close(self) -> None:
-        """End what renders it."""
+        """Close the renderer."""
 
 
 class ChatTemplates:
@@ -174,20 +174,20 @@ class ChatTemplates:
     def __init__(
         self,
         templates: Mapping[str, str],
-        named: Mapping[str, str],
+        special_tokens: Mapping[str, str],
         literal: SpecialTokens,
         placeholders: Mapping[str, str] | None = None,
         compiler: Callable[[str, Mapping[str, str]], Template] = CompiledTemplate,
     ) -> None:
         """
         Args:
-            placeholders: what stands for an item of a modality where a template does not know the
+            placeholders: text for an item of each modality, for templates that do not know the
                 modality; empty for a text model.
             compiler: compiles a template with these variables.
         """
         self._placeholders = placeholders or {}
-        self._templates = {name: compiler(text, named) for name, text in templates.items()}
-        self._reserved = _OWN | named.keys()
+        self._templates = {name: compiler(text, special_tokens) for name, text in templates.items()}
+        self._reserved = _OWN | special_tokens.keys()
         self._literal = literal
 
     def render(self, request: EncodeChat, longest: int) -> Rendered:
@@ -222,7 +222,7 @@ class ChatTemplates:
         return _collect(text, mark)
 
     def close(self) -> None:
-        """End what renders them."""
+        """Close all renderers."""
         for template in self._templates.values():
             template.close()
 
@@ -247,10 +247,10 @@ class ChatTemplates:
         messages = _json(request.messages, list[dict[str, Any]], "messages")
         tools = _json(request.tools or b"[]", list[Any], "tools")
         extra = _json(request.kwargs or b"{}", dict[str, Any], "chat_template_kwargs")
-        taken = sorted(self._reserved & extra.keys())
-        if taken:
+        reserved = sorted(self._reserved & extra.keys())
+        if reserved:
             raise InvalidRequest(
-                f"chat_template_kwargs may not set {', '.join(taken)}.",
+                f"chat_template_kwargs may not set {', '.join(reserved)}.",
                 param="chat_template_kwargs",
             )
         return messages, tools, extra
@@ -264,7 +264,7 @@ def _json(data: bytes, kind: Any, param: str) -> Any:
 
 
 def _guard(literal: SpecialTokens, mark: str, longest: int) -> Guard:
-    """Cut and guard one text of the client."""
+    """Truncate and guard one text of the client."""
 
     def guard(text: str) -> str:
         if len(text) > longest and len(text.strip()) > longest:
@@ -288,8 +288,8 @@ def _walk(value: Any, guard: Guard) -> Any:
 def _prepare(
     message: Message, param: str, template: Template, places: Mapping[str, str]
 ) -> Message:
-    """One message in the shape that this template reads; `places` stand for an item of a modality
-    in a string."""
+    """Convert a message to the form that this template accepts; `places` are the media placeholders
+    within strings."""
     prepared = dict(message)
     reasoning = next((message[key] for key in _REASONING if message.get(key) is not None), None)
     if reasoning is not None:
@@ -305,7 +305,7 @@ def _prepare(
 
 
 def _shape(content: Any, template: Template, places: Mapping[str, str], param: str) -> Any:
-    """Text parts as one string for templates that take strings, and the other way round."""
+    """Join text parts for templates that accept strings, and the reverse."""
     if isinstance(content, list):
         texts = [_text(part, places, f"{param}[{i}]") for i, part in enumerate(content)]
         return content if template.reads_parts else "\n".join(texts)
@@ -328,7 +328,7 @@ def _text(part: Any, places: Mapping[str, str], param: str) -> str:
 
 
 def _parse_arguments(call: Any, param: str) -> Any:
-    """Parse the JSON text of a tool call's arguments, since templates expect an object."""
+    """Parse the JSON arguments of a tool call, since templates expect an object."""
     function = call.get("function") if isinstance(call, dict) else None
     if not isinstance(function, dict) or not isinstance(function.get("arguments"), str):
         return call
@@ -338,7 +338,8 @@ def _parse_arguments(call: Any, param: str) -> Any:
 
 
 def _tag_end(messages: list[Message], tag: str) -> None:
-    """Put a tag behind the final message's text. The space shows whether a template trims."""
+    """Append a tag to the final message's text. Its space shows whether the template strips
+    text."""
     content = messages[-1].get("content") if messages else None
     if isinstance(content, str):
         messages[-1]["content"] = f"{content}{tag} "
@@ -365,8 +366,8 @@ def _cut_at(text: str, tag: str) -> str:
 
 
 def _collect(text: str, mark: str) -> Rendered:
-    """Take the marks out of a rendered prompt and remember where they were."""
-    # A template may ask for JSON in ASCII, in which the mark is written as escapes.
+    """Remove the marks from a rendered prompt and return their positions."""
+    # A template may write ASCII JSON, in which the mark is escaped.
     text = text.replace(json.dumps(mark)[1:-1], mark)
     if mark not in text:
         return Rendered(text)

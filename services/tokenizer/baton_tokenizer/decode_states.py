@@ -25,16 +25,16 @@ class DecodedPart(NamedTuple):
 class DecodeState:
     """Decode state of one sequence."""
 
-    __slots__ = ("_stops", "_stream", "consumed", "given")
+    __slots__ = ("_stops", "_stream", "consumed", "num_emitted")
 
     def __init__(self, alphabet: Alphabet, open: DecodeOpen) -> None:
-        """Start after `open.log`, whose text is not given again."""
+        """Start after `open.log`, whose text is not returned again."""
         tail = unpack(open.prompt_tail)
         self._stream = DetokenizeStream(alphabet, skip_special=open.skip_special, prompt_tail=tail)
         self._stops = Stops(open.stops, open.include_stop) if open.stops else None
         self.consumed = 0
         """Number of tokens consumed."""
-        self.given = 0
+        self.num_emitted = 0
         """Number of characters emitted."""
         self.push(unpack(open.log), last=False)
 
@@ -56,29 +56,29 @@ class DecodeState:
             self.consumed += 1
             if text:
                 self._give(text, texts)
-            ends.append(self.given)
+            ends.append(self.num_emitted)
         if last and not self.stopped:
             self._finish(texts)
-            ends[-1:] = [self.given] * len(ends[-1:])
+            ends[-1:] = [self.num_emitted] * len(ends[-1:])
         return DecodedPart("".join(texts), tuple(ends))
 
     def _one(self, token: int) -> DecodedPart:
         """Fast path of `push` for one token of a sequence without stop strings."""
         text = self._stream.push(token)
         self.consumed += 1
-        self.given += len(text)
-        return DecodedPart(text, (self.given,))
+        self.num_emitted += len(text)
+        return DecodedPart(text, (self.num_emitted,))
 
     def _give(self, text: str, texts: list[str]) -> None:
         if self._stops is not None:
             text = self._stops.push(text)
-        self.given += len(text)
+        self.num_emitted += len(text)
         texts.append(text)
 
     def _finish(self, texts: list[str]) -> None:
         self._give(self._stream.flush(), texts)
         held = "" if self._stops is None else self._stops.flush()
-        self.given += len(held)
+        self.num_emitted += len(held)
         texts.append(held)
 
 
@@ -110,8 +110,8 @@ def _rows(message: Decode) -> Iterator[_Row]:
 class DecodeStates:
     """Decode states by gateway and handle, bounded with LRU eviction.
 
-    Eviction loses no data: the next row is answered with `unknown`, and the gateway opens the
-    sequence again with its log.
+    Eviction loses no data: the next row is answered with `unknown`, and the gateway reopens the
+    sequence with its log.
     """
 
     def __init__(self, alphabet: Alphabet, limit: int) -> None:
@@ -123,7 +123,7 @@ class DecodeStates:
         return len(self._states)
 
     def decode(self, peer: bytes, message: Decode) -> DecodedText:
-        """Open, decode and close as the message says. Raises `WireError` for broken columns."""
+        """Apply a message: open, decode and close. Raises `WireError` for invalid columns."""
         rows = list(_rows(message))
         for opening in message.open:
             self._open(peer, opening)
@@ -167,7 +167,7 @@ class DecodeStates:
             self._states.popitem(last=False)
 
     def _find(self, peer: bytes, row: _Row) -> DecodeState | None:
-        """State of a row; None if it is lost or tokens before the row are missing."""
+        """State of a row; None if it was dropped or tokens before the row are missing."""
         key = (peer, row.handle)
         state = self._states.get(key)
         if state is None:

@@ -15,14 +15,14 @@ class Alphabet:
         self.pieces = vocab.pieces
         """Bytes of each token."""
         self.drops_space = vocab.spelling.drops_space
-        self.texts = tuple(_whole(piece) for piece in vocab.pieces)
+        self.texts = tuple(_complete_text(piece) for piece in vocab.pieces)
         """Text of each token; None for parts of characters."""
         special = vocab.special_ids
         self.plain_texts = tuple("" if i in special else t for i, t in enumerate(self.texts))
         """As `texts`, but empty for special tokens."""
 
 
-def _whole(piece: bytes) -> str | None:
+def _complete_text(piece: bytes) -> str | None:
     try:
         return piece.decode()
     except UnicodeDecodeError:
@@ -32,8 +32,8 @@ def _whole(piece: bytes) -> str | None:
 class DetokenizeStream:
     """The text of one token sequence. A pure function of its arguments and the tokens.
 
-    Bytes that can still become a character are kept back; bytes that cannot are U+FFFD, as in
-    the Unicode standard's recommended practice. A character once given is never taken back.
+    Bytes that can still become a character are held back; bytes that cannot are U+FFFD, as in the
+    Unicode standard's recommended practice. Returned characters are final.
     """
 
     __slots__ = ("_alphabet", "_begin", "_pending", "_size", "_texts")
@@ -73,6 +73,6 @@ class DetokenizeStream:
 
 
 def decode(alphabet: Alphabet, tokens: Iterable[int], *, skip_special: bool) -> str:
-    """The whole text of a token sequence."""
+    """The complete text of a token sequence."""
     stream = DetokenizeStream(alphabet, skip_special=skip_special)
     return "".join(map(stream.push, tokens)) + stream.flush()

@@ -13,8 +13,8 @@ from baton_tokenizer.vocabulary.vocabulary import TokenizerVocabulary
 _FIRST_GUESS = 4
 """Assumed characters per token in the first attempt at a long text."""
 _DENSEST = 16
-"""Characters per token beyond which a text is refused: prose has 4. A request of only padding,
-which may have more, could occupy the tokenizer for minutes."""
+"""Maximum characters per token: prose has 4. A request of only padding, which may have more, could
+occupy the tokenizer for minutes."""
 _ALWAYS = 262_144
 """Number of characters that are encoded regardless of the limit."""
 _SLACK = 64
@@ -49,24 +49,25 @@ class Encoder:
         return self._bounded(self._vocab.tokenizer, text, add_special, limit, "prompt")
 
     def pair(self, first: str, second: str, limit: int) -> Ids:
-        """Encode two texts as the post-processor joins them, with its special tokens.
+        """Encode two texts joined by the post-processor, with its special tokens.
 
         Each counts up to `reach`; beyond it they cannot fit, so the work is bounded. The texts of
         special tokens stay text, since a client writes both.
         """
         reach = self.reach(limit)
         texts, tokenizer = (first[:reach], second[:reach]), self._vocab.literal.tokenizer
-        found = tokenizer.encode_batch_fast([texts], add_special_tokens=True)[0]
+        encoding = tokenizer.encode_batch_fast([texts], add_special_tokens=True)[0]
         limit = limit or self._max_tokens
-        if len(found.ids) <= limit and max(len(first), len(second)) > reach:
+        if len(encoding.ids) <= limit and max(len(first), len(second)) > reach:
             raise _too_long(reach, limit, "prompt")
-        types = found.type_ids
-        return Ids(found.ids, len(found.ids) > limit, types.index(1) if 1 in types else 0)
+        types = encoding.type_ids
+        return Ids(encoding.ids, len(encoding.ids) > limit, types.index(1) if 1 in types else 0)
 
     def chat(self, prompt: Rendered, limit: int) -> Ids:
         """Encode a rendered conversation, equal to transformers' `apply_chat_template`.
 
-        Only where a client's text imitates special tokens the result differs: it is text.
+        The result differs only where a client's text imitates special tokens: these are encoded as
+        text.
         """
         literal = self._vocab.literal
         respelled = literal.respell(prompt.text, prompt.marks) if prompt.marks else None
@@ -76,7 +77,7 @@ class Encoder:
     def _bounded(
         self, tokenizer: Tokenizer, text: str, add_special: bool, limit: int, param: str
     ) -> Ids:
-        """Encode growing prefixes until one exceeds the limit or is the whole text.
+        """Encode growing prefixes until one exceeds the limit or is the complete text.
 
         Lengths double up to `reach`, so the work does not depend on the length of the text. Raises
         `InvalidRequest` for a text beyond it whose prefix still fits: it is mostly padding.

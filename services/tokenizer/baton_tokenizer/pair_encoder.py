@@ -1,4 +1,4 @@
-"""Encodes a query and a document as one sequence, as the model joins them."""
+"""Encodes a query and a document as one sequence."""
 
 from __future__ import annotations
 
@@ -24,25 +24,25 @@ class PairEncoder:
             self._renderer = ChatTemplates(texts, {}, vocab.literal, self._template.media)
 
     def encode(self, request: EncodePair) -> Ids:
-        """Encode a pair. Raises `InvalidRequest` for parts that the model does not read."""
+        """Encode a pair. Raises `InvalidRequest` for parts that the model does not accept."""
         if self._renderer is None or self._template is None:
             query, document = _text(request.query), _text(request.document)
             return self._encoder.pair(query, document, request.limit)
         rendered = self._renderer.render(_chat(request), self._encoder.reach(request.limit))
-        found = self._encoder.chat(rendered, request.limit)
-        ids = [*found.ids, *self._template.end]
-        return Ids(ids, found.truncated or 0 < request.limit < len(ids))
+        encoding = self._encoder.chat(rendered, request.limit)
+        ids = [*encoding.ids, *self._template.end]
+        return Ids(ids, encoding.truncated or 0 < request.limit < len(ids))
 
 
 def _chat(request: EncodePair) -> EncodeChat:
-    """The conversation over which pair templates are written."""
+    """The conversation that pair templates expect."""
     sides = (("query", request.query), ("document", request.document))
     messages = [{"role": role, "content": msgspec.Raw(content)} for role, content in sides]
     return EncodeChat(request.id, msgspec.json.encode(messages), add_generation_prompt=False)
 
 
 def _text(side: bytes) -> str:
-    """The text of a side, its parts joined by line breaks."""
+    """The text of the query or document, its parts joined by line breaks."""
     try:
         content: str | list[dict[str, Any]] = msgspec.json.decode(
             side, type=str | list[dict[str, Any]]

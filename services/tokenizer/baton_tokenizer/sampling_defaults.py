@@ -1,5 +1,5 @@
-"""Sampling parameters of requests that do not give them: what the checkpoint recommends in its
-generation_config.json, and what the operator says."""
+"""Default sampling parameters of requests: those of the checkpoint's generation_config.json, and
+those of the operator."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from msgspec import Meta
 from baton.errors import SettingsError
 
 Source = Literal["auto", "vllm"]
-"""Whether the checkpoint's recommendation is followed; "vllm" names vLLM's defaults, which are
-those of OpenAI's API."""
+"""Whether the checkpoint's recommendation is used; "vllm" selects vLLM's defaults, which are those
+of OpenAI's API."""
 
 _FILE, _OVERRIDE = "generation_config.json", "--override-generation-config"
 _INSTEAD = "Correct it, or use --generation-config vllm, which does without it."
 
 
 class SamplingDefaults(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """Fields of a generation_config.json that requests can give too, within the same bounds."""
+    """Fields of generation_config.json that are also request parameters, with the same bounds."""
 
     temperature: Annotated[float, Meta(ge=0.0, le=2.0)] | None = None
     top_p: Annotated[float, Meta(ge=0.0, le=1.0)] | None = None
@@ -33,11 +33,11 @@ class SamplingDefaults(msgspec.Struct, omit_defaults=True, forbid_unknown_fields
 def sampling_defaults(
     recommended: Mapping[str, Any], source: Source, override: str
 ) -> dict[str, int | float]:
-    """Return the defaults by field of a generation_config.json.
+    """Return the defaults by field of generation_config.json.
 
     Args:
         recommended: content of the checkpoint's generation_config.json.
-        override: JSON object of the operator, which is stronger; empty for none.
+        override: JSON object of the operator, which takes precedence; empty for none.
 
     Raises `SettingsError` for a value that no request may have.
     """
@@ -58,5 +58,5 @@ def _checked(fields: Any, origin: str, advice: str) -> dict[str, int | float]:
         checked = msgspec.convert(fields, SamplingDefaults)
     except msgspec.ValidationError as error:
         raise SettingsError(f"{origin}: {error}. {advice}") from error
-    found: dict[str, int | float] = msgspec.to_builtins(checked)
-    return found
+    defaults: dict[str, int | float] = msgspec.to_builtins(checked)
+    return defaults

@@ -54,7 +54,8 @@ _SHORT = 32_768
 """Number of characters or bytes that are encoded within a few milliseconds."""
 
 _TAIL = 64
-"""Characters of a conversation's end that are sent along: more than any opener of thinking has."""
+"""Number of characters at the end of a conversation that are included in the reply: more than any
+opener of thinking has."""
 
 Request = EncodeChat | EncodePair | EncodeText | Detokenize | Vocabulary
 
@@ -85,7 +86,7 @@ class RequestHandler:
         self._alphabet = Alphabet(vocab)
 
     def close(self) -> None:
-        """End what renders the chat templates."""
+        """Close the chat templates."""
         self._chat.close()
 
     @property
@@ -102,9 +103,11 @@ class RequestHandler:
                 return Detokenized(request.id, self._detokenize(request))
             case _:
                 with span("encode", envelope.trace) as current:
-                    found, tail = self._encode(request)
-                    current.set_attribute("tokens", len(found.ids))
-                return Encoded(request.id, pack(found.ids), found.truncated, found.second, tail)
+                    encoding, tail = self._encode(request)
+                    current.set_attribute("tokens", len(encoding.ids))
+                return Encoded(
+                    request.id, pack(encoding.ids), encoding.truncated, encoding.second, tail
+                )
 
     def _encode(self, request: EncodeChat | EncodePair | EncodeText) -> tuple[Ids, str]:
         """The ids, and the end of a conversation's text."""
@@ -127,7 +130,7 @@ class RequestHandler:
 
 
 def is_long(request: Request) -> bool:
-    """True if answering takes long enough to delay running streams."""
+    """True if the reply takes long enough to delay running streams."""
     match request:
         case EncodeChat():
             size = len(request.messages) + len(request.tools) + len(request.kwargs)
@@ -143,10 +146,9 @@ def is_long(request: Request) -> bool:
 
 
 class Tokenizer:
-    """What the service answers. Decoding is answered as it arrives, because every running stream
-    waits for it. Short requests take turns with it; long ones are answered by a thread, one after
-    the other (the encoder runs outside of Python's lock).
-    """
+    """The tokenizer's replies. Decoding is answered immediately, because every running stream waits
+    for it. Short requests alternate with it; long ones are answered by a thread, one after the
+    other (the encoder releases the interpreter lock)."""
 
     def __init__(self, handler: RequestHandler, max_decode_states: int) -> None:
         self._handler = handler
@@ -159,7 +161,7 @@ class Tokenizer:
         return not self._sequences
 
     def handle(self, received: Received) -> Message | Deferred:
-        """Decode at once, and defer all else."""
+        """Decode immediately, and defer everything else."""
         peer, envelope, message = received
         match message:
             case Decode():
@@ -179,7 +181,7 @@ class Tokenizer:
         self._thread.shutdown(wait=False, cancel_futures=True)
 
     def _decode(self, peer: bytes, message: Decode) -> DecodedText:
-        """Decode; a message that cannot be decoded is answered as if its states were lost."""
+        """Decode; an invalid message is answered as if its states were lost."""
         try:
             return self._sequences.decode(peer, message)
         except WireError as error:

@@ -26,9 +26,9 @@ class Stops:
         if self.matched is not None:
             return ""
         text = self._held + text
-        found = [(at + len(s), at, s) for s in self._stops if (at := text.find(s)) >= 0]
-        if found:
-            end, start, self.matched = min(found)
+        matches = [(at + len(s), at, s) for s in self._stops if (at := text.find(s)) >= 0]
+        if matches:
+            end, start, self.matched = min(matches)
             self._held = ""
             return text[: end if self._include else start]
         keep = self._overhang(text)

@@ -1,9 +1,9 @@
-"""Chat templates in a child process: a template is a foreign program, and may never end.
+"""Renders chat templates in a child process: a template is untrusted code, and may never end.
 
     tokenizer -- variables as JSON --> child: renders, with limited memory
               <-- text or refusal ---  killed when it takes too long
 
-The child stays: to ask it costs a tenth of a millisecond, its start a part of a second, once.
+The child is reused: a request costs a tenth of a millisecond, a start a fraction of a second.
 """
 
 from __future__ import annotations
@@ -19,22 +19,22 @@ from baton.process.sandbox import Handler, limit_memory, main
 from baton_tokenizer.chat_template import CompiledTemplate
 
 SECONDS = 5.0
-"""Time limit of one conversation; a main loop that waits for it still counts as alive."""
+"""Time limit of one conversation, within which the waiting main loop still counts as alive."""
 MEMORY = 1024 * 1024 * 1024
-"""Bytes that a child may take beyond what it is."""
+"""Additional bytes that a child may allocate."""
 _MODULE = "baton_tokenizer.template_sandbox"
 _ADVICE = "Set BATON_TOKENIZER_CHAT_TEMPLATE to a better one."
 
 
 class _Source(msgspec.Struct):
-    """A template and what it may read of its tokenizer."""
+    """A template and the tokenizer variables that it may read."""
 
     text: str
     variables: dict[str, str]
 
 
 class _Facts(msgspec.Struct):
-    """What a template accepts, as in `CompiledTemplate`; or why there is none."""
+    """Properties of a template, as in `CompiledTemplate`; or why it is invalid."""
 
     reads_parts: bool = False
     reads_strings: bool = False
@@ -48,12 +48,12 @@ class _Answer(msgspec.Struct):
 
 
 class SandboxedTemplate:
-    """A chat template that is compiled and rendered by a child process. Same interface as
+    """A chat template that is compiled and rendered in a child process. Same interface as
     `CompiledTemplate`. Life cycle: any number of `render`, then `close`."""
 
     def __init__(self, text: str, variables: Mapping[str, str]) -> None:
-        """Raises `ModelError` when the template is not valid, or is not done with a short message
-        within the limits."""
+        """Raises `ModelError` if the template is invalid, or exceeds the limits for a short
+        message."""
         source = msgspec.json.encode(_Source(text, dict(variables)))
         self._children = ChildPool(_MODULE, source, 1, "Chat")
         try:
@@ -70,8 +70,8 @@ class SandboxedTemplate:
         self.reads_none = facts.reads_none
 
     def render(self, variables: Mapping[str, Any]) -> str:
-        """Raises `InvalidRequest` with the template's own words when it refuses, or when it
-        exceeds a limit."""
+        """Raises `InvalidRequest` with the template's own message if it refuses, or if it exceeds a
+        limit."""
         try:
             data = self._children.exchange(msgspec.json.encode(variables), SECONDS, wall=True)
         except ChildDied as error:
@@ -89,12 +89,13 @@ class SandboxedTemplate:
 
 
 def _excess(error: ChildDied) -> str:
-    what = "time" if isinstance(error, ChildTimeout) else "memory"
-    return f"The chat template needs too much {what}"
+    resource = "time" if isinstance(error, ChildTimeout) else "memory"
+    return f"The chat template needs too much {resource}"
 
 
 def build(setup: bytes) -> Handler:
-    """Return the handler of a child: an empty request asks for the facts, another one renders."""
+    """Return the handler of a child: an empty request asks for the template's properties, another
+    one renders."""
     source = msgspec.json.decode(setup, type=_Source)
     limit_memory(MEMORY)
     compiled: CompiledTemplate | None = None

@@ -1,4 +1,4 @@
-"""How vocabularies write bytes: the alphabet of byte-level BPE, and byte fallback tokens."""
+"""Byte encodings in vocabularies: the alphabet of byte-level BPE, and byte fallback tokens."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ def _byte_alphabet() -> dict[str, int]:
     Follows `bytes_to_unicode` of https://github.com/openai/gpt-2.
     """
     printable = [*range(0x21, 0x7F), *range(0xA1, 0xAD), *range(0xAE, 0x100)]
-    others = [byte for byte in range(256) if byte not in printable]
-    shifted = {chr(256 + index): byte for index, byte in enumerate(others)}
+    unprintable = [byte for byte in range(256) if byte not in printable]
+    shifted = {chr(256 + index): byte for index, byte in enumerate(unprintable)}
     return {chr(byte): byte for byte in printable} | shifted
 
 
@@ -23,8 +23,8 @@ ALPHABET = _byte_alphabet()
 
 
 _BYTES = "".join(chr(ALPHABET.get(chr(code), code + 256)) for code in range(512))
-"""Character of a byte for each of the alphabet, of no byte for any other. `str.translate` takes
-half of the time of a dictionary."""
+"""Translation table from the alphabet to bytes; other characters map to no byte. `str.translate`
+takes half the time of a dictionary."""
 
 
 def byte_level(token: str) -> bytes:

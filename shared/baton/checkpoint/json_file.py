@@ -1,4 +1,4 @@
-"""JSON files beside a checkpoint."""
+"""JSON files of a checkpoint."""
 
 from __future__ import annotations
 

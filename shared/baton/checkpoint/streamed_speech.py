@@ -1,5 +1,5 @@
-"""What a model that writes while it hears has before and behind a recording (Voxtral Realtime,
-arXiv:2602.11298), from the files of its checkpoint."""
+"""Padding of recordings for streaming speech models (Voxtral Realtime, arXiv:2602.11298), from the
+files of a checkpoint."""
 
 from __future__ import annotations
 
@@ -11,37 +11,37 @@ from baton.checkpoint.json_file import read_json
 
 ARCHITECTURES = ("VoxtralRealtimeForConditionalGeneration", "VoxtralRealtimeGeneration")
 TOKEN_SECONDS = 0.08
-"""Of sound, beside each token."""
+"""Seconds of sound per token."""
 _FILE = "tekken.json"
 _LEFT, _DELAY, _SPARE = 32, 6, 10
-"""Tokens of silence before a recording, by which an answer is behind it, and for a long word at its
-end; the first two are those of checkpoints that do not say them."""
+"""Tokens of silence before a recording, of the answer's delay, and of the padding at the end for a
+long word. The first two are defaults for checkpoints without them."""
 
 
 class StreamedSpeech(NamedTuple):
-    """Numbers of tokens, of `TOKEN_SECONDS` each."""
+    """Numbers of tokens of `TOKEN_SECONDS` each."""
 
     left: int
-    """Of silence before a recording."""
+    """Silence before a recording."""
     delay: int
-    """By which an answer is behind what is heard."""
+    """Delay of an answer after the audio."""
 
     @property
     def right(self) -> int:
-        """Of silence behind a recording."""
+        """Silence after a recording."""
         return self.delay + 1 + _SPARE
 
     @property
     def num_pads(self) -> int:
-        """Behind the first token of a prompt."""
+        """Padding tokens after the first token of a prompt."""
         return self.left + self.delay
 
 
 def read_streamed_speech(folder: Path, config: Mapping[str, Any]) -> StreamedSpeech:
-    """Of the checkpoint in a folder. Raises `ModelError` for a tekken.json that is no JSON object.
+    """Read them from a checkpoint folder. Raises `ModelError` if tekken.json is no JSON object.
 
     Args:
-        config: content of config.json, whose delay is the one that norms are conditioned on.
+        config: content of config.json, whose delay conditions the norms.
     """
     content = read_json(folder / _FILE) if (folder / _FILE).is_file() else {}
     audio = content.get("audio")

@@ -1,4 +1,4 @@
-"""Hashes of cached pages, by which a prefix cache survives a restart of the scheduler.
+"""Hashes of cached pages, which let a prefix cache survive a restart of the scheduler.
 
 A page hash is the hash of all tokens up to the end of the page
 (`baton.protocol.token_columns.block_hash`), followed by one byte for the page group if it is not
@@ -46,14 +46,14 @@ def _name(padded: bytes) -> bytes:
 
 
 class HashStore(Protocol):
-    """Keeps the hashes of a worker's pages beyond its life."""
+    """Stores the hashes of a worker's pages beyond the worker's lifetime."""
 
     def hashes(self) -> dict[int, bytes]:
-        """Page hash by page, as it was left."""
+        """Page -> page hash, as last stored."""
         ...
 
     def forget(self, pages: Iterable[int]) -> None:
-        """These pages have none any more."""
+        """Remove the hashes of these pages."""
         ...
 
     def put(self, names: Mapping[int, bytes]) -> None:
@@ -61,7 +61,7 @@ class HashStore(Protocol):
         ...
 
     def clear(self) -> None:
-        """No page has one."""
+        """Remove all hashes."""
         ...
 
 
@@ -73,14 +73,14 @@ class PageHashTable:
         self._store = store
         self._names: dict[int, bytes] = {} if store is None else store.hashes()
 
-    def update(self, kept: PageHashes) -> None:
+    def update(self, message: PageHashes) -> None:
         """Apply additions and evictions.
 
         Raises `ValueError` if the message is inconsistent; the table is then empty.
         """
         names, self._names = self._names, {}
         try:
-            evicted, added = unpack(kept.evicted, "I").tolist(), split_hashes(kept.added)
+            evicted, added = unpack(message.evicted, "I").tolist(), split_hashes(message.added)
         except ValueError:
             if self._store is not None:
                 self._store.clear()

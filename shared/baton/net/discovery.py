@@ -50,13 +50,13 @@ class Directory(Protocol):
 
 
 def _configured(settings: Settings, link: Link) -> tuple[str, ...]:
-    given = {
+    addresses = {
         TOKENIZE: settings.tokenizer_address,
         MEDIA: settings.mm_preprocess_address,
         FRONTEND: settings.scheduler_address,
         FLEET: settings.fleet_address,
     }[link]
-    return tuple(a.strip() for a in given.split(",") if a.strip())
+    return tuple(a.strip() for a in addresses.split(",") if a.strip())
 
 
 def socket_path(run_dir: Path, link: Link) -> str:
@@ -69,10 +69,10 @@ def socket_path(run_dir: Path, link: Link) -> str:
     return f"ipc://{path}"
 
 
-def bind_address(settings: Settings, link: Link, given: str) -> str:
+def bind_address(settings: Settings, link: Link, configured: str) -> str:
     """Address that a server binds: the configured one, or a socket in the run directory."""
-    if given:
-        return given
+    if configured:
+        return configured
     settings.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
     return socket_path(settings.run_dir, link)
 
@@ -93,8 +93,8 @@ class StaticDirectory:
         """Do nothing: all services have the same settings."""
 
     def find(self, link: Link) -> tuple[str, ...]:
-        found = _configured(self._settings, link)
-        return found or (socket_path(self._settings.run_dir, link),)
+        addresses = _configured(self._settings, link)
+        return addresses or (socket_path(self._settings.run_dir, link),)
 
     def first(self, link: Link) -> str:
         return self.find(link)[0]
@@ -128,8 +128,8 @@ class RedisDirectory:
         return _configured(self._settings, link) or self._known.get(link.name, ())
 
     def first(self, link: Link) -> str:
-        found = self.find(link)
-        return found[0] if found else ""
+        addresses = self.find(link)
+        return addresses[0] if addresses else ""
 
     def close(self) -> None:
         self._stopped.set()

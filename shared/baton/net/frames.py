@@ -1,8 +1,8 @@
 """Length-prefixed frames on byte streams: pipes between processes, and files.
 
 A frame is the length of its content, a little-endian uint32, and the content. On a pipe, a stream
-that ends inside a frame is a peer that died while it wrote: `receive` treats it as the end. In a
-file it is worth telling apart: `read` raises.
+that ends inside a frame means that the peer exited while writing: `receive` treats it as the end.
+In a file it is an error: `read` raises.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from typing import IO
 
 _LENGTH = struct.Struct("<I")
 PREFIX_BYTES = _LENGTH.size
-"""Bytes of a frame beside its content."""
+"""Bytes of a frame in addition to its content."""
 MAX_BYTES = 2**32 - 1
 """Most bytes of content that the prefix can state."""
 
@@ -39,10 +39,10 @@ def send(pipe: IO[bytes], data: bytes) -> None:
     """Write one frame and flush it.
 
     Raises:
-        OSError: the reader is gone.
+        OSError: the reader has exited.
         OversizedFrame: more than `MAX_BYTES`; nothing was written.
     """
-    pipe.write(_prefix(data))  # two writes: joining them would copy a large tensor
+    pipe.write(_prefix(data))  # Two writes: joining them would copy a large tensor.
     pipe.write(data)
     pipe.flush()
 
@@ -67,7 +67,7 @@ def read(stream: IO[bytes], max_bytes: int = MAX_BYTES) -> bytes | None:
 
 
 def receive(pipe: IO[bytes]) -> bytes | None:
-    """Wait for a frame of a process. Returns None when it has closed the pipe or died."""
+    """Wait for a frame of a process. Returns None if it has closed the pipe or exited."""
     try:
         return read(pipe)
     except TruncatedFrame:
@@ -78,7 +78,7 @@ async def receive_async(pipe: asyncio.StreamReader) -> bytes:
     """Wait for a frame of a process.
 
     Raises:
-        asyncio.IncompleteReadError: it has closed the pipe or died.
+        asyncio.IncompleteReadError: it has closed the pipe or exited.
     """
     return await pipe.readexactly(_length(await pipe.readexactly(PREFIX_BYTES), MAX_BYTES))
 

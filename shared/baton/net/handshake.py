@@ -6,7 +6,7 @@ client                    server
   | -- Beat -------------> |   every interval; the server answers with its own
   | -- Beat -------------> |   (the server has restarted and does not know the client)
   | <----- HelloRequest -- |
-  | -- Hello ------------> |   the server's new incarnation tells the client of the restart
+  | -- Hello ------------> |   the server's new incarnation shows the client the restart
   |      (silence)         |   or a broken connection: messages in flight may be lost
   | -- Hello ------------> |   new incarnation of the client: the server drops its old state
 """
@@ -29,8 +29,8 @@ LOST_SECONDS = 1.0
 """Silence after which a peer is lost, if another one can take its place."""
 QUIET_SECONDS = 5.0
 """Silence after which a peer without a substitute is lost. Longer, since a new start costs more
-than waiting. A dead peer is detected at once by its broken connection; this covers a peer that is
-stopped or cut off."""
+than waiting. An exited peer is detected at once by its broken connection; this covers a peer that
+is stopped or cut off."""
 CHECK_SECONDS = 0.2
 """Maximum time between two checks that counts as silence of the peer; a longer gap means that this
 process was stopped."""
@@ -42,8 +42,8 @@ def incarnation() -> int:
 
 
 def unique_identity(name: str) -> bytes:
-    """A socket identity that no other process has, whatever its name: a server hands the identity
-    of a connection over to the next one that claims it."""
+    """A unique socket identity, whatever the name of the process: a server passes the identity of a
+    connection to the next one that claims it."""
     return f"{name}/{secrets.token_hex(8)}".encode()
 
 
@@ -100,7 +100,7 @@ class ClientHandshake:
         return fresh
 
     def _on_hello_request(self, request: HelloRequest, now: float) -> None:
-        # The answer to a beat that crossed our Hello in flight: ignore it.
+        # A reply to a heartbeat that crossed our Hello in flight: ignore it.
         crossed = self.server is not None and self.server.incarnation == request.incarnation
         if crossed and now - self._answered_at < LOST_SECONDS / 2:
             return
@@ -110,8 +110,8 @@ class ClientHandshake:
     def lost(self, now: float) -> bool:
         """Return True once when the server has gone silent, and start a new handshake.
 
-        Call it often: of the time between two calls, during which this process may have been
-        stopped, at most `CHECK_SECONDS` count.
+        Call it often: at most `CHECK_SECONDS` of the time between two calls count, since this
+        process may have been stopped.
         """
         self._last_received += suspended_seconds(self._last_check, now)
         self._last_check = now
@@ -149,7 +149,7 @@ class Peer:
     """Time at which `progress` last advanced or the peer was last idle."""
     busy: bool = False
     max_silence: float = LOST_SECONDS
-    """Silence in seconds that it is granted where the others are granted less."""
+    """Its own limit of silence in seconds, if longer than that of other peers."""
 
     def beat(self, beat: Beat, now: float) -> None:
         """Process a heartbeat."""
@@ -184,9 +184,9 @@ class PeerTable:
     def is_name_taken(
         self, identity: bytes, hello: Hello, now: float, reach: Callable[[bytes, Message], bool]
     ) -> bool:
-        """True if another live process has this name, so that this `Hello` is to be ignored: it
-        must not stall the process that has the name. A process is dead if it has been silent, or
-        cannot be reached.
+        """True if another live process has this name, so that this `Hello` must be ignored: it must
+        not interrupt that process. A process counts as dead if it has been silent, or cannot be
+        reached.
 
         `reach`: sends a message to an identity, and returns whether that exists.
         """
@@ -205,9 +205,9 @@ class PeerTable:
         return Beat(self.me.name, self.me.incarnation)
 
     def expire(self, now: float, seconds: float = LOST_SECONDS) -> list[Peer]:
-        """Remove and return the clients silent for `seconds` and for their `max_silence`.
+        """Remove and return the clients that were silent for `seconds` and for their `max_silence`.
 
-        Call it often, as `ClientHandshake.lost`.
+        Call it often, like `ClientHandshake.lost`.
         """
         missed, self._last_check = suspended_seconds(self._last_check, now), now
         for peer in self.peers.values():

@@ -225,9 +225,9 @@ class AsyncClient(Client):
 
     async def post(self, message: Message, envelope: Envelope | None = None) -> bool:
         """Send without waiting. Returns False if the server is not connected."""
-        sent = self.send(message, envelope)
+        accepted = self.send(message, envelope)
         self._look()
-        return sent
+        return accepted
 
     async def receive(self) -> Received:
         """Wait for the next valid message."""

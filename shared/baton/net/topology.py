@@ -155,7 +155,7 @@ PIXELS = Link(
     requests=(TakePixels,),
     replies=(TakenPixels,),
 )
-"""Between hosts: pixels go from their gateway to the worker that encodes them, past the
+"""Between hosts: pixels go from their gateway to the worker that encodes them, without the
 scheduler."""
 
 CONTROL = Link(

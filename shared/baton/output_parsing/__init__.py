@@ -1,6 +1,6 @@
-"""Reads what a model writes into reasoning, content and tool calls, as it comes.
+"""Incremental parser of model output: reasoning, content and tool calls.
 
-How a server uses it:
+Usage in a server:
 
     chosen = select(tool_call_parser, reasoning_parser, chat_template=..., response_template=...)
     log(chosen.reason)                                      # once for each model
@@ -19,18 +19,18 @@ How a server uses it:
             send(delta(piece))
     pieces = parser.finish()
 
-`Message.add(pieces)` puts an answer together that is not streamed; the result is the same however
-the text was cut. A `ParseError` is the last piece: the call that it names is not whole, and the
-answer ends. The state is a function of the text that was fed: to copy a parser, feed the text to
-another one.
+`Message.add(pieces)` assembles an answer that is not streamed; the result does not depend on where
+the text was split. If the last piece is a `ParseError`, the call that it names is incomplete, and
+the answer ends. The state is a function of the text that was fed: to copy a parser, feed the text
+to another one.
 
-Where a request demands a call (`tool_choice` "required" or a function's name), `tool_grammar` gives
-the grammar that makes the answer one, in the format's own syntax and with arguments that fit the
-schema of the tool. It is validated and enforced like any other `Grammar`:
+If a request demands a call (`tool_choice` "required" or a function's name), `tool_grammar` returns
+the grammar that enforces it, in the format's own syntax and with arguments that match the tool's
+schema. It is validated and enforced like any other `Grammar`:
 
     tool_grammar(chosen.tool_format, tools, choice, parallel=..., reasoning_format=..., start=...)
 
-`auto_grammar` gives that of an answer which is free to call, and whose calls are as valid.
+`auto_grammar` returns that of an answer that may call, and whose calls are valid.
 """
 
 from baton.output_parsing.grammars.auto_grammar import auto_grammar

@@ -1,7 +1,7 @@
-"""Calls: the tool calls of one answer while they are read.
+"""The tool calls of one answer while they are read.
 
-Until a call has started, what was read of it may turn out to be text: the source keeps it and goes
-back. From its start on the client has seen the call, and a fault is an error.
+Until a call has started, its text may turn out to be content: the source keeps it for a rewind.
+After its start the client has received the call, and a syntax error is a parse error.
 """
 
 from __future__ import annotations
@@ -16,24 +16,24 @@ from baton.output_parsing.tools import Tools
 
 
 class Malformed(Exception):
-    """The text is not what the format has here; the message says why.
+    """The text does not match the format; the message says why.
 
-    Raised as soon as no text that may follow could make it good, or at the end of the text: so
-    where the text was cut makes no difference.
+    Raised as soon as no continuation could match, or at the end of the text, so the result does not
+    depend on where the text was split.
     """
 
 
 MakeId = Callable[[str, int], str]
-"""(seed, index of the call) -> id: a function, so that a replay gives the same ids."""
+"""(seed, index of the call) -> id, so that a replay produces the same ids."""
 
 
 def openai_id(seed: str, index: int) -> str:
-    """An id as OpenAI's API has them."""
+    """An id in OpenAI's format."""
     return "call_" + _digest(seed, index)[:24]
 
 
 def mistral_id(seed: str, index: int) -> str:
-    """Exactly nine letters and digits, as Mistral's templates demand."""
+    """Nine letters and digits, as required by Mistral's templates."""
     return _digest(seed, index)[:9]
 
 
@@ -56,14 +56,14 @@ class Calls:
         self.source = source
         self.tools = tools
         self.count = 0
-        """Calls that are whole."""
+        """Number of complete calls."""
         self.open = False
         self._output = output
         self._seed = seed
         self._make_id = make_id
 
     def start(self, name: str, call_id: str | None = None) -> None:
-        """The next call begins: there is no way back."""
+        """Start the next call. It cannot be rewound any more."""
         self.source.release()
         self.open = True
         call_id = call_id or self._make_id(self._seed, self.count)
@@ -74,23 +74,23 @@ class Calls:
         self._output.arguments(self.count, text)
 
     def end(self) -> None:
-        """The open call is whole."""
+        """End the open call as complete."""
         self._output.put(CallEnd(self.count))
         self.count += 1
         self.open = False
         self.source.mark()
 
     def add(self, name: str, arguments: str, call_id: str | None = None) -> None:
-        """A call that was read as a whole."""
+        """Add a call that was read completely."""
         self.start(name, call_id)
         self.write(arguments)
         self.end()
 
     def attempt(self, body: Reader[None], back: int) -> Reader[bool]:
-        """Read calls whose opener is the `back` characters before. Returns whether there was one.
+        """Read calls whose opener is the last `back` characters. Returns whether there was one.
 
-        What cannot be read as a call is unread again, from its opener or from the end of the last
-        call on. Raises `Malformed` inside a call that has started, after the piece that says so.
+        Text that is not a call is unread, from its opener or from the end of the last call on.
+        Raises `Malformed` inside a call that has started, after a piece with the error.
         """
         before = self.count
         self.source.mark(back)

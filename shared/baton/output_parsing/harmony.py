@@ -1,10 +1,10 @@
-"""Harmony, the format of gpt-oss: messages in channels, of which one may be a call.
+"""Harmony, the format of gpt-oss: messages in channels, some of which are calls.
 
     <|channel|>analysis<|message|>TEXT<|end|>
     <|start|>assistant<|channel|>commentary to=functions.NAME <|constrain|>json<|message|>ARGS...
     <|start|>assistant<|channel|>final<|message|>TEXT<|return|>
 
-The prompt ends with `<|start|>assistant`, so a text begins at its first channel.
+The prompt ends with `<|start|>assistant`, so an output begins with a channel.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ _ENDS = delimiters(*_BEGIN, *_CLOSE)
 
 
 class _Answer:
-    """Reads the messages of one answer."""
+    """Parses the messages of one answer."""
 
     def __init__(self, source: Source, output: Output, content: Write, calls: Calls | None) -> None:
         self._source = source
@@ -38,10 +38,10 @@ class _Answer:
         self._calls = calls
         self._thought = False
         self._joint = ""
-        """Stands between two thoughts."""
+        """Inserted between two reasoning messages."""
 
     def read(self, start: Start) -> Reader[None]:
-        """Read all messages. Text outside of them is content, for want of a channel."""
+        """Read all messages. Text outside of them has no channel and counts as content."""
         source, begin = self._source, delimiters(*_BEGIN)
         blank, _ = yield from gather(source.space)
         if start == "thinking":
@@ -58,7 +58,7 @@ class _Answer:
                 self._content(opener)
 
     def _message(self, opener: str) -> Reader[bool]:
-        """Read a message behind the beginning of its header, or go back to there."""
+        """Read a message after the beginning of its header, or rewind to it."""
         self._source.mark(len(opener))
         try:
             text, found = yield from raw_header(self._source, _MESSAGE, _HEADER)
@@ -86,7 +86,7 @@ class _Answer:
         return found
 
     def _pass(self, write: Write) -> Reader[None]:
-        """Pass the text of a message on, up to its end or to the next one."""
+        """Pass on the text of a message up to its end or the next message."""
         end = yield from self._source.until(_ENDS, write)
         if end in _BEGIN:
             self._source.position -= len(end)
@@ -100,7 +100,7 @@ class _Answer:
 
 @dataclass(frozen=True, slots=True)
 class HarmonyReasoning:
-    """Harmony as a format of thinking; the text of a call is content."""
+    """Harmony as a reasoning format; the text of a call is content."""
 
     name: str = "gpt_oss"
     aliases: tuple[str, ...] = ("gpt-oss", "gptoss", "openai_gptoss")
@@ -122,7 +122,7 @@ class HarmonyReasoning:
 
 @dataclass(frozen=True, slots=True)
 class HarmonyTools:
-    """Harmony as a format of tool calls; thinking is a part of it."""
+    """Harmony as a tool format, which includes reasoning."""
 
     name: str = "openai"
     aliases: tuple[str, ...] = ()

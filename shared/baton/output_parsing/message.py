@@ -1,4 +1,4 @@
-"""Message: the pieces of an answer put together; and one by one, as deltas of OpenAI's API."""
+"""Message: the pieces of an answer assembled, and as deltas of OpenAI's API."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from baton.output_parsing.pieces import (
 
 @dataclass(slots=True)
 class ToolCall:
-    """A call, whole once its end was read."""
+    """A call; complete once its end was read."""
 
     id: str
     name: str
@@ -29,17 +29,17 @@ class ToolCall:
 
 @dataclass(slots=True)
 class Message:
-    """A whole answer. Equal for whole and cut texts."""
+    """A complete answer. Does not depend on how the text was split."""
 
     reasoning: str | None = None
     content: str | None = None
     tool_calls: list[ToolCall] = field(default_factory=list)
-    """Only calls that are whole."""
+    """Only complete calls."""
     error: ParseError | None = None
     _open: ToolCall | None = None
 
     def add(self, pieces: Iterable[Piece]) -> None:
-        """Add pieces in their order."""
+        """Add pieces in order."""
         for piece in pieces:
             match piece:
                 case Content(text):
@@ -59,12 +59,12 @@ class Message:
 
     @property
     def finish_reason(self) -> str:
-        """`tool_calls` if there is one, else `stop`: the server knows of other reasons."""
+        """`tool_calls` if there is one, else `stop`: other reasons are set by the server."""
         return "tool_calls" if self.tool_calls else "stop"
 
 
 def delta(piece: Piece) -> dict[str, Any] | None:
-    """The delta of a chat completion that says a piece; None for what a delta cannot say."""
+    """The delta of a chat completion for a piece; None if a delta cannot express it."""
     match piece:
         case Content(text):
             return {"content": text}

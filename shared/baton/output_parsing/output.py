@@ -1,4 +1,4 @@
-"""Output: collects the pieces of one `feed`, adjacent text of one kind in one piece."""
+"""Output: collects the pieces of one `feed`, joining adjacent text of one kind."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ _Kind = Literal["content", "reasoning", "arguments"]
 
 
 class Output:
-    """Pieces that were read and not taken yet."""
+    """Pieces that were not taken yet."""
 
     __slots__ = ("_index", "_kind", "_parts", "_pieces")
 

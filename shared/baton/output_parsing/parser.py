@@ -1,4 +1,4 @@
-"""OutputParser: reads what a model writes into reasoning, content and tool calls, as it comes."""
+"""OutputParser: incremental parser of reasoning, content and tool calls."""
 
 from __future__ import annotations
 
@@ -15,10 +15,10 @@ from baton.output_parsing.tools import Tools
 
 
 class OutputParser:
-    """Reads one answer. Its state is a function of the texts that were fed, however they were cut.
+    """Parses one answer. Its state is a function of the text that was fed, however it was split.
 
-    Feed the text as it comes, then call `finish` once. Without a format of tool calls, calls are
-    content; without one of reasoning, thinking is. Never raises, whatever the text is.
+    Feed the text as it arrives, then call `finish` once. Without a tool format, calls are content;
+    without a reasoning format, thinking is. Never raises, whatever the text is.
     """
 
     def __init__(
@@ -31,9 +31,9 @@ class OutputParser:
         tool_choice: str = "auto",
         call_id_seed: str = "",
     ) -> None:
-        """`start` says where the text begins. `tools` are those of the request, in OpenAI's form;
-        `tool_choice` is "none" where no call may come out. Ids of calls are a function of the seed:
-        give each answer its own."""
+        """`start` is where the text begins. `tools` are those of the request in OpenAI's format;
+        `tool_choice` is "none" if calls must not be parsed. The ids of calls are derived from the
+        seed: use a different one for each answer."""
         if tool_format is not None and tool_format.own_reasoning is not None:
             reasoning_format = tool_format.own_reasoning if tool_choice == "none" else None
         self._output = Output()
@@ -49,7 +49,7 @@ class OutputParser:
         self._feed = self._stages[0].feed if self._stages else content
 
     def _add(self, read: Callable[..., Reader[None]], *arguments: object) -> None:
-        """Put a stage before the others."""
+        """Insert a stage before the others."""
         source = Source()
         self._stages.insert(0, _Stage(source, read(source, *arguments)))
 
@@ -60,7 +60,7 @@ class OutputParser:
         try:
             yield from tool_format.read(source, self._output, calls, start)
         except Malformed:
-            # The error is the last piece already; an answer ends with it.
+            # The error is already the last piece; an answer ends with it.
             return
 
     def _thinking(
@@ -74,20 +74,20 @@ class OutputParser:
         yield from reasoning_format.read(source, self._output, content, start, openers)
 
     def feed(self, text: str) -> list[Piece]:
-        """Read more text. Returns what is certain by now."""
+        """Add text. Returns the pieces that later text cannot change."""
         if text:
             self._feed(text)
         return self._output.take()
 
     def finish(self) -> list[Piece]:
-        """The text is at its end. Returns what was held back."""
+        """End the text. Returns what was held back."""
         for stage in self._stages:
             stage.finish()
         return self._output.take()
 
 
 class _Stage:
-    """A reader and the text before it."""
+    """A reader and its input."""
 
     def __init__(self, source: Source, reader: Reader[None]) -> None:
         self._source = source
@@ -95,7 +95,7 @@ class _Stage:
         self._done = False
 
     def feed(self, text: str) -> None:
-        """Run the reader until it needs more text than this."""
+        """Run the reader until it needs more text."""
         if not self._done:
             self._source.append(text)
             self._step()

@@ -1,4 +1,4 @@
-"""What a parser makes of the text: a list of pieces, in the order in which they are read."""
+"""Pieces: the output of a parser, in the order of the text."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class Content(Struct, frozen=True, gc=False, array_like=True, tag_field="piece",
 
 
 class Reasoning(Struct, frozen=True, gc=False, array_like=True, tag_field="piece", tag="reasoning"):
-    """Text that the model wrote while it was thinking."""
+    """Text of the model's thinking."""
 
     text: str
 
@@ -25,26 +25,26 @@ class CallStart(
     """A tool call begins; the pieces up to its end belong to it."""
 
     index: int
-    """From 0; counts the calls of an answer, the one with an error included."""
+    """Index of the call in the answer, from 0; a call with an error counts."""
     id: str
     name: str
 
 
 class Arguments(Struct, frozen=True, gc=False, array_like=True, tag_field="piece", tag="arguments"):
-    """Part of a call's arguments: all parts together are the text of a JSON object."""
+    """Part of a call's arguments: all parts joined are the text of a JSON object."""
 
     index: int
     text: str
 
 
 class CallEnd(Struct, frozen=True, gc=False, array_like=True, tag_field="piece", tag="call_end"):
-    """A tool call is whole. A call without this piece must not be executed."""
+    """A tool call is complete. A call without this piece must not be executed."""
 
     index: int
 
 
 class ParseError(Struct, frozen=True, gc=False, array_like=True, tag_field="piece", tag="error"):
-    """The last piece: a call was begun and cannot be finished. Text behind it is not read."""
+    """The last piece: a call has started and cannot be completed. Text after it is not read."""
 
     index: int
     type: Literal["incomplete_tool_call", "invalid_tool_call"]

@@ -1,4 +1,4 @@
-"""ReasoningFormat: how a model writes its thinking, and the reader that splits it off."""
+"""ReasoningFormat: the syntax of a model's thinking, and the parser that separates it."""
 
 from __future__ import annotations
 
@@ -9,46 +9,47 @@ from baton.output_parsing.output import Output
 from baton.output_parsing.source import Reader, Source, Write, delimiters, gather
 
 Start = Literal["thinking", "content", "unknown"]
-"""Where the text begins. thinking: the prompt ends with the opener. content: it does not, so that
-the model opens its thinking itself, if at all. unknown: the prompt has not been seen; like
-thinking, unless the text begins with a tool call."""
+"""Where the text begins. thinking: the prompt ends with the opener. content: it does not, so the
+model opens its thinking itself, if at all. unknown: the prompt is not known; like thinking, unless
+the text begins with a tool call."""
 _NOTHING = delimiters()
 
 
 class ReasoningReader(Protocol):
-    """A format of thinking."""
+    """A reasoning format."""
 
     @property
     def name(self) -> str:
-        """As in `--reasoning-parser`."""
+        """Name in `--reasoning-parser`."""
 
     @property
     def aliases(self) -> tuple[str, ...]:
-        """Other names of the same."""
+        """Aliases."""
 
     def default_start(self, thinking: bool | None) -> Start:
-        """Where the text begins, where the prompt is not known.
+        """Where the text begins if the prompt is not known.
 
-        `thinking` says whether the template was asked to let the model think; None: its default.
+        `thinking` is whether the template was told to enable thinking; None for its default.
         """
 
     def start(self, prompt: str) -> Start:
-        """Where the text begins behind a rendered prompt."""
+        """Where the text begins after a rendered prompt."""
 
     def read(
         self, source: Source, output: Output, content: Write, start: Start, calls: tuple[str, ...]
     ) -> Reader[None]:
-        """Split an answer. `content` takes what a tool parser reads; `calls` are its openers."""
+        """Split an answer. `content` receives the input of a tool parser; `calls` are its
+        openers."""
 
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """Tags around the answer, which are no part of it."""
+    """Tags around the answer, which are removed."""
 
     openers: tuple[str, ...]
     closers: tuple[str, ...]
     holds_calls: bool
-    """Whether there are calls inside the tags; else what looks like one is text."""
+    """Whether calls are recognised inside the thinking; otherwise they are text."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,16 +57,16 @@ class ReasoningFormat:
     """One row of the table of formats."""
 
     name: str
-    """As in `--reasoning-parser`."""
+    """Name in `--reasoning-parser`."""
     openers: tuple[str, ...]
     closers: tuple[str, ...]
     aliases: tuple[str, ...] = ()
     opened_by_template: Literal["yes", "perhaps", "on request", "no"] = "yes"
-    """Whether the prompt of the family's templates ends with the opener; `on request`: with
-    thinking on, which is not the default."""
+    """Whether the prompts of the family end with the opener; `on request`: only if thinking is
+    enabled, which is not the default."""
     answer: Answer | None = None
     kept: bool = False
-    """Whether the thinking stays in the content, tags included."""
+    """Whether the thinking remains in the content, including its tags."""
 
     def default_start(self, thinking: bool | None) -> Start:
         """As in `ReasoningReader`."""
@@ -104,8 +105,8 @@ class ReasoningFormat:
 
     def _open(self, source: Source) -> Reader[bool]:
         """Read the opener, which the model may repeat."""
-        wanted, opened = delimiters(*self.openers), False
-        while (yield from source.literal(wanted)):
+        openers, opened = delimiters(*self.openers), False
+        while (yield from source.literal(openers)):
             yield from source.space()
             opened = True
         return opened

@@ -64,4 +64,4 @@ REASONING_FORMATS: tuple[ReasoningReader, ...] = (
     ReasoningFormat("identity", (), (), opened_by_template="no"),
     HarmonyReasoning(),
 )
-"""One row per format; a name of vLLM's that means the same is an alias."""
+"""One row per format; equivalent names of vLLM are aliases."""

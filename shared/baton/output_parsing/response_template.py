@@ -1,8 +1,7 @@
-"""Reads a checkpoint's `response_template`: the format of its output as it declares it itself.
+"""Reads a checkpoint's `response_template`: its own declaration of its output format.
 
-The key of `tokenizer_config.json` that transformers introduced names the fields of a message, and
-for each what opens and closes it and what its content is.
-https://huggingface.co/docs/transformers/main/chat_response_parsing
+The key of `tokenizer_config.json` that transformers introduced lists the fields of a message, with
+the delimiters and the content type of each.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ _NAME = "response_template"
 
 
 def literals(template: Mapping[str, Any], field: str) -> str:
-    """All text of a field's declaration, without the marks of regular expressions, in which the
-    fingerprint of a known format can be found."""
+    """Text of a field's declaration without regular expression syntax, for matching fingerprints of
+    known formats."""
     return "\n".join(map(_unescaped, _strings(_field(template, field))))
 
 
@@ -38,7 +37,7 @@ def _unescaped(pattern: str) -> str:
 
 
 def declared_tools(template: Mapping[str, Any]) -> ToolFormat | None:
-    """The format of calls that are JSON between literal delimiters; None for any other."""
+    """The tool format of JSON calls between literal delimiters; None for any other."""
     field = _field(template, "tool_calls")
     openers = _texts(field.get("open"))
     if not openers or field.get("content") != "json":
@@ -47,7 +46,7 @@ def declared_tools(template: Mapping[str, Any]) -> ToolFormat | None:
 
 
 def declared_reasoning(template: Mapping[str, Any]) -> ReasoningFormat | None:
-    """The format of thinking between literal delimiters; None for any other."""
+    """The reasoning format with literal delimiters; None for any other."""
     field = _field(template, "thinking")
     openers, closers = _texts(field.get("open")), _texts(field.get("close"))
     if not openers or not closers:

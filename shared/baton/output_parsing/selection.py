@@ -1,7 +1,7 @@
-"""Selection: the formats that a model writes, by name, by template, or by its own declaration.
+"""Selects the formats of a model: by name, by chat template, or by its own declaration.
 
-A chat template renders past calls the way the model writes new ones, so the delimiters in its text
-are a fingerprint. A checkpoint may also declare its format as a `response_template`.
+A chat template renders earlier calls in the model's format, so the delimiters in its text are a
+fingerprint. A checkpoint may also declare its format as a `response_template`.
 """
 
 from __future__ import annotations
@@ -19,9 +19,9 @@ from baton.output_parsing.tool_format import ToolReader
 from baton.output_parsing.tool_formats import TOOL_FORMATS
 
 NONE = "none"
-"""Name of no format at all: nothing is split off."""
+"""Name of no format: nothing is separated."""
 DECLARED = ("hf", "response_template")
-"""Names of the format that the checkpoint declares, whatever its chat template looks like."""
+"""Names of the format that the checkpoint declares, regardless of its chat template."""
 
 Row = TypeVar("Row", bound=ToolReader | ReasoningReader)
 
@@ -61,7 +61,7 @@ TOOL_FINGERPRINTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("ernie45", ("<tool_call>", "<response>")),
     ("hermes", ("<tool_call>",)),
 )
-"""Row and the texts that are all in its chat template; the first that fits is taken."""
+"""(row, texts that its chat template contains); the first match is used."""
 REASONING_FINGERPRINTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("gpt_oss", ("<|channel|>",)),
     ("gemma4", ("<|channel>",)),
@@ -76,12 +76,12 @@ REASONING_FINGERPRINTS: tuple[tuple[str, tuple[str, ...]], ...] = (
     ("qwen3", ("</think>",)),
     ("qwen3", ("<think>",)),
 )
-"""The same for thinking."""
+"""The same for reasoning."""
 
 
 @dataclass(frozen=True, slots=True)
 class Selection:
-    """The formats of a model, and why it is these."""
+    """The formats of a model, and the reason for their choice."""
 
     tool_format: ToolReader | None
     reasoning_format: ReasoningReader | None
@@ -121,12 +121,11 @@ def select(
     chat_template: str = "",
     response_template: Mapping[str, Any] | None = None,
 ) -> Selection:
-    """Choose formats. A name wins over the chat template, that over `response_template`, which is
-    the value of this key in the checkpoint's `tokenizer_config.json`.
+    """Choose formats. A name takes precedence over the chat template, and that over
+    `response_template`, the value of this key in the checkpoint's `tokenizer_config.json`.
 
     Names are those of vLLM's `--tool-call-parser` and `--reasoning-parser`, or "none"; "hf" is the
-    declaration alone; None or "" leaves the choice to the model. Raises `SettingsError` for an
-    unknown name.
+    declaration only; None or "" selects automatically. Raises `SettingsError` for an unknown name.
     """
     declared = response_template or {}
     tools, why_tools = _tools(tool_parser, chat_template, declared)
@@ -163,16 +162,16 @@ def _reasoning(
     if row := declared_reasoning(declared):
         return row, "as the checkpoint's response_template says"
     if found := _fingerprint(REASONING_FINGERPRINTS, literals(declared, "thinking")):
-        said = f"because the checkpoint's response_template has {found[1]}"
-        return reasoning_format(found[0]), said
+        reason = f"because the checkpoint's response_template has {found[1]}"
+        return reasoning_format(found[0]), reason
     return None, "because neither the chat template nor a response_template says how"
 
 
 def _fingerprint(
     table: tuple[tuple[str, tuple[str, ...]], ...], text: str
 ) -> tuple[str, str] | None:
-    """The first row whose texts are all there, and the texts in words."""
-    for name, wanted in table:
-        if all(part in text for part in wanted):
-            return name, " and ".join(f"'{part}'" for part in wanted)
+    """The first row whose texts are all present, and the texts in words."""
+    for name, texts in table:
+        if all(part in text for part in texts):
+            return name, " and ".join(f"'{part}'" for part in texts)
     return None

@@ -1,10 +1,10 @@
-"""Source: the text that a parser has been fed and has not read yet.
+"""Source: input of a parser that was fed and not read yet.
 
-A reader is a generator over a `Source`. It takes what it can, and where it needs more text than
-there is, it yields; the parser runs it again when text has come, or the end. So a reader is written
-like one for a whole text, and where the text was cut makes no difference to it.
+A reader is a generator over a `Source`. It reads what it can and yields when it needs more text;
+the parser resumes it when text or the end has arrived. So a reader is written like one for a
+complete text, and does not depend on where the text was split.
 
-    text      [ read, kept for rewind | unread        ]
+    text      [ read, for rewind       | unread        ]
                ^mark                   ^position
 """
 
@@ -19,17 +19,17 @@ T = TypeVar("T")
 Reader = Generator[None, None, T]
 """Yields when it needs more text; returns a `T`."""
 Write = Callable[[str], object]
-"""Takes text as it is read."""
+"""Receives text as it is read."""
 
 _SPACE = re.compile(r"[ \t\r\n]*")
 WHITESPACE = " \t\r\n"
 
 
 class Delimiters:
-    """Literals to look for: the first that appears, and of those that begin there the longest.
+    """Literals to look for: the first one that appears, and of several at one position the longest.
 
     No literal may contain another one before its last character: the inner one would be complete
-    while the outer one could still come.
+    while the outer one is still incomplete.
     """
 
     def __init__(self, literals: Collection[str]) -> None:
@@ -52,18 +52,18 @@ class Delimiters:
         return len(text)
 
     def open(self, text: str) -> bool:
-        """Whether more text could make `text` one of the delimiters, or a longer one."""
+        """Whether more text could turn `text` into a delimiter, or a longer one."""
         return any(len(x) > len(text) and x.startswith(text) for x in self.literals)
 
 
 @lru_cache(maxsize=1024)
 def delimiters(*literals: str) -> Delimiters:
-    """The `Delimiters` of some literals, made once."""
+    """The `Delimiters` of some literals, cached."""
     return Delimiters(literals)
 
 
 class Source:
-    """Text fed so far and how much of it has been read."""
+    """Text fed so far, and the read position."""
 
     __slots__ = ("_marks", "_start", "ended", "position", "text")
 
@@ -72,11 +72,11 @@ class Source:
         self.position = 0
         self.ended = False
         self._start = 0
-        """Characters that were dropped before `text`."""
+        """Number of characters that were dropped before `text`."""
         self._marks: list[int] = []
 
     def append(self, text: str) -> None:
-        """Add text; forgets what was read, from the first mark on excepted."""
+        """Add text; drop text that was read, except after the first mark."""
         kept = min(self._marks[0] - self._start, self.position) if self._marks else self.position
         self.text = self.text[kept:] + text
         self._start += kept
@@ -85,15 +85,15 @@ class Source:
     # ------------------------------------------------------------ going back
 
     def mark(self, back: int = 0) -> None:
-        """Remember the place `back` characters ago, which were read last, for `rewind`."""
+        """Mark the position `back` characters before the current one, for `rewind`."""
         self._marks.append(self._start + self.position - back)
 
     def release(self) -> None:
-        """Forget the last mark."""
+        """Drop the last mark."""
         self._marks.pop()
 
     def rewind(self) -> None:
-        """Go back to the last mark and forget it."""
+        """Return to the last mark and drop it."""
         self.position = self._marks.pop() - self._start
 
     # ------------------------------------------------------------ reading
@@ -128,24 +128,24 @@ class Source:
                 return ""
             yield
 
-    def literal(self, wanted: Delimiters) -> Reader[str]:
+    def literal(self, literals: Delimiters) -> Reader[str]:
         """Read the longest of some literals if one is next. Returns it, or ""."""
-        while wanted.open(rest := self.text[self.position : self.position + wanted.longest]):
+        while literals.open(rest := self.text[self.position : self.position + literals.longest]):
             if self.ended:
                 break
             yield
-        found = next((x for x in wanted.literals if rest.startswith(x)), "")
+        found = next((x for x in literals.literals if rest.startswith(x)), "")
         self.position += len(found)
         return found
 
-    def until(self, wanted: Delimiters, write: Write) -> Reader[str]:
-        """Pass text on until a delimiter, which is read too. Returns it, or "" at the end."""
+    def until(self, ends: Delimiters, write: Write) -> Reader[str]:
+        """Pass on text up to a delimiter, which is read too. Returns it, or "" at the end."""
         while True:
-            offset, found = wanted.find(self.text, self.position)
+            offset, found = ends.find(self.text, self.position)
             if offset > self.position:
                 write(self.text[self.position : offset])
                 self.position = offset
-            if found is not None and (self.ended or not self._grows(offset, wanted)):
+            if found is not None and (self.ended or not self._grows(offset, ends)):
                 self.position += len(found)
                 return found
             if self.ended:
@@ -155,11 +155,11 @@ class Source:
                 return ""
             yield
 
-    def _grows(self, offset: int, wanted: Delimiters) -> bool:
-        return wanted.open(self.text[offset : offset + wanted.longest])
+    def _grows(self, offset: int, ends: Delimiters) -> bool:
+        return ends.open(self.text[offset : offset + ends.longest])
 
     def match(self, pattern: re.Pattern[str], write: Write) -> Reader[None]:
-        """Pass on all text of a pattern that matches character by character."""
+        """Pass on all text that matches a pattern character by character."""
         while (yield from self.more()):
             found = pattern.match(self.text, self.position)
             if found is None or not found[0]:
@@ -169,7 +169,7 @@ class Source:
 
 
 def gather(read: Callable[[Write], Reader[T]]) -> Reader[tuple[str, T]]:
-    """What a reader wrote, as one text, and what it returned."""
+    """Collect the text that a reader writes. Returns it with the reader's result."""
     parts: list[str] = []
     result = yield from read(parts.append)
     return "".join(parts), result

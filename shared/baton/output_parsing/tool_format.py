@@ -1,4 +1,4 @@
-"""ToolFormat: what a format's calls look like, and the reader of an answer that may have some."""
+"""ToolFormat: the syntax of a model's calls, and the parser of an answer that may contain some."""
 
 from __future__ import annotations
 
@@ -23,44 +23,44 @@ _STOP_TOKENS = delimiters(
         "<turn|>",
     ),
 )
-"""Stop tokens that were left in the text: behind a call they are not content."""
+"""Stop tokens in the text: after a call they are not content."""
 
 
 class Body(Protocol):
-    """Reads what stands behind an opener, which is "" at the beginning of the text."""
+    """Reads the text after an opener, which is "" at the beginning of the text."""
 
     def read(self, source: Source, calls: Calls, opener: str) -> Reader[None]:
-        """Read calls, and the closer behind them. Raises `Malformed` where there is none."""
+        """Read calls and the closer after them. Raises `Malformed` if there is none."""
 
 
 class ToolReader(Protocol):
-    """A format of tool calls."""
+    """A tool format."""
 
     @property
     def name(self) -> str:
-        """As in `--tool-call-parser`."""
+        """Name in `--tool-call-parser`."""
 
     @property
     def aliases(self) -> tuple[str, ...]:
-        """Other names of the same."""
+        """Aliases."""
 
     @property
     def openers(self) -> tuple[str, ...]:
-        """Each begins a block of calls anywhere in the content."""
+        """Each one begins a block of calls anywhere in the content."""
 
     @property
     def make_id(self) -> MakeId:
-        """How ids are made where the format has none."""
+        """Generator of ids for formats without ids."""
 
     @property
     def own_reasoning(self) -> ReasoningReader | None:
-        """The format of thinking that this one has as a part of it; None: any may stand before."""
+        """The reasoning format that this one includes; None if any may be combined."""
 
     def read(self, source: Source, output: Output, calls: Calls, start: Start) -> Reader[None]:
-        """Read an answer: content up to an opener, calls, and so on. `start` is of use for a
-        format that has thinking as a part of it.
+        """Parse an answer: content up to an opener, calls, and so on. `start` is for formats that
+        include reasoning.
 
-        Raises `Malformed` in a call that has started; the output says so already.
+        Raises `Malformed` in a call that has started, after the output contains the error.
         """
 
 
@@ -69,15 +69,15 @@ class ToolFormat:
     """One row of the table of formats."""
 
     name: str
-    """As in `--tool-call-parser`."""
+    """Name in `--tool-call-parser`."""
     openers: tuple[str, ...]
-    """Each begins a block of calls anywhere in the content."""
+    """Each one begins a block of calls anywhere in the content."""
     body: Body
     aliases: tuple[str, ...] = ()
     naked: str = ""
     """Characters with which a call may begin the text without an opener."""
     swallowed: tuple[str, ...] = ()
-    """Delimiters that frame the answer and are not part of it."""
+    """Delimiters around the answer that are removed."""
     make_id: MakeId = openai_id
     own_reasoning: ReasoningReader | None = None
 
@@ -92,8 +92,8 @@ class ToolFormat:
 
         if char and char in self.naked and (yield from self._attempt(source, calls, "")):
             blank = ""
-        wanted = delimiters(*self.openers, *self.swallowed)
-        while opener := (yield from source.until(wanted, write)):
+        openers = delimiters(*self.openers, *self.swallowed)
+        while opener := (yield from source.until(openers, write)):
             if opener in self.swallowed or (yield from self._attempt(source, calls, opener)):
                 blank = ""
             else:

@@ -170,4 +170,4 @@ TOOL_FORMATS: tuple[ToolReader, ...] = (
     ToolFormat("gemma4", ("<|tool_call>",), EscapedValues('<|"|>', ("<tool_call|>",))),
     ToolFormat("lfm2", ("<|tool_call_start|>",), PythonicCalls(("<|tool_call_end|>",))),
 )
-"""One row per format; a name of vLLM's that means the same is an alias."""
+"""One row per format; equivalent names of vLLM are aliases."""

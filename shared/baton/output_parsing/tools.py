@@ -1,6 +1,6 @@
-"""Tools: the functions that a request offers, as far as reading a call needs them.
+"""The tools of a request, as far as parsing calls needs them.
 
-Formats that write values as plain text leave their types to the JSON schema of the parameter.
+Formats with plain text values need the parameters' JSON schemas to determine types.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 Types = frozenset[str]
-"""JSON schema types that a value may have; empty where the schema does not say."""
+"""Allowed JSON schema types of a value; empty if the schema does not restrict them."""
 _NAMES = {
     str: "string",
     bool: "boolean",
@@ -20,11 +20,12 @@ _NAMES = {
     dict: "object",
 }
 _DEPTH = 8
-"""Nested references and unions that are followed."""
+"""Maximum depth of references and unions."""
 
 
 class Tools:
-    """Names and parameters of a request's tools; bad entries count as tools without parameters."""
+    """Names and parameters of a request's tools; invalid entries count as tools without
+    parameters."""
 
     def __init__(self, tools: Sequence[Mapping[str, Any]] | None = None) -> None:
         self._schemas = dict(_schemas(tools or ()))
@@ -34,7 +35,7 @@ class Tools:
         return name in self._schemas
 
     def types(self, name: str, key: str) -> Types:
-        """Types that argument `key` of function `name` may have."""
+        """Allowed types of argument `key` of function `name`."""
         found = self._types.get((name, key))
         if found is None:
             found = self._types[name, key] = self._resolve(name, key)
@@ -58,11 +59,11 @@ def _schemas(tools: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, Mapping[
 def _types(schema: Any, root: Mapping[str, Any], depth: int) -> Iterator[str]:
     if not isinstance(schema, Mapping) or not depth:
         return
-    said = schema.get("type")
-    yield from [said] if isinstance(said, str) else filter(_is_text, _list(said))
+    types = schema.get("type")
+    yield from [types] if isinstance(types, str) else filter(_is_text, _list(types))
     if schema.get("nullable") is True:
         yield "null"
-    if said is None:
+    if types is None:
         values = _list(schema.get("enum")) or ([schema["const"]] if "const" in schema else [])
         yield from (_NAMES[type(value)] for value in values if type(value) in _NAMES)
         yield from ["object"] if "properties" in schema else ()

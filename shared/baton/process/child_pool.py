@@ -1,9 +1,9 @@
-"""Pool of child processes that handle untrusted input: reused while they answer, killed when not.
+"""Pool of child processes that handle untrusted input: reused after an answer, killed otherwise.
 
     caller --> a thread of the pool --> its child (`baton.process.sandbox`)
                waits, limits its time     limits its memory
 
-One thread waits for each child, so a slow request delays only what is queued behind it.
+One thread waits for each child, so a slow request delays only the requests queued behind it.
 """
 
 from __future__ import annotations
@@ -24,18 +24,18 @@ from baton.net import frames
 from baton.process.time_limit import TimeLimit
 
 _STARTUP_SECONDS = 40.0
-"""Limit of wall time of the first answer, which includes the child's imports."""
+"""Wall time limit of the first answer, which includes the child's imports."""
 
 log = logger(__name__)
 T = TypeVar("T")
 
 
 class ChildDied(Exception):
-    """The child ended before it answered."""
+    """The child exited before it answered."""
 
 
 class ChildTimeout(ChildDied):
-    """The child was killed, since it took too long."""
+    """The child was killed because it took too long."""
 
 
 class Child:
@@ -51,7 +51,7 @@ class Child:
 
     @property
     def alive(self) -> bool:
-        """Whether the process runs."""
+        """Whether the process is running."""
         return self._process.poll() is None
 
     def exchange(self, request: bytes, seconds: float, *, wall: bool = False) -> bytes:
@@ -62,7 +62,7 @@ class Child:
 
         Raises:
             ChildTimeout: no answer within the limit; the child was killed.
-            ChildDied: it ended, or another thread killed it.
+            ChildDied: it exited, or another thread killed it.
         """
         with TimeLimit(self._process.pid, seconds, self.kill, wall=wall) as limit:
             answer = self._exchange(request)
@@ -94,7 +94,7 @@ class Child:
 
 
 class Cancellation:
-    """Kills the child that works on one request, now or as soon as there is one."""
+    """Kills the child of one request, now or as soon as it exists."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -110,7 +110,7 @@ class Cancellation:
 
     @contextmanager
     def covers(self, child: Child) -> Iterator[None]:
-        """The child works on the request within the context."""
+        """Context in which the child works on the request."""
         with self._lock:
             self._child = child
             if self._cancelled:
@@ -123,7 +123,7 @@ class Cancellation:
 
 
 class ChildPool:
-    """At most `size` children, each one started when there is work and no idle one.
+    """At most `size` children, each started when there is work and no idle one.
 
     Life cycle: `start` (optional), then any number of `submit` and `call`, then `close`.
     """
@@ -132,7 +132,7 @@ class ChildPool:
         """Args:
         module: run as `python -m`; it calls `sandbox.main`.
         setup: first frame to each child.
-        purpose: what clients lack while no child can be started; first words of that message.
+            purpose: the unavailable feature, for the error message if no child can be started.
         """
         self._module, self._setup, self._purpose = module, setup, purpose
         self._size = size
@@ -143,7 +143,7 @@ class ChildPool:
         self._closed = False
 
     def start(self) -> None:
-        """Begin to start all children, so that the first request does not wait for one."""
+        """Start all children in the background, so that the first request does not wait for one."""
         for _ in range(self._size):
             self._threads.submit(lambda: self._idle.put(self._new()))
 
@@ -176,7 +176,7 @@ class ChildPool:
 
         Raises:
             ChildTimeout: no answer within the limit.
-            ChildDied: the child ended, or the pool was closed.
+            ChildDied: the child exited, or the pool was closed.
             Unavailable: no child can be started.
         """
         with self._borrowed() as child, (cancellation or Cancellation()).covers(child):
@@ -194,19 +194,20 @@ class ChildPool:
 
     @contextmanager
     def _borrowed(self) -> Iterator[Child]:
-        """A child that is idle again after a whole exchange, else killed."""
-        child, whole = self._take(), False
+        """Context for a child that is returned as idle after a complete exchange, and killed
+        otherwise."""
+        child, completed = self._take(), False
         try:
             yield child
-            whole = True
+            completed = True
         finally:
-            if whole:
+            if completed:
                 self._idle.put(child)
             else:
                 self._discard(child)
 
     def _take(self) -> Child:
-        """Return an idle child that lives, else a new one."""
+        """Return a running idle child, else a new one."""
         while True:
             try:
                 child = self._idle.get_nowait()

@@ -1,4 +1,4 @@
-"""System calls of Linux for processes, which Python does not offer."""
+"""Linux system calls for processes that Python does not offer."""
 
 from __future__ import annotations
 
@@ -14,26 +14,26 @@ _PR_SET_PDEATHSIG, _PR_GET_TID_ADDRESS = 1, 40
 _CLONE_PARENT, _CLONE_CHILD_CLEARTID, _CLONE_CHILD_SETTID = 0x8000, 0x200000, 0x1000000
 _FLAGS = _CLONE_PARENT | _CLONE_CHILD_CLEARTID | _CLONE_CHILD_SETTID | signal.SIGCHLD
 _ARGUMENTS = 48, 49
-"""Fields of proc_pid_stat(5): where the command line begins and ends in memory."""
+"""Fields of proc_pid_stat(5): start and end of the command line in memory."""
 _CLONE = {"x86_64": (56, 3), "aarch64": (220, 4)}
 """Number of clone(2) by machine, and the position of its argument `child_tid`."""
 
 
 def die_with_parent() -> None:
-    """Have the kernel kill this process when its parent ends, where the system can. A fork of this
-    process has no such order."""
-    with contextlib.suppress(AttributeError):  # not Linux
+    """Have the kernel kill this process when its parent exits, if the system supports it. A fork of
+    this process does not inherit this."""
+    with contextlib.suppress(AttributeError):  # Not Linux.
         _libc().prctl(_PR_SET_PDEATHSIG, int(signal.SIGKILL), 0, 0, 0)
 
 
 def fork_sibling() -> int:
-    """Fork as `os.fork` does, but to the parent of this process: that is told how the new process
-    ends, and may wait for it. Returns 0 in the new process and its process id in this one.
+    """Fork as `os.fork` does, but as a child of this process's parent, which gets the exit status
+    and may wait for it. Returns 0 in the new process and its process id in this one.
 
     For a process with one thread: handlers of pthread_atfork(3) are not called.
 
     Raises:
-        OSError: this system, or this process, cannot.
+        OSError: the system, or this process, does not allow it.
     """
     if (threads := len(os.listdir("/proc/self/task"))) > 1:
         raise OSError(f"the process has {threads} threads")
@@ -52,8 +52,8 @@ def fork_sibling() -> int:
 
 
 def set_command_line(words: Sequence[str], proc: Path = Path("/proc/self")) -> None:
-    """Have `ps` show these words, as far as those that this process was started with had room.
-    Where the system does not say where they are, nothing changes."""
+    """Set the command line that `ps` shows, truncated to the length of the original one. Does
+    nothing if the system does not report its position."""
     with contextlib.suppress(OSError, IndexError):
         fields = (proc / "stat").read_text().rpartition(") ")[2].split()
         start, end = (int(fields[number - 3]) for number in _ARGUMENTS)
@@ -69,7 +69,7 @@ def _call() -> tuple[int, list[ctypes.c_long]]:
         raise OSError(f"{platform.system()} on {platform.machine()} is not known here")
     number, place = _CLONE[platform.machine()]
     arguments = [ctypes.c_long(_FLAGS), *(ctypes.c_long(0) for _ in range(4))]
-    # The C library keeps the id of each thread, and has it set by the kernel as fork(3) does.
+    # The C library stores the id of each thread, and lets the kernel set it as fork(3) does.
     arguments[place] = ctypes.c_long(_tid_address())
     return number, arguments
 

@@ -1,10 +1,10 @@
-"""Cause of a process's death from its exit status: inside (its own fault) or outside (a signal sent
+"""Cause of a process's exit from its exit status: inside (its own fault) or outside (a signal sent
 to it).
 
-A request is suspected only of a death from inside. Signals that a process brings on itself (a bad
-address, an abort) and exits with an error are from inside; other signals are sent by someone: an
-operator, a supervisor, the host that shuts down. SIGKILL is both: the kernel sends it when memory
-is short. Whether it did is read from the kernel's own counter (`OomKills`).
+A request is suspected only after an exit from inside. Signals that a process causes itself (a bad
+address, an abort) and error exits are from inside; other signals are sent by an operator, a
+supervisor or the host's shutdown. SIGKILL can be both: the kernel sends it when memory is short.
+Whether it did is read from the kernel's own counter (`OomKills`).
 """
 
 from __future__ import annotations
@@ -26,11 +26,11 @@ _OWN_SIGNALS = frozenset(
     }
 )
 _SHELL_BASE = 128
-"""An exit code of 128 + n says signal n, as shells and our own exits say it."""
+"""An exit code of 128 + n means signal n, as in shells and in our own exits."""
 
 
 def died_inside(code: int, *, short_of_memory: bool = False) -> bool:
-    """True if a process died by its own fault.
+    """True if a process exited by its own fault.
 
     `code`: as `subprocess` reports it. `short_of_memory`: the kernel has killed a process.
     """
@@ -41,7 +41,7 @@ def died_inside(code: int, *, short_of_memory: bool = False) -> bool:
 
 
 def passed_on(code: int) -> int:
-    """Exit code of a process that ends because its child ended with `code`: it says the same."""
+    """Exit code of a process that ends because its child ended with `code`: it means the same."""
     if code < 0:
         return _SHELL_BASE - code
     return code if code in (EXIT_SETTINGS, EXIT_MODEL) or code > _SHELL_BASE else EXIT_FAULT
@@ -54,12 +54,12 @@ class OomKills:
     def __init__(self, root: Path = Path("/")) -> None:
         """`root`: of the file system, for tests."""
         self._paths = (_group(root) / "memory.events", root / "proc/vmstat")
-        self._seen = self._count()
+        self._last_count = self._count()
 
     def more(self) -> bool:
         """True if the count has risen since the last call."""
-        before, self._seen = self._seen, self._count()
-        return self._seen > before
+        previous, self._last_count = self._last_count, self._count()
+        return self._last_count > previous
 
     def _count(self) -> int:
         for path in self._paths:

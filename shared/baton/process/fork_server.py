@@ -1,17 +1,17 @@
-"""A fork server: a process that has loaded everything once, and forks those that serve.
+"""Fork server: a process that has loaded everything once, and forks the serving processes.
 
     supervisor                           fork server, one thread
       | -- starts --------------------->  |   imports, loads, warms up; then `wait`
       | -- command line, a socket ----->  |   forks
       | <- process id, on that socket --  +--> the new process, a child of the supervisor: serves
 
-A fork has what its server has loaded, in the same memory until one of the two writes to it. It
-takes milliseconds, however long the server took, and the server stays for the next one. Requests
-that come while the server loads wait for it; if it dies first, the end of their socket says so.
+A fork shares its server's memory until one of the two writes to it. A fork takes milliseconds,
+regardless of loading time, and the server remains for the next one. Requests wait while the server
+loads; if it exits first, their socket is closed.
 
-The server has no second thread, since a fork has the calling thread only: threads of libraries are
-started in the new process (`baton.process.standby.when_active`). A server that cannot fork all the
-same says why, and serves itself.
+The server has one thread only, since a fork has only the calling thread: threads of libraries are
+started in the new process (`baton.process.standby.when_active`). A server that cannot fork logs the
+reason, and serves itself.
 """
 
 from __future__ import annotations
@@ -33,16 +33,17 @@ log = logger(__name__)
 
 
 class ForkServer:
-    """Life cycle: `wait` often, until it returns a command line: then this process serves."""
+    """Life cycle: call `wait` until it returns a command line; then this process serves."""
 
     def __init__(self) -> None:
-        """The control socket of the supervisor is standard input; that of a new process will be."""
+        """The supervisor's control socket is standard input; the same will be true of a new
+        process."""
         self._control = socket.socket(fileno=os.dup(0))
 
     def wait(self, seconds: float | None = None) -> list[str] | None:
-        """Fork for every request that comes within `seconds`; None waits for ever. Returns the
-        command line of the request in the new process, and None in this one. Ends the process when
-        the supervisor is gone."""
+        """Fork for every request within `seconds`; None waits without limit. Returns the command
+        line of the request in the new process, and None in this one. Ends the process when the
+        supervisor is gone."""
         deadline = None if seconds is None else time.monotonic() + seconds
         while self._ready(deadline):
             request, descriptors, _, _ = socket.recv_fds(self._control, _LONGEST, 1)
@@ -58,7 +59,7 @@ class ForkServer:
         return bool(select.select([self._control], [], [], left)[0])
 
     def _serves(self, control: int) -> bool:
-        """Fork; true in the process that is to serve with this control socket."""
+        """Fork; True in the process that is to serve with this control socket."""
         try:
             serves = fork_sibling() == 0
         except OSError as error:

@@ -1,4 +1,4 @@
-"""Calls a function in a fork of this process: what it starts and writes ends with the fork."""
+"""Calls a function in a fork of this process, which isolates its threads and memory."""
 
 from __future__ import annotations
 
@@ -13,11 +13,12 @@ T = TypeVar("T")
 
 
 def call_in_fork(function: Callable[[], T]) -> T:
-    """What the function returns, which is pickled on its way. For a process with one thread: a fork
-    has no other.
+    """Return the function's result, pickled. For a process with one thread: a fork has only the
+    calling one.
 
     Raises:
-        ChildProcessError: the function raised, which is on standard error, or the fork died.
+        ChildProcessError: the function raised, with a traceback on standard error, or the fork
+            crashed.
     """
     context = multiprocessing.get_context("fork")
     receiver, sender = context.Pipe(duplex=False)

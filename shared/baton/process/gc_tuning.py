@@ -1,6 +1,6 @@
 """Tuning of Python's cyclic garbage collector for short starts and low latency.
 
-Objects loaded at startup live as long as the process; traversing them repeatedly only delays
+Objects loaded at startup live as long as the process, and traversing them repeatedly only delays
 streams (a gateway has a quarter of a million). Per-token objects are freed by reference counting;
 only requests, which are few, create cycles.
 """
@@ -14,13 +14,13 @@ _YOUNG = 20_000
 
 
 def pause() -> None:
-    """Collect nothing while modules are imported: what they make stays, and to traverse it again
-    and again is an eighth of the time that a worker's imports take."""
+    """Disable collection while modules are imported: their objects stay, and traversing them
+    repeatedly takes an eighth of a worker's import time."""
     gc.disable()
 
 
 def resume() -> None:
-    """Exclude what was imported from later collections, and collect again."""
+    """Exclude imported objects from later collections, and enable collection again."""
     gc.freeze()
     gc.enable()
 

@@ -1,7 +1,7 @@
-"""Memory of a keeper that one process of a name leases at a time, and that outlives it.
+"""Memory that one process of a name leases at a time, and that outlives the process.
 
-The next process of the same name finds the memory as it was left, if it has the same use for it
-(`key`). What the memory is, a segment of the host or an allocation of a device, is the keeper's.
+The next process of the same name gets the memory unchanged if it has the same `key`. The memory
+itself, a segment of the host or an allocation of a device, is managed by the keeper.
 """
 
 from __future__ import annotations
@@ -15,16 +15,16 @@ M = TypeVar("M")
 
 @dataclass(frozen=True, slots=True)
 class Lease(Generic[M]):
-    """Memory that a process leases."""
+    """Leased memory."""
 
     key: bytes
-    """Digest of all that gives the bytes their meaning."""
+    """Digest of everything that determines the meaning of the bytes."""
     size: int
-    """In bytes."""
+    """Size in bytes."""
     num_pages: int
-    """KV pages that lie in it; 0 if it holds something else."""
+    """Number of KV pages in it; 0 if it contains something else."""
     holder: int
-    """Process id of the last one that asked for it."""
+    """Process id of the last lease holder."""
     memory: M
 
 
@@ -32,47 +32,47 @@ class Leases(Generic[M]):
     """The leases of one keeper, by name. Not thread-safe."""
 
     def __init__(self, make: Callable[[int], M], free: Callable[[M], None]) -> None:
-        """`make`: zeroed memory of so many bytes; may raise `OSError`. `free`: no process leases
-        this memory any more."""
+        """`make`: returns zeroed memory of a size; may raise `OSError`. `free`: called when no
+        process leases the memory any more."""
         self._make, self._free = make, free
-        self._held: dict[bytes, Lease[M]] = {}
+        self._leases: dict[bytes, Lease[M]] = {}
 
     def acquire(
         self, name: bytes, key: bytes, size: int, num_pages: int, holder: int
     ) -> tuple[Lease[M], bool]:
-        """The memory of a name, and whether it is as the last process left it. Otherwise it is
-        zeros. Raises `OSError`."""
-        old = self._held.get(name)
+        """Lease the memory of a name. Returns it, and whether it has the last process's content;
+        otherwise it is zeroed. Raises `OSError`."""
+        old = self._leases.get(name)
         if old is not None and (old.key, old.size) == (key, size):
-            self._held[name] = same = replace(old, holder=holder)
+            self._leases[name] = same = replace(old, holder=holder)
             return same, True
         self.end(name)
-        self._held[name] = made = Lease(key, size, num_pages, holder, self._make(size))
+        self._leases[name] = made = Lease(key, size, num_pages, holder, self._make(size))
         return made, False
 
     def find(self, name: bytes) -> Lease[M] | None:
         """The lease of a name."""
-        return self._held.get(name)
+        return self._leases.get(name)
 
     def end(self, name: bytes) -> None:
-        """Forget a lease, if there is one of this name."""
-        if (lease := self._held.pop(name, None)) is not None:
+        """Drop a lease, if there is one of this name."""
+        if (lease := self._leases.pop(name, None)) is not None:
             self._free(lease.memory)
 
     def end_of(self, holder: int) -> None:
         """End the leases of this process."""
-        for name in [name for name, lease in self._held.items() if lease.holder == holder]:
+        for name in [name for name, lease in self._leases.items() if lease.holder == holder]:
             self.end(name)
 
     def memories(self) -> list[M]:
         """The memory of every lease."""
-        return [lease.memory for lease in self._held.values()]
+        return [lease.memory for lease in self._leases.values()]
 
     def most_pages(self) -> int:
-        """KV pages of the lease that has most; 0 without any."""
-        return max((lease.num_pages for lease in self._held.values()), default=0)
+        """Number of KV pages of the largest lease; 0 without any."""
+        return max((lease.num_pages for lease in self._leases.values()), default=0)
 
     def close(self) -> None:
-        """Forget all of them."""
-        for name in list(self._held):
+        """Drop all leases."""
+        for name in list(self._leases):
             self.end(name)

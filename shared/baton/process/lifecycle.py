@@ -63,7 +63,7 @@ class Lifecycle:
         self.stop()
 
     def stop(self) -> None:
-        """Begin to drain."""
+        """Start draining."""
         self.draining_until = time.monotonic() + self._drain_seconds
 
     @property
@@ -72,7 +72,7 @@ class Lifecycle:
         return self.draining_until is not None
 
     def over(self, idle: bool) -> bool:
-        """True if the process should end: it drains and is idle, or its drain time is over."""
+        """True if the process should exit: it drains and is idle, or its drain time is over."""
         if self.draining_until is None:
             return False
         return idle or time.monotonic() >= self.draining_until
@@ -84,7 +84,7 @@ def default_name(service: str) -> str:
 
 
 def process_id(pid: int) -> str:
-    """A process of this host, told apart from those of other hosts."""
+    """Identifies a process of this host among those of all hosts."""
     return f"{socket.gethostname()}-{pid}"
 
 
@@ -95,7 +95,7 @@ def main(service: str, config: type[C], serve: Callable[[C, Lifecycle], int]) ->
         settings = config.load(sys.argv[1:])
         setup(service, settings.log_level)
         life = Lifecycle(settings.shutdown_timeout)
-        # Exporting starts a thread, and a standby that was told to end would hand that on.
+        # Exporting starts a thread, which a standby's fork would not inherit.
         standby.when_active(partial(configure, service, settings.otlp_endpoint))
         standby.when_active(life.watch)
         code = serve(settings, life)
@@ -128,8 +128,7 @@ class Heartbeat(threading.Thread):
     ) -> None:
         super().__init__(name="heartbeat", daemon=True)
         self.rejected = threading.Event()
-        """Set when the server does not know this process: the main thread must send `Hello` again.
-        """
+        """Set if the server does not know this process: the main thread must send `Hello` again."""
         self._link, self._directory, self._hello = link, directory, hello
         self._progress, self._keys = progress, keys
         self._stopped = threading.Event()
@@ -146,6 +145,6 @@ class Heartbeat(threading.Thread):
                     self.rejected.set()
 
     def stop(self) -> None:
-        """End the thread and close its socket."""
+        """Stop the thread and close its socket."""
         self._stopped.set()
         self.join(timeout=2.0)

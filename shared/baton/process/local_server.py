@@ -1,4 +1,4 @@
-"""A server for processes of one host: a Unix socket whose answers may hold file descriptors."""
+"""A server for processes of one host: a Unix socket whose replies may contain file descriptors."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ log = logger(__name__)
 
 
 class LocalServer(threading.Thread, ABC):
-    """Answers one process after the other. Life cycle: `listen`, `start`, `stop`."""
+    """Serves one process after the other. Life cycle: `listen`, `start`, `stop`."""
 
     def __init__(self, name: str, path: str, kind: socket.SocketKind, seconds: float) -> None:
         """
         Args:
-            name: what processes ask for, in the plural; also the name of the thread.
+            name: what processes request, in the plural; also the name of the thread.
             path: of the socket.
-            seconds: longest wait for the other side.
+            seconds: time limit of one exchange.
         """
         super().__init__(name=name, daemon=True)
         self.path, self._seconds = path, seconds
@@ -32,7 +32,8 @@ class LocalServer(threading.Thread, ABC):
 
     def listen(self) -> None:
         """Bind the socket, which only the user of this process may connect to."""
-        with contextlib.suppress(FileNotFoundError):  # Left by a process that was killed.
+        # A process that was killed leaves its socket behind.
+        with contextlib.suppress(FileNotFoundError):
             os.unlink(self.path)
         try:
             self._socket.bind(self.path)
@@ -61,7 +62,7 @@ class LocalServer(threading.Thread, ABC):
         """Read one request and answer it. May raise `OSError`."""
 
     def stop(self) -> None:
-        """End the thread and remove the socket."""
+        """Stop the thread and remove the socket."""
         with contextlib.suppress(OSError):
             self._socket.shutdown(socket.SHUT_RDWR)  # Wakes `accept`; closing alone does not.
         self._socket.close()

@@ -1,4 +1,4 @@
-"""NVIDIA GPUs of this machine, as the driver and not as PyTorch knows them."""
+"""NVIDIA GPUs of this machine, as the driver reports them, without PyTorch."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ DEVICES = Path("/dev")
 
 
 def count() -> int:
-    """GPUs that the driver has; 0 without a driver."""
+    """Number of GPUs of the driver; 0 without a driver."""
     listed = DRIVER / "gpus"
     if listed.is_dir():
         return len(list(listed.iterdir()))
@@ -17,7 +17,7 @@ def count() -> int:
 
 
 def problem(torch_version: str, cuda: str | None) -> str:
-    """Why PyTorch cannot use the GPUs that are there; empty where there are none.
+    """Reason why PyTorch cannot use the present GPUs; empty if there are none.
 
     Args:
         torch_version: of PyTorch, like "2.13.0+cpu".
@@ -38,7 +38,7 @@ def problem(torch_version: str, cuda: str | None) -> str:
 
 
 def _driver() -> str:
-    """Its version, like "570.133.20"."""
+    """Version of the driver, like "570.133.20"."""
     try:
         words = (DRIVER / "version").read_text().split()
     except OSError:

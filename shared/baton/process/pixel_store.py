@@ -6,9 +6,9 @@
       | -- its descriptor ---------------------> |   mapped read-only
       | drop: the request has ended              |
 
-A memfd has no file: the kernel frees it with the last process that has it, `kill -9` included. The
-owner is the gateway that serves the request, so pixels live exactly as long as what asked for them;
-a worker that has mapped them keeps them for as long as it needs them.
+A memfd has no file: the kernel frees it with the last process that has it, even after `kill -9`.
+The owner is the gateway that serves the request, so pixels live exactly as long as the request; a
+worker that has mapped them keeps them for as long as it needs them.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ from baton.process.local_server import LocalServer, is_own_user
 from baton.process.segments import is_sealed, make
 
 SHARES_MEMORY = hasattr(os, "memfd_create")
-"""Of Linux."""
+"""Linux constant; see memfd_create(2)."""
 TOKEN_BYTES = 16
 _SECONDS = 5.0
-"""Longest wait for the other side."""
+"""Time limit of one exchange."""
 _FOUND = b"\x01"
 _NOTHING_YET = -1
 
@@ -37,15 +37,15 @@ log = logger(__name__)
 
 
 class PixelsGone(OSError):
-    """The pixels of a handle exist no more."""
+    """The pixels of a handle do not exist any more."""
 
 
 class PixelStore(LocalServer):
     """Owner's side. Life cycle: `start`; `reserve`, `put` and `drop` from any thread; `close`.
 
     Args:
-        run_dir: where its socket is.
-        max_bytes: bound of all pixels together.
+        run_dir: contains its socket.
+        max_bytes: limit of all pixels together.
     """
 
     def __init__(self, run_dir: Path, max_bytes: int) -> None:
@@ -53,21 +53,21 @@ class PixelStore(LocalServer):
         super().__init__("pixels", self.address, socket.SOCK_SEQPACKET, _SECONDS)
         self._max_bytes, self.num_bytes = max_bytes, 0
         self.remote = ""
-        """Address at which other hosts take pixels; empty if they cannot."""
-        self._held: dict[bytes, tuple[int, int]] = {}
-        """Descriptor and size by token."""
+        """Address at which other hosts fetch pixels; empty if they cannot."""
+        self._pixels: dict[bytes, tuple[int, int]] = {}
+        """Token -> descriptor and size."""
         self._lock = threading.Lock()
         run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self.listen()
 
     def __len__(self) -> int:
-        return len(self._held)
+        return len(self._pixels)
 
     def reserve(self, size: int) -> bytes:
-        """Make room for pixels of `size` bytes. Returns their token, for `put` and `drop`.
+        """Reserve memory for pixels of `size` bytes. Returns their token, for `put` and `drop`.
 
         Raises:
-            Unavailable: pixels of other requests take all the room.
+            Unavailable: shared memory is full of other requests' pixels.
         """
         token = secrets.token_bytes(TOKEN_BYTES)
         with self._lock:
@@ -78,7 +78,7 @@ class PixelStore(LocalServer):
                     retry_after=1,
                 )
             self.num_bytes += size
-            self._held[token] = (_NOTHING_YET, size)
+            self._pixels[token] = (_NOTHING_YET, size)
         return token
 
     def put(self, token: bytes, pixels: bytes) -> None:
@@ -86,30 +86,30 @@ class PixelStore(LocalServer):
         `OSError`."""
         descriptor = make(memoryview(pixels))
         with self._lock:
-            if token in self._held:
-                self._held[token] = (descriptor, len(pixels))
+            if token in self._pixels:
+                self._pixels[token] = (descriptor, len(pixels))
                 return
         os.close(descriptor)
 
     def read(self, token: bytes) -> bytes:
         """A copy of the pixels; empty if there are none."""
         with self._lock:
-            descriptor, size = self._held.get(token, (_NOTHING_YET, 0))
+            descriptor, size = self._pixels.get(token, (_NOTHING_YET, 0))
             return b"" if descriptor == _NOTHING_YET else os.pread(descriptor, size, 0)
 
     def drop(self, token: bytes) -> None:
-        """Let pixels go; a process that has mapped them keeps them. Unknown tokens are ignored."""
+        """Free pixels; a process that has mapped them keeps them. Unknown tokens are ignored."""
         with self._lock:
-            found = self._held.pop(token, None)
+            found = self._pixels.pop(token, None)
             if found is not None:
                 self.num_bytes -= found[1]
                 if found[0] != _NOTHING_YET:
                     os.close(found[0])
 
     def close(self) -> None:
-        """Let all pixels go."""
+        """Free all pixels."""
         self.stop()
-        for token in list(self._held):
+        for token in list(self._pixels):
             self.drop(token)
 
     def serve(self, peer: socket.socket) -> None:
@@ -118,8 +118,8 @@ class PixelStore(LocalServer):
         if not is_own_user(peer):
             log.warning("refused pixels to a process of another user")
             return
-        with self._lock:  # A descriptor that is dropped now would be another file's.
-            found = self._held.get(token)
+        with self._lock:  # A descriptor number that is closed now could be reused for another file.
+            found = self._pixels.get(token)
             if found is not None and found[0] != _NOTHING_YET:
                 socket.send_fds(peer, [_FOUND], [found[0]])
 
@@ -128,8 +128,8 @@ def take(address: str, token: bytes, size: int) -> mmap.mmap:
     """The pixels of a handle, mapped read-only.
 
     Raises:
-        PixelsGone: their owner is gone or has let them go.
-        OSError: they are not `size` bytes that cannot change.
+        PixelsGone: their owner has exited or has freed them.
+        OSError: they are not `size` sealed bytes.
     """
     with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
         peer.settimeout(_SECONDS)

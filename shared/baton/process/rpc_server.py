@@ -4,9 +4,9 @@
     gateway -- any request ---> RpcService.handle --> a reply: sent at once
                                                   --> Deferred: queued, sent when done
 
-A service says what a request means; the loop says when it is answered. It runs in one thread, so a
-service needs no locks but for what it submits elsewhere. A request ends in one reply, which carries
-its envelope: `RequestError` when the service raises.
+A service processes requests; the loop decides when replies are sent. It runs in one thread, so a
+service needs no locks except for work that it submits elsewhere. A request ends in one reply, which
+carries its envelope: `RequestError` if the service raises.
 """
 
 from __future__ import annotations
@@ -43,19 +43,19 @@ Compute: TypeAlias = Callable[[], Message]
 
 
 class Deferred(NamedTuple):
-    """A reply that takes time. While too many wait, the request is refused instead."""
+    """A reply that takes time. If too many wait, the request is refused instead."""
 
     compute: Compute
     submit: Callable[[Compute], Future[Message]] | None = None
-    """Runs it in another thread. None: the loop does, one such reply per turn."""
+    """Runs it in another thread. None: the loop runs it, one such reply per iteration."""
 
 
 class RpcService(Protocol):
-    """What the server serves. Life cycle: `handle` and `forget` in any order, then `close`."""
+    """The served functions. Life cycle: `handle` and `forget` in any order, then `close`."""
 
     @property
     def idle(self) -> bool:
-        """True if a drained process may end. Pending replies are the server's concern."""
+        """True if a drained process may exit. Pending replies are counted by the server."""
 
     def handle(self, received: Received) -> Message | Deferred:
         """Reply to a message; may raise for a `RpcRequest`, which becomes a `RequestError`."""
@@ -68,7 +68,7 @@ class RpcService(Protocol):
 
 
 class RpcServer:
-    """The loop over one socket. Call `step` for ever, or `turn` to drive it with a clock."""
+    """The loop over one socket. Call `step` repeatedly, or `turn` to drive it with a clock."""
 
     def __init__(
         self, service: RpcService, hello: Hello, server: Server, max_queued_requests: int
@@ -85,7 +85,7 @@ class RpcServer:
         return not self._queued and not self._running and self._service.idle
 
     def turn(self, now: float) -> None:
-        """Receive what has arrived, reply to what is due, forget lost clients."""
+        """Receive messages, send finished replies, forget lost clients."""
         for received in self._server.drain():
             self._receive(received, now)
         if self._queued:
@@ -187,8 +187,8 @@ def serve(
 ) -> None:
     """Bind, announce, and serve until the end; closes the service.
 
-    A draining process is withdrawn from the directory first, so that new requests go elsewhere; it
-    serves until it is idle or its time is over.
+    A draining process is withdrawn from the directory first, so that new requests go elsewhere. It
+    serves until it is idle or its drain time is over.
     """
     address, found = bind_address(config, link, bind), directory(config)
     trusted, keys = config.trusted_network, own_keys(config)

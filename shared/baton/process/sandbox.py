@@ -1,8 +1,8 @@
 """Child side of `baton.process.child_pool`: a process that handles untrusted input.
 
-It reads one setup from standard input, confirms it, then answers one frame after the other, until
-its parent closes the pipe. The parent may kill it at any time and limits its time; it limits its
-own memory.
+It reads one setup frame from standard input, confirms it, then answers one frame after the other,
+until its parent closes the pipe. The parent may kill it at any time and limits its time; it limits
+its own memory.
 """
 
 from __future__ import annotations
@@ -21,9 +21,9 @@ Handler: TypeAlias = Callable[[bytes], bytes]
 
 def limit_memory(num_bytes: int) -> None:
     """Limit the address space to `num_bytes` more than now, and disable core dumps, which would
-    hold client data. Call it once the libraries are loaded."""
-    taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
-    resource.setrlimit(resource.RLIMIT_AS, (taken + num_bytes, taken + num_bytes))
+    contain client data. Call it once the libraries are loaded."""
+    used = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
+    resource.setrlimit(resource.RLIMIT_AS, (used + num_bytes, used + num_bytes))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
 
 

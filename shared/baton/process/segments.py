@@ -2,17 +2,17 @@
 
     worker                                   keeper, a thread of the supervisor
       | -- take, digest ------------------->  |
-      | <- the segment with these contents -  |   or nothing: then it makes one
-      | -- keep, digest, a segment -------->  |   and the next worker finds it
-      | -- drop, digest ------------------->  |   it is not asked for again
+      | <- the segment with these contents -  |   or nothing: the worker creates one
+      | -- keep, digest, a segment -------->  |   for the next worker
+      | -- drop, digest ------------------->  |   it is not needed any more
 
-A segment is a sealed `memfd`: no process can write to it, shorten it or unseal it, and its name is
-the digest of its contents. So there are no partial segments, and none of another model. It has no
-file: the kernel frees it with the last process that has it, `kill -9` included.
+A segment is a sealed `memfd`: no process can write to it, resize it or unseal it, and its name is
+the digest of its contents. So there are neither partial segments nor segments of another model. It
+has no file: the kernel frees it with the last process that has it, even after `kill -9`.
 
-Memory that a worker writes is leased: one process has it at a time, and the next one with the same
-name finds it as it was left, if it has the same use for it (`key`) and the last one did not die
-from inside (`baton.process.exit_status`).
+Memory that a worker writes is leased: one process has it at a time. The next one with the same name
+gets it unchanged if it has the same `key` and the last one did not crash
+(`baton.process.exit_status`).
 """
 
 from __future__ import annotations
@@ -35,9 +35,9 @@ from baton.process.leases import Leases
 from baton.process.local_server import LocalServer, peer_of
 
 _ADD_SEALS, _GET_SEALS = 1033, 1034
-"""Of Linux: elsewhere Python names neither these nor the seals, and nothing is shared."""
+"""Linux only: elsewhere Python defines neither these nor the seals, and nothing is shared."""
 SEALS = 0b1111
-"""Against new seals, and against being shortened, lengthened and written."""
+"""Seals against further seals, resizing and writing."""
 _DIGEST_BYTES = 32
 _LONGEST = 128
 """Bytes of a request."""
@@ -46,18 +46,18 @@ _COUNT, _LEASE, _PAGES = b"size", b"room", b"page"
 _FRESH, _AS_LEFT = b"\x01", b"\x02"
 _LEASE_SIZES = struct.Struct("<QQ")
 _LEASE_SEALS = 0b0111
-"""The size of a mapped segment cannot change."""
+"""Seals against resizing of mapped segments."""
 _SECONDS = 5.0
-"""Longest wait for the other side."""
+"""Time limit of one exchange."""
 _SHARE = 0.5
-"""Of the machine's memory that segments may take: should contents differ at each start, they would
-add up."""
+"""Share of the machine's memory for segments: if contents differed at each start, they would
+accumulate."""
 
 log = logger(__name__)
 
 
 def digest(contents: memoryview) -> bytes:
-    """The name of a segment with these contents."""
+    """Digest of a segment with these contents."""
     return blake2b(contents, digest_size=_DIGEST_BYTES).digest()
 
 
@@ -76,10 +76,10 @@ def make(contents: memoryview) -> int:
 
 
 def is_sealed(descriptor: int, size: int) -> bool:
-    """Whether it is a segment of this size that cannot change."""
+    """Whether it is a sealed segment of this size."""
     try:
         seals = fcntl.fcntl(descriptor, _GET_SEALS)
-    except OSError:  # Another kind of file.
+    except OSError:  # Not a memfd.
         return False
     return seals & SEALS == SEALS and os.fstat(descriptor).st_size == size
 
@@ -102,18 +102,18 @@ def _writable(size: int) -> int:
 
 
 class SegmentKeeper(LocalServer):
-    """Server side: holds segments for processes of the same user. Life cycle: a context."""
+    """Server side: keeps segments for processes of the same user. Life cycle: a context."""
 
     def __init__(self, run_dir: Path, limit: int | None = None) -> None:
-        """`limit`: most bytes of all segments; None means half of the machine's memory."""
+        """`limit`: maximum bytes of all segments; None means half of the machine's memory."""
         super().__init__("segments", _path(run_dir), socket.SOCK_SEQPACKET, _SECONDS)
         memory = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE")
         self._limit = int(memory * _SHARE) if limit is None else limit
-        self._held: dict[bytes, int] = {}
+        self._segments: dict[bytes, int] = {}
         self._bytes = 0
         self._leases = Leases[int](_writable, os.close)
         self._lock = threading.Lock()
-        """Of the leases: they also end with processes, of which another thread tells."""
+        """Lock of the leases: another thread reports exited processes, which also ends leases."""
 
     def __enter__(self) -> Self:
         if not hasattr(os, "memfd_create"):
@@ -126,22 +126,22 @@ class SegmentKeeper(LocalServer):
         self, kind: type[BaseException] | None, value: object, trace: TracebackType | None
     ) -> None:
         self.stop()
-        for descriptor in self._held.values():
+        for descriptor in self._segments.values():
             os.close(descriptor)
-        self._held.clear()
+        self._segments.clear()
         self._leases.close()
 
     def process_died(self, pid: int, code: int) -> None:
-        """Forget what a process leased, if it died from inside: it may have written anything. Of
-        one that was killed all that it had finished is whole."""
+        """Drop the leases of a process that crashed: it may have written anything. The finished
+        writes of a killed process are intact."""
         if died_inside(code):
             with self._lock:
                 self._leases.end_of(pid)
 
     def end_lease(self, name: str) -> None:
-        """Forget what the process of this name leased: it is not asked for again."""
+        """Drop the leases of the process of this name: they are not needed any more."""
         with self._lock:
-            self._leases.end(_padded(name))
+            self._leases.end(_name_digest(name))
 
     def serve(self, peer: socket.socket) -> None:
         """See `LocalServer`."""
@@ -150,8 +150,8 @@ class SegmentKeeper(LocalServer):
         pid, user = peer_of(peer)
         if user != os.geteuid():
             log.warning("refused a segment to a process of another user")
-        elif verb == _TAKE and name in self._held:
-            socket.send_fds(peer, [b"\x01"], [self._held[name]])
+        elif verb == _TAKE and name in self._segments:
+            socket.send_fds(peer, [b"\x01"], [self._segments[name]])
             return
         elif verb == _COUNT:
             peer.send(struct.pack("<Q", self._bytes))
@@ -185,16 +185,16 @@ class SegmentKeeper(LocalServer):
     def _kept(self, name: bytes, descriptor: int) -> bool:
         size = os.fstat(descriptor).st_size
         fits = len(name) == _DIGEST_BYTES and self._bytes + size <= self._limit
-        if name in self._held or not fits or not is_sealed(descriptor, size):
+        if name in self._segments or not fits or not is_sealed(descriptor, size):
             os.close(descriptor)
-            return name in self._held
-        self._held[name] = descriptor
+            return name in self._segments
+        self._segments[name] = descriptor
         self._bytes += size
         return True
 
     def _dropped(self, name: bytes) -> bool:
-        """Whether it was there. Processes that have it mapped keep it."""
-        descriptor = self._held.pop(name, None)
+        """Drop a segment. Returns whether it existed. Processes that have mapped it keep it."""
+        descriptor = self._segments.pop(name, None)
         if descriptor is None:
             return False
         self._bytes -= os.fstat(descriptor).st_size
@@ -203,36 +203,36 @@ class SegmentKeeper(LocalServer):
 
 
 class Segments:
-    """Client side; every call is a connection of its own."""
+    """Client side; every call opens a connection."""
 
     def __init__(self, run_dir: Path) -> None:
         self._address = _path(run_dir)
 
     def held_bytes(self) -> int | None:
-        """Bytes of all segments that the keeper holds; None if there is no keeper."""
+        """Bytes of all segments of the keeper; None without a keeper."""
         try:
-            return int(struct.unpack("<Q", self._ask(_COUNT)[0])[0])
+            return int(struct.unpack("<Q", self._call(_COUNT)[0])[0])
         except (OSError, struct.error):
             return None
 
     def leased_pages(self) -> int:
-        """Pages of the KV memory that a worker of this host has leased; 0 if none has."""
+        """KV pages leased by a worker of this host; 0 if there are none."""
         try:
-            return int(struct.unpack("<Q", self._ask(_PAGES)[0])[0])
+            return int(struct.unpack("<Q", self._call(_PAGES)[0])[0])
         except (OSError, struct.error):
             return 0
 
     def lease(self, name: str, key: bytes, size: int, num_pages: int) -> tuple[int, bool]:
-        """Memory of `size` bytes for the process of this name: its descriptor, and whether it is as
-        the one before left it. Otherwise it is zeros. Raises `OSError`.
+        """Lease memory of `size` bytes for the process of this name. Returns its descriptor, and
+        whether it has the last process's content; otherwise it is zeroed. Raises `OSError`.
 
         Args:
             name: of the worker.
-            key: digest of all that gives the bytes their meaning.
-            num_pages: pages that lie in it.
+            key: digest of everything that determines the meaning of the bytes.
+            num_pages: KV pages in it.
         """
         sizes = _LEASE_SIZES.pack(size, num_pages)
-        answer, descriptors = self._ask(_LEASE + _padded(name) + key + sizes)
+        answer, descriptors = self._call(_LEASE + _name_digest(name) + key + sizes)
         if not descriptors:
             raise OSError("the supervisor gives none")
         return descriptors[0], answer == _AS_LEFT
@@ -240,31 +240,33 @@ class Segments:
     def take(self, name: bytes) -> int | None:
         """The descriptor of the segment with this digest; None if there is none. Raises
         `OSError`."""
-        descriptors = self._ask(_TAKE + name)[1]
+        descriptors = self._call(_TAKE + name)[1]
         return descriptors[0] if descriptors else None
 
     def keep(self, name: bytes, descriptor: int) -> bool:
-        """Have a segment kept; it stays open here. False if the keeper has no room for it. Raises
+        """Give a segment to the keeper; it stays open here. False if the keeper has no room. Raises
         `OSError`."""
-        return self._ask(_KEEP + name, (descriptor,))[0] == b"\x01"
+        return self._call(_KEEP + name, (descriptor,))[0] == b"\x01"
 
     def drop(self, name: bytes) -> bool:
-        """Have a segment kept no more; a process that has it mapped keeps it. False if there is
+        """Drop a segment from the keeper; a process that has mapped it keeps it. False if there is
         none, or no keeper."""
         try:
-            return self._ask(_DROP + name)[0] == b"\x01"
+            return self._call(_DROP + name)[0] == b"\x01"
         except OSError:
             return False
 
-    def _ask(self, request: bytes, given: tuple[int, ...] = ()) -> tuple[bytes, list[int]]:
+    def _call(
+        self, request: bytes, sent_descriptors: tuple[int, ...] = ()
+    ) -> tuple[bytes, list[int]]:
         with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as peer:
             peer.settimeout(_SECONDS)
             peer.connect(self._address)
-            socket.send_fds(peer, [request], given)
+            socket.send_fds(peer, [request], sent_descriptors)
             answer, descriptors, _, _ = socket.recv_fds(peer, 8, 1)
         return answer, descriptors
 
 
-def _padded(name: str) -> bytes:
-    """The name of a process, in as many bytes as a digest has."""
+def _name_digest(name: str) -> bytes:
+    """Digest of a process's name."""
     return digest(memoryview(name.encode()))

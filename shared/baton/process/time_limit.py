@@ -1,4 +1,4 @@
-"""Limits of the time that a child process takes for one request."""
+"""Time limits of a child process for one request."""
 
 from __future__ import annotations
 
@@ -11,27 +11,26 @@ from types import TracebackType
 from typing import Self
 
 _WALL_FACTOR = 10
-"""Wall time of a limit of processor time, in multiples of it."""
+"""Wall time limit as a multiple of the processor time limit."""
 _TICKS = os.sysconf("SC_CLK_TCK")
 _USER, _SYSTEM = 11, 12
-"""Fields of /proc/PID/stat behind the name of the program."""
+"""Fields of /proc/PID/stat after the program's name."""
 
 
 def cpu_seconds(pid: int) -> float:
-    """Return the processor time that a process has used so far, of all its threads.
+    """Return the processor time of a process so far, over all its threads.
 
-    Raises `OSError` where there is no such process, or no /proc.
+    Raises `OSError` if there is no such process, or no /proc.
     """
     fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
     return (int(fields[_USER]) + int(fields[_SYSTEM])) / _TICKS
 
 
 class TimeLimit:
-    """Context in which a process may take some time; then it is stopped by a thread.
+    """Context with a time limit for a process; a thread stops the process at the limit.
 
-    Processor time is what counts, since a busy machine gives a process less of it than it asks for:
-    nobody else's load makes its work too much. A process that waits is stopped after ten times as
-    much wall time.
+    Processor time counts, since a busy machine delays a process: the load of others must not make
+    its work exceed the limit. A process that waits is stopped after ten times as much wall time.
     """
 
     def __init__(
@@ -39,8 +38,8 @@ class TimeLimit:
     ) -> None:
         """Args:
         seconds: of processor time.
-        stop: ends the process.
-        wall: count wall time instead, also where processor time cannot be read.
+            stop: ends the process.
+            wall: count wall time instead, which also applies if processor time cannot be read.
         """
         self.exceeded = False
         """Whether the process was stopped."""
@@ -64,14 +63,14 @@ class TimeLimit:
         self._thread.join()
 
     def _watch(self) -> None:
-        while not self._over.wait(self._left()):
-            if self._left() <= 0:
+        while not self._over.wait(self._remaining()):
+            if self._remaining() <= 0:
                 self.exceeded = True
                 self._stop()
                 return
 
-    def _left(self) -> float:
-        """Seconds until the limit could be reached; 0 if it is."""
+    def _remaining(self) -> float:
+        """Minimum seconds until the limit; 0 if it is reached."""
         passed = time.monotonic() - self._began
         used = None if self._used_before is None else _used(self._pid)
         if used is None or self._used_before is None:

@@ -34,7 +34,7 @@ class Watchdog:
 
     @property
     def attached(self) -> bool:
-        """True if a supervisor listens, which also sees how this process ends."""
+        """True if a supervisor is attached, which also observes how this process exits."""
         return self._line is not None
 
     def beat(self) -> None:
@@ -42,13 +42,14 @@ class Watchdog:
         now = time.monotonic()
         if self._line is not None and now >= self._next:
             self._next = now + BEAT_SECONDS
-            # A stopped supervisor has unread signals; a dead one closes the control socket.
+            # The buffer is full if the supervisor is stopped; the socket is closed if it has
+            # exited.
             with contextlib.suppress(BlockingIOError, BrokenPipeError, ConnectionResetError):
                 self._line.send(b".", socket.MSG_DONTWAIT)
 
     @contextlib.contextmanager
     def beating(self) -> Iterator[None]:
-        """Signal from a thread meanwhile: for what takes long and is no loop, such as loading."""
+        """Context that signals from a thread: for long work without a loop, such as loading."""
         over = threading.Event()
 
         def beat() -> None:

@@ -1,4 +1,4 @@
-"""What an operator asks of all workers of a model, and their answers."""
+"""Commands of operators to all workers of a model, and their replies."""
 
 from __future__ import annotations
 
@@ -20,25 +20,25 @@ class LoadAdapter(_Action, frozen=True, tag="load_adapter"):
 
     name: str
     path: str
-    """PEFT folder, as each worker sees it."""
+    """Path of the PEFT folder on each worker."""
     replace: bool = False
-    """The name may be taken: new sequences get this adapter, running ones keep theirs."""
+    """The name may be in use: new sequences get this adapter, running ones keep theirs."""
 
 
 class UnloadAdapter(_Action, frozen=True, tag="unload_adapter"):
-    """Serve an adapter no more; sequences that have it finish."""
+    """Stop serving an adapter; sequences that use it finish."""
 
     name: str
 
 
 class DropAdapter(_Action, frozen=True, tag="drop_adapter"):
-    """Free the memory of an adapter that no sequence has. From the scheduler only."""
+    """Free the memory of an adapter that no sequence uses. From the scheduler only."""
 
     digest: bytes
 
 
 PauseMode: TypeAlias = Literal["keep", "wait", "abort"]
-"""What becomes of running sequences: they go on after the pause, finish before it, or fail."""
+"""Running sequences: they continue after the pause, finish before it, or fail."""
 
 
 class Pause(_Action, frozen=True, tag="pause"):
@@ -46,18 +46,18 @@ class Pause(_Action, frozen=True, tag="pause"):
 
     mode: PauseMode = "keep"
     clear_cache: bool = False
-    """Forget the cached prefixes too."""
+    """Drop the prefix cache too."""
 
 
 class Resume(_Action, frozen=True, tag="resume"):
-    """Go on after `Pause`."""
+    """Resume after `Pause`."""
 
 
 class Sleep(_Action, frozen=True, tag="sleep"):
     """Free the memory of an idle model; the next request wakes it."""
 
     level: int = 1
-    """1 frees keys and values, 2 the weights too."""
+    """1 frees the KV cache, 2 the weights too."""
 
 
 WakeTag: TypeAlias = Literal["weights", "kv_cache"]
@@ -65,44 +65,44 @@ KV_BEFORE_WEIGHTS = "The weights sleep too: wake them first, or with tags=weight
 
 
 class WakeUp(_Action, frozen=True, tag="wake_up"):
-    """Take back what `Sleep` has freed."""
+    """Allocate what `Sleep` has freed."""
 
     tags: tuple[WakeTag, ...] = ()
-    """What to take back; empty: everything. With its weights alone a model still sleeps."""
+    """What to allocate; empty: everything. With its weights only, a model still sleeps."""
 
 
 class StartProfile(_Action, frozen=True, tag="start_profile"):
-    """Record what every worker's steps do."""
+    """Start profiling the steps of every worker."""
 
 
 class StopProfile(_Action, frozen=True, tag="stop_profile"):
-    """End the recording, and write it."""
+    """Stop profiling, and write the trace."""
 
 
 class InitWeightTransfer(_Action, frozen=True, tag="init_weight_transfer"):
-    """Join a process group of torch.distributed with a trainer, who is rank 0."""
+    """Join a process group of torch.distributed with a trainer, which is rank 0."""
 
     address: str
     port: int
-    """Where the trainer's store listens."""
+    """Address of the trainer's store."""
     rank: int
-    """Of the worker that is told; in the command of an operator of the first worker."""
+    """Rank of the worker that gets it; in an operator's command, of the first worker."""
     world_size: int
-    """The trainer's processes in the group, and one for each worker."""
+    """Size of the group: the trainer's processes, and one per worker."""
 
 
 class StartWeightUpdate(_Action, frozen=True, tag="start_weight_update"):
-    """Begin to collect new weights; one that was begun before is given up."""
+    """Begin to collect new weights; an unfinished update is discarded."""
 
 
 class UpdateWeights(_Action, frozen=True, tag="update_weights"):
-    """Receive some or all of the new weights. Workers keep them beside those that they use."""
+    """Receive some or all of the new weights. Workers keep them next to those in use."""
 
     transfer: WeightTransfer
 
 
 class FinishWeightUpdate(_Action, frozen=True, tag="finish_weight_update"):
-    """Use the collected weights: every worker loads them, tries them out, then all switch."""
+    """Use the collected weights: every worker loads and tries them, then all switch."""
 
     label: str = ""
     """Name of the new version; empty: its number."""
@@ -110,20 +110,20 @@ class FinishWeightUpdate(_Action, frozen=True, tag="finish_weight_update"):
 
 
 class LoadWeights(_Action, frozen=True, tag="load_weights"):
-    """Load a version beside the weights in use, and try it out. From the scheduler only."""
+    """Load a version next to the weights in use, and try it. From the scheduler only."""
 
     version: WeightVersion
 
 
 class SwitchWeights(_Action, frozen=True, tag="switch_weights"):
-    """Use the version that was loaded, after the steps that are planned, and join again with it.
-    From the scheduler only."""
+    """Switch to the loaded version after the planned steps, and join again. From the scheduler
+    only."""
 
     digest: bytes
 
 
 class DropWeights(_Action, frozen=True, tag="drop_weights"):
-    """Forget what was received or loaded and is not in use. From the scheduler only."""
+    """Discard what was received or loaded and is not in use. From the scheduler only."""
 
 
 Action: TypeAlias = (
@@ -150,21 +150,21 @@ class AdminCommand(Message, tag="admin_command", frozen=True):
     """Change something on all workers of a model. gateway -> scheduler, on request."""
 
     id: int
-    """Chosen by the gateway; the answer carries it."""
+    """Chosen by the gateway; the reply carries it."""
     model: str
     action: Action
 
 
 class AdminReply(Message, tag="admin_reply", frozen=True):
-    """Answer to `AdminCommand`, once every worker has answered. scheduler -> gateway."""
+    """Reply to `AdminCommand`, once every worker has replied. scheduler -> gateway."""
 
     id: int
     status: int = 200
     """HTTP status."""
     reason: str = ""
-    """Why it was refused or failed; empty on success."""
+    """Reason for refusal or failure; empty on success."""
     digest: bytes = b""
-    """Of the adapter that was loaded."""
+    """Digest of the loaded adapter."""
 
 
 class WorkerCommand(Message, tag="worker_command", frozen=True):
@@ -172,20 +172,20 @@ class WorkerCommand(Message, tag="worker_command", frozen=True):
 
     epoch: int
     id: int
-    """Chosen by the scheduler; the answer carries it."""
+    """Chosen by the scheduler; the reply carries it."""
     action: Action
 
 
 class WorkerReply(Message, tag="worker_reply", frozen=True):
-    """Answer to `WorkerCommand`. worker -> scheduler."""
+    """Reply to `WorkerCommand`. worker -> scheduler."""
 
     epoch: int
     id: int
     reason: str = ""
-    """Why it failed; empty on success."""
+    """Reason for failure; empty on success."""
     digest: bytes = b""
-    """Of the adapter that was loaded."""
+    """Digest of the loaded adapter."""
     adapters: tuple[AdapterInfo, ...] = ()
-    """All adapters that the worker has now; see `WorkerInfo.adapters`."""
+    """All adapters of the worker after it; see `WorkerInfo.adapters`."""
     source: WeightSource | None = None
-    """Weights that were received."""
+    """Received weights."""

@@ -24,7 +24,7 @@ class Message(
 
 
 class RpcRequest(Message, frozen=True):
-    """A question to a stateless service, answered by one `RpcReply`."""
+    """A request to a stateless service, answered by one `RpcReply`."""
 
     id: int
     """uint32, chosen by the client; the reply carries it."""

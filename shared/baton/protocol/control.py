@@ -19,7 +19,7 @@ class AdapterInfo(msgspec.Struct, frozen=True, array_like=True):
     """A LoRA adapter that a worker has in memory."""
 
     name: str
-    """Name that clients ask for."""
+    """Name that clients request."""
     digest: bytes
     """Identity, 16 bytes: equal only for equal weights and scales."""
     path: str = ""
@@ -65,29 +65,29 @@ class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
     """Expert-parallel group. Workers of one group share the experts of a model and fail
     together."""
     adapters: tuple[AdapterInfo, ...] = ()
-    """Adapters that it has in memory. A name comes twice while sequences finish with what it meant
-    before; the last one counts."""
+    """Adapters in its memory. A name occurs twice while sequences finish with its previous content;
+    the last one is current."""
     max_loras: int = 0
-    """Maximum number of adapters among the sequences of its batch."""
+    """Maximum number of different adapters among the sequences of its batch."""
     max_cpu_loras: int = 0
-    """Maximum number of adapters in its memory; 0 if it does not say."""
+    """Maximum number of adapters in its memory; 0 if unknown."""
     num_speculative_tokens: int = 0
-    """Most draft tokens of a row in one step; 0: it does not speculate."""
+    """Maximum draft tokens of a row in one step; 0 without speculation."""
     process: str = ""
     """Host and process id."""
     supervised: bool = False
-    """A supervisor tells the scheduler how the process ends."""
+    """A supervisor reports the exit status of the process to the scheduler."""
     asleep: int = 0
     """Level of its sleep, see `Sleep`; 0 while it is awake."""
     encoder_layout: str = ""
-    """Fingerprint of the embeddings of media that it makes or takes from an encode worker, which
-    are only transferred between equal layouts; empty if it encodes no media in prompts."""
+    """Fingerprint of the embeddings of media that it produces or accepts from an encode worker,
+    which are only transferred between equal layouts; empty if it encodes no media in prompts."""
     weights: WeightVersion = WeightVersion()
-    """Weights that it uses."""
+    """Weights in use."""
     pipeline_stages: int = 1
     """Stages of a pipeline that run steps of different sequences at the same time."""
     alignment: bool = False
-    """It says where in a recording tokens are; see `Pooling.aligned_from`."""
+    """It can report where in a recording tokens are; see `Pooling.aligned_from`."""
 
 
 class TokenizerInfo(msgspec.Struct, frozen=True, array_like=True):
@@ -103,18 +103,17 @@ class TokenizerInfo(msgspec.Struct, frozen=True, array_like=True):
     """Placeholder tokens of media items; a client may not send them as ids."""
     tool_call_parser: str = "none"
     """Format of tool calls in outputs, by its name in `baton.output_parsing`; "none", or
-    "response_template" for what that declares."""
+    "response_template" for the declared one."""
     reasoning_parser: str = "none"
-    """The same for thinking."""
+    """The same for reasoning."""
     response_template: bytes = b""
-    """JSON: what the checkpoint declares about its outputs; empty if nothing."""
+    """JSON: the checkpoint's declaration of its outputs; empty if there is none."""
     sampling_defaults: dict[str, int | float] = {}
-    """Sampling parameters of requests that do not give them, by field of a
-    generation_config.json."""
+    """Default sampling parameters of requests, by field of generation_config.json."""
     document_first: bool = False
     """The model's pair template has the document before the query."""
     speech: AnySpeechInfo | None = None
-    """How a speech-to-text model is asked; None for any other."""
+    """How transcripts are requested from a speech-to-text model; None for any other."""
 
 
 class MediaInfo(msgspec.Struct, frozen=True, array_like=True):
@@ -199,8 +198,8 @@ class ProcessDied(Message, tag="process_died", frozen=True):
     process: str
     """Host and process id, as in `WorkerInfo`."""
     inside: bool
-    """It died of what it did: an error, or a signal that only its own code causes. False for a
-    signal from outside, and for an orderly exit."""
+    """It exited because of its own work: an error, or a signal that only its own code causes. False
+    for a signal from outside, and for an orderly exit."""
 
 
 class Resize(Message, tag="resize", frozen=True):
@@ -248,13 +247,14 @@ class WorkerStats(msgspec.Struct, frozen=True, array_like=True):
     model: str = ""
     """Name of the model that it serves."""
     seconds_per_step: float = 0.0
-    """Estimated seconds of a step, beside those of its tokens; both 0 before any measurement."""
+    """Estimated seconds of a step in addition to those of its tokens; both 0 before any
+    measurement."""
     seconds_per_token: float = 0.0
     """Estimated seconds of one token of a step."""
     tokens_per_step: int = 0
-    """Most tokens of one step."""
+    """Maximum tokens of one step."""
     expert_balancedness: float = 0.0
-    """That of `ExpertBalance`, of an expert group that balances experts; 0 for others."""
+    """`ExpertBalance.balancedness` of its expert group, if that balances experts; 0 otherwise."""
     expert_rearrangements: int = 0
     """How often experts of its group have moved."""
 
@@ -270,15 +270,15 @@ class ModelStats(msgspec.Struct, frozen=True, array_like=True):
     pooling: PoolingInfo | None = None
     """Pooling task of the model; None if it only generates."""
     adapters: tuple[AdapterInfo, ...] = ()
-    """Adapters that are served for the model, by name."""
+    """Served adapters of the model, by name."""
     paused: bool = False
     """No sequence runs until an operator resumes the model."""
     asleep: bool = False
     """All its workers sleep; the next sequence wakes them."""
     weight_version: str = DEFAULT_VERSION
-    """Label of the weights that its sequences run on."""
+    """Label of the weights in use."""
     alignment: bool = False
-    """Every worker says where in a recording tokens are; see `Pooling.aligned_from`."""
+    """Every worker can report where in a recording tokens are; see `Pooling.aligned_from`."""
 
 
 class RoleStats(msgspec.Struct, frozen=True, array_like=True):
@@ -286,7 +286,7 @@ class RoleStats(msgspec.Struct, frozen=True, array_like=True):
 
     role: str
     ready: int
-    """Workers that take work."""
+    """Workers that accept sequences."""
     desired: int
     """Number of workers that would meet every target."""
     queue_seconds: float
@@ -351,13 +351,13 @@ class Stats(Message, tag="stats", frozen=True):
     num_accepted_tokens_per_pos: tuple[int, ...] = ()
     """Accepted draft tokens, by their position in the draft."""
     media_encoded: int = 0
-    """Media items that encode workers have encoded."""
+    """Media items encoded by encode workers."""
     media_encoded_locally: int = 0
-    """Media items that workers which prefill have encoded."""
+    """Media items encoded by prefill workers."""
     media_shared: int = 0
-    """Media items that needed no encoding: another sequence's, or in an encoder cache."""
+    """Media items that needed no encoding: of another sequence, or in an encoder cache."""
     media_retried: int = 0
-    """Media items that were encoded again, since their encode worker was lost."""
+    """Media items that were encoded again because their encode worker was lost."""
     media_pulled: int = 0
     """Transfers of embeddings from encode workers."""
     media_pulls_failed: int = 0

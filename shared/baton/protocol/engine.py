@@ -77,8 +77,8 @@ class QueueEstimate(msgspec.Struct, frozen=True, array_like=True):
 
 
 BACKGROUND = 2**31 - 1
-"""Priority of background work: under every policy it is behind all other work, which may
-preempt it."""
+"""Priority of background work: under every policy it comes after all other work, which may preempt
+it."""
 
 
 class Submit(Message, tag="submit", frozen=True):
@@ -94,7 +94,7 @@ class Submit(Message, tag="submit", frozen=True):
     log: bytes = b""
     """int32: output tokens already produced; the sequence continues after them."""
     priority: int = 0
-    """Lower values first, under the priority policy. `BACKGROUND` is behind all others, always."""
+    """Lower values first, under the priority policy. `BACKGROUND` always comes last."""
     tenant: str = ""
     """Account that the sequence is charged to; fair queueing is between tenants."""
     salt: bytes = b""
@@ -106,13 +106,12 @@ class Submit(Message, tag="submit", frozen=True):
     media: tuple[Media, ...] = ()
     """Its media items, in the order of their tokens."""
     model: str = ""
-    """Name of the model: only its workers run the sequence. Empty means any worker, which is right
-    only if all serve one model."""
+    """Name of the model: only its workers run the sequence. Empty means any worker, which is
+    correct only if all serve one model."""
     adapter: bytes = b""
     """Digest of the adapter that is applied to the model; empty for none."""
     prediction: bytes = b""
-    """int32: tokens that the client expects as output; they are drafts, and no token depends on
-    them."""
+    """int32: expected output tokens; they are used as drafts, and do not affect the output."""
 
 
 class Abort(Message, tag="abort", frozen=True):
@@ -151,8 +150,8 @@ class PhaseTimes(msgspec.Struct, frozen=True, array_like=True):
     accepted_tokens: int = 0
     """Draft tokens that were accepted: each has saved a step."""
     weights: tuple[tuple[int, str], ...] = ()
-    """Index of an output token, and the version of the weights that it and those after it come
-    from; empty if it never ran."""
+    """Index of an output token -> version of the weights of the tokens from there on; empty if it
+    never ran."""
 
 
 class Tokens(Message, tag="tokens", frozen=True):
@@ -234,7 +233,7 @@ class NewSequence(msgspec.Struct, frozen=True, array_like=True):
     cache_root: bytes = b""
     """Root of its block hashes: sequences of equal roots may share cached pages and drafts."""
     prediction: bytes = b""
-    """int32: tokens that are expected as its output."""
+    """int32: expected output tokens."""
 
 
 class Plan(Message, tag="plan", frozen=True):
@@ -363,11 +362,11 @@ class Result(Message, tag="result", frozen=True):
     encoder_us: int = 0
     """Part of `duration_us` spent on encoding media, in microseconds."""
     num_encoded: int = 0
-    """Media items that were encoded in this step."""
+    """Media items encoded in this step."""
     num_encoded_tokens: int = 0
-    """Their embeddings."""
+    """Number of their embeddings."""
     invalid: bytes = b""
-    """uint32: slots among `failed` whose request itself is at fault, for example by an image whose
-    embeddings are not finite"""
+    """uint32: slots among `failed` whose request is at fault, for example an image whose embeddings
+    are not finite"""
     experts: ExpertBalance | None = None
-    """Of workers that share balanced experts what is new since their last result."""
+    """Expert balance since their last result, of workers that balance experts."""

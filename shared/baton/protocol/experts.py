@@ -1,4 +1,4 @@
-"""How evenly the workers of an expert group work."""
+"""Balance of an expert group."""
 
 from __future__ import annotations
 
@@ -6,14 +6,14 @@ import msgspec
 
 
 class ExpertBalance(msgspec.Struct, frozen=True, array_like=True):
-    """How evenly the tokens of an expert group are distributed over its ranks, by the loads of its
-    last steps and the placement in use; sums over all layers."""
+    """Distribution of the tokens of an expert group over its ranks, for the loads of its last steps
+    and the current placement; sums over all layers."""
 
     balancedness: float = 1.0
-    """Tokens of an average rank / tokens of the busiest one."""
+    """Mean tokens per rank / tokens of the busiest rank."""
     mean_tokens: float = 0.0
-    """Tokens of an average rank."""
+    """Mean tokens per rank."""
     max_tokens: float = 0.0
     """Tokens of the busiest rank of each layer."""
     rearrangements: int = 0
-    """How often experts have moved since the group began."""
+    """How often experts have moved since the group started."""

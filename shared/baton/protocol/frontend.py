@@ -21,7 +21,7 @@ class EncodeChat(RpcRequest, tag="encode_chat", frozen=True):
     limit: int = 0
     """Maximum useful number of tokens; encoding may stop soon after. 0 means no limit."""
     model: str = ""
-    """Model whose vocabulary is meant; a tokenizer of another one refuses. Empty means any."""
+    """Model whose vocabulary is used; tokenizers of other models refuse. Empty means any."""
 
 
 class EncodeText(RpcRequest, tag="encode_text", frozen=True):
@@ -37,8 +37,8 @@ class EncodeText(RpcRequest, tag="encode_text", frozen=True):
 
 
 class EncodePair(RpcRequest, tag="encode_pair", frozen=True):
-    """Encode a query and a document into one sequence, as the model joins the two: by its pair
-    template, else by its post-processor. Text such as "</s>" stays text. gateway -> tokenizer."""
+    """Encode a query and a document into one sequence, joined by the model's pair template, else by
+    its post-processor. Text such as "</s>" stays text. gateway -> tokenizer."""
 
     query: bytes
     """JSON: a string, or an array of OpenAI content parts of text and media."""
@@ -60,12 +60,12 @@ class Encoded(RpcReply, tag="encoded", frozen=True):
     second: int = 0
     """Index of the first token of the second text, if the model distinguishes the two; else 0."""
     tail: str = ""
-    """End of a rendered conversation, at most 64 characters: it tells whether the model is to
+    """End of a rendered conversation, at most 64 characters: it shows whether the model is to
     continue its thinking."""
 
 
 class Detokenize(RpcRequest, tag="detokenize", frozen=True):
-    """Decode a whole list of ids, without state. gateway -> tokenizer."""
+    """Decode a complete list of ids, without state. gateway -> tokenizer."""
 
     tokens: bytes
     """int32: token ids"""

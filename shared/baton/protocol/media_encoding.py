@@ -1,4 +1,4 @@
-"""Encoding of media on workers of the role `encode`, apart from prefill and decode.
+"""Encoding of media on workers of the role `encode`, separate from prefill and decode.
 
 scheduler -- EncodeMedia --> encode worker -- MediaEncoded --> scheduler
 scheduler -- Pull (digest) --> prefill worker -- Open, Fetch --> encode worker
@@ -20,11 +20,11 @@ class EncodeMedia(Message, tag="encode_media", frozen=True):
     epoch: int
     """The worker's incarnation, from its Hello; a worker ignores messages of another epoch."""
     id: int
-    """uint64: number of the encoding, by which it is pulled and revoked."""
+    """uint64: number of the encoding, for pulls and revocation."""
     token: bytes
     """16 bytes: secret that the target of a pull presents."""
     item: Media
-    """`digest` is its key in encoder caches; its place in a prompt means nothing here."""
+    """`digest` is its key in encoder caches; its position in a prompt is ignored."""
 
 
 class MediaEncoded(Message, tag="media_encoded", frozen=True):
@@ -35,7 +35,7 @@ class MediaEncoded(Message, tag="media_encoded", frozen=True):
     epoch: int
     id: int
     refused: str = ""
-    """What is wrong with the item, so that no worker can encode it; empty if nothing."""
+    """Why no worker can encode the item; empty if nothing is wrong."""
     num_tokens: int = 0
     """Number of embeddings."""
     num_bytes: int = 0
@@ -43,4 +43,4 @@ class MediaEncoded(Message, tag="media_encoded", frozen=True):
     duration_us: int = 0
     """Microseconds that the encoder ran; 0 if the embeddings were in its cache."""
     unavailable: bool = False
-    """Its pixels are in no shared memory any more: those of another sequence may be."""
+    """Its pixels are not in shared memory any more; those of another sequence may be."""

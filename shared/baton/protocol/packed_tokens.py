@@ -1,4 +1,4 @@
-"""Token ids that stay as the wire has them until they are read."""
+"""Token ids in packed form, unpacked on first use."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def num_tokens(column: bytes) -> int:
 
 
 class PackedTokens(Sequence[int]):
-    """An int32 column that is handed through as it came, and unpacked once an id is read."""
+    """An int32 column that is forwarded unchanged, and unpacked when an id is read."""
 
     __slots__ = ("_ids", "_length", "column")
 

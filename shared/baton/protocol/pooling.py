@@ -52,10 +52,10 @@ class Pooling(msgspec.Struct, frozen=True, array_like=True):
     second: int = 0
     """Index of the first token of the second text of a pair; 0 if there is no second text."""
     aligned_from: int = 0
-    """Index of the first of the tokens whose places among the states of a recording are wanted, one
-    number each, in place of a vector; 0: no places. `reach` is "every" then."""
+    """Index of the first token whose position among the encoder states of a recording is requested;
+    the result has one number per token instead of a vector. 0: none. `reach` is "every" then."""
     num_states: int = 0
-    """States from the first on that hold sound, if places are wanted."""
+    """Number of leading encoder states that contain sound, if positions are requested."""
 
 
 class Pooled(msgspec.Struct, frozen=True, array_like=True):

@@ -10,17 +10,18 @@ FinishReason = Literal["stop", "length", "abort", "error"]
 
 
 class Thinking(msgspec.Struct, frozen=True, array_like=True):
-    """The thinking before an output's constrained part, written between two tags."""
+    """Thinking before the constrained part of an output, between two tags."""
 
     opener: str
     closer: str
     opened: bool
-    """The prompt ends with the opener. Else the output may begin with it, or not think at all."""
+    """The prompt ends with the opener. Otherwise the output may begin with it, or not think at
+    all."""
     opener_id: int = -1
-    """The token that is the opener; -1 if none is."""
+    """Token id of the opener; -1 if it is not one token."""
     closer_id: int = -1
     budget: int = -1
-    """Most tokens of thinking: the closer must follow then. -1: any number."""
+    """Maximum tokens of thinking, after which the closer is forced. -1: any number."""
 
 
 class Grammar(msgspec.Struct, frozen=True, array_like=True):
@@ -36,14 +37,14 @@ class Grammar(msgspec.Struct, frozen=True, array_like=True):
         "structural_tag",
         "text",
     ]
-    """"tool_calls" is a grammar that the gateway made of a format and tools. "text" is anything:
-    only the thinking before it is constrained."""
+    """"tool_calls" is a grammar that the gateway built from a format and tools. "text" matches
+    anything: only the thinking before it is constrained."""
     source: str
     """The schema, pattern or grammar as text; a JSON array for "choice"."""
     compact: bool = False
     """Fixed JSON white space: ", " between items, ": " after property names, no other."""
     thinking: Thinking | None = None
-    """What may come before; None: the grammar is that of the whole output."""
+    """Thinking that may precede it; None: the grammar is that of the complete output."""
 
 
 class Sampling(msgspec.Struct, frozen=True, array_like=True):
@@ -85,5 +86,5 @@ class Sampling(msgspec.Struct, frozen=True, array_like=True):
     processors: dict[str, str] = msgspec.field(default_factory=dict)
     """Registered name of a logits processor -> its argument as JSON."""
     num_speculative_tokens: int = -1
-    """Most draft tokens per step, 0 for none; -1: as many as the worker drafts. No token depends on
-    it."""
+    """Maximum draft tokens per step, 0 for none; -1: the worker's number. The output does not
+    depend on it."""

@@ -1,4 +1,4 @@
-"""Speech to text: the special tokens of a model's prompts, and recordings in chunks."""
+"""Speech to text: special tokens of prompts, and recordings in chunks."""
 
 from __future__ import annotations
 
@@ -11,59 +11,59 @@ from baton.protocol.media import MediaItem, PreparedMedia
 
 
 class SpeechInfo(msgspec.Struct, frozen=True, array_like=True, tag="whisper"):
-    """Special tokens by which a model of Whisper's kind (Radford et al. 2022, arXiv:2212.04356) is
-    asked, and what it may answer. -1: the vocabulary has no such token."""
+    """Special tokens of Whisper models (Radford et al. 2022, arXiv:2212.04356) for prompts and
+    outputs. -1: the vocabulary has no such token."""
 
     start: int
     """`<|startoftranscript|>`: in every prompt."""
     end: int
-    """Ends a transcript; the ids below it are those of text."""
+    """Ends a transcript; lower ids are text."""
     no_timestamps: int
-    """`<|notimestamps|>`: ends a prompt for text alone. The ids above it are timestamps, 20 ms
-    apart."""
+    """`<|notimestamps|>`: ends a prompt for text only. Higher ids are timestamps, 20 ms apart."""
     languages: dict[str, int] = {}
-    """By ISO 639 code; empty for a model of English alone, which is not told a task either."""
+    """Token by ISO 639 code; empty for an English-only model, which has no task token either."""
     transcribe: int = -1
     translate: int = -1
-    """Asks for English text."""
+    """Requests English text."""
     previous: int = -1
     """Begins the text before the recording."""
     no_speech: int = -1
-    """As probable after `start` as the absence of speech is."""
+    """Its probability after `start` is that of no speech."""
     suppressed: tuple[int, ...] = ()
-    """Never written."""
+    """Ids that are never sampled."""
     suppressed_first: tuple[int, ...] = ()
-    """Not written as the first token."""
+    """Ids that are not sampled as the first token."""
     max_first_timestamp: int = -1
-    """The first timestamp is at most so many steps after 0; -1: at any."""
+    """The first timestamp is at most this many steps after 0; -1: no limit."""
 
 
 class ChatSpeechInfo(msgspec.Struct, frozen=True, array_like=True, tag="chat"):
-    """How a language model with audio input is asked for a transcript: by a conversation with the
-    recording, through its chat template."""
+    """How transcripts are requested from a language model with audio input: by a conversation that
+    contains the recording."""
 
     languages: dict[str, str] = {}
-    """Name of each language in its answers, by ISO 639 code; empty if it cannot be told one."""
+    """Name of each language in its answers, by ISO 639 code; empty if a language cannot be
+    requested."""
     opening: str = ""
-    """How the answer begins in a given language: "{language}" stands for the name of it."""
+    """Beginning of an answer in a given language: "{language}" is replaced by its name."""
     marker: str = ""
-    """What comes before this in an answer is not spoken; empty if all is."""
+    """Text of an answer up to this marker is not spoken; empty if all of it is."""
     request: str = ""
-    """What the user says behind the recording, unless the client says something else; empty if a
-    client's text is what the system says."""
+    """User text after the recording, unless the client sends its own; empty if a client's text goes
+    into the system message."""
 
 
 class StreamedSpeechInfo(msgspec.Struct, frozen=True, array_like=True, tag="streamed"):
-    """How a model that writes while it hears is asked: each of its tokens goes along with a part of
-    the recording, and the first of them stand for silence."""
+    """Prompt of a streaming speech model: an audio embedding is added to each token, and the first
+    tokens correspond to silence."""
 
     start: int
     pad: int
-    """Stands for a part in which no word ends."""
+    """Token of a part in which no word ends."""
     num_pads: int
-    """Behind `start` in every prompt."""
+    """Number of padding tokens after `start` in every prompt."""
     delay: int = 0
-    """Tokens by which an answer is behind what is heard; part of `num_pads`."""
+    """Delay of an answer after the audio in tokens; included in `num_pads`."""
 
     @property
     def prompt(self) -> tuple[int, ...]:
@@ -72,17 +72,17 @@ class StreamedSpeechInfo(msgspec.Struct, frozen=True, array_like=True, tag="stre
 
 
 AnySpeechInfo: TypeAlias = SpeechInfo | ChatSpeechInfo | StreamedSpeechInfo
-"""How a speech-to-text model is asked."""
+"""Prompt information of a speech-to-text model."""
 
 
 class PrepareSpeech(RpcRequest, tag="prepare_speech", frozen=True):
-    """Cut a recording into chunks, and convert each to a tensor. gateway -> mm-preprocess."""
+    """Split a recording into chunks, and convert each to a tensor. gateway -> mm-preprocess."""
 
     item: MediaItem
     first: int = 0
-    """Number of the first chunk that is wanted: those of one answer fit into a message."""
+    """Number of the first requested chunk: the chunks of a reply fit into a message."""
     tenant: str = ""
-    """Whose it is; tenants take turns."""
+    """Tenant of the request; tenants take turns."""
 
 
 class SpeechChunk(msgspec.Struct, frozen=True, array_like=True):
@@ -97,10 +97,10 @@ class PreparedSpeech(RpcReply, tag="prepared_speech", frozen=True):
     """Answer to `PrepareSpeech`. mm-preprocess -> gateway."""
 
     chunks: tuple[SpeechChunk, ...]
-    """From the first that is wanted on, at least one."""
+    """Chunks from the first requested one on, at least one."""
     num_chunks: int
-    """Those of the whole recording."""
+    """Number of chunks of the recording."""
     seconds: float
-    """Its length."""
+    """Length of the recording."""
     settled: float = 0.0
-    """Seconds up to which the last chunk goes at least, whatever follows."""
+    """Lower bound, in seconds, of the end of the last chunk, whatever audio follows."""

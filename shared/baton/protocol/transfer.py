@@ -8,7 +8,7 @@ worker to pull them. The two workers then transfer the KV without the scheduler.
     target -- Fetch --> source -- Block or Missing --> target -- Pulled --> scheduler
     scheduler -- Revoke --> source
 
-A connection of two workers has a transfer buffer of equally sized places; a place holds one
+A connection of two workers has a transfer buffer of equally sized places; a place contains one
 block. The target chooses the place of each block, so the source never overwrites a block that the
 target still reads.
 """
@@ -72,7 +72,7 @@ class Pull(Message, tag="pull", frozen=True):
 
 
 class Pulled(Message, tag="pulled", frozen=True):
-    """Result of a pull. target -> scheduler, when it will write no more to the pages."""
+    """Result of a pull. target -> scheduler, when it no longer writes to the pages."""
 
     epoch: int
     id: int
@@ -127,7 +127,7 @@ class Opened(Message, tag="opened", frozen=True):
 
 
 class Close(Message, tag="close", frozen=True):
-    """Close the connection. target -> source, when it needs it no more."""
+    """Close the connection. target -> source, when it is not needed any more."""
 
 
 class Fetch(Message, tag="fetch", frozen=True):

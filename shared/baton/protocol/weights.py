@@ -1,4 +1,4 @@
-"""Weights that change while a model serves: where new ones come from, and their version."""
+"""Weight updates: sources of new weights, and their version."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from typing import Literal, TypeAlias
 import msgspec
 
 DEFAULT_VERSION = "default"
-"""Label of the weights that a model starts with."""
+"""Label of the initial weights."""
 RECEIVED_WEIGHTS = "weights"
 """Folder in the run directory of weights that workers have received."""
 
 
 class WeightSource(msgspec.Struct, frozen=True, array_like=True):
-    """Files with weights, as each worker sees them."""
+    """Files with weights, by their paths on each worker."""
 
     path: str
     """A checkpoint, or a safetensors file with some of its tensors."""
@@ -27,13 +27,13 @@ class WeightVersion(msgspec.Struct, frozen=True, array_like=True):
     """Weights that all workers of a model agree on."""
 
     number: int = 0
-    """Updates of the model so far: the higher one of two is the newer one."""
+    """Number of updates of the model so far: a higher number is newer."""
     label: str = DEFAULT_VERSION
     """Name that the operator has given it."""
     digest: bytes = b""
-    """Identity, 16 bytes; empty for the weights that workers start with."""
+    """Identity, 16 bytes; empty for the initial weights."""
     sources: tuple[WeightSource, ...] = ()
-    """Where its tensors are: a later source replaces tensors of those before it."""
+    """Sources of its tensors: a later source replaces tensors of earlier ones."""
 
 
 class _Transfer(msgspec.Struct, frozen=True, array_like=True, tag_field="backend"):
@@ -46,27 +46,27 @@ class FileTransfer(_Transfer, frozen=True, tag="files"):
     path: str
     """A checkpoint folder, a GGUF file, or a safetensors file."""
     sha256: dict[str, str] = {}
-    """File -> what its contents must have, in hexadecimal digits."""
+    """File -> SHA-256 of its contents, in hexadecimal digits."""
 
 
 class TensorInfo(msgspec.Struct, frozen=True, array_like=True):
     """One tensor of a packed buffer."""
 
     name: str
-    """As in a checkpoint."""
+    """Name in the checkpoint."""
     dtype: str
     """Like "bfloat16"."""
     shape: tuple[int, ...]
 
 
 class SharedMemoryTransfer(_Transfer, frozen=True, tag="shared_memory"):
-    """Tensors one after the other in POSIX shared memory, which is read before the answer."""
+    """Consecutive tensors in POSIX shared memory, which is read before the reply."""
 
     name: str
-    """Of the segment, as `shm_open` takes it."""
+    """Name of the segment for `shm_open`."""
     tensors: tuple[TensorInfo, ...]
     sha256: str = ""
-    """What the bytes of all tensors must have, in hexadecimal digits."""
+    """SHA-256 of the bytes of all tensors, in hexadecimal digits."""
 
 
 class BroadcastTransfer(_Transfer, frozen=True, tag="gloo"):
@@ -74,11 +74,11 @@ class BroadcastTransfer(_Transfer, frozen=True, tag="gloo"):
 
     tensors: tuple[TensorInfo, ...]
     sha256: str = ""
-    """What the bytes of all tensors must have, in hexadecimal digits."""
+    """SHA-256 of the bytes of all tensors, in hexadecimal digits."""
 
 
 WeightTransfer: TypeAlias = FileTransfer | SharedMemoryTransfer | BroadcastTransfer
 
 UpdateMode: TypeAlias = Literal["keep", "wait", "abort"]
-"""What becomes of running sequences: they continue on the new weights from their logs, finish on
-the old ones, or fail."""
+"""Running sequences: they continue on the new weights from their logs, finish on the old ones, or
+fail."""

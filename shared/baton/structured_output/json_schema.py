@@ -21,7 +21,7 @@ MAPS = ("properties", "patternProperties", "$defs", "definitions", "dependentSch
 LISTS = ("anyOf", "oneOf", "allOf", "prefixItems", "items")
 """Keywords that may hold a list of schemas."""
 SINGLES = ("items", "additionalProperties", "unevaluatedItems", "unevaluatedProperties")
-"""Keywords that may hold one schema."""
+"""Keywords with one schema as their value."""
 _UNEVALUATED = {"unevaluatedItems": "items", "unevaluatedProperties": "additionalProperties"}
 _IN_PLACE = ("$ref", "allOf", "anyOf", "oneOf", "dependentSchemas")
 """Keywords whose schemas apply to the same value."""
@@ -111,8 +111,8 @@ def _dependent(schema: Schema) -> Schema:
     if isinstance(held := schema.get("dependentSchemas"), dict):
         del schema["dependentSchemas"]
         conditions = {
-            name: {"allOf": [conditions[name], then]} if name in conditions else then
-            for name, then in (conditions | held).items()
+            name: {"allOf": [conditions[name], consequence]} if name in conditions else consequence
+            for name, consequence in (conditions | held).items()
         }
     return _both(
         schema, *({"anyOf": [{"properties": {n: False}}, c]} for n, c in conditions.items())

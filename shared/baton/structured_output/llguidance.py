@@ -24,15 +24,15 @@ from baton.structured_output.json_schema import Schema, SchemaError, rewrite
 CPU_SECONDS = 0.25
 """CPU time limit of a compilation in seconds; the worker spends the same time again."""
 _WALK_SECONDS = 0.5
-"""CPU time limit of all walks of a trial, in seconds."""
+"""CPU time limit of all random outputs of a trial, in seconds."""
 _WALKS, _STEPS = 4, 64
 _STEP_FUEL, _START_FUEL = 200_000, 1_000_000
 """Lexer expressions that a step and a compilation may build in a trial; see `limits`."""
 _RESERVE = 10
 _MAX_ITEMS = 2000
 _MAX_FREE_ITEMS = 500
-"""Alternatives that a parser may hold open: of a JSON schema, and of a client's own grammar, whose
-ambiguity makes a step cubic in them."""
+"""Alternatives that a parser may keep open: of a JSON schema, and of a client's own grammar, whose
+ambiguity makes the cost of a step cubic in them."""
 _HEAD = '%llguidance {"no_forcing": true}\n'
 """Disables forced tokens, so that the mask allows every tokenization of forced text."""
 _EXPRESSIONS = ("json_object", "json_schema", "regex", "choice")
@@ -121,8 +121,8 @@ def translate(grammar: Grammar) -> str:
 
 
 def expression(grammar: Grammar) -> str | None:
-    """The grammar as one expression of Lark, to be an alternative in another; None for one that has
-    rules of its own. Raises `GrammarError`."""
+    """The grammar as one expression of Lark, for use as an alternative in another grammar; None if
+    it has rules of its own. Raises `GrammarError`."""
     if grammar.kind not in _EXPRESSIONS:
         return None
     return translate(grammar).removeprefix(_HEAD).removeprefix("start: ")
@@ -167,7 +167,8 @@ def _tags(value: dict[str, Any], style: Schema) -> str:
 
 
 def _tokens() -> tuple[bytes, ...]:
-    """Every byte, pairs and runs of letters and digits as real vocabularies have them, the end."""
+    """Tokens of the vocabulary: every byte, pairs and runs of letters and digits as in real
+    vocabularies, and the end."""
     letters = ascii_lowercase + digits + " "
     pairs = (a + b for a in letters for b in letters)
     runs = (letter * size for letter in letters for size in (4, 8, 16))
@@ -209,7 +210,8 @@ def problem(grammar: Grammar) -> Problem | None:
 
 
 def _walk(start: LLMatcher) -> Problem | None:
-    """Follow a grammar along random outputs: what grows too large does so after some tokens."""
+    """Follow a grammar along random outputs, since some grammars exceed the limits only after
+    several tokens."""
     begin = time.process_time()
     for seed in range(_WALKS):
         random, matcher = Random(seed), start.deep_copy()

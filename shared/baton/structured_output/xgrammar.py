@@ -41,7 +41,7 @@ _OF_TYPE = {
 _ALL = ("string", "number", "boolean", "null", "object", "array")
 _ALL_TYPES = [*_OF_TYPE]
 _ALONE = ("$ref", "const", "enum", "anyOf")
-"""Keywords that stand alone: xgrammar would ignore a second constraint beside them."""
+"""Keywords that exclude others: xgrammar would ignore a second constraint next to them."""
 FORMATS = frozenset({"uuid"})
 """Formats that xgrammar enforces exactly; its dates, for example, are not exact."""
 _NAME = re.compile(r"[^\x00-\x1f\"\\]*")
@@ -137,9 +137,9 @@ def _maps(value: Schema) -> Schema:
 
 
 def _alone(keyword: str, schema: Schema) -> Schema:
-    others = schema.keys() - {keyword}
-    if others:
-        raise _lacks(f"'{min(others)}' beside '{keyword}'")
+    other_keywords = schema.keys() - {keyword}
+    if other_keywords:
+        raise _lacks(f"'{min(other_keywords)}' beside '{keyword}'")
     value = schema[keyword]
     if keyword == "anyOf":
         if not value:
@@ -225,13 +225,13 @@ def _array(own: Schema) -> Schema:
     return made
 
 
-def _lacks(what: str) -> GrammarError:
-    return GrammarError(f"xgrammar cannot honour {what[:100]}: {_OTHER}")
+def _lacks(construct: str) -> GrammarError:
+    return GrammarError(f"xgrammar cannot honour {construct[:100]}: {_OTHER}")
 
 
 def _plain(pattern: str, *, in_json: bool = False) -> str:
-    """Rewrite a regular expression to the syntax that xgrammar reads as other engines do. With
-    `in_json`, refuse characters that JSON strings escape, since it matches against the raw text."""
+    """Rewrite a regular expression to xgrammar's syntax. With `in_json`, refuse characters that
+    JSON strings escape, since it matches against the raw text."""
     inner = pattern.removeprefix("^")
     inner = inner[:-1] if inner.endswith("$") and not inner.endswith("\\$") else inner
     if re.search(r"(?<!\\)\(\?(?!:)", inner):
@@ -239,14 +239,14 @@ def _plain(pattern: str, *, in_json: bool = False) -> str:
     return "".join(_token(found, in_json) for found in _TOKEN.finditer(inner))
 
 
-def _token(found: re.Match[str], in_json: bool) -> str:
-    text = found[0]
+def _token(token: re.Match[str], in_json: bool) -> str:
+    text = token[0]
     escapes = _JSON_ESCAPES if in_json else _ESCAPES
     if any(escape not in escapes for escape in re.findall(r"\\(.?)", text, re.DOTALL)):
         raise _lacks(f"'{text}' in a pattern")
-    if found["class"] and not (_JSON_CLASS if in_json else _CLASS).fullmatch(text):
+    if token["class"] and not (_JSON_CLASS if in_json else _CLASS).fullmatch(text):
         raise _lacks(f"'{text}' in a pattern")
-    if found["other"] and (text in "^$[" or (in_json and (text in '."' or text < " "))):
+    if token["other"] and (text in "^$[" or (in_json and (text in '."' or text < " "))):
         raise _lacks(f"'{text}' within a pattern")
     return r"[^\n]" if text == "." else text
 

@@ -41,11 +41,11 @@ def test_load_of_others_does_not_count(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(module, "cpu_seconds", lambda pid: used)
     cpu, wall = (TimeLimit(os.getpid(), 2.0, lambda: None, wall=wall) for wall in (False, True))
     now, used = 105.0, 3.5
-    assert (cpu._left(), wall._left()) == (1.5, 0.0)
+    assert (cpu._remaining(), wall._remaining()) == (1.5, 0.0)
     used = 5.0
-    assert cpu._left() == 0.0
+    assert cpu._remaining() == 0.0
     now, used = 120.0, 3.5
-    assert cpu._left() == 0.0, "it waits for something"
+    assert cpu._remaining() == 0.0, "it waits for something"
 
 
 def test_without_proc_wall_time_counts(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -54,4 +54,4 @@ def test_without_proc_wall_time_counts(monkeypatch: pytest.MonkeyPatch) -> None:
 
     monkeypatch.setattr(module, "cpu_seconds", absent)
     limit = TimeLimit(os.getpid(), 600.0, lambda: None)
-    assert 0 < limit._left() <= 600.0
+    assert 0 < limit._remaining() <= 600.0

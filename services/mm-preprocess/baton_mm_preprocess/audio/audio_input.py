@@ -17,25 +17,26 @@ from baton_mm_preprocess.tokenizer import encode
 
 @dataclass(frozen=True)
 class AudioInput:
-    """How a model takes sounds."""
+    """Audio input of a model."""
 
     processor: AudioProcessor
     marker: int
-    """Token that stands for a sound in a prompt."""
+    """Token of the chat template that marks a sound."""
     audio_token: int
-    """Token in whose place an embedding goes."""
+    """Token whose embedding is replaced."""
     placeholder: AudioPlaceholder
     folder: Path
-    """Where the tokenizer is."""
+    """Checkpoint folder, for the tokenizer."""
     alone: bool = False
-    """Whether a request with sounds may have no images."""
+    """Whether a request with sounds must not have images."""
     cross: bool = False
-    """Whether tokens attend to what the encoder makes, which takes the place of none."""
+    """Whether tokens attend to the encoder's states (cross-attention), which replace no
+    embeddings."""
     alongside: bool = False
     """As `AudioFamily.alongside`."""
 
     def tokens(self, num_tokens: int) -> list[int]:
-        """What stands for a sound of so many embeddings in a prompt."""
+        """Placeholder ids of a sound with this number of embeddings."""
         spell = partial(encode, self.folder)
         return token_ids(self.placeholder(num_tokens), self.audio_token, spell)
 
@@ -44,7 +45,7 @@ def read_audio(path: Path, name: str, config: Mapping[str, Any], family: AudioFa
     """The audio input of the checkpoint in the folder `path`.
 
     Raises:
-        ModelError: with half a sentence, where files are missing or contradict.
+        ModelError: files are missing or contradict each other; the message is half a sentence.
     """
     if family.needs and not any(config.get(name) for name in family.needs):
         raise ModelError("its config.json has no encoder of sounds")

@@ -1,4 +1,4 @@
-"""Audio processors of models whose encoder is a conformer."""
+"""Audio processors of conformer encoders."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ _PAIRED = {
     "n_mels": "bins",
     "projector_window_size": "window",
 }
-"""Names of transformers' extractors, and ours."""
+"""transformers' field name -> ours."""
 
 
 def gemma3n(files: AudioFiles) -> AudioProcessor:
@@ -53,7 +53,7 @@ def gemma3n(files: AudioFiles) -> AudioProcessor:
         raise ValueError("dither")
     mean, deviation = (tuple(fields.get(f"per_bin_{part}") or ()) for part in ("mean", "stddev"))
     count = int(files.config.get("audio_soft_tokens_per_image") or 188)
-    return UsmFeatures(count, **_named(files, _USM), mean=mean, deviation=deviation)
+    return UsmFeatures(count, **_settings(files, _USM), mean=mean, deviation=deviation)
 
 
 def phi4_multimodal(files: AudioFiles) -> AudioProcessor:
@@ -66,7 +66,7 @@ def phi4_multimodal(files: AudioFiles) -> AudioProcessor:
     rates = [fields.get(f"audio_{part}") or 1 for part in ("downsample_rate", "feat_stride")]
     if rates != [1, 1]:
         raise ValueError("audio_downsample_rate and audio_feat_stride other than 1")
-    return KaldiFeatures(**_named(files, _KALDI))
+    return KaldiFeatures(**_settings(files, _KALDI))
 
 
 def granite_speech(files: AudioFiles) -> AudioProcessor:
@@ -75,10 +75,10 @@ def granite_speech(files: AudioFiles) -> AudioProcessor:
     spectrum = dict(fields.get("melspec_kwargs") or {})
     window, rate = (fields.get(f"projector_{p}") for p in ("window_size", "downsample_rate"))
     inner = AudioFiles(files.config, {**fields, **spectrum})
-    return PairedFeatures(**_named(inner, _PAIRED), queries=int(window or 15) // int(rate or 5))
+    return PairedFeatures(**_settings(inner, _PAIRED), queries=int(window or 15) // int(rate or 5))
 
 
-def _named(files: AudioFiles, names: dict[str, str]) -> dict[str, Any]:
-    """The settings that the files have, by our names."""
-    given = files.extractor
-    return {own: given[name] for name, own in names.items() if given.get(name) is not None}
+def _settings(files: AudioFiles, names: dict[str, str]) -> dict[str, Any]:
+    """The settings in the files, by our names."""
+    extractor = files.extractor
+    return {own: extractor[name] for name, own in names.items() if extractor.get(name) is not None}

@@ -1,5 +1,4 @@
-"""Spectrograms of models whose encoder is a conformer, each equal to transformers' feature
-extractor."""
+"""Spectrograms of conformer encoders, each equal to transformers' feature extractor."""
 
 from __future__ import annotations
 
@@ -17,20 +16,20 @@ from baton_mm_preprocess.audio.spectrum import Doubles, Features, Samples
 from baton_mm_preprocess.media_errors import exceeds
 
 _FULL_SCALE = 32_768
-"""Of samples of 16 bits."""
+"""Full scale of 16-bit samples."""
 _PADDED = 128
-"""Samples, to a multiple of which Gemma 3n's extractor pads."""
+"""Samples to a multiple of which Gemma 3n's extractor pads."""
 _DYNAMIC = 8.0
-"""Decades below the loudest value that are kept."""
+"""Dynamic range below the loudest value, in decades."""
 _FLOOR = 1e-10
 _BLOCK = 4096
-"""Frames that are transformed at one time."""
+"""Number of frames per FFT batch."""
 
 
 class UsmFeatures(msgspec.Struct, frozen=True, tag="usm"):
-    """Gemma 3n's features (Universal Speech Model, arXiv:2303.01037): magnitudes of frames with
-    the high frequencies raised, natural logarithms. A sound has `soft_tokens` embeddings, whatever
-    its length, and one for the token that ends it."""
+    """Gemma 3n's features (Universal Speech Model, arXiv:2303.01037): magnitudes of pre-emphasised
+    frames, natural logarithms. Every sound has `soft_tokens` embeddings and one for its end
+    token."""
 
     soft_tokens: int
     bins: int = 128
@@ -44,14 +43,14 @@ class UsmFeatures(msgspec.Struct, frozen=True, tag="usm"):
     overdrive: bool = True
     floor: float = 1e-5
     factor: float = 1.0
-    """On samples."""
+    """Applied to samples."""
     max_seconds: int = 30
     mean: tuple[float, ...] = ()
     deviation: tuple[float, ...] = ()
-    """Of each bin; empty for 0 and 1."""
+    """Per bin; empty for 0 and 1."""
 
     def __call__(self, samples: Samples) -> ProcessedAudio:
-        """Mono samples, float32 [n]. Raises `InvalidRequest` if they are too many, or make no
+        """Mono samples, float32 [n]. Raises `InvalidRequest` if there are too many, or fewer than a
         frame."""
         if len(samples) > self.max_seconds * self.rate:
             raise exceeds("audio", f"is longer than the {self.max_seconds} s that this model takes")
@@ -62,11 +61,11 @@ class UsmFeatures(msgspec.Struct, frozen=True, tag="usm"):
         size = 2 ** (math.ceil(math.log2(length)) + self.overdrive)
         filters = htk_filters(size, self.rate, self.bins, self.low, self.high)
         levels = _spectra(frames, shape.astype(np.float32), size, np.abs) @ filters
-        found = self._scaled(np.log(np.maximum(levels, self.floor)))
-        return ProcessedAudio(_features(found), len(found), self.soft_tokens + 1)
+        features = self._scaled(np.log(np.maximum(levels, self.floor)))
+        return ProcessedAudio(_features(features), len(features), self.soft_tokens + 1)
 
     def _emphasised(self, frames: Samples) -> Samples:
-        """Frames of one sample more than a window, to windows."""
+        """Convert frames of one sample more than a window to windows."""
         if not self.preemphasis:
             return frames[:, :-1]
         if not self.htk_preemphasis:
@@ -81,8 +80,8 @@ class UsmFeatures(msgspec.Struct, frozen=True, tag="usm"):
 
 
 class KaldiFeatures(msgspec.Struct, frozen=True, tag="kaldi"):
-    """Phi-4-multimodal's features (arXiv:2503.01743): powers of frames with the high frequencies
-    raised, by Kaldi's mel filters, natural logarithms. One embedding of `compression` frames."""
+    """Phi-4-multimodal's features (arXiv:2503.01743): powers of pre-emphasised frames, Kaldi's mel
+    filters, natural logarithms. One embedding per `compression` frames."""
 
     compression: int = 8
     bins: int = 80
@@ -95,20 +94,20 @@ class KaldiFeatures(msgspec.Struct, frozen=True, tag="kaldi"):
     high: float = 7690.0
 
     def __call__(self, samples: Samples) -> ProcessedAudio:
-        """Mono samples, float32 [n]. Raises `InvalidRequest` if they make no frame."""
+        """Mono samples, float32 [n]. Raises `InvalidRequest` if there are fewer than a frame."""
         frames = _windows(samples, self.window, self.hop)
-        # Of the first sample the one before is not known: the extractor takes the first itself.
+        # The first sample has no predecessor: the extractor uses the sample itself.
         before = np.concatenate((frames[:, :1], frames[:, :-1]), axis=1)
         raised = (frames - np.float32(self.preemphasis) * before) * np.float32(_FULL_SCALE)
         powers = _spectra(raised, np.hamming(self.window), self.n_fft, lambda x: np.abs(x) ** 2)
         filters = kaldi_filters(self.n_fft, self.rate, self.bins, self.low, self.high)
-        found = np.log(np.maximum(powers @ filters, 1.0))
-        return ProcessedAudio(_features(found), len(found), -(-len(found) // self.compression))
+        mels = np.log(np.maximum(powers @ filters, 1.0))
+        return ProcessedAudio(_features(mels), len(mels), -(-len(mels) // self.compression))
 
 
 class PairedFeatures(msgspec.Struct, frozen=True, tag="paired"):
     """Granite Speech's features (arXiv:2505.08699): powers by HTK's mel filters, logarithms scaled
-    as Whisper's; two frames side by side are one. `queries` embeddings of each `window` of them."""
+    as Whisper's; two adjacent frames are joined. `queries` embeddings per `window` of them."""
 
     window: int = 15
     queries: int = 3
@@ -119,7 +118,7 @@ class PairedFeatures(msgspec.Struct, frozen=True, tag="paired"):
     length: int = 400
 
     def __call__(self, samples: Samples) -> ProcessedAudio:
-        """Mono samples, float32 [n]. Raises `InvalidRequest` if they make no frame."""
+        """Mono samples, float32 [n]. Raises `InvalidRequest` if there are fewer than a frame."""
         if len(samples) <= self.n_fft // 2:
             raise too_short()
         mirrored = np.pad(samples, self.n_fft // 2, mode="reflect")
@@ -137,7 +136,7 @@ class PairedFeatures(msgspec.Struct, frozen=True, tag="paired"):
 
 
 def too_short() -> InvalidRequest:
-    """The error for a sound that makes no frame."""
+    """Error for a sound that is shorter than a frame."""
     return InvalidRequest(
         "The audio is too short: this model needs at least one window of it.",
         code="audio_too_short",
@@ -146,7 +145,7 @@ def too_short() -> InvalidRequest:
 
 @cache
 def htk_filters(n_fft: int, rate: int, bins: int, low: float, high: float) -> Doubles:
-    """Triangles in Hz whose corners are equally far apart in HTK's mels: [n_fft // 2 + 1, bins]."""
+    """Triangular filters in Hz, equally spaced in HTK's mels: [n_fft // 2 + 1, bins]."""
     first, last = 2595.0 * np.log10(1.0 + np.array([low, high]) / 700.0)
     corners = 700.0 * (10.0 ** (np.linspace(first, last, bins + 2) / 2595.0) - 1.0)
     return _triangles(_hertz(n_fft, rate), corners)
@@ -154,7 +153,7 @@ def htk_filters(n_fft: int, rate: int, bins: int, low: float, high: float) -> Do
 
 @cache
 def kaldi_filters(n_fft: int, rate: int, bins: int, low: float, high: float) -> Doubles:
-    """Triangles in Kaldi's mels: [n_fft // 2 + 1, bins]."""
+    """Triangular filters in Kaldi's mels: [n_fft // 2 + 1, bins]."""
     first, last = _kaldi(np.array([low, high]))
     return _triangles(_kaldi(_hertz(n_fft, rate)), np.linspace(first, last, bins + 2))
 
@@ -164,15 +163,15 @@ def _hertz(n_fft: int, rate: int) -> Doubles:
 
 
 def _kaldi(hertz: Doubles) -> Doubles:
-    found: Doubles = 1127.0 * np.log(1.0 + hertz / 700.0)
-    return found
+    mels: Doubles = 1127.0 * np.log(1.0 + hertz / 700.0)
+    return mels
 
 
 def _triangles(places: Doubles, corners: Doubles) -> Doubles:
     rise = (places[:, None] - corners[:-2]) / (corners[1:-1] - corners[:-2])
     fall = (corners[2:] - places[:, None]) / (corners[2:] - corners[1:-1])
-    found: Doubles = np.maximum(0.0, np.minimum(rise, fall))
-    return found
+    filters: Doubles = np.maximum(0.0, np.minimum(rise, fall))
+    return filters
 
 
 def _windows(samples: Samples, length: int, hop: int) -> Samples:
@@ -196,6 +195,6 @@ def _spectra(
     return np.concatenate(blocks)
 
 
-def _features(found: Doubles) -> Features:
+def _features(values: Doubles) -> Features:
     """[frames, bins] to float32 [1, bins, frames]."""
-    return np.ascontiguousarray(found.T[None], dtype=np.float32)
+    return np.ascontiguousarray(values.T[None], dtype=np.float32)

@@ -1,4 +1,4 @@
-"""Spectrograms in decibels, in the windows of an encoder of patches."""
+"""Spectrograms in decibels, split into windows of patches."""
 
 from __future__ import annotations
 
@@ -11,18 +11,18 @@ from baton_mm_preprocess.audio.spectrum import Doubles, Features, Samples
 
 _FLOOR = 1e-10
 _DYNAMIC = 120.0
-"""Decibels below the loudest value that are kept."""
+"""Dynamic range below the loudest value, in decibels."""
 _BLOCK = 4096
-"""Frames that are transformed at one time."""
+"""Number of frames per FFT batch."""
 _EPS = 1e-7
 
 
 class DecibelWindows(msgspec.Struct, frozen=True, tag="decibel_windows"):
     """Dasheng's features (arXiv:2406.06992): powers by HTK's mel filters in decibels. `patch`
-    frames make a state; windows of `window_frames` are filled up with zeros. One embedding of
-    `stack` states.
+    frames form a state; windows of `window_frames` are padded with zeros. One embedding per `stack`
+    states.
 
-    See `spec.PatchStem` of the worker for the hops of a sound and its frames.
+    See `spec.PatchStem` of the worker for the relation of hops and frames.
     """
 
     bins: int = 64
@@ -37,9 +37,9 @@ class DecibelWindows(msgspec.Struct, frozen=True, tag="decibel_windows"):
     window_frames: int = 1008
     stack: int = 5
     min_samples: int = 3200
-    """Shorter sounds have silence behind them."""
+    """Shorter sounds are padded with silence."""
     normalised: bool = False
-    """Whether samples have mean 0 and variance 1."""
+    """Whether samples are normalized to mean 0 and variance 1."""
 
     def __call__(self, samples: Samples) -> ProcessedAudio:
         """Mono samples, float32 [n]."""
@@ -48,7 +48,7 @@ class DecibelWindows(msgspec.Struct, frozen=True, tag="decibel_windows"):
             samples = (samples - samples.mean()) / np.sqrt(samples.var() + np.float32(_EPS))
         hops = len(samples) // self.hop
         states = (hops + 1) // self.patch
-        # Without the frames of no state; a last state may have one hop that is not filled.
+        # Drop frames that belong to no state; the last state may lack one hop.
         kept = hops if (hops + 1) % self.patch == 0 else hops // self.patch * self.patch
         frames = self._frames(samples)[:, : states * self.patch]
         return ProcessedAudio(self._windows(frames), kept, states // self.stack)
@@ -61,11 +61,11 @@ class DecibelWindows(msgspec.Struct, frozen=True, tag="decibel_windows"):
         left = (self.n_fft - self.length) // 2
         shape = np.pad(hann, (left, self.n_fft - self.length - left))
         filters = htk_filters(self.n_fft, self.rate, self.bins, self.low, self.high)
-        found = np.empty((len(windows), self.bins))
+        spectrum = np.empty((len(windows), self.bins))
         for first in range(0, len(windows), _BLOCK):
             block = slice(first, first + _BLOCK)
-            found[block] = _powers(windows[block] * shape) @ filters
-        decibels = 10.0 * np.log10(np.maximum(found, _FLOOR))
+            spectrum[block] = _powers(windows[block] * shape) @ filters
+        decibels = 10.0 * np.log10(np.maximum(spectrum, _FLOOR))
         kept: Doubles = np.maximum(decibels, decibels.max() - _DYNAMIC)
         return kept.astype(np.float32).T
 

@@ -1,8 +1,8 @@
-"""Decodes untrusted audio files to mono samples at the rate that a model takes.
+"""Decodes untrusted audio files to mono samples at the model's sample rate.
 
-The container is detected from the bytes. What a header says is checked before any sample is
-decoded; what is decoded is mixed, resampled and counted frame by frame, so that a small file that
-decodes to hours of silence takes no more memory than the longest one that is allowed.
+The container is detected from the bytes. The header is checked before any sample is decoded.
+Samples are mixed, resampled and counted frame by frame, so a small file that decodes to hours of
+silence takes no more memory than the longest allowed one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ CODECS = frozenset(
         *("pcm_s32le", "pcm_u8", "vorbis"),
     )
 )
-"""FFmpeg's names of the decoders that files may ask for."""
+"""FFmpeg's names of the allowed decoders."""
 RATES = (1000, 384_000)
 """Lowest and highest sample rate of a file, in Hz."""
 MIN_SECONDS = 0.1
@@ -40,7 +40,7 @@ frequency on."""
 
 
 class AudioLimits(msgspec.Struct, frozen=True):
-    """What a sound may have."""
+    """Limits of a sound."""
 
     max_seconds: float
     max_channels: int = MAX_CHANNELS
@@ -100,14 +100,14 @@ def _checked_stream(container: Any, limits: AudioLimits) -> Any:
 
 
 def _seconds(container: Any, stream: Any) -> float:
-    """Duration by the header; 0 if it has none."""
+    """Duration according to the header; 0 if it has none."""
     if stream.duration:
         return float(stream.duration * stream.time_base)
     return container.duration / av.time_base if container.duration else 0.0
 
 
 def _resampled(container: Any, stream: Any, rate: int) -> Iterator[Samples]:
-    """The sound in parts: mixed to one channel, then resampled."""
+    """Yield the sound in parts: mixed to one channel, then resampled."""
     planar = av.AudioResampler(format="fltp")
     mono = av.AudioResampler(format="flt", layout="mono", rate=rate, options=_FILTER)
     first: Any = None
@@ -124,7 +124,8 @@ def _resampled(container: Any, stream: Any, rate: int) -> Iterator[Samples]:
 
 
 def _mixed(frame: Any) -> Any:
-    """A frame of float planes as one of a single channel, behind the one before."""
+    """Convert a frame of float planes to one channel, continuing the previous frame's
+    timestamps."""
     names = [channel.name for channel in frame.layout.channels]
     with np.errstate(invalid="ignore", over="ignore"):
         samples = weights(names)[None] @ frame.to_ndarray()
@@ -169,8 +170,8 @@ def _demuxer(data: bytes) -> str:
 
 
 def _is_mpeg(data: bytes) -> bool:
-    """Whether an MPEG audio frame of layer 1, 2 or 3 comes first: 11 bits of sync, and a layer,
-    which AAC in ADTS has none of."""
+    """Whether the data begins with an MPEG audio frame of layer 1, 2 or 3: 11 bits of sync and a
+    nonzero layer, which AAC in ADTS does not have."""
     return len(data) > 1 and data[0] == 0xFF and data[1] & 0xE0 == 0xE0 and data[1] & 0x06 != 0
 
 

@@ -1,7 +1,7 @@
-"""Channels to one, as a listener hears them.
+"""Mixes channels to one.
 
-The coefficients are those of Recommendation ITU-R BS.775-3 (annex 4), which leave out the channel
-of low-frequency effects: what no loudspeaker of a stereo set plays, no model hears.
+The coefficients are those of Recommendation ITU-R BS.775-3 (annex 4), which omits the low-frequency
+effects channel, as stereo playback does.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _WEIGHTS = {
     "LFE2": 0.0,
     **dict.fromkeys(("FL", "FR", "FLC", "FRC", "BC", "DL", "DR", "WL", "WR"), _FRONT),
 }
-"""By FFmpeg's name of the channel; the others are surround channels."""
+"""Weight by FFmpeg's channel name; other channels are surround channels."""
 _SURROUND = 0.5
 _NAMES = (
     ("FC",),
@@ -32,18 +32,18 @@ _NAMES = (
     ("FL", "FR", "FC", "LFE", "BC", "SL", "SR"),
     ("FL", "FR", "FC", "LFE", "BL", "BR", "SL", "SR"),
 )
-"""Channels of a file that does not name them, by their number."""
+"""Channel names of a file without them, by number of channels."""
 MAX_CHANNELS = len(_NAMES)
 
 
 def weights(names: Sequence[str]) -> Samples:
-    """The factor of each channel; they add up to 1, so that no sum of samples clips.
+    """The weight of each channel; the sum is 1, so the result cannot clip.
 
     Args:
         names: FFmpeg's names of at most `MAX_CHANNELS` channels, "NONE" for one without a name.
     """
     if "NONE" in names:
         names = _NAMES[len(names) - 1]
-    found = np.array([_WEIGHTS.get(name, _SURROUND) for name in names], np.float32)
-    total = found.sum()
-    return found / total if total else found
+    weights = np.array([_WEIGHTS.get(name, _SURROUND) for name in names], np.float32)
+    total = weights.sum()
+    return weights / total if total else weights

@@ -1,4 +1,4 @@
-"""Models that take audio: processor, token and placeholder, by architecture."""
+"""Audio input by architecture: processor, token and placeholder."""
 
 from __future__ import annotations
 
@@ -12,50 +12,51 @@ from baton_mm_preprocess.processors.families import single
 from baton_mm_preprocess.processors.placeholders import Encode, Piece
 
 AudioPlaceholder: TypeAlias = Callable[[int], Iterable[Piece]]
-"""The number of embeddings of a sound to what stands for it."""
+"""Number of embeddings -> placeholder pieces."""
 
 
 def plain(num_tokens: int) -> list[Piece]:
-    """Audio tokens alone."""
+    """Audio tokens only."""
     return [num_tokens]
 
 
 def gemma3n(num_tokens: int) -> list[Piece]:
-    """Audio tokens between their marks, of which the last is the last embedding."""
+    """Audio tokens between marks; the end mark has the last embedding."""
     return ["\n\n<start_of_audio>", num_tokens - 1, "<end_of_audio>\n\n"]
 
 
 def music_flamingo(num_tokens: int) -> list[Piece]:
-    """Audio tokens between their marks."""
+    """Audio tokens between marks."""
     return ["<|sound_bos|>", num_tokens, "<|sound_eos|>"]
 
 
 @dataclass(frozen=True, slots=True)
 class AudioFamily:
-    """How a family takes sounds."""
+    """Audio input of a family."""
 
     reader: AudioReader
     token: str | int
-    """Token in whose place an embedding goes, if the config names none."""
+    """Token whose embedding is replaced, if the config names none."""
     placeholder: AudioPlaceholder = plain
     marker: str = ""
-    """Token by which the chat template says that there is a sound; the audio token if empty."""
+    """Token of the chat template that marks a sound; the audio token if empty."""
     names: tuple[str, ...] = ("audio_token_id", "audio_token_index")
-    """Fields of the config that may name the token."""
+    """Config fields that may name the token."""
     alone: bool = False
-    """Whether a request with sounds may have no images."""
+    """Whether a request with sounds must not have images."""
     needs: tuple[str, ...] = ()
-    """Fields of the config of which a checkpoint with audio input has one."""
+    """Config fields of which a checkpoint with audio input has at least one."""
     cross: bool = False
-    """Whether tokens attend to what the encoder makes, which takes the place of none."""
+    """Whether tokens attend to the encoder's states (cross-attention), which replace no
+    embeddings."""
     alongside: bool = False
-    """Whether embeddings are added to those of all tokens, and take the place of none."""
+    """Whether embeddings are added to those of all tokens, instead of replacing some."""
 
     def audio_token(self, files: AudioFiles, encode: Encode) -> int:
-        """Id of the token in whose place an embedding goes. Raises `ModelError`."""
+        """Id of the token whose embedding is replaced. Raises `ModelError`."""
         for name in self.names:
-            for said in (files.config, files.encoder):
-                if isinstance(value := said.get(name), int):
+            for config in (files.config, files.encoder):
+                if isinstance(value := config.get(name), int):
                     return value
         return self.token if isinstance(self.token, int) else single(self.token, encode)
 
@@ -116,4 +117,4 @@ AUDIO_FAMILIES: dict[str, AudioFamily] = {
         readers.whisper_chunks(stack=4, masked=False, whole=True), "[AUDIO]"
     ),
 }
-"""By the name of the architecture in config.json."""
+"""Family by the architecture's name in config.json."""

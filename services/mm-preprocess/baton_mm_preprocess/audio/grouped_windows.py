@@ -1,4 +1,4 @@
-"""Sounds whose number of embeddings follows from their length alone."""
+"""Sounds whose number of embeddings depends on their length only."""
 
 from __future__ import annotations
 
@@ -10,9 +10,9 @@ from baton_mm_preprocess.audio.spectrum import Samples
 
 
 class GroupedWindows(msgspec.Struct, frozen=True, tag="grouped_windows"):
-    """Fun-Audio-Chat's: one embedding of `group` frames, of which there are `frame_rate` a second,
-    begun ones left out. The encoder makes of `windows` as many states or one more, so what the last
-    state makes may be left out."""
+    """Fun-Audio-Chat's rule: one embedding per complete group of `group` frames, at `frame_rate`
+    frames per second. The encoder produces that many states from `windows`, or one more, so its
+    last state may be dropped."""
 
     windows: LogMelWindows
     group: int = 5
@@ -27,7 +27,7 @@ class GroupedWindows(msgspec.Struct, frozen=True, tag="grouped_windows"):
         """See `LogMelWindows.__call__`."""
         made = self.windows(samples)
         length = max(len(samples), self.windows.min_samples)
-        # In the order of the published processor, whose rounding it is.
+        # Computed in the order of the published processor, to get the same rounding.
         frames = max(1, int(length / self.rate * self.frame_rate))
-        wanted, groups = -(-frames // self.group), -(-made.num_tokens // self.group)
-        return ProcessedAudio(made.features, made.num_frames, wanted, groups - wanted)
+        num_frames, groups = -(-frames // self.group), -(-made.num_tokens // self.group)
+        return ProcessedAudio(made.features, made.num_frames, num_frames, groups - num_frames)

@@ -1,4 +1,4 @@
-"""Log-mel spectrograms of chunks of a sound, as Whisper's encoder takes them."""
+"""Log-mel spectrograms of chunks of a sound, for Whisper's encoder."""
 
 from __future__ import annotations
 
@@ -10,15 +10,15 @@ from baton_mm_preprocess.audio.spectrum import Features, LogMel, Samples
 from baton_mm_preprocess.media_errors import exceeds
 
 _LEAST_HOPS = 2
-"""Of a sound whose end is mirrored."""
+"""Padding mode of a sound whose end is mirrored."""
 _READ_AHEAD = 2
-"""Frames behind the last one of a sound that the encoder's convolutions read for its last state."""
+"""Frames after the last one of a sound that the encoder's convolutions read for its last state."""
 
 
 class LogMelChunks(msgspec.Struct, frozen=True, tag="log_mel_chunks"):
-    """A sound is cut into chunks of one length, the last of which is padded with silence.
+    """A sound is split into chunks of equal length; the last one is padded with silence.
 
-    The encoder's convolutions make one state of two frames, and its projector one embedding of
+    The encoder's convolutions produce one state per two frames, and its projector one embedding per
     `stack` states of a chunk.
     """
 
@@ -26,18 +26,20 @@ class LogMelChunks(msgspec.Struct, frozen=True, tag="log_mel_chunks"):
     stack: int
     chunk_seconds: int = 30
     max_chunks: int = 0
-    """Most chunks that the model takes; 0 for any number."""
+    """Maximum chunks of the model; 0 for no limit."""
     masked: bool = True
-    """Whether the encoder sees no padding. Then all but what its convolutions read is left out."""
+    """Whether padding is removed before the encoder, except the frames that its convolutions
+    read."""
     trimmed: bool = False
-    """Whether the encoder sees padding, and what it makes of it is left out."""
+    """Whether the encoder processes padding, and its states for it are dropped."""
     whole: bool = False
-    """Whether the loudest value of the spectrum is that of the sound, or that of each chunk."""
+    """Whether the dynamic range is relative to the loudest value of the sound, instead of each
+    chunk."""
     rounded_up: bool = False
-    """Whether states that are fewer than `stack` make an embedding."""
+    """Whether a last group of fewer than `stack` states has an embedding."""
     exact: bool = False
-    """Whether no silence is behind a sound but for its last hop: its end is mirrored, and zeros
-    fill up the last of several chunks."""
+    """Whether a sound is padded to its last hop only: its end is mirrored, and zeros fill the last
+    of several chunks."""
 
     @property
     def rate(self) -> int:
@@ -46,7 +48,7 @@ class LogMelChunks(msgspec.Struct, frozen=True, tag="log_mel_chunks"):
 
     @property
     def chunk_frames(self) -> int:
-        """Frames of a whole chunk."""
+        """Frames of a complete chunk."""
         return self.chunk_seconds * self.rate // self.spectrum.hop
 
     def __call__(self, samples: Samples) -> ProcessedAudio:
@@ -67,7 +69,7 @@ class LogMelChunks(msgspec.Struct, frozen=True, tag="log_mel_chunks"):
         return ProcessedAudio(features, heard, self.num_tokens(heard))
 
     def num_tokens(self, num_frames: int) -> int:
-        """Number of embeddings of chunks with so many frames that the encoder sees."""
+        """Number of embeddings of chunks with these numbers of frames."""
         chunks, rest = divmod(num_frames, self.chunk_frames)
         return chunks * self._of_chunk(self.chunk_frames) + self._of_chunk(rest)
 
@@ -89,7 +91,7 @@ class LogMelChunks(msgspec.Struct, frozen=True, tag="log_mel_chunks"):
         return np.ascontiguousarray(np.stack(parts))
 
     def _exact(self, samples: Samples, num_frames: int) -> Features:
-        """All frames of one chunk, or whole chunks."""
+        """All frames of one chunk, or complete chunks."""
         hop, size = self.spectrum.hop, self.chunk_frames
         frames = self.spectrum(np.pad(samples, (0, num_frames * hop - len(samples))))
         if frames.shape[1] <= size:
@@ -98,8 +100,7 @@ class LogMelChunks(msgspec.Struct, frozen=True, tag="log_mel_chunks"):
         return np.ascontiguousarray(padded.reshape(len(padded), -1, size).transpose(1, 0, 2))
 
     def _short(self, samples: Samples, num_frames: int, length: int) -> Features:
-        """The first frames of one chunk. Silence behind them changes none that are before it by
-        more than half a window."""
-        wanted = min(length, num_frames * self.spectrum.hop + self.spectrum.n_fft)
-        padded = np.pad(samples, (0, max(0, wanted - len(samples))))
+        """The first frames of one chunk. Silence after them only affects the last half window."""
+        num_samples = min(length, num_frames * self.spectrum.hop + self.spectrum.n_fft)
+        padded = np.pad(samples, (0, max(0, num_samples - len(samples))))
         return np.ascontiguousarray(self.spectrum(padded)[None, :, :num_frames])

@@ -1,5 +1,5 @@
-"""Log-mel spectrograms of whole sounds, cut into the windows of an encoder that goes through them
-one by one."""
+"""Log-mel spectrograms of complete sounds, split into windows that an encoder processes one by
+one."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ from baton_mm_preprocess.media_errors import exceeds
 
 
 class LogMelWindows(msgspec.Struct, frozen=True, tag="log_mel_windows"):
-    """The frames of a sound in windows of `window_frames`, the last of which has zeros behind them.
+    """The frames of a sound in windows of `window_frames`; the last one is padded with zeros.
 
     The encoder's convolutions halve the frames of a window `halvings` times, rounded up, and its
-    projector makes one embedding of `pooled` states.
+    projector produces one embedding per `pooled` states.
     """
 
     spectrum: LogMel
@@ -23,14 +23,14 @@ class LogMelWindows(msgspec.Struct, frozen=True, tag="log_mel_windows"):
     halvings: int
     pooled: int = 1
     min_samples: int = 0
-    """Shorter sounds have silence behind them."""
+    """Shorter sounds are padded with silence."""
     max_seconds: int = 0
-    """Longest sound; 0 for any."""
+    """Maximum length of a sound; 0 for no limit."""
     silent_end: bool = False
-    """Whether silence is behind the last frame, begun ones included; else the sound is mirrored
-    there."""
+    """Whether the last frame is padded with silence, including a partial frame; otherwise the sound
+    is mirrored there."""
     filled: bool = True
-    """Whether zeros fill up a window that is alone."""
+    """Whether a single window is padded with zeros."""
 
     @property
     def rate(self) -> int:
@@ -38,7 +38,7 @@ class LogMelWindows(msgspec.Struct, frozen=True, tag="log_mel_windows"):
         return self.spectrum.rate
 
     def __call__(self, samples: Samples) -> ProcessedAudio:
-        """Mono samples, float32 [n]. Raises `InvalidRequest` if they are too many."""
+        """Mono samples, float32 [n]. Raises `InvalidRequest` if there are too many."""
         if self.max_seconds and len(samples) > self.max_seconds * self.rate:
             raise exceeds("audio", f"is longer than the {self.max_seconds} s that this model takes")
         frames = self._frames(np.pad(samples, (0, max(0, self.min_samples - len(samples)))))
@@ -46,7 +46,7 @@ class LogMelWindows(msgspec.Struct, frozen=True, tag="log_mel_windows"):
         return ProcessedAudio(self._windows(frames), count, self.num_tokens(count))
 
     def num_tokens(self, num_frames: int) -> int:
-        """Number of embeddings of so many frames."""
+        """Number of embeddings of this number of frames."""
         windows, rest = divmod(num_frames, self.window_frames)
         return windows * self._of_window(self.window_frames) + self._of_window(rest)
 

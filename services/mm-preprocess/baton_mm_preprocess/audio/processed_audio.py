@@ -1,4 +1,4 @@
-"""One sound as an audio tower takes it."""
+"""One preprocessed sound, the input of an audio tower."""
 
 from __future__ import annotations
 
@@ -12,17 +12,16 @@ from baton_mm_preprocess.processors.processed_image import Grid
 
 @dataclass(frozen=True, slots=True)
 class ProcessedAudio:
-    """What goes to the worker, and how many embeddings come back."""
+    """Tensor for the worker, and the resulting number of embeddings."""
 
     features: npt.NDArray[np.float32]
     """[chunks, mels, frames]."""
     num_frames: int
-    """Frames of all chunks that sound falls into; the others are padding, at the end of the last
-    chunk."""
+    """Frames of each chunk without padding at the end of the last one."""
     num_tokens: int
-    """Number of embeddings that the tower makes of it."""
+    """Number of embeddings from the tower."""
     num_dropped: int = 0
-    """Number of the last embeddings that it leaves out."""
+    """Number of last embeddings that the tower drops."""
 
     @property
     def grid(self) -> Grid:

@@ -1,4 +1,4 @@
-"""Audio processors from a checkpoint's files, by family."""
+"""Reads audio processors from a checkpoint's files, by family."""
 
 from __future__ import annotations
 
@@ -31,17 +31,17 @@ AudioProcessor: TypeAlias = (
     | DecibelWindows
     | StreamedMel
 )
-"""Samples to what an encoder takes."""
+"""Converts samples to the encoder's input."""
 
 FILES = ("preprocessor_config.json", "processor_config.json")
-"""Files with settings of the feature extractor; the second may hold them in a part of it."""
+"""Files with settings of the feature extractor; in the second they may be nested."""
 _PARTS = ("feature_extractor", "audio_processor")
-"""Names of that part."""
+"""Names of the nested part."""
 
 
 @dataclass(frozen=True, slots=True)
 class AudioFiles:
-    """What a checkpoint says of its sounds."""
+    """Audio settings of a checkpoint."""
 
     config: Mapping[str, Any]
     """config.json."""
@@ -50,21 +50,21 @@ class AudioFiles:
     processor: Mapping[str, Any] = field(default_factory=dict)
     """processor_config.json, which may be missing."""
     folder: Path = Path()
-    """Of the checkpoint."""
+    """Checkpoint folder."""
 
     @property
     def encoder(self) -> Mapping[str, Any]:
         """The encoder's part of config.json."""
-        found: Mapping[str, Any] = self.config.get("audio_config") or {}
-        return found
+        config: Mapping[str, Any] = self.config.get("audio_config") or {}
+        return config
 
 
 AudioReader: TypeAlias = Callable[[AudioFiles], AudioProcessor]
-"""Raises `ModelError`, `KeyError`, `TypeError` or `ValueError` for settings that make no sense."""
+"""Raises `ModelError`, `KeyError`, `TypeError` or `ValueError` for invalid settings."""
 
 
 def audio_files(path: Path, name: str, config: Mapping[str, Any]) -> AudioFiles:
-    """The files of a checkpoint in the folder `path`. Raises `ModelError`."""
+    """Read the files of a checkpoint in the folder `path`. Raises `ModelError`."""
     processor = read_json(path / FILES[1], name) if (path / FILES[1]).is_file() else {}
     for part in _PARTS:
         if isinstance(found := processor.get(part), Mapping):
@@ -78,8 +78,8 @@ WHISPER = "WhisperFeatureExtractor"
 
 
 def checked(files: AudioFiles, *kinds: str) -> Mapping[str, Any]:
-    """The settings of a feature extractor that is of one of these kinds. Raises `ModelError` for
-    another one."""
+    """The settings of a feature extractor of one of these kinds. Raises `ModelError` for another
+    one."""
     kind = files.extractor.get("feature_extractor_type", kinds[0])
     if kind not in kinds:
         raise ModelError(f"its feature extractor {kind} is not supported")
@@ -87,8 +87,8 @@ def checked(files: AudioFiles, *kinds: str) -> Mapping[str, Any]:
 
 
 def log_mel(files: AudioFiles, *kinds: str, num_mels: int = 80) -> LogMel:
-    """The spectrum of a `WhisperFeatureExtractor`, or of one of the `kinds` that are as this one,
-    whose default is `num_mels`. Raises `ModelError` for another one."""
+    """The spectrum of a `WhisperFeatureExtractor`, or of one of the equivalent `kinds`, with the
+    default `num_mels`. Raises `ModelError` for another one."""
     fields = checked(files, WHISPER, *kinds)
     if fields.get("do_normalize"):
         raise ModelError("its feature extractor asks for do_normalize")
@@ -104,7 +104,7 @@ def whisper_chunks(stack: int, *, max_chunks: int = 0, **fields: Any) -> AudioRe
     """Chunks of Whisper's length.
 
     Args:
-        max_chunks: most of them, unless processor_config.json has a `max_audio_len` in seconds.
+        max_chunks: maximum, unless processor_config.json has a `max_audio_len` in seconds.
         fields: others of `LogMelChunks`.
     """
 
@@ -119,6 +119,6 @@ def whisper_chunks(stack: int, *, max_chunks: int = 0, **fields: Any) -> AudioRe
 
 
 def ultravox(files: AudioFiles) -> AudioProcessor:
-    """Chunks of Whisper's length of a sound that ends where it ends."""
+    """Chunks of Whisper's length, without padding at the end of the sound."""
     stack = int(files.config.get("stack_factor") or 8)
     return whisper_chunks(stack, rounded_up=True, exact=True)(files)

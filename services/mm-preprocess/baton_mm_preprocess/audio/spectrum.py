@@ -19,11 +19,11 @@ Doubles = npt.NDArray[np.float64]
 
 _FLOOR = 1e-10
 _DYNAMIC = 8.0
-"""Decades below the loudest value that are kept."""
+"""Dynamic range below the loudest value, in decades."""
 _BLOCK = 2048
-"""Frames that are transformed at one time."""
+"""Number of frames per FFT batch."""
 _LINEAR_HZ, _LINEAR_MELS = 1000.0, 15.0
-"""Where Slaney's scale turns from linear to logarithmic."""
+"""Frequency in Hz at which Slaney's scale changes from linear to logarithmic."""
 _LOG_STEP = math.log(6.4) / 27.0
 
 
@@ -42,10 +42,10 @@ class LogMel(msgspec.Struct, frozen=True):
     high: float = 8000.0
     """Upper end of the last filter in Hz."""
     loudest: float | None = None
-    """Logarithm of the loudest value that is reckoned with; None: that of the sound."""
+    """Logarithm of the assumed loudest value; None for that of the sound."""
 
     def __call__(self, samples: Samples) -> Features:
-        """float32 [samples] to [num_mels, samples // hop]; at least `n_fft` samples are needed."""
+        """float32 [samples] to [num_mels, samples // hop]; requires at least `n_fft` samples."""
         mirrored = np.pad(samples, self.n_fft // 2, mode="reflect")
         windows = np.lib.stride_tricks.sliding_window_view(mirrored, self.n_fft)[:: self.hop]
         logs = np.empty((len(samples) // self.hop, self.num_mels), np.float32)
@@ -67,14 +67,13 @@ class LogMel(msgspec.Struct, frozen=True):
 
 @cache
 def mel_filters(spectrum: LogMel) -> Doubles:
-    """Triangles of equal area whose corners are equally far apart in mel: [n_fft // 2 + 1,
-    num_mels]."""
+    """Triangular filters of equal area, equally spaced in mel: [n_fft // 2 + 1, num_mels]."""
     bins = np.linspace(0.0, spectrum.rate / 2, spectrum.n_fft // 2 + 1)
     corners = _hertz(np.linspace(0.0, _mels(spectrum.high), spectrum.num_mels + 2))
     rise = (bins[:, None] - corners[:-2]) / (corners[1:-1] - corners[:-2])
     fall = (corners[2:] - bins[:, None]) / (corners[2:] - corners[1:-1])
-    found: Doubles = np.maximum(0.0, np.minimum(rise, fall)) * 2.0 / (corners[2:] - corners[:-2])
-    return found
+    filters: Doubles = np.maximum(0.0, np.minimum(rise, fall)) * 2.0 / (corners[2:] - corners[:-2])
+    return filters
 
 
 def _mels(hertz: float) -> float:
@@ -86,5 +85,5 @@ def _mels(hertz: float) -> float:
 def _hertz(mels: Doubles) -> Doubles:
     linear = mels * _LINEAR_HZ / _LINEAR_MELS
     above = _LINEAR_HZ * np.exp(_LOG_STEP * (mels - _LINEAR_MELS))
-    found: Doubles = np.where(mels < _LINEAR_MELS, linear, above)
-    return found
+    hertz: Doubles = np.where(mels < _LINEAR_MELS, linear, above)
+    return hertz

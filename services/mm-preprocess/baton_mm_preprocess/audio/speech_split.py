@@ -1,4 +1,4 @@
-"""Long recordings in parts that a speech-to-text model takes, cut where it is quiet."""
+"""Splits long recordings at quiet places into parts that a speech-to-text model accepts."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ Samples = npt.NDArray[np.float32]
 
 
 class SpeechSplit(msgspec.Struct, frozen=True):
-    """How recordings are cut. The fields have the names of vLLM's `SpeechToTextConfig`."""
+    """Splitting parameters, with the names of vLLM's `SpeechToTextConfig`."""
 
     max_audio_clip_s: int = 30
-    """Longest part in seconds."""
+    """Maximum length of a part in seconds."""
     overlap_chunk_second: int = 1
     """Seconds before the end of the longest part in which the cut may be."""
     min_energy_split_window_size: int = 1600
@@ -23,7 +23,7 @@ class SpeechSplit(msgspec.Struct, frozen=True):
 
     @property
     def shortest(self) -> int:
-        """Seconds of the shortest part behind which another one begins."""
+        """Minimum seconds of a part that is followed by another one."""
         return self.max_audio_clip_s - self.overlap_chunk_second
 
     def __call__(self, samples: Samples, rate: int) -> Iterator[tuple[int, Samples]]:
@@ -37,7 +37,7 @@ class SpeechSplit(msgspec.Struct, frozen=True):
         yield start, samples[start:]
 
     def _quietest(self, samples: Samples) -> int:
-        """Where the window with the least energy begins; windows are next to one another."""
+        """Start of the window with the least energy; windows are adjacent."""
         window = self.min_energy_split_window_size
         count = len(samples) // window
         if count == 0:

@@ -1,5 +1,4 @@
-"""Log-mel spectrograms of sounds that a model reads while it writes (Voxtral Realtime,
-arXiv:2602.11298)."""
+"""Log-mel spectrograms for streaming speech models (Voxtral Realtime, arXiv:2602.11298)."""
 
 from __future__ import annotations
 
@@ -11,15 +10,15 @@ from baton_mm_preprocess.audio.spectrum import LogMel, Samples
 
 
 class StreamedMel(msgspec.Struct, frozen=True, tag="streamed_mel"):
-    """The frames of a sound with silence before and behind it, so that each `frames_per_token` of
-    them go along with one token."""
+    """The frames of a sound, padded with silence at both ends; each `frames_per_token` of them
+    correspond to one token."""
 
     spectrum: LogMel
     frames_per_token: int
     left: int
     """Tokens of silence before the sound."""
     right: int
-    """Tokens of silence behind the one in which it ends."""
+    """Tokens of silence after the one in which the sound ends."""
 
     @property
     def rate(self) -> int:

@@ -1,4 +1,4 @@
-"""Audio processors of models whose encoder goes through a spectrogram in windows."""
+"""Reads audio processors of encoders that process a spectrogram in windows."""
 
 from __future__ import annotations
 
@@ -21,11 +21,11 @@ _DECIBELS = {
     "f_min": "low",
     "f_max": "high",
 }
-"""Fields of Dasheng's config, and ours."""
+"""Dasheng's config field -> ours."""
 
 
 def qwen2_5_omni(files: AudioFiles) -> AudioProcessor:
-    """Silence up to the longest sound that the extractor takes, which no window sees."""
+    """Maximum length of a sound; the extractor's padding up to it is in no window."""
     return LogMelWindows(
         log_mel(files, num_mels=128),
         2 * _half_window(files, 100),
@@ -51,38 +51,38 @@ def fun_audio_chat(files: AudioFiles) -> AudioProcessor:
 
 
 def qwen3_omni(files: AudioFiles) -> AudioProcessor:
-    """A sound as long as it is; a window that is alone as well."""
+    """Sounds without padding, also in a single window."""
     window = 2 * _half_window(files, 50)
     return LogMelWindows(log_mel(files, num_mels=128), window, halvings=3, filled=False)
 
 
 def qwen3_asr(files: AudioFiles) -> AudioProcessor:
-    """Half a second at least; every window is filled up."""
+    """At least half a second; every window is padded."""
     spectrum = log_mel(files, "Qwen3ASRFeatureExtractor", num_mels=128)
     least = files.extractor.get("min_length", 8000)
     return LogMelWindows(spectrum, 2 * _half_window(files, 50), halvings=3, min_samples=int(least))
 
 
 def midasheng_lm(files: AudioFiles) -> AudioProcessor:
-    """Dasheng's spectrum of a sound as long as it is, in windows of 10 s."""
+    """Dasheng's spectrum of a sound without padding, in windows of 10 s."""
     fields = checked(files, "Wav2Vec2FeatureExtractor", "MiDashengLMFeatureExtractor")
-    given = files.config.get("audio_encoder_config") or {}
-    if given.get("center") is False:
+    config = files.config.get("audio_encoder_config") or {}
+    if config.get("center") is False:
         raise ValueError("center false")
-    named = {own: given[name] for name, own in _DECIBELS.items() if given.get(name) is not None}
-    patch = given.get("patch_size") or [64, 4]
+    named = {own: config[name] for name, own in _DECIBELS.items() if config.get(name) is not None}
+    patch = config.get("patch_size") or [64, 4]
     size = int(patch[1] if isinstance(patch, list) else patch)
     return DecibelWindows(
         **named,
         patch=size,
-        window_frames=int(given.get("target_length") or 1012) // size * size,
+        window_frames=int(config.get("target_length") or 1012) // size * size,
         stack=int(files.config.get("subsample_factor") or 5),
         normalised=bool(fields.get("do_normalize", True)),
     )
 
 
 def voxtral_realtime(files: AudioFiles) -> AudioProcessor:
-    """A sound between silences, of which each 80 ms go along with a token."""
+    """A sound padded with silence at both ends; each 80 ms correspond to one token."""
     fields = checked(files, "VoxtralRealtimeFeatureExtractor")
     loudest = fields.get("global_log_mel_max", 1.5)
     if loudest is None:
@@ -103,7 +103,7 @@ def voxtral_realtime(files: AudioFiles) -> AudioProcessor:
 
 
 def glm_asr(files: AudioFiles) -> AudioProcessor:
-    """Chunks of 30 s, each with silence behind its sound, up to 655 s."""
+    """Chunks of 30 s, each padded with silence, up to 655 s."""
     seconds = int(files.extractor.get("chunk_length") or 30)
     most = int(files.processor.get("max_audio_len") or 655) // seconds
     spectrum = log_mel(files, num_mels=128)

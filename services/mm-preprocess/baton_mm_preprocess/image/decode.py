@@ -1,4 +1,4 @@
-"""Decodes untrusted image files to pixels as a browser would show them.
+"""Decodes untrusted image files to pixels, as a browser shows them.
 
 The format is detected from the bytes, not from the media type. Limits are checked against the
 file's header before any pixel is decoded.
@@ -17,18 +17,18 @@ from baton_mm_preprocess.media_errors import damaged, exceeds
 
 FORMATS = ("PNG", "JPEG", "WEBP", "GIF")
 MAX_SIDE = 16_384
-"""Pixels."""
+"""Maximum pixels of a side."""
 MAX_ASPECT = 200
-"""Longer side by shorter side."""
+"""Maximum ratio of the longer to the shorter side."""
 MAX_FRAMES = 256
-"""Of an animation; only its first frame is used."""
+"""Maximum frames of an animation; only its first frame is used."""
 _DEEP = ("I;16", "I;16B", "I;16L", "I;16N", "I")
 """Pillow's modes of one channel with 16 bits."""
 
 _BAND = 1_000_000
-"""Pixels."""
+"""Maximum pixels in total."""
 
-Image.MAX_IMAGE_PIXELS = None  # `decode` has a limit of its own, and raises where Pillow warns.
+Image.MAX_IMAGE_PIXELS = None  # `decode` has its own limit and raises, while Pillow only warns.
 
 
 def decode(data: bytes, max_pixels: int) -> Image.Image:
@@ -38,7 +38,7 @@ def decode(data: bytes, max_pixels: int) -> Image.Image:
         InvalidRequest: it is not one of `FORMATS`, is damaged, or exceeds a limit.
     """
     with warnings.catch_warnings():
-        # What Pillow warns of, damaged metadata beside the pixels for one, does no harm.
+        # Pillow's warnings, for example of damaged metadata, are harmless.
         warnings.simplefilter("ignore")
         with _opened(data) as image:
             _check(image, max_pixels)
@@ -48,7 +48,7 @@ def decode(data: bytes, max_pixels: int) -> Image.Image:
 def _opened(data: bytes) -> Image.Image:
     try:
         return Image.open(io.BytesIO(data), formats=FORMATS)
-    except Exception as error:  # Whatever a plug-in raises for a file that it cannot make sense of.
+    except Exception as error:  # Plug-ins raise arbitrary exceptions for invalid files.
         raise _unreadable(data) from error
 
 
@@ -79,7 +79,8 @@ def _check(image: Image.Image, max_pixels: int) -> None:
 
 
 def rgb(image: Image.Image) -> Image.Image:
-    """Three channels of 8 bits. What is transparent lies on white, as in transformers."""
+    """Convert to three channels of 8 bits. Transparent pixels are composited on white, as in
+    transformers."""
     if image.mode in _DEEP:
         return _shallow(image)
     if "A" in image.getbands() or image.info.get("transparency") is not None:
@@ -88,18 +89,18 @@ def rgb(image: Image.Image) -> Image.Image:
 
 
 def _on_white(image: Image.Image) -> Image.Image:
-    """Composite band by band, since four channels of the whole image would need more memory."""
-    whole = Image.new("RGB", image.size)
+    """Composite band by band, since four channels of the complete image would need more memory."""
+    composed = Image.new("RGB", image.size)
     rows = max(1, _BAND // image.width)
     for top in range(0, image.height, rows):
         band = image.crop((0, top, image.width, min(top + rows, image.height))).convert("RGBA")
         white = Image.new("RGBA", band.size, (255, 255, 255, 255))
-        whole.paste(Image.alpha_composite(white, band).convert("RGB"), (0, top))
-    return whole
+        composed.paste(Image.alpha_composite(white, band).convert("RGB"), (0, top))
+    return composed
 
 
 def _shallow(image: Image.Image) -> Image.Image:
-    """The upper 8 of 16 bits; Pillow would cut every value off at 255."""
+    """The upper 8 of 16 bits; Pillow would clip every value at 255."""
     upper = (np.asarray(image) >> 8).clip(0, 255).astype(np.uint8)
     return Image.fromarray(upper).convert("RGB")
 
@@ -116,7 +117,7 @@ _MAGIC = (b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF87a", b"GIF89a")
 
 
 def _unreadable(data: bytes) -> InvalidRequest:
-    """A damaged file of a known format, or a file of no known format."""
+    """Error for a damaged file of a known format, or a file of an unknown format."""
     if data.startswith(_MAGIC) or (data[:4] == b"RIFF" and data[8:12] == b"WEBP"):
         return _damaged()
     return InvalidRequest(

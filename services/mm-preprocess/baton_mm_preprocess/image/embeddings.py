@@ -1,7 +1,7 @@
-"""Embeddings of an image that a client computed, out of a file of tensors.
+"""Image embeddings computed by a client, from a tensor file.
 
-Of safetensors a file with one tensor is read (https://github.com/huggingface/safetensors), of numpy
-one array. What `torch.save` writes has to be unpickled, and is refused.
+Supported are safetensors files with one tensor (https://github.com/huggingface/safetensors) and
+numpy arrays. Files of `torch.save` need unpickling, and are refused.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ import numpy.typing as npt
 from baton.errors import InvalidRequest
 
 _DTYPES = {"F32": "<f4", "F16": "<f2", "BF16": "<u2"}
-"""Of safetensors, as numpy reads them."""
+"""Safetensors dtype -> numpy dtype."""
 _MOST_HEADER = 4096
 _NUMPY, _ZIP, _PICKLE = b"\x93NUMPY", b"PK", b"\x80"
 
@@ -29,7 +29,7 @@ def read_embeddings(data: bytes, width: int) -> npt.NDArray[np.float32]:
         width: the hidden size of the model.
 
     Raises:
-        InvalidRequest: it is no such file, or a number in it is not finite.
+        InvalidRequest: the file is invalid, or a number in it is not finite.
     """
     array = _numpy(data) if data.startswith(_NUMPY) else _safetensors(data)
     shape = list(array.shape)

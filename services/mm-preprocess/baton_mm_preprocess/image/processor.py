@@ -55,7 +55,7 @@ class Processor(msgspec.Struct, frozen=True):
 
 
 def _by_edge(size: tuple[int, int], edge: int) -> Size:
-    """Height and width of an image of this width and height whose shorter side becomes `edge`."""
+    """Size of an image of this width and height after its shorter side was resized to `edge`."""
     width, height = size
     if width <= height:
         return int(edge * height / width), edge
@@ -69,14 +69,14 @@ def center_crop(pixels: npt.NDArray[np.uint8], size: Size) -> npt.NDArray[np.uin
     return pixels
 
 
-def _cut(pixels: npt.NDArray[np.uint8], axis: int, wanted: int) -> npt.NDArray[np.uint8]:
-    missing = wanted - pixels.shape[axis]
+def _cut(pixels: npt.NDArray[np.uint8], axis: int, size: int) -> npt.NDArray[np.uint8]:
+    missing = size - pixels.shape[axis]
     if missing > 0:
         around = [(0, 0)] * pixels.ndim
         around[axis] = (math.ceil(missing / 2), missing // 2)
         return np.pad(pixels, around)
     first = -missing // 2
-    return np.take(pixels, range(first, first + wanted), axis)
+    return np.take(pixels, range(first, first + size), axis)
 
 
 _CLIP: dict[str, Any] = {
@@ -129,18 +129,18 @@ _REFUSED = ("do_pad", "do_reduce_labels", "do_thumbnail", "do_align_long_axis")
 """Unsupported steps of other processors."""
 
 
-def read_processor(given: Mapping[str, Any], kind: str) -> Processor:
+def read_processor(settings: Mapping[str, Any], kind: str) -> Processor:
     """The processor described by a file, of `kind` if the file names none.
 
     Raises:
         ModelError: it needs unsupported steps.
     """
-    named = given.get("image_processor_type") or given.get("feature_extractor_type") or kind
+    named = settings.get("image_processor_type") or settings.get("feature_extractor_type") or kind
     if named not in KINDS:
         raise ModelError(f"its image processor {named} is not supported, only {', '.join(KINDS)}")
-    fields = KINDS[named] | {key: value for key, value in given.items() if value is not None}
-    if asked := [name for name in _REFUSED if fields.get(name)]:
-        raise ModelError(f"its image processor asks for {', '.join(asked)}")
+    fields = KINDS[named] | {key: value for key, value in settings.items() if value is not None}
+    if unsupported := [name for name in _REFUSED if fields.get(name)]:
+        raise ModelError(f"its image processor asks for {', '.join(unsupported)}")
     try:
         return _processor(fields, square=not KINDS[named]["do_center_crop"])
     except (TypeError, ValueError, KeyError) as error:
@@ -156,7 +156,7 @@ def _processor(fields: Mapping[str, Any], *, square: bool) -> Processor:
         edge=edge,
         size=size,
         resample=Image.Resampling(fields["resample"]),
-        crop=both(fields["crop_size"]) if fields["do_center_crop"] else None,
+        crop=height_and_width(fields["crop_size"]) if fields["do_center_crop"] else None,
         scale=float(fields["rescale_factor"]) if fields["do_rescale"] else 1.0,
         mean=channels(fields["image_mean"]) if normal else (0.0, 0.0, 0.0),
         std=channels(fields["image_std"]) if normal else (1.0, 1.0, 1.0),
@@ -170,11 +170,11 @@ def _resized(size: Any, *, square: bool) -> tuple[int, Size | None]:
     if set(size) == {"shortest_edge"}:
         return edge_of(size["shortest_edge"]), None
     if set(size) == {"height", "width"}:
-        return 0, both(size)
+        return 0, height_and_width(size)
     raise ValueError(f"size {dict(size)}")
 
 
-def both(size: Any) -> Size:
+def height_and_width(size: Any) -> Size:
     """Height and width; a plain number is both."""
     if isinstance(size, int):
         return edge_of(size), edge_of(size)
@@ -190,7 +190,7 @@ def edge_of(number: Any) -> int:
 
 def channels(numbers: Any) -> tuple[float, ...]:
     """One number per channel; a plain number is that of all."""
-    given = [numbers] * 3 if isinstance(numbers, int | float) else list(numbers)
-    if len(given) != 3:
-        raise ValueError(f"{len(given)} channels")
-    return tuple(float(number) for number in given)
+    channels = [numbers] * 3 if isinstance(numbers, int | float) else list(numbers)
+    if len(channels) != 3:
+        raise ValueError(f"{len(channels)} channels")
+    return tuple(float(number) for number in channels)

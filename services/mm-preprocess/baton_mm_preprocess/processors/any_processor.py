@@ -1,4 +1,4 @@
-"""Any of the processors, and what becomes of it for several images."""
+"""The union of all processors, and their variant for several images."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ Processor: TypeAlias = (
 
 
 def among(processor: Processor, images: int) -> Processor:
-    """What becomes of each of so many images of a request."""
+    """The processor of each of this number of images of a request."""
     if isinstance(processor, TileRows | MultiScaleTiles | LoneTiles):
         return processor.among(images)
     return processor

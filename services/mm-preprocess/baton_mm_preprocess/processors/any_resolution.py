@@ -1,4 +1,4 @@
-"""LLaVA-NeXT and LLaVA-OneVision (arXiv:2408.03326): the whole image, and tiles of the offered
+"""LLaVA-NeXT and LLaVA-OneVision (arXiv:2408.03326): the resized image, and tiles at the supported
 resolution that fits it best."""
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ from baton_mm_preprocess.processors.tiles import Pixels, cut, padded
 
 
 class AnyResolution(msgspec.Struct, frozen=True, tag=True):
-    """Pixels [1 + tiles, 3, tile, tile], the whole image first; the grid is (1, height, width) of
-    the image as it was sent, which says what of the tiles is padding."""
+    """Pixels [1 + tiles, 3, tile, tile], the resized image first; the grid is (1, height, width) of
+    the original image, which determines the padding of the tiles."""
 
     steps: Processor
     tile: int
@@ -32,13 +32,13 @@ class AnyResolution(msgspec.Struct, frozen=True, tag=True):
     patches: int
     """Patches along a side of a tile."""
     most_tiles: int = 0
-    """Beyond so many tiles of embeddings their grid is made smaller; 0 for never."""
+    """Maximum number of tiles' embeddings before their grid is reduced; 0 for no limit."""
     rounded_down: bool = False
-    """Whether the image is rounded down to whole pixels in its frame, not up."""
+    """Whether the image size within the frame is rounded down instead of up."""
     background: tuple[int, int, int] = (0, 0, 0)
     """Color of the padding."""
     squared: bool = False
-    """Whether the whole image is padded to a square too, and not stretched."""
+    """Whether the resized image is padded to a square instead of stretched."""
     unpadded_rounded: bool = True
     """`rounded` of `baton.anyres.unpadded_range`."""
 
@@ -50,7 +50,7 @@ class AnyResolution(msgspec.Struct, frozen=True, tag=True):
         large = resized(image, fit(size, frame), self.resample)
         tile = self.tile, self.tile
         cuts = [self._whole(image), *cut(padded(pixels_of(large), frame, self.background), tile)]
-        tiles = [self.steps(Image.fromarray(some)) for some in cuts]
+        tiles = [self.steps(Image.fromarray(cut_tile)) for cut_tile in cuts]
         return ProcessedImage(np.stack(tiles), (1, *size), self.num_tokens(size, frame))
 
     def _whole(self, image: Image.Image) -> Pixels:
@@ -61,7 +61,8 @@ class AnyResolution(msgspec.Struct, frozen=True, tag=True):
         return padded(pixels_of(resized(image, size, self.resample)), tile, self.background)
 
     def num_tokens(self, size: Size, frame: Size) -> int:
-        """Embeddings of the whole image, of the tiles without padding, and one per row of these."""
+        """Embeddings of the resized image, of the tiles without padding, and one per row of
+        these."""
         grid = frame[0] // self.tile * self.patches, frame[1] // self.tile * self.patches
         rows, columns = limited(
             unpadded(size, grid, rounded=self.unpadded_rounded), self.patches, self.most_tiles

@@ -1,4 +1,4 @@
-"""Bytes to the numbers that a model was trained on."""
+"""Normalisation of pixels."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Colors(msgspec.Struct, frozen=True):
 
 
 def read_colors(fields: Mapping[str, Any]) -> Colors:
-    """What preprocessor_config.json says; `image_mean` and `image_std` must be there."""
+    """Read preprocessor_config.json; `image_mean` and `image_std` are required."""
     scale = float(fields.get("rescale_factor", 1 / 255)) if fields.get("do_rescale", True) else 1.0
     if not fields.get("do_normalize", True):
         return Colors(scale)

@@ -1,4 +1,5 @@
-"""Tiles in a grid that suits the image, and the whole image (InternVL, arXiv:2404.16821)."""
+"""Tiles in a grid chosen by the image's size, and the resized image (InternVL,
+arXiv:2404.16821)."""
 
 from __future__ import annotations
 
@@ -21,8 +22,8 @@ from baton_mm_preprocess.processors.tiles import colored, cut
 
 
 class DynamicTiles(msgspec.Struct, frozen=True, tag=True):
-    """Pixels [tiles, 3, height, width], with the whole image if there are several; the grid counts
-    tiles without it."""
+    """Pixels [tiles, 3, height, width], with the resized image if there are several tiles; the grid
+    counts tiles without it."""
 
     colors: Colors
     tile: Size
@@ -32,9 +33,9 @@ class DynamicTiles(msgspec.Struct, frozen=True, tag=True):
     most: int = 12
     whole: bool = True
     rule: str = "aspect"
-    """"aspect" takes the closest aspect ratio, "least_upscaled" what enlarges the image least
-    (Command A Vision), "covering" the fewest tiles that show most of it (Ovis 2), "roomy" a like
-    aspect ratio and a like area (Llama Nemotron Nano VL)."""
+    """"aspect" selects the closest aspect ratio, "least_upscaled" the least enlargement (Command A
+    Vision), "covering" the fewest tiles that show most of the image (Ovis 2), "roomy" a similar
+    aspect ratio and area (Llama Nemotron Nano VL)."""
     whole_first: bool = False
 
     def __call__(self, image: Image.Image) -> ProcessedImage:

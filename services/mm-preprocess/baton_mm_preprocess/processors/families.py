@@ -1,4 +1,4 @@
-"""Vision-language models: their image processor, image token and placeholder, by architecture."""
+"""Vision-language models by architecture: image processor, image token and placeholder."""
 
 from __future__ import annotations
 
@@ -14,46 +14,47 @@ from baton_mm_preprocess.processors.readers.files import Files
 
 @dataclass(frozen=True, slots=True)
 class Family:
-    """How a family takes images."""
+    """Image input of a family."""
 
     kind: str
-    """Image processor if the files name none, a key of `image_processors.READERS`."""
+    """Default image processor, a key of `image_processors.READERS`."""
     token: int | str | Callable[[Files], int]
-    """Token in whose place an embedding goes, if the config names none."""
+    """Token whose embedding is replaced, if the config names none."""
     placeholder: Placeholder = placeholders.plain
     marker: str = ""
-    """Token by which the chat template says that there is an image; the image token if empty."""
+    """Token of the chat template that marks an image; the image token if empty."""
     whatever: bool = False
-    """Whether the image processor is of `kind` whatever the files say."""
+    """Whether the image processor is always of `kind`, regardless of the files."""
     unmarked: bool = False
-    """Whether the image token is the marker of a vocabulary that lacks `marker`."""
+    """Whether the image token is the marker if the vocabulary lacks `marker`."""
     names: tuple[str, ...] = ("image_token_id", "image_token_index")
-    """Fields of the config that may name the image token."""
+    """Config fields that may name the image token."""
     written: Callable[[Files], Placeholder] | None = None
-    """The placeholder of a checkpoint, where it depends on what its files say."""
+    """The placeholder of a checkpoint, if it depends on its files."""
     in_code: bool = False
-    """Whether the settings of the image processor are its defaults where there is no file."""
+    """Whether the image processor has default settings without a file."""
     bidirectional: bool = False
-    """Whether the tokens of an image see one another in both directions, run by run."""
+    """Whether the tokens of an image attend to one another in both directions, run by run."""
     as_one: bool = False
-    """Whether all tokens that stand for an image are one such run, its marks included."""
+    """Whether all tokens of an image, including its marks, are one such run."""
     cross: bool = False
-    """Whether tokens attend to what the encoder makes, which takes the place of none."""
+    """Whether tokens attend to the encoder's states (cross-attention), which replace no
+    embeddings."""
     most_images: int = 0
-    """Images that a request may have; 0 for any number."""
+    """Maximum images of a request; 0 for no limit."""
 
     def image_token(self, files: Files, encode: Encode) -> int:
         """Id of the image token. Raises `ModelError`."""
         for name in self.names:
-            for said in (files.config, files.vision):
-                if isinstance(value := said.get(name), int):
+            for config in (files.config, files.vision):
+                if isinstance(value := config.get(name), int):
                     return value
         if callable(self.token):
             return self.token(files)
         return self.token if isinstance(self.token, int) else single(self.token, encode)
 
     def placeholder_of(self, files: Files) -> Placeholder:
-        """What stands for an image in prompts. Raises `ModelError`."""
+        """Placeholder of images in prompts. Raises `ModelError`."""
         try:
             return self.placeholder if self.written is None else self.written(files)
         except KeyError as error:
@@ -123,13 +124,13 @@ def _tarsier(files: Files) -> Placeholder:
 
 
 def _behind_end(files: Files) -> int:
-    """The token behind the one that ends a sequence."""
+    """The token after the end-of-sequence token."""
     return int(files.config["text_config"]["eos_token_id"]) + 1
 
 
 def _vila(files: Files) -> Placeholder:
-    given = files.config.get("image_encoder") or {}
-    encoder = json.loads(given) if isinstance(given, str) else given
+    image_encoder = files.config.get("image_encoder") or {}
+    encoder = json.loads(image_encoder) if isinstance(image_encoder, str) else image_encoder
     kind = str(encoder.get("_target_", "BasicImageEncoder")).rpartition(".")[2]
     if kind != "BasicImageEncoder":
         raise ModelError(f"its image_encoder {kind} is unknown")
@@ -138,7 +139,7 @@ def _vila(files: Files) -> Placeholder:
 
 
 def _start(files: Files) -> int:
-    """The token that begins the text of a decoder with an encoder."""
+    """The beginning-of-sequence token of an encoder-decoder's decoder."""
     start = files.config.get("decoder_start_token_id")
     return int(files.config["decoder"]["eos_token_id"] if start is None else start)
 
@@ -170,7 +171,8 @@ FAMILIES: dict[str, Family] = {
         written=_molmo2,
         bidirectional=True,
         as_one=True,
-        # Its images see one another, the first the last, which no cache of prefixes can hold.
+        # Its images attend to one another, the first one to the last, which a prefix cache cannot
+        # support.
         most_images=1,
     ),
     "Phi4MMForCausalLM": _PHI,
@@ -287,4 +289,4 @@ FAMILIES: dict[str, Family] = {
         "GotOcr2ImageProcessor", "<|IMG_PATCH|>", placeholders.aya, "<image>"
     ),
 }
-"""By the name of the architecture in config.json."""
+"""Family by the architecture's name in config.json."""

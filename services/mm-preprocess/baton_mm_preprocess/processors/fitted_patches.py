@@ -1,4 +1,4 @@
-"""Images as rows of patches, at most so long: Pixtral (arXiv:2410.07073)."""
+"""Images as rows of patches, with a maximum side: Pixtral (arXiv:2410.07073)."""
 
 from __future__ import annotations
 
@@ -12,13 +12,12 @@ from baton_mm_preprocess.processors.sizes import fitted, pixels_of, resized, siz
 
 
 class FittedPatches(msgspec.Struct, frozen=True, tag=True):
-    """Pixels [patches, 3 * patch * patch], those that are merged side by side; the grid counts
-    patches."""
+    """Pixels [patches, 3 * patch * patch], merged patches adjacent; the grid counts patches."""
 
     colors: Colors
     resample: int
     longest: int
-    """Pixels of the longer side."""
+    """Maximum pixels of the longer side."""
     patch: int = 16
     merge: int = 1
 

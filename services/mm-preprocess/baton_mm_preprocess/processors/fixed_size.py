@@ -10,7 +10,7 @@ from baton_mm_preprocess.processors.processed_image import ProcessedImage
 
 
 class FixedSize(msgspec.Struct, frozen=True, tag=True):
-    """Pixels [3, height, width] by the steps of CLIP or SigLIP; the grid says nothing."""
+    """Pixels [3, height, width] by the steps of CLIP or SigLIP; the grid is unused."""
 
     steps: Processor
     num_tokens: int

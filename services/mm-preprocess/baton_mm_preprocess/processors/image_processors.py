@@ -1,4 +1,4 @@
-"""Image processors by the names of their classes: how each is read, and its defaults."""
+"""Image processors by class name: their reader and default settings."""
 
 from __future__ import annotations
 
@@ -162,7 +162,7 @@ READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
         | {"possible_resolutions": [], **CLIP},
     ),
     "VILA": (tile_sets.vila, {"size": {"height": 384, "width": 384}, **HALF}),
-    # Its files ask for no norm: the encoder has it.
+    # Its files request no normalisation: the encoder contains it.
     "NemotronParse": (patch_grids.nemotron_parse, CLIP),
     "Isaac": (patch_grids.isaac, HALF),
     "QwenVL": (patch_grids.qwen_vl, {"resample": _CUBIC, **CLIP}),
@@ -201,23 +201,23 @@ READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
         {"patch_size": 14, "downsample_ratio": 2, **HALF},
     ),
 }
-"""How the settings of an image processor are read, and the defaults of transformers for them."""
+"""Reader of an image processor's settings, and transformers' defaults."""
 
 
 def processor_of(files: Files, kind: str, *, whatever: bool = False) -> Processor:
-    """The processor that a checkpoint describes, of `kind` if its files name none, or `whatever`
-    they say.
+    """The processor that a checkpoint describes, of `kind` if its files name none, or always with
+    `whatever`.
 
     Raises:
         ModelError: it is not supported, or a field makes no sense.
     """
-    said = None if whatever else files.image.get("image_processor_type")
-    named = str(said or kind).removesuffix("Fast")
+    declared = None if whatever else files.image.get("image_processor_type")
+    named = str(declared or kind).removesuffix("Fast")
     if named not in READERS:
         raise ModelError(f"its image processor {named} is not supported, only {', '.join(READERS)}")
     reader, defaults = READERS[named]
-    given = {key: value for key, value in files.image.items() if value is not None}
-    fields = defaults | given | {"image_processor_type": named}
+    settings = {key: value for key, value in files.image.items() if value is not None}
+    fields = defaults | settings | {"image_processor_type": named}
     try:
         return reader(files, fields)
     except (TypeError, ValueError, KeyError, AttributeError) as error:

@@ -1,4 +1,5 @@
-"""Idefics3 and SmolVLM (arXiv:2504.05299): tiles of one size, then the whole image as one more."""
+"""Idefics3 and SmolVLM (arXiv:2504.05299): tiles of one size, then the resized image as one
+more."""
 
 from __future__ import annotations
 
@@ -22,8 +23,7 @@ _LONGEST = 4096
 
 
 class ImageSplits(msgspec.Struct, frozen=True, tag=True):
-    """Pixels [tiles + 1, 3, tile, tile]; the grid counts tiles, (1, 0, 0) if there is the whole
-    image only."""
+    """Pixels [tiles + 1, 3, tile, tile]; the grid counts tiles, (1, 0, 0) without tiles."""
 
     colors: Colors
     longest: int
@@ -42,7 +42,9 @@ class ImageSplits(msgspec.Struct, frozen=True, tag=True):
             image = resized(image, whole_tiles(size, self.tile), self.resample)
             rows, columns = image.height // self.tile, image.width // self.tile
         tiles = [] if rows * columns <= 1 else cut(pixels_of(image), tile)
-        whole = pixels_of(image if size_of(image) == tile else resized(image, tile, self.resample))
-        pixels = colored([*tiles, whole], self.colors)
+        thumbnail = pixels_of(
+            image if size_of(image) == tile else resized(image, tile, self.resample)
+        )
+        pixels = colored([*tiles, thumbnail], self.colors)
         grid = (1, rows, columns) if tiles else (1, 0, 0)
         return ProcessedImage(pixels, grid, len(pixels) * self.tokens_per_tile)

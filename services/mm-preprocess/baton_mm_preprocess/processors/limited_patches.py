@@ -1,5 +1,5 @@
-"""Kimi-VL (arXiv:2504.07491) and Kimi K2.5 (arXiv:2602.02276): at most so many patches, padded to
-whole windows right and below."""
+"""Kimi-VL (arXiv:2504.07491) and Kimi K2.5 (arXiv:2602.02276): a limited number of patches, padded
+to complete windows at the right and the bottom."""
 
 from __future__ import annotations
 
@@ -16,17 +16,16 @@ from baton_mm_preprocess.processors.sizes import Size, pixels_of, resized, size_
 
 
 class LimitedPatches(msgspec.Struct, frozen=True, tag=True):
-    """Pixels [patches, 3 * patch * patch], those that are merged side by side; the grid counts
-    patches."""
+    """Pixels [patches, 3 * patch * patch], merged patches adjacent; the grid counts patches."""
 
     colors: Colors
     most: int
-    """Patches of an image before it is padded."""
+    """Maximum patches of an image before padding."""
     patch: int = 14
     merge: int = 2
     resample: int = 3
     side: int = 0
-    """Most patches along a side; 0 for any number."""
+    """Maximum patches along a side; 0 for no limit."""
 
     def __call__(self, image: Image.Image) -> ProcessedImage:
         """Process an image in RGB."""
@@ -39,7 +38,7 @@ class LimitedPatches(msgspec.Struct, frozen=True, tag=True):
         return ProcessedImage(patches, (1, rows, columns), rows * columns // self.merge**2)
 
     def size(self, size: Size) -> Size:
-        """Height and width of an image of this size before it is padded."""
+        """Height and width of an image of this size before padding."""
         tall, wide = size
         count = max(1, tall // self.patch) * max(1, wide // self.patch)
         scale = min(1.0, math.sqrt(self.most / count))
@@ -48,7 +47,7 @@ class LimitedPatches(msgspec.Struct, frozen=True, tag=True):
         return max(1, int(tall * scale)), max(1, int(wide * scale))
 
     def grid(self, size: Size) -> Size:
-        """Rows and columns of the patches that hold an image of this size."""
+        """Rows and columns of the patches that cover an image of this size."""
         window = self.patch * self.merge
         rows, columns = (-(-length // window) * self.merge for length in size)
         return rows, columns

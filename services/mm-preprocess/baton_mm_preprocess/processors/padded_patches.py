@@ -1,4 +1,4 @@
-"""Aria (arXiv:2410.05993): images whose longer side is always the same, as rows of patches."""
+"""Aria (arXiv:2410.05993): images with a fixed longer side, as rows of patches."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ from baton_mm_preprocess.processors.tiles import cut, padded
 
 
 class PaddedPatches(msgspec.Struct, frozen=True, tag=True):
-    """Pixels [patches, 3 * patch * patch], black where a patch reaches beyond the image; the grid
-    counts tiles and the patches of each."""
+    """Pixels [patches, 3 * patch * patch], black where a patch exceeds the image; the grid counts
+    tiles and the patches of each."""
 
     colors: Colors
     longest: int
     """Pixels of the longer side."""
     least: int
-    """Pixels that the other side has at least."""
+    """Minimum pixels of the other side."""
     patch: int
     resample: int
     tokens_per_tile: int
     offered: tuple[Size, ...] = ()
-    """Sizes to cut square tiles of `longest` pixels from; none for images as a whole."""
+    """Frame sizes to cut square tiles of `longest` pixels from; empty if images are not cut."""
 
     def __call__(self, image: Image.Image) -> ProcessedImage:
         """Process an image in RGB."""
@@ -55,5 +55,5 @@ class PaddedPatches(msgspec.Struct, frozen=True, tag=True):
 
     def _patches(self, image: Image.Image) -> npt.NDArray[np.float32]:
         missing = [-side % self.patch for side in size_of(image)]
-        whole = np.pad(pixels_of(image), [(0, missing[0]), (0, missing[1]), (0, 0)])
-        return patchify(self.colors(whole), self.patch)
+        padded = np.pad(pixels_of(image), [(0, missing[0]), (0, missing[1]), (0, 0)])
+        return patchify(self.colors(padded), self.patch)

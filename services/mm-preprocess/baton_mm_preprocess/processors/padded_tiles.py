@@ -1,5 +1,5 @@
-"""Tiles of a canvas that holds the image, padded right and below (Llama 3.2 Vision), and the whole
-image (Llama 4)."""
+"""Tiles of a canvas that contains the image, padded at the right and the bottom (Llama 3.2 Vision),
+and the resized image (Llama 4)."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ from baton_mm_preprocess.processors.tiles import colored, cut
 
 
 class PaddedTiles(msgspec.Struct, frozen=True, tag=True):
-    """Pixels [tiles, 3, tile, tile], the `whole` image last if there are several; the grid counts
-    tiles without it."""
+    """Pixels [tiles, 3, tile, tile]; with `whole`, the resized image last if there are several; the
+    grid counts tiles without it."""
 
     colors: Colors
     tile: int

@@ -1,4 +1,5 @@
-"""Gemma 3 (arXiv:2503.19786): the whole image, and crops along the longer side of a long one."""
+"""Gemma 3 (arXiv:2503.19786): the resized image, and crops along the longer side of an elongated
+one."""
 
 from __future__ import annotations
 
@@ -14,7 +15,7 @@ from baton_mm_preprocess.processors.tiles import colored
 
 
 class PanAndScan(msgspec.Struct, frozen=True, tag=True):
-    """Pixels [1 + crops, 3, height, width], the whole image first; the grid is (crops, 1, 1), or
+    """Pixels [1 + crops, 3, height, width], the resized image first; the grid is (crops, 1, 1), or
     (1, 1, 1) without crops."""
 
     colors: Colors
@@ -22,11 +23,11 @@ class PanAndScan(msgspec.Struct, frozen=True, tag=True):
     resample: int
     tokens_per_tile: int
     most: int = 0
-    """Crops; 0 for none."""
+    """Maximum crops; 0 for none."""
     least_edge: int = 256
-    """Pixels of the shorter side of a crop."""
+    """Minimum pixels of the shorter side of a crop."""
     least_aspect: float = 1.2
-    """Longer by shorter side of an image that is cropped."""
+    """Minimum ratio of the longer to the shorter side of an image that is cropped."""
 
     def __call__(self, image: Image.Image) -> ProcessedImage:
         """Process an image in RGB."""

@@ -1,4 +1,4 @@
-"""Images of any size as a sequence of patches: Qwen2-VL (arXiv:2409.12191) and its kin."""
+"""Images of any size as a sequence of patches: Qwen2-VL (arXiv:2409.12191) and similar models."""
 
 from __future__ import annotations
 
@@ -29,8 +29,8 @@ ENLARGE: dict[str, Callable[[Size, int], Size]] = {
 
 
 class PatchSequence(msgspec.Struct, frozen=True, tag=True):
-    """Pixels [patches, 3 * frames * patch * patch], those that are merged side by side; the grid
-    counts patches."""
+    """Pixels [patches, 3 * frames * patch * patch], merged patches adjacent; the grid counts
+    patches."""
 
     colors: Colors
     resample: int
@@ -44,9 +44,9 @@ class PatchSequence(msgspec.Struct, frozen=True, tag=True):
     enlarge: str = ""
     """How short sides are enlarged, a key of `ENLARGE`; "" for not at all."""
     stepwise: bool = False
-    """Whether an enlarged image is resized again, and not the image at once (Kanana V)."""
+    """Whether an image is enlarged and resized in two steps (Kanana V)."""
     framed: bool = False
-    """Whether there is an embedding after each row, too, and one at both ends (Hunyuan-VL)."""
+    """Whether there is an embedding after each row, and one at both ends (Hunyuan-VL)."""
 
     def __call__(self, image: Image.Image) -> ProcessedImage:
         """Process an image in RGB."""

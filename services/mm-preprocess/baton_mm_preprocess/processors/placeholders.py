@@ -1,6 +1,6 @@
-"""What stands for an image in a prompt, as transformers' processors write it.
+"""Placeholder tokens of images in prompts, as in transformers' processors.
 
-Pieces are text, numbers that count image tokens, and tokens by their ids.
+Pieces are text, counts of image tokens, and tokens by their ids.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from baton_mm_preprocess.processors.tilings.rounded_patches import RoundedPatche
 
 
 class Token(NamedTuple):
-    """A token that the config names by its id."""
+    """A token named by the config, by its id."""
 
     id: int
 
@@ -27,20 +27,20 @@ class Number(NamedTuple):
     """The number of the image in its conversation."""
 
     first: int = 0
-    """That of the first image."""
+    """The number of the first image."""
 
 
 Piece: TypeAlias = str | int | Token | Number
 Placeholder: TypeAlias = Callable[[Any, Grid, int], Iterable[Piece]]
-"""A processor, and the grid and number of embeddings of the image that it made, to pieces."""
+"""(processor, grid, number of embeddings) -> pieces."""
 Encode: TypeAlias = Callable[[str], list[int]]
-"""Text to token ids, without those that begin or end a prompt."""
+"""Text -> token ids, without those that begin or end a prompt."""
 
 
 def token_ids(
     pieces: Iterable[Piece], image_token: int, encode: Encode, number: int = 0
 ) -> list[int]:
-    """The ids of pieces of image `number`; texts that follow one another are encoded as one."""
+    """The ids of pieces of image `number`; adjacent texts are encoded as one."""
     ids, text = list[int](), ""
     for piece in pieces:
         if isinstance(piece, str | Number):
@@ -53,7 +53,7 @@ def token_ids(
 
 
 def runs(ids: list[int], token: int) -> Iterator[tuple[int, int]]:
-    """Index of the first and number of the ids of each run of one token."""
+    """Index and length of each run of one token."""
     first = 0
     for id_, run in groupby(ids):
         count = len(list(run))
@@ -63,40 +63,40 @@ def runs(ids: list[int], token: int) -> Iterator[tuple[int, int]]:
 
 
 def plain(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
-    """Image tokens alone."""
+    """Image tokens only."""
     return [num_tokens]
 
 
 def one(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
-    """One image token, however many states tokens attend to."""
+    """One image token, regardless of the number of encoder states."""
     return [1]
 
 
 def llava(processor: Any, grid: Grid, num_tokens: int) -> Iterable[Piece]:
-    """Image tokens alone, or rows of them for Pixtral's encoder."""
+    """Image tokens only, or rows of them for Pixtral's encoder."""
     as_pixtral = isinstance(processor, FittedPatches)
     return pixtral(processor, grid, num_tokens) if as_pixtral else [num_tokens]
 
 
 def gemma3n(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
-    """Image tokens between their marks, of which the last is the last embedding."""
+    """Image tokens between marks; the end mark has the last embedding."""
     return ["\n\n<start_of_image>", num_tokens - 1, "<end_of_image>\n\n"]
 
 
 def gemma3(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
-    """Each tile between its marks; crops are announced."""
+    """Each tile between marks; crops are introduced by a text."""
     count = processor.tokens_per_tile
     tiles = num_tokens // count
-    whole: list[Piece] = ["\n\n<start_of_image>", count, "<end_of_image>\n\n"]
+    pieces: list[Piece] = ["\n\n<start_of_image>", count, "<end_of_image>\n\n"]
     if tiles == 1:
-        yield from whole
+        yield from pieces
         return
     yield "Here is the original image "
-    yield from whole
+    yield from pieces
     yield " and here are some crops to help you see better "
     for crop in range(tiles - 1):
         yield from ([" "] if crop else [])
-        yield from whole
+        yield from pieces
 
 
 def pixtral(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
@@ -108,7 +108,7 @@ def pixtral(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
 
 
 def idefics3(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
-    """Tiles by row and column, then the whole image."""
+    """Tiles by row and column, then the resized image."""
     _, rows, columns = grid
     around, count = "<fake_token_around_image>", processor.tokens_per_tile
     for row in range(rows):
@@ -122,12 +122,12 @@ def idefics3(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
 
 
 def internvl(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
-    """Image tokens between their marks."""
+    """Image tokens between marks."""
     return ["<img>", num_tokens, "</img>"]
 
 
 def chameleon(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
-    """Image tokens between their marks."""
+    """Image tokens between marks."""
     return ["<racm3:break>", num_tokens, "<eoss>"]
 
 
@@ -142,7 +142,7 @@ def cohere2(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
 
 
 def llama4(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
-    """Tiles with marks between columns and after rows, then the whole image."""
+    """Tiles with marks between columns and after rows, then the resized image."""
     _, rows, columns = grid
     count = processor.tokens_per_tile
     yield "<|image_start|>"
@@ -157,7 +157,7 @@ def llama4(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
 
 
 def aya(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
-    """Numbered tiles, then the whole image."""
+    """Numbered tiles, then the resized image."""
     count = processor.tokens_per_tile
     yield "<|START_OF_IMG|>"
     for tile in range(1, num_tokens // count):
@@ -169,7 +169,7 @@ def aya(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
 
 
 def ovis2(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
-    """Image tokens in the place of the marks, too, whose embeddings come from the tower."""
+    """The marks are image tokens too, with embeddings from the tower."""
     tiles = grid[1] * grid[2] if grid[1] * grid[2] > 1 else 0
     return [num_tokens + 3 + max(0, tiles - 1)]
 
@@ -187,7 +187,7 @@ def tarsier(newline: int, end: int) -> Placeholder:
 
 
 def ends(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
-    """Image tokens in the place of both ends of an image, too."""
+    """Both ends of an image are image tokens too."""
     return [num_tokens + 2]
 
 
@@ -199,20 +199,19 @@ def kanana(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
 
 
 def vila(start: str, end: str) -> Placeholder:
-    """Each tile between texts that have embeddings of their own, and a line for each of an image
-    that is cut into tiles."""
+    """Each tile between marks with token embeddings; one line per image that is cut into tiles."""
 
     def pieces(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
         count = processor.tiles.tokens_per_tile
         for _ in range(num_tokens // count):
-            # No image tokens between two texts: they are encoded apart.
+            # Without image tokens between two texts, these are encoded separately.
             yield from (start, count, end, 0, "\n" if grid[1] else "", 0)
 
     return pieces
 
 
 def lfm2(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
-    """Tiles by row and column, then the whole image."""
+    """Tiles by row and column, then the resized image."""
     if not processor.marked:
         yield num_tokens
         return
@@ -230,7 +229,7 @@ def lfm2(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
 
 
 def molmo2(flags: Mapping[str, Any]) -> Placeholder:
-    """The whole image, then what its crops show together, in rows with an end or without."""
+    """The resized image, then the joined crops in rows, with or without row ends."""
     columns = flags.get("image_use_col_tokens", True)
     whole_columns = flags.get("use_single_crop_col_tokens")
     whole_columns = columns if whole_columns is None else whole_columns
@@ -243,8 +242,8 @@ def molmo2(flags: Mapping[str, Any]) -> Placeholder:
         yield "<im_end>"
 
     def pieces(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
-        whole = processor.embeddings((processor.crop, processor.crop))
-        yield from view(start, whole, ended=whole_columns)
+        num_resized = processor.embeddings((processor.crop, processor.crop))
+        yield from view(start, num_resized, ended=whole_columns)
         crops = processor.embeddings(processor.frame(grid[1], grid[2]))
         yield from view("<im_start>", crops, ended=columns)
 
@@ -252,7 +251,7 @@ def molmo2(flags: Mapping[str, Any]) -> Placeholder:
 
 
 def step3(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
-    """Tiles between marks, with another one between rows, then the whole image."""
+    """Tiles between marks, with another mark between rows, then the resized image."""
     _, rows, columns = grid
     for row in range(rows if rows * columns > 1 else 0):
         yield "<patch_newline>" if row else ""
@@ -262,7 +261,7 @@ def step3(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
 
 
 def minicpm(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
-    """The whole image, then rows of slices."""
+    """The resized image, then rows of slices."""
     count = processor.tokens_per_part
     if processor.numbered:
         yield from ("<image_id>", Number(), "</image_id>")
@@ -283,11 +282,11 @@ def qwen_vl(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
 
 
 _UNSIZED: tuple[Placeholder, ...] = (plain, one, llava, internvl)
-"""Those that follow from the number of embeddings alone, of processors but these."""
+"""Placeholders that depend on the number of embeddings only, restricted to these processors."""
 _SIZED = (FittedPatches, PatchSequence, RoundedPatches)
 
 
 def takes_embeds(processor: Any, placeholder: Placeholder) -> bool:
-    """Whether what stands for an image follows from the number of its embeddings alone, and the
-    positions of its tokens do, too."""
+    """Whether an image's placeholder depends on the number of its embeddings only, and the
+    positions of its tokens do too."""
     return placeholder in _UNSIZED and not isinstance(processor, _SIZED)

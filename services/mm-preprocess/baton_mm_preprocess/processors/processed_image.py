@@ -1,4 +1,4 @@
-"""One image as a vision tower takes it."""
+"""One preprocessed image, the input of a vision tower."""
 
 from __future__ import annotations
 
@@ -9,15 +9,16 @@ import numpy as np
 import numpy.typing as npt
 
 Grid: TypeAlias = tuple[int, int, int]
-"""Frames, rows and columns, of what the processor's class says."""
+"""Frames, rows and columns, in the unit that the processor's class documents."""
 
 
 @dataclass(frozen=True, slots=True)
 class ProcessedImage:
-    """What goes to the worker, and how many embeddings come back."""
+    """Tensor for the worker, and the resulting number of embeddings."""
 
     pixels: npt.NDArray[np.float32]
-    """[patches, channels], [tiles, 3, height, width] or [3, height, width], as the tower wants."""
+    """[patches, channels], [tiles, 3, height, width] or [3, height, width], depending on the
+    tower."""
     grid: Grid
     num_tokens: int
-    """Number of embeddings that the tower makes of it."""
+    """Number of embeddings from the tower."""

@@ -1,4 +1,4 @@
-"""The size that an image gets, by the rules of families. Sizes are (height, width)."""
+"""Resizing, and the size rules of families. Sizes are (height, width)."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ Size: TypeAlias = tuple[int, int]
 
 
 def resized(image: Image.Image, size: Size, resample: int) -> Image.Image:
-    """The image at this size, with a filter of Pillow."""
+    """Resize the image with a filter of Pillow."""
     return image.resize(size[::-1], Image.Resampling(resample))
 
 
 def resized_by_axis(image: Image.Image, size: Size, resample: int) -> Image.Image:
-    """The image at this size: first its width, then its height, as torch resizes frames. Pillow
-    chooses the order by cost, and values are cut off to bytes in between."""
+    """Resize the image: first its width, then its height, as torch resizes frames. Pillow chooses
+    the order by cost, and clips values to bytes in between."""
     return resized(resized(image, (image.height, size[1]), resample), size, resample)
 
 
 def cubic(values: npt.NDArray[np.float32], size: Size) -> npt.NDArray[np.float32]:
-    """[channels, height, width] at this size by cubics of four neighbours (Keys 1981, a = -0.75),
-    however much smaller it is, as torch interpolates where it is not asked to smooth."""
+    """Resize [channels, height, width] with cubics over four neighbours (Keys 1981, a = -0.75), as
+    torch interpolates without antialiasing."""
     for axis, count in ((1, size[0]), (2, size[1])):
         places, shares = _taps(values.shape[axis], count)
         shape = (1, -1, 1) if axis == 1 else (1, 1, -1)
@@ -40,7 +40,7 @@ def cubic(values: npt.NDArray[np.float32], size: Size) -> npt.NDArray[np.float32
 
 
 def linear(values: npt.NDArray[np.float32], size: Size) -> npt.NDArray[np.float32]:
-    """As `cubic`, by lines between two neighbours."""
+    """As `cubic`, with linear interpolation between two neighbours."""
     for axis, count in ((1, size[0]), (2, size[1])):
         length = values.shape[axis]
         middle = ((np.arange(count) + 0.5) * (length / count) - 0.5).clip(0)
@@ -52,7 +52,7 @@ def linear(values: npt.NDArray[np.float32], size: Size) -> npt.NDArray[np.float3
 
 
 def _taps(length: int, count: int) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float32]]:
-    """[4, count] each: the neighbours of the middle of each new cell, and their shares."""
+    """[4, count] each: the neighbours of the center of each new cell, and their weights."""
     middle = (np.arange(count) + 0.5) * (length / count) - 0.5
     first = np.floor(middle)
     part, a = middle - first, -0.75
@@ -102,9 +102,8 @@ def side_by_side(size: Size, edge: int) -> Size:
 
 
 def by_shorter_side(size: Size, edge: int) -> Size:
-    """Ovis 2.5 (arXiv:2508.11737): if a side is shorter than `edge`, the shorter one becomes it, to
-    the nearest pixel; an image more than 200 times as long as wide, or the other way round, is
-    seen as 200 times."""
+    """Ovis 2.5 (arXiv:2508.11737): if a side is shorter than `edge`, the shorter one becomes
+    `edge`, to the nearest pixel. The aspect ratio is limited to 200."""
     height, width = size
     if min(size) < edge:
         if height < width:
@@ -124,7 +123,7 @@ def inside_rounded_down(size: Size, frame: Size) -> Size:
 
 
 def at_least(size: Size, edge: int) -> Size:
-    """Larger with the same aspect ratio, so that no side is shorter than `edge`."""
+    """Enlarged with the same aspect ratio, so that no side is shorter than `edge`."""
     scale = max(edge / side for side in size)
     return size if scale <= 1 else (int(size[0] * scale), int(size[1] * scale))
 
@@ -145,7 +144,7 @@ def by_longer_side_up(size: Size, edge: int) -> Size:
 
 
 def no_larger(size: Size, most: Size) -> Size:
-    """Nemotron Parse: smaller with about the same aspect ratio, first by the height, then by the
+    """Nemotron Parse: reduced with about the same aspect ratio, first by the height, then by the
     width, rounded down to at least one pixel a side."""
     height, width = size
     aspect = width / height
@@ -157,7 +156,8 @@ def no_larger(size: Size, most: Size) -> Size:
 
 
 def fitted(size: Size, longest: int, patch: int) -> Size:
-    """Pixtral (arXiv:2410.07073): at most `longest` pixels a side, rounded up to whole patches."""
+    """Pixtral (arXiv:2410.07073): at most `longest` pixels a side, rounded up to complete
+    patches."""
     ratio = max(size) / longest
     if ratio > 1:
         size = math.floor(size[0] / ratio), math.floor(size[1] / ratio)
@@ -166,7 +166,7 @@ def fitted(size: Size, longest: int, patch: int) -> Size:
 
 
 def inside(size: Size, frame: Size) -> Size:
-    """The largest size with this aspect ratio that `frame` holds."""
+    """The largest size with this aspect ratio that fits into `frame`."""
     (height, width), (tall, wide) = size, frame
     if wide / width < tall / height:
         return min(math.ceil(height * (wide / width)), tall), wide
@@ -175,7 +175,7 @@ def inside(size: Size, frame: Size) -> Size:
 
 @lru_cache(maxsize=16)
 def tile_grids(least: int, most: int) -> tuple[Size, ...]:
-    """Columns and rows of every arrangement of `least` to `most` tiles, few tiles first."""
+    """(columns, rows) of every arrangement of `least` to `most` tiles, in ascending number."""
     grids = [
         (columns, rows)
         for columns in range(1, most + 1)
@@ -188,24 +188,24 @@ def tile_grids(least: int, most: int) -> tuple[Size, ...]:
 def tile_grid(
     size: Size, tile: Size, least: int, most: int, apart_from: Size | None = None
 ) -> Size:
-    """InternVL (arXiv:2404.16821): rows and columns with the closest aspect ratio; of equal ones
-    more tiles, as long as the image fills half of them. `apart_from` excludes grids of which a side
-    divides that of this one (H2OVL, arXiv:2410.13611)."""
+    """InternVL (arXiv:2404.16821): rows and columns with the closest aspect ratio; of equal ones,
+    more tiles as long as the image fills half of them. `apart_from` excludes grids in which a side
+    divides that of this grid (H2OVL, arXiv:2410.13611)."""
     aspect, area = size[1] / size[0], size[0] * size[1]
     best, nearest = (1, 1), math.inf
     for columns, rows in tile_grids(least, most):
         if apart_from and not (apart_from[0] % rows and apart_from[1] % columns):
             continue
-        apart = abs(aspect - columns / rows)
+        difference = abs(aspect - columns / rows)
         fills = area > 0.5 * tile[0] * tile[1] * columns * rows
-        if apart < nearest or (apart == nearest and fills):
-            best, nearest = (rows, columns), apart
+        if difference < nearest or (difference == nearest and fills):
+            best, nearest = (rows, columns), difference
     return best
 
 
 def roomy_grid(size: Size, tile: Size, most: int) -> Size:
-    """Llama Nemotron Nano VL: rows and columns by the likeness of the aspect ratio times the area
-    of the tiles, which counts up to 0.6 of the image's; of equal ones the fewest tiles."""
+    """Llama Nemotron Nano VL: rows and columns with the largest product of aspect ratio similarity
+    and tile area, limited to 0.6 of the image's; of equal ones, the fewest tiles."""
     aspect, area = size[1] / size[0], size[0] * size[1]
     best, highest = (1, 1), -math.inf
     for columns, rows in tile_grids(1, most):
@@ -217,8 +217,8 @@ def roomy_grid(size: Size, tile: Size, most: int) -> Size:
 
 
 def floored_inside(size: Size, frame: Size) -> Size:
-    """The largest size with this aspect ratio that `frame` holds, rounded down to at least
-    one pixel a side."""
+    """The largest size with this aspect ratio that fits into `frame`, rounded down to at least one
+    pixel a side."""
     (height, width), (tall, wide) = size, frame
     scale_w, scale_h = wide / width, tall / height
     if scale_w < scale_h:
@@ -227,8 +227,8 @@ def floored_inside(size: Size, frame: Size) -> Size:
 
 
 def canvas_grid(size: Size, tile: int, most: int) -> Size:
-    """Llama 4: rows and columns of the canvas that enlarges the image least, or else shrinks it
-    least; of equal ones the smallest."""
+    """Llama 4: rows and columns of the canvas that enlarges the image least, or else reduces it
+    least; of equal ones, the smallest."""
     scales = {
         (rows, columns): min(columns * tile / size[1], rows * tile / size[0])
         for columns, rows in tile_grids(1, most)
@@ -239,8 +239,8 @@ def canvas_grid(size: Size, tile: int, most: int) -> Size:
 
 
 def least_upscaled_grid(size: Size, tile: Size, most: int) -> Size:
-    """Command A Vision: rows and columns that enlarge the image least; where none is large enough,
-    those that shrink it least."""
+    """Command A Vision: rows and columns that enlarge the image least; if none is large enough,
+    those that reduce it least."""
     scales = {
         (rows, columns): min(columns * tile[1] / size[1], rows * tile[0] / size[0])
         for columns, rows in tile_grids(1, most)
@@ -250,14 +250,14 @@ def least_upscaled_grid(size: Size, tile: Size, most: int) -> Size:
 
 
 def covering_grid(size: Size, tile: int, most: int, enough: float = 0.9) -> Size:
-    """Ovis2 as transformers has it: `covering_parts` with rows and columns exchanged."""
+    """Ovis2 in transformers: `covering_parts` with rows and columns exchanged."""
     rows, columns = covering_parts(size, tile, most, enough)
     return columns, rows
 
 
 def covering_parts(size: Size, tile: int, most: int, enough: float = 0.9) -> Size:
-    """Ovis2 (arXiv:2405.20797): rows and columns of the fewest parts that show more than `enough`
-    of the image's pixels, or else of those that show most."""
+    """Ovis2 (arXiv:2405.20797): rows and columns of the fewest parts that cover more than `enough`
+    of the image's pixels, or else of those that cover most."""
     shown = {grid: _shown(size, grid, tile) for grid in tile_grids(1, most)}
     good = {grid: share for grid, share in shown.items() if share > enough}
     if good:
@@ -266,7 +266,8 @@ def covering_parts(size: Size, tile: int, most: int, enough: float = 0.9) -> Siz
 
 
 def _shown(size: Size, grid: Size, tile: int) -> float:
-    """The share of an image's pixels that are left when each cell of a grid fits in a tile."""
+    """The share of an image's pixels that remains if each cell of a grid is reduced to fit a
+    tile."""
     heights, widths = (parts_of(side, count) for side, count in zip(size, grid, strict=True))
     cells = [(max(h, w), min(h, w)) for h in heights for w in widths]
     kept = (long * short if long <= tile else short / long * tile * tile for long, short in cells)
@@ -290,7 +291,7 @@ def longest_edge(size: Size, edge: int) -> Size:
 
 
 def at_most(size: Size, edge: int) -> Size:
-    """Smaller with the same aspect ratio, so that no side is longer than `edge`."""
+    """Reduced with the same aspect ratio, so that no side is longer than `edge`."""
     height, width = size
     aspect = width / height
     if width >= height and width > edge:
@@ -316,8 +317,8 @@ _LARGEST_SCALE = 100.0
 
 
 def rounded_up(size: Size, factor: int, least: int, most: int) -> Size:
-    """Isaac: both sides rounded up to multiples of `factor`, at the scale nearest to 1 with at
-    least and at most so many windows of `factor` x `factor` pixels; found by bisection."""
+    """Isaac: both sides rounded up to multiples of `factor`, at the scale nearest to 1 that
+    satisfies the limits on the number of `factor` x `factor` windows; found by bisection."""
 
     def at(scale: float) -> Size:
         height, width = (max(1, math.ceil(scale * side / factor)) * factor for side in size)
@@ -343,8 +344,7 @@ def rounded_up(size: Size, factor: int, least: int, most: int) -> Size:
 
 
 def interpolated(pixels: npt.NDArray[np.uint8], size: Size) -> npt.NDArray[np.float32]:
-    """[height, width, C] at another size, each pixel from its four neighbours alone, however much
-    smaller it becomes: bilinear, as torch interpolates without antialiasing."""
+    """Resize [height, width, C] bilinearly without antialiasing, as torch interpolates."""
     out = pixels.astype(np.float32)
     for axis, count in enumerate(size):
         have = out.shape[axis]

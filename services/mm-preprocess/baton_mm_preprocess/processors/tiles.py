@@ -1,4 +1,4 @@
-"""Cutting an image into tiles, and padding it to whole ones."""
+"""Cuts an image into tiles, and pads it to complete ones."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ def cut(pixels: Pixels, tile: Size) -> list[Pixels]:
 
 
 def padded(pixels: Pixels, size: Size, background: tuple[int, int, int] = (0, 0, 0)) -> Pixels:
-    """In the middle of an image of this size and color."""
+    """Center pixels in an image of this size and color."""
     top, left = ((whole - have) // 2 for whole, have in zip(size, pixels.shape[:2], strict=True))
     frame = np.empty((*size, 3), np.uint8)
     frame[:] = background

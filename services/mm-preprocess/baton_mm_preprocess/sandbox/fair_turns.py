@@ -1,12 +1,12 @@
-"""Order in which requests use a process: tenants in turn by the time that they were served, small
-files first.
+"""Order in which requests use a process: tenants by the time that they have used, small files
+first.
 
     waits --turn--> first try, short --done--> answered
                           |
                           +--too slow--> waits behind all that have not been slow, then long
 
-Slow ones never have all places if there are several, so the next small file waits for no longer
-than a first try.
+Slow files never occupy all places if there are several, so the next small file waits at most for a
+first try.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from itertools import count
 from baton.errors import Unavailable
 
 _MOST_TENANTS = 1024
-"""Tenants whose time is remembered."""
+"""Maximum number of tenants whose time is remembered."""
 
 
 @dataclass(slots=True, eq=False)
@@ -49,7 +49,7 @@ class FairTurns:
         self._waiting: list[Ticket] = []
         self._running: list[Ticket] = []
         self._served: dict[str, float] = {}
-        """Seconds by tenant, since the one with the fewest that waits or runs came."""
+        """Seconds used per tenant, since the least served waiting or running one arrived."""
         self._numbers = count()
         self._closed = False
 
@@ -62,7 +62,7 @@ class FairTurns:
             slow: it was too slow before.
 
         Raises:
-            Unavailable: its time has passed, or this is closed.
+            Unavailable: its deadline has passed, or this is closed.
         """
         ticket = Ticket(tenant, cost, slow, next(self._numbers))
         self._take(ticket, until)
@@ -73,7 +73,7 @@ class FairTurns:
             self._give(ticket, time.monotonic() - started)
 
     def close(self) -> None:
-        """End all waiting."""
+        """End all waits."""
         with self._changed:
             self._closed = True
             self._changed.notify_all()
@@ -108,7 +108,7 @@ class FairTurns:
         return min(able, key=lambda t: (self._served.get(t.tenant, 0.0), t.rank), default=None)
 
     def _lift(self, tenant: str) -> None:
-        """A tenant that comes saves up no time: it begins where the least served one is."""
+        """Account for an arriving tenant, which starts with the time of the least served one."""
         busy = {ticket.tenant for ticket in (*self._waiting, *self._running)}
         if tenant in busy:
             return

@@ -16,10 +16,10 @@ from baton_mm_preprocess.sandbox.process import Outcome, Problem, Setup, Source
 
 _MODULE = "baton_mm_preprocess.sandbox.process"
 _TRIES = 2
-"""Attempts per file, since a child may have died for another reason."""
+"""Attempts per file, since a child may have exited for another reason."""
 
 FIRST_SECONDS = 2.0
-"""Time of a first try. What takes longer begins anew behind the others, with all its time."""
+"""Time of a first try. A slower file is restarted behind the others, with the full time limit."""
 
 log = logger(__name__)
 T = TypeVar("T")
@@ -33,7 +33,7 @@ class DecodePool:
     def __init__(
         self, setup: Setup, processes: int, seconds: float, max_requests: int = 256
     ) -> None:
-        """`max_requests`: requests that are submitted at one time; others wait behind them."""
+        """`max_requests`: requests that are submitted concurrently; others wait."""
         self._seconds = seconds
         self._turns = FairTurns(processes)
         self._threads = ThreadPoolExecutor(max_requests, thread_name_prefix="media")
@@ -41,7 +41,7 @@ class DecodePool:
         self._children = ChildPool(_MODULE, data, processes, "Media preprocessing")
 
     def start(self) -> None:
-        """Begin to start the processes, so that the first image does not wait for one."""
+        """Start the processes in the background, so that the first image does not wait for one."""
         self._children.start()
 
     def submit(self, work: Callable[[], T]) -> Future[T]:
@@ -62,8 +62,8 @@ class DecodePool:
         """The tensor of a file, or the problem with it. Call it only from submitted work.
 
         Args:
-            tenant: whose turn it is by the time that its files took so far.
-            until: time by `time.monotonic` at which it waits no longer.
+            tenant: its order is determined by the time that its files have used.
+            until: deadline by `time.monotonic`.
             images: number of images of its request.
             first_chunk, sound: see `Source`.
 

@@ -30,19 +30,19 @@ from baton_mm_preprocess.video.processed_clip import ClipTimes
 from baton_mm_preprocess.video.readers import VideoProcessor
 
 MAX_RECORDING = 32 * 1024 * 1024
-"""Most bytes of a recording, which a gateway lets pass only within its own limit."""
+"""Maximum bytes of a recording; the gateway has its own, lower limit."""
 _encoder = msgspec.msgpack.Encoder()
 
 
 class VideoSetup(msgspec.Struct, frozen=True):
-    """How clips are processed."""
+    """Processing of clips."""
 
     processor: VideoProcessor
     limits: VideoLimits
 
 
 class AudioSetup(msgspec.Struct, frozen=True):
-    """How sounds are processed."""
+    """Processing of sounds."""
 
     processor: AudioProcessor
     limits: AudioLimits
@@ -53,20 +53,20 @@ class Setup(msgspec.Struct, frozen=True):
     """First message to a child."""
 
     processor: Processor | None
-    """How images are processed; None if the model takes none."""
+    """Processing of images; None if the model does not accept them."""
     max_bytes: int
     max_pixels: int
     memory: int
     identity: bytes = b""
-    """What decides how files are seen, for their digests."""
+    """Everything that determines the tensors of files, for their digests."""
     allowed_domains: tuple[str, ...] = ()
-    """Servers that files may be fetched from."""
+    """Hosts from which files may be fetched."""
     width: int = 0
-    """Hidden size of the model; 0 if it takes no embeddings."""
+    """Hidden size of the model; 0 if it does not accept embeddings."""
     video: VideoSetup | None = None
-    """How clips are processed; None if the model takes none."""
+    """Processing of clips; None if the model does not accept them."""
     audio: AudioSetup | None = None
-    """How sounds are processed; None if the model takes none."""
+    """Processing of sounds; None if the model does not accept them."""
 
 
 class Source(msgspec.Struct, frozen=True):
@@ -78,10 +78,10 @@ class Source(msgspec.Struct, frozen=True):
     images: int = 1
     """Number of images of the request that this one belongs to."""
     first_chunk: int = -1
-    """Of a recording, which is cut into chunks: the first that is wanted; -1: the file is one
+    """First requested chunk of a recording that is split into chunks; -1 if the file is one
     item."""
     sound: bool = False
-    """Whether the sound of a video is wanted too."""
+    """Whether the sound of a video is requested too."""
 
 
 class Problem(msgspec.Struct, frozen=True, tag="problem"):
@@ -90,20 +90,20 @@ class Problem(msgspec.Struct, frozen=True, tag="problem"):
     code: str | None
     message: str
     status: int = 400
-    """Of the answer to the client."""
+    """HTTP status."""
 
 
 class Ready(msgspec.Struct, frozen=True, tag="ready"):
-    """What a model takes of a file, and the digest of what it was made from."""
+    """The tensor of a file, and the digest of its input."""
 
     tensor: Blob
     digest: bytes
     grid: Grid
     num_tokens: int
     times: ClipTimes | None = None
-    """When the frames of a clip are seen; None for an image."""
+    """Times of a clip's frames; None for an image."""
     sound: Ready | None = None
-    """That of a clip, if it is wanted and the clip has one."""
+    """Sound of a clip, if requested and present."""
 
 
 class ReadySpeech(msgspec.Struct, frozen=True, tag="speech"):
@@ -113,11 +113,11 @@ class ReadySpeech(msgspec.Struct, frozen=True, tag="speech"):
     starts: tuple[float, ...]
     """Seconds at which they begin."""
     num_chunks: int
-    """Those of the whole recording."""
+    """Number of chunks of the recording."""
     seconds: float
-    """Its length."""
+    """Length of the recording."""
     settled: float
-    """Seconds up to which the last chunk goes at least, whatever follows."""
+    """Lower bound, in seconds, of the end of the last chunk, whatever audio follows."""
 
 
 Outcome = Ready | ReadySpeech | Problem
@@ -209,7 +209,7 @@ def _blob(pixels: npt.NDArray[np.float32]) -> Blob:
 
 
 def digest(data: bytes, how: object) -> bytes:
-    """32-byte hash of a file and of what is made of it: equal ones have equal tensors."""
+    """32-byte hash of a file and its processing: equal hashes mean equal tensors."""
     made = _encoder.encode(how)
     return sha256(b"%d:%b%b" % (len(made), made, data)).digest()
 

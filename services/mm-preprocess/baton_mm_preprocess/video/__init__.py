@@ -1,1 +1,1 @@
-"""Clips: decoding, sampling of frames, and the video processors of models."""
+"""Video: decoding, frame sampling, and the video processors of models."""

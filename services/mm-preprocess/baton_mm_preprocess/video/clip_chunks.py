@@ -1,4 +1,5 @@
-"""Clips in chunks of a few frames, each of which becomes one (Kimi K2.5, arXiv:2602.02276)."""
+"""Clips in chunks of a few frames; each chunk is one frame of the grid (Kimi K2.5,
+arXiv:2602.02276)."""
 
 from __future__ import annotations
 
@@ -14,15 +15,15 @@ from baton_mm_preprocess.video.sampling import Sampling
 
 
 class ClipChunks(msgspec.Struct, frozen=True, tag=True):
-    """Pixels [patches, 3 * patch * patch], frame by frame, those that are merged side by side; the
-    grid counts patches. The last chunk may be shorter."""
+    """Pixels [patches, 3 * patch * patch], frame by frame, merged patches adjacent; the grid counts
+    patches. The last chunk may be shorter."""
 
     sampling: Sampling
     frame: LimitedPatches
-    """What becomes of a frame."""
+    """Processing of a frame."""
 
     def __call__(self, clip: Clip) -> ProcessedClip:
-        """Process a clip. Raises `InvalidRequest` if it is damaged, or too large as it is sent."""
+        """Process a clip. Raises `InvalidRequest` if it is damaged, or the tensor is too large."""
         indices = self.sampling(clip.num_frames, clip.fps)
         rows, columns = self.frame.grid(self.frame.size(clip.size))
         check_bytes(len(indices), (rows * self.frame.patch, columns * self.frame.patch))

@@ -1,5 +1,5 @@
 """Clips of any size as a sequence of patches in space and time: Qwen2-VL (arXiv:2409.12191) and
-its kin."""
+similar models."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from baton_mm_preprocess.video.sampling import Sampling
 
 
 class ClipPatches(msgspec.Struct, frozen=True, tag=True):
-    """Pixels [patches, 3 * group * patch * patch], frame by frame of the grid, those that are
-    merged side by side; the grid counts patches. The last frame fills the last group up."""
+    """Pixels [patches, 3 * group * patch * patch], frame by frame of the grid, merged patches
+    adjacent; the grid counts patches. The last group is padded with the last frame."""
 
     sampling: Sampling
     colors: Colors
@@ -28,12 +28,12 @@ class ClipPatches(msgspec.Struct, frozen=True, tag=True):
     patch: int = 14
     merge: int = 2
     volume: bool = False
-    """Whether the limits count the pixels of all frames (Qwen3-VL, GLM-4.1V) or of one."""
+    """Whether the limits count the pixels of all frames (Qwen3-VL, GLM-4.1V) instead of one."""
     max_tokens: int = 0
     """With `cap_pixels_per_frame`: tokens of all frames, or of one with `volume`; else 0."""
 
     def __call__(self, clip: Clip) -> ProcessedClip:
-        """Process a clip. Raises `InvalidRequest` if it is damaged, or too large as it is sent."""
+        """Process a clip. Raises `InvalidRequest` if it is damaged, or the tensor is too large."""
         group = self.sampling.group
         indices = self.sampling(clip.num_frames, clip.fps)
         size = self.size(len(indices), clip.size)
@@ -50,7 +50,7 @@ class ClipPatches(msgspec.Struct, frozen=True, tag=True):
         return ProcessedClip(np.concatenate(parts), grid, math.prod(grid) // self.merge**2, times)
 
     def size(self, num_frames: int, size: Size) -> Size:
-        """Height and width of every frame of a clip whose frames have this size."""
+        """Size of every frame of a clip whose frames have this size."""
         factor, group = self.patch * self.merge, self.sampling.group
         most = self._most(num_frames, factor)
         if not self.volume:
@@ -75,7 +75,8 @@ class ClipPatches(msgspec.Struct, frozen=True, tag=True):
 def _smart_volume(
     size: Size, factor: int, frames: tuple[int, int], min_pixels: int, max_pixels: int
 ) -> Size:
-    """As `smart`, for limits of all frames; `frames` are their number and that of whole groups."""
+    """As `smart`, for limits of all frames; `frames` are their number and that of complete
+    groups."""
     count, whole = frames
     tall, wide = (round(side / factor) * factor for side in size)
     volume = count * size[0] * size[1]

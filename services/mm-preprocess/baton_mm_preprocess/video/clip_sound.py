@@ -1,5 +1,5 @@
-"""Where the sound of a clip stands among its frames: by time (TMRoPE, Qwen2.5-Omni,
-arXiv:2503.20215; Qwen3-Omni, arXiv:2509.17765).
+"""Interleaves the sound of a clip with its frames by time (TMRoPE, Qwen2.5-Omni, arXiv:2503.20215;
+Qwen3-Omni, arXiv:2509.17765).
 
     frames   0 s      1 s      2 s          in chunks of 2 s:  0 s 1 s | a a a a | 2 s | a a
     sound    a  a  a  a  a  a               by time:           0 s | a a | 1 s | a a | 2 s | a a
@@ -24,19 +24,19 @@ _FIELDS = ("audio_start_token_id", "audio_end_token_id")
 
 @dataclass(frozen=True, slots=True)
 class SoundTimes:
-    """How a family puts a clip and its sound into one order."""
+    """A family's rule for interleaving a clip and its sound."""
 
     marks: tuple[str, str]
     """Tokens before and after both, if the config names none."""
     per_second: float
-    """Positions on the time axis per second, of which an embedding of sound takes one, if the
-    config does not say it."""
+    """Default number of time positions per second; an embedding of sound takes one."""
     chunk_seconds: float = 0.0
-    """Seconds whose frames stand before their sound, if the config does not say it; 0: each group
-    of frames stands where it begins."""
+    """Default number of seconds per chunk, whose frames precede its sound; 0: each group of frames
+    is placed at its own time."""
 
     def read(self, config: Mapping[str, Any], video: int, audio: int, encode: Encode) -> ClipSound:
-        """Of a checkpoint with these tokens of clips and sounds. Raises `ModelError`."""
+        """The placeholder of a checkpoint with these tokens of clips and sounds. Raises
+        `ModelError`."""
         start, end = (
             config[field] if isinstance(config.get(field), int) else single(mark, encode)
             for field, mark in zip(_FIELDS, self.marks, strict=True)
@@ -50,15 +50,15 @@ class SoundTimes:
 
 @dataclass(frozen=True, slots=True)
 class ClipSound:
-    """What stands for a clip with its sound in a prompt."""
+    """Placeholder of a clip with its sound."""
 
     marks: tuple[int, int]
     """Tokens before and after both."""
     places: tuple[int, int]
-    """Tokens in whose place an embedding of the clip and of its sound goes."""
+    """Tokens whose embeddings are replaced by those of the clip and of its sound."""
     per_second: float
     chunk: int
-    """Positions of a chunk; 0 for none."""
+    """Time positions per chunk; 0 for no chunks."""
 
     def tokens(
         self, grid: Grid, num_tokens: int, num_heard: int, seconds_per_grid: float
@@ -83,7 +83,7 @@ class ClipSound:
 
 def _chunks(times: Times, size: int) -> Iterator[int]:
     """Number of the chunk of each token. As in the published processors, a token that begins later
-    than the next chunk ends begins that one none the less."""
+    than the next chunk ends is nevertheless the first of that chunk."""
     number = 0
     for time in times.tolist():
         number += time >= (number + 1) * size

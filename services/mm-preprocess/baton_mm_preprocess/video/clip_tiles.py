@@ -23,12 +23,13 @@ class ClipTiles(msgspec.Struct, frozen=True, tag=True):
     steps: Processor
     tokens_per_frame: int
     tokens_per_clip: int = 0
-    """Embeddings behind those of the frames."""
+    """Embeddings after those of the frames."""
     longest: int = 0
-    """Pixels of the longer side before a frame gets its size; 0 for no such step (SmolVLM)."""
+    """Pixels of the longer side before a frame is resized to its final size; 0 for no such step
+    (SmolVLM)."""
 
     def __call__(self, clip: Clip) -> ProcessedClip:
-        """Process a clip. Raises `InvalidRequest` if it is damaged, or too large as it is sent."""
+        """Process a clip. Raises `InvalidRequest` if it is damaged, or the tensor is too large."""
         indices = self.sampling(clip.num_frames, clip.fps)
         check_bytes(len(indices), self.steps.shape or clip.size)
         frames = np.stack([self.steps(self._sized(frame)) for frame in clip.frames(indices)])
@@ -37,7 +38,7 @@ class ClipTiles(msgspec.Struct, frozen=True, tag=True):
         return ProcessedClip(frames, (len(frames), 0, 0), count, times)
 
     def _sized(self, frame: Image.Image) -> Image.Image:
-        """At the size of a tile, so that `steps` change its numbers only."""
+        """Resize a frame to the size of a tile, so that `steps` only normalise it."""
         if self.longest:
             size = at_most(longest_edge(size_of(frame), self.longest), _LONGEST)
             frame = resized_by_axis(frame, size, self.steps.resample)

@@ -1,4 +1,4 @@
-"""Decodes untrusted video files to the frames that a model is shown.
+"""Decodes the sampled frames of untrusted video files.
 
 The container is detected from the bytes. Limits are checked before any frame is decoded.
 """
@@ -24,19 +24,19 @@ FORMATS = ("MP4", "MOV", "WebM", "Matroska", "AVI", "GIF")
 CODECS = frozenset(
     ("av1", "ffv1", "gif", "h264", "hevc", "libdav1d", "mjpeg", "mpeg4", "vp8", "vp9")
 )
-"""FFmpeg's names of the decoders that files may ask for."""
+"""FFmpeg's names of the allowed decoders."""
 _MAX_FPS = 1000
 _ATOMS = (b"ftyp", b"moov", b"mdat", b"free", b"skip", b"wide")
 """Types of the first box of an MP4 or QuickTime file."""
 
 
 class VideoLimits(msgspec.Struct, frozen=True):
-    """What a clip may have."""
+    """Limits of a clip."""
 
     max_pixels: int
-    """Of one frame."""
+    """Maximum pixels of a frame."""
     max_frames: int
-    """In the file."""
+    """Maximum frames of the file."""
     max_seconds: float
 
 
@@ -54,14 +54,14 @@ class Clip:
 
     @property
     def seconds(self) -> float:
-        """Duration."""
+        """Duration in seconds."""
         return self.num_frames / self.fps
 
     def frames(self, indices: Sequence[int]) -> Iterator[Image.Image]:
-        """Decode these frames, upright and in RGB, in the order of their indices, which ascend.
+        """Decode the frames with these ascending indices, upright and in RGB.
 
         Raises:
-            InvalidRequest: the file ends before, or is damaged.
+            InvalidRequest: the file ends earlier, or is damaged.
         """
         wanted = iter(indices)
         index = next(wanted, None)
@@ -76,7 +76,7 @@ class Clip:
 
 
 def probe(data: bytes, limits: VideoLimits) -> Clip:
-    """Read what a file says of itself, and its first frame.
+    """Read the header of a file, and its first frame.
 
     Raises:
         InvalidRequest: it is not one of `FORMATS`, is damaged, or exceeds a limit.
@@ -98,7 +98,7 @@ def _opened(data: bytes) -> AbstractContextManager[Any]:
 
 
 def _checked_stream(container: Any, limits: VideoLimits) -> Any:
-    """The first video of a container, whose decoder and frame size are allowed."""
+    """The first video stream of a container with an allowed decoder and frame size."""
     stream = first_stream(container, "video", CODECS, "H.264, H.265, AV1, VP8 or VP9")
     context = stream.codec_context
     _check_size(context.width, context.height, limits.max_pixels)
@@ -106,12 +106,12 @@ def _checked_stream(container: Any, limits: VideoLimits) -> Any:
 
 
 def _duration_frames(stream: Any, fps: float) -> int:
-    """Number of frames by the duration in the header; 0 if it has none."""
+    """Number of frames according to the duration in the header; 0 if it has none."""
     return int(stream.duration * stream.time_base * fps) if stream.duration else 0
 
 
 def _first_and_count(container: Any, most: int) -> tuple[Any, int]:
-    """The first frame, and the number of frames, which is counted up to one more than `most`."""
+    """The first frame, and the number of frames, counted up to one more than `most`."""
     first, count = None, 0
     for frame in container.decode(video=0):
         first = first or frame
@@ -129,7 +129,7 @@ def _upright_size(frame: Any) -> Size:
 
 
 def _upright(frame: Any, max_pixels: int) -> Image.Image:
-    """Turned as the file says. A file may change its size from frame to frame."""
+    """The frame rotated according to the file. The size may change from frame to frame."""
     _check_size(frame.width, frame.height, max_pixels)
     pixels = frame.to_ndarray(format="rgb24")
     turns = round(frame.rotation / 90) % 4

@@ -1,5 +1,4 @@
-"""Vision-language models that take clips: video processor, token and placeholder, by
-architecture."""
+"""Video input by architecture: video processor, token and placeholder."""
 
 from __future__ import annotations
 
@@ -15,24 +14,24 @@ from baton_mm_preprocess.video.placeholders import ClipPlaceholder
 
 @dataclass(frozen=True, slots=True)
 class VideoFamily:
-    """How a family takes clips."""
+    """Video input of a family."""
 
     kind: str
-    """Video processor if the files name none, a key of `readers.READERS`."""
+    """Default video processor, a key of `readers.READERS`."""
     marker: str
-    """Token by which the chat template says that there is a clip."""
+    """Token of the chat template that marks a clip."""
     placeholder: ClipPlaceholder = placeholders.plain
     token: str = ""
-    """Token in whose place an embedding goes; the one of `names` in the config, or else the
-    marker, if empty."""
+    """Token whose embedding is replaced; if empty, the one of `names` in the config, or else the
+    marker."""
     names: tuple[str, ...] = ("video_token_id", "video_token_index")
-    """Fields of the config that may name the token."""
+    """Config fields that may name the token."""
     sound: SoundTimes | None = None
-    """How its sound stands among the tokens of a clip; None if the model never takes both as
-    one."""
+    """How the sound of a clip is interleaved with its tokens; None if the model cannot combine
+    them."""
 
     def video_token(self, files: Files, encode: Encode) -> int:
-        """Id of the token in whose place an embedding goes. Raises `ModelError`."""
+        """Id of the token whose embedding is replaced. Raises `ModelError`."""
         if self.token:
             return single(self.token, encode)
         return self.marker_token(files, encode)
@@ -83,4 +82,4 @@ VIDEO_FAMILIES: dict[str, VideoFamily] = {
         "SmolVLMVideoProcessor", "<video>", placeholders.smolvlm, "<image>"
     ),
 }
-"""By the name of the architecture in config.json; the others take images only."""
+"""Family by the architecture's name in config.json; the others accept images only."""

@@ -1,4 +1,4 @@
-"""What stands for a clip in a prompt, as transformers' processors write it.
+"""Placeholder tokens of clips in prompts, as in transformers' processors.
 
 Pieces are as those of `processors.placeholders`.
 """
@@ -14,16 +14,16 @@ from baton_mm_preprocess.processors.processed_image import Grid
 from baton_mm_preprocess.video.processed_clip import ClipTimes
 
 ClipPlaceholder: TypeAlias = Callable[[Any, Grid, int, ClipTimes], Iterable[Piece]]
-"""A processor, and the grid, number of embeddings and times of the clip that it made, to pieces."""
+"""(processor, grid, number of embeddings, times of the frames) -> pieces."""
 
 
 def plain(processor: Any, grid: Grid, num_tokens: int, times: ClipTimes) -> list[Piece]:
-    """Video tokens alone."""
+    """Video tokens only."""
     return [num_tokens]
 
 
 def qwen3(processor: Any, grid: Grid, num_tokens: int, times: ClipTimes) -> Iterator[Piece]:
-    """The middle of each group of frames in seconds, and its tokens between marks."""
+    """The middle of each group of frames in seconds, then its tokens between marks."""
     group = processor.sampling.group
     seconds = [*times.frames, *times.frames[-1:] * (-len(times.frames) % group)]
     for first in range(0, len(seconds), group):
@@ -42,7 +42,7 @@ def glm4v(processor: Any, grid: Grid, num_tokens: int, times: ClipTimes) -> Iter
 
 
 def kimi_k25(processor: Any, grid: Grid, num_tokens: int, times: ClipTimes) -> Iterator[Piece]:
-    """When each chunk of frames begins, and its tokens between marks."""
+    """The start time of each chunk of frames, then its tokens between marks."""
     firsts = times.frames[:: processor.sampling.group]
     for seconds in firsts:
         clock = time.strftime("%H:%M:%S", time.gmtime(seconds))

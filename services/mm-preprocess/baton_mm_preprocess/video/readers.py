@@ -1,4 +1,4 @@
-"""Video processors from a checkpoint's files, by the name of the video processor in them."""
+"""Reads video processors from a checkpoint's files, by class name."""
 
 from __future__ import annotations
 
@@ -23,7 +23,8 @@ _CUBIC, _LANCZOS = 3, 1
 
 
 def clip_patches(files: Files, fields: dict[str, Any]) -> VideoProcessor:
-    """Qwen2-VL and its kin: limits are the areas `size` names, or Qwen2-VL's older `min_pixels`."""
+    """Qwen2-VL and similar models: limits are the areas in `size`, or Qwen2-VL's older
+    `min_pixels`."""
     size, capped = fields["size"], fields.get("cap_pixels_per_frame")
     older = {} if fields.get("volume") else fields
     return ClipPatches(
@@ -40,7 +41,7 @@ def clip_patches(files: Files, fields: dict[str, Any]) -> VideoProcessor:
 
 
 def clip_chunks(files: Files, fields: dict[str, Any]) -> VideoProcessor:
-    """Kimi K2.5, as transformers or as Moonshot names its settings."""
+    """Kimi K2.5, with transformers' or Moonshot's names of settings."""
     rate = fields.get("fps") or 2
     if own := fields.get("media_proc_cfg"):
         rate = fields.get("fps") or own["sample_fps"]
@@ -57,7 +58,7 @@ def clip_chunks(files: Files, fields: dict[str, Any]) -> VideoProcessor:
 
 
 def pooled_tiles(files: Files, fields: dict[str, Any]) -> VideoProcessor:
-    """LLaVA-OneVision: pairs of rows and columns of embeddings become one, a newline ends all."""
+    """LLaVA-OneVision: pairs of rows and columns of embeddings are merged, a newline ends all."""
     steps = read_processor(_plain(fields), "SiglipImageProcessor")
     side = files.vision["image_size"] // files.vision["patch_size"]
     return ClipTiles(_sampling(fields), steps, math.ceil(side / 2) ** 2, tokens_per_clip=1)
@@ -70,18 +71,18 @@ def single_tiles(files: Files, fields: dict[str, Any]) -> VideoProcessor:
 
 
 def squared_tiles(files: Files, fields: dict[str, Any]) -> VideoProcessor:
-    """SmolVLM: every frame is the whole image of one that is not split."""
+    """SmolVLM: every frame is processed like an image that is not split."""
     tile = fields["max_image_size"]["longest_edge"]
-    given = fields.get("video_sampling") or {}
-    taken = {"fps": given.get("fps", 1), "max_frames": given.get("max_frames", 64)}
-    longest = given.get("video_size") or fields["size"]
+    settings = fields.get("video_sampling") or {}
+    defaults = {"fps": settings.get("fps", 1), "max_frames": settings.get("max_frames", 64)}
+    longest = settings.get("video_size") or fields["size"]
     size = {"size": {"height": tile, "width": tile}}
     steps = read_processor(_plain(fields) | size, "SiglipImageProcessor")
     side = tile // files.vision.get("patch_size", 32)
     tokens = files.processor.get("image_seq_len") or side**2 // (
         files.config.get("scale_factor", 2) ** 2
     )
-    return ClipTiles(_sampling(taken | fields), steps, tokens, longest=longest["longest_edge"])
+    return ClipTiles(_sampling(defaults | fields), steps, tokens, longest=longest["longest_edge"])
 
 
 def _plain(fields: dict[str, Any]) -> dict[str, Any]:
@@ -145,29 +146,29 @@ READERS: dict[str, tuple[VideoReader, dict[str, Any]]] = {
         | {"resample": _LANCZOS, "rule": "inner", **HALF},
     ),
 }
-"""How the settings of a video processor are read, and the defaults of transformers for them. Where
-transformers takes every frame unless it is told otherwise, the rate or number is the published
-one of the family."""
+"""Reader of a video processor's settings, and transformers' defaults. If transformers uses every
+frame by default, the rate or number is the published one of the family."""
 
 
 def video_processor_of(
-    files: Files, given: Mapping[str, Any], kind: str, chosen: Mapping[str, Any]
+    files: Files, settings: Mapping[str, Any], kind: str, chosen: Mapping[str, Any]
 ) -> VideoProcessor:
     """The video processor that a checkpoint describes, of `kind` if its files name none.
 
     Args:
-        given: the video processor's part of the files.
-        chosen: `num_frames` or `fps` of the operator, which go before those of the files.
+        settings: the video processor's part of the files.
+        chosen: `num_frames` or `fps` of the operator, which take precedence over those of the
+            files.
 
     Raises:
         ModelError: it is not supported, or a field makes no sense.
     """
-    named = str(given.get("video_processor_type") or kind).removesuffix("Fast")
+    named = str(settings.get("video_processor_type") or kind).removesuffix("Fast")
     if named not in READERS:
         raise ModelError(f"its video processor {named} is not supported, only {', '.join(READERS)}")
     reader, defaults = READERS[named]
-    fields = defaults | {key: value for key, value in given.items() if value is not None}
-    if given.get("fps") and not given.get("num_frames"):
+    fields = defaults | {key: value for key, value in settings.items() if value is not None}
+    if settings.get("fps") and not settings.get("num_frames"):
         fields["num_frames"] = 0
     if chosen:
         fields |= {"num_frames": 0, "fps": 0} | dict(chosen)

@@ -1,8 +1,7 @@
-"""Which frames of a clip a model is shown, by the rule of its family in transformers.
+"""Frame sampling, by the rule of each family in transformers.
 
 A rule takes the number of frames of a file and their rate per second, and returns ascending
-indices. Where transformers raises because a clip is shorter than what is asked for, every frame is
-taken.
+indices. If transformers raises because a clip is too short, every frame is used.
 """
 
 from __future__ import annotations
@@ -15,27 +14,27 @@ import numpy as np
 
 
 class Sampling(msgspec.Struct, frozen=True):
-    """Settings of a rule; `num_frames` goes before `fps`."""
+    """Settings of a rule; `num_frames` takes precedence over `fps`."""
 
     rule: str
-    """A key of `RULES`."""
+    """Rule, a key of `RULES`."""
     num_frames: int = 0
-    """Frames of every clip; 0 for as many as `fps` gives, or all."""
+    """Frames of every clip; 0 for the number that results from `fps`, or all."""
     fps: float = 0.0
     """Frames per second of the clip; 0 if `num_frames` is given, or for all frames."""
     min_frames: int = 4
     max_frames: int = 768
     group: int = 1
-    """Frames that become one along the time axis."""
+    """Frames that form one along the time axis."""
     max_seconds: float = 300.0
-    """Duration up to which GLM-4.1V keeps its rate."""
+    """Maximum duration at which GLM-4.1V keeps its rate."""
 
     def __call__(self, total: int, fps: float) -> list[int]:
         """Indices of the frames of a clip of `total` frames at `fps` frames per second."""
         return RULES[self.rule](self, total, fps)
 
     def count(self, total: int, fps: float) -> float:
-        """Frames that are asked for, before any limit."""
+        """Requested number of frames, before any limit."""
         return self.num_frames or (total / fps * self.fps if self.fps else total)
 
 
@@ -43,7 +42,7 @@ Rule = Callable[[Sampling, int, float], list[int]]
 
 
 def uniform(sampling: Sampling, total: int, fps: float) -> list[int]:
-    """The first frame of each of so many equal parts (LLaVA-OneVision, LLaVA-NeXT-Video)."""
+    """The first frame of each of several equal parts (LLaVA-OneVision, LLaVA-NeXT-Video)."""
     count = min(total, max(1, int(sampling.count(total, fps))))
     return [part * total // count for part in range(count)]
 
@@ -55,7 +54,7 @@ def centered(sampling: Sampling, total: int, fps: float) -> list[int]:
 
 
 def grouped(sampling: Sampling, total: int, fps: float) -> list[int]:
-    """Whole groups of frames, from the first of each part (Qwen2-VL, arXiv:2409.12191)."""
+    """Complete groups of frames, from the first of each part (Qwen2-VL, arXiv:2409.12191)."""
     group = sampling.group
     if sampling.num_frames:
         count = round(sampling.num_frames / group) * group
@@ -76,13 +75,13 @@ def spread(sampling: Sampling, total: int, fps: float) -> list[int]:
 
 
 def rounded(sampling: Sampling, total: int, fps: float) -> list[int]:
-    """As `spread`, of the closest number of frames (Kimi K2.5, arXiv:2602.02276)."""
+    """As `spread`, with the closest number of frames (Kimi K2.5, arXiv:2602.02276)."""
     count = min(max(round(sampling.count(total, fps)), 1), total)
     return [int(index) for index in np.linspace(0, total - 1, count).round()]
 
 
 def seconds(sampling: Sampling, total: int, fps: float) -> list[int]:
-    """A frame every 1 / `fps` seconds, an even number of them (GLM-4.1V, arXiv:2507.01006)."""
+    """A frame every 1 / `fps` seconds, in even number (GLM-4.1V, arXiv:2507.01006)."""
     rate, duration, last = sampling.fps, total / fps, total - 1
     if sampling.num_frames:
         rate = sampling.num_frames / duration
@@ -99,7 +98,7 @@ def seconds(sampling: Sampling, total: int, fps: float) -> list[int]:
 
 
 def inner(sampling: Sampling, total: int, fps: float) -> list[int]:
-    """At most `max_frames`; a long clip without its first and last second (SmolVLM,
+    """At most `max_frames`; without the first and last second of a long clip (SmolVLM,
     arXiv:2504.05299)."""
     most, duration = sampling.num_frames or sampling.max_frames, total / fps
     count = max(1, min(round(sampling.fps * duration), most))
@@ -112,7 +111,7 @@ def inner(sampling: Sampling, total: int, fps: float) -> list[int]:
 
 
 def _stepped(start: float, total: int, count: int) -> list[int]:
-    """`count` indices from `start` on, in equal steps, as float32 rounds them in torch."""
+    """`count` indices from `start` on, in equal steps, rounded in float32 as in torch."""
     step = total / count
     return [min(int(np.float32(start + part * step)), total - 1) for part in range(count)]
 

@@ -59,7 +59,7 @@ def add_tokens(spec: dict[str, Any], added: list[dict[str, Any]]) -> dict[str, A
 
 def _merges(ranks: Mapping[bytes, int]) -> Iterator[tuple[str, str]]:
     for token in sorted(ranks, key=ranks.__getitem__):
-        # A longer left side first: merging from the left makes it so.
+        # Prefer a longer left side: merging from the left produces it.
         for cut in range(len(token) - 1, 0, -1):
             if token[:cut] in ranks and token[cut:] in ranks:
                 yield letters(token[:cut]), letters(token[cut:])

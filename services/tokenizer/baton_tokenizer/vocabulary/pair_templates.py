@@ -1,4 +1,4 @@
-"""Pair templates: how a reranker that is a decoder joins a query and a document into a prompt."""
+"""Pair templates of decoder rerankers: prompts that join a query and a document."""
 
 from __future__ import annotations
 
@@ -11,12 +11,13 @@ class PairTemplate:
     """The prompt of a pair."""
 
     text: str
-    """A Jinja template over two messages of the roles "query" and "document", as vLLM's score
-    templates are. Contents are strings."""
+    """A Jinja template over two messages with the roles "query" and "document", like vLLM's score
+    templates. Contents are strings."""
     media: Mapping[str, str] = field(default_factory=dict)
-    """Text that stands for an item, by modality; a template without takes texts only."""
+    """Placeholder text of an item, by modality; a template without placeholders accepts texts
+    only."""
     end: tuple[int, ...] = ()
-    """Token ids behind the text."""
+    """Token ids after the text."""
     document_first: bool = False
     """The document comes before the query."""
 
@@ -25,7 +26,7 @@ _CONTENT = "{{{{ (messages | selectattr('role', 'eq', '{}') | first).content }}}
 _QUERY, _DOCUMENT = _CONTENT.format("query"), _CONTENT.format("document")
 
 PAIR_TEMPLATES = {
-    # jina-reranker-m0, as its `compute_score` writes a pair; the state of token 100 is scored.
+    # jina-reranker-m0, as in its `compute_score`; the state of token 100 is scored.
     "JinaVLForRanking": PairTemplate(
         f"**Document**:\n{_DOCUMENT}\n**Query**:\n{_QUERY}",
         media={"image": "<|vision_start|><|image_pad|><|vision_end|>"},
@@ -33,4 +34,4 @@ PAIR_TEMPLATES = {
         document_first=True,
     ),
 }
-"""By architecture. Other models join a pair by the post-processor of their tokenizer."""
+"""By architecture. Other models use the post-processor of their tokenizer."""

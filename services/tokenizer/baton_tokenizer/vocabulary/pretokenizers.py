@@ -127,7 +127,7 @@ CUTS: dict[str, Cut] = {
     "deepseek-llm": Cut(
         (
             r"[\r\n]",
-            r"\s?[\p{Lu}\p{Ll}\p{Lt}]+",  # its list of ranges is that of letters with case
+            r"\s?[\p{Lu}\p{Ll}\p{Lt}]+",  # Its list of ranges equals the letters with case.
             "\\s?[!-/:-~！-／：-～‘-‟\u3000-。]+",
             r"\s+$",
             _CJK,

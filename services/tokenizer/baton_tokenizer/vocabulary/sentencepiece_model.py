@@ -74,7 +74,8 @@ class Pieces:
     def unigram(self) -> dict[str, Any]:
         """A tokenizer.json of a unigram model, which picks the most probable segmentation."""
         added = self.added
-        if self.unknown is not None:  # the library would find its name in text
+        # Otherwise the library would match the name of the unknown token in text.
+        if self.unknown is not None:
             added.append(entry(self.unknown, self.tokens[self.unknown], special=True))
         model = {
             "type": "Unigram",
@@ -85,7 +86,7 @@ class Pieces:
         return self._spec(model, sorted(added, key=lambda token: token["id"]))
 
     def _unigram_scores(self) -> list[float]:
-        """Scores, with those of byte tokens so low that their names never match text."""
+        """Scores; those of byte tokens are so low that their names never match text."""
         least = min((s for s, t in zip(self.scores, self.types, strict=True) if t == 1), default=0)
         never = len("<0x00>") * (least - 20.0)
         return [
@@ -121,7 +122,7 @@ class Pieces:
             steps += [_replace({"Regex": ends}, ""), _replace({"Regex": " {2,}"}, " ")]
         if self.prefix == "always":
             steps.append({"type": "Prepend", "prepend": _SPACE})
-        # Else a space that begins the text is the one that would be put before it.
+        # Otherwise a leading space of the text would be confused with the inserted one.
         replaced = not (first and self.squeezes)
         return [*steps, _replace({"String": " "}, _SPACE)] if replaced else steps
 
@@ -140,14 +141,19 @@ def _replace(pattern: dict[str, str], content: str) -> dict[str, Any]:
 
 
 def _first_space() -> dict[str, Any]:
-    """A pre-tokenizer that puts a space before a text, but not before what follows an added token.
+    """A pre-tokenizer that inserts a space before a text, but not after an added token.
 
-    A `Metaspace` of spaces knows where a text begins, and the normalizer has left none that it must
-    not take for the one that it adds. The second one writes spaces as pieces do.
+    A `Metaspace` for spaces detects where a text begins; the normalizer has removed the spaces that
+    it could confuse with the inserted one. The second one writes spaces as pieces do.
     """
     first = {"type": "Metaspace", "replacement": " ", "prepend_scheme": "first", "split": False}
-    then = {"type": "Metaspace", "replacement": _SPACE, "prepend_scheme": "never", "split": False}
-    return {"type": "Sequence", "pretokenizers": [first, then]}
+    spaces_as_pieces = {
+        "type": "Metaspace",
+        "replacement": _SPACE,
+        "prepend_scheme": "never",
+        "split": False,
+    }
+    return {"type": "Sequence", "pretokenizers": [first, spaces_as_pieces]}
 
 
 def scored_merges(

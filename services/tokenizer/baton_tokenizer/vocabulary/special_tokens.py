@@ -1,7 +1,7 @@
 """Encodes special tokens in client text as plain text.
 
 A client may write "<|im_end|>" in a message. In the prompt this must stay text: encoded as the
-token, it would let the client end its turn and speak as the system. So every special token has a
+token, it would let the client end its turn and forge a system message. So every special token has a
 second, secret spelling (a random prefix, new in each process), and a second encoder recognises only
 that spelling. If a prompt contains imitations, the template's own tokens are respelled before
 encoding.
@@ -30,7 +30,8 @@ class SpecialTokens:
     """Special tokens of a vocabulary: finding them in text, and encoding that text."""
 
     def __init__(self, spec: Mapping[str, Any], specials: Collection[str]) -> None:
-        # A token of one character cannot be told from that character: it stays as it is.
+        # A token of one character cannot be distinguished from that character, so it is not
+        # protected.
         self._specials = frozenset(s for s in specials if len(s) > 1)
         self._prefix = nonce()
         longest_first = sorted(self._specials, key=len, reverse=True)
@@ -42,17 +43,18 @@ class SpecialTokens:
 
     def mentions(self, text: str) -> Iterator[int]:
         """Yield the positions of special tokens in `text`, overlapping ones included."""
-        found = self._pattern.search(text)
-        while found is not None:
-            yield found.start()
-            found = self._pattern.search(text, found.start() + 1)
+        match = self._pattern.search(text)
+        while match is not None:
+            yield match.start()
+            match = self._pattern.search(text, match.start() + 1)
 
     def guard(self, text: str, mark: str) -> str:
-        """Break every special token in a client's text with `mark`.
+        """Insert `mark` into every special token of a client's text.
 
-        The mark goes behind the first character of each special token, and behind a beginning of
-        one at the end of the text, which the next text of the client could complete. So the
-        rendered prompt holds no special token that a client wrote, whatever a template cuts.
+        The mark is inserted after the first character of each special token, and of a possible
+        beginning of one at the end of the text, which the client's next text could complete. So the
+        rendered prompt contains no special token written by a client, wherever a template
+        truncates.
         """
         cuts = [start + 1 for start in self.mentions(text)]
         end = len(text.rstrip())
@@ -65,14 +67,14 @@ class SpecialTokens:
         return mark.join(text[a:b] for a, b in pairwise(edges))
 
     def respell(self, text: str, marks: Collection[int]) -> str | None:
-        """Give the special tokens that no mark breaks their secret spelling.
+        """Give the special tokens without a mark their secret spelling.
 
-        `text` is a rendered prompt without its marks, `marks` the places where they were. None
-        when no mark breaks anything: then the prompt is encoded as it is.
+        `text` is a rendered prompt without its marks, `marks` are their positions. None if no mark
+        interrupts a token: then the prompt is encoded unchanged.
         """
         parts, last, broken = [], 0, False
-        for found in self._pattern.finditer(text):
-            start, end = found.span()
+        for match in self._pattern.finditer(text):
+            start, end = match.span()
             if any(position in marks for position in range(start + 1, end)):
                 broken = True
             else:

@@ -1,4 +1,4 @@
-"""How speech-to-text models are asked, from a checkpoint's files."""
+"""Prompt information of speech-to-text models, from a checkpoint's files."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ _QWEN3_LANGUAGES = {
     "yue": "Cantonese",
     "zh": "Chinese",
 }
-"""Names by which the model was trained."""
+"""Language names used in training."""
 _CHATS = {
     "GlmAsrForConditionalGeneration": ChatSpeechInfo(
         request="Please transcribe this audio into text"
@@ -60,7 +60,7 @@ _CHATS = {
 """Language models with audio input, by architecture."""
 _LANGUAGE = re.compile(r"<\|([a-z]{2,3})\|>")
 _MULTILINGUAL = 51_865
-"""Size of the smallest vocabulary of many languages: that of English has one token less."""
+"""Size of the smallest multilingual vocabulary; the English one has one token less."""
 
 
 def speech_tokens(
@@ -69,18 +69,18 @@ def speech_tokens(
     added: Mapping[str, int],
     folder: Path = Path(),
 ) -> AnySpeechInfo | None:
-    """How a speech-to-text model is asked, by its special tokens or by a conversation; None for any
-    other model.
+    """The prompt information of a speech-to-text model, by special tokens or by a conversation;
+    None for any other model.
 
     Args:
         config: content of config.json.
-        generation: content of generation_config.json, whose fields older checkpoints have in
+        generation: content of generation_config.json; older checkpoints have its fields in
             config.json.
         added: ids of the added tokens by text.
         folder: of the checkpoint.
 
     Raises:
-        ModelError: the vocabulary lacks a token that every prompt has.
+        ModelError: the vocabulary lacks a token that every prompt contains.
     """
     names = config.get("architectures") or ()
     if any(name in ARCHITECTURES for name in names):
@@ -110,25 +110,25 @@ def _streamed(
     added: Mapping[str, int],
     folder: Path,
 ) -> StreamedSpeechInfo:
-    """Of a model that writes while it reads audio."""
+    """Prompt information of a streaming speech model."""
     text = config.get("text_config") or {}
-    said = generation.get("bos_token_id"), text.get("bos_token_id"), added.get("<s>"), 1
-    start = next(token for token in said if isinstance(token, int))
+    candidates = generation.get("bos_token_id"), text.get("bos_token_id"), added.get("<s>"), 1
+    start = next(token for token in candidates if isinstance(token, int))
     pad = _needed(_STREAMING_PAD, added, "a model that writes while it reads audio")
     around = read_streamed_speech(folder, config)
     return StreamedSpeechInfo(start, pad, around.num_pads, around.delay)
 
 
 def _languages(generation: Mapping[str, Any], added: Mapping[str, int]) -> dict[str, int]:
-    """By code, as the checkpoint lists them, or else by the form of their tokens, which come after
+    """Language tokens by code, from the checkpoint's list, or else by the form of the tokens after
     the start of a transcript."""
     listed, start = generation.get("lang_to_id") or added, _needed("<|startoftranscript|>", added)
-    found = ((_LANGUAGE.fullmatch(text), token) for text, token in listed.items())
-    return {match[1]: token for match, token in found if match and token > start}
+    matches = ((_LANGUAGE.fullmatch(text), token) for text, token in listed.items())
+    return {match[1]: token for match, token in matches if match and token > start}
 
 
 def _end(fields: Mapping[str, Any], added: Mapping[str, int]) -> int:
-    """The end of a text: the first one, if there are several."""
+    """The end-of-sequence id; the first one of several."""
     ends = fields.get("eos_token_id")
     first = ends[0] if isinstance(ends, list) and ends else ends
     return first if isinstance(first, int) else _needed("<|endoftext|>", added)

@@ -24,7 +24,7 @@ class Spelling:
     byte_tokens: bool = False
     """Tokens like "<0x0A>" are single bytes."""
     drops_space: bool = False
-    """A space at the very beginning of a text is an artefact of the vocabulary."""
+    """The decoder removes a space at the beginning of a text."""
     continuation: str = ""
     """Prefix of tokens that continue a word, "##" in WordPiece vocabularies; other tokens start
     with a space."""

@@ -43,15 +43,15 @@ class Source:
     media_ids: tuple[int, ...] = ()
     """Placeholder tokens named by the model's config."""
     placeholder_ids: Mapping[str, int] = field(default_factory=dict)
-    """Those of them that stand for an item, by modality."""
+    """Those of them that represent an item, by modality."""
     response_template: Mapping[str, Any] = field(default_factory=dict)
-    """What the checkpoint declares about its outputs."""
+    """The checkpoint's declaration of its outputs."""
     generation: Mapping[str, Any] = field(default_factory=dict)
     """Content of its generation_config.json."""
     pair_template: PairTemplate | None = None
-    """How the model joins a query and a document; None where the post-processor does."""
+    """Template that joins a query and a document; None if the post-processor does."""
     speech: AnySpeechInfo | None = None
-    """How a speech-to-text model is asked; None for any other."""
+    """Prompt information of a speech-to-text model; None for any other."""
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,7 @@ class TokenizerVocabulary:
     media_ids: tuple[int, ...]
     response_template: Mapping[str, Any]
     placeholders: Mapping[str, str] = field(default_factory=dict)
-    """Text of the token that stands for an item, by modality."""
+    """Text of an item's placeholder token, by modality."""
     generation: Mapping[str, Any] = field(default_factory=dict)
     pair_template: PairTemplate | None = None
     speech: AnySpeechInfo | None = None

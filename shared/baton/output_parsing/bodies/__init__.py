@@ -1,1 +1,1 @@
-"""Readers of the syntaxes in which models write tool calls."""
+"""Parsers of the syntaxes of tool calls."""

@@ -1,14 +1,14 @@
-"""Arguments that are written as plain text: the JSON schema of the tool gives the type.
+"""Arguments written as plain text, whose types are given by the tool's JSON schema.
 
-A string is passed on as it comes. Any other value is short, and read as a whole; what is no value
-of its type is a string, as the model wrote it.
+A string is passed on while it arrives. Any other value is short, and read completely; text that
+does not match its type becomes a string.
 """
 
 from __future__ import annotations
 
 import json
 
-from baton.output_parsing.bodies.json_value import NUMBER, copy_value, whole
+from baton.output_parsing.bodies.json_value import NUMBER, copy_value, single_value
 from baton.output_parsing.bodies.python_value import copy_python
 from baton.output_parsing.calls import Calls, Malformed
 from baton.output_parsing.source import Reader, Source, delimiters, gather
@@ -24,11 +24,11 @@ _STARTS = {
 }
 """Characters with which a value of a type may begin."""
 NOT_TEXT = frozenset(_STARTS)
-"""Types of a value that is JSON and nothing else."""
+"""Types whose values are always JSON."""
 
 
 class BareArguments:
-    """The arguments of one call, made into a JSON object while their texts are read."""
+    """Converts the arguments of one call to a JSON object while their texts are read."""
 
     def __init__(self, calls: Calls, name: str) -> None:
         self._calls = calls
@@ -42,9 +42,9 @@ class BareArguments:
     def read(
         self, source: Source, key: str, types: Types, closer: str, newlines: str = ""
     ) -> Reader[None]:
-        """Read the value of `key` and its closer. `newlines`: those around the value that are not
-        part of it; "": all are; "first": one on each side, where it begins with one; "pair": one on
-        each side, where both are there."""
+        """Read the value of `key` and its closer. `newlines`: newlines around the value to strip;
+        "": all; "first": one on each side, if the value begins with one; "pair": one on each side,
+        if both exist."""
         self.key(key)
         closers: tuple[str, ...] = (closer,)
         char = yield from source.peek()
@@ -61,7 +61,7 @@ class BareArguments:
             self.write(as_json(text, types))
 
     def key(self, key: str) -> None:
-        """A value of `key` is next. The first one starts the call."""
+        """Begin the value of `key`. The first one starts the call."""
         if not self._calls.open:
             self._calls.start(self._name)
         self.write(f"{self._separator}{json.dumps(key, ensure_ascii=False)}: ")
@@ -72,7 +72,7 @@ class BareArguments:
         self._calls.write(text)
 
     def end(self) -> None:
-        """The arguments are all there."""
+        """End the object."""
         if not self._calls.open:
             self._calls.start(self._name)
             self.write("{")
@@ -104,23 +104,26 @@ def _until(source: Source, closers: tuple[str, ...]) -> Reader[tuple[str, str]]:
 
 
 def _may_be(char: str, types: Types) -> bool:
-    """Whether a text that begins so may be something else than a string."""
+    """Whether a text that begins so could be another type than a string."""
     return char.isspace() or any(char in _STARTS.get(t, "") for t in types or NOT_TEXT)
 
 
 def as_json(text: str, types: Types) -> str:
-    """A text as JSON of the first type that it fits; no types: JSON if it is, else a string."""
+    """A text as JSON of the first type that it matches; without types: JSON if it is valid, else a
+    string."""
     bare = text.strip()
-    wanted = types or NOT_TEXT
-    if bare == "null" and "null" in wanted:
+    allowed = types or NOT_TEXT
+    if bare == "null" and "null" in allowed:
         return bare
-    if wanted & {"integer", "number"} and NUMBER.fullmatch(bare):
+    if allowed & {"integer", "number"} and NUMBER.fullmatch(bare):
         return bare
-    if "boolean" in wanted and bare.lower() in ("true", "false"):
+    if "boolean" in allowed and bare.lower() in ("true", "false"):
         return bare.lower()
-    container = bare[:1] and bare[0] in ("{" * ("object" in wanted) + "[(" * ("array" in wanted))
+    container = bare[:1] and bare[0] in ("{" * ("object" in allowed) + "[(" * ("array" in allowed))
     if container:
-        copied = whole(copy_value, bare) or whole(copy_python, bare)
+        copied = single_value(copy_value, bare) or single_value(copy_python, bare)
     else:
-        copied = whole(copy_value, bare) if "string" not in wanted and bare[:1] == '"' else None
+        copied = (
+            single_value(copy_value, bare) if "string" not in allowed and bare[:1] == '"' else None
+        )
     return copied or json.dumps(text, ensure_ascii=False)

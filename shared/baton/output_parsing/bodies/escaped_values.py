@@ -1,4 +1,4 @@
-"""Calls of Gemma: `call:NAME{KEY:VALUE,...}`, whose strings stand between two escape tokens."""
+"""Calls of Gemma: `call:NAME{KEY:VALUE,...}`, whose strings are delimited by escape tokens."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class EscapedValues:
         started = False
 
         def write(text: str) -> None:
-            """Start the call with its first argument: until then it may be text."""
+            """Start the call with its first argument: until then it could be text."""
             nonlocal started
             if not started and text != "{":
                 calls.start(name)
@@ -54,9 +54,11 @@ class EscapedValues:
 
     def _key(self, source: Source, write: Write) -> Reader[None]:
         if (yield from source.literal(delimiters(self.escape))):
-            key, found = yield from gather(lambda part: source.until(delimiters(self.escape), part))
+            key, delimiter = yield from gather(
+                lambda part: source.until(delimiters(self.escape), part)
+            )
             char = yield from source.space()
-            if not found or char != ":":
+            if not delimiter or char != ":":
                 raise Malformed("a colon is expected")
             source.position += 1
         else:

@@ -1,6 +1,6 @@
 """Calls of GLM: `<tool_call>NAME`, `<arg_key>KEY</arg_key><arg_value>VALUE</arg_value>` for each
 argument, `</tool_call>`; with or without newlines between the tags. Hunyuan 3 writes `<tool_sep>`
-behind the name, and calls in a block."""
+after the name, and calls in a block."""
 
 from __future__ import annotations
 
@@ -24,10 +24,10 @@ class GlmCalls:
     """One call, or those of a block."""
 
     block_closers: tuple[str, ...] = ()
-    """What ends a block; without, there is one call."""
+    """Closer of a block; empty if there is one call only."""
 
     def read(self, source: Source, calls: Calls, opener: str) -> Reader[None]:
-        """Read the calls and the closers behind them."""
+        """Read the calls and the closers after them."""
         call = delimiters(_CALL)
         if opener != _CALL:
             yield from source.space()
@@ -42,16 +42,16 @@ class GlmCalls:
 
 
 def _call(source: Source, calls: Calls) -> Reader[None]:
-    name, found = yield from name_header(source, _BEHIND_NAME)
-    if found == _SEPARATOR:
+    name, delimiter = yield from name_header(source, _BEHIND_NAME)
+    if delimiter == _SEPARATOR:
         yield from source.space()
-        found = yield from source.literal(_NEXT)
+        delimiter = yield from source.literal(_NEXT)
     arguments = BareArguments(calls, name)
-    while found == _KEY:
+    while delimiter == _KEY:
         yield from _argument(source, arguments)
         yield from source.space()
-        found = yield from source.literal(_NEXT)
-    if not found:
+        delimiter = yield from source.literal(_NEXT)
+    if not delimiter:
         raise Malformed("an argument or the end of the call is expected")
     arguments.end()
 

@@ -1,4 +1,4 @@
-"""Reads the short texts between delimiters: names of functions and of arguments."""
+"""Parsers of short texts between delimiters: names of functions and arguments."""
 
 from __future__ import annotations
 
@@ -8,23 +8,24 @@ from baton.output_parsing.calls import Malformed
 from baton.output_parsing.source import Delimiters, Reader, Source
 
 NAME = re.compile(r"[\w./:-]{1,256}")
-"""What can be a function's name: more than OpenAI's API allows, and never prose."""
+"""Pattern of a function's name: a superset of OpenAI's, that excludes prose."""
 NAME_SHAPE = re.compile(r"\s*[\w./:-]{0,256}\s{0,8}")
-"""What the beginning of a name looks like, with white space around it."""
+"""Pattern of the beginning of a name, with surrounding white space."""
 KEY_SHAPE = re.compile(r"\s*[^<>\"\n]{0,256}\s{0,8}")
-"""The same of an argument's name."""
+"""The same for an argument's name."""
 
 
 def header(source: Source, ends: Delimiters, shape: re.Pattern[str]) -> Reader[tuple[str, str]]:
-    """Read text of a shape up to a delimiter. Returns both, without white space around the text."""
-    text, found = yield from raw_header(source, ends, shape)
-    return text.strip(), found
+    """Read text of a pattern up to a delimiter. Returns both, without white space around the
+    text."""
+    text, delimiter = yield from raw_header(source, ends, shape)
+    return text.strip(), delimiter
 
 
 def raw_header(source: Source, ends: Delimiters, shape: re.Pattern[str]) -> Reader[tuple[str, str]]:
-    """Read text of a shape up to a delimiter. Returns both.
+    """Read text of a pattern up to a delimiter. Returns both.
 
-    The shape fits every beginning of a text that fits it, so that prose is given up early.
+    The pattern matches every prefix of a matching text, so that prose is rejected early.
     """
     read = ""
 
@@ -34,15 +35,15 @@ def raw_header(source: Source, ends: Delimiters, shape: re.Pattern[str]) -> Read
         if not shape.fullmatch(read):
             raise Malformed("a name is expected")
 
-    found = yield from source.until(ends, write)
-    if not found:
+    delimiter = yield from source.until(ends, write)
+    if not delimiter:
         raise Malformed("the text ends")
-    return read, found
+    return read, delimiter
 
 
 def name_header(source: Source, ends: Delimiters) -> Reader[tuple[str, str]]:
     """Read a function's name up to a delimiter. Returns both."""
-    name, found = yield from header(source, ends, NAME_SHAPE)
+    name, delimiter = yield from header(source, ends, NAME_SHAPE)
     if not NAME.fullmatch(name):
         raise Malformed("a function's name is expected")
-    return name, found
+    return name, delimiter

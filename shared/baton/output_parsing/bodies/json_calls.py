@@ -6,29 +6,29 @@ import re
 from dataclasses import dataclass
 
 from baton.output_parsing.bodies.header import NAME
-from baton.output_parsing.bodies.json_value import copy_value, json_string, whole
+from baton.output_parsing.bodies.json_value import copy_value, json_string, single_value
 from baton.output_parsing.calls import Calls, Malformed
 from baton.output_parsing.source import Reader, Source, Write, delimiters, gather
 
 _HARMLESS = {"type", "id", "index", "tool_call_id", "call_id"}
-"""Keys beside the name that say nothing about the arguments."""
+"""Keys besides the name that are not arguments."""
 _NAMES = ("name", "tool_name")
 _ARGUMENTS = ("arguments", "parameters")
 
 
 @dataclass(frozen=True, slots=True)
 class JsonCalls:
-    """Objects up to a closer, which may be missing: the JSON ends itself."""
+    """Objects up to a closer, which may be missing, since JSON ends by itself."""
 
     closers: tuple[str, ...] = ()
     named_by_tools: bool = False
-    """Whether an object without arguments is a call only if it names one of the tools: where no
-    opener says that the object is meant as a call."""
+    """Whether an object without arguments is a call only if it names one of the tools: needed
+    without an opener that marks the object as a call."""
     id_pattern: str = ""
-    """Which ids that the model wrote are the call's id; "" for none."""
+    """Selects which ids written by the model are used as the call's id; "" for none."""
 
     def read(self, source: Source, calls: Calls, opener: str) -> Reader[None]:
-        """Read the calls and the closer behind them."""
+        """Read the calls and the closer after them."""
         if (yield from source.space()) == "[":
             source.position += 1
         while True:
@@ -43,7 +43,7 @@ class JsonCalls:
 
 
 def close(source: Source, closers: tuple[str, ...]) -> Reader[None]:
-    """Read closers if they are next, brackets that nothing opened before them included."""
+    """Read closers if they are next, including brackets that were not opened before."""
     while (char := (yield from source.space())) and char in "]}":
         source.position += 1
     while (yield from source.literal(delimiters(*closers))):
@@ -51,7 +51,7 @@ def close(source: Source, closers: tuple[str, ...]) -> Reader[None]:
 
 
 class _Object:
-    """One call while its object is read."""
+    """State of one call while its object is read."""
 
     def __init__(self, row: JsonCalls, source: Source, calls: Calls) -> None:
         self._row = row
@@ -60,10 +60,10 @@ class _Object:
         self._name = ""
         self._id: str | None = None
         self._arguments: str | None = None
-        """What came before the name, or all that there is."""
+        """Text before the name, or all of it without a name."""
         self._complete = False
         self._strange = False
-        """Whether there is a key that could be an argument."""
+        """Whether some key could be an argument."""
 
     def read(self) -> Reader[None]:
         try:
@@ -102,8 +102,8 @@ class _Object:
             yield from copy_value(self._source, len)
 
     def _note(self, key: str) -> None:
-        """A key that is not part of a call. Text that begins with one without an opener is an
-        answer in JSON, which is not held back."""
+        """Reject a key that is not part of a call. Text that begins with one without an opener is
+        an answer in JSON, which must not be held back."""
         self._strange |= key not in _HARMLESS
         if self._strange and self._row.named_by_tools and not self._complete:
             raise Malformed("the object is no call")
@@ -144,7 +144,7 @@ class _Object:
         self._calls.end()
 
     def _check(self) -> None:
-        """Whether an object that is read as a whole is a call."""
+        """Whether a completely read object is a call."""
         known = self._name in self._calls.tools or not self._row.named_by_tools
         if not self._name or (not self._complete and (self._strange or not known)):
             raise Malformed("the object is no call")
@@ -173,8 +173,8 @@ def copy_arguments(
 
 
 def _quoted_object(text: str) -> str:
-    """The object that a model wrote as a string of JSON, as JSON again."""
-    copied = whole(copy_value, text)
+    """The object that a model wrote as a JSON string, as JSON."""
+    copied = single_value(copy_value, text)
     if copied is None or not copied.startswith("{"):
         raise Malformed("the arguments are no object")
     return copied

@@ -1,8 +1,8 @@
-"""Reads one JSON value and passes it on as it comes.
+"""Reads one JSON value and passes it on while it arrives.
 
-What goes out is valid JSON whatever comes in, or `Malformed` is raised. Repaired where only one
-reading is possible: raw control characters in strings, `\\'`, a comma before a closing bracket, and
-Python's True, False and None.
+The output is valid JSON for any input, or `Malformed` is raised. Unambiguous errors are repaired:
+raw control characters in strings, `\\'`, a comma before a closing bracket, and Python's True, False
+and None.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def json_string(source: Source) -> Reader[str]:
 
 
 def copy_string(source: Source, write: Write) -> Reader[None]:
-    """Read a string, quotes included, and pass it on as it comes."""
+    """Read a string, including quotes, and pass it on while it arrives."""
     if (yield from source.peek()) != '"':
         raise Malformed("a string is expected")
     source.position += 1
@@ -107,7 +107,7 @@ def ahead(source: Source, offset: int) -> Reader[str]:
 
 
 def copy_value(source: Source, write: Write) -> Reader[None]:
-    """Read a value, white space before it included, and pass it on as it comes."""
+    """Read a value, including white space before it, and pass it on while it arrives."""
     yield from source.space()
     closers: list[str] = []
     while True:
@@ -123,7 +123,7 @@ def copy_value(source: Source, write: Write) -> Reader[None]:
 
 
 def _closed(source: Source, write: Write, closers: list[str], fresh: bool) -> Reader[bool]:
-    """Read closing brackets, then what stands before the next item: whether there is one."""
+    """Read closing brackets and the separator of the next item. Returns whether there is one."""
     while closers:
         char = yield from source.space(write)
         comma = ""
@@ -168,8 +168,8 @@ def _scalar(source: Source, write: Write) -> Reader[None]:
     write(literal or atom)
 
 
-def whole(copy: Callable[[Source, Write], Reader[None]], text: str) -> str | None:
-    """A text as JSON if it is one value from its beginning to its end, else None."""
+def single_value(copy: Callable[[Source, Write], Reader[None]], text: str) -> str | None:
+    """A text as JSON if it is exactly one value, else None."""
     source, parts = Source(), list[str]()
     source.append(text)
     source.ended = True

@@ -18,7 +18,7 @@ class KeyedJson:
     closers: tuple[str, ...]
 
     def read(self, source: Source, calls: Calls, opener: str) -> Reader[None]:
-        """Read the calls and the closer behind them."""
+        """Read the calls and the closer after them."""
         yield from _expect(source, "[")
         while True:
             yield from self._call(source, calls)

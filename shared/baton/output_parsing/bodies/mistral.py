@@ -1,4 +1,4 @@
-"""Calls of Mistral: `[TOOL_CALLS]NAME[CALL_ID]ID[ARGS]{...}` as of tokenizer v11, before that an
+"""Calls of Mistral: `[TOOL_CALLS]NAME[CALL_ID]ID[ARGS]{...}` from tokenizer v11 on, before that an
 array of objects."""
 
 from __future__ import annotations

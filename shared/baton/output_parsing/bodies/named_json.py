@@ -1,4 +1,4 @@
-"""Calls whose name stands outside the JSON: `OPENER NAME SEPARATOR {...} CLOSER`."""
+"""Calls whose name is outside the JSON: `OPENER NAME SEPARATOR {...} CLOSER`."""
 
 from __future__ import annotations
 
@@ -16,21 +16,21 @@ class NamedJson:
     """Calls of a section, or one call if `call_openers` is empty."""
 
     call_openers: tuple[str, ...] = ()
-    """Each begins a call of the section."""
+    """Each one begins a call of the section."""
     before_name: tuple[str, ...] = ()
-    """May stand before the name."""
+    """Optional text before the name."""
     separators: tuple[str, ...] = ()
-    """Between name and JSON, of which the opening brace is one in any case."""
+    """Between name and JSON; the opening brace always counts as one."""
     before_json: tuple[str, ...] = ()
-    """May stand between the separator and the JSON."""
+    """Optional text between the separator and the JSON."""
     closers: tuple[str, ...] = ()
-    """Behind a call; any of them may be missing."""
+    """After a call; any of them may be missing."""
     section_closers: tuple[str, ...] = ()
     named_in_id: str = ""
-    """Pattern of names that are the call's id too; its group `name` is the function."""
+    """Pattern of names that are the call's id as well; its group `name` is the function."""
 
     def read(self, source: Source, calls: Calls, opener: str) -> Reader[None]:
-        """Read the calls and the closers behind them."""
+        """Read the calls and the closers after them."""
         call_openers = delimiters(*self.call_openers)
         if self.call_openers and opener not in self.call_openers:
             yield from source.space()

@@ -1,5 +1,5 @@
-"""Reads nested lists and mappings whose brackets, keys and scalars are a format's own, and passes
-them on as JSON, as they come."""
+"""Reads nested lists and mappings with a format's own brackets, keys and scalars, and passes them
+on as JSON while they arrive."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ class Bracket(NamedTuple):
 
     json: str
     closer: str
-    """What closes it."""
+    """Its closing bracket."""
     json_closer: str
 
 
@@ -25,16 +25,16 @@ LIST, MAPPING = Bracket("[", "]", "]"), Bracket("{", "}", "}")
 
 
 class NestedValues(NamedTuple):
-    """How a format writes values."""
+    """Syntax of a format's values."""
 
     brackets: Mapping[str, Bracket]
     """By opening bracket."""
     scalar: Copy
     key: Copy
-    """Of a mapping: reads a key and what separates it from its value, writes JSON's."""
+    """Reads a key of a mapping and its separator, and writes JSON's."""
 
     def copy(self, source: Source, write: Write) -> Reader[None]:
-        """Read a value, white space before it included, and pass it on."""
+        """Read a value, including white space before it, and pass it on."""
         open_brackets: list[Bracket] = []
         while True:
             bracket = self.brackets.get((yield from source.space()))
@@ -50,7 +50,8 @@ class NestedValues(NamedTuple):
     def _next_item(
         self, source: Source, write: Write, open_brackets: list[Bracket], first: bool
     ) -> Reader[bool]:
-        """Read closing brackets, then what stands before the next item: whether there is one."""
+        """Read closing brackets and the separator of the next item. Returns whether there is
+        one."""
         while open_brackets:
             char = yield from source.space()
             comma = char == "," and not first

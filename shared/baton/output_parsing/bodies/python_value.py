@@ -1,7 +1,7 @@
-"""Reads one Python literal and passes it on as JSON, as it comes.
+"""Reads one Python literal and passes it on as JSON while it arrives.
 
-Strings in either quote, or three of them, with Python's escapes; numbers; True, False, None and
-their JSON spellings; lists, tuples and dictionaries. Anything else, an expression for example, is
+Strings with single, double or triple quotes, with Python's escapes; numbers; True, False, None and
+their JSON spellings; lists, tuples and dictionaries. Anything else, such as an expression, is
 `Malformed`.
 """
 
@@ -31,7 +31,7 @@ _OCTAL = re.compile(r"[0-7]{1,3}")
 
 
 def copy_python(source: Source, write: Write) -> Reader[None]:
-    """Read a literal, white space before it included, and pass it on as JSON."""
+    """Read a literal, including white space before it, and pass it on as JSON."""
     yield from _VALUES.copy(source, write)
 
 
@@ -73,8 +73,8 @@ def _number(atom: str) -> str | None:
 
 def _string(source: Source, write: Write, quote: str) -> Reader[None]:
     write('"')
-    wanted = delimiters(quote, "\\")
-    while found := (yield from source.until(wanted, lambda text: write(_quoted(text)))):
+    ends = delimiters(quote, "\\")
+    while found := (yield from source.until(ends, lambda text: write(_quoted(text)))):
         if found == quote:
             write('"')
             return

@@ -1,4 +1,4 @@
-"""Calls that are written as Python's: `NAME(KEY=VALUE, ...)`, in a list or one per line."""
+"""Calls in Python syntax: `NAME(KEY=VALUE, ...)`, in a list or one per line."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ class PythonicCalls:
 
     closers: tuple[str, ...] = ()
     brackets: bool = True
-    """Whether the calls are a list. Without, brackets are read all the same."""
+    """Whether the calls are a list. Otherwise brackets are optional."""
 
     def read(self, source: Source, calls: Calls, opener: str) -> Reader[None]:
-        """Read the calls and the closer behind them."""
+        """Read the calls and the closer after them."""
         char = yield from source.space()
         if listed := char == "[":
             source.position += 1
@@ -42,14 +42,14 @@ class PythonicCalls:
 
 
 class _Call:
-    """One call. It starts with its first value, so that an expression is text."""
+    """Read one call. It starts with its first value, so an expression remains text."""
 
     def __init__(self, source: Source, calls: Calls) -> None:
         self._source = source
         self._calls = calls
         self._name = ""
         self._before = ""
-        """Stands before the next JSON."""
+        """Written before the next JSON."""
 
     def read(self) -> Reader[None]:
         source = self._source

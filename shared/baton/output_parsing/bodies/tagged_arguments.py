@@ -19,15 +19,15 @@ class TaggedArguments:
     """Functions of a block, up to its closer."""
 
     function: tuple[str, str, str]
-    """What stands before the name and behind it, and the closing tag. Behind a quote there may be
-    attributes, up to `>`."""
+    """Text before and after the name, and the closing tag. After a quote, attributes may follow up
+    to `>`."""
     parameter: tuple[str, str, str]
-    """The same of an argument."""
+    """The same for an argument."""
     closers: tuple[str, ...]
     skipped: tuple[str, ...] = ()
-    """May stand before and behind a function."""
+    """Optional text before and after a function."""
     newlines: str = ""
-    """Those around a value that are not part of it: see `BareArguments.read`."""
+    """Newlines to strip from a value: see `BareArguments.read`."""
 
     def read(self, source: Source, calls: Calls, opener: str) -> Reader[None]:
         """Read the functions and the closer of the block."""
@@ -76,8 +76,8 @@ class TaggedArguments:
         yield from arguments.read(source, key, types, self.parameter[2], self.newlines)
 
 
-def _attributes(source: Source, found: str) -> Reader[str]:
-    if found != '"':
+def _attributes(source: Source, end: str) -> Reader[str]:
+    if end != '"':
         return ""
     attributes, _ = yield from header(source, delimiters(">"), _ATTRIBUTES)
     return attributes

@@ -1,9 +1,9 @@
-"""The grammar of an answer that is free to call or not: its calls are valid whenever it makes some.
+"""Grammar of an answer that may call tools: its calls are always valid.
 
-    free text, which holds no opener -> opener -> a block of valid calls -> free text ...
+    free text without an opener -> opener -> a block of valid calls -> free text ...
 
-A format whose calls may begin the text without an opener has blocks there as well. Where the client
-constrains the text, an answer is either one block of calls or a text of that grammar.
+If calls of a format may begin the text without an opener, blocks are allowed there too. If the
+client constrains the text, an answer is either one block of calls or a text of that grammar.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ from baton.protocol import Grammar
 from baton.structured_output.json_schema import SchemaError
 
 _OPENERS: Mapping[str, tuple[str, ...]] = {
-    # Each message of Harmony has a header; a call is one that is addressed to a function.
+    # Each message of Harmony has a header; a call is one addressed to a function.
     "openai": (" to=functions.",),
     # An English word, or a module of Python.
     "phi4mini": ("functools[",),
-    # A fence is Markdown, too, and ends of thinking stand before any text.
+    # A fence is also Markdown, and ends of thinking may precede any text.
     "xlam": ("[TOOL_CALLS]", "<tool_call>"),
 }
-"""What begins a block of calls and nothing else, where the row's openers begin more than that."""
+"""Row -> openers of calls only, if the row's own openers also begin other text."""
 _SPACE = r"[ \n\r\t]*"
 
 
 @dataclass(frozen=True, slots=True)
 class _Block:
-    """A block of calls: how it begins, as literal text, and what follows."""
+    """A block of calls: its literal beginning, and the rest."""
 
     head: str
     rest: str
@@ -45,7 +45,7 @@ class _Block:
         return f"{literal(self.head)} {self.rest}"
 
     def behind(self, opener: str) -> str | None:
-        """What follows the opener; None if the block does not begin with it."""
+        """The rest after the opener; None if the block does not begin with it."""
         if opener not in self.head:
             return None
         return f"{literal(self.head[self.head.index(opener) + len(opener) :])} {self.rest}"
@@ -58,14 +58,14 @@ def auto_grammar(
     parallel: bool = True,
     otherwise: str = "",
 ) -> Grammar:
-    """The grammar of an answer that may call some of the tools.
+    """Grammar of an answer that may call some of the tools.
 
     Args:
-        otherwise: an expression of llguidance's Lark that an answer without calls matches; "" for
-            any text, also before, between and behind calls.
+        otherwise: an expression of llguidance's Lark for answers without calls; "" for any text,
+            also before, between and after calls.
 
-    Raises `SchemaError` where the schema of a tool with `strict` asks for what the format cannot
-    guarantee. The schemas of others are followed as far as the format can.
+    Raises `SchemaError` if the schema of a tool with `strict` cannot be guaranteed in this format.
+    The schemas of other tools are followed as far as the format can.
     """
     lark = Lark()
     blocks = list(_blocks(lark, tool_format, tools, parallel))
@@ -87,7 +87,7 @@ def _free(
     more = f"({either(segments)}){'*' if parallel else '?'}" if segments else ""
     if not naked:
         return f"{more} {text}"
-    # What begins with one of the characters is a call.
+    # Text that begins with one of the characters is a call.
     outside = rf"{_SPACE}[{_escaped(naked)}](?s:.*)"
     first = lark.terminal(excluding(least, outside))
     openers = [_segment(lark, blocks, opener, least, outside) for opener in least]
@@ -126,7 +126,7 @@ def _blocks(
 
 
 def _variants(block: Block) -> Iterable[Block]:
-    """The block with each of the texts with which it may begin."""
+    """The block with each of its possible beginnings."""
     if block.begin:
         return [replace(block, begin=(one,)) for one in block.begin]
     syntax = block.syntax
@@ -146,14 +146,14 @@ def _call(lark: Lark, block: Block, tool: Mapping[str, Any], known: Tools) -> st
 
 
 def _loose(parameters: Mapping[str, Any]) -> dict[str, Any]:
-    """The arguments by name alone."""
+    """The arguments restricted by name only."""
     properties = parameters.get("properties")
     names = properties if isinstance(properties, Mapping) else ()
     return {"properties": {name: {} for name in names}}
 
 
 def _split(expression: str) -> tuple[str, str]:
-    """The literal with which an expression begins, and the rest of it."""
+    """The literal at the beginning of an expression, and the rest of it."""
     expression = expression.lstrip("( ") if expression.startswith('("') else expression.lstrip()
     text, end = json.JSONDecoder().raw_decode(expression)
     return text, expression[end:].removeprefix(")")

@@ -7,21 +7,21 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 _COMPACT = {"whitespace_flexible": False, "item_separator": ", ", "key_separator": ": "}
-"""White space of JSON as chat templates write it."""
+"""White space of JSON in chat templates."""
 
 
 def literal(text: str) -> str:
-    """An expression that matches a text and nothing else."""
+    """An expression that matches exactly one text."""
     return json.dumps(text, ensure_ascii=False) if text else ""
 
 
 def either(expressions: Iterable[str]) -> str:
-    """One of some expressions."""
+    """An alternative of expressions."""
     return f"({' | '.join(expressions)})"
 
 
 def excluding(texts: Sequence[str], pattern: str = "") -> str:
-    """An expression of any text that holds none of some texts and does not match a pattern."""
+    """An expression for text that contains none of some texts and does not match a pattern."""
     held = "|".join(map(_pattern, texts))
     barred = [f"(?s:.*)({held})(?s:.*)"] * bool(held) + [pattern] * bool(pattern)
     return " & ".join(["/(?s:.*)/", *(f"~/{one}/" for one in barred)])
@@ -41,7 +41,7 @@ def listing(required: Sequence[str], optional: Sequence[str], separator: str) ->
 
 
 class Lark:
-    """Rules and terminals under names of their own."""
+    """Rules and terminals with generated names."""
 
     def __init__(self) -> None:
         self._lines: list[str] = []
@@ -55,11 +55,11 @@ class Lark:
         return self._add("r", "%json " + json.dumps(schema | {"x-guidance": _COMPACT}))
 
     def text(self, end: str, least: int = 0, most: int | None = None) -> str:
-        """Add any text and what ends it: a closer, perhaps with white space around it. The text
-        does not contain the closer. Returns an expression.
+        """Add any text without the closer, followed by the closer with optional white space.
+        Returns an expression.
 
-        A terminal takes all that it can, the beginning of the closer too: only as a suffix it is
-        found.
+        A terminal is greedy and would include the beginning of the closer, so the closer must be
+        declared as a suffix.
         """
         closer = end.strip()
         before, after = end.split(closer, 1)
@@ -68,8 +68,8 @@ class Lark:
         return f"{self._add(f'r[suffix={literal(closer)}]', text)} {literal(after)}"
 
     def until(self, closer: str, without: Sequence[str] = (), outside: str = "") -> str:
-        """Add any text up to a closer, which is part of it; see `excluding`. Returns the name of
-        its rule."""
+        """Add any text up to and including a closer; see `excluding`. Returns the name of its
+        rule."""
         return self._add(f"r[suffix={literal(closer)}]", excluding(without, outside))
 
     def terminal(self, expression: str) -> str:

@@ -1,4 +1,4 @@
-"""How a format writes one call, as an expression of its grammar."""
+"""Syntax of one call of a format, as an expression of its grammar."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from baton.output_parsing.tools import Tools, Types
 from baton.structured_output.json_schema import SchemaError, rewrite
 
 _NOTES = {"type", "description", "title", "default", "examples", "deprecated", "$comment"}
-"""Keywords that say nothing about a text beside its type."""
+"""Keywords that do not restrict a text beyond its type."""
 _SCALARS = {"string", "integer", "number", "boolean", "null"}
 _UNIONS = {"anyOf", "oneOf", "nullable"}
 
@@ -27,7 +27,7 @@ class Function:
 
     @property
     def schema(self) -> dict[str, Any]:
-        """The arguments as an object that has nothing but its properties, if it names some."""
+        """The arguments as an object without additional properties, if it declares any."""
         closed = {"additionalProperties": False} if self.properties or not self.parameters else {}
         return rewrite({"type": "object", "properties": {}} | closed | dict(self.parameters))
 
@@ -39,20 +39,20 @@ class Function:
 
     @property
     def required(self) -> frozenset[str]:
-        """Arguments that may not be missing."""
+        """Names of required arguments."""
         return frozenset(self.parameters.get("required") or ())
 
     def types(self, key: str) -> Types:
-        """Types of an argument, as the parser sees them."""
+        """Types of an argument, as determined by the parser."""
         return self.tools.types(self.name, key)
 
     def value(self, key: str) -> dict[str, Any]:
-        """The schema of an argument alone."""
+        """The schema of one argument."""
         shared = {k: v for k, v in self.parameters.items() if k in ("$defs", "definitions")}
         return rewrite(dict(self.properties[key]) | shared)
 
     def listing(self, items: Mapping[str, str], separator: str) -> str:
-        """Expressions of arguments as a list: the required ones, then some of the others."""
+        """Expression of an argument list: the required ones, then any of the others."""
         required = [item for key, item in items.items() if key in self.required]
         optional = [item for key, item in items.items() if key not in self.required]
         return listing(required, optional, separator)
@@ -62,8 +62,8 @@ class Syntax(Protocol):
     """Writes one call."""
 
     def call(self, lark: Lark, function: Function) -> str:
-        """The expression of a call of a function. Raises `SchemaError` where its schema asks for
-        what the format cannot guarantee."""
+        """Expression of a call of a function. Raises `SchemaError` if the format cannot guarantee
+        its schema."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,7 @@ class JsonObject:
     """`BEFORE{"name": NAME, "arguments": {...}}AFTER`"""
 
     before: tuple[str, ...] = ()
-    """Any of these."""
+    """Alternatives."""
     after: str = ""
     keys: tuple[str, str] = ("name", "arguments")
     extra: str = ""
@@ -117,7 +117,7 @@ class NameThenJson:
 @dataclass(frozen=True, slots=True)
 class Tags:
     """A function whose arguments are tags with plain text; NAME, KEY and STRING (true or false) are
-    filled in."""
+    substituted."""
 
     function: tuple[str, str]
     parameter: tuple[str, str]
@@ -135,7 +135,7 @@ class Tags:
 
 
 def bare(lark: Lark, function: Function, key: str, end: str) -> str:
-    """A value as plain text, as the parser reads it, and what ends it."""
+    """A value as plain text in the form that the parser reads, and its end."""
     schema, types = function.properties[key], function.types(key)
     if types and "string" not in types:
         return f"{lark.json(function.value(key))} {literal(end)}"
@@ -166,7 +166,7 @@ def _check(schema: Mapping[str, Any], key: str, allowed: set[str]) -> None:
 
 @dataclass(frozen=True, slots=True)
 class PythonCall:
-    """`NAME(KEY=VALUE, ...)`, whose values are written as JSON."""
+    """`NAME(KEY=VALUE, ...)` with values in JSON."""
 
     def call(self, lark: Lark, function: Function) -> str:
         """As in `Syntax`."""
@@ -180,7 +180,7 @@ class PythonCall:
 
 @dataclass(frozen=True, slots=True)
 class EscapedCall:
-    """`BEFORE call:NAME{KEY:VALUE,...} AFTER`, with strings between two escape tokens."""
+    """`BEFORE call:NAME{KEY:VALUE,...} AFTER` with strings between escape tokens."""
 
     before: str
     escape: str

@@ -1,7 +1,7 @@
-"""The grammar of an answer that must call a tool, in the syntax of the model's own format.
+"""Grammar of an answer that must call a tool, in the syntax of the model's own format.
 
-It stands beside the rows of `tool_formats`: what a row reads, its entry here writes. Tests sample
-from each grammar and read the result with the row.
+The counterpart of `tool_formats`: a row there is read, its entry here is written. Tests sample from
+each grammar and parse the result with the row.
 """
 
 from __future__ import annotations
@@ -30,13 +30,13 @@ from baton.structured_output.json_schema import SchemaError
 
 @dataclass(frozen=True, slots=True)
 class Block:
-    """Calls and what stands around them."""
+    """Calls and the text around them."""
 
     syntax: Syntax
     begin: tuple[str, ...] = ()
-    """Any of these."""
+    """Alternatives."""
     between: str | None = ""
-    """Between two calls; None: there is one call only."""
+    """Between two calls; None if only one is possible."""
     end: str = ""
 
 
@@ -168,7 +168,7 @@ BLOCKS: Mapping[str, Block] = {
     "functiongemma": Block(EscapedCall("<start_function_call>", "<escape>", "<end_function_call>")),
     "gemma4": Block(EscapedCall("<|tool_call>", '<|"|>', "<tool_call|>")),
 }
-"""How each row's calls are written, as the chat templates of its models write them."""
+"""Row -> syntax of its calls, as in the chat templates of its models."""
 
 
 def tool_grammar(
@@ -180,11 +180,11 @@ def tool_grammar(
     reasoning_format: ReasoningReader | None = None,
     start: Start = "content",
 ) -> Grammar:
-    """The grammar of an answer that calls one of the tools, or several times if `parallel`.
+    """Grammar of an answer that calls one of the tools, or several times if `parallel`.
 
-    `choice` is "required" or the name of a function. Thinking comes before the calls where the
-    prompt has opened it, and may where the model opens it. Raises `SchemaError` where a schema asks
-    for what the format cannot guarantee, and for a name that is not among the tools.
+    `choice` is "required" or the name of a function. Thinking precedes the calls if the prompt has
+    opened it, and may precede them if the model opens it. Raises `SchemaError` for a schema that
+    the format cannot guarantee, and for an unknown name.
     """
     block, lark = block_of(tool_format), Lark()
     calls = [lark.rule(block.syntax.call(lark, f)) for f in _functions(tools, choice)]
@@ -198,7 +198,7 @@ def tool_grammar(
 
 
 def block_of(tool_format: ToolReader) -> Block:
-    """How a format writes calls. Raises `SchemaError` for one whose calls have no grammar."""
+    """Syntax of a format's calls. Raises `SchemaError` if its calls have no grammar."""
     block = BLOCKS.get(tool_format.name)
     if block is None:
         raise SchemaError(f"calls of the format '{tool_format.name}' have no grammar")
@@ -206,7 +206,7 @@ def block_of(tool_format: ToolReader) -> Block:
 
 
 def described(tools: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Name, parameters and so on of OpenAI's tool objects."""
+    """Converts OpenAI's tool objects."""
     return [tool.get("function", tool) for tool in tools]
 
 
@@ -225,7 +225,7 @@ def _functions(tools: Sequence[Mapping[str, Any]], choice: str) -> list[Function
 def _thinking(
     lark: Lark, tool_format: ToolReader, reasoning: ReasoningReader | None, start: Start
 ) -> str:
-    """What may stand before the calls."""
+    """Expression of optional text before the calls."""
     if tool_format.own_reasoning is not None:
         thought = lark.until("<|end|>")
         opened = f"{literal('<|channel|>analysis<|message|>')} {thought}"

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baton.output_parsing.bodies.json_value import copy_value, json_string, whole
+from baton.output_parsing.bodies.json_value import copy_value, json_string, single_value
 from baton.output_parsing.calls import Malformed
 from baton.output_parsing.source import Source
 
@@ -127,8 +127,8 @@ def test_depth_is_no_limit() -> None:
 
 
 def test_a_text_that_is_one_value() -> None:
-    assert whole(copy_value, "[1,]\n") == "[1]"
-    assert whole(copy_value, "[1] 2") is None and whole(copy_value, "[1") is None
+    assert single_value(copy_value, "[1,]\n") == "[1]"
+    assert single_value(copy_value, "[1] 2") is None and single_value(copy_value, "[1") is None
 
 
 def test_the_value_of_a_string() -> None:

@@ -1,4 +1,4 @@
-"""What a reader is given."""
+"""Input of readers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Files:
-    """What a checkpoint says of its images."""
+    """Image settings of a checkpoint."""
 
     config: Mapping[str, Any]
     """config.json."""
@@ -21,8 +21,8 @@ class Files:
     @property
     def vision(self) -> Mapping[str, Any]:
         """The encoder's part of config.json."""
-        found: Mapping[str, Any] = self.config.get("vision_config") or {}
-        return found
+        config: Mapping[str, Any] = self.config.get("vision_config") or {}
+        return config
 
     def number(self, name: str, default: int) -> int:
         """A field of processor_config.json, or else of config.json."""

@@ -1,4 +1,4 @@
-"""Readers of processors that cut an image of nearly its own size into patches."""
+"""Readers of processors that cut an image of approximately its own size into patches."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ _ARIA_GRIDS = (
 
 
 def patch_sequence(files: Files, fields: dict[str, Any]) -> Processor:
-    """Qwen2-VL and its kin: limits are the areas `size` names, or the older `min_pixels`."""
+    """Qwen2-VL and similar models: limits are the areas in `size`, or the older `min_pixels`."""
     size = fields["size"]
     return PatchSequence(
         read_colors(fields),
@@ -46,21 +46,21 @@ def patch_sequence(files: Files, fields: dict[str, Any]) -> Processor:
 
 
 def kanana_patches(files: Files, fields: dict[str, Any]) -> Processor:
-    """Kanana V's own code, which resizes by cubics whatever `resample` says."""
+    """Kanana V's own code, which always resizes with cubics, regardless of `resample`."""
     made = patch_sequence(files, fields | {"resample": _CUBIC, "enlarge": "at_least"})
     assert isinstance(made, PatchSequence)
     return msgspec.structs.replace(made, stepwise=True)
 
 
 def hunyuan_patches(files: Files, fields: dict[str, Any]) -> Processor:
-    """Hunyuan-VL, which resizes by cubics whatever `resample` says."""
+    """Hunyuan-VL, which always resizes with cubics, regardless of `resample`."""
     made = patch_sequence(files, fields | {"resample": _CUBIC})
     assert isinstance(made, PatchSequence)
     return msgspec.structs.replace(made, framed=True)
 
 
 def openpangu_vl(files: Files, fields: dict[str, Any]) -> Processor:
-    """openPangu-VL, whose encoder shows each image in all frames of a patch."""
+    """openPangu-VL, whose encoder gets each image in all frames of a patch."""
     frames = files.vision.get("temporal_patch_size", 2)
     return patch_sequence(files, fields | {"temporal_patch_size": frames})
 
@@ -87,7 +87,7 @@ def isaac(files: Files, fields: dict[str, Any]) -> Processor:
 
 
 def qwen_vl(files: Files, fields: dict[str, Any]) -> Processor:
-    """Qwen-VL's own code: squares as large as its config says, for so many queries."""
+    """Qwen-VL's own code: squares with the side of its config, for a fixed number of queries."""
     visual = files.config["visual"]
     side = {"height": visual["image_size"], "width": visual["image_size"]}
     steps = read_processor(
@@ -111,7 +111,7 @@ def fitted_patches(files: Files, fields: dict[str, Any]) -> Processor:
 
 
 def padded_patches(files: Files, fields: dict[str, Any]) -> Processor:
-    """Aria: its projector has a number of queries for each size."""
+    """Aria: its projector has a number of queries per size."""
     longest, patch = fields["max_image_size"], files.vision.get("patch_size", 14)
     queries = files.config.get("projector_patch_to_query_dict") or {"1225": 128, "4900": 256}
     count = str((longest // patch) ** 2)
@@ -142,13 +142,13 @@ def limited_patches(files: Files, fields: dict[str, Any]) -> Processor:
 
 
 def kimi_k25(files: Files, fields: dict[str, Any]) -> Processor:
-    """Kimi K2.5, as transformers or as Moonshot names its settings."""
+    """Kimi K2.5, with transformers' or Moonshot's names of settings."""
     own = fields.get("media_proc_cfg")
     return limited_by_side(fields | moonshot(own) if own else fields)
 
 
 def limited_by_side(fields: Mapping[str, Any]) -> LimitedPatches:
-    """What becomes of an image or a frame, from the names of transformers."""
+    """Processing steps of an image or a frame, from transformers' names."""
     sizes = fields["patch_size"], fields["merge_size"]
     most, side = fields["max_patches"], fields["size"]["max_height"]
     return LimitedPatches(read_colors(fields), most, *sizes, side=side)
@@ -171,7 +171,7 @@ def moonshot(own: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def nemotron_parse(files: Files, fields: dict[str, Any]) -> Processor:
-    """Nemotron Parse's own code: pages as large as its config says."""
+    """Nemotron Parse's own code: pages with the size of its config."""
     (tall, wide), patch = files.config["image_size"], files.config["encoder"]["patch_size"]
     if tall % patch or wide % patch:
         raise ModelError(f"its image_size {tall} x {wide} has no whole patches of {patch}")

@@ -1,4 +1,4 @@
-"""Readers of processors that make square images of one size, and cuts at any resolution."""
+"""Readers of processors that produce square images of one size, and of any-resolution tiles."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from baton.errors import ModelError
 from baton_mm_preprocess.image.processor import Processor as Steps
-from baton_mm_preprocess.image.processor import both, read_processor
+from baton_mm_preprocess.image.processor import height_and_width, read_processor
 from baton_mm_preprocess.processors.any_processor import Processor
 from baton_mm_preprocess.processors.any_resolution import AnyResolution
 from baton_mm_preprocess.processors.colors import read_colors
@@ -16,21 +16,22 @@ from baton_mm_preprocess.processors.readers.files import Files
 
 
 def fixed_size(files: Files, fields: dict[str, Any]) -> Processor:
-    """LLaVA and PaliGemma: as many embeddings as patches, with CLIP's class token if it is kept.
-    Stages of a Swin tower halve the sides between them."""
+    """LLaVA and PaliGemma: one embedding per patch, and CLIP's class token if it is kept. The
+    stages of a Swin tower halve the sides between them."""
     vision = files.vision
     steps, side = _square(files, fields)
     patch = vision.get("patch_size", 32)
-    whole = vision.get("model_type", "clip_vision_model") == "clip_vision_model"
+    has_class_token = vision.get("model_type", "clip_vision_model") == "clip_vision_model"
     kept = files.config.get("vision_feature_select_strategy", "default") == "full"
     side //= patch
     for _ in vision.get("depths", ())[1:]:
         side = -(-side // 2)
-    return FixedSize(steps, side**2 + (1 if whole and kept else 0))
+    return FixedSize(steps, side**2 + (1 if has_class_token and kept else 0))
 
 
 def _square(files: Files, fields: dict[str, Any]) -> tuple[Steps, int]:
-    """The steps to square images, and their side. Raises `ModelError`: the encoder takes others."""
+    """The steps to square images, and their side. Raises `ModelError` if the encoder expects
+    others."""
     return _checked(files, fields, files.vision.get("image_size", 224))
 
 
@@ -45,7 +46,7 @@ def _checked(files: Files, fields: dict[str, Any], side: int) -> tuple[Steps, in
 
 
 def pooled_places(files: Files, fields: dict[str, Any]) -> Processor:
-    """Gemma 3n: as many places whatever the size, and the end of the image."""
+    """Gemma 3n: a fixed number of embeddings, and the end of the image."""
     named = {**fields, "image_processor_type": "SiglipImageProcessor"}
     steps = read_processor(named, "SiglipImageProcessor")
     if steps.shape is None or steps.shape[0] != steps.shape[1]:
@@ -55,7 +56,7 @@ def pooled_places(files: Files, fields: dict[str, Any]) -> Processor:
 
 
 def query_tokens(files: Files, fields: dict[str, Any]) -> Processor:
-    """BLIP-2: as many embeddings as its Q-Former has queries."""
+    """BLIP-2: one embedding per query of its Q-Former."""
     steps, _ = _square(files, fields)
     return FixedSize(steps, files.number("num_query_tokens", 32))
 
@@ -95,11 +96,11 @@ def pan_and_scan(files: Files, fields: dict[str, Any]) -> Processor:
         "least_edge": "pan_and_scan_min_crop_size",
         "least_aspect": "pan_and_scan_min_ratio_to_activate",
     }
-    given = {own: fields[name] for own, name in crops.items() if fields.get(name) is not None}
+    overrides = {own: fields[name] for own, name in crops.items() if fields.get(name) is not None}
     return PanAndScan(
         read_colors(fields),
-        both(fields["size"]),
+        height_and_width(fields["size"]),
         fields["resample"],
         files.number("image_seq_length", files.number("mm_tokens_per_image", 256)),
-        **given if fields.get("do_pan_and_scan") else {},
+        **overrides if fields.get("do_pan_and_scan") else {},
     )

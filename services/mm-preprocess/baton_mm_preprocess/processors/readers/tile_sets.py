@@ -10,7 +10,7 @@ import msgspec
 
 from baton.errors import ModelError
 from baton.tile_splits import TileSplits
-from baton_mm_preprocess.image.processor import both, read_processor
+from baton_mm_preprocess.image.processor import height_and_width, read_processor
 from baton_mm_preprocess.processors.any_processor import Processor
 from baton_mm_preprocess.processors.any_resolution import AnyResolution
 from baton_mm_preprocess.processors.colors import CLIP, IMAGENET, read_colors
@@ -49,10 +49,11 @@ def image_splits(files: Files, fields: dict[str, Any]) -> Processor:
 
 
 def dynamic_tiles(files: Files, fields: dict[str, Any]) -> Processor:
-    """InternVL and Aya Vision, whose processors ask for tiles even where the file does not."""
+    """InternVL and Aya Vision, whose processors always use tiles, even if the file does not set
+    it."""
     return DynamicTiles(
         read_colors(fields),
-        both(fields["size"]),
+        height_and_width(fields["size"]),
         fields["resample"],
         files.number("image_seq_length", 256),
         fields["min_patches"],
@@ -66,7 +67,7 @@ def padded_tiles(files: Files, fields: dict[str, Any]) -> Processor:
     """Llama 4."""
     if fields.get("resize_to_max_canvas"):
         raise ModelError("its image processor asks for resize_to_max_canvas")
-    tile, vision = both(fields["size"])[0], files.vision
+    tile, vision = height_and_width(fields["size"])[0], files.vision
     ratio = vision.get("pixel_shuffle_ratio", 0.5)
     return PaddedTiles(
         read_colors(fields),
@@ -79,7 +80,7 @@ def padded_tiles(files: Files, fields: dict[str, Any]) -> Processor:
 
 def attended_tiles(files: Files, fields: dict[str, Any]) -> Processor:
     """Llama 3.2 Vision: the states of a tile are those of its patches and of a class token."""
-    tile, vision = both(fields["size"])[0], files.vision
+    tile, vision = height_and_width(fields["size"])[0], files.vision
     if tile != vision.get("image_size", 448):
         raise ModelError(
             f"its image processor makes tiles of {tile} pixels a side, and its config wants "
@@ -91,7 +92,7 @@ def attended_tiles(files: Files, fields: dict[str, Any]) -> Processor:
 
 
 def internvl_chat(files: Files, fields: dict[str, Any]) -> DynamicTiles:
-    """InternVL's own code, whose settings are in config.json."""
+    """InternVL's own code, with its settings in config.json."""
     config, side = files.config, files.config.get("force_image_size") or files.vision["image_size"]
     patches = int(side // files.vision["patch_size"] * config.get("downsample_ratio", 0.5))
     most = config.get("max_dynamic_patch", 12) if config.get("dynamic_image_size", True) else 1
@@ -107,7 +108,7 @@ def internvl_chat(files: Files, fields: dict[str, Any]) -> DynamicTiles:
 
 
 def nemotron_tiles(files: Files, fields: dict[str, Any]) -> Processor:
-    """NVIDIA's own code: the sizes are in config.json, the number of tiles beside them or not."""
+    """NVIDIA's own code: the sizes are in config.json, the number of tiles in either file."""
     config, side = files.config, files.config["force_image_size"]
     merged = side // config["patch_size"] * config.get("downsample_ratio", 0.5)
     mean, std = (
@@ -144,7 +145,7 @@ def minimax_vl(files: Files, fields: dict[str, Any]) -> Processor:
 
 
 def hyperclovax(files: Files, fields: dict[str, Any]) -> Processor:
-    """HyperCLOVA X's own code: all padding has the mean color."""
+    """HyperCLOVA X's own code: padding has the mean color."""
     config, tile = files.config, fields["crop_size"]["height"]
     if not (fields["anyres"] and fields["unpad"] and fields["pad_to_square"]):
         raise ModelError(
@@ -172,12 +173,12 @@ def hyperclovax(files: Files, fields: dict[str, Any]) -> Processor:
 
 
 def vila(files: Files, fields: dict[str, Any]) -> Processor:
-    """VILA's own code: tiles of an image that is alone, where the config asks for them."""
+    """VILA's own code: tiles of a single image, if the config enables them."""
     config, side = files.config, files.config["vision_tower_cfg"]["image_size"]
     aspect = config.get("image_aspect_ratio")
     if aspect not in ("resize", "dynamic"):
         raise ModelError(f"its images of another aspect ratio are made {aspect}, which is unknown")
-    if both(fields["size"]) != (side, side):
+    if height_and_width(fields["size"]) != (side, side):
         raise ModelError(f"its image processor and its config differ in the size of images, {side}")
     kind = config["mm_projector_cfg"]["mm_projector_type"]
     patches = side // config["vision_tower_cfg"]["patch_size"]
@@ -196,10 +197,11 @@ def vila(files: Files, fields: dict[str, Any]) -> Processor:
 
 
 def ovis(files: Files, fields: dict[str, Any]) -> Processor:
-    """Ovis 2's own code: the side of a tile is in the file, its tokens follow from the config."""
+    """Ovis 2's own code: the side of a tile is in the file, the number of its tokens in the
+    config."""
     own = files.config["visual_tokenizer_config"]
     encoder, size = own["backbone_config"], fields["size"]
-    side = size["shortest_edge"] if "shortest_edge" in size else both(size)[0]
+    side = size["shortest_edge"] if "shortest_edge" in size else height_and_width(size)[0]
     tokens = (encoder["image_size"] // encoder["patch_size"] // own["hidden_stride"]) ** 2
     if side != encoder["image_size"]:
         raise ModelError(
@@ -247,7 +249,7 @@ def split_tiles(files: Files, fields: dict[str, Any]) -> Processor:
 
 
 def hd_tiles(files: Files, fields: dict[str, Any]) -> Processor:
-    """Phi-4-multimodal; Microsoft's own files leave the sizes out."""
+    """Phi-4-multimodal; Microsoft's own files omit the sizes."""
     tile, patch = fields["size"]["height"], fields["patch_size"]
     encoder = {"image_size": tile, "patch_size": patch}
     if any(files.vision.get(name, value) != value for name, value in encoder.items()):
@@ -273,12 +275,12 @@ def overlapping_crops(files: Files, fields: dict[str, Any]) -> Processor:
         raise ModelError("its image processor has other margins than 4, or pools other than 2 x 2")
     patch = fields["patch_size"]
     margins = sum(fields["overlap_margins"]) * patch
-    side = both(fields["size"])[0]
+    side = height_and_width(fields["size"])[0]
     return OverlappingCrops(read_colors(fields), side, patch, fields["max_crops"], margins)
 
 
 def step3_vl(files: Files, fields: dict[str, Any]) -> Processor:
-    """Step3's own code; the first of its convolutions has windows of 2 x 2."""
+    """Step3's own code; its first convolution has windows of 2 x 2."""
     stride = files.config.get("understand_projector_stride", 1)
     return _tiles_first(files, fields, lambda side: _halved((side - 2) // stride + 1))
 
@@ -293,20 +295,20 @@ def _halved(side: int) -> int:
 
 
 def _tiles_first(files: Files, fields: dict[str, Any], merged: Callable[[int], int]) -> TilesFirst:
-    """Tiles have 9/13 of the side of the whole image, 504 of 728 pixels; `merged` is how many
-    embeddings are beside each other for so many patches."""
-    whole, patch = files.vision.get("image_size", 728), files.vision.get("patch_size", 14)
-    tile = whole // patch * 9 // 13 * patch
-    tokens = [merged(side // patch) ** 2 for side in (whole, tile)]
-    return TilesFirst(read_colors(fields), whole, tile, patch, *tokens)
+    """Tiles have 9/13 of the side of the resized image, 504 of 728 pixels; `merged` is the number
+    of embeddings per side for a number of patches."""
+    full, patch = files.vision.get("image_size", 728), files.vision.get("patch_size", 14)
+    tile = full // patch * 9 // 13 * patch
+    tokens = [merged(side // patch) ** 2 for side in (full, tile)]
+    return TilesFirst(read_colors(fields), full, tile, patch, *tokens)
 
 
 def view_tiles(files: Files, fields: dict[str, Any]) -> Processor:
-    """DeepSeek-OCR 2, as transformers has it; without `crop_to_patches` the whole image would have
-    the size of a tile."""
+    """DeepSeek-OCR 2 in transformers; without `crop_to_patches` the resized image would have the
+    size of a tile."""
     if not fields["crop_to_patches"]:
         raise ModelError("its image processor cuts no tiles (crop_to_patches)")
-    whole, tile = _views(files, both(fields["size"])[0], fields["tile_size"], 768)
+    whole, tile = _views(files, height_and_width(fields["size"])[0], fields["tile_size"], 768)
     red, green, blue = fields["background_color"]
     return ViewTiles(
         read_colors(fields),
@@ -322,7 +324,7 @@ def view_tiles(files: Files, fields: dict[str, Any]) -> Processor:
 
 
 def deepseek_ocr(files: Files, fields: dict[str, Any]) -> Processor:
-    """DeepSeek-OCR's own code, which has its sizes in code (the mode "Gundam")."""
+    """DeepSeek-OCR's own code, whose sizes are in code (the mode "Gundam")."""
     whole, tile = _views(files, fields["base_size"], fields["image_size"], 640)
     red, green, blue = (int(255 * mean) for mean in fields["image_mean"])
     return ViewTiles(
@@ -339,14 +341,14 @@ def deepseek_ocr(files: Files, fields: dict[str, Any]) -> Processor:
 
 
 def _views(files: Files, whole: int, tile: int, beside: int) -> tuple[int, int]:
-    """The sizes of the whole image and of tiles; these have `beside` pixels a side where the
-    encoder takes 1024. Raises `ModelError`: the encoder takes others."""
-    said = ((files.vision.get("width") or {}).get("sam_vit_b"), files.vision.get("sam_config"))
-    side = next((int(part["image_size"]) for part in said if part and "image_size" in part), 1024)
-    wanted = side, side * beside // 1024
-    if (whole, tile) != wanted:
+    """The sides of the resized image and of tiles; tiles have `beside` pixels a side if the encoder
+    takes 1024. Raises `ModelError` if the encoder expects others."""
+    sizes = ((files.vision.get("width") or {}).get("sam_vit_b"), files.vision.get("sam_config"))
+    side = next((int(part["image_size"]) for part in sizes if part and "image_size" in part), 1024)
+    expected = side, side * beside // 1024
+    if (whole, tile) != expected:
         raise ModelError(
             f"its image processor makes images of {whole} and tiles of {tile} pixels a side, and "
-            f"its encoder takes {wanted[0]} and {wanted[1]}"
+            f"its encoder takes {expected[0]} and {expected[1]}"
         )
-    return wanted
+    return expected

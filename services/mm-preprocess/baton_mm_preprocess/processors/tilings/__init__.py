@@ -1,1 +1,1 @@
-"""Tiles and slices of models whose processors transformers does not have."""
+"""Tiles and slices of models whose processors are not in transformers."""

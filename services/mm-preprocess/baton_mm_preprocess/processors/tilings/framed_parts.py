@@ -22,8 +22,8 @@ from baton_mm_preprocess.processors.sizes import (
 
 
 class FramedParts(msgspec.Struct, frozen=True, tag=True):
-    """Pixels [tiles, 3, side, side], with the whole image first if there are several; around a part
-    they are zero. The grid counts tiles without the whole."""
+    """Pixels [tiles, 3, side, side], with the resized image first if there are several; around a
+    part they are zero. The grid counts tiles without the resized image."""
 
     colors: Colors
     side: int
@@ -40,8 +40,8 @@ class FramedParts(msgspec.Struct, frozen=True, tag=True):
             for top, bottom in _ends(height, rows)
             for left, right in _ends(width, columns)
         ]
-        whole = [(0, 0, width, height)] if len(boxes) > 1 else []
-        pixels = np.stack([self._framed(image.crop(box)) for box in [*whole, *boxes]])
+        boxes_of_image = [(0, 0, width, height)] if len(boxes) > 1 else []
+        pixels = np.stack([self._framed(image.crop(box)) for box in [*boxes_of_image, *boxes]])
         return ProcessedImage(pixels, (1, rows, columns), len(pixels) * self.tokens_per_tile)
 
     def _framed(self, part: Image.Image) -> npt.NDArray[np.float32]:
@@ -60,7 +60,7 @@ def _ends(side: int, count: int) -> list[tuple[int, int]]:
 
 
 def _longest(size: Size, side: int) -> Size:
-    """The longer side becomes `side`, the other one is rounded down, to at least a pixel."""
+    """The longer side becomes `side`, the other one is rounded down to at least one pixel."""
     height, width = size
     if width >= height:
         return max(1, int(height / width * side)), side

@@ -1,5 +1,5 @@
-"""Phi-4-multimodal (the HD transform, arXiv:2503.01743): the whole image, then tiles of an enlarged
-one with padding at the right or at the bottom."""
+"""Phi-4-multimodal (the HD transform, arXiv:2503.01743): the resized image, then tiles of an
+enlarged one, padded at the right or the bottom."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ _LINEAR = 2
 
 
 class HdTiles(msgspec.Struct, frozen=True, tag=True):
-    """Pixels [1 + tiles, 3, tile, tile], the whole image first; the grid is (1, rows, columns) of
-    the patches of all tiles that are no padding."""
+    """Pixels [1 + tiles, 3, tile, tile], the resized image first; the grid is (1, rows, columns) of
+    the patches of all tiles without padding."""
 
     colors: Colors
     tile: int
     patch: int
     most: int
-    """Tiles of an image."""
+    """Maximum tiles of an image."""
 
     def __call__(self, image: Image.Image) -> ProcessedImage:
         """Process an image in RGB. Raises `InvalidRequest` if it is too long and narrow."""
@@ -52,15 +52,17 @@ class HdTiles(msgspec.Struct, frozen=True, tag=True):
         plane = self.colors(np.pad(pixels, missing, constant_values=_WHITE))
         cells = plane.reshape(3, tall // self.tile, self.tile, wide // self.tile, self.tile)
         tiles = cells.transpose(1, 3, 0, 2, 4).reshape(-1, 3, self.tile, self.tile)
-        whole = cubic(plane, (self.tile, self.tile))
-        rows, columns = self.seen(size)
+        resized_image = cubic(plane, (self.tile, self.tile))
+        rows, columns = self.content_patches(size)
         kept, side = -(-rows // 2), self.tile // self.patch // 2
         count = kept * (-(-columns // 2) + 1) + 1 + side * (side + 1)
-        return ProcessedImage(np.concatenate((whole[None], tiles)), (1, rows, columns), count)
+        return ProcessedImage(
+            np.concatenate((resized_image[None], tiles)), (1, rows, columns), count
+        )
 
     def grid(self, size: Size) -> Size:
-        """Rows and columns of tiles: as many as cover the image, or if these are too many, those
-        whose aspect ratio is closest to its own."""
+        """Rows and columns of tiles: as many as cover the image, or if there are too many, those
+        with the closest aspect ratio."""
         rows, columns = (math.ceil(side / self.tile) for side in size)
         return (
             (rows, columns)
@@ -74,15 +76,15 @@ class HdTiles(msgspec.Struct, frozen=True, tag=True):
         return rows * self.tile, columns * self.tile
 
     def fitted(self, size: Size) -> Size:
-        """What the image is resized to: one of its sides is that of the frame."""
+        """Size of the resized image: one of its sides is that of the frame."""
         (height, width), (tall, wide) = size, self.frame(size)
         by_height, by_width = tall / height, wide / width
         if by_width < by_height:
             return int(height * by_width), wide
         return tall, int(width * by_height)
 
-    def seen(self, size: Size) -> Size:
-        """Rows and columns of patches of the frame that are no padding."""
+    def content_patches(self, size: Size) -> Size:
+        """Rows and columns of patches of the frame without padding."""
         pairs = zip(self.frame(size), self.fitted(size), strict=True)
         rows, columns = (whole // self.patch - (whole - own) // self.patch for whole, own in pairs)
         return rows, columns

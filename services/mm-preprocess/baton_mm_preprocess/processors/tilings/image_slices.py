@@ -1,4 +1,4 @@
-"""MiniCPM-V (arXiv:2408.01800): the whole image, and slices of about the same area each."""
+"""MiniCPM-V (arXiv:2408.01800): the resized image, and slices of about the same area each."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ from baton_mm_preprocess.processors.tiles import cut
 
 
 class ImageSlices(msgspec.Struct, frozen=True, tag=True):
-    """Pixels [patches, 3 * patch * patch], those of the whole image first, each part row by row;
-    the grid is (1, height, width) of the image as it was sent, from which the parts follow."""
+    """Pixels [patches, 3 * patch * patch], those of the resized image first, each part row by row;
+    the grid is (1, height, width) of the original image, which determines the parts."""
 
     colors: Colors
     scale: int
@@ -24,7 +24,7 @@ class ImageSlices(msgspec.Struct, frozen=True, tag=True):
     patch: int
     tokens_per_part: int
     numbered: bool = False
-    """Whether the number of an image stands before it."""
+    """Whether the placeholder begins with the number of the image."""
     nested: bool = False
     """Whether all slices are between one pair of marks (MiniCPM-Llama3-V 2.5)."""
     resample: int = 3
@@ -37,7 +37,7 @@ class ImageSlices(msgspec.Struct, frozen=True, tag=True):
     def __call__(self, image: Image.Image) -> ProcessedImage:
         """Process an image in RGB."""
         size, rules = size_of(image), self.rules
-        parts = [pixels_of(resized(image, rules.whole(size), self.resample))]
+        parts = [pixels_of(resized(image, rules.resized(size), self.resample))]
         if (grid := rules.grid(size)) is not None:
             tall, wide = rules.slice(size, grid)
             plane: Size = (grid[0] * tall, grid[1] * wide)

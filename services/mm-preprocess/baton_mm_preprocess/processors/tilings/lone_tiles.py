@@ -1,4 +1,4 @@
-"""VILA (arXiv:2412.04468): an image that is alone in its request is cut into tiles."""
+"""VILA (arXiv:2412.04468): a single image of a request is cut into tiles."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ from baton_mm_preprocess.processors.processed_image import ProcessedImage
 
 
 class LoneTiles(msgspec.Struct, frozen=True, tag=True):
-    """Pixels of `DynamicTiles`; the grid counts tiles, and is (1, 0, 0) where none are cut: then
-    there are no lines of the prompt between them."""
+    """Pixels of `DynamicTiles`; the grid counts tiles, and is (1, 0, 0) if none are cut: then the
+    prompt has no lines between them."""
 
     tiles: DynamicTiles
     lined: bool = True
-    """Whether tiles are cut, be it a single one."""
+    """Whether tiles are cut, even a single one."""
 
     def among(self, images: int) -> LoneTiles:
-        """The processor of each of so many images of a request."""
+        """The processor of each of this number of images of a request."""
         if images == 1:
             return self
         return LoneTiles(msgspec.structs.replace(self.tiles, least=1, most=1), lined=False)

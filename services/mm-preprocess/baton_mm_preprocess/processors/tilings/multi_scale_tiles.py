@@ -17,18 +17,18 @@ from baton_mm_preprocess.processors.sizes import (
 from baton_mm_preprocess.processors.tiles import Pixels, colored, cut
 
 _LEAST = 3
-"""Tiles of the second scale."""
+"""Maximum tiles of the second scale."""
 
 
 class MultiScaleTiles(msgspec.Struct, frozen=True, tag=True):
-    """Pixels [tiles, 3, tile, tile]: those of the second scale, those of the first, and the whole
-    image, or what is the only tile of the second scale; the grid counts tiles."""
+    """Pixels [tiles, 3, tile, tile]: those of the second scale, those of the first, and the resized
+    image, or the only tile of the second scale; the grid counts tiles."""
 
     tiles: DynamicTiles
-    """How each of several images is cut."""
+    """Processor of each of several images."""
 
     def among(self, images: int) -> MultiScaleTiles | DynamicTiles:
-        """The processor of each of so many images of a request."""
+        """The processor of each of this number of images of a request."""
         return self if images == 1 else self.tiles
 
     def __call__(self, image: Image.Image) -> ProcessedImage:
@@ -42,10 +42,10 @@ class MultiScaleTiles(msgspec.Struct, frozen=True, tag=True):
         return ProcessedImage(colored(tiles, own.colors), (1, 1, len(tiles)), count)
 
     def _cut(self, image: Image.Image, grid: Size) -> list[Pixels]:
-        """Tiles of one scale, and the whole image if there are several."""
+        """Tiles of one scale, and the resized image if there are several."""
         tile = self.tiles.tile
         size = grid[0] * tile[0], grid[1] * tile[1]
-        found = cut(pixels_of(resized(image, size, self.tiles.resample)), tile)
-        if len(found) > 1:
-            found.append(pixels_of(resized(image, tile, self.tiles.resample)))
-        return found
+        pixels = cut(pixels_of(resized(image, size, self.tiles.resample)), tile)
+        if len(pixels) > 1:
+            pixels.append(pixels_of(resized(image, tile, self.tiles.resample)))
+        return pixels

@@ -1,4 +1,4 @@
-"""Molmo 2 (arXiv:2601.10611): the whole image, and crops of an enlarged one that overlap."""
+"""Molmo 2 (arXiv:2601.10611): the resized image, and overlapping crops of an enlarged one."""
 
 from __future__ import annotations
 
@@ -24,16 +24,16 @@ _POOL = 2
 
 
 class OverlappingCrops(msgspec.Struct, frozen=True, tag=True):
-    """Pixels [1 + crops, 3, crop, crop], the whole image first; the grid is (1, rows, columns) of
+    """Pixels [1 + crops, 3, crop, crop], the resized image first; the grid is (1, rows, columns) of
     crops."""
 
     colors: Colors
     crop: int
     patch: int
     most: int
-    """Crops of an image."""
+    """Maximum crops of an image."""
     margins: int
-    """Pixels that a crop shares with its neighbours at both of its sides together."""
+    """Pixels that a crop shares with its two neighbours in total."""
 
     def __call__(self, image: Image.Image) -> ProcessedImage:
         """Process an image in RGB."""
@@ -45,10 +45,12 @@ class OverlappingCrops(msgspec.Struct, frozen=True, tag=True):
             for row in range(rows)
             for column in range(columns)
         ]
-        whole = self._resized(image, (self.crop, self.crop))
+        resized_image = self._resized(image, (self.crop, self.crop))
         sides = self.embeddings((self.crop, self.crop)), self.embeddings(self.frame(rows, columns))
         count = sum(tall * wide for tall, wide in sides)
-        return ProcessedImage(colored([whole, *crops], self.colors), (1, rows, columns), count)
+        return ProcessedImage(
+            colored([resized_image, *crops], self.colors), (1, rows, columns), count
+        )
 
     def grid(self, size: Size) -> Size:
         """Rows and columns of crops: those that enlarge the image least, without the margins."""
@@ -57,16 +59,16 @@ class OverlappingCrops(msgspec.Struct, frozen=True, tag=True):
         return least_upscaled_grid(inner, (step, step), self.most)
 
     def frame(self, rows: int, columns: int) -> Size:
-        """Height and width of what the crops show together."""
+        """Height and width of the area that the crops cover."""
         step = self.crop - self.margins
         return rows * step + self.margins, columns * step + self.margins
 
     def embeddings(self, size: Size) -> Size:
-        """Rows and columns of the embeddings of so many pixels."""
+        """Rows and columns of the embeddings of this number of pixels."""
         rows, columns = (math.ceil(side // self.patch / _POOL) for side in size)
         return rows, columns
 
     def _resized(self, image: Image.Image, size: Size) -> Pixels:
         values = pixels_of(image).transpose(2, 0, 1).astype(np.float32)
-        found = np.rint(linear(values, size)).clip(0, 255)
-        return found.transpose(1, 2, 0).astype(np.uint8)
+        rounded = np.rint(linear(values, size)).clip(0, 255)
+        return rounded.transpose(1, 2, 0).astype(np.uint8)

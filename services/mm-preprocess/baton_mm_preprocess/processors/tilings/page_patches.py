@@ -1,4 +1,4 @@
-"""Nemotron Parse: the patches of a page that is no larger than the encoder's, in the middle of
+"""Nemotron Parse: the patches of a page that is at most as large as the encoder's, centered on
 white."""
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ class PagePatches(msgspec.Struct, frozen=True, tag=True):
     page: Size
     patch: int
     columns: int = 4
-    """Patches of a row that become one vector."""
+    """Patches of a row that form one vector."""
 
     def __call__(self, image: Image.Image) -> ProcessedImage:
         """Process an image in RGB."""

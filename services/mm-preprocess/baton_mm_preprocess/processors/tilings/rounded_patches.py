@@ -12,14 +12,13 @@ from baton_mm_preprocess.processors.sizes import interpolated, pixels_of, rounde
 
 
 class RoundedPatches(msgspec.Struct, frozen=True, tag=True):
-    """Pixels [patches, 3 * patch * patch], those that are merged side by side; the grid counts
-    patches."""
+    """Pixels [patches, 3 * patch * patch], merged patches adjacent; the grid counts patches."""
 
     colors: Colors
     patch: int
     merge: int
     least: int
-    """Patches of an image, at least."""
+    """Minimum patches of an image."""
     most: int
 
     def __call__(self, image: Image.Image) -> ProcessedImage:

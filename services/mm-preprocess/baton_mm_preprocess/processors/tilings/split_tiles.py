@@ -1,4 +1,4 @@
-"""LFM2-VL (arXiv:2511.23404): tiles of one size, then the whole image."""
+"""LFM2-VL (arXiv:2511.23404): tiles of one size, then the resized image."""
 
 from __future__ import annotations
 
@@ -15,19 +15,19 @@ from baton_mm_preprocess.processors.tiles import cut
 
 
 class SplitTiles(msgspec.Struct, frozen=True, tag=True):
-    """Pixels [patches, 3 * patch * patch], those that are merged side by side; the grid is
-    (1, height, width) of the image as it was sent, from which the parts follow."""
+    """Pixels [patches, 3 * patch * patch], merged patches adjacent; the grid is (1, height, width)
+    of the original image, which determines the parts."""
 
     colors: Colors
     rules: TileSplits
     resample: int
     marked: bool = True
-    """Whether tiles and the whole image stand between marks."""
+    """Whether tiles and the resized image are between marks."""
 
     def __call__(self, image: Image.Image) -> ProcessedImage:
         """Process an image in RGB."""
         size, rules = size_of(image), self.rules
-        parts = [pixels_of(resized(image, rules.whole(size), self.resample))]
+        parts = [pixels_of(resized(image, rules.resized(size), self.resample))]
         if (grid := rules.grid(size)) is not None:
             plane = grid[0] * rules.tile, grid[1] * rules.tile
             pixels = pixels_of(resized(image, plane, self.resample))

@@ -1,5 +1,5 @@
-"""DeepSeek-VL2 (arXiv:2412.10302): the whole image, and tiles of the offered resolution that fits
-it best, both in the middle of gray."""
+"""DeepSeek-VL2 (arXiv:2412.10302): the resized image, and tiles at the supported resolution that
+fits it best, both centered on gray."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from baton_mm_preprocess.processors.tiles import Pixels, colored, cut
 
 
 class TileRows(msgspec.Struct, frozen=True, tag=True):
-    """Pixels [1 + tiles, 3, tile, tile], the whole image first; the grid is (1, rows, columns) of
+    """Pixels [1 + tiles, 3, tile, tile], the resized image first; the grid is (1, rows, columns) of
     tiles."""
 
     colors: Colors
@@ -23,10 +23,10 @@ class TileRows(msgspec.Struct, frozen=True, tag=True):
     side: int
     """Embeddings in a row of a tile."""
     most_images: int = 2
-    """Images of a request up to which they are cut into tiles."""
+    """Maximum images of a request that are cut into tiles."""
 
     def among(self, images: int) -> TileRows:
-        """The processor of each of so many images of a request."""
+        """The processor of each of this number of images of a request."""
         if images <= self.most_images:
             return self
         return msgspec.structs.replace(self, offered=((self.tile, self.tile),))

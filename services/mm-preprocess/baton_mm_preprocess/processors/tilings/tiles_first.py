@@ -1,4 +1,4 @@
-"""Step3 (arXiv:2507.19427): square tiles row by row, then the whole image."""
+"""Step3 (arXiv:2507.19427): square tiles row by row, then the resized image."""
 
 from __future__ import annotations
 
@@ -14,9 +14,10 @@ from baton_mm_preprocess.processors.sizes import Size, pixels_of, resized, size_
 
 _LINEAR = 2
 _THIN, _LONG = 32, 4
-"""Images with a side below so many pixels and so many times as long are padded to squares."""
+"""Images with a side below this number of pixels and above this aspect ratio are padded to
+squares."""
 _ROUND_UP = 0.2
-"""A tile that is shown by more than this share is one more."""
+"""A tile is added if the image covers more than this share of it."""
 
 
 class TilesFirst(msgspec.Struct, frozen=True, tag=True):
@@ -25,13 +26,13 @@ class TilesFirst(msgspec.Struct, frozen=True, tag=True):
 
     colors: Colors
     whole: int
-    """Pixels of a side of the whole image."""
+    """Pixels of a side of the resized image."""
     tile: int
     patch: int
     whole_tokens: int
     tile_tokens: int
     most: int = 3024
-    """Pixels of the longer side."""
+    """Maximum pixels of the longer side."""
 
     def __call__(self, image: Image.Image) -> ProcessedImage:
         """Process an image in RGB."""
@@ -63,7 +64,7 @@ class TilesFirst(msgspec.Struct, frozen=True, tag=True):
         return max(1, int(size[0] * scale)), max(1, int(size[1] * scale))
 
     def _patches(self, image: Image.Image, side: int) -> npt.NDArray[np.float32]:
-        """A part as a square of this side, smoothed without rounding to bytes."""
+        """Resize a part to a square of this side, smoothed without rounding to bytes."""
         values = pixels_of(image).astype(np.float32)
         if values.shape[:2] != (side, side):
             planes = (Image.fromarray(plane) for plane in np.moveaxis(values, 2, 0))
@@ -73,7 +74,7 @@ class TilesFirst(msgspec.Struct, frozen=True, tag=True):
 
 
 def _squared(image: Image.Image) -> Image.Image:
-    """A very thin image in the corner of a black square."""
+    """Place a very thin image in the corner of a black square."""
     longer, shorter = max(image.size), min(image.size)
     if shorter >= _THIN or longer / shorter <= _LONG:
         return image
@@ -83,7 +84,7 @@ def _squared(image: Image.Image) -> Image.Image:
 
 
 def _cut(size: Size, window: int) -> Size:
-    """Height and width in whole windows, of sides that are as long as one."""
+    """Height and width in complete windows, for sides of at least one window."""
     rows, columns = (_snapped(side, window) for side in size)
     return rows, columns
 

@@ -1,5 +1,5 @@
-"""DeepSeek-OCR (arXiv:2510.18234): the whole image in the middle of gray, and tiles in the closest
-aspect ratio of an image that is larger than one."""
+"""DeepSeek-OCR (arXiv:2510.18234): the resized image centered on gray, and tiles with the closest
+aspect ratio for an image that is larger than a tile."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ _MERGE = 4
 
 
 class ViewTiles(msgspec.Struct, frozen=True, tag=True):
-    """Pixels [patches, 3 * patch * patch], row by row, those of the whole image first; the grid is
-    (1, rows, columns) of tiles, one tile for none."""
+    """Pixels [patches, 3 * patch * patch], row by row, those of the resized image first; the grid
+    is (1, rows, columns) of tiles, one tile for none."""
 
     colors: Colors
     whole: int
-    """Pixels of a side of the whole image."""
+    """Pixels of a side of the resized image."""
     tile: int
     patch: int
     least: int
@@ -31,7 +31,7 @@ class ViewTiles(msgspec.Struct, frozen=True, tag=True):
     background: tuple[int, int, int]
     resample: int
     newlines: bool
-    """Whether there is an embedding after each row, too (DeepSeek-OCR 1)."""
+    """Whether there is an embedding after each row (DeepSeek-OCR 1)."""
 
     def __call__(self, image: Image.Image) -> ProcessedImage:
         """Process an image in RGB."""
@@ -45,7 +45,7 @@ class ViewTiles(msgspec.Struct, frozen=True, tag=True):
         return ProcessedImage(np.concatenate(patches), (1, rows, columns), count)
 
     def grid(self, size: Size) -> Size:
-        """Rows and columns of tiles; one is none."""
+        """Rows and columns of tiles; one tile means none."""
         if max(size) <= self.tile:
             return 1, 1
         return tile_grid(size, (self.tile, self.tile), self.least, self.most)
@@ -63,12 +63,12 @@ class ViewTiles(msgspec.Struct, frozen=True, tag=True):
         return frame
 
     def _start(self, side: int) -> int:
-        """Where the image begins; Pillow's pad, which the first version has, rounds to even."""
+        """Offset of the image; Pillow's pad, used by the first version, rounds to even."""
         missing = self.whole - side
         return round(missing / 2) if self.newlines else missing // 2
 
     def _count(self, rows: int, columns: int) -> int:
-        """Embeddings, with a separator at the end."""
+        """Number of embeddings, including a separator at the end."""
         whole, tile = (-(-side // (self.patch * _MERGE)) for side in (self.whole, self.tile))
         tiles = rows * columns if rows * columns > 1 else 0
         ends = whole + (rows * tile if tiles else 0) if self.newlines else 0

@@ -1,4 +1,4 @@
-"""Tokenizer settings of a checkpoint folder, apart from the vocabulary."""
+"""Tokenizer settings of a checkpoint folder, except for the vocabulary."""
 
 from __future__ import annotations
 
@@ -33,16 +33,16 @@ _VISION_FIELDS = (
     *("vision_config", "vit_config", "visual_tokenizer_config", "img_processor"),
     "vision_tower_cfg",
 )
-"""Fields of configs with an encoder of images."""
+"""Config fields of vision encoders."""
 _AUDIO_FIELDS = ("audio_config", "audio_processor")
-"""Fields of configs with an encoder of sounds."""
+"""Config fields of audio encoders."""
 _IMAGE_TEXTS = (
     *("<image>", "<IMG_CONTEXT>", "<|image_pad|>", "<|endoftext10|>"),
     *("<|IMAGE_PLACEHOLDER|>", "<|image|>"),
 )
-"""Image tokens by which models are trained whose configs do not name them."""
+"""Image tokens of published models whose configs do not name them."""
 _AUDIO_TEXTS = ("<|endoftext11|>",)
-"""The same of sounds."""
+"""The same for audio tokens."""
 _FLAGS = ("single_word", "lstrip", "rstrip", "normalized")
 
 
@@ -65,17 +65,17 @@ class Folder:
 
     @property
     def tokenizer_class(self) -> str:
-        """Tokenizer class of transformers; empty if none is named."""
+        """Tokenizer class of transformers; empty if there is none."""
         named = self.settings.get("auto_map", {}).get("AutoTokenizer") or [None]
-        given = self.settings.get("tokenizer_class") or named[0] or ""
-        return str(given).rpartition(".")[2].removesuffix("Fast")
+        class_name = self.settings.get("tokenizer_class") or named[0] or ""
+        return str(class_name).rpartition(".")[2].removesuffix("Fast")
 
     @cached_property
     def _config(self) -> dict[str, Any]:
-        """config.json, of a checkpoint in parts that of the language model over its own; what an
-        omni model says of the part that hears and writes is beside the rest."""
-        whole = self._json("config.json")
-        own = {**(whole.get("thinker_config") or {}), **whole}
+        """config.json; for a checkpoint in parts, the language model's config merged over it; for
+        an omni model, the thinker's fields next to the rest."""
+        config = self._json("config.json")
+        own = {**(config.get("thinker_config") or {}), **config}
         if self.path == self._outer:
             return own
         return read_json(self._outer / "config.json") | own
@@ -89,10 +89,10 @@ class Folder:
     def added_tokens(self) -> list[dict[str, Any]]:
         """Entries for `added_tokens` of a tokenizer.json, by id."""
         decoder = self.settings.get("added_tokens_decoder", {})
-        found = {int(i): entry(int(i), **t) for i, t in decoder.items()}
+        entries = {int(i): entry(int(i), **t) for i, t in decoder.items()}
         for content, i in self._json("added_tokens.json").items():
-            found.setdefault(i, entry(i, content, special=content in self.named.values()))
-        return [found[i] for i in sorted(found)]
+            entries.setdefault(i, entry(i, content, special=content in self.named.values()))
+        return [entries[i] for i in sorted(entries)]
 
     @cached_property
     def named(self) -> dict[str, str]:
@@ -100,7 +100,7 @@ class Folder:
         return {r: text for r in _ROLES if (text := _content(self.settings.get(r)))}
 
     def source(self, spec: dict[str, Any], named: Mapping[str, str] | None = None) -> Source:
-        """A vocabulary with the folder's settings; `named` are defaults of its format."""
+        """A vocabulary with the folder's settings; `named` are the defaults of its format."""
         roles = {**(named or {}), **self.named}
         config = self._config
         added = {token["content"]: token["id"] for token in spec["added_tokens"]}
@@ -120,19 +120,20 @@ class Folder:
         )
 
     def _placeholder_ids(self, config: Mapping[str, Any]) -> dict[str, int]:
-        """The tokens that the config names, or else an added one that models of images have."""
+        """Image and audio tokens from the config, or else from the added tokens of published
+        models."""
         named, added = _placeholder_ids(config), added_tokens(self.path)
         for modality, fields, texts in (
             ("image", _VISION_FIELDS, _IMAGE_TEXTS),
             ("audio", _AUDIO_FIELDS, _AUDIO_TEXTS),
         ):
-            found = [added[text] for text in texts if text in added]
-            if modality not in named and found and not config.keys().isdisjoint(fields):
-                named[modality] = found[0]
+            ids = [added[text] for text in texts if text in added]
+            if modality not in named and ids and not config.keys().isdisjoint(fields):
+                named[modality] = ids[0]
         return named
 
     def _response_template(self) -> dict[str, Any]:
-        """What the checkpoint declares about its outputs; empty if nothing."""
+        """The checkpoint's declaration of its outputs; empty if there is none."""
         declared = self.settings.get("response_template")
         return declared if isinstance(declared, dict) else {}
 
@@ -141,12 +142,12 @@ class Folder:
 
     def _templates(self) -> Iterator[tuple[str, str]]:
         """Chat templates by name; files override tokenizer_config.json, as in transformers."""
-        given = self.settings.get("chat_template")
-        if isinstance(given, str):
-            yield "default", given
-        elif isinstance(given, list):
-            yield from ((entry["name"], entry["template"]) for entry in given)
-        # As older processors of transformers saved it.
+        template = self.settings.get("chat_template")
+        if isinstance(template, str):
+            yield "default", template
+        elif isinstance(template, list):
+            yield from ((entry["name"], entry["template"]) for entry in template)
+        # Older versions of transformers saved a processor's template this way.
         processor = self._json("chat_template.json").get("chat_template")
         if isinstance(processor, str):
             yield "default", processor
@@ -172,28 +173,28 @@ class Folder:
 
 
 def _placeholder_ids(config: Mapping[str, Any]) -> dict[str, int]:
-    """The token that stands for an item of each modality, where the config names it."""
-    found = {}
+    """The placeholder token of an item of each modality, if the config names it."""
+    tokens = {}
     for modality in ("image", "video", "audio"):
         names = (f"{modality}_token_id", f"{modality}_token_index")
         token = next((config[name] for name in names if isinstance(config.get(name), int)), None)
         if token is not None:
-            found[modality] = token
+            tokens[modality] = token
     implied = _implied_image_id(config)
-    return found if implied is None else {"image": implied, **found}
+    return tokens if implied is None else {"image": implied, **tokens}
 
 
 def _implied_image_id(config: Mapping[str, Any]) -> int | None:
-    """The token in the place of an image of families that name another one."""
+    """The image placeholder of families whose config names another token."""
     start = (config.get("visual") or {}).get("image_start_id")
-    if start is not None:  # Qwen-VL: of the token before an image, the second next.
+    if start is not None:  # Qwen-VL: the second token after the one before an image.
         return int(start) + 2
-    if config.get("model_type") == "kanana-1.5-v":  # The next one to the end of a sequence.
+    if config.get("model_type") == "kanana-1.5-v":  # The token after the end-of-sequence token.
         return int(config["text_config"]["eos_token_id"]) + 1
-    if config.get("model_type") == "nemotron_parse":  # The one that begins a text.
+    if config.get("model_type") == "nemotron_parse":  # The beginning-of-sequence token.
         start = config.get("decoder_start_token_id")
         return int(config["decoder"]["eos_token_id"] if start is None else start)
-    found = config.get("img_start_id")  # HyperCLOVA X, before it wrote `image_token_id`.
+    found = config.get("img_start_id")  # HyperCLOVA X before `image_token_id` existed.
     return found if isinstance(found, int) else None
 
 

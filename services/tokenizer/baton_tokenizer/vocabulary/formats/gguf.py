@@ -58,9 +58,9 @@ class Metadata:
     def frame(self, *, bos: bool = False, eos: bool = False) -> dict[str, Any] | None:
         """Post-processor with the first and last token; the defaults are those of the kind."""
         first, last = self.token("bos"), self.token("eos")
-        before = [first] if first and self.ggml("add_bos_token", bos) else []
-        after = [last] if last and self.ggml("add_eos_token", eos) else []
-        return frame(before, after)
+        first_tokens = [first] if first and self.ggml("add_bos_token", bos) else []
+        last_tokens = [last] if last and self.ggml("add_eos_token", eos) else []
+        return frame(first_tokens, last_tokens)
 
 
 class Gguf:
@@ -93,11 +93,13 @@ def read_gguf(path: Path) -> Source:
     types = data.ggml("token_type") or [TokenType.NORMAL] * len(tokens)
     spec = _kind(data.need("model"))(data, tokens, types)
     roles = {"bos": "bos", "eos": "eos", "unknown": "unk", "padding": "pad", "seperator": "sep"}
-    found = {role: data.token(key) for key, role in {**roles, "cls": "cls", "mask": "mask"}.items()}
+    special_tokens = {
+        role: data.token(key) for key, role in {**roles, "cls": "cls", "mask": "mask"}.items()
+    }
     return Source(
         spec=spec,
         templates=data.templates(),
-        named={f"{role}_token": token[0] for role, token in found.items() if token},
+        named={f"{role}_token": token[0] for role, token in special_tokens.items() if token},
         eos_ids=_eos_ids(data, tokens, types),
     )
 
@@ -112,7 +114,7 @@ def _kind(kind: str) -> Callable[[Metadata, list[str], list[int]], dict[str, Any
 
 
 def _merged(data: Metadata, tokens: list[str], types: list[int]) -> dict[str, Any]:
-    """ "gpt2": BPE with merges, in bytes or, where the pre-tokenizer says so, in characters."""
+    """ "gpt2": BPE with merges, on bytes or, if the pre-tokenizer requires it, on characters."""
     words = cut(data.ggml("pre") or ("gemma4" if data.ggml("model") == "gemma4" else "default"))
     model = {
         "type": "BPE",
@@ -126,10 +128,10 @@ def _merged(data: Metadata, tokens: list[str], types: list[int]) -> dict[str, An
         "post_processor": data.frame(bos=words.adds_bos),
     }
     if words.raw:
-        whole = Pieces(tokens, types, (), None, prefix="none").steps()
+        steps = Pieces(tokens, types, (), None, prefix="none").steps()
         pieces = pre_tokenizer(words.patterns)["pretokenizers"][:-1]
         split = {"type": "Sequence", "pretokenizers": pieces}
-        return {**spec, **whole, "pre_tokenizer": split, "model": {**model, "byte_fallback": True}}
+        return {**spec, **steps, "pre_tokenizer": split, "model": {**model, "byte_fallback": True}}
     return {
         **spec,
         "normalizer": None,
@@ -140,7 +142,7 @@ def _merged(data: Metadata, tokens: list[str], types: list[int]) -> dict[str, An
 
 
 def _split(merge: str) -> list[str]:
-    """The two sides of a merge. The left one may itself be a space."""
+    """Split a merge into its sides. The left one may itself be a space."""
     middle = merge.index(" ", 1)
     return [merge[:middle], merge[middle + 1 :]]
 
@@ -173,7 +175,7 @@ def _unigram(data: Metadata, tokens: list[str], types: list[int]) -> dict[str, A
 
 
 def _wordpiece(data: Metadata, tokens: list[str], types: list[int]) -> dict[str, Any]:
-    """ "bert": the longest known beginning of a word, again and again."""
+    """ "bert": WordPiece, greedy longest match first."""
     names = [_word(token, kind) for token, kind in zip(tokens, types, strict=True)]
     first, last = data.token("bos") or data.token("cls"), data.token("seperator")
     last, unknown = last or data.token("eos"), data.token("unknown")

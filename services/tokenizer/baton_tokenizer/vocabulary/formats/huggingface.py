@@ -1,4 +1,4 @@
-"""A Hugging Face folder: tokenizer.json, as it is."""
+"""A Hugging Face folder with tokenizer.json, which is used unchanged."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _FILE = "tokenizer.json"
 
 
 class HuggingFace:
-    """The vocabulary that the `tokenizers` library describes itself."""
+    """A vocabulary in the format of the `tokenizers` library."""
 
     @staticmethod
     def fits(path: Path) -> bool:

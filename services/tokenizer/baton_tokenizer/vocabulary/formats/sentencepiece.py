@@ -119,9 +119,9 @@ def _roles(model: Any) -> dict[str, str]:
 
 def _add(spec: dict[str, Any], added: list[dict[str, Any]]) -> None:
     """Add tokens of the folder to the model, or replace its tokens of the same id."""
-    found = {token["id"]: token for token in spec["added_tokens"]}
-    found |= {token["id"]: token for token in added}
-    spec["added_tokens"] = [found[i] for i in sorted(found)]
+    by_id = {token["id"]: token for token in spec["added_tokens"]}
+    by_id |= {token["id"]: token for token in added}
+    spec["added_tokens"] = [by_id[i] for i in sorted(by_id)]
     vocab = spec["model"]["vocab"]
     if isinstance(vocab, dict):
         vocab |= {token["content"]: token["id"] for token in added}

@@ -21,7 +21,8 @@ from baton_tokenizer.vocabulary.vocabulary import Source
 
 _LINE = re.compile(rb"[A-Za-z0-9+/]+=* \d+\s")
 _PROBE = 512
-"""Number of bytes read to tell a text file of ranks from a sentencepiece model of the same name."""
+"""Number of bytes read to distinguish a text file of ranks from a sentencepiece model of the same
+name."""
 
 
 class Family(NamedTuple):
@@ -32,7 +33,7 @@ class Family(NamedTuple):
     classes: tuple[str, ...]
     """`tokenizer_class` in tokenizer_config.json."""
     specials: tuple[str, ...] = ()
-    """Special tokens behind the last rank; `{id}` in a name is its id."""
+    """Special tokens after the last rank; `{id}` in a name is replaced by its id."""
     compose: bool = False
     """Normalize text to Unicode NFC."""
     before: tuple[str, ...] = ()
@@ -40,14 +41,14 @@ class Family(NamedTuple):
     eos: str = ""
     """End-of-sequence token, if the checkpoint names none."""
     sees: bool = False
-    """Whether these are the checkpoints with the encoder of Qwen-VL."""
+    """Whether these checkpoints have the encoder of Qwen-VL."""
 
 
 _EXTRAS = tuple(f"<|extra_{number}|>" for number in range(205))
 
 _SEEN = tuple(f"<{end}{name}>" for name in ("ref", "box", "quad", "img") for end in ("", "/"))
 _SEEN += ("<imgpad>",)
-"""What Qwen-VL marks in texts, and its images."""
+"""Tokens of Qwen-VL for marked texts and images."""
 
 FAMILIES: dict[str, Family] = {
     "qwen": Family(
