@@ -1,9 +1,9 @@
-"""Half an hour on a GPU: the tier's tests and benchmarks, as steps of less than ten minutes each.
+"""Runs the GPU tests and benchmarks in steps of less than ten minutes each, half an hour in total.
 
-    python ops/gpu/evidence.py plan                  what there is, and how long it may take
+    python ops/gpu/evidence.py plan                  the steps and their time limits
     python ops/gpu/evidence.py env --out evidence    one step; `all` runs them in order
 
-Each step prints what it runs, writes its output and a JSON to `--out`, and needs no network: this
+Each step prints its commands, writes its output and a JSON to `--out`, and needs no network: this
 repository is installed with the extras `dev` and `cuda`. Commands run in its root.
 """
 
@@ -25,14 +25,14 @@ ROOT = Path(__file__).resolve().parents[2]
 _CHAOS = ("--seconds", "60", "--streams", "8", "--every", "20", "--kinds", "kill")
 _NEEDED = ("torch", "triton", "transformers", "httpx", "pytest", "xdist")
 _VOCABULARY = 280
-"""Tokens that prompts of the model under `kill -9` are made of."""
+"""Vocabulary of the prompts for the model under `kill -9`."""
 
 
 class Step(NamedTuple):
-    """One step: commands, one after the other, as long as there is time."""
+    """One step: commands that run one after the other within its time limit."""
 
     minutes: int
-    """Of all commands together; what then still runs is ended."""
+    """Time limit of all commands together; a running command is then stopped."""
     why: str
     commands: tuple[tuple[str, ...], ...]
 
@@ -42,7 +42,7 @@ def _python(*arguments: str) -> tuple[str, ...]:
 
 
 def _tests(rows: Path, *names: str, processes: int = 8) -> tuple[str, ...]:
-    """Tests, whose rows `baton matrix --card-rows` takes from the file `rows`."""
+    """Pytest command; its rows are written to the file `rows` for `baton matrix --card-rows`."""
     flags = ("-q", "-rs", "-p", "no:cacheprovider", "-n", str(processes))
     return _python("-m", "pytest", *flags, "--card-rows", str(rows), *names)
 
@@ -82,7 +82,7 @@ def steps(out: Path) -> dict[str, Step]:
             6,
             "the largest step beside all pages, KV between caches and processes, what outlives a "
             "killed worker, ranks on two GPUs",
-            # One after the other: an engine takes what memory it finds.
+            # One after the other, since an engine allocates all free memory.
             (_tests(out / "rows-4.json", "tests/gpu/test_memory.py", processes=1),),
         ),
         "bench": Step(9, "ceilings and kernels", (_bench(*where, "--parts", "kernels"),)),
@@ -105,8 +105,8 @@ def steps(out: Path) -> dict[str, Step]:
                     *("--concurrency", "1,16,64", "--loads", "0.5", "--out", str(out / "http")),
                     *("--serve-args", "--worker.load-format dummy --worker.device cuda"),
                 ),
-                # Real workers, in float32 and with --exact, whose tokens are compared. CUDA is not
-                # forked.
+                # Real workers, in float32 and with --exact, whose tokens are compared. CUDA cannot
+                # be forked.
                 _python(
                     *("-m", "tests.chaos", "--real", "--no-fork-workers"),
                     *("--model", str(out / "killed"), "--vocab", str(_VOCABULARY), *_CHAOS),
@@ -117,7 +117,7 @@ def steps(out: Path) -> dict[str, Step]:
 
 
 def environment() -> dict[str, Any]:
-    """What this machine has."""
+    """Describe this machine."""
     facts: dict[str, Any] = {"python": platform.python_version(), "gpu": None}
     facts["compiler"] = shutil.which("gcc") or shutil.which("clang")
     headers = Path(sysconfig.get_paths()["include"]) / "Python.h"
@@ -136,9 +136,9 @@ def environment() -> dict[str, Any]:
             facts["memory"] = {"free": free, "total": total}
     facts["missing"] = [name for name in _NEEDED if importlib.util.find_spec(name) is None]
     if (query := shutil.which("nvidia-smi")) is not None:
-        asked = [query, "--query-gpu=driver_version,name", "--format=csv,noheader"]
+        command = [query, "--query-gpu=driver_version,name", "--format=csv,noheader"]
         facts["driver"] = subprocess.run(
-            asked, capture_output=True, text=True, check=False
+            command, capture_output=True, text=True, check=False
         ).stdout.strip()
     return facts
 
@@ -153,7 +153,7 @@ def _version(name: str) -> str:
 
 
 def run(name: str, step: Step, out: Path) -> bool:
-    """Run a step within its time; returns whether all commands succeeded."""
+    """Run a step within its time limit; returns whether all commands succeeded."""
     out.mkdir(parents=True, exist_ok=True)
     if name == "env":
         facts = environment()
@@ -166,19 +166,19 @@ def run(name: str, step: Step, out: Path) -> bool:
         return facts["gpu"] is not None and not facts["missing"]
     if name == "system":
         _write_models(out)
-    end, done = time.monotonic() + 60 * step.minutes, []
+    end, results = time.monotonic() + 60 * step.minutes, []
     for number, command in enumerate(step.commands):
         print(f"[{name}] {' '.join(command)}", flush=True)
         begin = time.monotonic()
         code = _limited(command, out / f"{name}-{number}.log", end - begin)
-        done.append({"command": command, "code": code, "seconds": time.monotonic() - begin})
-        print(f"[{name}] exit {code} after {done[-1]['seconds']:.0f} s", flush=True)
-    (out / f"{name}.json").write_text(json.dumps(done, indent=1) + "\n")
-    return all(one["code"] == 0 for one in done)
+        results.append({"command": command, "code": code, "seconds": time.monotonic() - begin})
+        print(f"[{name}] exit {code} after {results[-1]['seconds']:.0f} s", flush=True)
+    (out / f"{name}.json").write_text(json.dumps(results, indent=1) + "\n")
+    return all(one["code"] == 0 for one in results)
 
 
 def _limited(command: tuple[str, ...], log: Path, seconds: float) -> int:
-    """Exit code of a command; 124 if its time was over."""
+    """Exit code of a command; 124 after its time limit."""
     with log.open("w") as file:
         try:
             ended = subprocess.run(
@@ -191,7 +191,7 @@ def _limited(command: tuple[str, ...], log: Path, seconds: float) -> int:
 
 
 def _write_models(out: Path) -> None:
-    """A large model without weights, and a tiny one for workers that are killed."""
+    """Create a large model with random weights, and a tiny one for workers that are killed."""
     sys.path.insert(0, str(ROOT))
     from baton_worker.bench.gpu.model_shapes import SHAPES, write
     from tests.support.tiny_models import save_checkpoint, save_tokenizer
@@ -202,20 +202,20 @@ def _write_models(out: Path) -> None:
 
 
 def main(arguments: list[str]) -> int:
-    """Run what is asked for; returns the exit code."""
+    """Run the selected steps; returns the exit code."""
     parser = argparse.ArgumentParser(description=(__doc__ or "").splitlines()[0])
     names = [*steps(Path())]
     parser.add_argument("step", choices=["plan", "all", *names])
     parser.add_argument("--out", type=Path, default=Path("evidence"))
     options = parser.parse_args(arguments)
-    there = steps(options.out.resolve())
+    all_steps = steps(options.out.resolve())
     if options.step == "plan":
-        for name, step in there.items():
+        for name, step in all_steps.items():
             print(f"{name:8} {step.minutes:2} min  {step.why}")
         return 0
     failed = list[str]()
     for name in names if options.step == "all" else [options.step]:
-        if not run(name, there[name], options.out.resolve()):
+        if not run(name, all_steps[name], options.out.resolve()):
             failed.append(name)
             if name == "env":
                 return 2

@@ -1,12 +1,12 @@
-"""`baton bench images MODEL`: what images cost, as ratios.
+"""`baton bench images MODEL`: measures the cost of images, as ratios.
 
-    repeated   first token with images that the server knows, over that with new ones
-    storm      99th percentile of the pauses of text streams beside new images, over that without
+    repeated   first token with images that were sent before, over that with new ones
+    storm      99th percentile of the pauses of text streams during new images, over that without
     encoders   first token of several new images with two encode workers, over that with one: as it
                is here, and simulated as if each worker had processors of its own
 
 Starts a server for each fleet. Prints tables, writes JSON, and with `--record` adds the tables to
-the records of which docs/performance.md is made.
+the records from which docs/performance.md is generated.
 """
 
 import asyncio
@@ -44,29 +44,29 @@ class ImageCosts(Settings, prefix="bench_images"):
     """Measure what images cost a server."""
 
     model: CliPositionalArg[str] = DEFAULT_MODEL
-    """Model that sees: a directory, org/name[@revision], or pypi://package/file."""
+    """Vision-language model: a directory, org/name[@revision], or pypi://package/file."""
     figures: tuple[Figure, ...] = Field(default=("repeated", "storm", "encoders"), min_length=1)
-    """What is measured."""
+    """Measurements to run."""
     images: int = Field(default=4, ge=1, le=64)
-    """Images of a request, for `encoders`; the others have one."""
+    """Images per request, for `encoders`; the others have one."""
     image_width: int = Field(default=512, ge=1, le=8192)
-    """Pixels."""
+    """Width in pixels."""
     image_height: int = Field(default=512, ge=1, le=8192)
-    """Pixels."""
+    """Height in pixels."""
     requests: int = Field(default=8, ge=1)
     """Requests, or pairs of them, of `repeated` and `encoders`."""
     rounds: int = Field(default=2, ge=1)
-    """How often `storm` measures text streams alone and beside images."""
+    """Rounds in which `storm` measures text streams without and with images."""
     streams: int = Field(default=4, ge=1, le=1024)
     """Text streams of `storm`."""
     storm: int = Field(default=2, ge=1, le=1024)
     """Requests with an image that `storm` keeps in flight."""
     max_itl_ms: float = Field(default=25.0, gt=0)
-    """Of the scheduler, in one fleet of `storm`."""
+    """Scheduler setting of one fleet of `storm`, in milliseconds."""
     input_len: int = Field(default=32, ge=1)
-    """Tokens of the text of a request."""
+    """Text tokens of a request."""
     output_len: int = Field(default=128, ge=2)
-    """Tokens of the answer of a text stream."""
+    """Output tokens of a text stream."""
     start_seconds: float = Field(default=900.0, gt=0)
     """How long a server may take to load its model."""
     seed: int = 0
@@ -81,14 +81,14 @@ class ImageCosts(Settings, prefix="bench_images"):
     """Further flags for the servers, separated by spaces."""
 
     @property
-    def asked(self) -> Load:
-        """What a request is like."""
+    def request_load(self) -> Load:
+        """Request parameters."""
         size = (self.image_width, self.image_height)
         return Load(self.input_len, self.output_len, size, self.seed)
 
 
 def fleets(options: ImageCosts) -> dict[str, tuple[str, ...]]:
-    """Workers of the storm and their flags."""
+    """Workers of the fleet and their flags."""
     encode = ("--encode", "1")
     bound = f"{options.max_itl_ms:g}"
     return {
@@ -103,44 +103,44 @@ Measure = Callable[[ImageRuns], Coroutine[Any, Any, Any]]
 
 
 def _run(options: ImageCosts, stem: Path, name: str, flags: tuple[str, ...], call: Measure) -> Any:
-    """What a measurement gives on a server with these flags."""
+    """Run a measurement on a server with these flags."""
 
     async def measured(url: str) -> Any:
         timeout = httpx.Timeout(None, connect=10.0)
         async with httpx.AsyncClient(base_url=url, timeout=timeout) as client:
             target = Target(client, await first_model(client), "chat")
-            runs = ImageRuns(target, await prompts_for(target, options.seed), options.asked)
+            runs = ImageRuns(target, await prompts_for(target, options.seed), options.request_load)
             await runs.warm_up()
             return await call(runs)
 
     log = stem.with_suffix(f".{name}.server.log")
-    every = [*options.serve_args.split(), *flags]
-    with served(options.model, every, log, options.start_seconds) as url:
+    flags_of_server = [*options.serve_args.split(), *flags]
+    with served(options.model, flags_of_server, log, options.start_seconds) as url:
         return asyncio.run(measured(url))
 
 
 def _repeated(options: ImageCosts, stem: Path) -> Table:
-    found = _run(options, stem, "repeated", (), lambda runs: runs.repeated(options.requests, 1))
-    medians = (1000 * median(found.cold), 1000 * median(found.known))
+    repeated = _run(options, stem, "repeated", (), lambda runs: runs.repeated(options.requests, 1))
+    medians = (1000 * median(repeated.cold), 1000 * median(repeated.known))
     return Table(
         question="images",
         title="First token with a known image",
         command="baton bench images MODEL --figures repeated",
         columns=("image", "new (ms)", "known (ms)", "ratio", "encoder runs for known ones"),
         decimals=2,
-        rows=((_size(options), *medians, found.ratio, found.encoder_runs),),
+        rows=((_size(options), *medians, repeated.ratio, repeated.encoder_runs),),
     )
 
 
 def _storm(options: ImageCosts, stem: Path) -> Table:
     rows = list[tuple[record.Cell, ...]]()
     for number, (workers, flags) in enumerate(fleets(options).items()):
-        found = _run(
+        storm = _run(
             options, stem, f"storm-{number}", flags,
             lambda runs: runs.storm(options.rounds, options.streams, options.storm),
         )  # fmt: skip
-        alone, beside = found.p99
-        rows.append((workers, 1000 * alone, 1000 * beside, beside / alone, found.images_per_second))
+        alone, beside = storm.p99
+        rows.append((workers, 1000 * alone, 1000 * beside, beside / alone, storm.images_per_second))
     return Table(
         question="images",
         title=f"Pauses of {options.streams} text streams, 99th percentile",
@@ -152,8 +152,8 @@ def _storm(options: ImageCosts, stem: Path) -> Table:
 
 
 def simulate(events: Path, encode_workers: int) -> Any:
-    """A recording as it was and with so many encode workers. The simulator is imported by name:
-    operator tools do not depend on services."""
+    """Simulate a recording as it was and with this number of encode workers. The simulator is
+    imported by name: operator tools do not depend on services."""
     simulator = import_module("baton_scheduler.replay.simulator")
     return simulator.compare(events, encode_workers=encode_workers)
 

@@ -1,5 +1,5 @@
-"""What images cost: the first token with new and with known ones, and the pauses of text streams
-beside them."""
+"""Measures the first token with new and with repeated images, and the pauses of text streams during
+requests with images."""
 
 from __future__ import annotations
 
@@ -20,17 +20,17 @@ from baton_ops.bench.prompts import Prompts
 _RUN_SECONDS = 600.0
 """Seconds after which a run sends no more requests."""
 _STATS_SECONDS = 3.0
-"""More than the scheduler takes to send its counters again."""
+"""Longer than the scheduler's interval of statistics."""
 
 
 @dataclass(frozen=True)
 class Load:
-    """What a request is like."""
+    """Request parameters."""
 
     input_len: int
-    """Tokens of its text."""
+    """Text tokens."""
     output_len: int
-    """Tokens of the answer of a text stream; requests with images ask for one."""
+    """Output tokens of a text stream; requests with images have one."""
     image_size: tuple[int, int]
     """Pixels: width, height."""
     seed: int = 0
@@ -38,17 +38,17 @@ class Load:
 
 @dataclass(frozen=True)
 class Repeated:
-    """Seconds to the first token of the same images under two texts, request by request."""
+    """Seconds to the first token of the same images with two texts, request by request."""
 
     cold: list[float]
-    """Images that the server has never seen."""
+    """With images that the server has not seen before."""
     known: list[float]
     encoder_runs: int
-    """Images that were encoded in the second requests."""
+    """Number of images that were encoded for the second requests."""
 
     @property
     def ratio(self) -> float:
-        """Of the medians."""
+        """Ratio of the medians."""
         return median(self.known) / median(self.cold)
 
 
@@ -58,12 +58,12 @@ class Storm:
 
     alone: list[float]
     beside: list[float]
-    """While requests with new images were in flight."""
+    """During requests with new images."""
     images_per_second: float
 
     @property
     def p99(self) -> tuple[float, float]:
-        """Seconds: alone, and beside images."""
+        """Seconds: without, and during requests with images."""
         alone, beside = (float(np.percentile(gaps, 99)) for gaps in (self.alone, self.beside))
         return alone, beside
 
@@ -81,32 +81,34 @@ class ImageRuns:
             await self._first_token(self._new_images(1))
 
     async def cold(self, requests: int, images: int) -> list[float]:
-        """Seconds to the first token of requests with so many new images, one after the other."""
+        """Seconds to the first token of requests with this number of new images, one after the
+        other."""
         return [await self._first_token(self._new_images(images)) for _ in range(requests)]
 
     async def repeated(self, requests: int, images: int) -> Repeated:
-        """So many pairs of requests."""
+        """Run this number of pairs of requests."""
         cold, known = list[float](), list[float]()
-        before = await encoder_runs(self._target.client)
+        num_encoded = await encoder_runs(self._target.client)
         for _ in range(requests):
             shown = self._new_images(images)
             cold.append(await self._first_token(shown))
             known.append(await self._first_token(shown))
-        encoded = await encoder_runs(self._target.client) - before
+        encoded = await encoder_runs(self._target.client) - num_encoded
         return Repeated(cold, known, encoded - requests * images)
 
     async def storm(self, rounds: int, streams: int, in_flight: int) -> Storm:
-        """Text streams alone and beside so many requests with an image, in alternating rounds."""
+        """Run text streams without and during this number of requests with an image, in alternating
+        rounds."""
         alone, beside = list[float](), list[float]()
-        seen, seconds = 0, 0.0
+        num_requests, seconds = 0, 0.0
         clock = asyncio.get_running_loop().time
         for _ in range(rounds):
             alone += await self._gaps(streams)
             async with self._shower(in_flight) as answered:
                 started = clock()
                 beside += await self._gaps(streams)
-                seen, seconds = seen + len(answered), seconds + clock() - started
-        return Storm(alone, beside, seen / seconds)
+                num_requests, seconds = num_requests + len(answered), seconds + clock() - started
+        return Storm(alone, beside, num_requests / seconds)
 
     def _new_images(self, count: int) -> tuple[str, ...]:
         return tuple(url for _ in range(count) for url in self._images.next())
@@ -120,10 +122,12 @@ class ImageRuns:
 
     async def _gaps(self, streams: int) -> list[float]:
         load = self._load
-        asked = [
+        text_requests = [
             Request(self._prompts.make(load.input_len), load.output_len) for _ in range(streams)
         ]
-        ended = await closed_loop(self._target, asked, streams, _RUN_SECONDS, lambda outcome: None)
+        ended = await closed_loop(
+            self._target, text_requests, streams, _RUN_SECONDS, lambda outcome: None
+        )
         _check(ended)
         gaps = [float(gap) for outcome in ended for gap in np.diff(outcome.arrivals)]
         if not gaps:
@@ -157,8 +161,8 @@ class ImageRuns:
 
 
 async def encoder_runs(client: httpx.AsyncClient) -> int:
-    """Images that workers of any role have encoded since the scheduler's start, read until the
-    number, which the scheduler sends out from time to time, stays as it is."""
+    """Images encoded by workers of any role since the scheduler's start. The number is reported at
+    intervals, so poll until it does not change."""
     last = -1
     while True:
         fleet = (await client.get("/fleet")).raise_for_status().json()

@@ -12,9 +12,10 @@ _CELL = 32
 
 
 class Images:
-    """Gives each request its images.
+    """Supplies the images of requests.
 
-    `variety` is how many different images there are; 0: every one is new, so that no cache has it.
+    `variety` is the number of different images; 0 means that every one is new, so that no cache
+    contains it.
     """
 
     def __init__(self, count: int, size: tuple[int, int], variety: int, seed: int) -> None:
@@ -41,8 +42,8 @@ NO_IMAGES = Images(0, (1, 1), 1, 0)
 
 @lru_cache(maxsize=256)
 def image(width: int, height: int, seed: int) -> str:
-    """Return a JPEG of this size as a data URL; the same for the same seed."""
-    from PIL import Image  # deferred: only benchmarks with images need it
+    """Return a JPEG of this size as a data URL; a function of the seed."""
+    from PIL import Image  # Deferred: only benchmarks with images need it.
 
     cells = (width // _CELL + 2, height // _CELL + 2)
     colours = random.Random(seed).randbytes(3 * cells[0] * cells[1])

@@ -38,16 +38,15 @@ def changes(levels: Sequence[int], costs: Sequence[float]) -> list[float]:
 
 
 def saturation(levels: Sequence[int], costs: Sequence[float]) -> int | None:
-    """Return the last level worth reaching, for falling costs. None while the last one still
-    pays."""
-    paid = [i for i, change in enumerate(changes(levels, costs), 1) if change <= 1 / FACTOR]
-    last = max(paid, default=0)
+    """Return the last level that is worth reaching, for falling costs. None if the last level
+    is."""
+    worthwhile = [i for i, change in enumerate(changes(levels, costs), 1) if change <= 1 / FACTOR]
+    last = max(worthwhile, default=0)
     return levels[last] if last < len(levels) - 1 else None
 
 
 def onset(levels: Sequence[int], costs: Sequence[float]) -> int | None:
-    """Return the first level whose doubling costs `FACTOR` times as much. None when there is
-    none."""
+    """Return the first level whose doubling costs `FACTOR` times as much. None if there is none."""
     steps = zip(levels, changes(levels, costs), strict=False)
     return next((level for level, change in steps if change >= FACTOR), None)
 

@@ -25,7 +25,7 @@ class Request:
     prompt: str | list[int]
     output_tokens: int
     images: tuple[str, ...] = ()
-    """URLs; they stand before the text of a chat."""
+    """URLs of images before the text of a chat."""
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""`baton bench page`: docs/performance.md from the records in docs/benchmarks, and nothing else.
+"""`baton bench page`: generates docs/performance.md from the records in docs/benchmarks.
 
 baton bench page            print the page
 baton bench page --write    write docs/performance.md
@@ -32,14 +32,14 @@ class Page(Settings, prefix="bench_page"):
 
 
 class Entry(NamedTuple):
-    """A table and the record that holds it."""
+    """A table and its record."""
 
     record: Record
     table: Table
 
     @property
     def machine(self) -> str:
-        """Machine and date, as a link whose target stands at the end of the page."""
+        """Machine and date, as a link whose target is at the end of the page."""
         return f"[{_anchor(self.record)}]"
 
 
@@ -173,7 +173,7 @@ _LIMITS = """\
 
 
 def text_of(cell: Cell, decimals: int | None = None) -> str:
-    """A cell as it stands in the page; several values become their range."""
+    """A cell in the page's format; several values become their range."""
     if cell is None:
         return ""
     if isinstance(cell, str):
@@ -190,17 +190,17 @@ def _label(row: Sequence[Cell]) -> tuple[str, ...]:
 
 def current(entries: Iterable[Entry]) -> Iterator[tuple[Entry, Sequence[Cell]]]:
     """Rows of one title, newest first; an older row of the same machine and label is left out."""
-    seen = set()
+    titles = set()
     for entry in entries:
         for row in entry.table.rows:
             key = (entry.record.machine.name, _label(row))
-            if key not in seen:
-                seen.add(key)
+            if key not in titles:
+                titles.add(key)
                 yield entry, row
 
 
 def table(entries: Sequence[Entry]) -> str:
-    """The tables of one title as one, with commands before it and notes after it."""
+    """Merge the tables of one title, with commands before it and notes after it."""
     title, columns = entries[0].table.title, ("machine", *entries[0].table.columns)
     rows = list(current(entries))
     shown = dict.fromkeys(entry.record.file_name for entry, _ in rows)
@@ -232,7 +232,7 @@ def _images(entries: Iterable[Entry]) -> Iterable[str]:
 
 
 def machines(records: Iterable[Record]) -> str:
-    """The table of all machines, as their newest record describes them."""
+    """The table of all machines, as described by their newest record."""
     lines = ["## Machines", "", _line(("machine", "processor", "cores", "extensions", "compared"))]
     lines.append("|" + "---|" * 5)
     newest = {record.machine.name: record.machine for record in reversed(list(records))}
@@ -245,27 +245,27 @@ def machines(records: Iterable[Record]) -> str:
 
 def section(question: Question, records: Sequence[Record]) -> str:
     """Heading, setup and tables of one question."""
-    found: dict[str, list[Entry]] = {}
+    by_title: dict[str, list[Entry]] = {}
     for record in records:
         for part in record.tables:
             if part.question == question:
-                found.setdefault(part.title, []).append(Entry(record, part))
-    for title, entries in found.items():
+                by_title.setdefault(part.title, []).append(Entry(record, part))
+    for title, entries in by_title.items():
         if len({entry.table.columns for entry in entries}) > 1:
             raise BatonError(f"The records do not agree on the columns of '{title}'.")
-    return "\n\n".join([_SECTIONS[question], *map(table, found.values())])
+    return "\n\n".join([_SECTIONS[question], *map(table, by_title.values())])
 
 
 def markdown(records: Sequence[Record]) -> str:
     """The text of docs/performance.md."""
-    asked = {part.question for record in records for part in record.tables}
-    sections = [section(question, records) for question in _SECTIONS if question in asked]
+    questions = {part.question for record in records for part in record.tables}
+    sections = [section(question, records) for question in _SECTIONS if question in questions]
     links = "\n".join(f"[{_anchor(record)}]: benchmarks/{record.file_name}" for record in records)
     return "\n\n".join([_INTRO, machines(records), _RUN, *sections, _LIMITS, links]) + "\n"
 
 
 def stale(docs: Path = DOCS) -> bool:
-    """Whether the page is not what the records say."""
+    """Whether the page differs from the records."""
     page = docs / "performance.md"
     return not page.is_file() or page.read_text() != markdown(read_all(docs / "benchmarks"))
 

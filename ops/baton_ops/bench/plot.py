@@ -83,8 +83,8 @@ def system(axes: Axes, points: Sequence[Point], marker: str) -> None:
     )
     levels = sorted({point.in_flight for point in points})
     runs = [[p for p in points if p.in_flight == level] for level in levels]
-    x = [fmean(p.throughput for p in some) for some in runs]
-    y = [fmean(p.tpot for p in some) for some in runs]
+    x = [fmean(p.throughput for p in run) for run in runs]
+    y = [fmean(p.tpot for p in run) for run in runs]
     axes.plot(x, y, style, marker=marker, markersize=5, color=colour, alpha=0.85, label=name)
     for level, right, up in zip(levels, x, y, strict=True):
         axes.annotate(

@@ -102,8 +102,8 @@ def requests(
     """Return `count` requests. The lengths are those of their texts."""
     pairs = lengths.pairs(seed)
     drawn = [next(pairs) for _ in range(count)]
-    seen = images or NO_IMAGES
-    return [Request(prompts.make(tokens), output, seen.next()) for tokens, output in drawn]
+    image_source = images or NO_IMAGES
+    return [Request(prompts.make(tokens), output, image_source.next()) for tokens, output in drawn]
 
 
 async def prompts_for(target: Target, seed: int) -> Prompts:
@@ -129,7 +129,7 @@ async def _tokenize(target: Target) -> list[int]:
 
 
 async def _probe(target: Target, prompt: str | list[int]) -> Outcome:
-    """Answer a prompt by one token; without a token count if the server rejects it."""
+    """Generate one token for a prompt; returns no token count if the server rejects the request."""
     now = asyncio.get_running_loop().time()
     outcome = await target.send(Request(prompt, 1), now, now + _PROBE_SECONDS)
     return outcome if outcome.error is None else replace(outcome, input_tokens=0)
@@ -138,10 +138,10 @@ async def _probe(target: Target, prompt: str | list[int]) -> Outcome:
 async def _measured(target: Target, seed: int) -> TextPrompts:
     """Measure the tokens per word and the overhead with a short and a long text."""
     words = TEXT.split()
-    few, many = [await _probe(target, " ".join(words[:count])) for count in (16, 112)]
-    short, long = few.input_tokens, many.input_tokens
+    short_run, long_run = [await _probe(target, " ".join(words[:count])) for count in (16, 112)]
+    short, long = short_run.input_tokens, long_run.input_tokens
     if not short or not long or long <= short:
-        reason = few.error or many.error or "the counts of two prompts do not differ"
+        reason = short_run.error or long_run.error or "the counts of two prompts do not differ"
         raise InvalidRequest(
             "The server answers no plain completion with a token count (usage): prompts cannot be "
             f"sized ({reason}). Try the other --endpoint."

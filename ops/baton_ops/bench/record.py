@@ -15,7 +15,7 @@ from baton.errors import BatonError
 from baton_ops.bench import machine
 
 _FLAT = re.compile(r"\[\s+([^\[\]{}]*?)\s+\]")
-"""A list of values over several lines."""
+"""A list of numbers over several lines."""
 _BREAK = re.compile(r",\n\s+")
 _EXTENSIONS = {
     "avx2": "AVX2",
@@ -37,51 +37,51 @@ Question = Literal[
     "speculation",
     "quality",
 ]
-"""What a table answers; the page has one section for each."""
+"""The question that a table answers; the page has one section for each."""
 
 Cell = str | int | float | list[int | float] | None
-"""A label, one value, the values of several runs, or nothing where nothing was measured."""
+"""A label, one value, the values of several runs, or None if nothing was measured."""
 
 
 class Machine(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What the measurements of a record ran on."""
+    """The machine of a record."""
 
     name: str
     """Short name, also part of the file name."""
     processor: str
     cores: int | None = None
-    """Cores in use; None where they were not recorded."""
+    """Cores in use; None if unknown."""
     instructions: tuple[str, ...] = ()
-    """Extensions that kernels could use."""
+    """CPU extensions that kernels may use."""
     software: dict[str, str] = {}
-    """Versions of what was compared."""
+    """Versions of the compared systems."""
 
 
 class Table(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """One table. Tables of several records with one title are one table of the page."""
+    """One table. Tables of several records with the same title are merged in the page."""
 
     question: Question
     title: str
     columns: tuple[str, ...]
     rows: tuple[tuple[Cell, ...], ...]
     command: str = ""
-    """What measures it; empty where the command was not recorded."""
+    """Command of the measurement; empty if unknown."""
     decimals: int | None = None
-    """Digits behind the point of every value; None leaves them as they are."""
+    """Decimal places of every value; None leaves them unchanged."""
     image: str = ""
     """A plot of the same run, relative to docs/."""
     notes: tuple[str, ...] = ()
     """Conditions and findings, one sentence each."""
 
     def __post_init__(self) -> None:
-        """Refuse rows that do not fit the columns."""
+        """Reject rows that do not match the columns."""
         for row in self.rows:
             if len(row) != len(self.columns):
                 raise ValueError(f"{self.title}: {len(row)} cells for {len(self.columns)} columns")
 
 
 class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What one machine gave on one date."""
+    """The results of one machine on one date."""
 
     date: date
     machine: Machine
@@ -94,7 +94,7 @@ class Record(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
 
 
 def read(path: Path) -> Record:
-    """The record in a file; `BatonError` where it does not fit the schema or its name."""
+    """Read a record; `BatonError` if it does not match the schema or its name."""
     try:
         record = msgspec.json.decode(path.read_bytes(), type=Record)
     except msgspec.DecodeError as error:
@@ -111,29 +111,32 @@ def read_all(folder: Path) -> Sequence[Record]:
 
 
 def add(folder: Path, name: str, tables: Iterable[Table]) -> Path:
-    """Put tables into the record of a machine and this day, in place of those of the same titles.
+    """Add tables to the record of a machine and today's date; they replace those with the same
+    titles.
 
-    Returns the path of the record. Raises `BatonError` where the file there is no record.
+    Returns the path of the record. Raises `BatonError` if the file is a record of something else.
     """
     facts, day = machine.facts(), datetime.now(UTC).date()
-    features = tuple(said for flag, said in _EXTENSIONS.items() if flag in facts["cpu_features"])
-    found = Record(day, Machine(name, facts["cpu"], facts["cores"], features), ())
-    path = folder / found.file_name
+    features = tuple(
+        extension for flag, extension in _EXTENSIONS.items() if flag in facts["cpu_features"]
+    )
+    record = Record(day, Machine(name, facts["cpu"], facts["cores"], features), ())
+    path = folder / record.file_name
     if path.is_file():
-        found = read(path)
-    merged = {(table.question, table.title): table for table in (*found.tables, *tables)}
-    found = msgspec.structs.replace(found, tables=tuple(merged.values()))
-    path.write_text(_json(found))
+        record = read(path)
+    merged = {(table.question, table.title): table for table in (*record.tables, *tables)}
+    record = msgspec.structs.replace(record, tables=tuple(merged.values()))
+    path.write_text(_json(record))
     return path
 
 
-def _json(found: Record) -> str:
-    """With every row of a table on one line, and without what is empty."""
-    content = msgspec.to_builtins(found)
+def _json(record: Record) -> str:
+    """Encode with every row of a table on one line, and without empty fields."""
+    content = msgspec.to_builtins(record)
     content["machine"] = _filled(content["machine"])
     content["tables"] = [_filled(table) for table in content["tables"]]
     text = json.dumps(content, indent=2, ensure_ascii=False)
-    return _FLAT.sub(lambda found: f"[{_BREAK.sub(', ', found[1])}]", text) + "\n"
+    return _FLAT.sub(lambda match: f"[{_BREAK.sub(', ', match[1])}]", text) + "\n"
 
 
 def _filled(fields: dict[str, Any]) -> dict[str, Any]:

@@ -109,8 +109,8 @@ class Scaling(Settings, prefix="bench_scaling"):
             "context": (self.contexts, size.contexts),
             "workers": (self.workers, size.workers),
         }
-        given, usual = field[name]
-        return ascending(given or usual, name)
+        configured, default = field[name]
+        return ascending(configured or default, name)
 
     @property
     def usual(self) -> Usual:
@@ -122,7 +122,7 @@ class Scaling(Settings, prefix="bench_scaling"):
 
 
 @dataclass(frozen=True)
-class Found:
+class ServerResults:
     """Results of one server."""
 
     model: str
@@ -130,8 +130,8 @@ class Found:
 
 
 async def measure(
-    options: Scaling, url: str, wanted: Sequence[Name], workers: int, console: Console
-) -> Found:
+    options: Scaling, url: str, curves: Sequence[Name], workers: int, console: Console
+) -> ServerResults:
     """Measure the given curves; for workers, only the point of this server."""
     headers = {"Authorization": f"Bearer {options.key}"} if options.key else {}
     limits, timeout = httpx.Limits(max_connections=_MAX_CONNECTIONS), httpx.Timeout(None, connect=9)
@@ -145,15 +145,15 @@ async def measure(
         with ProgressBars(console) as bars:
             sweep = Sweep(target, prompts, bars, options.usual)
             await sweep.warm_up()
-            if "concurrency" in wanted:
+            if "concurrency" in curves:
                 points["concurrency"] = await sweep.loads(options.levels("concurrency"))
-            if "context" in wanted:
+            if "context" in curves:
                 levels, longest = options.levels("context"), await _longest(client)
                 points["context"] = await sweep.contexts(levels, longest)
-            if "workers" in wanted:
+            if "workers" in curves:
                 flight = workers * options.in_flight
                 points["workers"] = [await sweep.load(workers, f"{workers} workers", flight)]
-        return Found(target.model, points)
+        return ServerResults(target.model, points)
 
 
 async def _longest(client: httpx.AsyncClient) -> int | None:
@@ -162,18 +162,18 @@ async def _longest(client: httpx.AsyncClient) -> int | None:
     return int(longest) if longest else None
 
 
-def all_points(options: Scaling, stem: Path, console: Console) -> Found:
+def all_points(options: Scaling, stem: Path, console: Console) -> ServerResults:
     """Measure every curve, with a new server for each number of workers."""
     points: dict[Name, list[Point]] = defaultdict(list)
     model = ""
     for turn, workers in enumerate(_fleets(options)):
-        wanted = [name for name in options.curves if name == "workers" or turn == 0]
+        names = [name for name in options.curves if name == "workers" or turn == 0]
         with _server(options, workers, stem) as url:
-            found = asyncio.run(measure(options, url, wanted, workers, console))
-        model = found.model
-        for name, more in found.points.items():
+            server_results = asyncio.run(measure(options, url, names, workers, console))
+        model = server_results.model
+        for name, more in server_results.points.items():
             points[name] += more
-    return Found(model, points)
+    return ServerResults(model, points)
 
 
 def _fleets(options: Scaling) -> tuple[int, ...]:
@@ -250,17 +250,18 @@ def table(curve: Curve) -> Table:
     return grid
 
 
-def report(options: Scaling, found: Found, drawn: list[Curve]) -> dict[str, Any]:
+def report(options: Scaling, server_results: ServerResults, drawn: list[Curve]) -> dict[str, Any]:
     """Return the results with everything needed to interpret them, for the JSON."""
     return {
         "date": datetime.now(UTC).isoformat(timespec="seconds"),
         "machine": machine.facts(),
-        "model": found.model,
+        "model": server_results.model,
         "settings": options.model_dump(mode="json", include=set(Scaling.__annotations__) - {"key"}),
         "factor": FACTOR,
         "curves": [{**asdict(c), "knee": c.knee, "sentence": c.sentence} for c in drawn],
         "runs": {
-            name: [asdict(point) for point in points] for name, points in found.points.items()
+            name: [asdict(point) for point in points]
+            for name, points in server_results.points.items()
         },
     }
 
@@ -272,15 +273,15 @@ def run(options: Scaling, console: Console) -> list[Path]:
     for name in options.curves:
         options.levels(name)
     stem = options.out / datetime.now(UTC).strftime("scaling-%Y-%m-%dT%H%M%S")
-    found = all_points(options, stem, console)
-    drawn = curves(options, found.points)
+    server_results = all_points(options, stem, console)
+    drawn = curves(options, server_results.points)
     for curve in drawn:
         console.print(table(curve))
         console.print(curve.sentence, highlight=False)
     paths = [stem.with_suffix(".json"), stem.with_suffix(".png")]
     options.out.mkdir(parents=True, exist_ok=True)
-    paths[0].write_text(json.dumps(report(options, found, drawn), indent=1) + "\n")
-    bends(drawn, f"{found.model}, {machine.facts()['cpu']}", paths[1])
+    paths[0].write_text(json.dumps(report(options, server_results, drawn), indent=1) + "\n")
+    bends(drawn, f"{server_results.model}, {machine.facts()['cpu']}", paths[1])
     console.print(f"wrote {' and '.join(map(str, paths))}", highlight=False)
     return paths
 

@@ -72,7 +72,7 @@ class Bench(Settings, prefix="bench"):
     image_height: int = Field(default=512, ge=1, le=8192)
     """Pixels."""
     image_variety: int = Field(default=0, ge=0)
-    """How many different images there are; 0: every one is new, so that no cache has it."""
+    """Number of different images; 0 means that every one is new, so that no cache contains it."""
     concurrency: tuple[Annotated[int, Field(ge=1, le=1024)], ...] = Field(
         default=(1, 8, 32), min_length=1
     )
@@ -104,8 +104,8 @@ class Run:
     concurrency: int | None = None
     rate: float | None = None
     gap_ms: float | None = None
-    """Mean idle time between steps, of the worker with the longest, over the last steps of the run;
-    None when the server does not report it."""
+    """Mean idle time between steps over the last steps of the run, of the worker with the longest;
+    None if the server does not report it."""
 
     @property
     def name(self) -> str:
@@ -171,18 +171,18 @@ class Session:
     async def _closed(self, shape: Shape, concurrency: int) -> Run:
         count = min(concurrency * self._options.rounds, _MAX_REQUESTS)
         seconds = self._options.run_seconds
-        asked = self._requests(shape, count, self._seed())
+        requests = self._requests(shape, count, self._seed())
         with self._bars.bar(_title(shape, concurrency, None), count) as done:
-            outcomes = await closed_loop(self._target, asked, concurrency, seconds, done)
+            outcomes = await closed_loop(self._target, requests, concurrency, seconds, done)
         gap = await self._gap()
         return Run(shape, summarise(outcomes), concurrency=concurrency, gap_ms=gap)
 
     async def _open(self, shape: Shape, rate: float) -> Run:
         seed, seconds = self._seed(), self._options.run_seconds
         times = arrivals(rate, seconds, seed)[:_MAX_REQUESTS] or [0.0]
-        asked = self._requests(shape, len(times), seed)
+        requests = self._requests(shape, len(times), seed)
         with self._bars.bar(_title(shape, None, rate), len(times)) as done:
-            outcomes = await open_loop(self._target, asked, times, seconds, done)
+            outcomes = await open_loop(self._target, requests, times, seconds, done)
         return Run(shape, summarise(outcomes), rate=rate, gap_ms=await self._gap())
 
     async def _gap(self) -> float | None:
@@ -203,7 +203,7 @@ async def measure(options: Bench, url: str, console: Console) -> Measured:
     """Perform all runs against the server at `url`."""
     headers = {"Authorization": f"Bearer {options.key}"} if options.key else {}
     limits = httpx.Limits(max_connections=_MAX_CONNECTIONS)
-    timeout = httpx.Timeout(None, connect=10.0)  # every request has a deadline of its own
+    timeout = httpx.Timeout(None, connect=10.0)  # Every request has its own deadline.
     async with httpx.AsyncClient(
         base_url=url, headers=headers, limits=limits, timeout=timeout
     ) as client:
@@ -217,8 +217,8 @@ async def measure(options: Bench, url: str, console: Console) -> Measured:
 
 async def _workers(client: httpx.AsyncClient) -> list[dict[str, Any]]:
     """Return device and number format of the workers; empty if the server does not report them."""
-    wanted = ("name", "device", "dtype", "pages_total", "weight_bytes", "kv_bytes")
-    return [{key: w.get(key) for key in wanted} for w in await _fleet(client)]
+    fields = ("name", "device", "dtype", "pages_total", "weight_bytes", "kv_bytes")
+    return [{key: w.get(key) for key in fields} for w in await _fleet(client)]
 
 
 async def _fleet(client: httpx.AsyncClient) -> list[dict[str, Any]]:
@@ -258,16 +258,16 @@ def report(options: Bench, measured: Measured) -> dict[str, Any]:
 
 def write(options: Bench, measured: Measured, stem: Path) -> list[Path]:
     """Write the JSON and the plot of the closed loops of the first shape. Returns the paths."""
-    from baton_ops.bench.plot import draw  # deferred: importing matplotlib takes a second
+    from baton_ops.bench.plot import draw  # Deferred: importing matplotlib takes a second.
 
     stem.parent.mkdir(parents=True, exist_ok=True)
     paths = [stem.with_suffix(".json"), stem.with_suffix(".png")]
-    found = report(options, measured)
-    paths[0].write_text(json.dumps(found, indent=1) + "\n")
+    data = report(options, measured)
+    paths[0].write_text(json.dumps(data, indent=1) + "\n")
     first = [run for run in measured.runs if run.shape == options.shapes[0]]
     points = [(run.concurrency, run.summary) for run in first if run.concurrency is not None]
     lengths = f"{options.input_len} in, {options.output_len} out"
-    title = f"{measured.model}, {lengths} ({options.shapes[0]}), {found['machine']['cpu']}"
+    title = f"{measured.model}, {lengths} ({options.shapes[0]}), {data['machine']['cpu']}"
     draw(sorted(points, key=lambda point: point[0]), title, paths[1])
     return paths
 
@@ -284,7 +284,7 @@ def _server(options: Bench, stem: Path) -> Iterator[str]:
 
 def run(options: Bench, console: Console) -> list[Path]:
     """Measure, print and write. Returns the paths of the files. Raises `SettingsError` for images
-    at an endpoint that takes none."""
+    at an endpoint that does not accept them."""
     if options.images and options.endpoint != "chat":
         raise SettingsError("Images stand in chats: use --endpoint chat.")
     stem = options.out / datetime.now(UTC).strftime("%Y-%m-%dT%H%M%S")

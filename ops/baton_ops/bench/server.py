@@ -27,7 +27,7 @@ def free_port() -> int:
 
 
 _NO_FORK_SERVER = "--no-fork-workers"
-"""Servers that are measured beside this one load and serve in the same process."""
+"""Measured servers that load and serve in the same process."""
 
 
 @contextmanager

@@ -20,8 +20,8 @@ def ascending(levels: Sequence[int], name: str) -> tuple[int, ...]:
     """Return the levels. Raises `SettingsError` unless there are at least two in ascending
     order."""
     if len(levels) < 2 or any(b <= a for a, b in pairwise(levels)):
-        given = ", ".join(map(str, levels)) or "none"
-        raise SettingsError(f"The curve '{name}' needs two or more ascending levels, not {given}.")
+        listed = ", ".join(map(str, levels)) or "none"
+        raise SettingsError(f"The curve '{name}' needs two or more ascending levels, not {listed}.")
     return tuple(levels)
 
 
@@ -77,9 +77,9 @@ class Sweep:
         self._made += 1
         count, seed = concurrency * self._usual.rounds, self._usual.seed * 1000 + self._made
         lengths = Lengths("fixed", input_len, self._usual.output_len)
-        asked = requests(self._prompts, lengths, count, seed)
+        loop_requests = requests(self._prompts, lengths, count, seed)
         with self._bars.bar(name, count) as done:
-            ended = await closed_loop(self._target, asked, concurrency, _RUN_SECONDS, done)
+            ended = await closed_loop(self._target, loop_requests, concurrency, _RUN_SECONDS, done)
         summary = summarise(ended)
         if summary.successful < count:
             errors = "; ".join(summary.errors) or f"not all were sent within {_RUN_SECONDS:.0f} s"

@@ -22,13 +22,16 @@ from baton_ops.commands.fleet import ask
 class Drain(Settings, prefix="drain"):
     """Drain a worker: its sequences move to other workers, and it exits.
 
+    Give the same --run-dir (or BATON_RUN_DIR) to `baton serve` and here, so that this command finds
+    it.
+
     Give --run-dir (or BATON_RUN_DIR) to `baton serve` and here: it is how they find each other.
     """
 
     worker: CliPositionalArg[str]
-    """Its name, as `baton fleet` shows it."""
+    """Its name, as shown by `baton fleet`."""
     seconds: float = Field(default=60.0, gt=0)
-    """How long to wait until it has nothing left to do."""
+    """Time limit until the worker has nothing left to do."""
 
 
 def drain(options: Drain) -> None:

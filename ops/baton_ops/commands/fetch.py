@@ -17,7 +17,7 @@ class Fetch(Settings, prefix="fetch"):
 
 
 def main() -> None:
-    """Run the command; the exit code tells the kind of error."""
+    """Run the command; the exit code depends on the kind of error."""
     try:
         settings = Fetch.load(sys.argv[1:])
         setup("fetch", settings.log_level)

@@ -36,9 +36,9 @@ _SECONDS = 5.0
 class Show(Settings, prefix="fleet"):
     """Show the workers as reported by the scheduler, and what each role needs.
 
-    `baton fleet role WORKER ROLE` changes the role of a worker, `baton fleet scale ROLE=NUMBER` how
-    many there are. Give --run-dir (or BATON_RUN_DIR) to `baton serve` and here: it is how they find
-    each other.
+    `baton fleet role WORKER ROLE` changes the role of a worker, `baton fleet scale ROLE=NUMBER` the
+    number of workers. Give the same --run-dir (or BATON_RUN_DIR) to `baton serve` and here, so that
+    this command finds it.
     """
 
 

@@ -32,8 +32,8 @@ SECONDS = 3.0
 
 def own_address(settings: Settings, link: Link) -> str:
     """Return the local address of the socket that a service binds for `link`."""
-    given = str(getattr(settings, "bind", ""))
-    return bind_address(settings, link, given).replace("tcp://*:", "tcp://127.0.0.1:")
+    bind = str(getattr(settings, "bind", ""))
+    return bind_address(settings, link, bind).replace("tcp://*:", "tcp://127.0.0.1:")
 
 
 def answers(

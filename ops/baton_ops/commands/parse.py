@@ -1,8 +1,8 @@
-"""`baton parse`: reads a model's output without the model.
+"""`baton parse`: parses a model's output without the model.
 
-baton parse --tool-parser hermes < output.txt     one JSON object: what a server would answer
+baton parse --tool-parser hermes < output.txt     one JSON object, as in a server's answer
 baton parse --tool-parser hermes --stream < ...   one line per delta
-baton parse --cases FILE.jsonl                    many texts, each whole and cut in several ways
+baton parse --cases FILE.jsonl                    many texts, complete and split in several ways
 """
 
 import json
@@ -19,33 +19,33 @@ from baton.output_parsing.selection import NONE, select
 from baton.settings import Settings
 
 _TOKENS = re.compile(r"\s?\w{1,6}|\s+|[^\w\s]{1,2}")
-"""Cuts a text about as a tokenizer does."""
+"""Splits a text approximately like a tokenizer."""
 
 Object = dict[str, Any]
 
 
 class Parse(Settings, prefix="parse"):
-    """Read a model's output from standard input into reasoning, content and tool calls."""
+    """Parse a model's output from standard input into reasoning, content and tool calls."""
 
     tool_parser: str = ""
     """Format of the tool calls, as in --tool-call-parser of `baton serve`."""
     reasoning_parser: str = ""
     """Format of the thinking, as in --reasoning-parser of `baton serve`."""
     tools: Path | None = None
-    """JSON file with a list of tools in OpenAI's form."""
+    """JSON file with a list of tools in OpenAI's format."""
     tool_choice: str = "auto"
     """auto, required, none or the name of a function."""
     thinking: Literal["on", "off"] | None = None
-    """Whether the prompt let the model think; the default is that of the model family."""
+    """Whether the prompt enables thinking; the default is that of the model family."""
     stream: bool = False
     """Print one line per delta."""
     chunk: str = "tokens"
     """How much is fed at a time with --stream: a number of characters, or tokens."""
     cases: Path | None = None
-    """JSON lines of texts and how to cut each; standard input is not read then."""
+    """JSON lines of texts and how to split each; standard input is not read then."""
 
     def lines(self) -> Iterator[Object]:
-        """The result. Raises `SettingsError` for an unknown name and for what cannot be read."""
+        """The result. Raises `SettingsError` for an unknown name and an unreadable file."""
         return read_cases(self.cases) if self.cases else self._read(_stdin())
 
     def _read(self, text: str) -> Iterator[Object]:
@@ -57,7 +57,7 @@ class Parse(Settings, prefix="parse"):
             "thinking": None if self.thinking is None else self.thinking == "on",
         }
         if not self.stream:
-            yield _whole(case, text)
+            yield _complete(case, text)
             return
         message, deltas = _streamed(case, _chunks(text, self.chunk))
         yield from deltas
@@ -76,12 +76,12 @@ def _tools(path: Path) -> Any:
 
 
 def _stdin() -> str:
-    """Standard input, its newlines as they are."""
+    """Standard input, with unchanged newlines."""
     return sys.stdin.buffer.read().decode(errors="replace")
 
 
 def read_cases(path: Path) -> Iterator[Object]:
-    """The results of a file of cases, one for each case and each way to cut it."""
+    """The results of a file of cases, one per case and split."""
     try:
         with path.open(encoding="utf-8") as file:
             for line in file:
@@ -114,7 +114,7 @@ def _failure(error: Exception) -> Object:
 def _result(case: Object, chunk: int | list[int]) -> Object:
     text = case["text"]
     if chunk == 0:
-        return _whole(case, text)
+        return _complete(case, text)
     cuts = list(chunk) if isinstance(chunk, list) else range(chunk, len(text), chunk)
     parts = [text[a:b] for a, b in pairwise([0, *cuts, len(text)])]
     message, deltas = _streamed(case, parts)
@@ -122,10 +122,10 @@ def _result(case: Object, chunk: int | list[int]) -> Object:
 
 
 def _parser(case: Object) -> OutputParser:
-    found = select(case.get("tool_parser") or NONE, case.get("reasoning_parser") or NONE)
-    reasoning, start = found.reasoning_format, _start(case, found.reasoning_format)
+    formats = select(case.get("tool_parser") or NONE, case.get("reasoning_parser") or NONE)
+    reasoning, start = formats.reasoning_format, _start(case, formats.reasoning_format)
     return OutputParser(
-        found.tool_format,
+        formats.tool_format,
         reasoning,
         start=start,
         tools=case.get("tools"),
@@ -138,7 +138,7 @@ def _start(case: Object, reasoning: Any) -> Start:
     return reasoning.default_start(case.get("thinking")) if reasoning is not None else "content"
 
 
-def _whole(case: Object, text: str) -> Object:
+def _complete(case: Object, text: str) -> Object:
     message = _read(_parser(case), [text])[0]
     calls = [{"id": c.id, "name": c.name, "arguments": c.arguments} for c in message.tool_calls]
     return {
@@ -151,7 +151,7 @@ def _whole(case: Object, text: str) -> Object:
 
 def _streamed(case: Object, parts: Sequence[str]) -> tuple[Message, list[Object]]:
     message, pieces = _read(_parser(case), parts)
-    return message, [said for piece in pieces if (said := delta(piece)) is not None]
+    return message, [chunk for piece in pieces if (chunk := delta(piece)) is not None]
 
 
 def _read(parser: OutputParser, parts: Sequence[str]) -> tuple[Message, list[Piece]]:
@@ -178,7 +178,7 @@ def _chunks(text: str, size: str) -> list[str]:
 
 
 def main() -> None:
-    """Print the result; exits with 2 for wrong flags and what cannot be read."""
+    """Print the result; exits with 2 for wrong flags and unreadable files."""
     try:
         for line in Parse.load(sys.argv[1:]).lines():
             print(json.dumps(line))

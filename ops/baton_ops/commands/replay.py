@@ -16,16 +16,16 @@ from baton.errors import BatonError, SettingsError
 from baton.settings import Settings
 
 _RECORDER, _WHATIF = "baton_scheduler.replay.recorder", "baton_scheduler.replay.simulator"
-"""Imported by name: operator tools do not depend on services."""
+"""Module imported by name: operator tools do not depend on services."""
 _OTHER = ("scheduling_policy", "placement_policy", "encode_workers")
-"""Fields that ask for a simulation."""
+"""Fields that request a simulation."""
 
 
 class Replay(Settings, prefix="replay"):
     """Apply a recording's events to a new scheduler and compare every decision.
 
     With `--scheduling-policy`, `--placement-policy` or `--encode-workers`, simulate the recorded
-    load as it was and with what is given, and show the differences: times to first token, prefix
+    load unchanged and with these settings, and show the differences: times to first token, prefix
     hits, KV transferred.
     """
 
@@ -36,7 +36,8 @@ class Replay(Settings, prefix="replay"):
     placement_policy: str = ""
     """cost, round-robin, least-loaded or modulo: simulate with this placement policy."""
     encode_workers: int = Field(default=0, ge=0)
-    """Simulate with so many encode workers, as fast as those of the recording; 0 means its own."""
+    """Simulate with this number of encode workers, as fast as those of the recording; 0 means the
+    recorded number."""
 
 
 def _scheduler(module: str) -> Any:
@@ -46,26 +47,27 @@ def _scheduler(module: str) -> Any:
 
 
 def rerun(path: Path, **other: str | int) -> int:
-    """Simulate a recording as it was and otherwise, and print the differences. Returns 0."""
-    found = _scheduler(_WHATIF).compare(path, **other)
+    """Simulate a recording unchanged and with other settings, and print the differences. Returns
+    0."""
+    comparison = _scheduler(_WHATIF).compare(path, **other)
     table = Table(title="mean time to first token, simulated, in seconds")
-    for name in ("tenant", "requests", *found.names, "change"):
+    for name in ("tenant", "requests", *comparison.names, "change"):
         table.add_column(name, justify="left" if name == "tenant" else "right")
-    for change in found.changes:
+    for change in comparison.changes:
         ratio = change.after / change.before - 1 if change.before else 0.0
         times = (f"{change.before:.3f}", f"{change.after:.3f}", f"{ratio:+.1%}")
         table.add_row(change.tenant or "(none)", f"{change.requests:,}", *times)
     console = Console()
     console.print(table)
-    console.print(_figures(found))
+    console.print(_figures(comparison))
     return 0
 
 
-def _figures(found: Any) -> Table:
+def _figures(comparison: Any) -> Table:
     table = Table(title="all of them together, simulated")
-    for name in ("", *found.names):
+    for name in ("", *comparison.names):
         table.add_column(name, justify="right" if name else "left")
-    before, after = found.figures
+    before, after = comparison.figures
     table.add_row("prompt tokens found in a cache", f"{before.hits:.1%}", f"{after.hits:.1%}")
     table.add_row("mean time to first token", f"{before.mean:.3f} s", f"{after.mean:.3f} s")
     table.add_row("95th percentile", f"{before.p95:.3f} s", f"{after.p95:.3f} s")
@@ -96,8 +98,8 @@ def main() -> None:
     """Print the result; exits with 1 on a difference, 2 when there is no recording."""
     try:
         options = Replay.load(sys.argv[1:])
-        other = options.model_dump(include=set(_OTHER))
-        code = rerun(options.file, **other) if any(other.values()) else report(options.file)
+        settings = options.model_dump(include=set(_OTHER))
+        code = rerun(options.file, **settings) if any(settings.values()) else report(options.file)
     except BatonError as error:
         print(f"baton replay: {error.message}", file=sys.stderr)
         sys.exit(2)

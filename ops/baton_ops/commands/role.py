@@ -25,11 +25,11 @@ class Options(Settings, prefix="fleet_role"):
     """Change the role of a running worker."""
 
     worker: CliPositionalArg[str]
-    """Its name, as `baton fleet` shows it."""
+    """Its name, as shown by `baton fleet`."""
     role: CliPositionalArg[Literal["prefill", "decode", "both"]]
     """prefill, decode or both."""
     seconds: float = Field(default=60.0, gt=0)
-    """How long to wait until the scheduler shows it."""
+    """Time limit until the scheduler reports the role."""
 
 
 def assign(options: Options) -> str:

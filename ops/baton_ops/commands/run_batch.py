@@ -1,10 +1,10 @@
 """`baton run-batch -i IN -o OUT`: answers a file of requests, in OpenAI's batch format.
 
-baton run-batch -i in.jsonl -o out.jsonl --model org/name     starts a server of its own
-baton run-batch -i in.jsonl -o out.jsonl --url http://...     asks a server that runs
+baton run-batch -i in.jsonl -o out.jsonl --model org/name     starts a server
+baton run-batch -i in.jsonl -o out.jsonl --url http://...     uses a running server
 
-An answer is written as it comes, so a run that was stopped goes on where it was: lines that OUT
-has an answer for are not asked again.
+An answer is written as it arrives, so a stopped run resumes at its position: lines that OUT has an
+answer for are not sent again.
 """
 
 import asyncio
@@ -36,23 +36,23 @@ class RunBatch(Settings, prefix="run-batch"):
     """Answer a file of requests, one JSON object a line, in OpenAI's batch format.
 
     -i and -o are short for --input-file and --output-file, which are required. Give --model to
-    start a server for the time of the run, or --url for one that runs.
+    start a server for the run, or --url of a running one.
     """
 
     input_file: Path = Field(validation_alias=AliasChoices("input-file", "i"))
     """File of requests."""
     output_file: Path = Field(validation_alias=AliasChoices("output-file", "o"))
-    """File of answers; what it has already is kept."""
+    """File of answers; existing answers are kept."""
     url: str = ""
-    """A server that runs; empty starts one for `model`."""
+    """URL of a running server; empty starts one for `model`."""
     key: str = ""
     """API key, if the server wants one."""
     model: str = ""
-    """Model to serve, as in `baton serve MODEL`; its log is beside the output file."""
+    """Model to serve, as in `baton serve MODEL`; its log is written next to the output file."""
     serve_arguments: str = ""
     """Further flags of `baton serve`."""
     start_seconds: float = Field(600.0, gt=0)
-    """How long that server may take to start."""
+    """Time limit for the server's start."""
     concurrency: int = Field(64, ge=1)
     """Requests in flight."""
 
@@ -65,11 +65,11 @@ class RunBatch(Settings, prefix="run-batch"):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        # Flags alone: BATON_MODEL would contradict --url.
+        # Flags only: BATON_MODEL would contradict --url.
         return (init_settings,)
 
     def answer(self) -> int:
-        """Answer all lines that have no answer. Returns how many were refused."""
+        """Answer all lines without an answer. Returns the number of refused lines."""
         if bool(self.url) == bool(self.model):
             raise SettingsError("Give either --url or --model.")
         with self._server() as url:
@@ -83,8 +83,8 @@ class RunBatch(Settings, prefix="run-batch"):
 
     async def _run(self, url: str) -> int:
         lines = read_lines(self.input_file)
-        done = answered(self.output_file)
-        left = [line for line in lines if line.custom_id not in done]
+        answers = answered(self.output_file)
+        left = [line for line in lines if line.custom_id not in answers]
         headers = {"authorization": f"Bearer {self.key}"} if self.key else {}
         async with httpx.AsyncClient(base_url=url, headers=headers, timeout=None) as client:
             with self.output_file.open("a") as output:
@@ -100,9 +100,9 @@ class Line(NamedTuple):
 
 
 def read_lines(path: Path) -> list[Line]:
-    """Return the requests of a file. Raises `SettingsError` naming the first line that is none."""
+    """Return the requests of a file. Raises `SettingsError` naming the first invalid line."""
     lines: list[Line] = []
-    seen: set[str] = set()
+    custom_ids: set[str] = set()
     try:
         text = path.read_text()
     except OSError as error:
@@ -111,17 +111,17 @@ def read_lines(path: Path) -> list[Line]:
         if not row.strip():
             continue
         line = _line(row, f"{path}:{number}")
-        if line.custom_id in seen:
+        if line.custom_id in custom_ids:
             raise SettingsError(f"{path}:{number}: the custom_id '{line.custom_id}' appears twice.")
-        seen.add(line.custom_id)
+        custom_ids.add(line.custom_id)
         lines.append(line)
     return lines
 
 
 def _line(row: str, place: str) -> Line:
     try:
-        found = json.loads(row)
-        line = Line(str(found["custom_id"]), found["url"], dict(found["body"]))
+        fields = json.loads(row)
+        line = Line(str(fields["custom_id"]), fields["url"], dict(fields["body"]))
     except (ValueError, KeyError, TypeError) as error:
         raise SettingsError(f"{place}: this is no request with custom_id, url and body.") from error
     if line.url not in _PATHS:
@@ -130,23 +130,24 @@ def _line(row: str, place: str) -> Line:
 
 
 def answered(path: Path) -> set[str]:
-    """Return the lines that a file has an answer for. What a stopped run wrote by half is cut."""
+    """Return the lines that a file has answers for. A line that a stopped run has written partly is
+    removed."""
     if not path.exists():
         return set()
     content = path.read_bytes()
-    whole = content[: content.rfind(b"\n") + 1]
-    if len(whole) < len(content):
-        path.write_bytes(whole)
-    return {json.loads(row)["custom_id"] for row in whole.splitlines()}
+    complete = content[: content.rfind(b"\n") + 1]
+    if len(complete) < len(content):
+        path.write_bytes(complete)
+    return {json.loads(row)["custom_id"] for row in complete.splitlines()}
 
 
 async def run(
     client: httpx.AsyncClient, lines: list[Line], output: TextIO, concurrency: int, total: int
 ) -> int:
-    """Answer lines, and write each answer as it comes. Returns how many were refused.
+    """Answer lines, and write each answer as it arrives. Returns the number of refused lines.
 
     Args:
-        total: lines of the whole file, of which the others are done.
+        total: lines of the complete file, including those that are done.
     """
     failed = 0
     with _progress() as progress:
@@ -164,7 +165,7 @@ async def run(
 async def _results(
     client: httpx.AsyncClient, lines: list[Line], concurrency: int
 ) -> AsyncIterator[dict[str, Any]]:
-    """Yield results as they come, with at most `concurrency` requests in flight."""
+    """Yield results as they arrive, with at most `concurrency` requests in flight."""
     waiting: Iterator[Line] = iter(lines)
     running: set[asyncio.Task[dict[str, Any]]] = set()
     try:
@@ -184,7 +185,7 @@ async def _results(
 
 
 async def _answer(client: httpx.AsyncClient, line: Line) -> dict[str, Any]:
-    """Ask one line until there is an answer that another attempt would not change."""
+    """Send one line until its answer is final."""
     name = f"batch_req_{uuid.uuid4().hex}"
     result: dict[str, Any] = {"id": name, "custom_id": line.custom_id, "response": None}
     while True:

@@ -25,7 +25,7 @@ class Options(Settings, prefix="fleet_scale"):
     counts: CliPositionalArg[list[str]]
     """ROLE=NUMBER, once or more: prefill, decode, encode or both."""
     seconds: float = Field(default=300.0, gt=0)
-    """How long to wait until the scheduler shows them all as ready, and no others."""
+    """Time limit until the scheduler reports them all as ready, and no others."""
 
 
 def parse(words: list[str]) -> dict[str, int]:
@@ -53,16 +53,16 @@ def scale(options: Options) -> dict[str, str]:
         )
     workers = order(options.run_dir, Resize(counts))
     try:
-        ask(options, lambda stats: _there(stats, workers), seconds=options.seconds)
+        ask(options, lambda stats: _scaled(stats, workers), seconds=options.seconds)
     except Unavailable as error:
         raise Unavailable(f"{error.message} `baton fleet` shows how far it has come.") from error
     return workers
 
 
-def _there(stats: Stats, workers: dict[str, str]) -> bool:
-    """Return whether the wanted number of each role is ready and no worker is draining."""
-    wanted, found = sorted(workers.values()), sorted(w.role for w in stats.workers)
-    return wanted == found and all(w.state == "ready" for w in stats.workers)
+def _scaled(stats: Stats, workers: dict[str, str]) -> bool:
+    """Return whether the requested number of each role is ready and no worker is draining."""
+    expected, found = sorted(workers.values()), sorted(w.role for w in stats.workers)
+    return expected == found and all(w.state == "ready" for w in stats.workers)
 
 
 def main() -> None:

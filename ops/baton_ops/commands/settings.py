@@ -1,4 +1,4 @@
-"""`baton settings`: every setting on one page, from the declarations and nothing else.
+"""`baton settings`: every setting on one page, generated from the declarations.
 
 baton settings            print ops/SETTINGS.md
 baton settings --write    write ops/SETTINGS.md and ops/env.example
@@ -140,12 +140,12 @@ def env_example() -> str:
 
 
 def pages() -> dict[Path, str]:
-    """Path and right content of each generated page."""
+    """Path -> expected content of each generated page."""
     return {FOLDER / "SETTINGS.md": markdown(), FOLDER / "env.example": env_example()}
 
 
 def stale() -> list[Path]:
-    """Generated pages whose content is not what the declarations say."""
+    """Generated pages whose content differs from the declarations."""
     return [p for p, text in pages().items() if not p.is_file() or p.read_text() != text]
 
 
@@ -162,10 +162,10 @@ def _run(options: Pages) -> int:
     if options.write:
         for path, text in pages().items():
             path.write_text(text)
-    found = stale()
-    for path in found:
+    stale_pages = stale()
+    for path in stale_pages:
         print(f"{path.name} is stale: run `baton settings --write`", file=sys.stderr)
-    return 1 if found else 0
+    return 1 if stale_pages else 0
 
 
 def main() -> None:

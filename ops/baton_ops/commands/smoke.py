@@ -51,7 +51,7 @@ _ALSO: dict[Language, tuple[str, ...]] = {"en": ("GREEK",), "ko": ("LATIN", "CJK
 _MOST_FOREIGN = 0.02
 """Fraction of an answer's letters that may be in none of these scripts."""
 _MISREAD = re.compile("[\u00c2-\u00f4][\u0080-\u00bf]")
-"""A character of UTF-8 that was read as Latin-1."""
+"""A character of UTF-8 that was decoded as Latin-1."""
 _SHARE_DROP = 0.2
 """Loss of letters of the language against a baseline that is a regression."""
 _LEAST_SHARE = 0.6
@@ -61,7 +61,7 @@ _RUN = 8
 
 
 class Smoke(Settings, prefix="smoke"):
-    """Ask a server some questions and judge the streams."""
+    """Ask a server some questions and check the streams."""
 
     url: CliPositionalArg[str] = "http://127.0.0.1:8000"
     """Where the OpenAI-compatible server listens."""
@@ -76,7 +76,7 @@ class Smoke(Settings, prefix="smoke"):
     least_speed: float = Field(default=1.0, ge=0)
     """Tokens per second after the first that an answer must reach."""
     baseline: Path | None = None
-    """JSON file of an earlier run: what failed there may fail, what did not must not."""
+    """JSON file of an earlier run: only answers that passed there must pass."""
     write_baseline: Path | None = None
     """Write the verdicts of this run to this JSON file."""
 
@@ -98,8 +98,8 @@ class Answer:
     @property
     def speed(self) -> float:
         """Tokens per second after the first token; 0 with fewer than two."""
-        taken = self.last - self.first
-        return (self.tokens - 1) / taken if self.tokens > 1 and taken > 0 else 0.0
+        seconds = self.last - self.first
+        return (self.tokens - 1) / seconds if self.tokens > 1 and seconds > 0 else 0.0
 
 
 class BadStream(Exception):
@@ -151,14 +151,14 @@ def _take(event: dict[str, Any], now: float, answer: Answer) -> None:
 
 def faults(answer: Answer, language: Language, least_speed: float) -> list[str]:
     """Return the faults of an answer, one sentence each."""
-    found = [*_of_stream(answer), *gibberish(answer.text)]
+    problems = [*_of_stream(answer), *gibberish(answer.text)]
     if (share := script_share(answer.text, language)) < _LEAST_SHARE:
-        found.append(f"{share:.0%} of its letters are {_SCRIPTS[language].title()}")
+        problems.append(f"{share:.0%} of its letters are {_SCRIPTS[language].title()}")
     if (foreign := foreign_share(answer.text, language)) > _MOST_FOREIGN:
-        found.append(f"{foreign:.0%} of its letters are of other scripts")
+        problems.append(f"{foreign:.0%} of its letters are of other scripts")
     if answer.tokens > 1 and answer.speed < least_speed:
-        found.append(f"{answer.speed:.1f} tokens/s are fewer than {least_speed:g}")
-    return found
+        problems.append(f"{answer.speed:.1f} tokens/s are fewer than {least_speed:g}")
+    return problems
 
 
 def _of_stream(answer: Answer) -> Iterator[str]:
@@ -189,20 +189,20 @@ def foreign_share(text: str, language: Language) -> float:
 
 def gibberish(text: str) -> list[str]:
     """Return signs of a wrongly loaded model: broken bytes, leaked tokens, loops, no words."""
-    found = []
+    signs = []
     if "\N{REPLACEMENT CHARACTER}" in text:
-        found.append("it has bytes that are no text")
+        signs.append("it has bytes that are no text")
     if any(unicodedata.category(c) in ("Cc", "Co", "Cn") and c not in "\n\r\t" for c in text):
-        found.append("it has control or private characters")
+        signs.append("it has control or private characters")
     if len(_MISREAD.findall(text)) > 1:
-        found.append("it is UTF-8 that was read as Latin-1")
+        signs.append("it is UTF-8 that was read as Latin-1")
     if leaked := re.search(r"<\|[\w ]+\|>|</?s>|\[/?INST\]", text):
-        found.append(f"it shows the special token {leaked[0]}")
+        signs.append(f"it shows the special token {leaked[0]}")
     if _loops(text.split()):
-        found.append("it says the same again and again")
+        signs.append("it says the same again and again")
     if Counter(map(len, text.split())).get(1, 0) > max(8, len(text.split()) // 2):
-        found.append("most of its words are single characters")
-    return found
+        signs.append("most of its words are single characters")
+    return signs
 
 
 def _loops(words: list[str]) -> bool:
@@ -262,8 +262,8 @@ def judge(client: httpx.Client, model: str, options: Smoke) -> Iterator[Verdict]
             except BadStream as error:
                 yield Verdict(question, Answer(), [str(error)], language)
             else:
-                found = faults(answer, language, options.least_speed)
-                yield Verdict(question, answer, found, language)
+                problems = faults(answer, language, options.least_speed)
+                yield Verdict(question, answer, problems, language)
 
 
 def _first_model(client: httpx.Client) -> str:
@@ -289,18 +289,19 @@ def table(verdicts: Iterable[Verdict]) -> Table:
 
 def subject(languages: Iterable[Language]) -> str:
     """Identity of the questions in these languages."""
-    asked = {language: QUESTIONS[language] for language in languages}
-    return f"{','.join(asked)}:{sha256(json.dumps(asked).encode()).hexdigest()[:16]}"
+    questions = {language: QUESTIONS[language] for language in languages}
+    return f"{','.join(questions)}:{sha256(json.dumps(questions).encode()).hexdigest()[:16]}"
 
 
 def regressions(verdicts: Iterable[Verdict], stored: Baseline) -> Iterator[str]:
     """Yield a sentence for each answer that is worse than the baseline's."""
     for verdict in verdicts:
-        before, now = stored.scores.get(verdict.question, 0.0), verdict.score
-        if before >= 0 and verdict.faults:
+        previous, current = stored.scores.get(verdict.question, 0.0), verdict.score
+        if previous >= 0 and verdict.faults:
             yield f"{verdict.question} It had no fault: {'; '.join(verdict.faults)}"
-        elif now < before - _SHARE_DROP:
-            yield f"{verdict.question} {now:.0%} of its letters are of its language ({before:.0%})"
+        elif current < previous - _SHARE_DROP:
+            share = f"{current:.0%} of its letters are of its language ({previous:.0%})"
+            yield f"{verdict.question} {share}"
 
 
 def run(options: Smoke, console: Console) -> bool:

@@ -1,1 +1,1 @@
-"""Quality of what a server computes, against a stored baseline."""
+"""Quality of a served model, compared with a stored baseline."""

@@ -14,43 +14,43 @@ Scores = Mapping[str, float]
 
 @dataclass(frozen=True, slots=True)
 class Baseline:
-    """Scores by name, and what was measured."""
+    """Scores by name, and their subject."""
 
     kind: str
     """The command that wrote it."""
     subject: str
-    """Identity of the questions or texts: scores of other ones cannot be compared."""
+    """Identity of the questions or texts; scores of different subjects cannot be compared."""
     model: str
-    """For readers; another model may be compared with the same baseline."""
+    """Informational: another model may be compared with the same baseline."""
     scores: Scores
 
     def write(self, path: Path) -> None:
-        """Write it, indented, so that a diff shows what has changed."""
+        """Write it indented, for readable diffs."""
         fields = {name: getattr(self, name) for name in ("kind", "subject", "model", "scores")}
         path.write_text(json.dumps(fields, indent=1, ensure_ascii=False) + "\n", encoding="utf-8")
 
     @classmethod
     def read(cls, path: Path, kind: str, subject: str) -> Baseline:
-        """Read a file that `write` has written.
+        """Read a file written by `write`.
 
         Raises:
-            SettingsError: there is no such file, or it is a baseline of something else.
+            SettingsError: there is no such file, or it is a baseline of another subject.
         """
         try:
             fields = json.loads(path.read_text(encoding="utf-8"))
             scores = {str(name): float(score) for name, score in fields["scores"].items()}
-            found = cls(fields["kind"], fields["subject"], fields["model"], scores)
+            baseline = cls(fields["kind"], fields["subject"], fields["model"], scores)
         except (OSError, ValueError, KeyError, TypeError, AttributeError) as error:
             raise SettingsError(
                 f"--baseline {path} cannot be read ({_reason(error)}): write one with "
                 "--write-baseline."
             ) from error
-        if (found.kind, found.subject) != (kind, subject):
+        if (baseline.kind, baseline.subject) != (kind, subject):
             raise SettingsError(
-                f"--baseline {path} is of {found.kind} {found.subject}, not of {kind} {subject}: "
-                "write a new one with --write-baseline."
+                f"--baseline {path} is of {baseline.kind} {baseline.subject}, not of {kind} "
+                f"{subject}: write a new one with --write-baseline."
             )
-        return found
+        return baseline
 
 
 def _reason(error: Exception) -> str:

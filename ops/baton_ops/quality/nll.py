@@ -1,10 +1,10 @@
-"""`baton eval nll URL`: how well a served model predicts English and Chinese texts.
+"""`baton eval nll URL`: measures how well a served model predicts English and Chinese texts.
 
 Each text is sent as a prompt to /v1/completions with `prompt_logprobs`, so its tokens run through
 the server's chunked prefill, paged KV and recurrent states. Then the model continues the beginning
-of the text, and what it has written is scored again as a prompt: where a decode step and a prefill
-give one token different probabilities, a state or a page is wrong. The exit code is 1 when the
-negative log-likelihood is worse than a stored baseline, or when both disagree.
+of the text, and its output is scored again as a prompt: if a decode step and a prefill give one
+token different probabilities, a state or a page is wrong. The exit code is 1 if the negative
+log-likelihood is worse than a stored baseline, or if decode and prefill disagree.
 """
 
 from __future__ import annotations
@@ -43,15 +43,15 @@ class EvalNll(Settings, prefix="eval_nll"):
     languages: tuple[Language, ...] = Field(default=_LANGUAGES, min_length=1)
     """Languages of the texts: en, zh."""
     baseline: Path | None = None
-    """JSON file of an earlier run; worse scores than its are a failure."""
+    """JSON file of an earlier run; worse scores are a failure."""
     write_baseline: Path | None = None
     """Write the scores of this run to this JSON file."""
     tolerance: float = Field(default=0.02, ge=0)
-    """By how many nats per token a score may be worse than the baseline's."""
+    """Tolerance of a score against the baseline in nats per token."""
     decoded: int = Field(default=24, ge=1)
-    """Tokens that the model writes behind the beginning of each text."""
+    """Tokens that the model generates after the beginning of each text."""
     drift: float = Field(default=0.1, ge=0)
-    """By how many nats decode steps and a prefill may differ in the same token."""
+    """Tolerance between decode steps and a prefill for the same token in nats."""
     seconds: float = Field(default=120.0, gt=0)
     """How long one request may take."""
 
@@ -88,19 +88,19 @@ class Score:
 
     @property
     def bits_per_byte(self) -> float:
-        """Comparable between models with other vocabularies."""
+        """Bits per byte, comparable between models with different vocabularies."""
         return self.nats / math.log(2) / max(1, self.size)
 
 
 class Scorer:
-    """Requests of one model. Raises `Unavailable` where the server does not answer as it should."""
+    """Requests to one model. Raises `Unavailable` for an invalid response."""
 
     def __init__(self, client: httpx.Client, decoded: int) -> None:
         self._client, self._decoded = client, decoded
         self.model = self._first_model()
 
     def _first_model(self) -> str:
-        models = self._sent("GET", "/v1/models").get("data")
+        models = self._post("GET", "/v1/models").get("data")
         if not models:
             raise Unavailable("The server has no model yet: try again in a moment.")
         return str(models[0]["id"])
@@ -127,11 +127,13 @@ class Scorer:
         decoded = choice["logprobs"]["token_logprobs"]
         _, again = self._surprisals([*prompt, *written])
         pairs = zip(decoded, again[len(again) - len(written) :], strict=True)
-        # NaN counts as a difference: `max` alone would pass over it.
+        # NaN counts as a difference: `max` alone would ignore it.
         gaps = [abs(logprob + nats) for logprob, nats in pairs]
         return max((math.inf if math.isnan(gap) else gap for gap in gaps), default=math.inf)
 
-    def _completed(self, prompt: str | list[int], max_tokens: int, **asked: int) -> dict[str, Any]:
+    def _completed(
+        self, prompt: str | list[int], max_tokens: int, **options: int
+    ) -> dict[str, Any]:
         body = {
             "model": self.model,
             "prompt": prompt,
@@ -139,12 +141,12 @@ class Scorer:
             "temperature": 0,
             "ignore_eos": True,
             "return_token_ids": True,
-            **asked,
+            **options,
         }
-        choice: dict[str, Any] = self._sent("POST", "/v1/completions", json=body)["choices"][0]
+        choice: dict[str, Any] = self._post("POST", "/v1/completions", json=body)["choices"][0]
         return choice
 
-    def _sent(self, method: str, path: str, **body: Any) -> dict[str, Any]:
+    def _post(self, method: str, path: str, **body: Any) -> dict[str, Any]:
         at = self._client.base_url.join(path)
         try:
             response = self._client.request(method, path, **body)
@@ -189,14 +191,14 @@ def run(options: EvalNll, console: Console) -> bool:
     with httpx.Client(base_url=options.url, headers=headers, timeout=options.seconds) as client:
         scorer = Scorer(client, options.decoded)
         scores: dict[str, Score] = {name: scorer.score(name) for name in options.languages}
-    found = list(faults(scores, options, stored))
-    console.print(table(scores, {language: sentence for language, sentence in found}))
-    if options.write_baseline is not None and found:
+    failures = list(faults(scores, options, stored))
+    console.print(table(scores, {language: sentence for language, sentence in failures}))
+    if options.write_baseline is not None and failures:
         console.print(f"{options.write_baseline} is not written: these scores have faults.")
     elif options.write_baseline is not None:
         numbers = {language: round(score.nll, 6) for language, score in scores.items()}
         Baseline("nll", about, scorer.model, numbers).write(options.write_baseline)
-    return not found
+    return not failures
 
 
 def main() -> None:

@@ -1,8 +1,8 @@
 """Entry point of child processes: runs one service and exits with the supervisor.
 
-The supervisor holds the other end of standard input. The kernel closes it when the supervisor ends,
+The supervisor has the other end of standard input. The kernel closes it when the supervisor ends,
 even after `kill -9`, and the read below returns. A line from the supervisor activates a spare
-(`baton.process.standby`): the command line that the spare stands in for. If standard input is a
+(`baton.process.standby`): the command line of the process that it replaces. If standard input is a
 socket, the service reports through it that its main loop is alive (`baton.process.watchdog`).
 
     python -m baton_ops.supervisor.child_main worker
@@ -38,18 +38,18 @@ def _follow(service: str) -> None:
     control = open(sys.stdin.fileno(), "rb", buffering=0, closefd=False)  # noqa: SIM115
     try:
         for line in control:
-            if line.endswith(b"\n"):  # otherwise the supervisor died while it wrote
+            if line.endswith(b"\n"):  # Otherwise the supervisor exited while writing.
                 arguments = _arguments(service, json.loads(line))
                 set_name(_title(service, arguments))
                 standby.call(arguments)
     except ConnectionResetError:
-        pass  # the supervisor left our last report unread
+        pass  # The supervisor has not read our last report.
     finally:
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 def _arguments(service: str, command: list[str]) -> list[str]:
-    """What follows the service in a command line."""
+    """The arguments after the service in a command line."""
     return command[command.index(service) + 1 :] if service in command else []
 
 

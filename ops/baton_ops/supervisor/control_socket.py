@@ -25,7 +25,7 @@ _SECONDS = 5.0
 
 
 class ControlSocket(AbstractContextManager["ControlSocket"]):
-    """Server side. Life cycle: `turn` often, within its context."""
+    """Server side. Life cycle: call `turn` repeatedly, within its context."""
 
     def __init__(self, pool: WorkerPool, run_dir: Path) -> None:
         self._pool = pool
@@ -66,11 +66,11 @@ def order(run_dir: Path, message: Resize | SetRole, seconds: float = _SECONDS) -
 
     Raises `SettingsError` when it rejects the request, `Unavailable` when it does not reply.
     """
-    deadline, sent = time.monotonic() + seconds, False
+    deadline, was_sent = time.monotonic() + seconds, False
     identity = f"operator-{incarnation()}".encode()
     with Client(CONTROL, socket_path(run_dir, CONTROL), identity) as client:
         while time.monotonic() < deadline:
-            sent = sent or client.send(message)
+            was_sent = was_sent or client.send(message)
             wait((client,), BEAT_SECONDS)
             for received in client.drain():
                 if isinstance(received.message, ResizeDone):

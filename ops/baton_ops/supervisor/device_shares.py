@@ -1,4 +1,4 @@
-"""How several workers share the cores, the GPUs and the memory of this machine."""
+"""Divides the cores, GPUs and memory of this machine among workers."""
 
 from __future__ import annotations
 
@@ -12,16 +12,16 @@ _KINDS = ("TENSOR", "PIPELINE")
 """Parallelism within a worker."""
 _MEMORY = "BATON_WORKER_GPU_MEMORY_UTILIZATION"
 _SHARE_OF_HOST, _SHARE_OF_GPU = 0.5, 0.9
-"""What a worker takes for KV pages by default, of the memory that is free: `engine.memory`."""
+"""Default share of free memory that a worker uses for KV pages; see `engine.memory`."""
 
 
 def flags(variables: Mapping[str, str], count: int, place: int | None) -> list[str]:
-    """Flags of one of so many workers, for what the operator has not set.
+    """Default flags of one of several workers, for settings that the operator has not set.
 
     Args:
         variables: the environment of the workers.
         count: workers on this machine.
-        place: its number among them, from 0; None where it finds its GPUs itself.
+        place: its index among them, from 0; None if it finds its GPUs itself.
     """
     return [word for pair in _flags(variables, count, place) for word in pair]
 
@@ -32,7 +32,7 @@ def on_cpu(variables: Mapping[str, str]) -> bool:
 
 
 def keepers(variables: Mapping[str, str]) -> list[int]:
-    """Numbers of the GPUs, whose memory a process beside the workers holds."""
+    """Numbers of the GPUs whose memory a keeper process holds."""
     return list(range(_usable(variables)))
 
 
@@ -50,7 +50,7 @@ def _flags(
 
 
 def _gpus(variables: Mapping[str, str], place: int) -> list[int]:
-    """GPUs of its own, beside each other; from the first again where there are fewer."""
+    """The worker's own GPUs, consecutive; starts over if there are too few."""
     have, size = _usable(variables), ranks(variables)
     if have < 2 or size > have or "BATON_WORKER_GPU" in variables:
         return []
@@ -59,13 +59,13 @@ def _gpus(variables: Mapping[str, str], place: int) -> list[int]:
 
 
 def _on_one_device(variables: Mapping[str, str], count: int) -> int:
-    """How many of so many workers share a device."""
+    """Number of workers that share a device."""
     have, size = _usable(variables), ranks(variables)
     return -(-count // (have // size)) if have >= size else count
 
 
 def _usable(variables: Mapping[str, str]) -> int:
-    """GPUs that workers would run on."""
+    """GPUs that workers would use."""
     if variables.get("BATON_WORKER_DEVICE") == "cpu":
         return 0
     named = variables.get("CUDA_VISIBLE_DEVICES")

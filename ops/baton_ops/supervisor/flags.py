@@ -1,4 +1,5 @@
-"""The command line of `baton serve`: plain flags, flags of one service, flags of vLLM, one file."""
+"""The command line of `baton serve`: plain flags, flags of one service, flags of vLLM, and a
+file."""
 
 from __future__ import annotations
 
@@ -12,7 +13,7 @@ from baton.settings_file import mapping, text, unknown
 from baton_ops.supervisor.vllm_flags import TABLE, holds_negated
 
 SEVERAL = {"--api-key": "gateway.api-key", "--lora-modules": "worker.lora-modules"}
-"""Flags that take several words, and what they set; here they are separated by commas."""
+"""Flags with several words, and their settings; here the words are separated by commas."""
 ROLES = ("prefill", "decode", "encode")
 """`--encode 2` is short for `--encode-workers 2`."""
 _TRUE = ("1", "true", "yes", "on", "t", "y")
@@ -22,14 +23,14 @@ class Flag(NamedTuple):
     """One flag, without its dashes."""
 
     targets: tuple[str, ...]
-    """What it sets: "workers", or "worker.max-num-seqs"."""
+    """The setting: "workers", or "worker.max-num-seqs"."""
     boolean: bool
 
 
 def table(own: Mapping[str, Any]) -> dict[str, Flag]:
-    """Every flag by its name: those of `baton serve` itself, given as fields, and of all services.
+    """Every flag by its name: those of `baton serve` itself, as fields, and of all services.
 
-    A setting of one service has a plain flag, and so has one that several services share.
+    A setting of one service has a plain flag, and so has one shared by several services.
     """
     flags: dict[str, Flag] = {"revision": Flag(("revision",), False)}
     plain: dict[str, list[tuple[str, Any]]] = {}
@@ -39,10 +40,12 @@ def table(own: Mapping[str, Any]) -> dict[str, Flag]:
             target = f"{service}.{kebab}"
             flags[target] = Flag((target,), field.annotation is bool)
             plain.setdefault(kebab, []).append((target, field))
-    for kebab, found in plain.items():
-        if len(found) == 1 or all(trait(field, "shared") for _, field in found):
-            targets = tuple(target for target, _ in found)
-            flags[kebab] = Flag(targets, found[0][1].annotation is bool)
+    for kebab, services_of_flag in plain.items():
+        if len(services_of_flag) == 1 or all(
+            trait(field, "shared") for _, field in services_of_flag
+        ):
+            targets = tuple(target for target, _ in services_of_flag)
+            flags[kebab] = Flag(targets, services_of_flag[0][1].annotation is bool)
     for name, field in own.items():
         kebab = name.replace("_", "-")
         flags[kebab] = Flag((kebab,), field.annotation is bool)
@@ -52,15 +55,15 @@ def table(own: Mapping[str, Any]) -> dict[str, Flag]:
 
 
 class Reader:
-    """Collects what is given, each setting once."""
+    """Collects settings, each once."""
 
     def __init__(self, flags: Mapping[str, Flag]) -> None:
         self.flags = flags
         self.given: dict[str, tuple[str, str]] = {}
-        """Flag and value by what it sets."""
+        """Setting -> flag and value."""
 
     def read(self, argv: Sequence[str]) -> None:
-        """Read a command line. Raises `SettingsError` for what has no meaning."""
+        """Parse a command line. Raises `SettingsError` for unknown flags."""
         words = list(argv)
         last = ""
         while words:
@@ -71,7 +74,7 @@ class Reader:
                 self._word(word, last)
 
     def _word(self, word: str, last: str) -> None:
-        """The model, or, behind it, one more value of a flag that takes several."""
+        """The model, or, after it, another value of a flag with several values."""
         target = SEVERAL.get(last, "")
         if "model" not in self.given:
             self.given["model"] = ("MODEL", word)
@@ -95,7 +98,7 @@ class Reader:
             return flag
         if flag[2:] not in self.flags and holds_negated(flag):
             return flag
-        name, negative = self._known(flag)
+        name, negative = self._resolve(flag)
         if self.flags[name].boolean:
             value = str(value.lower() in _TRUE if equals else not negative)
         elif not equals:
@@ -103,8 +106,8 @@ class Reader:
         self.say(flag, name, value)
         return flag
 
-    def _known(self, flag: str) -> tuple[str, bool]:
-        """The name of a flag, and whether it says no."""
+    def _resolve(self, flag: str) -> tuple[str, bool]:
+        """The name of a flag, and whether it is negated."""
         name = flag[2:] if flag.startswith("--") else flag
         positive = name.removeprefix("no-")
         if name in self.flags:
@@ -119,21 +122,21 @@ class Reader:
         raise SettingsError(f"Unknown flag {flag}.{hint}")
 
     def say(self, flag: str, name: str, value: str) -> None:
-        """One flag with its value. Raises `SettingsError` when another one says otherwise."""
+        """Add one flag with its value. Raises `SettingsError` if another flag contradicts it."""
         for target in self.flags[name].targets:
-            before, other = self.given.get(target, (flag, value))
-            if before != flag and other != value:
+            earlier_flag, earlier_value = self.given.get(target, (flag, value))
+            if earlier_flag != flag and earlier_value != value:
                 raise SettingsError(
-                    f"{before} {other} contradicts {flag} {value}: give one of them."
+                    f"{earlier_flag} {earlier_value} contradicts {flag} {value}: give one of them."
                 )
             self.given[target] = (flag, value)
 
     def words(self) -> list[str]:
         """The same as a command line of full names."""
-        given = {target: value for target, (_, value) in self.given.items()}
-        if revision := given.pop("revision", ""):
-            given["model"] = _at(given.get("model", ""), revision)
-        return [w for target, value in given.items() for w in self._words(target, value)]
+        values = {target: value for target, (_, value) in self.given.items()}
+        if revision := values.pop("revision", ""):
+            values["model"] = _at(values.get("model", ""), revision)
+        return [w for target, value in values.items() for w in self._words(target, value)]
 
     def _words(self, target: str, value: str) -> list[str]:
         if target == "model":
@@ -144,7 +147,7 @@ class Reader:
 
 
 def _at(model: str, revision: str) -> str:
-    """A model of a hub at a revision. Raises `SettingsError` for one that has none."""
+    """A hub model at a revision. Raises `SettingsError` for a model without revisions."""
     if "/" not in model or "@" in model or model.startswith(("/", ".", "pypi:")):
         raise SettingsError(f"--revision {revision}: write the model as org/name, and no @ in it.")
     return f"{model}@{revision}"
@@ -157,7 +160,7 @@ def _next(flag: str, words: list[str]) -> str:
 
 
 def add_file(reader: Reader, data: Mapping[str, Any], environ: Iterable[str]) -> None:
-    """Add what a file says and neither a flag nor a variable does. Raises `SettingsError`."""
+    """Add settings of a file that have neither a flag nor a variable. Raises `SettingsError`."""
     file = Reader(reader.flags)
     sections = {service.replace("-", "_"): service for service in config_classes()}
     for key, value in data.items():
@@ -166,11 +169,11 @@ def add_file(reader: Reader, data: Mapping[str, Any], environ: Iterable[str]) ->
                 _entry(file, f"{sections[key]}.{name}", entry)
         else:
             _entry(file, key, value)
-    taken = set(environ)
-    for target, said in file.given.items():
+    variables = set(environ)
+    for target, given in file.given.items():
         service, _, name = target.rpartition(".")
-        if env_prefix(service) + name.replace("-", "_").upper() not in taken:
-            reader.given.setdefault(target, said)
+        if env_prefix(service) + name.replace("-", "_").upper() not in variables:
+            reader.given.setdefault(target, given)
 
 
 def _entry(file: Reader, key: str, value: Any) -> None:

@@ -1,4 +1,4 @@
-"""The flags that the help of `baton serve` lists: each once, by its plain name if it has one."""
+"""The flags in the help of `baton serve`: each once, by its plain name if it has one."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ key of the file of --config. --help-all shows advanced settings too."""
 
 
 def entries(own: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
-    """Plain flags, and flags with a service where the plain name means several things."""
+    """Plain flags, and flags with a service if the plain name is ambiguous."""
     flags, seen = table(own), set(own)
     yield from ((name.replace("_", "-"), field) for name, field in own.items())
     for service, cls in config_classes().items():

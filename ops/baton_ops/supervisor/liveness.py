@@ -36,10 +36,10 @@ class LivenessProbe(NamedTuple):
 def probe(pid: int) -> LivenessProbe | None:
     """Return the state; None when the process is gone or /proc is unavailable."""
     try:
-        found = Path(f"/proc/{pid}/task/{pid}/stat").read_text()
+        stat = Path(f"/proc/{pid}/task/{pid}/stat").read_text()
     except OSError:
         return None
-    fields = found.rpartition(") ")[2].split()
+    fields = stat.rpartition(") ")[2].split()
     return LivenessProbe(fields[0], (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK"))
 
 
@@ -52,8 +52,8 @@ class HangDetector:
     def __init__(self, limit: float) -> None:
         """`limit`: seconds; infinite disables the check."""
         self._limit = limit
-        self._seen: LivenessProbe | None = None
-        self._last_check = self._lost = 0.0
+        self._probe: LivenessProbe | None = None
+        self._last_check = self._missed_seconds = 0.0
         self._has_reported = False
 
     @property
@@ -61,25 +61,25 @@ class HangDetector:
         """Whether the loop has ever reported."""
         return self._has_reported
 
-    def exceeded(self, reported: bool, seen: LivenessProbe | None, now: float) -> bool:
+    def exceeded(self, reported: bool, probe: LivenessProbe | None, now: float) -> bool:
         """Return whether the loop has hung for longer than the limit.
 
         `reported`: whether it has reported since the last call.
         """
-        missed = 0.0 if seen is None or self._seen is None else self._missed(seen, now)
-        self._seen, self._last_check = seen, now
+        missed = 0.0 if probe is None or self._probe is None else self._missed(probe, now)
+        self._probe, self._last_check = probe, now
         self._has_reported = self._has_reported or reported
-        self._lost = 0.0 if reported else self._lost + missed
-        return self._has_reported and self._lost >= self._limit
+        self._missed_seconds = 0.0 if reported else self._missed_seconds + missed
+        return self._has_reported and self._missed_seconds >= self._limit
 
-    def _missed(self, seen: LivenessProbe, now: float) -> float:
+    def _missed(self, probe: LivenessProbe, now: float) -> float:
         """Return the countable time since the last check, capped so that gaps in checking do not
         count."""
-        assert self._seen is not None
-        if seen.state == "R":
-            return seen.seconds - self._seen.seconds
-        return min(now - self._last_check, CHECK_SECONDS) if seen.state == "S" else 0.0
+        assert self._probe is not None
+        if probe.state == "R":
+            return probe.seconds - self._probe.seconds
+        return min(now - self._last_check, CHECK_SECONDS) if probe.state == "S" else 0.0
 
     def forget(self) -> None:
         """Reset, for a new process."""
-        self._seen, self._lost, self._has_reported = None, 0.0, False
+        self._probe, self._missed_seconds, self._has_reported = None, 0.0, False

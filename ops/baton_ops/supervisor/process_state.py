@@ -15,10 +15,10 @@ STOPPED_SECONDS = 0.4
 def is_stopped(pid: int) -> bool:
     """Return whether a process is stopped; False if it is gone or /proc is unavailable."""
     try:
-        found = Path(f"/proc/{pid}/stat").read_text()
+        stat = Path(f"/proc/{pid}/stat").read_text()
     except OSError:
         return False
-    return found.rpartition(") ")[2].startswith("T")
+    return stat.rpartition(") ")[2].startswith("T")
 
 
 class StopDetector:

@@ -1,6 +1,6 @@
 """Service replicas under `baton serve`: gateways behind one port, several tokenizers.
 
-When a replica dies, stops or is cut off, the others take over its streams.
+If a replica exits, stops or is cut off, the others take over its streams.
 """
 
 from __future__ import annotations

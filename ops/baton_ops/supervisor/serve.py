@@ -1,8 +1,8 @@
 """`baton serve [MODEL]`: the whole system on this machine, as supervised processes.
 
-Every setting of every service is a flag here (`--max-num-seqs 8`), also with its service in front
-(`--worker.max-num-seqs 8`). What is not given as a flag or in the file of `--config` comes from the
-environment of each service, as if it had been started alone.
+Every setting of every service is a flag here (`--max-num-seqs 8`), also with the service as a
+prefix (`--worker.max-num-seqs 8`). Settings without a flag and not in the file of `--config` come
+from the environment of each service, as if it were started alone.
 """
 
 import signal
@@ -63,7 +63,7 @@ def supervise(
     console: Console,
     keeper: SegmentKeeper,
 ) -> int:
-    """Look after the services until someone says stop. Returns the exit code."""
+    """Supervise the services until the system stops. Returns the exit code."""
 
     def report(pid: int, code: int) -> None:
         keeper.process_died(pid, code)
@@ -87,38 +87,22 @@ def supervise(
 
 
 def run(config: Serve, interpreter: PreloadedInterpreter) -> int:
-    """Resolve the model, start everything, stay until the end. Returns the exit code."""
-    given = variables(config)
-    address = listening(given)
-    given["BATON_SERVED_MODEL_NAME"] = served_name(config)
-    given["BATON_MODEL"] = str(resolve(config))
+    """Resolve the model, start everything, run until the end. Returns the exit code."""
+    explicit = variables(config)
+    address = listening(explicit)
+    explicit["BATON_SERVED_MODEL_NAME"] = served_name(config)
+    explicit["BATON_MODEL"] = str(resolve(config))
     life = Lifecycle(config.shutdown_timeout)
     life.watch()
     signal.signal(signal.SIGHUP, lambda number, frame: life.stop())
     with run_directory(config) as folder:
-        given["BATON_RUN_DIR"] = str(folder)
-        given["BATON_GATEWAY_PORT"] = str(address.port)
-        whole = {**environment(), **given, **copies.variables(folder, counts(config))}
-        whole.pop("BATON_CONFIG", None)
-        supervisor = Supervisor(
-            commands(config, folder),
-            whole,
-            config.shutdown_timeout,
-            spares(config, folder),
-            inactivity_limits(config),
-            forked_workers(config),
-            workers(config),
-            interpreter.start,
-        )
+        explicit["BATON_RUN_DIR"] = str(folder)
+        explicit["BATON_GATEWAY_PORT"] = str(address.port)
+        environ = {**environment(), **explicit, **copies.variables(folder, counts(config))}
+        environ.pop("BATON_CONFIG", None)
+        supervisor = _supervisor(config, folder, environ, interpreter)
         keeper = SegmentKeeper(folder)
-        pool = WorkerPool(
-            supervisor,
-            workers(config),
-            partial(worker_command, config),
-            group(config) > 1,
-            keeper.end_lease,
-            partial(worker_spare, config),
-        )
+        pool = _worker_pool(config, supervisor, keeper)
         startup, console = Startup(config, address), Console(highlight=False)
         try:
             with (
@@ -129,6 +113,32 @@ def run(config: Serve, interpreter: PreloadedInterpreter) -> int:
                 return supervise(supervisor, life, startup, control, deaths, console, keeper)
         finally:
             supervisor.kill()
+
+
+def _supervisor(
+    config: Serve, folder: Path, environ: dict[str, str], interpreter: PreloadedInterpreter
+) -> Supervisor:
+    return Supervisor(
+        commands(config, folder),
+        environ,
+        config.shutdown_timeout,
+        spares(config, folder),
+        inactivity_limits(config),
+        forked_workers(config),
+        workers(config),
+        interpreter.start,
+    )
+
+
+def _worker_pool(config: Serve, supervisor: Supervisor, keeper: SegmentKeeper) -> WorkerPool:
+    return WorkerPool(
+        supervisor,
+        workers(config),
+        partial(worker_command, config),
+        group(config) > 1,
+        keeper.end_lease,
+        partial(worker_spare, config),
+    )
 
 
 @contextmanager
@@ -144,10 +154,10 @@ def _death_reports(config: Serve, folder: Path) -> Iterator[DeathReports]:
 
 
 def main() -> None:
-    """Read the flags, serve, exit with a telling code."""
+    """Parse the flags, serve, exit with a specific code."""
     try:
         config = serve_config().load(sys.argv[1:])
-        # Before anything is opened or watched that its processes would share.
+        # Fork before opening anything that child processes would inherit.
         with closing(PreloadedInterpreter.fork()) as interpreter:
             setup("serve", config.log_level)
             code = run(config, interpreter)

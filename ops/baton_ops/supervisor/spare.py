@@ -1,8 +1,8 @@
 """Standby processes of the supervisor's children (`baton.process.standby`).
 
-Spare        one process for one child: takes its place when it dies
+Spare        one process for one child: takes its place when it exits
 ForkServer   one process for several children, which forks every one of them, at the start and
-             whenever one dies (`baton.process.fork_server`)
+             whenever one exits (`baton.process.fork_server`)
 ForkGroup    those children, and others of their kind that are added later
 """
 
@@ -19,15 +19,15 @@ from baton_ops.supervisor.processes.forked_process import ForkedProcess, ForkReq
 from baton_ops.supervisor.processes.preloaded_interpreter import Process, Start
 
 FIRST_DELAY = 5.0
-"""Pause in seconds before a spare that has ended by itself is started again; doubles each time."""
+"""Pause in seconds before a spare that has exited by itself is restarted; doubles each time."""
 LONGEST_DELAY = 300.0
-"""Loading takes cores from the others."""
+"""CPU priority, since loading takes cores from the others."""
 _ENDING_SECONDS = 0.2
-"""Longest time from the end of a process's sockets to its own."""
+"""Time limit from the end of a process's sockets to its exit."""
 
 
 class Standby:
-    """A standby process. Life cycle: `prepare` often, `stop` once."""
+    """A standby process. Life cycle: call `prepare` repeatedly, `stop` once."""
 
     def __init__(
         self,
@@ -38,23 +38,23 @@ class Standby:
         self._command, self._environment = list(command), dict(environment)
         self._start = start
         self._process: Process | None = None
-        self._due, self._delay = 0.0, FIRST_DELAY
+        self._next_start, self._delay = 0.0, FIRST_DELAY
 
     def prepare(self, now: float, replaced: int) -> None:
         """Start the process if there is none. After an early exit, the next attempt is delayed.
 
-        `replaced`: process id that it is to stand in for; 0 if there is none.
+        `replaced`: id of the process that it is to replace; 0 if there is none.
         """
         if self.ended() is not None:
             self._reap()
-            self._due = now + self._delay
+            self._next_start = now + self._delay
             self._delay = min(2 * self._delay, LONGEST_DELAY)
-        if self._process is None and now >= self._due:
+        if self._process is None and now >= self._next_start:
             environment = {**self._environment, standby.REPLACED: str(replaced)}
             self._process = self._start(self._command, environment)
 
     def ended(self) -> int | None:
-        """Return the exit code, if the process has ended by itself."""
+        """Return the exit code, if the process has exited by itself."""
         return None if self._process is None else self._process.poll()
 
     def stop(self) -> None:
@@ -70,16 +70,16 @@ class Standby:
 
 
 class Spare(Standby):
-    """A standby that takes the place of the first child that dies."""
+    """A standby that replaces the first child that exits."""
 
     def call(self, command: Sequence[str]) -> Process | None:
-        """Activate the process in place of one with this command, and return it. None when there
-        is none."""
+        """Activate the process in place of one with this command, and return it. None if there is
+        none."""
         process, self._process = self._process, None
         if process is None or process.call(command):
             self._delay = FIRST_DELAY
             return process
-        process.close()  # it has died since the last check
+        process.close()  # It has exited since the last check.
         return None
 
 
@@ -96,8 +96,8 @@ class ForkServer(Standby):
         self._abandoned: list[ForkRequest] = []
 
     def fork(self, command: Sequence[str]) -> ForkRequest | None:
-        """Ask for a process with this command, at once or when the server has loaded. None when
-        there is no server."""
+        """Request a process with this command, immediately or when the server has loaded. None
+        without a server."""
         if self._process is None or self.ended() is not None:
             return None
         request = ForkRequest(self._process, command)
@@ -107,7 +107,7 @@ class ForkServer(Standby):
         return request
 
     def forked(self, request: ForkRequest) -> ForkedProcess | None:
-        """Return the process of a request, once it is there."""
+        """Return the process of a request, once it exists."""
         made = request.poll()
         if request.failed and self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
@@ -115,23 +115,23 @@ class ForkServer(Standby):
         if made is not None:
             self._delay = FIRST_DELAY
             if self._process is not None and made.pid == self._process.pid:
-                self._process.hand_over()  # it could not fork
+                self._process.hand_over()  # It could not fork.
                 self._process = None
         return made
 
     def abandon(self, request: ForkRequest) -> None:
-        """End the process of a request that is not needed any more, once it is there."""
+        """Stop the process of a request that is not needed any more, once it exists."""
         self._abandoned.append(request)
 
     def stop(self) -> None:
-        """See `Standby`. What it has forked runs on."""
+        """See `Standby`. Forked processes continue."""
         super().stop()
         self.end_abandoned()
         while self._abandoned:
             self._abandoned.pop().close()
 
     def end_abandoned(self) -> None:
-        """End the processes of abandoned requests that have come since the last call."""
+        """Stop the processes of abandoned requests that were created since the last call."""
         for request in list(self._abandoned):
             made = self.forked(request)
             if made is not None:
@@ -144,12 +144,12 @@ class ForkServer(Standby):
 
 @dataclass(frozen=True)
 class ForkedServices:
-    """Services whose processes a fork server makes, and how that is started."""
+    """Services whose processes a fork server creates, and the server's command."""
 
     services: Collection[str]
     command: Sequence[str]
     kinds: Collection[str] = ()
-    """Names without their number of services that are added later, and are forked too."""
+    """Prefixes of the names of services that are added later, and are forked too."""
 
 
 class ForkGroup:
@@ -166,7 +166,7 @@ class ForkGroup:
         return service in self._services
 
     def add(self, service: str) -> bool:
-        """Have a service that is added forked too; false if it is of another kind."""
+        """Let an added service be forked too; False if it is of another kind."""
         if service.rpartition("-")[0] not in self._kinds:
             return False
         self._services.add(service)

@@ -1,4 +1,4 @@
-"""Start of `baton serve`: where it listens, when it is ready, and what it says then."""
+"""Start of `baton serve`: the address, readiness, and the banner."""
 
 import http.client
 import json
@@ -19,12 +19,12 @@ from baton_ops.supervisor.options import Serve
 _PROBE_SECONDS = 0.2
 _LINE_SECONDS = 5.0
 _START_RESTARTS = 5
-"""Most restarts, all services together, before the system has ever been ready."""
+"""Maximum restarts of all services before the system is first ready."""
 log = logger(__name__)
 
 
 class Address(NamedTuple):
-    """Where the gateway listens, a key that it accepts, and one of an operator."""
+    """Address of the gateway, a key that it accepts, and an operator's key."""
 
     host: str
     port: int
@@ -32,7 +32,7 @@ class Address(NamedTuple):
     admin_key: str = ""
 
     def local(self) -> str:
-        """The host under which this machine reaches it."""
+        """Host name or address by which this machine reaches it."""
         return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(self.host, self.host)
 
     def url(self) -> str:
@@ -41,16 +41,16 @@ class Address(NamedTuple):
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
 
-def listening(given: dict[str, str]) -> Address:
-    """Where the gateway will listen. Raises `SettingsError` when it cannot.
+def listening(explicit: dict[str, str]) -> Address:
+    """The address of the gateway. Raises `SettingsError` if it is not available.
 
-    Port 0 is resolved here, so that a restarted gateway comes back at the same address.
+    Port 0 is resolved here, so that a restarted gateway has the same address.
     """
-    whole = {**environment(), **given}
-    host = whole.get("BATON_GATEWAY_HOST", "127.0.0.1")
-    text = whole.get("BATON_GATEWAY_PORT", "8000")
+    env = {**environment(), **explicit}
+    host = env.get("BATON_GATEWAY_HOST", "127.0.0.1")
+    text = env.get("BATON_GATEWAY_PORT", "8000")
     key, admin_key = (
-        whole.get(f"BATON_GATEWAY_{name}", "").partition(",")[0].strip()
+        env.get(f"BATON_GATEWAY_{name}", "").partition(",")[0].strip()
         for name in ("API_KEY", "ADMIN_API_KEY")
     )
     if not text.isdigit():
@@ -68,7 +68,7 @@ def listening(given: dict[str, str]) -> Address:
 
 
 def ask(address: Address, path: str) -> tuple[int, dict[str, Any]]:
-    """GET a JSON page of the gateway: status and body; status 0 without an answer."""
+    """GET a JSON page of the gateway: status and body; status 0 without a response."""
     connection = http.client.HTTPConnection(address.local(), address.port, timeout=2.0)
     key = address.admin_key or address.key
     headers = {"Authorization": f"Bearer {key}"} if key else {}
@@ -84,7 +84,7 @@ def ask(address: Address, path: str) -> tuple[int, dict[str, Any]]:
 
 
 class Startup:
-    """Waits for the gateway to say that everything is ready, and says how it goes."""
+    """Waits until the gateway reports readiness, and logs the progress."""
 
     def __init__(self, config: Serve, address: Address) -> None:
         self._config, self._address = config, address
@@ -92,9 +92,9 @@ class Startup:
         self._ready = False
 
     def tick(self, restarts: int) -> bool:
-        """Ask, if it is time to. True once, when everything is ready.
+        """Poll, if it is time to. True once, when everything is ready.
 
-        Raises `BatonError` when it has taken too long or too many restarts.
+        Raises `BatonError` after too long or too many restarts.
         """
         now = time.monotonic()
         if self._ready or now < self._next_probe:
@@ -118,7 +118,7 @@ class Startup:
             log.info("not ready yet after %.0f s: %s", waited, reasons)
 
     def announce_ready(self, console: Console) -> None:
-        """Print the banner of the system that has become ready, and a request to try."""
+        """Print the banner of the system that has become ready, and an example request."""
         waited = time.monotonic() - self._started_at
         _, fleet = ask(self._address, "/fleet")
         console.print(banner(self._config, self._address, fleet.get("workers", []), waited))
@@ -127,7 +127,7 @@ class Startup:
 
 
 def banner(config: Serve, address: Address, workers: list[dict[str, Any]], seconds: float) -> Panel:
-    """What to know about the running system."""
+    """Facts about the running system."""
     rows = Table.grid(padding=(0, 2))
     rows.add_row("[bold]URL[/]", f"{address.url()}   (a chat page is at /)")
     rows.add_row("[bold]model[/]", f"{served_name(config)}   ({config.model})")
@@ -152,11 +152,11 @@ _EXAMPLES: dict[str, tuple[str, dict[str, Any]]] = {
     "score": ("/score", {"text_1": "What is a relay race?", "text_2": "A race of teams."}),
     "reward": ("/pooling", {"input": "A relay race is a race of teams."}),
 }
-"""Path and body of a request, by what the model is served for."""
+"""Path and body of an example request, by the model's task."""
 
 
 def example(config: Serve, address: Address, task: str = "generate") -> str:
-    """A request to try, to be pasted into a shell."""
+    """An example request, for pasting into a shell."""
     path, fields = _EXAMPLES[task]
     body = json.dumps({"model": served_name(config), **fields})
     key = " -H 'Authorization: Bearer YOUR_KEY'" if address.key else ""

@@ -2,22 +2,22 @@
 
 A child is in one of three states:
 
-    running --died--> waiting (no delay, or a back-off) --due--> running
+    running --exited--> waiting (no delay, or a back-off) --due--> running
        |
        +--retired--> removed
 
 A child may have a spare: a second process that has loaded everything and waits
-(`baton.process.standby`). A restart is then a line to the spare instead of seconds of imports and
-loading. The next spare is started once the new process has been up for a while.
+(`baton.process.standby`). A restart then takes a line to the spare instead of seconds of imports
+and loading. The next spare is started once the new process has been up for a while.
 
-Several children may have a fork server in place of spares: it is started with them, loads once, and
-forks the first process of each and every next one, also of children that are added later. While
-there is none, they start by themselves.
+Several children may have a fork server instead of spares: it starts with them, loads once, and
+forks all of their processes, also of children that are added later. Without it, they start by
+themselves.
 
 A child that stays stopped (SIGSTOP) or whose main loop hangs is killed and restarted, since its
-peers cannot tell. It is dead before its successor starts, so the two never overlap.
+peers cannot detect this. It has exited before its successor starts, so the two never overlap.
 
-The supervisor knows nothing about the services; an exit code says whether a restart can help.
+The supervisor knows nothing about the services; the exit code shows whether a restart can help.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from baton_ops.supervisor.processes.preloaded_interpreter import Process, Start
 from baton_ops.supervisor.spare import ForkedServices, ForkGroup, ForkServer, Spare
 
 TICK_SECONDS = 0.05
-"""Interval in seconds of checks, and the longest delay until a death is noticed."""
+"""Interval in seconds of checks, and the longest delay until an exit is noticed."""
 FIRST_DELAY = 0.2
 """First delay in seconds before a child that just restarted is restarted again; doubles each
 time."""
@@ -47,7 +47,7 @@ LONGEST_DELAY = 5.0
 HEALTHY_SECONDS = 2.0
 """Uptime in seconds after which a child is restarted without delay."""
 SPARE_SECONDS = 1.0
-"""Uptime in seconds before a child gets a spare, so that the spare does not slow its start. A death
+"""Uptime in seconds before a child gets a spare, so that the spare does not slow its start. An exit
 before that costs a cold start."""
 FIRST_SPARE_SECONDS = 3.0
 """The same at the first start, when all children start at once."""
@@ -61,7 +61,7 @@ log = logger(__name__)
 
 @dataclass
 class Backoff:
-    """Delay before each restart: none after the first death or after good health."""
+    """Delay before each restart: none after the first exit or after good health."""
 
     delay: float = 0.0
 
@@ -105,8 +105,8 @@ class Child:
         loads_long: bool = False,
         start: Start = ChildProcess,
     ):
-        """Without `limits`, inactivity is never checked. The spare of one that `loads_long` is
-        started once its main loop has reported, not beside its start."""
+        """Without `limits`, inactivity is never checked. The spare of a child that `loads_long` is
+        started once its main loop has reported, not during its start."""
         self._start_process = start
         self.service = service
         self.restarts = 0
@@ -126,10 +126,10 @@ class Child:
         self._hang_detector = HangDetector(limits.hung)
         self._backoff = Backoff()
         self._started = 0.0
-        self._due = 0.0
+        self._restart_at = 0.0
 
     def start(self, now: float) -> None:
-        """Ask the fork server or activate the spare; without them, start a process."""
+        """Request a fork or activate the spare; without them, start a process."""
         self._started = now
         if self._fork_server is not None:
             self._fork = self._fork_server.fork(self.command)
@@ -144,8 +144,8 @@ class Child:
         return self._fork is not None and self.restarts == 0 and not self.added_later
 
     def _take_fork(self, now: float) -> None:
-        """Take the process that was asked for, once it is there. If the server has died meanwhile,
-        start one without it, where that can help."""
+        """Take the requested process, once it exists. If the server has exited meanwhile, start one
+        without it, if that can help."""
         if self._fork is None or self._fork_server is None:
             return
         self.process = self._fork_server.forked(self._fork)
@@ -157,12 +157,12 @@ class Child:
             self._fork, self._started = None, now
 
     def tick(self, now: float) -> int | None:
-        """Check for a death, or perform a restart that is due. Returns the exit code after a
-        death."""
+        """Check for an exit, or perform a restart that is due. Returns the exit code after an
+        exit."""
         self._take_fork(now)
         self._kill_if_inactive(now)
         code = self._check_exit(now)
-        if self.process is None and self._fork is None and now >= self._due:
+        if self.process is None and self._fork is None and now >= self._restart_at:
             self.restarts += 1
             self.start(now)
         ready = self.serves(now) if self._loads_long else self._settled(now)
@@ -205,10 +205,10 @@ class Child:
         self.on_death(pid, code)
         self.release()
         if code in NO_RESTART_CODES:
-            self._due = math.inf
+            self._restart_at = math.inf
             return code
         pause = self._backoff.after(now - self._started)
-        self._due = now + pause
+        self._restart_at = now + pause
         when = f"in {pause:.1f} s" if pause else "at once"
         log.warning("%s[%d] %s: restarting %s", self.service, pid, describe(code), when)
         return code
@@ -232,7 +232,7 @@ class Child:
         return self.process is None or self.process.poll() is not None
 
     def release(self) -> None:
-        """Close and drop the dead process."""
+        """Close and drop the exited process."""
         process, self.process = self.process, None
         self._forget()
         if process is not None:
@@ -261,9 +261,9 @@ class Supervisor:
 
         `limits`: inactivity limits, per service that is checked.
 
-        `forked`: services whose processes are forked from one that has loaded, by what that loads.
+        `forked`: services whose processes are forked, by the command of their fork server.
 
-        `loading`: services that load for long.
+        `loading`: services that take long to load.
 
         `start`: how a process is started.
         """
@@ -293,13 +293,13 @@ class Supervisor:
         """Retired children, and when they are killed."""
 
     def report_to(self, on_death: Callable[[int, int], None]) -> None:
-        """Call `on_death` with the process id and exit code of every child that dies."""
+        """Call `on_death` with the process id and exit code of every child that exits."""
         self._on_death = on_death
         for child in self.children.values():
             child.on_death = on_death
 
     def start(self) -> None:
-        """Start all children at once; those that are forked begin once their server has loaded."""
+        """Start all children; forked ones begin once their server has loaded."""
         for group in self._fork_groups:
             group.server.prepare(time.monotonic(), 0)
         for child in self.children.values():
@@ -320,8 +320,8 @@ class Supervisor:
             self._prepare(group)
 
     def _prepare(self, group: ForkGroup) -> None:
-        """Start a fork server again if it has died, once all its services run: not beside their
-        start."""
+        """Restart a fork server that has exited, once all its services run, so that it does not
+        slow their start."""
         now = time.monotonic()
         forked = [child for service, child in self.children.items() if service in group]
         if forked and all(child.serves(now) for child in forked):
@@ -329,7 +329,7 @@ class Supervisor:
             group.server.prepare(now, forked[0].process.pid)
 
     def _failed_fork_server(self) -> tuple[str, int] | None:
-        """A service that never started because its fork server ended with a code that rules out a
+        """A service that never started because its fork server exited with a code that rules out a
         restart, and that code. If the server fails later, the services start without it."""
         for group in self._fork_groups:
             code = group.server.ended()
@@ -354,8 +354,8 @@ class Supervisor:
             del self.children[service]
 
     def add(self, service: str, command: Sequence[str], spare: Sequence[str] | None = None) -> None:
-        """Add a child, which is supervised like the others. Its failure does not end them.
-        `spare`: command of its standby process, if it has one of its own: it loads for long."""
+        """Add a child, which is supervised like the others. Its failure does not end them. `spare`:
+        command of its standby process, if it has its own, because it takes long to load."""
         group = next((group for group in self._fork_groups if group.add(service)), None)
         server = None if group is None else group.server
         standby = None if spare is None else Spare(spare, self._environment, self._start)

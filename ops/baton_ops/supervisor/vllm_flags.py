@@ -1,4 +1,4 @@
-"""Flags of `vllm serve`: what each of them is called here, or what to use in its place."""
+"""Flags of `vllm serve`: the equivalent flag here, or what to use instead."""
 
 from __future__ import annotations
 
@@ -15,28 +15,28 @@ class Row:
 
     flag: str
     ours: str = ""
-    """The flag that it becomes, without dashes."""
+    """The equivalent flag, without dashes."""
     value: Callable[[str], str] = str
-    """Its value in the unit of ours."""
+    """Converts its value to our unit."""
     switch: bool = False
-    """It takes no value."""
+    """It has no value."""
     holds: tuple[str, ...] = ()
-    """Values that are the case here in any event; of a switch, ("",)."""
+    """Values that are always in effect here; of a switch, ("",)."""
     instead: str = "Baton does not have this yet"
-    """What to do when it asks for anything else."""
+    """What to do instead of any other value."""
 
     def become(self, value: str) -> tuple[str, str] | None:
-        """Our flag and its value; None where nothing has to be said.
+        """Our flag and its value; None if nothing needs to be set.
 
         Raises:
-            SettingsError: it has no meaning here.
+            SettingsError: it has no equivalent here.
         """
         if value.lower() in self.holds:
             return None
         if self.ours:
             return self.ours, self.value(value)
-        said = f"{self.flag} {value}".strip()
-        raise SettingsError(f"{said}: {self.instead}.")
+        flag = f"{self.flag} {value}".strip()
+        raise SettingsError(f"{flag}: {self.instead}.")
 
 
 def _gibibytes(text: str) -> str:
@@ -112,10 +112,10 @@ ROWS = (
     ),
 )
 TABLE = {row.flag: row for row in ROWS}
-"""By the flag as it is written."""
+"""By the flag as written."""
 
 
 def holds_negated(flag: str) -> bool:
-    """Whether it is "--no-x" of a switch x that is refused: what it asks for is the case."""
+    """Whether it is "--no-x" of a refused switch x, and so always in effect."""
     row = TABLE.get("--" + flag.removeprefix("--no-")) if flag.startswith("--no-") else None
     return row is not None and row.switch and not row.ours and not row.holds

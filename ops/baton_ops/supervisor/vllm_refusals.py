@@ -1,4 +1,4 @@
-"""Flags of `vllm serve` that have no meaning here, by what to do instead."""
+"""Flags of `vllm serve` without an equivalent here, by what to do instead."""
 
 from __future__ import annotations
 
@@ -6,13 +6,13 @@ from typing import NamedTuple
 
 
 class Refusal(NamedTuple):
-    """Flags that are refused for one reason."""
+    """Flags that are refused for the same reason."""
 
     instead: str
     switches: tuple[str, ...] = ()
-    """Those without a value."""
+    """Flags without a value."""
     flags: tuple[str, ...] = ()
-    """Those with one."""
+    """Flags with a value."""
 
 
 def _names(text: str) -> tuple[str, ...]:

@@ -15,7 +15,7 @@ from baton_ops.supervisor.supervisor import Supervisor
 NAMES = {"both": "worker", "prefill": "prefill", "decode": "decode", "encode": "encode"}
 """Name prefixes of workers by role; a number follows."""
 MOST = 64
-"""Most workers of one supervisor."""
+"""Maximum workers of one supervisor."""
 
 log = logger(__name__)
 
@@ -35,8 +35,7 @@ class WorkerPool:
         """`command(name, role, count)`: command line of one of `count` workers, and `spare` that of
         its standby process, if it has one of its own.
 
-        `fixed`: the workers share one model's experts, so their number cannot change.
-        `on_retire`: called with the name of a worker that leaves for good.
+        `on_retire`: called with the name of a worker that leaves permanently.
         """
         self.workers = dict(workers)
         """Role by worker name."""
@@ -57,15 +56,16 @@ class WorkerPool:
         unknown = counts.keys() - NAMES.keys()
         if unknown:
             raise SettingsError(f"There is no role {min(unknown)}. Known: {', '.join(NAMES)}.")
-        whole = {role: len(self._of(role)) for role in NAMES} | dict(counts)
-        if min(whole.values()) < 0 or not 1 <= sum(whole.values()) <= MOST:
+        targets = {role: len(self._of(role)) for role in NAMES} | dict(counts)
+        if min(targets.values()) < 0 or not 1 <= sum(targets.values()) <= MOST:
             raise SettingsError(f"A supervisor has 1 to {MOST} workers.")
-        if sum(whole.values()) == whole["encode"]:
+        if sum(targets.values()) == targets["encode"]:
             raise SettingsError("Encode workers run no sequence: leave another worker beside them.")
-        for role in counts:  # start new workers first: removed ones hand their sequences over
-            self._add(role, whole[role] - len(self._of(role)), sum(whole.values()))
+        # Start new workers first: removed ones hand their sequences off to them.
         for role in counts:
-            self._retire(role, len(self._of(role)) - whole[role])
+            self._add(role, targets[role] - len(self._of(role)), sum(targets.values()))
+        for role in counts:
+            self._retire(role, len(self._of(role)) - targets[role])
 
     def assign(self, name: str, role: str) -> None:
         """Record the new role of a worker, so that a restart keeps it.
@@ -85,11 +85,11 @@ class WorkerPool:
 
     def _add(self, role: str, number: int, total: int) -> None:
         for _ in range(number):
-            taken = self._supervisor.children
-            name = next(n for n in map(f"{NAMES[role]}-{{}}".format, count(1)) if n not in taken)
+            children = self._supervisor.children
+            name = next(n for n in map(f"{NAMES[role]}-{{}}".format, count(1)) if n not in children)
             log.info("starting %s", name)
-            which = (name, role, max(2, total))
-            self._supervisor.add(name, self._command(*which), self._spare(*which))
+            worker = (name, role, max(2, total))
+            self._supervisor.add(name, self._command(*worker), self._spare(*worker))
             self.workers[name] = role
 
     def _retire(self, role: str, number: int) -> None:

@@ -44,7 +44,7 @@ class RowLedger(msgspec.Struct, frozen=True):
     """Architectures whose media mm-preprocess supports."""
 
     def with_card(self, card: CardLedger) -> RowLedger:
-        """The same with what a card has run in the place of what was skipped without one."""
+        """The same with the results of a GPU run for tests that were skipped without one."""
         rows = {row: [*results] for row, results in self.rows.items()}
         for row, results in card.rows.items():
             ran = [result for result in results if result.outcome != "skipped"]

@@ -64,27 +64,27 @@ def _levels(row: str, title: str, ledger: RowLedger, results: Sequence[Result]) 
     )
 
 
-def markdown(found: Sequence[Levels]) -> list[str]:
+def markdown(levels: Sequence[Levels]) -> list[str]:
     """Return the lines of a Markdown table, preceded by a count."""
     lines = ["| level | architectures |", "|---|---:|"]
-    lines += [f"| {name} | {count} of {len(found)} |" for name, count in totals(found).items()]
+    lines += [f"| {name} | {count} of {len(levels)} |" for name, count in totals(levels).items()]
     lines += ["", f"| id | architecture | {' | '.join(NAMES)} |", "|---|---|:-:|:-:|:-:|:-:|"]
-    for one in found:
+    for one in levels:
         cells = " | ".join("✓" if reached else "" for reached in one.reached)
         lines.append(f"| {one.row} | {one.architecture} | {cells} |")
     return [*lines, ""]
 
 
-def totals(found: Sequence[Levels]) -> Mapping[str, int]:
+def totals(levels: Sequence[Levels]) -> Mapping[str, int]:
     """Return the number of architectures per level."""
-    return {name: sum(one.reached[i] for one in found) for i, name in enumerate(NAMES)}
+    return {name: sum(one.reached[i] for one in levels) for i, name in enumerate(NAMES)}
 
 
-def table(found: Sequence[Levels]) -> Table:
+def table(levels: Sequence[Levels]) -> Table:
     """Return the table for the terminal."""
     made = Table("id", "architecture", *NAMES)
-    for one in found:
+    for one in levels:
         made.add_row(one.row, one.architecture, *("yes" if r else "-" for r in one.reached))
     made.add_section()
-    made.add_row("", "all", *map(str, totals(found).values()))
+    made.add_row("", "all", *map(str, totals(levels).values()))
     return made

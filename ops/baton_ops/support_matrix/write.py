@@ -113,7 +113,7 @@ def _counted(title: str, counts: Counter[Status]) -> str:
 def page(features: Features, ledger: RowLedger, cards: Sequence[CardLedger] = ()) -> str:
     """Return the text of SUPPORT.md: counts, then a table per group. Deterministic."""
     results = {row: ledger.rows.get(row, []) for group in features.groups for row in group.rows}
-    statuses = {row: status(found) for row, found in results.items()}
+    statuses = {row: status(results_of_row) for row, results_of_row in results.items()}
     failed = [_FAILED.format(failed=ledger.failed)] if ledger.failed else []
     ran = {_CARD.format(card=one.card, day=one.finished[:10]): None for one in cards}
     lines = [_INTRO, *ran, *failed, *_summary(features, statuses)]
@@ -136,9 +136,9 @@ def run(options: Matrix, console: Console) -> None:
     ledger = reduce(RowLedger.with_card, cards, ledger)
     check(ledger, features)
     options.out.write_text(page(features, ledger, cards))
-    found = Counter(status(ledger.rows.get(row, [])) for g in features.groups for row in g.rows)
+    statuses = Counter(status(ledger.rows.get(row, [])) for g in features.groups for row in g.rows)
     console.print(table([*levels(features, ledger)]))
-    counts = ", ".join(f"{found[name]} {name}" for name in STATUSES)
+    counts = ", ".join(f"{statuses[name]} {name}" for name in STATUSES)
     console.print(f"wrote {options.out}: {counts}", highlight=False)
 
 

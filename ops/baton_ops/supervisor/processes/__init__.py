@@ -1,1 +1,1 @@
-"""Child processes of the supervisor, however they are made."""
+"""Child processes of the supervisor, started or forked."""

@@ -16,11 +16,11 @@ from abc import ABC, abstractmethod
 from collections.abc import Mapping, Sequence
 
 CHILD_MAIN = (sys.executable, "-m", "baton_ops.supervisor.child_main")
-"""How a service is run so that it ends with its supervisor."""
+"""Entry point of child processes."""
 
 
 class Controlled(ABC):
-    """What a supervisor does with a child over its control socket."""
+    """A child process with a control socket."""
 
     _control: socket.socket
     returncode: int | None
@@ -30,35 +30,37 @@ class Controlled(ABC):
         """Return the exit code; None while it runs."""
 
     def call(self, command: Sequence[str], control: socket.socket | None = None) -> bool:
-        """Activate a spare in place of the process with this command. False when it is dead.
+        """Activate a spare in place of the process with this command. False if it has exited.
 
-        `control`: control socket of the process that a fork server is to make.
+        `control`: control socket of the process that a fork server is to create.
         """
         line = json.dumps(list(command)).encode() + b"\n"
         descriptors = [] if control is None else [control.fileno()]
         with contextlib.suppress(OSError):
-            sent = socket.send_fds(self._control, [line], descriptors) if self.poll() is None else 0
-            return sent == len(line)
+            num_sent = (
+                socket.send_fds(self._control, [line], descriptors) if self.poll() is None else 0
+            )
+            return num_sent == len(line)
         return False
 
     def has_reported(self) -> bool:
         """Return whether the child's main loop has reported since the last call."""
-        with contextlib.suppress(OSError):  # no report yet, or the child is dead
+        with contextlib.suppress(OSError):  # No report yet, or the child has exited.
             return bool(self._control.recv(4096))
         return False
 
     def hand_over(self) -> None:
-        """Forget the process, which runs on as another `ForkedProcess`."""
+        """Forget the process, which continues as another `ForkedProcess`."""
         self.returncode = 0
         self._control.close()
 
 
 class ChildProcess(Controlled, subprocess.Popen[bytes]):
-    """Life cycle: running once created; `close` once it is dead or dying."""
+    """Life cycle: running once created; `close` once it has exited or is exiting."""
 
     def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
-        """Starts the process in its own process group, so that Ctrl-C reaches the supervisor
-        only."""
+        """Starts the process in its own process group, so that Ctrl-C reaches only the
+        supervisor."""
         self._control, remote = socket.socketpair()
         self._control.setblocking(False)
         with remote:

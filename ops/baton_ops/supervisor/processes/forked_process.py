@@ -1,4 +1,4 @@
-"""Child processes that a fork server makes (`baton.process.fork_server`)."""
+"""Child processes created by a fork server (`baton.process.fork_server`)."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _POLL_SECONDS = 0.01
 
 
 class ForkedProcess(Controlled):
-    """A child of this process, like a `ChildProcess` but for who made it."""
+    """A child of this process, like a `ChildProcess`, but created by a fork server."""
 
     def __init__(self, pid: int, control: socket.socket) -> None:
         self.pid = pid
@@ -34,7 +34,7 @@ class ForkedProcess(Controlled):
         """Return the exit code, once there is one.
 
         Raises:
-            subprocess.TimeoutExpired: there is none within `timeout` seconds.
+            subprocess.TimeoutExpired: it has not exited within `timeout` seconds.
         """
         if timeout is None:
             return self._reap(0)
@@ -67,33 +67,34 @@ class ForkedProcess(Controlled):
 
 
 class ForkRequest:
-    """A process that a fork server was asked for. Life cycle: `poll` until there is one or it
-    `failed`; `close` otherwise."""
+    """A process requested from a fork server. Life cycle: `poll` until it exists or has `failed`;
+    `close` otherwise."""
 
     def __init__(self, server: Controlled, command: Sequence[str]) -> None:
-        """The new process is to take the place of one with this command."""
+        """Command of the process that the new one replaces."""
         self._control, remote = socket.socketpair()
         self._control.setblocking(False)
         self._line = b""
         with remote:
             self.failed = not server.call(command, remote)
-            """The server has ended before it forked."""
+            """The server has exited before it forked."""
 
     def poll(self) -> ForkedProcess | None:
-        """Return the new process, once it has said its id."""
+        """Return the new process, once its id has arrived."""
         while not self.failed and not self._line.endswith(b"\n"):
             try:
-                found = self._control.recv(1)  # What follows the line are reports of its main loop.
+                # The data after the line are reports of its main loop.
+                received = self._control.recv(1)
             except BlockingIOError:
                 return None
             except ConnectionError:
-                found = b""
-            self._line += found
-            self.failed = not found or len(self._line) > _LINE
+                received = b""
+            self._line += received
+            self.failed = not received or len(self._line) > _LINE
         return None if self.failed else ForkedProcess(int(self._line), self._control)
 
     def wait(self, seconds: float) -> ForkedProcess | None:
-        """Return the new process, or None if it `failed` or is not there in time."""
+        """Return the new process, or None if it `failed` or does not exist in time."""
         deadline = time.monotonic() + seconds
         while (made := self.poll()) is None and not self.failed:
             left = deadline - time.monotonic()
@@ -102,5 +103,5 @@ class ForkRequest:
         return made
 
     def close(self) -> None:
-        """Give it up: the new process ends with the socket."""
+        """Abandon it: the new process ends with the socket."""
         self._control.close()

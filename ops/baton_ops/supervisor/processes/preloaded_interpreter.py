@@ -1,4 +1,4 @@
-"""An interpreter that has imported what all services share, and forks each of them.
+"""An interpreter that has imported the common modules of services, and forks each of them.
 
     supervisor                           preloaded interpreter, one thread
       | -- forks, before all else ----->  |   imports
@@ -6,9 +6,9 @@
       | <- process id, on that socket --  +--> the new process, a child of the supervisor: runs
                                                `baton_ops.supervisor.child_main`
 
-Such a process is what `ChildProcess` starts, without the imports: its environment, its standard
-input and what it runs are the same. Where the interpreter cannot fork or is dead, a process starts
-with an interpreter of its own.
+Such a process equals one of `ChildProcess`, except for its imports: environment, standard input and
+entry point are the same. If the interpreter cannot fork or has exited, a process starts its own
+interpreter.
 """
 
 from __future__ import annotations
@@ -37,9 +37,9 @@ Start: TypeAlias = Callable[[Sequence[str], Mapping[str, str]], Process]
 """Starts a process with a command line and an environment."""
 
 _MODULES = ("baton.process.lifecycle", "baton.process.rpc_server", "numpy")
-"""What several services import, besides their settings. None of it starts a thread."""
+"""Modules of several services, besides their settings. None of them starts a thread."""
 _FORK_SECONDS = 10.0
-"""Longest time until the interpreter has forked; the first time it may still import."""
+"""Time limit of a fork, including the interpreter's imports the first time."""
 _THREADS = "OPENBLAS_NUM_THREADS"
 
 log = logger(__name__)
@@ -71,7 +71,7 @@ class PreloadedInterpreter:
         return forked or ChildProcess(command, variables)
 
     def _forked(self, arguments: Sequence[str], variables: Mapping[str, str]) -> Process | None:
-        """The new process; None where there will be none any more."""
+        """The new process; None if there will be none."""
         if self._process is None:
             return None
         request = ForkRequest(self._process, [json.dumps(_changes(variables)), *arguments])
@@ -80,13 +80,13 @@ class PreloadedInterpreter:
             log.warning("services are started without what they share: it cannot be forked")
             request.close()
             self.close()
-        elif made.pid == self._process.pid:  # It could not fork, and is the service now.
+        elif made.pid == self._process.pid:  # It could not fork, and has become the service.
             self._process.hand_over()
             self._process = None
         return made
 
     def close(self) -> None:
-        """End the interpreter. What it has forked runs on."""
+        """Stop the interpreter. Forked processes continue."""
         process, self._process = self._process, None
         if process is not None:
             process.kill()
@@ -94,7 +94,7 @@ class PreloadedInterpreter:
 
 
 def _changes(variables: Mapping[str, str]) -> dict[str, str | None]:
-    """How an environment differs from that of this process; None for what it lacks."""
+    """Changes from this process's environment to another one; None for removed variables."""
     own = environment()
     changed: dict[str, str | None] = {n: v for n, v in variables.items() if own.get(n) != v}
     return changed | dict.fromkeys(own.keys() - variables.keys())
@@ -118,11 +118,11 @@ def _become(control: socket.socket) -> None:
 
 
 def _import() -> None:
-    """Import what services share, so that no collection of garbage ever visits it."""
+    """Import the common modules, so that garbage collection never traverses them."""
     gc.disable()
     config_classes()
     given = environment().get(_THREADS)
-    change_environment({_THREADS: "1"})  # A process with a second thread is not forked.
+    change_environment({_THREADS: "1"})  # A process with a second thread cannot be forked.
     for name in _MODULES:
         if find_spec(name) is not None:
             importlib.import_module(name)
