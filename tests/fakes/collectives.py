@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from baton_worker.distributed.communicator import Communicator, numbers
-from baton_worker.distributed.process_groups import Gloo
+from baton_worker.distributed.host_ranks import HostRanks
 
 SHAPE = (5, 33)
 
@@ -60,7 +60,7 @@ def _passed_on(ranks: Communicator) -> Tensor:
 
 def main() -> None:
     meeting, rank, size = sys.argv[1:]
-    ranks = Gloo(Path(meeting), int(rank), int(size))
+    ranks = HostRanks(Path(meeting), int(rank), int(size))
     for tensor in take_part(ranks):
         ranks.send(tensor, 0)
 

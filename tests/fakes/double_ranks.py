@@ -1,4 +1,4 @@
-"""Two ranks on device doubles, over gloo: `python -m tests.fakes.double_ranks MEETING MODEL REPORT`
+"""Two ranks on device doubles: `python -m tests.fakes.double_ranks MEETING MODEL REPORT`
 is the follower. Its report is what the host did in each order: a JSON list of
 [order, uploads, downloads, how often it waited for the device, replays of steps with prompts]."""
 
@@ -19,7 +19,7 @@ from baton_worker.attention.selector import AttentionSelector
 from baton_worker.attention.staged_buffers import StagedBuffers
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.distributed.communicator import Arrival, Communicator
-from baton_worker.distributed.process_groups import Gloo
+from baton_worker.distributed.host_ranks import HostRanks
 from baton_worker.executor.commands import End, Reader, Step
 from baton_worker.follower.follower import Follower
 from baton_worker.follower.parent_death import die_with_parent
@@ -115,7 +115,7 @@ def follow(meeting: Path, model: Path, report: Path) -> None:
         device_double() as double,
         mixed_replays() as mixed,
     ):
-        ranks = DoubleRanks(Gloo(meeting, 1, 2), double)
+        ranks = DoubleRanks(HostRanks(meeting, 1, 2), double)
         loaded = load(model, ranks)
         assert isinstance(loaded.model, Model)
         settings = {"dtype": torch.float32, "device": DOUBLE, "spare": 1}

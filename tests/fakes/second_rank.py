@@ -12,7 +12,7 @@ from pathlib import Path
 import torch
 
 from baton.errors import SettingsError
-from baton_worker.distributed.process_groups import Gloo
+from baton_worker.distributed.host_ranks import HostRanks
 from baton_worker.executor.commands import Begin, End, Reader
 from baton_worker.follower.follower import Follower
 from baton_worker.follower.parent_death import die_with_parent
@@ -26,7 +26,7 @@ from tests.fakes.two_ranks import Given
 def main() -> None:
     die_with_parent(sys.stdin.buffer)
     torch.set_num_threads(1)
-    ranks, orders = Gloo(Path(sys.argv[1]), 1, 2), Reader(sys.stdin.buffer)
+    ranks, orders = HostRanks(Path(sys.argv[1]), 1, 2), Reader(sys.stdin.buffer)
     while isinstance(begin := orders.next(), Begin):
         given = Given(**begin.settings)
         try:

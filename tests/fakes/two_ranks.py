@@ -15,8 +15,8 @@ import torch
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.config import Config
 from baton_worker.distributed.communicator import Communicator, SingleRank
+from baton_worker.distributed.host_ranks import HostRanks
 from baton_worker.distributed.pipeline_parallel import Pipeline, rank_stage
-from baton_worker.distributed.process_groups import Gloo
 from baton_worker.engine.startup import load_drafter
 from baton_worker.executor.commands import Begin, End, Pipe, PutAdapter
 from baton_worker.executor.leader import LedCache, LedHostPages, LedModel
@@ -105,13 +105,13 @@ class Led:
 
 
 class TwoRanks:
-    """A leader over gloo. Models come one after the other."""
+    """A leader. Models come one after the other."""
 
     def __init__(self, meeting: Path) -> None:
         command = [sys.executable, "-m", "tests.fakes.second_rank", str(meeting)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=ROOT)
         self.orders = Pipe([cast(BinaryIO, self.process.stdin)])
-        self.ranks = Gloo(meeting, 0, 2)
+        self.ranks = HostRanks(meeting, 0, 2)
 
     @contextmanager
     def serving(self, path: Path, **changes: Any) -> Iterator[Led]:

@@ -103,7 +103,7 @@ def test_what_layers_share_is_not_cut() -> None:
 def test_two_stages_have_the_logits_of_one_process(
     driver: Any, two_ranks: TwoRanks, tmp_path: Path
 ) -> None:
-    """Bit for bit, over gloo: a prompt, chunks, a prefix hit, and a ragged decode of them all."""
+    """Bit for bit: a prompt, chunks, a prefix hit, and a ragged decode of them all."""
     for architecture, changes in FAMILIES.items():
         folder = tmp_path / architecture
         tiny_models.save_checkpoint(folder, architecture, **changes)
@@ -118,18 +118,12 @@ def test_two_stages_have_the_logits_of_one_process(
             assert torch.equal(ours, wanted), architecture
 
 
-_CONNECTIONS = list[Any]()
-"""Those of a rank's process, and what its last message is sent from: they stay until the last rank
-has read from them. A message of gloo's whose tensor is gone is never sent."""
-
-
 def quarter(folder: Path, rank: int) -> list[list[list[float]]]:
     """The logits of two steps, by one rank of four: half of the heads of half of the layers."""
     torch.set_num_threads(1)
     config = Config(tensor_parallel_size=2, pipeline_parallel_size=2, device="cpu")
     ranks, pipeline = join_stages(folder.with_name("meeting"), rank, config, SITE.device)
     run: Any = Driver(load_model(folder, SITE, ranks=ranks, pipeline=pipeline), 1)
-    _CONNECTIONS.extend((ranks, pipeline, run))
     with torch.inference_mode():
         steps = [run.hidden({0: list(range(3, 30))}), run.hidden({0: [4]})]
         return [run.loaded.model.logits(step).tolist() for step in steps] if rank < 2 else []

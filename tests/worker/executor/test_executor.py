@@ -272,7 +272,7 @@ class Group:
 @pytest.mark.row("F13.09")
 @pytest.mark.row("F14.07")
 def test_workers_that_share_experts_give_the_tokens_of_one(run_dir: Path, tmp_path: Path) -> None:
-    """Over gloo. One has much to do, the other little, or nothing but to lend its experts."""
+    """One has much to do, the other little, or nothing but to lend its experts."""
     tiny_models.save_model(tmp_path / "model", "DeepseekV3ForCausalLM")
     prompts = [[list(range(5, 40)), [7] * 9], [[3, 4]]]
     with closing(Engine.build(config(tmp_path / "model", run_dir, 1))) as alone:

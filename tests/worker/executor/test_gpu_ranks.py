@@ -15,7 +15,7 @@ import torch
 from baton.protocol import Sampling
 from baton_scheduler.options import SchedulerOptions
 from baton_worker.checkpoint.load import load_model
-from baton_worker.distributed.process_groups import Gloo
+from baton_worker.distributed.host_ranks import HostRanks
 from baton_worker.executor.commands import Capture, End, Pipe
 from baton_worker.executor.leader import LedModel
 from baton_worker.graphs.startup import why_uncaptured
@@ -71,7 +71,7 @@ def test_ranks_replay_and_launch_ahead_with_the_tokens_of_one(tmp_path: Path) ->
             device_double() as double,
             mixed_replays() as mixed,
         ):
-            ranks = DoubleRanks(Gloo(meeting, 0, 2), double)
+            ranks = DoubleRanks(HostRanks(meeting, 0, 2), double)
             loaded = load(model, ranks)
             assert isinstance(loaded.model, Model)
             for captured in (False, True):

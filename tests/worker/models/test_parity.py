@@ -273,7 +273,7 @@ def test_two_ranks_with_whole_experts_answer_as_one(
 
 
 def check_two_ranks(pair: Pair, driver: Any, two_ranks: TwoRanks, **changes: Any) -> None:
-    """Over gloo: a full prefill, 7-token chunks, a prefix hit, then a ragged decode of them all."""
+    """A full prefill, 7-token chunks, a prefix hit, then a ragged decode of them all."""
     run = driver(pair.loaded, 5)
     prompts = [prompt(100), prompt(50, seed=1), prompt(1, seed=2), prompt(9, seed=3)]
     hit = prompts[0][:24] + prompt(11, seed=4)

@@ -128,3 +128,11 @@ def numbers(ranks: Communicator, mine: int, device: torch.device) -> list[int]:
     """All-gather of one integer per rank, in rank order."""
     gathered = ranks.all_gather(torch.tensor([mine], dtype=torch.int64).to(device))
     return [int(number) for number in gathered]
+
+
+def sum_in_rank_order(parts: list[Tensor]) -> Tensor:
+    """The sum of one tensor per rank, taken in rank order and in float32."""
+    total = parts[0].float()
+    for part in parts[1:]:
+        total = total + part
+    return total.to(parts[0].dtype)
