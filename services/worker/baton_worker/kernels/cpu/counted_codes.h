@@ -17,27 +17,38 @@ inline IntVec halves(std::uint32_t bits) {
     return set1(static_cast<std::int32_t>(bits << 16 | bits));
 }
 
-// What a code of `Bits` bits stands for: itself + Offset. Pairs of codes, above which there may be
-// other bits, become weights.
+// What a code of `Bits` bits stands for: itself + Offset. Pairs of codes become weights.
 template <int Bits, int Offset>
 struct Counted {
     template <class Arithmetic, class Use>
     [[gnu::always_inline]] static void use_pair(IntVec left, IntVec right, int pair, Use& use) {
         if constexpr (Arithmetic::kInteger) {
-            use(pair, alone(left), alone(right));
+            use(pair, left, right);
         } else if constexpr (Arithmetic::kStep == 2) {
 #if defined(__AVX512BF16__)
             use(pair, looked_up(left), looked_up(right));
 #endif
         } else {
-            left = alone(left), right = alone(right);
             use(2 * pair, low(left), low(right));
             use(2 * pair + 1, high(left), high(right));
         }
     }
 
+    // The whole codes of words, in order; above each there are other bits.
+    template <class Arithmetic, class Use, int... Step>
+    [[gnu::always_inline]] static void use_whole(IntVec left, IntVec right, int pair, Use& use,
+                                                 std::integer_sequence<int, Step...>) {
+        (use_pair<Arithmetic>(whole<Arithmetic>(shift_right<Bits * Step>(left)),
+                              whole<Arithmetic>(shift_right<Bits * Step>(right)), pair + Step, use),
+         ...);
+    }
+
   private:
-    static IntVec alone(IntVec pair) { return both(pair, halves((1 << Bits) - 1)); }
+    template <class Arithmetic>
+    static IntVec whole(IntVec pair) {
+        constexpr bool kLooksUp = Arithmetic::kStep == 2 && !Arithmetic::kInteger;
+        return kLooksUp ? pair : both(pair, halves((1 << Bits) - 1));
+    }
     static Vec low(IntVec pair) { return to_float(add(both(pair, set1(0xffff)), set1(Offset))); }
     static Vec high(IntVec pair) { return to_float(add(shift_right<16>(pair), set1(Offset))); }
 
@@ -62,18 +73,6 @@ struct Counted {
 #endif
 };
 
-// Whole codes of words, in order.
-template <int Bits, int Offset>
-struct WholeCodes {
-    template <class Arithmetic, class Use, int... Step>
-    [[gnu::always_inline]] static void use_pairs(IntVec left, IntVec right, int at, Use& use,
-                                                 std::integer_sequence<int, Step...>) {
-        (Counted<Bits, Offset>::template use_pair<Arithmetic>(
-             shift_right<Bits * Step>(left), shift_right<Bits * Step>(right), at + Step, use),
-         ...);
-    }
-};
-
 // Two bits: eight codes in each half, [Size / 16][column].
 template <int Size, int Offset>
 struct TwoBits {
@@ -85,7 +84,7 @@ struct TwoBits {
     static void unpack(const std::uint8_t* bytes, Use&& use) {
         for (int word = 0; word < Size / 16; ++word, bytes += 4 * kColumns) {
             const IntVec left = load_bytes(bytes), right = load_bytes(bytes + 2 * kColumns);
-            WholeCodes<2, Offset>::template use_pairs<Arithmetic>(
+            Counted<2, Offset>::template use_whole<Arithmetic>(
                 left, right, 8 * word, use, std::make_integer_sequence<int, 8>());
         }
     }
@@ -101,15 +100,15 @@ struct ThreeBits {
 
     template <class Arithmetic, class Use>
     static void unpack(const std::uint8_t* bytes, Use&& use) {
-        using Codes = WholeCodes<3, Offset>;
+        using Code = Counted<3, Offset>;
         const IntVec left = load_bytes(bytes), right = load_bytes(bytes + 2 * kColumns);
-        Codes::template use_pairs<Arithmetic>(left, right, 0, use,
-                                              std::make_integer_sequence<int, 5>());
+        Code::template use_whole<Arithmetic>(left, right, 0, use,
+                                             std::make_integer_sequence<int, 5>());
         const IntVec left_rest = rest(bytes + 4 * kColumns), right_rest = rest(bytes + 5 * kColumns);
-        Codes::template use_pairs<Arithmetic>(left_rest, right_rest, 5, use,
-                                              std::make_integer_sequence<int, 2>());
-        Counted<3, Offset>::template use_pair<Arithmetic>(joined(left, left_rest),
-                                                          joined(right, right_rest), 7, use);
+        Code::template use_whole<Arithmetic>(left_rest, right_rest, 5, use,
+                                             std::make_integer_sequence<int, 2>());
+        Code::template use_pair<Arithmetic>(joined(left, left_rest), joined(right, right_rest), 7,
+                                            use);
     }
 
   private:
@@ -119,7 +118,7 @@ struct ThreeBits {
         return either(words, shift_left<8>(words));
     }
     static IntVec joined(IntVec word, IntVec rest) {
-        return choose(halves(1), shift_right<15>(word), shift_right<5>(rest));
+        return with_bits(shift_words_right<15>(word), shift_right<5>(rest), halves(6));
     }
 };
 
@@ -150,10 +149,10 @@ struct FiveBits {
     [[gnu::always_inline]] static void word(const std::uint8_t* bytes, IntVec& left_last,
                                             IntVec& right_last, Use& use) {
         const IntVec left = load_bytes(bytes), right = load_bytes(bytes + 2 * kColumns);
-        WholeCodes<5, Offset>::template use_pairs<Arithmetic>(
+        Counted<5, Offset>::template use_whole<Arithmetic>(
             left, right, 3 * Word, use, std::make_integer_sequence<int, 3>());
-        left_last = choose(halves(1 << Word), shift_right<15 - Word>(left), left_last);
-        right_last = choose(halves(1 << Word), shift_right<15 - Word>(right), right_last);
+        left_last = with_bits(left_last, shift_right<15 - Word>(left), halves(1 << Word));
+        right_last = with_bits(right_last, shift_right<15 - Word>(right), halves(1 << Word));
     }
 };
 
@@ -167,15 +166,15 @@ struct SixBits {
 
     template <class Arithmetic, class Use>
     static void unpack(const std::uint8_t* bytes, Use&& use) {
+        using Code = Counted<6, Offset>;
         const IntVec left[] = {word(bytes, 0), word(bytes, 1), word(bytes, 2)};
         bytes += 2 * kColumns;
         const IntVec right[] = {word(bytes, 0), word(bytes, 1), word(bytes, 2)};
 #pragma GCC unroll 3
         for (int i = 0; i < 3; ++i) {
-            WholeCodes<6, Offset>::template use_pairs<Arithmetic>(
-                left[i], right[i], 2 * i, use, std::make_integer_sequence<int, 2>());
+            Code::template use_whole<Arithmetic>(left[i], right[i], 2 * i, use,
+                                                 std::make_integer_sequence<int, 2>());
         }
-        using Code = Counted<6, Offset>;
         Code::template use_pair<Arithmetic>(joined<8>(left[0], left[2]),
                                             joined<8>(right[0], right[2]), 6, use);
         Code::template use_pair<Arithmetic>(joined<10>(left[1], left[2]),
@@ -188,7 +187,7 @@ struct SixBits {
     }
     template <int Shift>
     static IntVec joined(IntVec lower, IntVec upper) {
-        return choose(halves(15), shift_right<12>(lower), shift_right<Shift>(upper));
+        return with_bits(shift_words_right<12>(lower), shift_right<Shift>(upper), halves(0x30));
     }
 };
 

@@ -43,9 +43,9 @@ inline IntVec both(IntVec a, IntVec b) { return _mm512_and_si512(a, b); }
 inline IntVec load_bytes(const void* p) { return _mm512_loadu_si512(p); }
 inline void store_bytes(void* p, IntVec x) { _mm512_storeu_si512(p, x); }
 inline IntVec either(IntVec a, IntVec b) { return _mm512_or_si512(a, b); }
-// The bits of `a` where those of `mask` are set, else those of `b`.
-inline IntVec choose(IntVec mask, IntVec a, IntVec b) {
-    return _mm512_ternarylogic_epi32(mask, a, b, 0xca);
+// `a`, and of `b` the bits of `mask`.
+inline IntVec with_bits(IntVec a, IntVec b, IntVec mask) {
+    return _mm512_ternarylogic_epi32(a, b, mask, 0xf8);
 }
 template <int N>
 inline IntVec shift_left(IntVec x) { return _mm512_slli_epi32(x, N); }
@@ -161,10 +161,8 @@ inline IntVec load_bytes(const void* p) {
 }
 inline void store_bytes(void* p, IntVec x) { _mm256_storeu_si256(static_cast<__m256i*>(p), x); }
 inline IntVec either(IntVec a, IntVec b) { return _mm256_or_si256(a, b); }
-// The bits of `a` where those of `mask` are set, else those of `b`.
-inline IntVec choose(IntVec mask, IntVec a, IntVec b) {
-    return either(both(mask, a), _mm256_andnot_si256(mask, b));
-}
+// `a`, and of `b` the bits of `mask`.
+inline IntVec with_bits(IntVec a, IntVec b, IntVec mask) { return either(a, both(b, mask)); }
 template <int N>
 inline IntVec shift_left(IntVec x) { return _mm256_slli_epi32(x, N); }
 template <int N>
