@@ -210,7 +210,7 @@ def test_attention_of_gpus_has_one_plan_for_rows_of_any_length(
     inputs, backend = DecodeInputs(cache, 4, PAGE * width, CPU), TritonBackend()
     with on_triton():
         plan = backend.plan(inputs.batch(4), call)
-        assert plan.partitions == 3 and plan.split_tokens == 4
+        assert plan.step.partitions == 3 and plan.step.split_tokens == 4
         inputs.write(torch.tensor([7, 8, 9]), torch.tensor(starts), batch)
         found = backend.forward(plan, query, pages)[:rows]
         wanted = backend.forward(backend.plan(batch, call), query[:rows], pages)

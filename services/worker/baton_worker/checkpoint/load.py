@@ -86,15 +86,15 @@ class LoadedModel:
     """The recipe of `model.pooler`; None if the model only generates."""
     generates: bool = True
     parts: Parts | None = None
-    """What this rank's shard is a part of, on several ranks."""
+    """The full model's layers and this rank's place among them, on several ranks."""
     drafter: DraftWeights | None = None
-    """What drafts for it, if that has weights of its own."""
+    """The drafter, if it has weights of its own."""
     kept: KeptWeights | None = None
     """The memory of its weights, where it outlives the worker."""
     all_stages: Decoder | None = None
     """The spec of this rank's shard of all stages, where there are several."""
     balancer: ExpertBalancer | None = None
-    """What moves its experts between workers, if anything does."""
+    """Moves its experts between workers, with expert load balancing."""
 
     @property
     def unstaged(self) -> Decoder:
@@ -144,7 +144,7 @@ def load_model(
     the maximum sequence length, see `resolve`; `task` and `pooling` are those of `served_task`;
     `router` is a key of `layers.moe.routers.ROUTERS`, for all experts. Pages of codes have the
     checkpoint's KV scales, if any. All `ranks` load at the same time, and each gets its shard. With
-    `experts`, a key of `spec.expert_map.PLACEMENTS`, each expert is whole on one rank, or on one of
+    `experts`, a key of `spec.expert_map.PLACEMENTS`, each expert is on one rank, or on one of
     the data-parallel workers in `lockstep`. In a `pipeline` the ranks are those of one stage, which
     has neighbouring layers. `context_parallel` neighbouring ranks with the same KV heads split the
     tokens of the cache. A `dummy` folder needs a config.json only: its weights are random. Tensors
@@ -156,7 +156,7 @@ def load_model(
             not match the architecture.
         SettingsError: the model cannot be split over these ranks.
     """
-    ranks = SingleRank() if ranks is None else ranks
+    split = _Split(ranks or SingleRank(), lockstep, pipeline, experts, context_parallel)
     checkpoint = _opened(path, patches)
     config = checkpoint.config
     context = rounding(context, config)
@@ -164,44 +164,61 @@ def load_model(
     if dummy:
         _check_dummy(path, config)
     if not is_listed(config):
-        in_parts = ranks.size > 1 or lockstep is not None or pipeline is not None
-        _check_unlisted(config, task, context, in_parts, patched=bool(patches))
+        _check_unlisted(config, task, context, split.is_parallel, patched=bool(patches))
         return _by_transformers(path, checkpoint, context)
-    whole = served_task(config, path, task, pooling, served_length)
-    whole = replace(whole, spec=routed(whole.spec, router))
-    site = _site(context, config, whole.spec, narrow, ranks)
-    what, parts = _share(whole, site, ranks, lockstep, experts, context_parallel)
-    unstaged, elsewhere = what.spec, list[Layer]()
-    if pipeline is not None:
-        stage, elsewhere = pipeline.layers_of(whole.spec), meta_layers(whole, site)
-        what, parts = _staged(whole, what, parts, stage, site)
-    model, kept = _allocated(what, site, keeper)
-    if parts is not None:
-        _connect(model, whole.spec, ranks, lockstep)
-    if pipeline is not None and isinstance(model, Model):
-        connect(model, pipeline, context.device)
+    full = served_task(config, path, task, pooling, served_length)
+    full = replace(full, spec=routed(full.spec, router))
+    site = _site(context, config, full.spec, narrow, split.ranks)
+    share = _share(full, site, split)
+    model, kept = _allocated(share.task, site, keeper)
+    _connect(model, full.spec, share, split, context.device)
     if kept is None or not kept.attach():
-        stored = _stored(checkpoint, whole, what, site, dummy)
-        layout, quantize = as_stored(whole.spec, config), context.quantization
-        keep = (lambda layer: None) if kept is None else kept.keep
-        fill(model, stored, layout, quantize, parts, elsewhere=elsewhere, processed=keep)
-        if kept is not None and not kept.seal():
-            kept = None
+        stored = _stored(checkpoint, full, share.task, site, dummy)
+        kept = _filled(model, stored, as_stored(full.spec, config), context, share, kept)
     return LoadedModel(
         model=model.eval(),
-        spec=what.spec,
+        spec=share.task.spec,
         config=config,
-        max_length=what.max_length,
-        vocab_size=whole.spec.vocab,
+        max_length=share.task.max_length,
+        vocab_size=full.spec.vocab,
         eos_token_ids=checkpoint.eos_token_ids,
         weight_bytes=_held_bytes(model),
-        recipe=what.recipe,
-        generates=what.generates,
-        parts=parts,
+        recipe=share.task.recipe,
+        generates=share.task.generates,
+        parts=share.parts,
         kept=kept,
-        all_stages=None if pipeline is None else unstaged,
+        all_stages=share.all_stages,
         balancer=None if lockstep is None else balance(model, lockstep),
     )
+
+
+@dataclass(frozen=True, slots=True)
+class _Split:
+    """How the processes of a worker, or of a group of workers, split a model: see `load_model`."""
+
+    ranks: Communicator
+    lockstep: StepSync | None
+    pipeline: Pipeline | None
+    experts: str | None
+    context_parallel: int
+
+    @property
+    def is_parallel(self) -> bool:
+        """Whether several processes have parts of the model."""
+        return self.ranks.size > 1 or self.lockstep is not None or self.pipeline is not None
+
+
+@dataclass(frozen=True, slots=True)
+class _Share:
+    """This rank's share of a model."""
+
+    task: ServedTask
+    parts: Parts | None
+    """Its place in the full model; None if no rank shares its layers."""
+    all_stages: Decoder | None = None
+    """See `LoadedModel`."""
+    elsewhere: Sequence[Layer] = ()
+    """The layers of the full model, where other stages have some of them."""
 
 
 def _opened(path: Path, patches: Sequence[Path]) -> Checkpoint:
@@ -222,38 +239,42 @@ def _site(
     return replace(context, dtype=dtype, scaled=scaled, peers=ranks, staging=staging(config))
 
 
-def _share(
-    whole: ServedTask,
-    site: BuildContext,
-    ranks: Communicator,
-    lockstep: StepSync | None,
-    experts: str | None,
-    context_parallel: int,
-) -> tuple[ServedTask, Parts | None]:
-    """This rank's shard, and its place in the whole; the whole if there is no other rank."""
-    among, divide = (ranks, shard_spec) if lockstep is None else (lockstep.ranks, deal)
-    if among.size == 1:
-        return whole, None
+def _share(full: ServedTask, site: BuildContext, split: _Split) -> _Share:
+    task, parts = _shard(full, site, split)
+    if split.pipeline is None:
+        return _Share(task, parts)
+    stage, elsewhere = split.pipeline.layers_of(full.spec), meta_layers(full, site)
+    staged, parts = _staged(full, task, parts, stage, site)
+    return _Share(staged, parts, task.spec, elsewhere)
+
+
+def _shard(full: ServedTask, site: BuildContext, split: _Split) -> tuple[ServedTask, Parts | None]:
+    """This rank's shard of all layers, and its place in the full model; that model if no rank
+    shares its layers."""
+    lockstep = split.lockstep
+    peers, divide = (split.ranks, shard_spec) if lockstep is None else (lockstep.ranks, deal)
+    if peers.size == 1:
+        return full, None
     eplb = None if lockstep is None else lockstep.eplb
     redundant = None if eplb is None else eplb.num_redundant_experts
-    share = Shard(among.rank, among.size, experts, context_parallel, redundant)
-    what, parts = _cut(whole, share, divide, site)
-    return what, replace(parts, ranks=among)
+    shard = Shard(peers.rank, peers.size, split.experts, split.context_parallel, redundant)
+    task, parts = _cut(full, shard, divide, site)
+    return task, replace(parts, ranks=peers)
 
 
 def _staged(
-    whole: ServedTask, share: ServedTask, parts: Parts | None, stage: Stage, site: BuildContext
+    full: ServedTask, task: ServedTask, parts: Parts | None, stage: Stage, site: BuildContext
 ) -> tuple[ServedTask, Parts | None]:
-    """What one stage of a pipeline has of this rank's share, and its place in the whole."""
+    """The layers of one stage of a pipeline, and their place in the full model."""
     if parts is not None:
-        layers = replace(whole, spec=stage_spec(whole.spec, stage))
+        layers = replace(full, spec=stage_spec(full.spec, stage))
         parts = replace(parts, whole=meta_layers(layers, site))
-    return replace(share, spec=stage_spec(share.spec, stage)), parts
+    return replace(task, spec=stage_spec(task.spec, stage)), parts
 
 
 def rounding(context: BuildContext, config: SimpleNamespace) -> BuildContext:
-    """With what the checkpoint was rounded to, if the settings round nothing. A setting that is the
-    name of a method of checkpoints, fp8 or mxfp4, rounds floats only."""
+    """The context with the format of the checkpoint, if the settings round nothing. A setting that
+    names a checkpoint format, fp8 or mxfp4, rounds floats only."""
     if context.quantization in ROUNDS and method(config) is not None:
         return replace(context, quantization="none")
     if context.quantization != "none":
@@ -267,12 +288,12 @@ def staging(config: SimpleNamespace) -> torch.device | None:
 
 
 def _weights(
-    checkpoint: Checkpoint, spec: Decoder, what: ServedTask, scaled: bool
+    checkpoint: Checkpoint, spec: Decoder, task: ServedTask, scaled: bool
 ) -> Iterator[tuple[str, Stored]]:
     """The checkpoint's weights without unused KV scales, and those of the extra files."""
     unread = (".k_scale", ".v_scale") if has_kv_scales(checkpoint.config) and not scaled else ()
     stored = (pair for pair in checkpoint.tensors(spec) if not pair[0].endswith(unread))
-    return chain(stored, what.files.tensors() if what.files and what.recipe else ())
+    return chain(stored, task.files.tensors() if task.files and task.recipe else ())
 
 
 def _has_scales(codes: KVCodes | None) -> bool:
@@ -348,20 +369,20 @@ def _rerouted(ffn: Ffn | None, kind: str) -> Ffn | None:
 
 
 def _cut(
-    what: ServedTask,
-    share: Shard,
+    full: ServedTask,
+    shard: Shard,
     divide: Callable[[Decoder, Shard], Decoder],
     site: BuildContext,
 ) -> tuple[ServedTask, Parts]:
-    """This rank's shard, and its place in the whole."""
-    part = replace(what, spec=divide(what.spec, share))
+    """A shard of the full model, and its place in it."""
+    part = replace(full, spec=divide(full.spec, shard))
     multiple = max((KINDS[kind].multiple for kind in kinds(site.quantization)), default=1)
-    return part, Parts(meta_layers(what, site), share, multiple)
+    return part, Parts(meta_layers(full, site), shard, multiple)
 
 
-def meta_layers(what: ServedTask, site: BuildContext) -> list[Layer]:
-    """The layers of the whole model, without memory."""
-    return _built(what, replace(site, device=torch.device("meta"), staging=None)).layers()
+def meta_layers(task: ServedTask, site: BuildContext) -> list[Layer]:
+    """The layers of a model, without memory."""
+    return _built(task, replace(site, device=torch.device("meta"), staging=None)).layers()
 
 
 def _check_inputs(context: BuildContext, config: SimpleNamespace) -> None:
@@ -386,52 +407,82 @@ def _check_dummy(path: Path, config: SimpleNamespace) -> None:
 
 
 def _connect(
-    model: Model | EncoderModel, whole: Decoder, ranks: Communicator, lockstep: StepSync | None
+    model: Model | EncoderModel,
+    full: Decoder,
+    share: _Share,
+    split: _Split,
+    device: torch.device,
 ) -> None:
-    """Insert the collectives between ranks: tensor-parallel shards, or expert-parallel tokens."""
+    """Insert the collectives between ranks: of tensor-parallel shards, or of expert-parallel
+    tokens; then those between stages."""
     if not isinstance(model, Model):
         return
-    if lockstep is not None:
+    lockstep = split.lockstep
+    if share.parts is not None and lockstep is not None:
         kind = ExchangedExperts if lockstep.eplb is None else BalancedExperts
-        exchange(model, whole.hidden, lockstep, kind)
-    else:
-        shard_modules(model, whole.vocab, ranks)
+        exchange(model, full.hidden, lockstep, kind)
+    elif share.parts is not None:
+        shard_modules(model, full.vocab, split.ranks)
+    if split.pipeline is not None:
+        connect(model, split.pipeline, device)
 
 
 def _stored(
-    checkpoint: Checkpoint, whole: ServedTask, what: ServedTask, site: BuildContext, dummy: bool
+    checkpoint: Checkpoint, full: ServedTask, own: ServedTask, site: BuildContext, dummy: bool
 ) -> Iterator[tuple[str, Stored]]:
     """The tensors of the checkpoint, or random ones in their place."""
     if dummy:
-        return random_weights(meta_layers(whole, site), site.dtype, site.device)
-    return _weights(checkpoint, whole.spec, what, site.scaled)
+        return random_weights(meta_layers(full, site), site.dtype, site.device)
+    return _weights(checkpoint, full.spec, own, site.scaled)
+
+
+def _filled(
+    model: Model | EncoderModel,
+    stored: Iterator[tuple[str, Stored]],
+    layout: Decoder,
+    context: BuildContext,
+    share: _Share,
+    kept: KeptWeights | None,
+) -> KeptWeights | None:
+    """Fill the model; returns the memory of its weights if that outlives the worker."""
+    process = (lambda layer: None) if kept is None else kept.keep
+    fill(
+        model,
+        stored,
+        layout,
+        context.quantization,
+        share.parts,
+        elsewhere=share.elsewhere,
+        processed=process,
+    )
+    return kept if kept is not None and kept.seal() else None
 
 
 def _allocated(
-    what: ServedTask, site: BuildContext, keeper: WeightKeeper | None
+    task: ServedTask, site: BuildContext, keeper: WeightKeeper | None
 ) -> tuple[Model | EncoderModel, KeptWeights | None]:
     """The model without its weights, and its memory in a keeper, if it has any there."""
     if keeper is None:
-        return _built(what, site), None
-    return build_kept(partial(_built, what), site, keeper)
+        return _built(task, site), None
+    return build_kept(partial(_built, task), site, keeper)
 
 
-def _built(what: ServedTask, site: BuildContext) -> Model | EncoderModel:
-    """The body, with its vision tower and its pooling head if it has them. Of several stages the
-    last one has these: it is that of the leader."""
+def _built(task: ServedTask, site: BuildContext) -> Model | EncoderModel:
+    """The body, with its vision tower and its pooling head if it has them. Of several stages only
+    the last one, the leader's, has these."""
     model: Model | EncoderModel
-    if isinstance(what.spec, DualEncoder):
-        model = build_dual_encoder(what.spec, site)
-    elif isinstance(what.spec, Encoder):
-        model = build_encoder(what.spec, site)
+    if isinstance(task.spec, DualEncoder):
+        model = build_dual_encoder(task.spec, site)
+    elif isinstance(task.spec, Encoder):
+        model = build_encoder(task.spec, site)
     else:
-        model = build(what.spec, site)
+        model = build(task.spec, site)
         if not model.stage.is_last:
             return model
-        if what.spec.tower is not None:
-            model.vision = build_tower(what.spec.tower, site)
-    if what.recipe is not None:
-        model.pooler = Pooler(what.recipe, site)
+        if task.spec.tower is not None:
+            model.vision = build_tower(task.spec.tower, site)
+    if task.recipe is not None:
+        model.pooler = Pooler(task.recipe, site)
     return model
 
 

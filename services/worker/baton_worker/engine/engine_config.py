@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from typing import NamedTuple
 
 import msgspec
 import torch
@@ -18,7 +19,7 @@ from baton_worker.distributed.communicator import Communicator, SingleRank, numb
 from baton_worker.distributed.step_sync import StepSync
 from baton_worker.engine import exactness
 from baton_worker.engine.async_scheduling.policy import refuses as synchronous
-from baton_worker.engine.memory import choose_pages, free_for_all
+from baton_worker.engine.memory import PageBudget, choose_pages, free_for_all
 from baton_worker.engine.memory_profile import MemoryProfile, Trial
 from baton_worker.engine.speculation.tree_support import check_tree
 from baton_worker.graphs import Sizes, refuses
@@ -50,16 +51,16 @@ _ALIKE = LayerGroups((0,), (), ())
 
 @dataclass(frozen=True, slots=True)
 class EngineConfig:
-    """What the engine is built from."""
+    """The resolved settings of an engine."""
 
     build: BuildContext
-    """That of the model's layers."""
+    """The build context of the model's layers."""
     num_pages: int
     page_size: int
     page_bytes: int
-    """Of a page of the target."""
+    """Bytes of a page of the target."""
     draft_page_bytes: int
-    """Of a page of what drafts for it: there are as many."""
+    """Bytes of a page of the drafter: there are as many."""
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
@@ -69,7 +70,7 @@ class EngineConfig:
     pooling: PoolingInfo | None = None
     """What is given in place of text."""
     alignment: bool = False
-    """Whether it says where in a recording tokens are."""
+    """Whether it returns the times of tokens in a recording."""
     host_pages: int = 0
     """Pages in host memory beside those."""
     encoder_cache_bytes: int = 0
@@ -92,7 +93,7 @@ class EngineConfig:
     """Why each step is read before the next one is launched, as half a sentence; "" if it is
     not."""
     speculative: SpeculativeConfig | None = None
-    """How tokens are drafted, if they are."""
+    """Parameters of speculative decoding, if it is used."""
     profile: MemoryProfile = field(default_factory=MemoryProfile)
     """What steps and graphs take of a GPU."""
     pages: PageKeeper | None = None
@@ -138,7 +139,7 @@ class EngineConfig:
 
     @property
     def _numbers(self) -> str:
-        """What failover may promise."""
+        """The guarantee of failover."""
         if self.build.device.type == "cpu":
             return ""
         if self.exact:
@@ -170,77 +171,164 @@ def resolve(
     Args:
         lockstep: step synchronization of the workers that share experts.
         memory: counters of the device, if not those of `device_memory`.
-        pages: leases memory for pages. Of those that the worker before left there are as many
-            again; nothing is measured, as it has done so.
+        pages: leases memory for pages. If an earlier worker left some, their number is used again
+            and no memory is measured.
 
     Raises:
-        SettingsError: more length was asked for than the model has, or no page fits.
+        SettingsError: `max_model_len` exceeds the model's, or no page fits.
     """
-    wanted = _longest(config, loaded)
-    ranks, device = SingleRank() if ranks is None else ranks, build.device
-    exactness.check(config, device, loaded)
-    of_page = (config.block_size, build.dtype, build.codes)
-    groups = _groups(config, build, loaded)
-    own_bytes = numbers(ranks, group_bytes(loaded.kv_spec, groups, *of_page), device)
-    page_bytes = sum(own_bytes)
+    ranks = SingleRank() if ranks is None else ranks
+    sizing = _Sizing(config, build, loaded, ranks, memory, _groups(config, build, loaded))
+    limits, page_bytes = sizing.limits(), sizing.page_bytes()
     # The memory that is left can be measured once all have loaded: this is where they wait.
-    weight_bytes = sum(numbers(ranks, loaded.weight_bytes, device))
-    images = config.encoder_cache_bytes if loaded.spec.tower is not None else 0
-    # The KV of states in pages of their own may take as much again.
-    crosses = bytes_per_cross_page(loaded.unstaged, config.block_size, build.dtype) > 0
-    on_cpu = device.type == "cpu"
-    max_num_batched_tokens = _batch_tokens(config, loaded, wanted, on_cpu)
-    eager = refuses(config, device, loaded, ranks.size)
+    weight_bytes = sum(numbers(ranks, loaded.weight_bytes, build.device))
+    eager = refuses(config, build.device, loaded, ranks.size)
+    pages = pages if page_bytes.target else None
+    leased = Found() if pages is None else pages.found()
     profile = MemoryProfile()
-    left = Found() if pages is None or not page_bytes else pages.found()
-    if left.num_pages:
-        config = config.model_copy(update={"num_gpu_blocks_override": left.num_pages})
-    elif page_bytes and (memory := memory or device_memory(device)) is not None:
-        limits = (config.max_num_seqs, max_num_batched_tokens, wanted)
-        trial = Trial(groups, *limits, config.block_size)
-        sizes = None if eager else _graphs(config, device, loaded, wanted, max_num_batched_tokens)
-        profile = trial.profile(build, loaded, ranks, lockstep, memory, sizes)
-    # What the worker before left is taken, and is this one's.
-    free = free_for_all(device, ranks, own_bytes, memory) + left.size - images * (1 + crosses)
-    taken = PageGroups(groups.windows, config.block_size, max_num_batched_tokens)
-    draft_page_bytes = _draft_page_bytes(loaded, ranks, device)
-    reserved = ranks.size * profile.size
-    bytes_each = page_bytes + draft_page_bytes
-    budget = choose_pages(config, bytes_each, wanted, free, on_cpu, taken, reserved)
-    longest = budget.max_model_len, max_num_batched_tokens
-    graphs = None if eager else _graphs(config, device, loaded, *longest)
-    if (most := budget.max_model_len) < wanted:
-        held = "%d KV pages hold sequences of at most %d tokens, not %d"
-        log.warning(held, budget.num_pages, most, wanted)
+    if page_bytes.target and not leased.num_pages:
+        profile = sizing.profile(limits, lockstep, None if eager else sizing.graphs(limits))
+    budget = sizing.budget(limits, page_bytes, leased, profile)
+    limits = limits._replace(max_model_len=budget.max_model_len)
     return EngineConfig(
         build=build,
         num_pages=budget.num_pages,
         page_size=config.block_size,
-        page_bytes=page_bytes,
-        draft_page_bytes=draft_page_bytes,
-        max_num_seqs=config.max_num_seqs,
-        max_num_batched_tokens=max_num_batched_tokens,
-        max_model_len=most,
+        page_bytes=page_bytes.target,
+        draft_page_bytes=page_bytes.draft,
+        **limits._asdict(),
         vocab_size=loaded.vocab_size,
         weight_bytes=weight_bytes,
         ranks=ranks.size,
         stages=_stages(config, loaded),
         context=config.decode_context_parallel_size,
         eos_ids=loaded.eos_token_ids,
-        pooling=_pooling(loaded, most, max_num_batched_tokens - config.max_num_seqs),
+        pooling=_pooling(loaded, limits),
         # Other ranks and stages keep the attention of their own heads and layers.
         alignment=ranks.size == 1 and loaded.spec.alignment_filter > 0,
-        encoder_cache_bytes=images,
-        host_pages=config.host_cache_bytes // page_bytes if page_bytes else 0,
-        groups=groups,
-        graphs=graphs,
+        encoder_cache_bytes=sizing.encoder_cache_bytes,
+        host_pages=config.host_cache_bytes // page_bytes.target if page_bytes.target else 0,
+        groups=sizing.groups,
+        graphs=None if eager else sizing.graphs(limits),
         eager=eager or "",
-        exact=config.exact and not on_cpu,
-        synchronous=synchronous(config, device, loaded, build.sampler) or "",
+        exact=config.exact and not sizing.on_cpu,
+        synchronous=synchronous(config, build.device, loaded, build.sampler) or "",
         profile=profile,
-        pages=pages if page_bytes else None,
+        pages=pages,
         speculative=_speculative(config, loaded),
     )
+
+
+class _Limits(NamedTuple):
+    """Limits of a step and of a sequence, see `EngineConfig`."""
+
+    max_num_seqs: int
+    max_num_batched_tokens: int
+    max_model_len: int
+
+
+class _PageBytes(NamedTuple):
+    """Bytes of a page."""
+
+    by_rank: list[int]
+    draft: int
+    """Of a page of the drafter, on all ranks together."""
+
+    @property
+    def target(self) -> int:
+        """Of a page of the target, on all ranks together."""
+        return sum(self.by_rank)
+
+
+@dataclass(frozen=True, slots=True)
+class _Sizing:
+    """Sizes of the batch and of the cache. All ranks call its methods, in the same order."""
+
+    config: Config
+    build: BuildContext
+    loaded: LoadedModel
+    ranks: Communicator
+    memory: DeviceMemory | None
+    groups: LayerGroups
+
+    @property
+    def on_cpu(self) -> bool:
+        """Whether the model runs on the CPU."""
+        return self.build.device.type == "cpu"
+
+    @property
+    def encoder_cache_bytes(self) -> int:
+        """See `EngineConfig`."""
+        return self.config.encoder_cache_bytes if self.loaded.spec.tower is not None else 0
+
+    def limits(self) -> _Limits:
+        """The limits of the settings. Raises `SettingsError` for those that the model exceeds."""
+        config, loaded = self.config, self.loaded
+        longest = _longest(config, loaded)
+        exactness.check(config, self.build.device, loaded)
+        tokens = _batch_tokens(config, loaded, longest, self.on_cpu)
+        return _Limits(config.max_num_seqs, tokens, longest)
+
+    def page_bytes(self) -> _PageBytes:
+        """Gathered from all ranks."""
+        build, device = self.build, self.build.device
+        page = (self.config.block_size, build.dtype, build.codes)
+        own = group_bytes(self.loaded.kv_spec, self.groups, *page)
+        by_rank = numbers(self.ranks, own, device)
+        return _PageBytes(by_rank, _draft_page_bytes(self.loaded, self.ranks, device))
+
+    def profile(
+        self, limits: _Limits, lockstep: StepSync | None, graphs: Sizes | None
+    ) -> MemoryProfile:
+        """Bytes of the largest step and of these graphs on a GPU."""
+        memory = self.memory or device_memory(self.build.device)
+        if memory is None:
+            return MemoryProfile()
+        trial = Trial(self.groups, *limits, self.config.block_size)
+        return trial.profile(self.build, self.loaded, self.ranks, lockstep, memory, graphs)
+
+    def budget(
+        self, limits: _Limits, page_bytes: _PageBytes, leased: Found, profile: MemoryProfile
+    ) -> PageBudget:
+        """Pages of the cache: as many as are `leased`, if any are."""
+        config, wanted = self.config, limits.max_model_len
+        if leased.num_pages:
+            config = config.model_copy(update={"num_gpu_blocks_override": leased.num_pages})
+        budget = choose_pages(
+            config,
+            page_bytes.target + page_bytes.draft,
+            wanted,
+            self._free_bytes(page_bytes, leased),
+            self.on_cpu,
+            PageGroups(self.groups.windows, config.block_size, limits.max_num_batched_tokens),
+            self.ranks.size * profile.size,
+        )
+        if budget.max_model_len < wanted:
+            message = "%d KV pages hold sequences of at most %d tokens, not %d"
+            log.warning(message, budget.num_pages, budget.max_model_len, wanted)
+        return budget
+
+    def _free_bytes(self, page_bytes: _PageBytes, leased: Found) -> int:
+        """Bytes for pages, those that are leased already included."""
+        build, loaded = self.build, self.loaded
+        free = free_for_all(build.device, self.ranks, page_bytes.by_rank, self.memory)
+        # The KV of encoder states in pages of their own may take as much again.
+        has_cross = bytes_per_cross_page(loaded.unstaged, self.config.block_size, build.dtype) > 0
+        return free + leased.size - self.encoder_cache_bytes * (1 + has_cross)
+
+    def graphs(self, limits: _Limits) -> Sizes:
+        """The steps that are captured and replayed."""
+        config, (_, tokens, longest) = self.config, limits
+        if self.build.device.type != "cuda":
+            # One size: a tape replays any number of its rows, of any length.
+            rows = min(config.max_replay_rows, config.max_num_seqs)
+            return Sizes((rows,), longest, min(tokens, _TAPED, rows * longest))
+        rows = min(config.max_cudagraph_capture_size, config.max_num_seqs)
+        # A backend of attention that plans on the host has plans of decode steps alone.
+        model = self.loaded.model
+        mixed = isinstance(model, Model) and model.launch_blocker is None
+        captured = min(config.max_seq_len_to_capture or longest, longest)
+        return Sizes.up_to(rows, captured, tokens if mixed else 0)
 
 
 def _groups(config: Config, build: BuildContext, loaded: LoadedModel) -> LayerGroups:
@@ -266,7 +354,7 @@ def _paged(loaded: LoadedModel) -> Decoder:
 
 
 def _longest(config: Config, loaded: LoadedModel) -> int:
-    """Tokens of the longest sequence that is asked for."""
+    """Tokens of the longest sequence that the settings request."""
     wanted = config.max_model_len or loaded.max_length
     if wanted > loaded.max_length:
         raise SettingsError(
@@ -309,32 +397,13 @@ def _batch_tokens(config: Config, loaded: LoadedModel, longest: int, on_cpu: boo
     return max(config.max_num_batched_tokens or usual, longest if only_whole else 0)
 
 
-def _graphs(
-    config: Config,
-    device: torch.device,
-    loaded: LoadedModel,
-    max_model_len: int,
-    max_num_batched_tokens: int,
-) -> Sizes:
-    if device.type != "cuda":
-        # One size: a tape runs as many of its rows as it is told, of any length.
-        rows = min(config.max_replay_rows, config.max_num_seqs)
-        return Sizes(
-            (rows,), max_model_len, min(max_num_batched_tokens, _TAPED, rows * max_model_len)
-        )
-    rows = min(config.max_cudagraph_capture_size, config.max_num_seqs)
-    longest = config.max_seq_len_to_capture or max_model_len
-    # A backend of attention that plans on the host has plans of decode steps alone.
-    mixed = loaded.model.launch_blocker is None if isinstance(loaded.model, Model) else False
-    tokens = max_num_batched_tokens if mixed else 0
-    return Sizes.up_to(rows, min(longest, max_model_len), tokens)
-
-
-def _pooling(loaded: LoadedModel, max_model_len: int, spare: int) -> PoolingInfo | None:
+def _pooling(loaded: LoadedModel, limits: _Limits) -> PoolingInfo | None:
     """What is given in place of text. Whole texts beside running sequences must fit into what a
     step spares when all of these decode."""
     if loaded.recipe is None:
         return None
+    longest = limits.max_model_len
     if loaded.recipe.whole and loaded.generates:
-        max_model_len = max(1, min(max_model_len, spare))
-    return loaded.recipe.info(max_model_len, generates=loaded.generates)
+        spare = limits.max_num_batched_tokens - limits.max_num_seqs
+        longest = max(1, min(longest, spare))
+    return loaded.recipe.info(longest, generates=loaded.generates)

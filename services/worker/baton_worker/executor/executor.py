@@ -90,7 +90,7 @@ class Executor:
         """Have the other ranks load other weights beside those in use; any thread may ask."""
 
     def drop_beside(self) -> None:
-        """Have the other ranks forget them; any thread may ask."""
+        """Have the other ranks drop them; callable from any thread."""
 
     def begin_trial(self) -> str:
         """Run what follows on the weights beside, on all ranks, once each has loaded its part.
@@ -104,7 +104,7 @@ class Executor:
         """Have the other ranks use the weights beside."""
 
     def warmed_up(self) -> None:
-        """This worker has run its first steps: those that follow are of sequences."""
+        """Mark the end of warm-up: later steps are of sequences."""
 
     def run_dummy_step(self) -> bool:
         """Without local work: join a step of other workers. Returns whether they run one."""
@@ -240,23 +240,41 @@ def check(config: Config) -> None:
     Raises:
         SettingsError: they are not.
     """
-    tensor, data = config.tensor_parallel_size, config.data_parallel_size
-    if data > 1 and not config.enable_expert_parallel:
+    if config.data_parallel_size > 1:
+        _check_expert_group(config)
+    _check_experts(config)
+    if (context := config.decode_context_parallel_size) > 1:
+        _check_context(context, config.tensor_parallel_size, config.block_size)
+    if config.data_parallel_rank >= config.data_parallel_size:
+        raise SettingsError(
+            f"--data-parallel-rank {config.data_parallel_rank}: ranks are counted from 0, and "
+            f"there are {config.data_parallel_size}."
+        )
+    ALL2ALL.load(config.all2all_backend)(SingleRank())
+
+
+def _check_expert_group(config: Config) -> None:
+    """Check that workers of a group share experts, and are one process each."""
+    data = config.data_parallel_size
+    if not config.enable_expert_parallel:
         raise SettingsError(
             f"--data-parallel-size {data}: workers that share no experts need no group. Start them "
             "without it, or add --enable-expert-parallel."
         )
-    if data > 1 and config.pipeline_parallel_size > 1:
-        raise SettingsError(
-            f"--data-parallel-size {data} with --enable-expert-parallel: each worker of such a "
-            "group is one process. Leave out --pipeline-parallel-size "
-            f"{config.pipeline_parallel_size}."
-        )
-    if data > 1 and tensor > 1:
-        raise SettingsError(
-            f"--data-parallel-size {data} with --enable-expert-parallel: each worker of such a "
-            f"group is one process. Leave out --tensor-parallel-size {tensor}."
-        )
+    for flag, processes in (
+        ("--pipeline-parallel-size", config.pipeline_parallel_size),
+        ("--tensor-parallel-size", config.tensor_parallel_size),
+    ):
+        if processes > 1:
+            raise SettingsError(
+                f"--data-parallel-size {data} with --enable-expert-parallel: each worker of such a "
+                f"group is one process. Leave out {flag} {processes}."
+            )
+
+
+def _check_experts(config: Config) -> None:
+    """Check that several processes have experts, and that balanced ones have a group."""
+    tensor, data = config.tensor_parallel_size, config.data_parallel_size
     if config.enable_expert_parallel and tensor == data == 1:
         raise SettingsError(
             "--enable-expert-parallel: one process has all experts. Add --tensor-parallel-size or "
@@ -269,14 +287,6 @@ def check(config: Config) -> None:
         )
     if config.eplb_config and not config.enable_eplb:
         raise SettingsError("--eplb-config: experts are not balanced. Add --enable-eplb.")
-    if (context := config.decode_context_parallel_size) > 1:
-        _check_context(context, tensor, config.block_size)
-    if config.data_parallel_rank >= data:
-        raise SettingsError(
-            f"--data-parallel-rank {config.data_parallel_rank}: ranks are counted from 0, and "
-            f"there are {data}."
-        )
-    ALL2ALL.load(config.all2all_backend)(SingleRank())
 
 
 def _check_context(context: int, ranks: int, page_size: int) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any, NamedTuple
 
 import torch
@@ -34,7 +35,7 @@ from baton_worker.spec import Decoder, KVReuse
 
 
 class Track(NamedTuple):
-    """What one layer keeps, as rows in the order in which they are transferred."""
+    """The KV or states of one layer, as rows in the order in which they are transferred."""
 
     pages: Tensor
     """[num_pages, rows, ...]"""
@@ -49,7 +50,7 @@ class KVCache:
 
     `layers[i]` is [num_pages, page_size, 2, num_kv_heads, head_dim]; index 0 of the third axis is
     the key, 1 the value. A slot is page * page_size + offset. The scheduler assigns pages to
-    sequences; this class knows no requests. `layout` is the order in memory, reflected in the
+    sequences; this class holds no requests. `layout` is the order in memory, reflected in the
     strides.
 
     Layers of several `groups` share memory: a page holds the KV of one group's layers at a time. If
@@ -90,11 +91,6 @@ class KVCache:
         self.groups = one_group(spec, page_size) if groups is None else groups
         self.cross = CrossPages(spec, page_size, dtype=dtype, device=device, layout=layout)
         """Pages of the layers that attend to the states of an encoder."""
-        self._sources = {
-            layer: mixer.source
-            for layer, (mixer, _) in enumerate(spec.layers)
-            if isinstance(mixer, KVReuse)
-        }
         self._contexts = [context(mixer) for mixer, _ in spec.layers]
         shapes, dtype = page_shapes(spec, page_size, codes), torch.uint8 if codes else dtype
         self.alike = are_alike(spec, self.groups, shapes)
@@ -106,28 +102,19 @@ class KVCache:
         # Zeros, not empty: attention reads whole pages and masks unwritten slots, but a masked NaN
         # still spreads.
         if self.alike:
-            for shape in plane_shapes(self.groups, shapes):
-                full = (num_pages, *shape)
-                self.planes.append(
-                    layout.zeros(full, dtype=dtype, device=device, allocate=allocate)
-                )
+            create = partial(layout.zeros, dtype=dtype, device=device, allocate=allocate)
+            self.planes += [create((num_pages, *s)) for s in plane_shapes(self.groups, shapes)]
             numbers = self.groups.planes if self.planes else ()
             self.layers += [self.planes[number] for number in numbers]
         else:
             starts, size = offsets(self.groups, layer_bytes(spec, page_size, dtype, codes))
-            memory = allocate((num_pages, size), dtype=torch.uint8, device=device)
-            self.planes.append(memory)
-            self._cut(starts, shapes, state_shapes(spec), dtype)
-        self._views = [
-            Snapshots(pages, self.states[layer])
-            if layer in self.states
-            else self.layers[self._sources.get(layer, layer)]
-            for layer, pages in enumerate(self.layers)
-        ]
+            self.planes.append(allocate((num_pages, size), dtype=torch.uint8, device=device))
+            self._add_layer_views(starts, shapes, state_shapes(spec), dtype)
+        self._views = self._mixer_views(spec)
         self.tracks = self._tracks()
         """Everything that a KV transfer moves: the tokens of each layer, then the states."""
 
-    def _cut(
+    def _add_layer_views(
         self,
         starts: list[int],
         shapes: tuple[PageShape, ...],
@@ -142,6 +129,20 @@ class KVCache:
             if (state := states.get(layer)) is not None:
                 part = memory[:, end : end + state_bytes(state)]
                 self.states[layer] = torch.unflatten(part.view(torch.float32), 1, state)
+
+    def _mixer_views(self, spec: Decoder) -> list[Any]:
+        """See `views`, without those of `cross`."""
+        sources = {
+            layer: mixer.source
+            for layer, (mixer, _) in enumerate(spec.layers)
+            if isinstance(mixer, KVReuse)
+        }
+        return [
+            Snapshots(pages, self.states[layer])
+            if layer in self.states
+            else self.layers[sources.get(layer, layer)]
+            for layer, pages in enumerate(self.layers)
+        ]
 
     def _tracks(self) -> list[Track]:
         of = self.groups.of

@@ -62,34 +62,35 @@ class LoraTargets:
         self.shapes = dict[str, tuple[int, int]]()
         """Module -> rows and columns of its weight, on all ranks together."""
         self.tables: dict[str, Table] = {}
-        """Module -> the embedding table, of which adapters may have rows, or a whole one."""
+        """Module -> the embedding table; an adapter may replace it or add rows."""
         self.heads: dict[str, LanguageHead] = {}
-        """Module -> the head, of which adapters may have a whole one."""
+        """Module -> the head; an adapter may replace it."""
         self._eager = set[str]()
         """Modules whose steps are not captured."""
         self._adapters = model.adapters
         self.like: Tensor = torch.empty(0)
         """A tensor on the device and of the dtype of the products' inputs."""
-        for layer in model.layers():
-            if isinstance(layer, Table) and layer.lora is not None:
-                self.tables[layer.name] = layer
-            if isinstance(layer, Linear | UpProjection) and layer.lora is not None:
-                self._add_linear(layer)
-        self._experts = [layer for layer in model.layers() if isinstance(layer, Experts)]
-        for experts in self._experts:
-            self._add_experts(experts)
+        self._experts = list[Experts]()
+        self._add_layers(model)
         self.table_shapes = {name: table.shape for name, table in self.tables.items()}
         """Module -> rows and columns of an embedding table, on all ranks together."""
         self._own = self.shapes | self.table_shapes
         """Module -> rows and columns of its weight on this rank."""
         if self._shards is not None:
-            self._take_whole_shapes(self._shards)
+            self._set_full_shapes(self._shards)
         self._stacks = _stacks(spec)
         self._renames = [(re.compile(pattern), to) for pattern, to in spec.tensors.renames]
-        self._unfuse = Unfuse(
-            spec,
-            {f"{n}.weight": torch.empty(shape, device="meta") for n, shape in self.shapes.items()},
-        )
+        self._unfuse = _unfuse(spec, self.shapes)
+
+    def _add_layers(self, model: Model) -> None:
+        for layer in model.layers():
+            if isinstance(layer, Table) and layer.lora is not None:
+                self.tables[layer.name] = layer
+            if isinstance(layer, Linear | UpProjection) and layer.lora is not None:
+                self._add_linear(layer)
+        self._experts += [layer for layer in model.layers() if isinstance(layer, Experts)]
+        for experts in self._experts:
+            self._add_experts(experts)
 
     def _add_linear(self, layer: Linear | UpProjection) -> None:
         assert layer.lora is not None
@@ -112,7 +113,7 @@ class LoraTargets:
             self.shapes |= {name: (rows, columns) for name, rows in rows_of.items()}
             self.like = experts.like
 
-    def _take_whole_shapes(self, shards: LoraShards) -> None:
+    def _set_full_shapes(self, shards: LoraShards) -> None:
         """Replace shapes by those on all ranks together, which adapters have. Layers that are cut
         by columns sum over ranks."""
         if len(self.tables) == len(self.heads) == 1:  # A tied head has the table's weight.
@@ -145,7 +146,7 @@ class LoraTargets:
             yield name.removesuffix(".weight"), part
 
     def _renamed(self, module: str) -> str:
-        """Its usual spelling."""
+        """The module under the names of the model."""
         name = f"{module}.weight"
         for pattern, to in self._renames:
             name = pattern.sub(to, name)
@@ -244,14 +245,14 @@ class LoraTargets:
 
 def _stacks(spec: Decoder) -> dict[str, list[tuple[Stacked, Names]]]:
     """The stacked tensors of each module that holds experts, with the names of its layer."""
-    found = defaultdict[str, list[tuple[Stacked, Names]]](list)
+    stacks = defaultdict[str, list[tuple[Stacked, Names]]](list)
     names = Names(spec.tensors.names)
     for layer in range(len(spec.layers)):
         for stack in spec.tensors.stacked:
             if stack.suffix == "weight":
                 module = placed(stack.source, layer).rpartition(".")[0]
-                found[module].append((stack, names.at(layer)))
-    return dict(found)
+                stacks[module].append((stack, names.at(layer)))
+    return dict(stacks)
 
 
 def _shares(stack: Stacked, rows: Tensor) -> Sequence[Tensor]:
@@ -260,3 +261,10 @@ def _shares(stack: Stacked, rows: Tensor) -> Sequence[Tensor]:
     if stack.interleaved:
         return [rows[part::count] for part in range(count)]
     return rows.chunk(count)
+
+
+def _unfuse(spec: Decoder, shapes: Mapping[str, tuple[int, int]]) -> Unfuse:
+    """The parts of a checkpoint's modules among modules of these shapes."""
+    return Unfuse(
+        spec, {f"{n}.weight": torch.empty(shape, device="meta") for n, shape in shapes.items()}
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -46,7 +46,7 @@ class Model(BlockStack):
         self._device = site.device
         stage = decoder.stage or spec.Stage(0, len(decoder.layers), len(decoder.layers))
         self.stage = stage
-        """Which of the layers are here."""
+        """The layers of this stage."""
         self.link: StageLink | None = None
         """Connects it with the other stages, if there are any."""
         self.embedding: Embedding | None = None
@@ -62,36 +62,32 @@ class Model(BlockStack):
         """None in a stage that is not the last one."""
         if stage.is_last:
             self._set_head(decoder, site)
-        self._suppressed = None
-        if decoder.suppressed_tokens:
-            self._suppressed = torch.tensor(decoder.suppressed_tokens, device=site.device)
+        self._suppressed = _token_ids(decoder.suppressed_tokens, site)
         self._skips = {skip.to: skip for skip in decoder.skips}
-        self._kept = {skip.source for skip in decoder.skips}
+        self._skip_sources = {skip.source for skip in decoder.skips}
         self.adapters = site.adapters
-        """Which adapter each token has, where adapters are served."""
+        """The adapter of each token, where adapters are served."""
         self.draft_inputs: tuple[int, ...] | None = None
-        """What a trained draft head reads beside the last hidden states: the inputs of these
-        layers. None: there is no head, and the last feed-forward may be deferred."""
+        """The layers whose inputs a trained draft head reads beside the last hidden states. None:
+        there is no head, and the last feed-forward may be deferred."""
         self.pooler: Pooler | None = None
         """Pooling head for non-generative tasks; set before the weights are filled."""
         self.vision: MediaTower | None = None
         """Encoder of images; set before the weights are filled."""
-        self._vision_tokens: Tensor | None = None
-        if decoder.vision_tokens:
-            self._vision_tokens = torch.tensor(decoder.vision_tokens, device=site.device)
-        routers = [m for m in self.blocks[-1].modules() if isinstance(m, Router)]
+        self._vision_tokens = _token_ids(decoder.vision_tokens, site)
         self.streams = None if decoder.altup is None else Streams(decoder, site)
         for number, block in enumerate(self.blocks):
             if isinstance(block, AltUpBlock):
                 block.number = number
         self._cross = [m for m in self.blocks.modules() if isinstance(m, CrossAttention)]
+        routers = [m for m in self.blocks[-1].modules() if isinstance(m, Router)]
         self.alone = stage.is_last and not any(router.together for router in routers)
         """Whether the last layer's ffn treats each token independently."""
         self.progress = 0
         """Number of layers run since construction: advances within a step, for watchdogs."""
 
     def _set_head(self, decoder: spec.Decoder, site: BuildContext) -> None:
-        """What follows the last layer."""
+        """Build the layers after the last block."""
         hidden, tied_to = decoder.hidden, None
         if decoder.final_norm:
             self.norm = norm(decoder.norm, hidden, "norm", site)
@@ -153,34 +149,38 @@ class Model(BlockStack):
         if media is not None and media.cross is not None:
             cross = self._cross_step(media.cross, cache)
             steps = [replace(step, cross=cross) for step in steps]
-        inputs, kept = list[Tensor](), dict[int, Tensor]()
+        inputs, skip_states = list[Tensor](), dict[int, Tensor]()
         if self.stage.is_first:
             assert self.embedding is not None
             x = self.embedding(tokens, positions, media)
         else:
-            x = self._received(len(tokens), steps[0], kept)
+            x = self._receive_states(len(tokens), steps[0], skip_states)
         if self.streams is not None:
             x, own = self.streams.enter(x, tokens)
             steps = [replace(step, layer_embeddings=own) for step in steps]
-        hidden = self._through(x, steps, cache, media, inputs, kept)
+        hidden = self._run_layers(x, steps, cache, media, inputs, skip_states)
         if not self.stage.is_last:
-            return self._handed_on(hidden, steps[0], kept)
+            return self._send_states(hidden, steps[0], skip_states)
         if self._defers:
             return hidden
-        hidden = self._finished(hidden)
+        hidden = self._finish(hidden)
         return torch.cat((hidden, *inputs), -1) if inputs else hidden
 
-    def _received(self, num_tokens: int, step: ForwardContext, kept: dict[int, Tensor]) -> Tensor:
-        """The states of the stage before this one; fills `kept`, the states for skips."""
+    def _receive_states(
+        self, num_tokens: int, step: ForwardContext, skip_states: dict[int, Tensor]
+    ) -> Tensor:
+        """The states of the stage before this one; fills `skip_states`."""
         assert self.link is not None, "a stage is linked before its first step"
         states = self.link.receive(num_tokens, step)
-        kept |= zip(self._open(self.stage.start), states.skips, strict=True)
+        skip_states |= zip(self._open(self.stage.start), states.skips, strict=True)
         return states.hidden
 
-    def _handed_on(self, x: Tensor, step: ForwardContext, kept: dict[int, Tensor]) -> Tensor:
+    def _send_states(
+        self, x: Tensor, step: ForwardContext, skip_states: dict[int, Tensor]
+    ) -> Tensor:
         """Send the stream [T, hidden] to the stage behind this one, and return it."""
         assert self.link is not None, "a stage is linked before its first step"
-        skips = [kept[source] for source in self._open(self.stage.end)]
+        skips = [skip_states[source] for source in self._open(self.stage.end)]
         self.link.send(StageStates(x, skips), step)
         return x
 
@@ -195,17 +195,17 @@ class Model(BlockStack):
         backends = {layer.call: layer.backend for layer in self._cross}
         return CrossStep.plan(inputs, backends.items(), cache.page_size, self._device)
 
-    def _through(
+    def _run_layers(
         self,
         x: Tensor,
         steps: list[ForwardContext],
         cache: KVCache,
         media: MediaEmbeddings | None,
         inputs: list[Tensor],
-        kept: dict[int, Tensor],
+        skip_states: dict[int, Tensor],
     ) -> Tensor:
         """Run the stream [T, hidden] through every block that is here; appends `draft_inputs` to
-        `inputs`, and the states for skips to `kept`."""
+        `inputs`, and those that skips read to `skip_states`."""
         of = cache.groups.of
         views, wanted = cache.views[self.cached], self.draft_inputs or ()
         stream: Residual = x
@@ -213,9 +213,9 @@ class Model(BlockStack):
             block, pages = self.blocks[layer], views[layer]
             if layer in self._skips:
                 skip = self._skips[layer]
-                stream = torch.lerp(added(stream), kept[skip.source], skip.weight)
-            if layer in self._kept:
-                stream = kept[layer] = added(stream)
+                stream = torch.lerp(added(stream), skip_states[skip.source], skip.weight)
+            if layer in self._skip_sources:
+                stream = skip_states[layer] = added(stream)
             if layer in wanted:
                 stream = added(stream)
                 inputs.append(stream)
@@ -227,7 +227,7 @@ class Model(BlockStack):
 
     def _run(self, block: nn.Module, x: Residual, step: ForwardContext, pages: Tensor) -> Residual:
         """One block; of the last one its mixer half alone, if the other one is run by
-        `_finished`."""
+        `_finish`."""
         if not isinstance(block, Sequential):
             out: Tensor = block(added(x), step, pages)
             return out
@@ -247,7 +247,7 @@ class Model(BlockStack):
         token per prompt, so the others skip the ffn of a layer."""
         return self.alone and self.pooler is None and self.draft_inputs is None
 
-    def _finished(self, hidden: Tensor) -> Tensor:
+    def _finish(self, hidden: Tensor) -> Tensor:
         """The deferred half, if any, and the final norm."""
         stream: Residual = hidden
         if (last := self._last) is not None:
@@ -260,7 +260,7 @@ class Model(BlockStack):
         return out if self.project is None else self.project(out)
 
     def without_draft_inputs(self, hidden: Tensor) -> Tensor:
-        """What `logits` reads of rows of `forward`'s result."""
+        """The channels of rows of `forward`'s result that `logits` reads."""
         return hidden[:, : self.width] if self.draft_inputs else hidden
 
     @torch.inference_mode()
@@ -268,7 +268,12 @@ class Model(BlockStack):
         """[R, any] rows of `forward`'s result to float32 [R, vocab]."""
         assert self.head is not None, "the last stage has the head"
         hidden = self.without_draft_inputs(hidden)
-        logits: Tensor = self.head(self._finished(hidden) if self._defers else hidden)
+        logits: Tensor = self.head(self._finish(hidden) if self._defers else hidden)
         if self._suppressed is None:
             return logits
         return logits.index_fill(-1, self._suppressed, torch.finfo(logits.dtype).min)
+
+
+def _token_ids(tokens: Sequence[int], site: BuildContext) -> Tensor | None:
+    """int64 on the model's device; None for none."""
+    return torch.tensor(tokens, device=site.device) if tokens else None

@@ -315,7 +315,7 @@ def test_long_rows_have_larger_partitions_and_not_more_of_them(
     for features in ({}, {"window": 600, "sinks": True}):
         call, backend = replace(given.call, **features), TritonBackend()
         plan = backend.plan(given.batch, call)
-        assert plan.partitions == 3 and plan.split_tokens == 4
+        assert plan.step.partitions == 3 and plan.step.split_tokens == 4
         found = attend(backend, given, call)
         torch.testing.assert_close(
             found, attend(ReferenceBackend(), given, call), rtol=0, atol=1e-5
@@ -335,7 +335,7 @@ def test_long_rows_have_larger_partitions_and_not_more_of_them(
             longest = replace(batch, num_computed=(100_000,))
             assert torch.equal(attend(backend, replace(alone, batch=longest), call), own)
         exact = TritonBackend(exact=True).plan(given.batch, call)
-        assert exact.partitions == -(-1002 // 128)
+        assert exact.step.partitions == -(-1002 // 128)
 
 
 def test_a_broken_key_shows_and_only_in_its_row(problem: Any) -> None:

@@ -7,7 +7,7 @@ The kernel is `kernels/triton/attention`; its twin in torch is `attention.refere
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +21,9 @@ from baton_worker.kernels import triton
 from baton_worker.kernels.kv_codes import row_width
 from baton_worker.kernels.page_layout import EVERY
 
+if TYPE_CHECKING:
+    from baton_worker.kernels.triton.attention.launch import Masks, Scores, Step
+
 _DTYPES = (torch.float32, torch.bfloat16, torch.float16)
 _MOST_CHANNELS = 256
 _MOST_LATENT_CHANNELS = 512
@@ -28,20 +31,13 @@ _UNDERSTOOD = {
     *("softcap", "slopes", "chunk", "sinks", "token_sinks"),
     *("codes", "value_dim", "partial", "tree", "spans", "latent", "most_keys"),
 }
-"""What its kernels compute, see `unknown`."""
+"""Features that its kernels support, see `unknown`."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Plan:
-    batch: AttentionBatch
-    call: AttentionSpec
-    slopes: Tensor | None
-    places: Tensor
-    split_tokens: int
-    partitions: int
-    longest: int
-    """Most new tokens of a row."""
-    ranges: Tensor | None
+class _Plan(NamedTuple):
+    step: Step
+    scores: Scores
+    masks: Masks
 
 
 class TritonBackend:
@@ -72,27 +68,21 @@ class TritonBackend:
 
     def plan(self, batch: AttentionBatch, call: AttentionSpec) -> _Plan:
         """Choose the rows that are cut into partitions, and their number of partitions."""
-        from baton_worker.kernels.triton.attention import launch
-        from baton_worker.kernels.triton.attention.launch import few, shared
-
         assert fits(batch, call)
-        counts, starts = np.asarray(batch.query_lens), np.asarray(batch.num_computed)
-        short = counts <= few(shared(call.group, call.latent))
-        partitions = launch.partitions(int(((starts + counts) * short).max()), self._exact)
-        # A single partition is the whole row: nothing to merge.
-        split = short & (partitions > 1)
-        device = batch.seq_lens.device
-        return _Plan(
-            batch,
-            call,
-            None if call.slopes is None else _slopes(call.slopes, device),
-            _places(batch.query_start_loc, few(shared(call.group, call.latent)), partitions),
-            _split_tokens(batch, split, few(shared(call.group, call.latent))),
-            partitions if split.any() else 1,
-            _longest(batch),
-            None
-            if batch.ranges is None
-            else torch.tensor(batch.ranges, dtype=torch.int32, device=device),
+        return _Plan(_step(batch, call, self._exact), self._scores(call), _masks(batch, call))
+
+    def _scores(self, call: AttentionSpec) -> Scores:
+        from baton_worker.kernels.triton.attention.launch import Scores
+
+        has_planes = call.latent or call.value_dim is None
+        return Scores(
+            call.scale,
+            call.softcap,
+            call.codes.number if call.codes else 0,
+            call.value_dim,
+            None if has_planes else row_width(call.head_dim, call.codes),
+            call.latent,
+            self._exact,
         )
 
     def forward(
@@ -106,37 +96,43 @@ class TritonBackend:
         """See `Backend.forward`."""
         from baton_worker.kernels.triton.attention.launch import attend
 
-        batch, call = plan.batch, plan.call
-        apart = call.latent or call.value_dim is None
-        beside = None if apart else row_width(call.head_dim, call.codes)
-        return attend(
-            query,
-            pages,
-            page_table=batch.block_table,
-            lengths=batch.seq_lens,
-            query_starts=batch.query_start_loc,
-            places=plan.places,
-            split_tokens=plan.split_tokens,
-            partitions=plan.partitions,
-            longest=plan.longest,
-            shortest=min(batch.query_lens),
-            exact=self._exact,
-            scale=call.scale,
-            softcap=call.softcap,
-            slopes=plan.slopes,
-            window=call.window,
-            chunk=call.chunk,
-            sinks=sinks,
-            code=call.codes.number if call.codes else 0,
-            value_dim=call.value_dim,
-            value_offset=beside,
-            latent=call.latent,
-            ranges=plan.ranges,
-            ancestors=None if batch.trees is None else batch.trees.ancestors,
-            depths=None if batch.trees is None else batch.trees.depths,
-            last_keys=batch.last_keys,
-            lse=lse,
-        )
+        return attend(query, pages, *plan, sinks=sinks, lse=lse)
+
+
+def _step(batch: AttentionBatch, call: AttentionSpec, exact: bool) -> Step:
+    from baton_worker.kernels.triton.attention import launch
+
+    most = launch.most_split_tokens(launch.heads_per_program(call.group, call.latent))
+    counts, starts = np.asarray(batch.query_lens), np.asarray(batch.num_computed)
+    short = counts <= most
+    partitions = launch.partitions(int(((starts + counts) * short).max()), exact)
+    # A single partition is the whole row: nothing to merge.
+    split = short & (partitions > 1)
+    return launch.Step(
+        batch.block_table,
+        batch.seq_lens,
+        batch.query_start_loc,
+        min(batch.query_lens),
+        _longest(batch),
+        _split_starts(batch.query_start_loc, most, partitions),
+        _split_tokens(batch, split, most),
+        partitions if split.any() else 1,
+    )
+
+
+def _masks(batch: AttentionBatch, call: AttentionSpec) -> Masks:
+    from baton_worker.kernels.triton.attention.launch import Masks
+
+    device, ranges = batch.seq_lens.device, batch.ranges
+    return Masks(
+        call.window,
+        call.chunk,
+        None if call.slopes is None else _slopes(call.slopes, device),
+        None if ranges is None else torch.tensor(ranges, dtype=torch.int32, device=device),
+        None if batch.trees is None else batch.trees.ancestors,
+        None if batch.trees is None else batch.trees.depths,
+        batch.last_keys,
+    )
 
 
 @functools.cache
@@ -159,13 +155,13 @@ def _split_tokens(batch: AttentionBatch, split: npt.NDArray[np.bool_], most: int
     return int(min(counts.sum(), len(counts) * most))
 
 
-def _places(query_starts: Tensor, most: int, partitions: int) -> Tensor:
-    """Where on the axis of split tokens each row begins, int32 [B]; -1 where it is not split.
-    Computed on the device, so that a step has no copy of its own for it."""
+def _split_starts(query_starts: Tensor, most: int, partitions: int) -> Tensor:
+    """The index of each row's first token among the tokens of all split rows, int32 [B]; -1 for a
+    row that is not split. Computed on the device, so that a step has no copy of its own for it."""
     counts = query_starts.diff()
     split = (counts <= most) & (partitions > 1)
-    taken = counts * split
-    return torch.where(split, taken.cumsum(0) - taken, -1).int()
+    split_counts = counts * split
+    return torch.where(split, split_counts.cumsum(0) - split_counts, -1).int()
 
 
 def _too_much(call: AttentionSpec) -> str | None:

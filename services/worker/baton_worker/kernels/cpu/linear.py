@@ -84,30 +84,20 @@ class CpuLinear:
         rows, self._depth = weight.shape
         self.columns = rows // 2 if gate else rows
         self.applies_gate = gate is not None
-        given = weight.dtype if isinstance(weight, Tensor) else dtype
-        assert given in _DTYPES and dtype in (None, given)
-        self._dtype, self.out_dtype = given, out_dtype or given
-        self._compact: Bf12Weight | None = None
-        kernels.baton_compact_pays.restype = ctypes.c_bool
-        compact = kernels.baton_compact_pays() if compact is None else compact
-        if compact and isinstance(weight, Tensor) and given is torch.bfloat16:
-            self._compact = Bf12Weight.of(weight, gate is not None, kernels, ARENA.empty)
-        if self._compact is not None:
-            self._panels, kind = self._compact.panels, FORMATS["compact"]
-        else:
-            self._panels = pack(weight, width, gate is not None, ARENA.empty)
-            kind = FORMATS[weight.dtype if isinstance(weight, Tensor) else weight.kind]
-        self._width, self._is_plain = width, gate is None and isinstance(weight, Tensor)
-        self._floats = isinstance(weight, Tensor)
+        self._width, self._is_float = width, isinstance(weight, Tensor)
+        self._dtype = weight.dtype if isinstance(weight, Tensor) else dtype
+        assert self._dtype in _DTYPES and dtype in (None, self._dtype)
+        self.out_dtype = out_dtype or self._dtype
+        kind = self._pack(weight, kernels, compact)
         self._bias = None
         if bias is not None:
-            self._bias = arranged(bias.to(torch.float32), width, gate is not None)
+            self._bias = arranged(bias.to(torch.float32), width, self.applies_gate)
         self._weight = _Weight(
             columns=self.columns,
             depth=self._depth,
             stride=self.columns,
             kind=kind,
-            input_is_float=given is torch.float32,
+            input_is_float=self._dtype is torch.float32,
             output_is_float=self.out_dtype is torch.float32,
             activation=GATES[gate] if gate else 0,
             adapters=None if adapters is None else adapters.data_ptr(),
@@ -118,6 +108,21 @@ class CpuLinear:
         assert products is not None
         self._run = Kernel(products.baton_linear, 6, tokens=2)
         self._copy_rows = Kernel(kernels.baton_compact_rows, 4, tokens=2)
+
+    def _pack(
+        self, weight: Tensor | BlockQuantized | Rounding, kernels: Any, compact: bool | None
+    ) -> int:
+        """Pack the weight; returns the number of its format."""
+        kernels.baton_compact_pays.restype = ctypes.c_bool
+        compact = kernels.baton_compact_pays() if compact is None else compact
+        self._compact: Bf12Weight | None = None
+        if compact and isinstance(weight, Tensor) and weight.dtype is torch.bfloat16:
+            self._compact = Bf12Weight.of(weight, self.applies_gate, kernels, ARENA.empty)
+        if self._compact is not None:
+            self._panels = self._compact.panels
+            return FORMATS["compact"]
+        self._panels = pack(weight, self._width, self.applies_gate, ARENA.empty)
+        return FORMATS[weight.dtype if isinstance(weight, Tensor) else weight.kind]
 
     def _point(self) -> None:
         """Let the C++ product read the tensors of this kernel."""
@@ -131,7 +136,7 @@ class CpuLinear:
     @property
     def layout(self) -> str:
         """See `MovableKernel`. Some of several bfloat16 weights may be compact."""
-        kind = "floats" if self._floats else self._weight.kind
+        kind = "floats" if self._is_float else self._weight.kind
         shape = f"{self.columns}x{self._depth} by {self._width}"
         about = (self._dtype, self.out_dtype, self.applies_gate, self._bias is not None)
         return f"{kind} {shape} {about}"
@@ -148,7 +153,7 @@ class CpuLinear:
         made._weight = _Weight.from_buffer_copy(self._weight)
         made._panels, made._bias = tensors["panels"], tensors.get("bias")
         made._compact = Bf12Weight.of_tensors(tensors)
-        if self._floats:
+        if self._is_float:
             made._weight.kind = FORMATS["compact" if made._compact else self._dtype]
         made._adapters, made._factors, made._weight.adapters = None, OutputFactors(), None
         made._point()
@@ -176,11 +181,11 @@ class CpuLinear:
         """See `LinearBackend`; the gate is left to the caller where parts are of several kinds."""
         (first, *_), dtype = spec.weights, spec.like.dtype
         if isinstance(first, Tensor | Rounding):
-            return cls(first, spec.bias, dtype=dtype, **_asked(spec))
+            return cls(first, spec.bias, dtype=dtype, **_arguments(spec))
         parts = merge([part for part in spec.weights if isinstance(part, BlockQuantized)])
         if len(parts) > 1:
             return join(parts, spec.bias, dtype, spec.out_dtype, spec.adapters)
-        return cls(parts[0], spec.bias, dtype=dtype, **_asked(spec))
+        return cls(parts[0], spec.bias, dtype=dtype, **_arguments(spec))
 
     def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
         """See `LinearKernel`."""
@@ -215,12 +220,12 @@ class CpuLinear:
         """See `LinearKernel`."""
         packed = len(self._panels)
         columns = packed * 2 * self._width
-        whole = _Weight.from_buffer_copy(self._weight)
-        whole.columns = whole.stride = columns
-        whole.bias, whole.factors, whole.activation, whole.output_is_float = None, None, 0, 1
+        plain = _Weight.from_buffer_copy(self._weight)
+        plain.columns = plain.stride = columns
+        plain.bias, plain.factors, plain.activation, plain.output_is_float = None, None, 0, 1
         out = torch.empty(len(x), columns, dtype=torch.float32)
         x = x.contiguous()
-        self._run(ctypes.addressof(whole), x, len(x), self._depth, None, out)
+        self._run(ctypes.addressof(plain), x, len(x), self._depth, None, out)
         if not self.applies_gate:
             return out[:, : self.columns]
         halves = out.view(len(x), packed, 2, self._width).transpose(1, 2).flatten(2)
@@ -243,12 +248,12 @@ class CpuLinear:
 
     @property
     def has_rows(self) -> bool:
-        """Whether `rows` can be asked for."""
-        return self._is_plain
+        """Whether `rows` can be called."""
+        return self._is_float and not self.applies_gate
 
     def rows(self, numbers: Tensor) -> Tensor:
         """Rows of the weight, by int64 [T]: [T, in_features]."""
-        assert self._is_plain
+        assert self.has_rows
         if self._compact is not None:
             return self._compact_rows(numbers.contiguous())
         columns = 2 * self._width
@@ -265,8 +270,8 @@ class CpuLinear:
         self._weight.stride = stride
 
 
-def _asked(spec: LinearSpec) -> dict[str, Any]:
-    """What of a spec becomes arguments of a kernel as it is."""
+def _arguments(spec: LinearSpec) -> dict[str, Any]:
+    """The fields of a spec that a kernel takes unchanged."""
     return {"gate": spec.gate, "out_dtype": spec.out_dtype, "adapters": spec.adapters}
 
 
@@ -306,10 +311,10 @@ class JoinedLinear:
 
     def tensors(self) -> dict[str, Tensor]:
         """See `MovableKernel`."""
-        found = dict[str, Tensor]()
+        tensors = dict[str, Tensor]()
         for number, part in enumerate(self._parts):
-            found |= prefixed(str(number), part.tensors())
-        return found
+            tensors |= prefixed(str(number), part.tensors())
+        return tensors
 
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> JoinedLinear:
         """See `MovableKernel`."""

@@ -387,8 +387,8 @@ def product(
     tile: Tile | None = None,
 ) -> Tensor:
     """Rows x [T, K] times weights [1, N, K] to [T, N] of their dtype; with visits row visit //
-    divisor of x times the weight of the visit's expert, to [num_visits, N]. Rows of visits to
-    nobody are not written.
+    divisor of x times the weight of the visit's expert, to [num_visits, N]. Rows of visits to no
+    expert are not written.
 
     Args:
         bias: [E, N].
@@ -399,43 +399,51 @@ def product(
         tile: of rows without visits, to measure one that is not chosen.
     """
     count = len(x) if visits is None else num_visits
-    experts, columns, inner = weights.shape
+    _, columns, inner = weights.shape
     width = columns if gate is None else columns // 2
     out = x.new_empty(count, width, dtype=out_dtype)
     if not count:
         return out
     form = _form(weights, x.dtype, inputs)
     x, x_scales = _prepared(x, weights, inputs)
-    packed = isinstance(weights, PackedWeights)
-    if visits is not None:
-        tile = product_tiles.of_visits(visits.block, x, packed=packed)
-    elif tile is None:
-        tile = product_tiles.of_rows(count, x, packed=packed)
-    if gate is not None:
-        tile = tile._replace(columns=tile.columns // 2)
-    blocks = triton.cdiv(count, tile.rows) if visits is None else len(visits.experts)
-    depth = triton.cdiv(inner, form["TILE"])
-    whole = visits is not None or count > row_tiles.MANY
-    first_tiles = depth if whole else _share(columns, depth, x.device)
+    tile = tile if tile is not None and visits is None else _tile(x, weights, count, visits)
+    tile = tile if gate is None else tile._replace(columns=tile.columns // 2)
+    first_tiles = depth = triton.cdiv(inner, form["TILE"])
+    if visits is None and count <= row_tiles.MANY:
+        first_tiles = _share(columns, depth, x.device)
     splits = triton.cdiv(depth, first_tiles)
     parts = out if splits == 1 else out.new_empty((splits, count, columns), dtype=torch.float32)
+    blocks = triton.cdiv(count, tile.rows) if visits is None else len(visits.experts)
     launch: Any = _product[(blocks, triton.cdiv(width, tile.columns), splits)]
     launch(
         *(x, x_scales, *_tensors(weights), bias if splits == 1 else None, parts),
         *((None, None) if visits is None else (visits.rows, visits.experts)),
-        *(count, experts, columns, inner, divisor, _group(weights)),
+        *(count, *weights.shape, divisor, _group(weights)),
         *((inputs.group if inputs is not None else None) or inner, first_tiles),
-        **form,
+        **form | _launch_form(tile),
         GROUPED=visits is not None,
         SPLIT=splits > 1,
         GATE=None if gate is None else GATES[gate],
-        ROWS=tile.rows,
-        COLUMNS=tile.columns,
-        num_warps=tile.warps,
-        LEFT=tile.left,
-        num_stages=tile.stages,
     )
     return out if splits == 1 else _added(parts, bias, out)
+
+
+def _tile(x: Tensor, weights: Tensor | PackedWeights, count: int, visits: Visits | None) -> Tile:
+    packed = isinstance(weights, PackedWeights)
+    if visits is not None:
+        return product_tiles.of_visits(visits.block, x, packed=packed)
+    return product_tiles.of_rows(count, x, packed=packed)
+
+
+def _launch_form(tile: Tile) -> dict[str, int | bool]:
+    """Constants of the kernel that follow from the tile."""
+    return {
+        "ROWS": tile.rows,
+        "COLUMNS": tile.columns,
+        "LEFT": tile.left,
+        "num_warps": tile.warps,
+        "num_stages": tile.stages,
+    }
 
 
 def dequantise(weights: PackedWeights, out: Tensor, first: int = 0) -> Tensor:

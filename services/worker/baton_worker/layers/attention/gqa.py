@@ -41,28 +41,7 @@ class Attention(Attending):
         width: int | None = None,
     ) -> None:
         """`width`: channels of the input, if there are not as many as of the output."""
-        call = AttentionSpec(
-            settings.num_heads,
-            settings.num_kv_heads,
-            settings.head_dim,
-            settings.scale,
-            settings.mask.window,
-            site.dtype,
-            site.device,
-            softcap=settings.scores.softcap,
-            slopes=settings.scores.slopes,
-            chunk=settings.mask.chunk,
-            sinks=settings.sinks is not None and not settings.sinks.keys,
-            token_sinks=settings.sink_keys > 0,
-            value_dim=settings.kept_dim,
-            partial=isinstance(settings, spec.DualChunkAttention),
-            spans=settings.mask.spans,
-            codes=site.codes,
-            layout=site.layout,
-            tree=site.trees,
-            context=settings.context,
-        )
-        super().__init__(call, site)
+        super().__init__(_attention_spec(settings, site), site)
         self.rope = settings.rope
         self.project = projection(settings, width or hidden, site)
         self.gate = HeadGate(settings, hidden, site) if settings.gate else None
@@ -150,8 +129,8 @@ class Attention(Attending):
 
     def _put(self, heads: Tensor, step: ForwardContext, pages: Tensor) -> None:
         scales = None if self.scales is None else self.scales.each
-        kept, call = heads[:, self.call.num_heads :], self.call
-        put(kept, self.slots(step, pages), pages, call.codes, scales, call.value_dim)
+        kv, call = heads[:, self.call.num_heads :], self.call
+        put(kv, self.slots(step, pages), pages, call.codes, scales, call.value_dim)
 
     def _turn(self, heads: Tensor, step: ForwardContext) -> None:
         """Norm and rotate queries and keys in place."""
@@ -205,6 +184,30 @@ def _is_common(settings: spec.Attention) -> bool:
 def _head_norm(layer: nn.Module | None) -> HeadNorm:
     assert isinstance(layer, RmsNorm)
     return HeadNorm(layer.weight, layer.eps)
+
+
+def _attention_spec(settings: spec.Attention, site: BuildContext) -> AttentionSpec:
+    return AttentionSpec(
+        settings.num_heads,
+        settings.num_kv_heads,
+        settings.head_dim,
+        settings.scale,
+        settings.mask.window,
+        site.dtype,
+        site.device,
+        softcap=settings.scores.softcap,
+        slopes=settings.scores.slopes,
+        chunk=settings.mask.chunk,
+        sinks=settings.sinks is not None and not settings.sinks.keys,
+        token_sinks=settings.sink_keys > 0,
+        value_dim=settings.kept_dim,
+        partial=isinstance(settings, spec.DualChunkAttention),
+        spans=settings.mask.spans,
+        codes=site.codes,
+        layout=site.layout,
+        tree=site.trees,
+        context=settings.context,
+    )
 
 
 def _head_norms(

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import pytest
 
-from baton_worker.kernels.triton.attention.launch import few, shared
+from baton_worker.kernels.triton.attention.launch import heads_per_program, most_split_tokens
 
 
 @pytest.mark.parametrize(("group", "tokens"), [(1, 16), (4, 4), (5, 3), (16, 1), (17, 1), (64, 1)])
-def test_as_many_tokens_are_few_as_fit_into_the_smallest_tile(group: int, tokens: int) -> None:
-    assert few(group) == tokens
+def test_rows_of_as_many_tokens_are_split_as_fit_into_the_smallest_tile(
+    group: int, tokens: int
+) -> None:
+    assert most_split_tokens(group) == tokens
 
 
 @pytest.mark.parametrize(
@@ -22,4 +24,4 @@ def test_as_many_tokens_are_few_as_fit_into_the_smallest_tile(group: int, tokens
 def test_programs_deal_out_the_heads_of_a_group_evenly(
     group: int, latent: bool, heads: int
 ) -> None:
-    assert shared(group, latent) == heads
+    assert heads_per_program(group, latent) == heads

@@ -53,12 +53,12 @@ def _tiles(
     return launches
 
 
-def shared(group: int, latent: bool = False) -> int:
+def heads_per_program(group: int, latent: bool = False) -> int:
     """Query heads of one program, of `group` that share a key head."""
     return -(-group // -(-group // (_MOST_LATENT_HEADS if latent else _MOST_HEADS)))
 
 
-def few(heads: int) -> int:
+def most_split_tokens(heads: int) -> int:
     """New tokens up to which a row's keys are cut into partitions: those of the smallest tile, with
     so many `heads` each. It depends on the layer alone, so that a row's neighbours do not decide
     how it is computed."""
@@ -88,33 +88,100 @@ def _tile(channels: int) -> int:
     return max(16, power(channels))
 
 
+class Step(NamedTuple):
+    """The rows of a step, see `AttentionBatch`."""
+
+    page_table: Tensor
+    """int32 [B, pages]"""
+    lengths: Tensor
+    """int32 [B]: tokens of a row, the new ones included."""
+    query_starts: Tensor
+    """int32 [B + 1]"""
+    shortest: int
+    """Fewest new tokens of a row."""
+    longest: int
+    """Most new tokens of a row."""
+    split_starts: Tensor
+    """int32 [B]: the first of a split row's tokens among those of all split rows, -1 for a row that
+    is not split."""
+    split_tokens: int
+    """Tokens of all split rows."""
+    partitions: int
+    """Most partitions of a row."""
+
+
+class Scores(NamedTuple):
+    """How a layer computes scores and reads its pages."""
+
+    scale: float
+    softcap: float | None = None
+    code: int = 0
+    """`KVCodes.number` of the pages, 0 for plain numbers."""
+    value_dim: int | None = None
+    """Channels of a value, where not those of a key."""
+    value_offset: int | None = None
+    """Elements from a key to its value, where both are in one plane of the pages."""
+    latent: bool = False
+    """The first `value_dim` channels of a key are its value. Then there are no codes."""
+    exact: bool = False
+    """A token has the same bits whether its row is short or long. Without it, it has the same bits
+    beside any other rows."""
+
+
+class Masks(NamedTuple):
+    """Which keys a query sees, if not all up to its own, and the biases of ALiBi."""
+
+    window: int | None = None
+    chunk: int | None = None
+    slopes: Tensor | None = None
+    """float32 [num_heads], ALiBi."""
+    ranges: Tensor | None = None
+    """int32 [B, 2], see `AttentionBatch.ranges`."""
+    ancestors: Tensor | None = None
+    """int64 [T], see `attention.tree_mask.TreeMask`."""
+    depths: Tensor | None = None
+    last_keys: Tensor | None = None
+    """int32 [T], see `AttentionBatch.last_keys`."""
+
+    @property
+    def is_causal(self) -> bool:
+        """Whether a query sees all keys up to its own, without biases."""
+        limits = (self.window, self.chunk, self.slopes, self.ranges, self.ancestors, self.last_keys)
+        return all(limit is None for limit in limits)
+
+
+class _Buffers(NamedTuple):
+    """What a step writes."""
+
+    out: Tensor
+    """[T, num_heads * value_dim]"""
+    lse: Tensor | None
+    sums: Tensor
+    """float32 [split tokens, num_heads, partitions, tile of values]: sums before the merge."""
+    states: Tensor
+    """float32 [split tokens, num_heads, partitions, 2]: the maximum and the sum of weights."""
+
+    @classmethod
+    def empty(cls, query: Tensor, shape: _Shape, step: Step, lse: Tensor | None) -> _Buffers:
+        """For queries [T, num_heads, head_dim]."""
+        heads = shape.num_heads
+        parts = (step.split_tokens, heads, step.partitions)
+        return cls(
+            query.new_empty((len(query), heads * shape.width)),
+            lse,
+            query.new_empty((*parts, shape.values), dtype=torch.float32),
+            query.new_empty((*parts, 2), dtype=torch.float32),
+        )
+
+
 def attend(
     query: Tensor,
     pages: Tensor,
+    step: Step,
+    scores: Scores,
+    masks: Masks,
     *,
-    page_table: Tensor,
-    lengths: Tensor,
-    query_starts: Tensor,
-    places: Tensor,
-    split_tokens: int,
-    partitions: int,
-    longest: int,
-    scale: float,
-    shortest: int = 1,
-    exact: bool = False,
-    softcap: float | None,
-    slopes: Tensor | None,
-    window: int | None,
-    chunk: int | None,
-    sinks: Tensor | None,
-    code: int,
-    value_dim: int | None = None,
-    value_offset: int | None = None,
-    latent: bool = False,
-    ranges: Tensor | None = None,
-    ancestors: Tensor | None = None,
-    depths: Tensor | None = None,
-    last_keys: Tensor | None = None,
+    sinks: Tensor | None = None,
     lse: Tensor | None = None,
 ) -> Tensor:
     """Attention of a ragged step; the twin is `attention.backends.reference`.
@@ -123,73 +190,111 @@ def attend(
         query: [T, num_heads, head_dim], any row stride.
         pages: [num_pages, page_size, 1 if `latent` else 2, num_kv_heads, head_dim], in either
             layout; with a `code` uint8, the last axis `row_width`.
-        page_table, lengths, query_starts: see `AttentionBatch`.
-        places: int32 [B], the first of a split row's tokens among all that are split, -1 for a
-            row that is not.
-        split_tokens, partitions: how many tokens are split, into how many partitions at most.
-        longest, shortest: most and fewest new tokens of a row.
-        exact: a token has the same bits whether its row is short or long. Without it, it has the
-            same bits beside any other rows.
-        slopes: float32 [num_heads], ALiBi.
         sinks: [num_heads] or [T, num_heads].
-        code: `KVCodes.number` of the pages, 0 for plain numbers.
-        value_dim: channels of a value, where not those of a key.
-        value_offset: how far behind its key a value is, where both are in one plane of the pages.
-        latent: the first `value_dim` channels of a key are its value. Then there are no codes.
-        ranges: int32 [B, 2], see `AttentionBatch.ranges`.
-        ancestors, depths: see `attention.trees.TreeMask`.
-        last_keys: int32 [T], see `AttentionBatch.last_keys`.
         lse: float32 [T, num_heads], filled; see `attention.Backend.forward`.
 
     Returns:
         [T, num_heads * value_dim].
     """
-    shape = _Shape.of(query, pages, value_dim, latent, exact)
-    tokens, num_heads, num_rows = len(query), shape.num_heads, len(lengths)
-    out = query.new_empty((tokens, num_heads * shape.width))
-    parts = (split_tokens, num_heads, partitions)
-    sums = query.new_empty((*parts, shape.values), dtype=torch.float32)
-    states = query.new_empty((*parts, 2), dtype=torch.float32)
     sinks = None if sinks is None else sinks.float().contiguous()
-    sinks_stride = 0 if sinks is None or sinks.ndim == 1 else num_heads
-    page, token, plane, head = pages.stride()[:4]
-    plane = plane if value_offset is None else value_offset
-    given: Any = (query, pages, sinks, slopes, page_table, lengths, query_starts, places)
-    given += (ranges, ancestors, depths, last_keys, out, lse, sums, states)
-    counts = (num_rows, page_table.shape[1], partitions)
-    strides = (query.stride(0), page, token, plane, head, sinks_stride)
-    numbers = (scale, softcap or 0.0, window or 0, chunk or 0)
-    common = shape.results(window, chunk, sinks, ranges, lse)
-    features: Any = dict(
-        CODES=code,
-        CAPPED=softcap is not None,
-        SLOPED=slopes is not None,
-        TREE=ancestors is not None,
-        SPANS=last_keys is not None,
-        EXACT=exact,
-    )
-    masks: Any = (window, chunk, slopes, ranges, ancestors, last_keys)
-    features["UNMASKED"] = not latent and all(mask is None for mask in masks)
-    lengths_of = (shortest, few(shape.shared), longest)
-    for rows, of_rows in _tiles(shape.least, shape.large, lengths_of, exact):
-        tiles = tokens // (rows // shape.shared) + num_rows
-        programs = _programs(query.device, tiles * shape.deals)
-        launch: Any = tile.attend[tiles, shape.deals, min(max(1, partitions), programs)]
+    shape = _Shape.of(query, pages, scores)
+    buffers = _Buffers.empty(query, shape, step, lse)
+    launch = _Launch(query, pages, step, scores, masks, sinks, buffers, shape)
+    launch.run_tiles()
+    if step.split_tokens:
+        launch.run_merge()
+    return buffers.out
+
+
+class _Launch(NamedTuple):
+    """The arguments of both kernels, see `attend`."""
+
+    query: Tensor
+    pages: Tensor
+    step: Step
+    scores: Scores
+    masks: Masks
+    sinks: Tensor | None
+    buffers: _Buffers
+    shape: _Shape
+
+    def run_tiles(self) -> None:
+        """Launch `tile.attend`, for short rows and for long ones."""
+        query, step, shape = self.query, self.step, self.shape
+        lengths = (step.shortest, most_split_tokens(shape.shared), step.longest)
+        constants = self._results() | self._features()
+        for rows, bounds in _tiles(shape.least, shape.large, lengths, shape.exact):
+            tiles = len(query) // (rows // shape.shared) + len(step.lengths)
+            programs = _programs(query.device, tiles * shape.deals)
+            launch: Any = tile.attend[tiles, shape.deals, min(max(1, step.partitions), programs)]
+            launch(
+                *(*self._tensors(), *self._counts(), *bounds, *self._strides(), *self._numbers()),
+                **constants | shape.constants(self.pages.shape[1], rows),
+                num_warps=shape.warps(rows),
+                num_stages=2,
+            )
+
+    def run_merge(self) -> None:
+        """Launch `tile.merge` over the partitions of split rows."""
+        step, masks = self.step, self.masks
+        launch: Any = tile.merge[len(step.lengths), self.shape.num_heads]
         launch(
-            *(*given, *counts, *of_rows, *strides, *numbers),
-            **common | features | shape.constants(pages.shape[1], rows),
-            num_warps=shape.warps(rows),
-            num_stages=2,
-        )
-    if split_tokens:
-        launch = tile.merge[num_rows, num_heads]
-        launch(
-            *(sinks, query_starts, lengths, places, out, lse, sums, states),
-            *(partitions, sinks_stride, window or 0, chunk or 0),
-            **common,
+            *(self.sinks, step.query_starts, step.lengths, step.split_starts, *self.buffers),
+            *(step.partitions, self._sinks_stride, masks.window or 0, masks.chunk or 0),
+            **self._results(),
             num_warps=1,
         )
-    return out
+
+    def _tensors(self) -> tuple[Tensor | None, ...]:
+        step, masks = self.step, self.masks
+        rows = (step.page_table, step.lengths, step.query_starts, step.split_starts)
+        limits = (masks.ranges, masks.ancestors, masks.depths, masks.last_keys)
+        return (self.query, self.pages, self.sinks, masks.slopes, *rows, *limits, *self.buffers)
+
+    def _counts(self) -> tuple[int, ...]:
+        return len(self.step.lengths), self.step.page_table.shape[1], self.step.partitions
+
+    def _strides(self) -> tuple[int, ...]:
+        page, token, plane, head = self.pages.stride()[:4]
+        value = plane if self.scores.value_offset is None else self.scores.value_offset
+        return (self.query.stride(0), page, token, value, head, self._sinks_stride)
+
+    @property
+    def _sinks_stride(self) -> int:
+        """Elements between the sinks of two tokens: 0 where all tokens have the same."""
+        return 0 if self.sinks is None or self.sinks.ndim == 1 else self.shape.num_heads
+
+    def _numbers(self) -> tuple[float, ...]:
+        scores, masks = self.scores, self.masks
+        return (scores.scale, scores.softcap or 0.0, masks.window or 0, masks.chunk or 0)
+
+    def _results(self) -> dict[str, int | bool]:
+        """Constants of a tile and of the merge of partitions."""
+        return {
+            "NUM_HEADS": self.shape.num_heads,
+            "VALUE_DIM": self.shape.width,
+            "VALUES": self.shape.values,
+            "WINDOWED": self.masks.window is not None,
+            "CHUNKED": self.masks.chunk is not None,
+            "SINKS": self.sinks is not None,
+            "RANGED": self.masks.ranges is not None,
+            "LSE": self.buffers.lse is not None,
+            "SPAN": PARTITION,
+            "MOST": 0 if self.shape.exact else MOST_PARTITIONS,
+        }
+
+    def _features(self) -> dict[str, int | bool]:
+        """Constants of a tile alone that do not depend on its size."""
+        scores, masks = self.scores, self.masks
+        return {
+            "CODES": scores.code,
+            "CAPPED": scores.softcap is not None,
+            "SLOPED": masks.slopes is not None,
+            "TREE": masks.ancestors is not None,
+            "SPANS": masks.last_keys is not None,
+            "EXACT": scores.exact,
+            "UNMASKED": not scores.latent and masks.is_causal,
+        }
 
 
 class _Shape(NamedTuple):
@@ -220,16 +325,14 @@ class _Shape(NamedTuple):
     """Whether tiles of most rows and keys fit, registers included."""
 
     @classmethod
-    def of(
-        cls, query: Tensor, pages: Tensor, value_dim: int | None, latent: bool, exact: bool
-    ) -> _Shape:
+    def of(cls, query: Tensor, pages: Tensor, scores: Scores) -> _Shape:
         """The shape of queries [T, num_heads, head_dim] over pages; see `attend`."""
         _, num_heads, head_dim = query.shape
         num_kv_heads = pages.shape[3]
-        group = num_heads // num_kv_heads
-        width = head_dim if value_dim is None else value_dim
+        group, latent, exact = num_heads // num_kv_heads, scores.latent, scores.exact
+        width = head_dim if scores.value_dim is None else scores.value_dim
         values, rest = _tile(width), head_dim - width if latent else 0
-        dim, heads = values if latent else _tile(head_dim), shared(group, latent)
+        dim, heads = values if latent else _tile(head_dim), heads_per_program(group, latent)
         widest = max(dim, values) * query.element_size()
         plain = not exact and pages.dtype == query.dtype
         roomy = plain and widest <= _NARROW and has_room(query.device)
@@ -262,28 +365,6 @@ class _Shape(NamedTuple):
         """Warps of a program with so many rows."""
         is_wide = max(self.dim, self.values) > 128 or rows >= _MOST_ROWS
         return 8 if is_wide or self.exact else 4
-
-    def results(
-        self,
-        window: int | None,
-        chunk: int | None,
-        sinks: Tensor | None,
-        ranges: Tensor | None,
-        lse: Tensor | None,
-    ) -> dict[str, int | bool]:
-        """Constants of a tile and of the merge of partitions."""
-        return {
-            "NUM_HEADS": self.num_heads,
-            "VALUE_DIM": self.width,
-            "VALUES": self.values,
-            "WINDOWED": window is not None,
-            "CHUNKED": chunk is not None,
-            "SINKS": sinks is not None,
-            "RANGED": ranges is not None,
-            "LSE": lse is not None,
-            "SPAN": PARTITION,
-            "MOST": 0 if self.exact else MOST_PARTITIONS,
-        }
 
     def constants(self, page_size: int, rows: int) -> dict[str, int | bool]:
         """Constants of a tile of so many rows."""
