@@ -19,7 +19,7 @@ from baton_worker.speculative.config import SpeculativeJson
 from baton_worker.structured_output import GRAMMARS
 
 Quantize: TypeAlias = Literal["none", "int8", "int4", "fp8", "mxfp4", "nf4", "experts_int8"]
-"""To what weights are rounded while they are loaded."""
+"""Formats to which weights are rounded while they are loaded."""
 MAX_LORA_RANK = 512
 """Mirrored in kernels/lora/products.py."""
 _VALUES = {
@@ -37,8 +37,8 @@ def _named_by_vllm(value: object) -> object:
 
 
 def _of_checkpoint(value: object) -> object:
-    """A method of checkpoints rounds nothing at load: the loader finds it in the checkpoint. One
-    that is refused says so before anything is loaded."""
+    """A method of checkpoints rounds nothing at load: the loader finds it in the checkpoint. A
+    refused one raises before anything is loaded."""
     if value in REFUSED:
         raise ValueError(f"'{value}' is not supported. {REFUSED[str(value)]}")
     if value in ROUNDS:
@@ -107,8 +107,8 @@ class Config(Settings, prefix="worker"):
     block_size: int = setting(16, "memory", ge=1, le=256)
     """Tokens per KV page."""
     hybrid_kv_cache: bool = setting(True, "memory", advanced=True)
-    """Layers that see a window have pages of their own, and let go of those that no token to come
-    can see. Otherwise all layers of a model share theirs, and keep what one of them may see."""
+    """Layers with a sliding window have page groups of their own, and free pages outside of the
+    window. Otherwise all layers share pages, which are kept as long as any layer needs them."""
     num_gpu_blocks_override: int = setting(0, "memory", advanced=True, ge=0)
     """KV pages; 0 measures free memory and takes the share below."""
     gpu_memory_utilization: float = setting(0.0, "memory", ge=0, le=0.95)
@@ -125,8 +125,8 @@ class Config(Settings, prefix="worker"):
     """Bytes for the embeddings of images that were seen before, so that they are not encoded
     again."""
     keep_kv_cache: bool = setting(True, "memory", advanced=True)
-    """Under `baton serve`: KV pages lie in memory that outlives a worker which was killed, and the
-    next one goes on with those that were whole. On a CPU, and on a GPU by CUDA IPC."""
+    """Under `baton serve`: KV pages are in memory that outlives a killed worker, and the next
+    worker uses those that were complete. On a CPU, and on a GPU by CUDA IPC."""
     host_cache_bytes: int = setting(0, "memory", ge=0)
     """Bytes of host memory for KV pages that had to make room and may be wanted again; 0 means
     none. Workers that pass sequences on (`role`) do without it."""
@@ -141,10 +141,10 @@ class Config(Settings, prefix="worker"):
     """Replay decode steps on a GPU as captured CUDA graphs, padded to the next size, where every
     kernel of the model can be captured. Off is what vLLM calls enforce_eager."""
     exact: bool = setting(False, "kernels")
-    """On a GPU, the numbers of a token depend on its own sequence alone, so that a stream which
-    goes on elsewhere has the same tokens: every product has 128 rows, and attention adds its parts
-    in one order. It costs speed, in prompts most. Models, kernels and numbers of ranks for which
-    that does not hold are refused. On a CPU this always holds."""
+    """On a GPU, the numbers of a token depend on its own sequence alone, so that a stream that
+    continues on another worker has the same tokens: every product has 128 rows, and attention adds
+    its parts in one order. It costs speed, in prompts most. Models, kernels and numbers of ranks
+    for which that does not hold are refused. On a CPU this always holds."""
     async_scheduling: bool = setting(True, "kernels")
     """On a GPU, launch a step before the one before it has been read: sampled tokens stay on the
     device and are the next step's inputs. A sequence that ends has one row more, which gives
@@ -170,13 +170,13 @@ class Config(Settings, prefix="worker"):
     jump_forward: bool = setting(True, "structured output", advanced=True)
     """Run what a grammar forces in one step and not token by token. The tokens are the same."""
     sampling_backend: str = setting("auto", "kernels", advanced=True)
-    """What chooses tokens: auto, torch, cpu or triton, or a name that TensorRT-LLM has for one of
-    them. auto is triton on a GPU where it is installed, cpu (a kernel in C++) elsewhere, and torch
-    where that could not be built. The tokens are the same."""
+    """The sampler: auto, torch, cpu or triton, or a name that TensorRT-LLM has for one of them.
+    auto is triton on a GPU where it is installed, cpu (a kernel in C++) elsewhere, and torch where
+    that could not be built. The tokens are the same."""
     moe_router: Annotated[str, ROUTERS] = setting("top_k", "kernels", advanced=True)
-    """How tokens choose their experts; balanced and skewed are for load tests, not for text."""
+    """The routing of tokens to experts; balanced and skewed are for load tests, not for text."""
     moe_backend: str = setting("auto", "kernels")
-    """What multiplies experts: auto, triton, padded, grouped or loop, or a name that vLLM or
+    """The kernels of experts: auto, triton, padded, grouped or loop, or a name that vLLM or
     transformers has for one of them, such as deep_gemm or grouped_mm. auto takes the first that
     can."""
     expert_stats_window: int = setting(0, "observability", advanced=True, ge=0, le=100_000)
@@ -188,36 +188,37 @@ class Config(Settings, prefix="worker"):
     tensor_parallel_size: int = setting(1, "parallelism", ge=1, le=64)
     """Processes that have a part of every weight each, on a GPU each or on this CPU."""
     pipeline_parallel_size: int = setting(1, "parallelism", ge=1, le=64)
-    """Stages of so many processes as above, each with neighbouring layers of the model: what a
-    stage has computed of a step goes on to the next one."""
+    """Pipeline stages of as many processes as above, each with consecutive layers of the model: a
+    stage sends the hidden states of a step to the next one."""
     pp_layer_partition: Annotated[str, BeforeValidator(_partition)] = setting(
         "", "parallelism", advanced=True
     )
     """Layers of each stage, by commas; empty means equally many, and one more each for stages
     before the last where they do not come out even."""
     decode_context_parallel_size: int = setting(1, "parallelism", ge=1, le=64)
-    """Of these processes, so many neighbours that have the same key heads keep a part of the tokens
-    each, in place of all: the cache has room for so many times the tokens."""
+    """As many neighbouring processes with the same KV heads keep a part of the tokens each instead
+    of all of them: the cache has room for as many times the tokens."""
     enable_expert_parallel: bool = setting(False, "parallelism")
     """Experts are dealt out whole to these processes, or to the workers of the group below, in
     place of a part of each."""
     expert_placement_strategy: Literal["linear", "round_robin"] = setting(
         "linear", "parallelism", advanced=True
     )
-    """Which of them go together: neighbours, or every so manieth."""
+    """The experts of one process: consecutive ones (linear), or every n-th of n processes
+    (round_robin)."""
     enable_eplb: bool = setting(False, "parallelism")
     """Balance the experts of such a group: they move between its workers while it runs, and busy
     ones have replicas."""
     eplb_config: EplbJson = setting("", "parallelism", advanced=True)
-    """How, as vLLM takes it: '{"window_size": 1000, "step_interval": 3000,
+    """Its parameters in vLLM's form: '{"window_size": 1000, "step_interval": 3000,
     "num_redundant_experts": 0}' are the defaults."""
     data_parallel_size: int = setting(1, "parallelism", ge=1, le=64)
     """Workers of a group that share the experts and take every step together. `baton serve
     --data-parallel-size` sets this and the next."""
     data_parallel_rank: int = setting(0, "parallelism", advanced=True, ge=0)
-    """Which of them this is."""
+    """The rank of this worker among them."""
     all2all_backend: Annotated[str, ALL2ALL] = setting("allgather_reducescatter", "parallelism")
-    """How tokens pass between them: allgather_reducescatter or naive."""
+    """The exchange of tokens between them: allgather_reducescatter or naive."""
     threads: int = setting(0, "parallelism", ge=0)
     """CPU threads for tensor work, of all such processes together; 0 means all cores."""
     cxx: str = setting("", "kernels", advanced=True)
@@ -235,15 +236,15 @@ class Config(Settings, prefix="worker"):
     task: Literal["auto", "generate", "embed", "classify", "score", "reward"] = setting(
         "auto", "model"
     )
-    """What the model is served for; auto is what its checkpoint was made for."""
+    """The task that the model is served for; auto is that of its checkpoint."""
     pooling_type: Literal["auto", "mean", "cls", "last", "max"] = setting("auto", "model")
-    """Which states of a text make its vector; auto is what the checkpoint asks for."""
+    """How hidden states become one vector; auto is the checkpoint's own pooling."""
     quantization: Annotated[Quantize, BeforeValidator(_of_checkpoint)] = setting("none", "model")
     """Round weights when they are loaded, experts_int8 those of experts alone; what a checkpoint
     has rounded stays as it is."""
     int8_activations: bool = setting(False, "model")
-    """Round the inputs of a w8a8 checkpoint to 8 bits as it says, and multiply integers, on a CPU;
-    without it inputs stay as they are, which is closer to the model before it was quantised."""
+    """Round the inputs of a w8a8 checkpoint to 8 bits by its config, and multiply integers, on a
+    CPU; without it inputs stay floats, which is closer to the unquantised model."""
 
     @property
     def num_ranks(self) -> int:

@@ -1,4 +1,4 @@
-"""A worker's registration with the scheduler: Hello, beats, and what is said in between."""
+"""A worker's registration with the scheduler: Hello, heartbeats, and the messages in between."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ log = logger(__name__)
 class Registration:
     """The connection to the scheduler.
 
-    Each registration is an epoch of its own: when the scheduler no longer knows this worker (it
+    Each registration is an epoch of its own: when the scheduler has dropped this worker (it
     restarted, or declared the worker lost), `lost` is true until `renew` begins another. Messages
     of older epochs are to be dropped.
     """
@@ -43,9 +43,9 @@ class Registration:
     ) -> None:
         """
         Args:
-            info: what the worker says of itself; it may be changed for the next Hello.
-            progress: for beats, a number that grows while the worker is alive, and whether it has
-                work.
+            info: the description of the worker; it may be changed for the next Hello.
+            progress: for heartbeats, a number that grows while the worker advances, and whether it
+                has work.
             held: the contents of its pages, for each Hello.
         """
         self._name, self._where, self._life, self.info = name, where, life, info
@@ -68,12 +68,12 @@ class Registration:
 
     @property
     def epoch(self) -> int:
-        """That of the last Hello."""
+        """The incarnation of the last Hello."""
         return self.hello.incarnation
 
     @property
     def hello(self) -> Hello:
-        """What the worker says of itself."""
+        """The Hello of this epoch."""
         return self._handshake.hello
 
     @property
@@ -93,7 +93,7 @@ class Registration:
         wait((self._client,), seconds, file)
 
     def messages(self) -> Iterator[Message]:
-        """What has come, without what concerns the registration itself."""
+        """The messages received, without those of the registration itself."""
         if self._client.broke() and self._handshake.server is not None:
             self._forgotten = True
         for received in self._client.drain():
@@ -116,8 +116,8 @@ class Registration:
         if self._handshake.server is None:
             self.send(self._handshake.due(time.monotonic()))
         elif self._life.draining and not self._drained:
-            left = (self._life.draining_until or 0.0) - time.monotonic()
-            self._drained = self.send(Drain(max(left, 0.0)))
+            seconds = (self._life.draining_until or 0.0) - time.monotonic()
+            self._drained = self.send(Drain(max(seconds, 0.0)))
 
     def renew(self) -> None:
         """Begin a new epoch."""

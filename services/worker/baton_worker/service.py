@@ -88,7 +88,7 @@ log = logger(__name__)
 class Service:
     """One engine, one scheduler.
 
-    Each registration is an epoch of its own: when the scheduler no longer knows this worker (it
+    Each registration is an epoch of its own: when the scheduler has dropped this worker (it
     restarted, or declared the worker lost), the batch is dropped and a new incarnation sends Hello.
     Plans of older epochs are dropped.
     """
@@ -99,12 +99,12 @@ class Service:
         config: Config,
         where: Directory,
         life: Lifecycle,
-        kept: HashStore | None = None,
+        store: HashStore | None = None,
     ) -> None:
-        """`kept` has the hashes of the engine's pages."""
+        """`store` has the hashes of the engine's pages."""
         self._engine: Engine | SleepingEngine = engine
         self._life, self._config = life, config
-        self._kept = kept
+        self._store = store
         self._name = config.name or default_name("worker")
         self._relay: KVTransferManager | LeaderKVTransfer | NoTransfers
         self._relay = relay = engine.relay(config, self._name)
@@ -113,7 +113,7 @@ class Service:
         self._pulls: deque[tuple[int, Pull]] = deque()
         """Behind how many plans each of them may begin."""
         self._pulled: deque[Pulled] = deque()
-        self._held = PageHashTable(kept)
+        self._held = PageHashTable(store)
         self._loader = AdapterLoader(engine.adapters)
         self._spool = WeightSpool(config.run_dir, served_name(config))
         self._updater = self._new_updater(engine)
@@ -215,8 +215,8 @@ class Service:
         self._replies.append(WorkerReply(command.epoch, command.id, reason, adapters=adapters))
 
     def _nap(self) -> None:
-        """Sleep, wake up or use other weights if that was asked for and nothing runs; then join
-        again as what this worker has become: of its pages nothing is left."""
+        """Sleep, wake up or switch weights if that was requested and nothing runs; then register
+        again, without pages."""
         if not self._naps:
             return
         switches = isinstance(self._naps[0].action, SwitchWeights)
@@ -231,7 +231,7 @@ class Service:
         digest, adapters = self._scheduler.info.weights.digest, self._scheduler.info.adapters
         self._scheduler.send(WorkerReply(command.epoch, command.id, reason, digest, adapters))
         if changed:
-            self._held = PageHashTable(self._kept)
+            self._held = PageHashTable(self._store)
             self._join_again()
 
     def _changed(self, action: Action) -> str:
@@ -266,8 +266,8 @@ class Service:
             return "These weights are not loaded here."
         version, model = loaded
         begin = time.monotonic()
-        if self._kept is not None:
-            self._kept.clear()
+        if self._store is not None:
+            self._store.clear()
         del loaded
         with pulse.beating():
             self._engine.switch_to(model, version, self._config)
@@ -295,9 +295,9 @@ class Service:
         self._loader.close()
         self._updater.close()
         self._relay, self._embeddings = NoTransfers(), None
-        if isinstance(self._kept, PersistentCache):
-            self._kept.give_back(engine.cache)
-        self._kept = None
+        if isinstance(self._store, PersistentCache):
+            self._store.give_back(engine.cache)
+        self._store = None
         self._engine = SleepingEngine(level, engine.sleep(level, self._config), engine.progress)
         self._loader = AdapterLoader(None)
         self._updater = WeightUpdater.without_engine(self._spool)
@@ -308,7 +308,7 @@ class Service:
         begin = time.monotonic()
         with pulse.beating():
             self._engine = engine = sleeping.wake()
-        self._kept = persistent_cache(engine, self._config)
+        self._store = persistent_cache(engine, self._config)
         self._relay = relay = engine.relay(self._config, self._name)
         relay.start()
         self._loader = AdapterLoader(engine.adapters)
@@ -333,11 +333,11 @@ class Service:
         if cut.epoch == self._scheduler.epoch:
             self._plans.cut(cut.step)
 
-    def _keep(self, kept: PageHashes) -> None:
-        if kept.epoch != self._scheduler.epoch:
+    def _keep(self, hashes: PageHashes) -> None:
+        if hashes.epoch != self._scheduler.epoch:
             return
         try:
-            self._held.update(kept)
+            self._held.update(hashes)
         except ValueError as error:
             log.warning("the names of the pages are forgotten: %s", error)
 
@@ -389,12 +389,12 @@ class Service:
         while self._replies and self._scheduler.send(self._replies[0]):
             self._replies.popleft()
         if self._scheduler.lost:
-            self._left()
+            self._rejoin()
         self._scheduler.send_due()
 
-    def _left(self) -> None:
-        """The scheduler does not know this worker, or messages may be lost: forget all sequences
-        and send Hello again, with the contents of the pages."""
+    def _rejoin(self) -> None:
+        """The scheduler has dropped this worker, or messages may be lost: drop all sequences and
+        send Hello again, with the contents of the pages."""
         log.warning("lost touch with the scheduler: dropping all sequences, joining again")
         self._join_again()
 
@@ -436,8 +436,8 @@ class Service:
 
     def _answer(self, results: list[Result]) -> None:
         for result in results:
-            told = self._plans.tell(result)
-            if not self._scheduler.send(told, Envelope(epoch=result.epoch)):
+            reply = self._plans.tell(result)
+            if not self._scheduler.send(reply, Envelope(epoch=result.epoch)):
                 log.warning("the result of step %d found no scheduler", result.step)
 
     def _progress(self) -> tuple[int, bool]:
@@ -449,7 +449,7 @@ class Service:
 def embedding_puller(
     engine: Engine, config: Config, name: str, relay: KVTransferManager | LeaderKVTransfer
 ) -> EmbeddingPuller | None:
-    """What takes the embeddings of encode workers; None for a model that sees nothing."""
+    """Receives the embeddings of encode workers; None for a model without an encoder."""
     if engine.encoder is None:
         return None
     tower, here, keys = engine.encoder.tower, host(config), own_keys(config)

@@ -25,7 +25,7 @@ from baton_worker.weight_transfer.contents import check
 from baton_worker.weight_transfer.spool import WeightSpool
 
 _ROOM_SECONDS = 5.0
-"""How often a standby looks whether there is room for its weights, and for other weights."""
+"""Interval at which a standby checks for memory for its weights, and for new weights."""
 
 log = logger(__name__)
 
@@ -33,24 +33,24 @@ log = logger(__name__)
 def await_room(config: Config) -> None:
     """Wait, in a standby on a CPU, until memory has room for what would be there twice, or it is
     called."""
-    shared, said = Segments(config.run_dir), False
+    shared, is_logged = Segments(config.run_dir), False
     if _on_gpu(config):
         return
     while standby.held() and not has_room(fetch(config), shared.held_bytes() or 0):
-        if not said:
+        if not is_logged:
             log.info("memory has no room for the weights beside those of the workers: waiting")
-            said = True
+            is_logged = True
         standby.wait(_ROOM_SECONDS)
 
 
 def await_kept_weights(config: Config) -> None:
     """Wait, in a standby of a worker on a GPU, until the keeper of the GPU has the weights, or it
     is called: it never loads them a second time beside the worker that it stands in for."""
-    said = False
+    is_logged = False
     while standby.held() and _on_gpu(config) and not _kept(config):
-        if not said:
+        if not is_logged:
             log.info("the keeper of the GPU has no weights to start with: waiting")
-            said = True
+            is_logged = True
         standby.wait(_ROOM_SECONDS)
 
 

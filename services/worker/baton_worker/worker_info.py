@@ -1,4 +1,4 @@
-"""What a worker says of itself in its Hello."""
+"""The description of a worker in its Hello."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ def worker_info(
     relay: KVTransferManager | LeaderKVTransfer,
     embeddings: EmbeddingPuller | None = None,
 ) -> WorkerInfo:
-    """What this worker tells about itself in its Hello."""
+    """The description of this worker in its Hello."""
     resolved = engine.resolved
     speculative = resolved.speculative
     return WorkerInfo(

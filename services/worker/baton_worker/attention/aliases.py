@@ -29,6 +29,6 @@ ELSEWHERE = {
     **dict.fromkeys(("ascend", "intel_amx", "intel_xpu", "pallas"), _OTHER),
     "tree_attn": "trees of drafts are a mask, which triton, cpu, grouped, reference and flex know",
 }
-"""What to do in place of asking for these, in half a sentence."""
+"""What to use instead of these, in half a sentence."""
 
 NAMES = FlagAliases("--attention-backend", ALIASES, ELSEWHERE)

@@ -1,4 +1,4 @@
-"""What one kind of layer requires of an attention backend."""
+"""Requirements of one kind of layer on an attention backend."""
 
 from __future__ import annotations
 
@@ -40,20 +40,20 @@ class AttentionSpec:
     """Channels of a value where they are not `head_dim`: a page holds a key and behind it a value
     per token and key head; of `latent` keys the first so many are the value."""
     partial: bool = False
-    """Results will be merged with others: `forward` tells the log-sum-exp of the scores, and rows
+    """Results will be merged with others: `forward` returns the log-sum-exp of the scores, and rows
     may see a range of keys only."""
     tree: bool = False
     """The new tokens of a row may be a tree."""
     spans: bool = False
     """New tokens may see later ones of their row, see `AttentionBatch.last_keys`."""
     codes: KVCodes | None = None
-    """What a page holds in place of numbers of `dtype`."""
+    """Quantised format of the pages, in place of `dtype`."""
     layout: Layout = Layout.NHD
     """The order of the numbers in a page."""
     most_keys: int | None = None
-    """An index chooses so many of the `latent` keys that a token sees (see
-    `layers.attention.sparse_plan`): each of them is then a page of its own, and what a page holds
-    of a token goes on behind the key."""
+    """An indexer selects so many of the `latent` keys that a token sees (see
+    `layers.attention.sparse_plan`): each of them is then a page of its own, and a page holds the
+    index key of a token behind its key."""
     context: tuple[int, int] | None = None
     """(rank, size) where each of several ranks keeps every `size`th token, the first of them at
     position `rank`: what `attention.context_parallel` understands."""
@@ -70,7 +70,7 @@ class AttentionSpec:
 
     def __str__(self) -> str:
         """One phrase for a log line."""
-        seen = "all tokens" if self.window is None else f"the last {self.window} tokens"
+        keys = "all tokens" if self.window is None else f"the last {self.window} tokens"
         kind = f"{self.num_heads} query and {self.num_kv_heads} key heads of {self.head_dim}"
         kind += f", values of {self.value_dim}" if self.value_dim is not None else ""
         kind += ", soft-capped" if self.softcap else ""
@@ -82,10 +82,12 @@ class AttentionSpec:
         kind += f", every {self.context[1]}th key" if self.context else ""
         kind += ", over trees" if self.tree else ""
         kind += ", both ways within images" if self.spans else ""
-        kept = f"{self.codes or ''} {self.layout if self.layout is not Layout.NHD else ''}".strip()
-        kind += f", {kept} pages" if kept else ""
-        seen += f" in chunks of {self.chunk}" if self.chunk else ""
-        return f"{kind} over {seen}, {str(self.dtype).removeprefix('torch.')} on {self.device}"
+        storage = (
+            f"{self.codes or ''} {self.layout if self.layout is not Layout.NHD else ''}".strip()
+        )
+        kind += f", {storage} pages" if storage else ""
+        keys += f" in chunks of {self.chunk}" if self.chunk else ""
+        return f"{kind} over {keys}, {str(self.dtype).removeprefix('torch.')} on {self.device}"
 
 
 _EVERYBODYS = {"layout", *(f.name for f in fields(AttentionSpec) if f.default is MISSING)}

@@ -33,7 +33,7 @@ class DevicePlan(Protocol):
 
 
 class Backend(Protocol):
-    """One way to compute paged attention. Life cycle: `refuses` is asked once per kind of layer
+    """One way to compute paged attention. Life cycle: `refuses` is called once per kind of layer
     while the model is built; then, in each step, `plan` runs once per kind of layer and `forward`
     once per layer with that plan. The step's keys and values are in the pages before `forward`.
     """
@@ -48,9 +48,9 @@ class Backend(Protocol):
     `RefreshedPlan`."""
     launch_blocker: str | None
     """Why a step must not be launched before the one before it has been read, as half a sentence;
-    None if it may. Where there is neither blocker, `plan` waits for nothing either, and what it
-    does on the device for `captured` rows of which one has several new tokens is right for any
-    step of as many rows, some of them empty, and tokens."""
+    None if it may. Without either blocker, `plan` does not wait for the device, and the device work
+    that it queues for `captured` rows, one with several new tokens, is valid for every step of as
+    many rows (empty ones included) and tokens."""
 
     def refuses(self, call: AttentionSpec) -> str | None:
         """Why this backend cannot serve such layers, as half a sentence; None if it can."""
@@ -94,5 +94,5 @@ class Backend(Protocol):
 def fits(batch: AttentionBatch, call: AttentionSpec) -> bool:
     """True if layers of this kind support the row features of a step."""
     understood = (call.partial, call.tree, call.spans)
-    given = (batch.ranges, batch.trees, batch.last_keys)
-    return all(yes or value is None for yes, value in zip(understood, given, strict=True))
+    features = (batch.ranges, batch.trees, batch.last_keys)
+    return all(yes or value is None for yes, value in zip(understood, features, strict=True))

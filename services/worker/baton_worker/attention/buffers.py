@@ -24,7 +24,7 @@ class _Buffer:
     memory: npt.NDArray[Any]
     there: Tensor | None
     used: npt.NDArray[Any]
-    """The front of `memory`, in the shape that was asked for last."""
+    """The front of `memory`, in the shape that was requested last."""
 
 
 class Buffers:
@@ -37,12 +37,12 @@ class Buffers:
     def __init__(self, device: torch.device) -> None:
         self._on_cpu, self._device = device.type == "cpu", device
         self._buffers: dict[str, _Buffer] = {}
-        self._given: dict[str, npt.NDArray[Any]] = {}
+        self._put: dict[str, npt.NDArray[Any]] = {}
         self._scratch: dict[str, _Buffer] = {}
         self.flushed: Callable[[Buffers], None] | None = None
         """Called with each `flush`."""
         self.allocations = 0
-        """How often memory was made: it rests once a step was as large as any that comes."""
+        """Number of allocations: constant once the largest step has run."""
 
     def array(self, name: str, shape: tuple[int, ...], dtype: npt.DTypeLike) -> npt.NDArray[Any]:
         """Contiguous, uninitialized host memory of this name."""
@@ -69,7 +69,7 @@ class Buffers:
 
     def put(self, name: str, values: npt.NDArray[Any]) -> Tensor:
         """Values on the device, valid until the next ones of this name."""
-        self._given[name] = values
+        self._put[name] = values
         return torch.from_numpy(values).to(self._device)
 
     def flush(self) -> None:
@@ -78,9 +78,9 @@ class Buffers:
             self.flushed(self)
 
     def sent(self, name: str) -> npt.NDArray[Any]:
-        """What the host holds of the step that was flushed last, until the next one is written."""
-        given = self._given.get(name)
-        return self._buffers[name].used if given is None else given
+        """The host's values of the step that was flushed last, until the next one is written."""
+        values = self._put.get(name)
+        return self._buffers[name].used if values is None else values
 
     def _cut(
         self,

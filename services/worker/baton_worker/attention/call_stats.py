@@ -19,8 +19,8 @@ class CallStats:
     plans: int = 0
     """Made: in a step one for each kind of layer, and group of pages that has such layers."""
     replans: int = 0
-    """Of those, for a step whose rows have other numbers of new tokens than in the last one of that
-    kind of layer: a plan that was kept would not do."""
+    """Of those, for a step whose rows have other numbers of new tokens than in the last step of
+    that kind of layer: a stored plan would be invalid."""
     fallbacks: int = 0
     """Layers that plain torch has answered, since no kernel takes them."""
     _last: dict[AttentionSpec, tuple[int, ...]] = field(default_factory=dict)

@@ -51,10 +51,10 @@ class Plan:
     """Plan of a step on this rank."""
 
     inner: Any
-    """What the backend has planned."""
+    """The plan of the backend."""
     order: Tensor | None
     """int64 [T]: the new tokens, row after row as the backend takes them; None: as they are."""
-    kept: Tensor
+    is_own: Tensor
     """bool [T]: whether this rank keeps the key of a new token."""
     places: Tensor
     """int64 [T]: the slot where it goes then."""
@@ -66,7 +66,7 @@ class Plan:
         Args:
             pages: pages of this rank, [num_pages, tokens of a page on this rank, ...].
         """
-        return torch.where(self.kept, self.places, len(pages) * pages.shape[1] - 1)
+        return torch.where(self.is_own, self.places, len(pages) * pages.shape[1] - 1)
 
 
 class ContextParallelBackend:
@@ -99,7 +99,7 @@ class ContextParallelBackend:
         return Plan(
             inner=self._backend.plan(rows.batch(batch, self._size), part(call)),
             order=None if rows.ordered else torch.from_numpy(rows.order).to(device),
-            kept=batch.slot_mapping % self._size == self._rank,
+            is_own=batch.slot_mapping % self._size == self._rank,
             places=batch.slot_mapping // self._size,
         )
 
@@ -115,10 +115,10 @@ class ContextParallelBackend:
         assert lse is None, "these parts are merged here"
         own = query.contiguous()
         everyones = torch.cat(self._peers.exchange([own] * self._size, self._among), dim=1)
-        found = self._own_keys(plan, everyones, pages)
-        given = self._peers.exchange(_for_each(found, self._size), self._among)
+        partial = self._own_keys(plan, everyones, pages)
+        packed_parts = self._peers.exchange(_for_each(partial, self._size), self._among)
         heads = query.shape[1]
-        parts = [Partial(packed[:, heads:], packed[:, :heads]) for packed in given]
+        parts = [Partial(packed[:, heads:], packed[:, :heads]) for packed in packed_parts]
         return merge(parts, sinks).out.to(query.dtype)
 
     def _own_keys(self, plan: Plan, query: Tensor, pages: Tensor) -> Partial:
@@ -128,9 +128,9 @@ class ContextParallelBackend:
         out = self._backend.forward(plan.inner, ordered, pages, None, lse)
         if plan.order is None:
             return Partial(out, lse)
-        found = Partial(torch.empty_like(out), torch.empty_like(lse))
-        found.out[plan.order], found.lse[plan.order] = out, lse
-        return found
+        partial = Partial(torch.empty_like(out), torch.empty_like(lse))
+        partial.out[plan.order], partial.lse[plan.order] = out, lse
+        return partial
 
 
 def part(call: AttentionSpec) -> AttentionSpec:
@@ -142,10 +142,10 @@ def part(call: AttentionSpec) -> AttentionSpec:
     )
 
 
-def _for_each(found: Partial, size: int) -> list[Tensor]:
+def _for_each(partial: Partial, size: int) -> list[Tensor]:
     """Partial results per owning rank, as one tensor each: float32 [T, heads + heads * width],
     log-sum-exps first."""
-    pairs = zip(found.lse.chunk(size, 1), found.out.float().chunk(size, 1), strict=True)
+    pairs = zip(partial.lse.chunk(size, 1), partial.out.float().chunk(size, 1), strict=True)
     return [torch.cat(pair, dim=1) for pair in pairs]
 
 
@@ -159,7 +159,7 @@ class _Rows:
     """[rows], the row of the step that each comes from."""
     counts: Ints
     """[rows], tokens."""
-    seen: Ints
+    num_keys: Ints
     """[rows], keys that the last of them sees."""
 
     @classmethod
@@ -167,12 +167,12 @@ class _Rows:
         """Regroup. A token at the start of a sequence that has no local key becomes a row of its
         own."""
         rows, positions = batch.flat()
-        seen = (positions - rank) // size + 1
+        num_keys = (positions - rank) // size + 1
         order = np.lexsort((positions, positions % size, rows))
-        kinds = np.stack((rows, positions % size, seen == 0))[:, order]
+        kinds = np.stack((rows, positions % size, num_keys == 0))[:, order]
         first = np.flatnonzero(np.append(True, (kinds[:, 1:] != kinds[:, :-1]).any(0)))
         counts = np.diff(np.append(first, len(order)))
-        return cls(order, kinds[0, first], counts, seen[order[first + counts - 1]])
+        return cls(order, kinds[0, first], counts, num_keys[order[first + counts - 1]])
 
     @property
     def ordered(self) -> bool:
@@ -181,8 +181,8 @@ class _Rows:
 
     def batch(self, whole: AttentionBatch, size: int) -> AttentionBatch:
         """The batch over this rank's pages. Rows without keys get length 1 and an empty range."""
-        blind, device = self.seen == 0, whole.slot_mapping.device
-        lengths = np.maximum(self.seen, 1)
+        blind, device = self.num_keys == 0, whole.slot_mapping.device
+        lengths = np.maximum(self.num_keys, 1)
         ranges = tuple((0, 0 if none else int(_ALL)) for none in blind) if blind.any() else None
         return AttentionBatch(
             query_start_loc=_int32(np.append(0, np.cumsum(self.counts)), device),

@@ -37,11 +37,11 @@ def merge(parts: Sequence[Partial], sinks: Tensor | None = None) -> Partial:
         in one part gives NaN.
     """
     first = parts[0]
-    seen = torch.stack([part.lse for part in parts])
+    sums = torch.stack([part.lse for part in parts])
     if sinks is not None:
-        seen = torch.cat((seen, sinks.float().expand_as(first.lse)[None]))
-    lse = seen.logsumexp(0)
-    shares = (seen - lse.masked_fill(lse.isneginf(), 0.0)).exp()
+        sums = torch.cat((sums, sinks.float().expand_as(first.lse)[None]))
+    lse = sums.logsumexp(0)
+    shares = (sums - lse.masked_fill(lse.isneginf(), 0.0)).exp()
     out = torch.zeros_like(first.out, dtype=torch.float32).view(*lse.shape, -1)
     for part, share in zip(parts, shares, strict=False):  # A sink adds to the denominator only.
         out += share[..., None] * part.out.float().view_as(out)

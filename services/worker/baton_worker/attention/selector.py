@@ -13,9 +13,10 @@ from baton_worker.attention.aliases import NAMES
 from baton_worker.attention.call_stats import CallStats, CountedBackend
 
 _PLAIN = ("grouped", "reference", "flex")
-"""Those in plain torch."""
+"""Backends in plain torch."""
 _EXACT = ("triton",)
-"""Those that take `exact`: a token has the same bits decoded and in a prompt, beside any others."""
+"""Backends that take `exact`: a token has the same bits decoded and in a prompt, beside any
+others."""
 
 Fastest: TypeAlias = Callable[[AttentionSpec, Mapping[str, Backend]], str]
 """The name of one of several backends for a kind of layer."""
@@ -64,22 +65,22 @@ class AttentionSelector:
         return self._selected[call]
 
     def _first(self, call: AttentionSpec) -> tuple[str, Backend]:
-        reasons, found = list[str](), dict[str, Backend]()
+        reasons, usable = list[str](), dict[str, Backend]()
         several = self.fastest is not None and call.device.type == "cuda"
         for name in self._candidates:
-            if found and (not several or name in _PLAIN):
+            if usable and (not several or name in _PLAIN):
                 break
             backend, reason = self._made(name, call)
             reason = reason or _unread(backend, call) or backend.refuses(call)
             if reason is None:
-                found[name] = backend
+                usable[name] = backend
             else:
                 reasons.append(f"{name} refused: {reason}")
-        if not found:
+        if not usable:
             raise ModelError(f"No attention backend serves {call}: {'; '.join(reasons)}.")
-        name = next(iter(found)) if self.fastest is None else self.fastest(call, found)
+        name = next(iter(usable)) if self.fastest is None else self.fastest(call, usable)
         _report(name, call, reasons)
-        return name, self._counted(found[name], plain=name in _PLAIN)
+        return name, self._counted(usable[name], plain=name in _PLAIN)
 
     def _made(self, name: str, call: AttentionSpec) -> tuple[Backend, str | None]:
         """A backend, and why it is not exact where it has to be."""

@@ -33,7 +33,7 @@ class _Slab:
 
 @dataclass(slots=True)
 class _Place:
-    """Where a name is."""
+    """Place of a named buffer."""
 
     slab: _Slab
     offset: int
@@ -119,8 +119,8 @@ class StagedBuffers(Buffers):
         return self._slabs[-1]
 
     def _join(self) -> None:
-        """One region for everything that has a name. Tensors of the step that was just queued keep
-        theirs."""
+        """One region for all named buffers. Tensors of the step that was just queued keep their
+        memory."""
         sizes = {name: place.size for name, place in self._places.items()}
         self._slabs, self._places = [], {}
         self._grow(1 << (2 * sum(sizes.values()) - 1).bit_length())

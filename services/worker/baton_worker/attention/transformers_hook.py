@@ -30,7 +30,7 @@ from baton_worker.kernels.kv_pages import put
 from baton_worker.kernels.page_layout import Layout
 
 NAME = "baton"
-"""Under which transformers knows the plug-in."""
+"""The name under which the plug-in is registered with transformers."""
 _IGNORED = {
     "cache_position",
     "cu_seq_lens_k",
@@ -115,8 +115,8 @@ def attend(
 
 
 def _refuse_unsupported(module: nn.Module, mask: Tensor | None, others: Mapping[str, Any]) -> None:
-    given = {name: value for name, value in others.items() if name not in _IGNORED}
-    unsupported = {name for name, value in given.items() if isinstance(value, Tensor) or value}
+    arguments = {name: value for name, value in others.items() if name not in _IGNORED}
+    unsupported = {name for name, value in arguments.items() if isinstance(value, Tensor) or value}
     causal = others.get("is_causal") is not False and getattr(module, "is_causal", True)
     if mask is not None:
         unsupported.add("a mask of its own")

@@ -77,10 +77,10 @@ class TreeMask:
         """
         ancestors, depths = self.ancestors[tokens], self.depths[tokens].long()
         number = torch.arange(len(depths), device=depths.device)
-        seen = (ancestors[:, None] >> number.clamp_max(MOST_TOKENS - 1)) & 1 > 0
-        seen |= number >= MOST_TOKENS
+        is_ancestor = (ancestors[:, None] >> number.clamp_max(MOST_TOKENS - 1)) & 1 > 0
+        is_ancestor |= number >= MOST_TOKENS
         places = torch.arange(length, device=depths.device).repeat(len(depths), 1)
-        places[:, start : start + len(depths)] = torch.where(seen, start + depths, AHEAD)
+        places[:, start : start + len(depths)] = torch.where(is_ancestor, start + depths, AHEAD)
         return places
 
 
@@ -94,13 +94,13 @@ def _tree(parents: Sequence[int], count: int) -> tuple[list[int], list[int]]:
             f"A tree of {len(parents)} tokens for {count} new ones: it has one parent for each of "
             f"at most {MOST_TOKENS}."
         )
-    seen, depths = list[int](), list[int]()
+    ancestors, depths = list[int](), list[int]()
     for number, parent in enumerate(parents):
         if not -1 <= parent < number:
             raise ValueError(
                 f"Token {number} of a tree follows token {parent}, which is not before it."
             )
-        seen.append((seen[parent] if parent >= 0 else 0) | 1 << number)
+        ancestors.append((ancestors[parent] if parent >= 0 else 0) | 1 << number)
         depths.append(depths[parent] + 1 if parent >= 0 else 0)
     # The highest bit is the sign of an int64.
-    return [bits - (1 << 64) if bits >> 63 else bits for bits in seen], depths
+    return [bits - (1 << 64) if bits >> 63 else bits for bits in ancestors], depths

@@ -54,7 +54,7 @@ class Bench(Config, prefix="worker"):
 
 
 class Subject(NamedTuple):
-    """What is measured."""
+    """The engine that is measured."""
 
     engine: Engine
     adapters: tuple[bytes, ...] = (b"",)
@@ -68,7 +68,7 @@ class Figures:
 
     length: int
     subject: str = ""
-    """What had it, where several are compared."""
+    """Name of the engine, where several are compared."""
     prefill: list[float] = field(default_factory=list)
     generate: list[float] = field(default_factory=list)
 
@@ -90,13 +90,13 @@ class Load:
             )
         self._resolved, self._length, self._rows = resolved, length, rows
         pages = -(-(length + generate) // resolved.page_size)
-        taken = rows * pages * len(resolved.groups.windows)
+        num_pages = rows * pages * len(resolved.groups.windows)
         if length + generate > resolved.max_model_len:
             raise SettingsError(
                 f"{length} tokens and {generate} more are over the model's "
                 f"{resolved.max_model_len}; give smaller --lengths."
             )
-        if taken > resolved.num_pages or rows > resolved.max_num_seqs:
+        if num_pages > resolved.num_pages or rows > resolved.max_num_seqs:
             raise SettingsError(
                 f"{rows} sequences of {length + generate} tokens do not fit; give smaller "
                 "--lengths or --rows, or more --num-gpu-blocks-override."
@@ -141,7 +141,7 @@ class Load:
 
 
 def subjects(options: Bench) -> list[Subject]:
-    """What is to be measured, loaded.
+    """The engines to measure, loaded.
 
     Raises:
         ModelError, SettingsError: it cannot be loaded.
@@ -205,21 +205,21 @@ def _seconds(engine: Engine, plans: list[Plan]) -> float:
     return time.perf_counter() - begin
 
 
-def table(found: list[Figures], title: str) -> Table:
+def table(results: list[Figures], title: str) -> Table:
     """Medians, with what the rounds lie between."""
     heads = ["tokens", "prefill, tokens/s", "generate, tokens/s"]
-    compared = any(figures.subject for figures in found)
+    compared = any(figures.subject for figures in results)
     grid = Table(*heads, *(["of both", "adapters"] if compared else []), title=title)
-    for figures in found:
+    for figures in results:
         cells = [str(figures.length), _shown(figures.prefill), _shown(figures.generate)]
-        more = [_ratios(figures, found), figures.subject] if compared else []
+        more = [_ratios(figures, results), figures.subject] if compared else []
         grid.add_row(*cells, *more)
     return grid
 
 
-def _ratios(figures: Figures, found: list[Figures]) -> str:
+def _ratios(figures: Figures, results: list[Figures]) -> str:
     """Both speeds as parts of those of the first subject at the same length."""
-    first = next(other for other in found if other.length == figures.length)
+    first = next(other for other in results if other.length == figures.length)
     pairs = ((figures.prefill, first.prefill), (figures.generate, first.generate))
     return ", ".join(f"{statistics.median(a) / statistics.median(b):.3f}" for a, b in pairs)
 
@@ -228,7 +228,7 @@ def _shown(values: list[float]) -> str:
     return f"{statistics.median(values):,.1f}  ({min(values):,.1f} to {max(values):,.1f})"
 
 
-def report(engine: Engine, found: list[Figures], options: Bench) -> str:
+def report(engine: Engine, results: list[Figures], options: Bench) -> str:
     """The figures as JSON, with what is needed to read them later."""
     facts = {
         "model": options.model,
@@ -238,7 +238,7 @@ def report(engine: Engine, found: list[Figures], options: Bench) -> str:
         "lengths": [
             {"length": f.length, "prefill": f.prefill, "generate": f.generate}
             | ({"adapters": f.subject} if f.subject else {})
-            for f in found
+            for f in results
         ],
     }
     return json.dumps(facts, indent=1) + "\n"
@@ -247,13 +247,13 @@ def report(engine: Engine, found: list[Figures], options: Bench) -> str:
 def run(options: Bench, console: Console) -> list[Figures]:
     """Load, measure, show and write."""
     measured = subjects(options)
-    engine, found = measured[0].engine, measure(measured, options)
+    engine, results = measured[0].engine, measure(measured, options)
     sequences = "one sequence" if options.rows == 1 else f"{options.rows} sequences"
-    console.print(table(found, f"{engine.resolved.dtype_name}, {sequences}"))
+    console.print(table(results, f"{engine.resolved.dtype_name}, {sequences}"))
     if options.out is not None:
-        options.out.write_text(report(engine, found, options))
+        options.out.write_text(report(engine, results, options))
         console.print(f"wrote {options.out}", highlight=False)
-    return found
+    return results
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ from torch import Tensor
 from baton_worker.layers.layer import Layer
 
 _DEVIATION = 0.02
-"""That of most models when their training begins."""
+"""Standard deviation of random weights: that of most models when their training begins."""
 _NORM = "norm"
 
 

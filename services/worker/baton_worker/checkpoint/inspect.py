@@ -97,8 +97,8 @@ def _pages(
 ) -> Iterator[str]:
     """Cache bytes per sequence, with the layout if it is not plain KV."""
     states = sum(map(state_bytes, state_shapes(spec).values()))
-    kept = bytes_per_page(spec, 1, dtype, codes) - states
-    yield f"keys and values: {kept} bytes per token{f' in {codes}' if codes else ''}"
+    kv_bytes = bytes_per_page(spec, 1, dtype, codes) - states
+    yield f"keys and values: {kv_bytes} bytes per token{f' in {codes}' if codes else ''}"
     if states:
         yield f"states: {states} bytes per page"
     groups = page_groups(spec, page_size, dtype, codes)
@@ -125,8 +125,8 @@ def _changed(value: Any, without: Sequence[str] = ()) -> Iterator[str]:
     for field in fields(value):
         own = getattr(value, field.name)
         default = field.default_factory() if callable(field.default_factory) else field.default
-        apart = field.name in without or isinstance(own, Decoder)
-        if not apart and (default is MISSING or own != default):
+        is_separate = field.name in without or isinstance(own, Decoder)
+        if not is_separate and (default is MISSING or own != default):
             yield f"{field.name}={brief(own)}"
 
 

@@ -1,10 +1,10 @@
-"""What a layer has made of its weights, as bytes that name memory which outlives the worker.
+"""Serialises processed layers; the bytes refer to memory that outlives the worker.
 
 A layer that cannot process its weights twice (`Layer.single_use`: it took packed weights, or has
 rewritten floats) is described: the attributes that processing sets (`Layer.processed`), down to
 their tensors, which are moved into kept memory. No class of weights or kernels is known here. The
-worker that loads goes on with what it has read back, so a description that says too little fails
-there and not in the next worker (`object_tree`).
+worker that loads continues with the layers that it has read back, so an incomplete description
+fails there and not in the next worker (`object_tree`).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ BLOCK = 128 << 20
 there."""
 _TENSOR, _HOST, _ATTRIBUTE = "tensor", "host", "attribute"
 _ERRORS = (NotDescribed, msgspec.DecodeError, LookupError, TypeError, ValueError, RuntimeError)
-"""What a description that is none raises, and what the device does."""
+"""Errors of an invalid description, and of the device."""
 
 
 class NotKept(Exception):
@@ -40,12 +40,12 @@ class KeptBlocks:
         """`lease`: the block of a number and size."""
         self.memories, self._lease = [first], lease
         self._room: BumpAllocator | None = None
-        self._left = 0
+        self._remaining = 0
 
     def open(self, sizes: Sequence[int]) -> bool:
         """Open the blocks of another worker; false where one is not what it was."""
-        found = [self._lease(number, size) for number, size in enumerate(sizes[1:], start=1)]
-        memories = [self.memories[0], *(kept for kept in found if kept is not None)]
+        leased = [self._lease(number, size) for number, size in enumerate(sizes[1:], start=1)]
+        memories = [self.memories[0], *(kept for kept in leased if kept is not None)]
         if [len(kept.memory) for kept in memories] != list(sizes):
             return False
         if not all(kept.whole for kept in memories):
@@ -54,7 +54,7 @@ class KeptBlocks:
         return True
 
     def seal(self) -> None:
-        """Their contents are whole, and do not change any more."""
+        """Mark the contents as complete and constant."""
         for kept in self.memories:
             kept.seal()
 
@@ -68,13 +68,13 @@ class KeptBlocks:
         Raises:
             NotKept: there is no room.
         """
-        if (found := self._find(memory)) is not None:
-            return found
+        if (location := self._find(memory)) is not None:
+            return location
         room = self._next(len(memory)).empty(memory.shape, torch.uint8)
         room.copy_(memory)
-        found = self._find(room)
-        assert found is not None, "it is in the last block"
-        return found
+        location = self._find(room)
+        assert location is not None, "it is in the last block"
+        return location
 
     def _find(self, memory: Tensor) -> tuple[int, int] | None:
         for block, kept in enumerate(self.memories):
@@ -84,17 +84,17 @@ class KeptBlocks:
         return None
 
     def _next(self, size: int) -> BumpAllocator:
-        """What hands out so many bytes."""
+        """An allocator with room for so many bytes."""
         needed = BumpAllocator()
         needed.empty((size,), torch.uint8)
-        if self._room is None or needed.size > self._left:
-            self._left = max(BLOCK, needed.size)
-            kept = self._lease(len(self.memories), self._left)
+        if self._room is None or needed.size > self._remaining:
+            self._remaining = max(BLOCK, needed.size)
+            kept = self._lease(len(self.memories), self._remaining)
             if kept is None:
                 raise NotKept("its keeper has no memory for them")
             self.memories.append(kept)
             self._room = BumpAllocator(kept.memory)
-        self._left -= needed.size
+        self._remaining -= needed.size
         return self._room
 
 
@@ -112,7 +112,7 @@ def describe(layer: Layer, blocks: KeptBlocks) -> bytes:
 
 
 def read(layer: Layer, data: bytes, blocks: KeptBlocks) -> dict[str, Any]:
-    """What a layer has made of its weights, by attribute: see `Layer.restore`.
+    """The processed attributes of a layer: see `Layer.restore`.
 
     Raises:
         NotKept: it is not what this program makes.
@@ -167,7 +167,7 @@ def _spanned(value: Tensor) -> Tensor:
 
 
 class _Reader:
-    """What such names stand for."""
+    """The tensor or attribute of such a name."""
 
     def __init__(self, layer: Layer, blocks: KeptBlocks) -> None:
         self._blocks, self._others = blocks, dict(_others(layer))

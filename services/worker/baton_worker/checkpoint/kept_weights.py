@@ -6,7 +6,7 @@
 
 The first worker has them filled from the checkpoint and seals them; the next one builds the same
 layers over the same memory and reads no checkpoint but its config. The sum of all bytes is compared
-first: a worker that died of a wild write may have changed them.
+first: a worker that a wild write crashed may have changed them.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ OF_ONE = frozenset({"name", "role", "fleet_address", "bind_kv", "advertise_kv"})
 _SHARES = frozenset(
     {"threads", "gpu", "gpu_memory_utilization", "num_gpu_blocks_override", "max_kv_bytes"}
 )
-"""What a worker takes of its machine: weights do not depend on it."""
+"""Settings of resources of the machine: weights do not depend on them."""
 _LENGTH = 8
 """Bytes of a table's length, in front of it."""
 
@@ -54,7 +54,7 @@ M = TypeVar("M", bound=HasLayers)
 
 
 class _Table(msgspec.Struct):
-    """What the next worker needs to know."""
+    """The table that the next worker reads."""
 
     blocks: list[int]
     """Bytes of each block."""
@@ -72,7 +72,7 @@ class WeightKeeper:
 
     @property
     def name(self) -> str:
-        """That of the first block."""
+        """Key of the first block."""
         return f"weights {self.key.hex()}"
 
     @property
@@ -81,7 +81,7 @@ class WeightKeeper:
         return self.client.find(self._table).sealed
 
     def drop(self) -> None:
-        """They are not asked for again."""
+        """Drop the weights; no later worker requests them."""
         self.client.drop(self._table)
         number = 0
         while self.client.find(self._block(number)).generation:
@@ -93,7 +93,7 @@ class WeightKeeper:
         return self.client.lease(self._block(number), self.key, size)
 
     def read_table(self) -> _Table | None:
-        """What the worker that loaded them has left; None where nothing whole is there."""
+        """The table of the worker that loaded them; None if it is missing or incomplete."""
         found = self.client.find(self._table)
         if not found.sealed:
             return None

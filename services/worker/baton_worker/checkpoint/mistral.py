@@ -63,10 +63,10 @@ class MistralFolder(SafetensorsFolder):
         index = self._folder / "consolidated.safetensors.index.json"
         if index.is_file():
             return indexed(index)
-        found = sorted(self._folder.glob("consolidated*.safetensors"))
-        if not found:
+        files = sorted(self._folder.glob("consolidated*.safetensors"))
+        if not files:
             raise ModelError(f"{self._folder} holds no consolidated.safetensors.")
-        return found
+        return files
 
 
 def transformers_name(name: str) -> str:

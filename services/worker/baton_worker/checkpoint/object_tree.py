@@ -35,7 +35,7 @@ class NotDescribed(Exception):
 
 
 def tree_of(value: Any, name: Callable[[Any], Described | None]) -> Tree:
-    """The tree of an object; `name` says what stands for a part of it, None for its tree.
+    """The tree of an object; `name` returns what replaces a part of it, or None for its own tree.
 
     Raises:
         NotDescribed: it holds something of others.
@@ -64,12 +64,12 @@ def object_of(tree: Tree, named: Callable[[Described], Any]) -> Any:
     """
     if not isinstance(tree, list):
         return tree
-    kind, *given = tree
+    kind, *fields = tree
     if kind == _NAMED:
-        return named(*given)
+        return named(*fields)
     if kind not in _KINDS:
         raise NotDescribed(f"{kind!r} is no kind of object")
-    return _KINDS[kind][2](given, lambda part: object_of(part, named))
+    return _KINDS[kind][2](fields, lambda part: object_of(part, named))
 
 
 _Write: TypeAlias = Callable[[Any, Callable[[Any], Tree]], list[Any]]
@@ -79,18 +79,18 @@ _Read: TypeAlias = Callable[[list[Any], Callable[[Tree], Any]], Any]
 def _qualified(value: Any) -> list[str]:
     """Module and name by which a class or function is found."""
     where = [value.__module__, value.__qualname__]
-    if _found(*where) is not value:
+    if _resolve(*where) is not value:
         raise NotDescribed(f"{'.'.join(where)} is not found by its name")
     return where
 
 
-def _found(module: str, name: str) -> Any:
+def _resolve(module: str, name: str) -> Any:
     if not module.startswith(_PACKAGE):
         raise NotDescribed(f"{module}.{name} is not of this package")
-    found: Any = import_module(module)
+    value: Any = import_module(module)
     for part in name.split("."):
-        found = getattr(found, part, None)
-    return found
+        value = getattr(value, part, None)
+    return value
 
 
 def _is_own(value: Any) -> bool:
@@ -113,10 +113,10 @@ def _write_object(value: Any, inner: Callable[[Any], Tree]) -> list[Any]:
     return [*_qualified(type(value)), attributes]
 
 
-def _read_object(given: list[Any], inner: Callable[[Tree], Any]) -> Any:
-    kind = _found(*given[:2])
+def _read_object(fields: list[Any], inner: Callable[[Tree], Any]) -> Any:
+    kind = _resolve(*fields[:2])
     made = object.__new__(kind)
-    for name, part in given[2].items():
+    for name, part in fields[2].items():
         object.__setattr__(made, name, inner(part))  # A frozen class has another one.
     return made
 
@@ -125,11 +125,11 @@ def _write_parts(value: Any, inner: Callable[[Any], Tree]) -> list[Any]:
     return [inner(part) for part in value]
 
 
-def _read_dtype(given: list[Any], inner: Callable[[Tree], Any]) -> Any:
-    found = getattr(torch, str(given[0]), None)
-    if not isinstance(found, torch.dtype):
-        raise NotDescribed(f"torch has no dtype {given[0]}")
-    return found
+def _read_dtype(fields: list[Any], inner: Callable[[Tree], Any]) -> Any:
+    dtype = getattr(torch, str(fields[0]), None)
+    if not isinstance(dtype, torch.dtype):
+        raise NotDescribed(f"torch has no dtype {fields[0]}")
+    return dtype
 
 
 _KINDS: dict[str, tuple[Callable[[Any], bool], _Write, _Read]] = {
@@ -166,7 +166,7 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], _Write, _Read]] = {
     "function": (
         lambda value: isinstance(value, (FunctionType, type)),
         lambda value, inner: _qualified(value),
-        lambda given, inner: _found(*given),
+        lambda given, inner: _resolve(*given),
     ),
     "method": (
         lambda value: isinstance(value, MethodType),
@@ -176,8 +176,9 @@ _KINDS: dict[str, tuple[Callable[[Any], bool], _Write, _Read]] = {
     "named tuple": (
         lambda value: isinstance(value, tuple) and _is_own(value),
         lambda value, inner: [*_qualified(type(value)), *_write_parts(value, inner)],
-        lambda given, inner: _found(*given[:2])(*(inner(part) for part in given[2:])),
+        lambda given, inner: _resolve(*given[:2])(*(inner(part) for part in given[2:])),
     ),
     "object": (_is_own, _write_object, _read_object),
 }
-"""How to tell a kind of object, what is written of it and how it is read; the first that fits."""
+"""By kind of object a predicate, a writer and a reader; the first kind whose predicate holds is
+used."""

@@ -107,13 +107,13 @@ class QuantizedLoader:
         for name, tensor in tensors:
             if isinstance(tensor, Tensor):
                 yield name, tensor
-            elif self._taken(name, tensor) or self._fills(name, tensor):
+            elif self._is_taken(name, tensor) or self._fills(name, tensor):
                 self._took(name)
             else:
                 yield name, tensor.dequantise()
         self._report()
 
-    def _taken(self, name: str, weight: QuantizedWeight | Rows) -> bool:
+    def _is_taken(self, name: str, weight: QuantizedWeight | Rows) -> bool:
         """Whether the layer that owns the weight takes it; other layers may also take it."""
         if isinstance(weight, Rows):
             return False
@@ -121,15 +121,15 @@ class QuantizedLoader:
         takers = list[Layer]()
         if part is not None:
             takers = [layer for layer in self._takers[name] if layer.load_quantized(name, part)]
-        taken = name in self._owners and self._owners[name] in takers
-        if taken:
+        is_taken = name in self._owners and self._owners[name] in takers
+        if is_taken:
             self._packed += 1
         elif isinstance(self._owners.get(name), Table):
             self._tables += 1
             self._packed += bool(takers)
         else:
             self._widened.append(name)
-        return taken
+        return is_taken
 
     def _offered(self, name: str, weight: QuantizedWeight) -> QuantizedWeight | None:
         """The layers' slice of a weight, in a form that they may run; None if no kernel does."""

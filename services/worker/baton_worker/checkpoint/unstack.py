@@ -96,7 +96,7 @@ class Unstack:
                 yield f"{names(role).format(expert=expert)}.{rule.suffix}", part
 
     def _shares(self, source: str, stored: Stored) -> Iterator[Tensor | QuantizedWeight]:
-        """What each expert has of a stored tensor."""
+        """The part of each expert of a stored tensor."""
         rule, layer = self._rules[source]
         ffn = self._spec.layers[layer][1]
         moe = ffn.branch if isinstance(ffn, ShortcutMoe) else ffn
@@ -117,7 +117,7 @@ class Unstack:
 
 
 def _corrected(names: Names, spec: Decoder, layer: int) -> list[str]:
-    """What the rows of a layer's correction are: of texts, and of images that have a router."""
+    """The rows of a layer's correction: of texts, and of images that have a router."""
     both = isinstance(spec.layers[layer][1], ModalityMoe)
     roles = ("router_correction", *(("vision_router_correction",) if both else ()))
     return [names(role) for role in roles]

@@ -87,9 +87,9 @@ class CudaDriver:
         """See `DeviceDriver`."""
         if len(handle) != _HANDLE_BYTES:
             raise DeviceError(f"a CUDA IPC handle has {_HANDLE_BYTES} bytes and not {len(handle)}")
-        address, given = ctypes.c_uint64(), _Handle.from_buffer_copy(handle)
+        address, native = ctypes.c_uint64(), _Handle.from_buffer_copy(handle)
         flags = ctypes.c_uint(_LAZY_PEER_ACCESS)
-        self._call("cuIpcOpenMemHandle_v2", ctypes.byref(address), given, flags)
+        self._call("cuIpcOpenMemHandle_v2", ctypes.byref(address), native, flags)
         return address.value
 
     def close(self, address: int) -> None:
@@ -121,5 +121,5 @@ class CudaDriver:
         if code:
             text = ctypes.c_char_p()
             self._library.cuGetErrorString(ctypes.c_int(code), ctypes.byref(text))
-            said = (text.value or b"unknown error").decode()
-            raise DeviceError(f"{name}: {said} ({code})")
+            message = (text.value or b"unknown error").decode()
+            raise DeviceError(f"{name}: {message} ({code})")

@@ -40,9 +40,9 @@ from baton_worker.device_keeper.messages import (
 _SECONDS = 60.0
 """Longest wait for the other side."""
 _SWEEP_SECONDS = 0.2
-"""How often it looks for processes that have ended."""
+"""Interval of the checks for processes that have ended."""
 _LEAVING_SECONDS = 4.0
-"""How long it waits for workers that end with it."""
+"""Time limit for workers that end with it."""
 
 log = logger(__name__)
 
@@ -78,7 +78,8 @@ class _Block:
 
 
 class DeviceKeeper(LocalServer):
-    """Serves the workers of one GPU. Life cycle: `listen`, `start`, `sweep` often, `close`."""
+    """Serves the workers of one GPU. Life cycle: `listen`, `start`, `sweep` periodically,
+    `close`."""
 
     def __init__(self, run_dir: Path, gpu: int, driver: DeviceDriver) -> None:
         path = address(run_dir, gpu)
@@ -91,11 +92,11 @@ class DeviceKeeper(LocalServer):
     def serve(self, peer: socket.socket) -> None:
         """See `LocalServer`."""
         pid, user = peer_of(peer)
-        if not (asked := peer.recv(LONGEST)):  # It wants to know the id of this process alone.
+        if not (message := peer.recv(LONGEST)):  # The peer reads only the id of this process.
             return
         answer: Answer = Refused("the process is of another user")
         if user == os.geteuid():
-            request = msgspec.msgpack.decode(asked, type=Request)
+            request = msgspec.msgpack.decode(message, type=Request)
             with self._lock:
                 answer = self._answer(request, pid)
         peer.send(msgspec.msgpack.encode(answer))
@@ -104,9 +105,9 @@ class DeviceKeeper(LocalServer):
         if isinstance(request, Lease):
             return self._lease(request, pid)
         if isinstance(request, Find):
-            return self._found(request.name.encode())
+            return self._find(request.name.encode())
         if isinstance(request, Leave):
-            self._left(request.generation, pid)
+            self._leave(request.generation, pid)
         elif isinstance(request, Drop):
             self._leases.end(request.name.encode())
         elif (lease := self._leases.find(request.name.encode())) is not None:
@@ -117,21 +118,21 @@ class DeviceKeeper(LocalServer):
     def _lease(self, request: Lease, pid: int) -> Answer:
         name = request.name.encode()
         try:
-            given = (name, request.key, request.size, request.num_pages, pid)
-            lease, as_left = self._leases.acquire(*given)
+            arguments = (name, request.key, request.size, request.num_pages, pid)
+            lease, as_left = self._leases.acquire(*arguments)
             lease.memory.use(pid)
         except (DeviceError, OSError) as error:
             return Refused(str(error))
         block = lease.memory
         return Leased(block.handle, block.generation, as_left, block.checksum)
 
-    def _found(self, name: bytes) -> Found:
+    def _find(self, name: bytes) -> Found:
         if (lease := self._leases.find(name)) is None:
             return Found()
         block = lease.memory
         return Found(block.generation, lease.size, lease.num_pages, block.checksum is not None)
 
-    def _left(self, generation: bytes, pid: int) -> None:
+    def _leave(self, generation: bytes, pid: int) -> None:
         for block in [*self._retired, *self._leases.memories()]:
             if block.generation == generation:
                 block.leave(pid)

@@ -74,7 +74,8 @@ class CudaOpener:
 
 
 class _Opened:
-    """What torch takes as memory of a GPU, and refers to for as long as it uses it."""
+    """Memory of a GPU in the interface that torch reads; torch refers to it while it uses the
+    memory."""
 
     def __init__(self, start: int, size: int) -> None:
         self.__cuda_array_interface__ = {
@@ -99,7 +100,7 @@ class KeptMemory:
         """Whether it is as the worker before left it; otherwise it is zeros."""
 
     def seal(self) -> None:
-        """Its contents are whole, and do not change any more."""
+        """Mark the contents as complete and constant."""
         self._keeper.ask(Seal(self._name, checksum(self.memory)))
 
     @property
@@ -117,7 +118,7 @@ class KeptMemory:
 
 
 class KeeperClient:
-    """Asks the keeper of a GPU. Every call is a connection of its own."""
+    """A client of the keeper of a GPU. Every call opens a connection of its own."""
 
     def __init__(self, run_dir: Path, gpu: int, opener: MemoryOpener) -> None:
         self._address, self._opener = address(run_dir, gpu), opener
@@ -159,7 +160,7 @@ class KeeperClient:
         return None
 
     def find(self, name: str) -> Found:
-        """What memory a name has."""
+        """The memory of a name."""
         answer = self.ask(Find(name))
         return answer if isinstance(answer, Found) else Found()
 

@@ -1,4 +1,4 @@
-"""What a worker asks of the keeper of its GPU, and the answers; msgpack over a Unix socket."""
+"""Requests of a worker to the keeper of its GPU, and the answers; msgpack over a Unix socket."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ class Find(msgspec.Struct, tag=True):
 
 
 class Seal(msgspec.Struct, tag=True):
-    """The contents are whole, and do not change any more."""
+    """The contents are complete, and do not change any more."""
 
     name: str
     checksum: int
@@ -61,7 +61,7 @@ class Leased(msgspec.Struct, tag=True):
 
 
 class Found(msgspec.Struct, tag=True):
-    """What there is of a name; no generation if there is nothing."""
+    """The memory of a name; no generation if there is none."""
 
     generation: bytes = b""
     size: int = 0
@@ -70,11 +70,11 @@ class Found(msgspec.Struct, tag=True):
 
 
 class Done(msgspec.Struct, tag=True):
-    """It is done, or there was nothing to do."""
+    """The request was executed, or there was nothing to do."""
 
 
 class Refused(msgspec.Struct, tag=True):
-    """It cannot be, in one sentence."""
+    """The request cannot be executed, in one sentence."""
 
     reason: str
 

@@ -13,7 +13,7 @@ class Arrival(Protocol):
     """A tensor on its way to this rank."""
 
     def is_completed(self) -> bool:
-        """Whether it is there, as far as the host knows."""
+        """Whether the host has been notified of its arrival."""
 
     def wait(self) -> object:
         """Wait for it."""
@@ -72,8 +72,7 @@ class Communicator(Protocol):
         ...
 
     def begin_receive(self, tensor: Tensor, source: int) -> Arrival:
-        """Asynchronous `receive`; tensors of one rank arrive in the order in which they are asked
-        for."""
+        """Asynchronous `receive`; tensors of one rank arrive in the order of the calls."""
         ...
 
 

@@ -4,7 +4,7 @@
     stage 1   layers 16 to 31, norm, head                      '-> states -> logits
 
 GPipe's scheme (Huang et al. 2019, arXiv:1811.06965). The leader of a worker has the last stage,
-since it samples: `rank_stage` tells which one a rank has.
+since it samples: `rank_stage` returns the stage of a rank.
 """
 
 from __future__ import annotations
@@ -138,8 +138,8 @@ def connect(model: Model, pipeline: Pipeline, device: torch.device) -> None:
 class StageChannel:
     """Connects a stage with those before and behind it.
 
-    All states of a step are one message, [T, width]. What it consists of follows from the layers,
-    so it is said once, before the first one. A message is on its way while the next step runs.
+    All states of a step are one message, [T, width]. Its layout follows from the layers, so it is
+    sent once, before the first message. A message is sent while the next step runs.
 
     Args:
         pipeline: this rank's place.
@@ -150,7 +150,7 @@ class StageChannel:
     def __init__(self, pipeline: Pipeline, dtype: torch.dtype, device: torch.device) -> None:
         self._ranks, self._dtype, self._device = pipeline.ranks, dtype, device
         self._before, self._behind = pipeline.peer(-1), pipeline.peer(1)
-        self._given: list[int] = []
+        self._sent_header: list[int] = []
         """The header that the next stage has."""
         self._got: list[int] = []
         self._sent: Callable[[], None] = lambda: None
@@ -161,10 +161,12 @@ class StageChannel:
         groups = states.groups(step)
         header = _header(groups)
         self._sent()
-        if not self._given:
+        if not self._sent_header:
             self._ranks.send(torch.tensor(header).to(self._device), self._behind)
-            self._given = header
-        assert header == self._given, "the states between two stages are the same in every step"
+            self._sent_header = header
+        assert header == self._sent_header, (
+            "the states between two stages are the same in every step"
+        )
         tensors = [tensor.flatten(1) for group in groups for tensor in group]
         assert all(tensor.dtype is self._dtype for tensor in tensors)
         packed = tensors[0] if len(tensors) == 1 else torch.cat(tensors, dim=1)

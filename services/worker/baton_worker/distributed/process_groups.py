@@ -15,8 +15,8 @@ from baton_worker.distributed.communicator import Arrival, sum_in_rank_order
 from baton_worker.distributed.host_ranks import HostRanks
 
 _TIMEOUT = timedelta(days=30)
-"""Effectively unlimited: a rank may compute for long, and a dead rank closes its connections, which
-its peers notice at once."""
+"""Effectively unlimited: a rank may compute for long, and the connections of a rank that exits are
+closed, which its peers notice at once."""
 
 
 class Nccl:
@@ -72,12 +72,12 @@ class Nccl:
         before 2.13 skips empty messages, and a rank that skips all of them leaves the others
         waiting."""
         beside = parts[0].new_empty((2, self.size, 1))
-        given, got = list(beside[0]), list(beside[1])
+        sends, receives = list(beside[0]), list(beside[1])
         for rank, part in zip(among, parts, strict=True):
-            given[rank] = part.contiguous()
-            got[rank] = torch.empty_like(given[rank])
-        self._group.alltoall(got, given).wait()
-        return [got[rank] for rank in among]
+            sends[rank] = part.contiguous()
+            receives[rank] = torch.empty_like(sends[rank])
+        self._group.alltoall(receives, sends).wait()
+        return [receives[rank] for rank in among]
 
     def broadcast(self, tensor: Tensor, source: int) -> None:
         """See `Communicator`."""
@@ -89,12 +89,12 @@ class Nccl:
 
     def begin_send(self, tensor: Tensor, to: int) -> Callable[[], None]:
         """See `Communicator`."""
-        given = [tensor.contiguous()]
-        work = self._group.send(given, to, 0)
+        buffers = [tensor.contiguous()]
+        work = self._group.send(buffers, to, 0)
 
         def ended() -> None:
             work.wait()
-            given.clear()  # Until then it keeps the tensor.
+            buffers.clear()  # Until then it keeps the tensor.
 
         return ended
 

@@ -4,8 +4,8 @@
        |              | rank 0                   |
        +--------------+--------------------------+   connections that stay open and idle
 
-The kernel closes the connections of a dead process, even after `kill -9`. Rank 0 then exits, and so
-do all other ranks: each is restarted by its supervisor and joins again.
+The kernel closes the connections of a process that exits, even after `kill -9`. Rank 0 then exits,
+and so do all other ranks: each is restarted by its supervisor and joins again.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Rendezvous:
         return cls(others, meeting, lost)
 
     def leave(self) -> None:
-        """From now on other ranks may exit without ending this process."""
+        """Let other ranks exit without ending this process."""
         self._loose = True
 
     def close(self) -> None:
@@ -98,19 +98,20 @@ class Rendezvous:
 
 
 def _kind() -> str:
-    """Of the files of those that join: standby processes and active ones meet apart."""
+    """Prefix of the files of ranks that join: standby processes and active ones have rendezvous of
+    their own."""
     return "spares" if standby.held() else "group"
 
 
 def _address(folder: Path) -> Path:
-    """Where rank 0 accepts the others."""
+    """The socket on which rank 0 accepts the others."""
     return folder / f"{_kind()}.sock"
 
 
 def _tidy(address: Path) -> None:
-    """Remove the socket of a killed group, and files by which groups of this kind have met."""
-    for left in (address, *address.parent.glob(f"{address.stem}-*")):
-        left.unlink(missing_ok=True)
+    """Remove the socket of a killed group, and the rendezvous files of groups of this kind."""
+    for stale in (address, *address.parent.glob(f"{address.stem}-*")):
+        stale.unlink(missing_ok=True)
 
 
 def _received(folder: Path, size: int) -> dict[int, socket.socket]:
@@ -123,8 +124,8 @@ def _received(folder: Path, size: int) -> dict[int, socket.socket]:
 
 
 def _receive(address: Path, size: int) -> dict[int, socket.socket] | None:
-    """Accept all other ranks. A rank that exits meanwhile may join again. None once they meet
-    elsewhere."""
+    """Accept all other ranks. A rank that exits meanwhile may join again. None once another
+    rendezvous replaces this one."""
     others = dict[int, socket.socket]()
     with socket.socket(socket.AF_UNIX) as door:
         door.bind(str(address))
@@ -138,11 +139,11 @@ def _receive(address: Path, size: int) -> dict[int, socket.socket] | None:
             if not select.select([door], [], [], _TRY_SECONDS)[0]:
                 continue
             connection, _ = door.accept()
-            said = connection.recv(1)
+            hello = connection.recv(1)
             for rank in [rank for rank, other in others.items() if _has_ended(other)]:
                 others.pop(rank).close()
-            if said and not _has_ended(connection):
-                others[said[0]] = connection
+            if hello and not _has_ended(connection):
+                others[hello[0]] = connection
             else:
                 connection.close()
     address.unlink()

@@ -101,10 +101,10 @@ def _head(whole: spec.Decoder, rows: int, share: Shard) -> spec.Head:
     """The head's share of `rows`, of which the last may be among those that are never sampled."""
     if not whole.head.unsaid or share.size == 1:
         return whole.head
-    said = whole.vocab - whole.head.unsaid
-    if -(-said // rows) != share.size:
-        raise share.refusal(f"a head of {said} rows leaves a rank without any")
-    unsaid = max(0, (share.rank + 1) * rows - said)
+    num_sampled = whole.vocab - whole.head.unsaid
+    if -(-num_sampled // rows) != share.size:
+        raise share.refusal(f"a head of {num_sampled} rows leaves a rank without any")
+    unsaid = max(0, (share.rank + 1) * rows - num_sampled)
     return replace(whole.head, unsaid=unsaid, filled=True)
 
 
@@ -141,17 +141,17 @@ def _attention(whole: spec.Attention, share: Shard) -> spec.Attention:
     first = share.rank * num_heads
     slopes = whole.scores.slopes
     slopes = None if slopes is None else slopes[first : first + num_heads]
-    kept = max(1, whole.num_kv_heads // share.size)
+    num_kv_heads = max(1, whole.num_kv_heads // share.size)
     rope = whole.rope
     if isinstance(rope, spec.FourierRope):
-        rope = replace(rope, num_heads=num_heads, num_kv_heads=kept)
+        rope = replace(rope, num_heads=num_heads, num_kv_heads=num_kv_heads)
     return replace(
         whole,
         num_heads=num_heads,
-        num_kv_heads=kept,
+        num_kv_heads=num_kv_heads,
         rope=rope,
         scores=replace(whole.scores, slopes=slopes),
-        first_heads=(first, share.first(kept, whole.num_kv_heads)),
+        first_heads=(first, share.first(num_kv_heads, whole.num_kv_heads)),
         context=_tokens(whole, share),
     )
 
@@ -174,8 +174,8 @@ def _cross(whole: spec.CrossAttention, share: Shard) -> spec.CrossAttention:
         raise share.refusal(
             f"{whole.num_kv_heads} key heads can neither be dealt out nor repeated evenly"
         )
-    kept = max(1, whole.num_kv_heads // share.size)
-    return replace(whole, num_heads=num_heads, num_kv_heads=kept, alignment_heads=())
+    num_kv_heads = max(1, whole.num_kv_heads // share.size)
+    return replace(whole, num_heads=num_heads, num_kv_heads=num_kv_heads, alignment_heads=())
 
 
 def _latent(whole: spec.LatentAttention, share: Shard) -> spec.LatentAttention:

@@ -124,14 +124,16 @@ def slices(own: Sequence[Layer], parts: Parts) -> dict[str, WeightShard]:
     made, share = dict[str, WeightShard](), parts.share
     for mine, whole in zip(own, parts.whole, strict=True):
         pairs = list(_pairs(mine, whole))
-        found = {name: WeightShard(tensor, target, share, False) for name, tensor, target in pairs}
+        weights = {
+            name: WeightShard(tensor, target, share, False) for name, tensor, target in pairs
+        }
         for name, tensor, target in pairs:
             # A bias beside a row-parallel matrix would be added once per rank.
             module, _, suffix = name.rpartition(".")
-            beside = found.get(f"{module}.weight") if suffix == "bias" else None
+            beside = weights.get(f"{module}.weight") if suffix == "bias" else None
             if beside is not None and beside.cuts_columns:
-                found[name] = WeightShard(tensor, target, share, True)
-        made |= found
+                weights[name] = WeightShard(tensor, target, share, True)
+        made |= weights
     for name, destination in made.items():
         destination.check(name, parts.multiple)
     return made

@@ -49,7 +49,7 @@ class StepSync:
         """Called on all ranks before the same steps: each one from that on for which all of them
         are `warm`."""
         self.all_over = False
-        """Whether every rank asked to end at the last agreement."""
+        """Whether every rank requested the end at the last agreement."""
 
     def agree(self, num_tokens: int, over: bool = False) -> bool:
         """Exchange the token counts of the next step, and whether each rank is to end. Waits for

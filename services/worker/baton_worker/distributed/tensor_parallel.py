@@ -29,9 +29,9 @@ class AllReduced(Bare):
         super().__init__()
         self.part, self._ranks = part, ranks
 
-    def forward(self, *given: Any) -> Tensor:
-        """As the shard. The last argument is the residual, [T, hidden]: only rank 0 adds it."""
-        *rest, residual = given
+    def forward(self, *arguments: Any) -> Tensor:
+        """Run the shard. The last argument is the residual, [T, hidden]: only rank 0 adds it."""
+        *rest, residual = arguments
         out: Tensor = self.part(*rest, residual if self._ranks.rank == 0 else None)
         return self._ranks.all_reduce(out)
 

@@ -33,12 +33,12 @@ class BlockTables:
             return True
         if len(pages) + missing > self.tables.shape[2]:
             return False
-        if (taken := self._pool.take(missing)) is None:
+        if (allocated := self._pool.take(missing)) is None:
             return False
-        for page in taken:
+        for page in allocated:
             self._cache.clear(page)
-        self.tables[0, slot, len(pages) : len(pages) + missing] = taken
-        pages += taken
+        self.tables[0, slot, len(pages) : len(pages) + missing] = allocated
+        pages += allocated
         return True
 
     def release(self, slot: int) -> None:

@@ -23,8 +23,8 @@ def draft_chain(
     costs: StepCosts | None = None,
 ) -> list[Tokens]:
     """Up to `most` drafts of each request, in the order of the requests. A row ends with the first
-    draft that cannot be made; `logits` is called for the others alone. `costs` learns what each
-    pass takes."""
+    draft that cannot be made; `logits` is called for the others alone. `costs` records the seconds
+    of each pass."""
     slots = np.array([request.slot for request in requests], np.int64)
     room = np.array([min(request.most, most) for request in requests])
     newest = np.array([request.tokens[-1] for request in requests], np.int32)

@@ -18,19 +18,18 @@ if TYPE_CHECKING:
 _ROWS = (1, 2, 4, 8, 16, 32, 64)
 _CHUNKS = (16, 64)
 _TIMES = 3
-"""Passes of each; the fastest counts, and the first meets a shape."""
+"""Passes of each; the fastest counts, and the first one initialises kernels for its shape."""
 _PROMPT = 8
 _LEAST, _MOST = 16, 1024
-"""Of what one step catches up with."""
+"""Bounds of the tokens with which one step catches up."""
 _NEVER = StepCosts({1: 0.0, 2: 0.0})
-"""Where there is no room for one row nothing is drafted."""
+"""Costs with which nothing is drafted: there is no room for one row."""
 _TRIALS = 3
 """Passes before a drafter that is not measured at the start has costs: the fastest counts."""
 
 
 class PassCosts(StepCosts):
-    """Seconds of a drafter's passes, learnt from those that it has made for drafts; none at
-    first."""
+    """Seconds of a drafter's passes, updated by those that it makes for drafts; 0 at first."""
 
     def __init__(self) -> None:
         super().__init__({1: 0.0, 2: 0.0})

@@ -65,10 +65,10 @@ class HeadConfig(NamedTuple):
 
 
 def head_config(path: Path, method: str = "") -> HeadConfig:
-    """Which head a checkpoint holds; those of EAGLE may be named like whole models.
+    """The kind of head in a checkpoint; EAGLE heads may be named like full models.
 
     Raises:
-        ModelError: it is none that Baton knows.
+        ModelError: it is none of the supported kinds.
     """
     config = read_config(path)
     names = _names(config)
@@ -120,7 +120,7 @@ class LayerHeadWeights(DraftWeights):
 
     head: LayerHeadModel
     further: tuple[LayerHeadModel, ...] = ()
-    """What makes the drafts behind the first, if that is not the head itself."""
+    """The layers that make the drafts after the first, if that is not the head itself."""
 
 
 def load_draft_head(context: WeightsContext) -> DraftWeights:
@@ -133,7 +133,7 @@ def load_draft_head(context: WeightsContext) -> DraftWeights:
         SettingsError: the method is another one, or the target has no hidden states to show.
     """
     config, model = context.config, context.target.model
-    path, head = _found(context)
+    path, head = _head_checkpoint(context)
     method = METHODS[head.architecture]
     if config.method.removesuffix(_TWO_MODEL) not in ("draft_model", method):
         raise SettingsError(
@@ -151,18 +151,18 @@ def load_draft_head(context: WeightsContext) -> DraftWeights:
 
 
 def follow_layer_head(context: WeightsContext) -> DraftWeights:
-    """What a rank has of the layer head that the first one runs: as many pages for its KV, so that
+    """A rank's part of the layer head that the first one runs: as many pages for its KV, so that
     pages are alike on all of them. Raises as `load_draft_head`."""
     assert isinstance(context.target.model, Model)
     context.target.model.draft_inputs = ()  # As on the first rank, whose logits all compute.
-    _, head = _found(context)
+    _, head = _head_checkpoint(context)
     spec: DraftHead = HEADS.load(head.architecture)(head.fields, _target(context))
     if not isinstance(spec, LayerHead) or context.config.method.endswith(_TWO_MODEL):
         return DraftWeights(0)
     return DraftWeights(0, layers=_layers(_used(spec, context)))
 
 
-def _found(context: WeightsContext) -> tuple[Path, HeadConfig]:
+def _head_checkpoint(context: WeightsContext) -> tuple[Path, HeadConfig]:
     """The checkpoint of the head and its config: for `mtp` without a model the target's."""
     config, target = context.config, context.target.config
     if config.model:
@@ -181,14 +181,14 @@ def _found(context: WeightsContext) -> tuple[Path, HeadConfig]:
 def _layer_head(
     spec: LayerHead, head: HeadConfig, path: Path, context: WeightsContext
 ) -> LayerHeadWeights:
-    apart = context.config.method.endswith(_TWO_MODEL)
-    first_layer = 0 if apart else len(context.target.spec.layers)
+    is_two_model = context.config.method.endswith(_TWO_MODEL)
+    first_layer = 0 if is_two_model else len(context.target.spec.layers)
     specs = _used(spec, context)
     made, *further = (
         _layer_module(one, head, path, context, first_layer + number)
         for number, one in enumerate(specs)
     )
-    if not apart:
+    if not is_two_model:
         return LayerHeadWeights(
             0,
             made,
@@ -285,7 +285,7 @@ def _quantization(context: WeightsContext) -> Quantize:
 
 
 def _site(head: HeadConfig, context: WeightsContext) -> BuildContext:
-    """What the layers of a head are built from: those of the target, for one process."""
+    """The build context of the layers of a head: the target's, for one process."""
     return replace(
         context.build,
         dtype=context.target.model.dtype,

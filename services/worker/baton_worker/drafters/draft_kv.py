@@ -62,18 +62,18 @@ class DraftKV:
         missing = -(-length // self.page_size) - len(pages)
         if missing <= 0:
             return True
-        taken = self._pool.take(missing)
-        if taken is None:
+        allocated = self._pool.take(missing)
+        if allocated is None:
             return False
-        for page in self._suspect.intersection(taken):
+        for page in self._suspect.intersection(allocated):
             self._cache.clear(page)
-        self._suspect.difference_update(taken)
-        self.tables[0, slot, len(pages) : len(pages) + missing] = taken
-        pages += taken
+        self._suspect.difference_update(allocated)
+        self.tables[0, slot, len(pages) : len(pages) + missing] = allocated
+        pages += allocated
         return True
 
     def advance(self, slots: Column, counts: Column, tokens: Column) -> None:
-        """These tokens of slots, `counts` of each, have KV."""
+        """Record that these tokens of slots, `counts` of each, have KV."""
         first = 0
         for slot, count in zip(slots.tolist(), counts.tolist(), strict=True):
             start = int(self.computed[slot])

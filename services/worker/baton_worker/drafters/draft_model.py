@@ -33,7 +33,7 @@ log = logger(__name__)
 
 
 class _Chunk(NamedTuple):
-    """What a row runs first."""
+    """The tokens that a row runs first."""
 
     row: int
     """Index of its request."""
@@ -121,21 +121,21 @@ class DraftModelProposer(Proposer):
     def _chunks(self, requests: Sequence[DraftRequest], rows: Column) -> list[_Chunk]:
         """What runs first: of the rows that have to catch up those with least to do, in as many
         tokens as a step may spend; none that would take more steps than it has tokens to come."""
-        found, left = list[_Chunk](), self._chunk
+        chunks, budget = list[_Chunk](), self._chunk
         going = [row for row in rows.tolist() if requests[row].slot not in self._broken]
         for missing, row in sorted((self._kv.follow(requests[row]), row) for row in going):
             slot, tokens = requests[row].slot, requests[row].tokens
             if missing > max(_USUAL, self._chunk * requests[row].remaining):
                 continue
-            count = missing if missing <= _USUAL else min(missing, left)
+            count = missing if missing <= _USUAL else min(missing, budget)
             start = int(self._kv.computed[slot])
             if count and self._kv.reserve(slot, start + count):
-                found.append(_Chunk(row, tokens[start : start + count], count == missing))
-                left -= count if missing > _USUAL else 0
-        return found
+                chunks.append(_Chunk(row, tokens[start : start + count], count == missing))
+                budget -= count if missing > _USUAL else 0
+        return chunks
 
     def _reserved(self, slots: Column) -> npt.NDArray[np.bool_]:
-        """Which slots have a page for one more token."""
+        """Whether each slot has a page for one more token."""
         ends = (self._kv.computed[slots] + 1).tolist()
         pairs = zip(slots.tolist(), ends, strict=True)
         return np.array([self._kv.reserve(slot, end) for slot, end in pairs], np.bool_)

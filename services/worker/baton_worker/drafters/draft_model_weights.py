@@ -26,7 +26,7 @@ class DraftModelWeights(DraftWeights):
 
     loaded: LoadedModel
     build: BuildContext
-    """What its layers were built from."""
+    """The build context of its layers."""
 
 
 def load_draft_model(context: WeightsContext) -> DraftModelWeights:
@@ -54,7 +54,7 @@ def load_draft_model(context: WeightsContext) -> DraftModelWeights:
 
 
 def _build(context: WeightsContext) -> BuildContext:
-    """That of the target, for one process and without adapters."""
+    """The target's build context, for one process and without adapters."""
     quantization = context.config.quantization or context.build.quantization
     return replace(
         context.build,

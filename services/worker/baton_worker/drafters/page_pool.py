@@ -36,7 +36,7 @@ class PagePool:
         return pages
 
     def share(self, prefix: bytes) -> int | None:
-        """One more holder for the page of a prefix; None if there is none."""
+        """Acquire the page of a prefix; None if there is none."""
         page = self._page_of.get(prefix)
         if page is not None:
             self._holders[page] += 1
@@ -49,7 +49,7 @@ class PagePool:
             self._page_of[prefix], self._hash_of[page] = page, prefix
 
     def give_back(self, pages: list[int], *, broken: bool = False) -> None:
-        """One holder less for each of these pages; what is `broken` is no prefix any more."""
+        """Release these pages; `broken` ones are removed from the prefixes."""
         for page in pages:
             if broken:
                 self._forget(page)

@@ -31,7 +31,7 @@ from baton_worker.speculative.proposer import (
 
 
 def mtp_proposer(context: ProposerContext) -> Proposer:
-    """What drafts with one layer of prediction, or with several."""
+    """The proposer of one prediction layer, or of several."""
     weights = context.target.drafter
     several = isinstance(weights, LayerHeadWeights) and weights.further
     return (PredictionLayersProposer if several else LayerHeadProposer)(context)
@@ -62,7 +62,7 @@ class PredictionLayersProposer(LayerHeadProposer):
         assert isinstance(context.target.drafter, LayerHeadWeights)
         self._layers = (self._head, *context.target.drafter.further)
         shape = len(self._layers), context.max_num_seqs
-        self._kept: list[Tensor] = []
+        self._confirmed: list[Tensor] = []
         """By layer [slots, hidden]: the stream of the last confirmed position that it has run."""
         self._has = np.zeros(shape, np.bool_)
         """Whether there is one."""
@@ -73,9 +73,9 @@ class PredictionLayersProposer(LayerHeadProposer):
         self._has[:, slots[self._lengths[slots] != step.starts + 1]] = False
         hidden = self._head.read(step.hidden)
         run = _Run(slots, step.starts, step.counts, step.next_tokens, step.positions, hidden)
-        if not self._kept:
+        if not self._confirmed:
             empty = hidden.new_zeros(self._has.shape[1], self._head.settings.hidden)
-            self._kept = [empty.clone() for _ in self._layers]
+            self._confirmed = [empty.clone() for _ in self._layers]
             axes = step.positions.shape[:-1]
             self._positions = np.zeros((*axes, self._has.shape[1]), np.int64)
         for layer in range(len(self._layers)):
@@ -83,7 +83,7 @@ class PredictionLayersProposer(LayerHeadProposer):
             if layer + 1 < len(self._layers):
                 run = self._behind(layer, run, stream)
             last = self._there(np.cumsum(before.counts) - 1)
-            self._kept[layer].index_copy_(
+            self._confirmed[layer].index_copy_(
                 0, self._there(before.slots), stream.index_select(0, last)
             )
             self._has[layer, before.slots] = True
@@ -98,7 +98,7 @@ class PredictionLayersProposer(LayerHeadProposer):
         if not known:
             return [np.zeros(0, np.int32)] * len(requests)
         slots = np.array([request.slot for request in known], np.int64)
-        streams = list(torch.split(self._kept[0].index_select(0, self._there(slots)), 1))
+        streams = list(torch.split(self._confirmed[0].index_select(0, self._there(slots)), 1))
         """By row [n, hidden]: what the layer of the draft before made of the last n positions."""
         drafts: list[list[int]] = [[] for _ in known]
 
@@ -116,8 +116,8 @@ class PredictionLayersProposer(LayerHeadProposer):
             last = torch.stack([streams[row][-1] for row in rows.tolist()])
             return self._layers[depth].logits(last)
 
-        found = draft_chain(known, sampler, len(self._layers), logits, self.costs)
-        made = dict(zip(slots.tolist(), found, strict=True))
+        results = draft_chain(known, sampler, len(self._layers), logits, self.costs)
+        made = dict(zip(slots.tolist(), results, strict=True))
         return [made.get(request.slot, np.zeros(0, np.int32)) for request in requests]
 
     def _run(self, layer: int, run: _Run) -> Tensor:
@@ -130,8 +130,8 @@ class PredictionLayersProposer(LayerHeadProposer):
         return stream
 
     def _behind(self, layer: int, run: _Run, stream: Tensor) -> _Run:
-        """What the next layer runs of the same tokens: each one position before, from the stream
-        that is kept of the position before the row, if there is one."""
+        """The inputs of the next layer for the same tokens: each one position earlier, from the
+        stored stream of the position before the row, if there is one."""
         ends = np.cumsum(run.counts)
         first, front = ends - run.counts, self._has[layer, run.slots]
         columns = zip(range(len(ends)), first.tolist(), ends.tolist(), front.tolist(), strict=True)
@@ -139,9 +139,9 @@ class PredictionLayersProposer(LayerHeadProposer):
         for row, begin, end, known in columns:
             states += [*([len(stream) + row] if known else []), *range(begin, end - 1)]
             tokens += range(begin if known else begin + 1, end)
-        kept = self._kept[layer].index_select(0, self._there(run.slots))
+        confirmed = self._confirmed[layer].index_select(0, self._there(run.slots))
         index = np.array(states, np.int64)
-        source = torch.cat((stream, kept)).index_select(0, self._there(index))
+        source = torch.cat((stream, confirmed)).index_select(0, self._there(index))
         positions = np.concatenate((run.positions, run.positions[..., first] - 1), -1)
         counts = run.counts - ~front
         some = counts > 0
@@ -162,12 +162,12 @@ class PredictionLayersProposer(LayerHeadProposer):
         streams: list[Tensor],
         drafts: list[list[int]],
     ) -> _Run:
-        """What a layer runs for the draft of its number: the positions that it lacks."""
+        """The inputs of a layer for the draft of its number: the positions that it lacks."""
         before, hidden = layer - 1, list[Tensor]()
         for row in rows.tolist():
             slot = int(slots[row])
             if before and self._has[before, slot]:
-                hidden.append(self._kept[before][slot : slot + 1])
+                hidden.append(self._confirmed[before][slot : slot + 1])
             hidden.append(streams[row])
         front = self._has[before, slots[rows]] if before else np.zeros(len(rows), np.bool_)
         counts = np.array([len(streams[row]) for row in rows.tolist()]) + front

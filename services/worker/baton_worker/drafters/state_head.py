@@ -38,9 +38,9 @@ class _Carried:
 
     def take(self, rows: Tensor) -> Tensor:
         """The states of some of the rows that are left, int64 [any] as they were numbered."""
-        kept = torch.searchsorted(self._rows, rows)
+        index = torch.searchsorted(self._rows, rows)
         self._rows = rows
-        return self.state.index_select(0, kept)
+        return self.state.index_select(0, index)
 
 
 class StateHeadProposer(Proposer):

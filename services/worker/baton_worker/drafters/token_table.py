@@ -10,7 +10,7 @@ from baton.checkpoint.part_folders import text_folder
 
 
 def difference(one: Path, size: int, other: Path, other_size: int) -> str:
-    """How the tokens of two checkpoints differ, as half a sentence; empty if they do not.
+    """The difference of the tokens of two checkpoints, as half a sentence; empty if there is none.
 
     Sizes of vocabularies may differ, since checkpoints pad their logits. Where one has no token
     table the sizes must be equal.

@@ -47,17 +47,17 @@ class TwoModelProposer(LayerHeadProposer):
         self._pages = BlockTables(self._cache, context.max_num_seqs, context.max_model_len)
         self._begins = np.zeros(context.max_num_seqs, np.int64)
         """By slot: position of the first token that the head has seen."""
-        self._seen = np.zeros(context.max_num_seqs, np.int64)
+        self._num_tokens = np.zeros(context.max_num_seqs, np.int64)
         """By slot: tokens from there on, those that wait included."""
 
     def observe(self, step: TargetStep) -> None:
         """See `Proposer`."""
         rows = zip(step.slots.tolist(), step.starts.tolist(), step.counts.tolist(), strict=True)
         for slot, start, count in rows:
-            if self._begins[slot] + self._seen[slot] != start or not self._seen[slot]:
+            if self._begins[slot] + self._num_tokens[slot] != start or not self._num_tokens[slot]:
                 self.release(slot)
                 self._begins[slot] = start
-            self._seen[slot] += count
+            self._num_tokens[slot] += count
         self._waiting.add(step)
         if len(self._waiting) > _MOST_WAITING:
             self._catch_up(self._waiting.slots)
@@ -69,7 +69,7 @@ class TwoModelProposer(LayerHeadProposer):
         rows = [
             request._replace(tokens=request.tokens[int(self._begins[request.slot]) :])
             for request in requests
-            if self._reserve(request.slot, int(self._seen[request.slot]) + request.most)
+            if self._reserve(request.slot, int(self._num_tokens[request.slot]) + request.most)
         ]
         made = dict(zip((r.slot for r in rows), super().propose(rows, sampler), strict=True))
         return [made.get(request.slot, np.zeros(0, np.int32)) for request in requests]
@@ -78,16 +78,16 @@ class TwoModelProposer(LayerHeadProposer):
         """See `Proposer`."""
         super().release(slot)
         self._pages.release(slot)
-        self._seen[slot] = 0
+        self._num_tokens[slot] = 0
 
     def _reserve(self, slot: int, length: int) -> bool:
         """Pages for so many tokens of a slot, if it has any and there are enough."""
-        return bool(self._seen[slot]) and self._pages.reserve(slot, length)
+        return bool(self._num_tokens[slot]) and self._pages.reserve(slot, length)
 
     def _catch_up(self, slots: list[int]) -> None:
         """Run the head over all tokens of these slots that wait. A slot without pages for them
         starts anew with its next token."""
-        for slot in [s for s in slots if not self._reserve(s, int(self._seen[s]))]:
+        for slot in [s for s in slots if not self._reserve(s, int(self._num_tokens[s]))]:
             slots.remove(slot)
             self.release(slot)
         if not slots:

@@ -41,12 +41,12 @@ class WaitingStates:
 
     @property
     def slots(self) -> list[int]:
-        """Those with tokens that wait."""
+        """Slots with waiting tokens."""
         return list(self._parts)
 
     def add(self, step: TargetStep) -> None:
-        """The tokens of a step. Those that do not follow what waits for their slot take its place:
-        the sequence goes on from elsewhere."""
+        """The tokens of a step. Those that do not follow the waiting tokens of their slot replace
+        them: the sequence continues from another position."""
         ends = np.cumsum(step.counts)
         rows = zip(step.slots.tolist(), step.starts.tolist(), ends.tolist(), strict=True)
         for (slot, start, end), count in zip(rows, step.counts.tolist(), strict=True):
@@ -64,7 +64,7 @@ class WaitingStates:
         self._parts.pop(slot, None)
 
     def take(self, slots: list[int], tables: Tables, cache: KVCache) -> TargetStep:
-        """What waits for these slots, which all have some, as one step of theirs."""
+        """The waiting tokens of these slots, at least one each, as one step."""
         each = [self._parts.pop(slot) for slot in slots]
         every = [part for parts in each for part in parts]
         return TargetStep(

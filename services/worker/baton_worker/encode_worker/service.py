@@ -173,8 +173,8 @@ class EncodeService:
 
 
 def worker_info(encoder: MediaEncoder, model: str, address: str, layout: str) -> WorkerInfo:
-    """What an encode worker tells about itself: it has no pages, runs no sequence, and serves
-    embeddings of one layout."""
+    """The Hello of an encode worker: it has no pages, runs no sequence, and serves embeddings of
+    one layout."""
     return WorkerInfo(
         model=model,
         num_pages=0,

@@ -71,7 +71,7 @@ _ENCODERS: dict[type, Callable[[Any, torch.device], ForwardPass]] = {
     EncoderModel: EncoderForward,
     DualEncoderModel: DualEncoderForward,
 }
-"""How models without pages run; all others are causal."""
+"""Forward passes of models without pages; all others are causal."""
 
 _TRIAL_STEPS = 3
 """A prompt, a token after it, and their end."""
@@ -95,7 +95,7 @@ class Engine:
         version: WeightVersion | None = None,
     ) -> None:
         """`recorder` captures steps, and `link` copies for those that are launched ahead, if
-        `resolved` says so; None: the device's default. `adapters` are the LoRA adapters, if any
+        `resolved` allows that; None: the device's default. `adapters` are the LoRA adapters, if any
         are served. `version` names the weights."""
         self.adapters = adapters
         self.version = version or WeightVersion()
@@ -114,14 +114,14 @@ class Engine:
         self._tower = loaded.model.vision if isinstance(loaded.model, Model) else None
         self._position_axes = loaded.unstaged.position_axes
         self.encoder = self._encoder_step(resolved)
-        """What encodes images in prompts; None for a model that sees none."""
+        """Encoder of images in prompts; None for a model without one."""
         self._link = None if resolved.synchronous else link or CudaLink()
         self._drafting = Drafting(loaded, resolved)
         self._runner = self._new_runner({})
         self._pipeline = self._new_pipeline()
         self._steps = 0
         self.experts: ExpertLoad | None = None
-        """How the experts of the model are used, if that is counted."""
+        """Usage of the model's experts, if that is counted."""
         self.stats: RuntimeStats | None = None
         """Step statistics, if enabled."""
 
@@ -201,7 +201,7 @@ class Engine:
         if config.runtime_stats:
             interval = config.runtime_stats_interval
             self.stats = RuntimeStats(interval, build.device, build.attention.counts)
-        # Objects that exist now live as long as the process, so the garbage collector skips them.
+        # Objects that exist now stay until the process exits, so the garbage collector skips them.
         gc.freeze()
 
     @property
@@ -277,7 +277,7 @@ class Engine:
         return ""
 
     def drop_version(self) -> None:
-        """What was loaded is not used."""
+        """Discard loaded weights."""
         self._team.drop_beside()
 
     def switch_to(self, loaded: LoadedModel, version: WeightVersion, config: Config) -> None:
@@ -342,7 +342,7 @@ class Engine:
 
     @property
     def unread(self) -> Download | None:
-        """What `finish` waits for, if it is a copy to the host."""
+        """The copy to the host that `finish` waits for, if any."""
         return None if self._pipeline is None else self._pipeline.unread
 
     def submit(self, plan: Plan, turn: int = 0) -> list[Result]:
@@ -362,8 +362,8 @@ class Engine:
     def progress(self) -> int:
         """A counter that advances within every step, with its layers or their kernels. Any thread
         may read it."""
-        seen = 0 if self._tower is None else self._tower.progress
-        return self._steps + self._model.progress + seen + CallRecording.made()
+        encoded = 0 if self._tower is None else self._tower.progress
+        return self._steps + self._model.progress + encoded + CallRecording.made()
 
     def step(self, plan: Plan, turn: int = 0) -> Result:
         """Run one step of a plan, while none is in flight; see `ModelRunner.step`."""
@@ -436,7 +436,7 @@ class Engine:
         self.reset()
 
     def _measure_steps(self) -> None:
-        """Measure step costs, which decide how many drafts pay."""
+        """Measure step costs, which decide how many drafts save time."""
         self._runner = self._new_runner(step_timing.OPTIONS)
         self._drafting.measure(self._first_step)
 

@@ -71,7 +71,8 @@ def choose_pages(
     groups: PageGroups,
     reserved: int = 0,
 ) -> PageBudget:
-    """Choose the page count: what was asked for, or a share of the memory, never more than usable.
+    """Choose the page count: that of the settings, or a share of the memory, never more than
+    usable.
 
     Args:
         page_bytes: bytes of one page over all layers of a group and all ranks.

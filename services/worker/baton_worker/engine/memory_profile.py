@@ -1,4 +1,4 @@
-"""What steps and captured graphs take of a device's memory, measured before pages take the rest.
+"""Memory of steps and captured graphs on a device, measured before pages take the rest.
 
 vLLM's profile run: the largest step that may come runs once over a trial cache of one page, which
 stands for every page of every sequence; what it computes is meaningless, what it allocates is not.
@@ -132,18 +132,18 @@ class MemoryProfiler:
         cannot be captured."""
         assert isinstance(self._model, Model)
         cache, measured = self._cache(1), _Measured(recorder, self._memory)
-        few = sizes.outermost
+        outermost = sizes.outermost
         before = self._memory.free()
-        graphed = GraphedModel(self._model, cache, few, measured, self._device)
+        graphed = GraphedModel(self._model, cache, outermost, measured, self._device)
         try:
             graphed.capture()
-            taken = before - self._memory.free()
-        except Uncaptured:  # The engine captures again, and says why it runs without.
-            taken = measured.last = 0
+            used = before - self._memory.free()
+        except Uncaptured:  # The engine captures again, and logs why it runs without.
+            used = measured.last = 0
         # Recordings and what they run refer to one another.
         del graphed
         gc.collect()
-        return self._most(taken + measured.last * (sizes.number - few.number))
+        return self._most(used + measured.last * (sizes.number - outermost.number))
 
     def _most(self, mine: int) -> int:
         return max(numbers(self._ranks, max(mine, 0), self._device))
@@ -195,7 +195,7 @@ class _Measured:
 
 @dataclass(frozen=True, slots=True)
 class Trial:
-    """What a model is measured with: its page groups, and limits of its steps."""
+    """Parameters of a measurement: page groups, and limits of steps."""
 
     groups: LayerGroups
     max_num_seqs: int

@@ -76,15 +76,14 @@ class ModelRunner:
         self._moves = PageMoves(cache, host, self._quarantine, batch.tables.page_size)
         self._spans = Spans()
         self.ran: BatchRows | None = None
-        """What the last step has run."""
+        """The rows of the last step."""
         self._ended: float | None = None
         """When the last step ended, if a sequence was left to go on with."""
 
     @torch.inference_mode()
     def step(self, plan: Plan, turn: int = 0) -> Result:
-        """Run one step of a plan: the first, unless `turn` says which one; all of them in order.
-
-        Trouble of one row is in `Result.failed` and costs no other row.
+        """Run step number `turn` of a plan; the steps of a plan run in order. An error of one row
+        is in `Result.failed` and affects no other row.
 
         Raises:
             PlanError: the plan does not fit what this worker holds.
@@ -99,8 +98,8 @@ class ModelRunner:
             self.batch.drafts.observe_step(inputs, outputs, hidden, self._cache)
         end = time.perf_counter()
         self._ended = end if self.batch.going else None
-        apart = outputs.swap_seconds + self.batch.drafts.seconds
-        self.batch.drafts.timed(inputs.rows, end - prepared.begin - apart)
+        excluded = outputs.swap_seconds + self.batch.drafts.seconds
+        self.batch.drafts.timed(inputs.rows, end - prepared.begin - excluded)
         return prepared.result(committed, prepared.begin, end)
 
     @torch.inference_mode()
@@ -181,10 +180,10 @@ class ModelRunner:
         self._suspect_late(step, [*slots[tokens == BROKEN].tolist(), *quiet[~finite].tolist()])
         outputs.break_down(slots[broken], "logits")
         self.batch.sequences.retract(slots[broken])
-        kept = live & ~broken
-        outputs.slots, outputs.tokens = slots[kept], tokens[kept]
+        is_valid = live & ~broken
+        outputs.slots, outputs.tokens = slots[is_valid], tokens[is_valid]
         outputs.counts = np.ones(len(outputs.slots), np.int64)
-        positions: Column = step.positions[kept]
+        positions: Column = step.positions[is_valid]
         return positions
 
     def _suspect_late(self, step: LaunchedStep, broken: list[int]) -> None:

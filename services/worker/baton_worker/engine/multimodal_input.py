@@ -88,7 +88,7 @@ def prompt_media(
     """
     if tower is None:
         return "this model takes no media"
-    found = []
+    items = []
     for item in media:
         blob, end = item.pixels, item.start + item.length
         within = np.isin(tokens[item.start : end], tower.tokens_of(item.grid))
@@ -112,8 +112,8 @@ def prompt_media(
         spans = np.array(item.spans, np.int64).reshape(-1, 2).cumsum(1) + item.start
         seconds = item.seconds_per_grid
         how = (spans, seconds, item.is_embeds, item.num_within > 0)
-        found.append(SequenceMedia(item.digest, positions, pixels, item.grid, *how))
-    return found
+        items.append(SequenceMedia(item.digest, positions, pixels, item.grid, *how))
+    return items
 
 
 def refusal(item: Media, tower: MediaTower) -> str:
@@ -128,10 +128,10 @@ def refusal(item: Media, tower: MediaTower) -> str:
 
 
 def encoder_input(item: Media, tower: MediaTower) -> Pixels:
-    """What the encoder takes of an item.
+    """The encoder's input of an item.
 
     Raises:
-        PixelsError: it cannot be encoded, and why.
+        PixelsError: it cannot be encoded.
     """
     assert not item.is_embeds, "a scheduler sends these to no encoder"
     pixels = open_pixels(item.pixels)

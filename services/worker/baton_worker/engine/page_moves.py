@@ -17,7 +17,8 @@ class PageMoves:
 
     Args:
         cache: cache of the pages.
-        host: pages in host memory; None without a host cache. quarantine: is told of copies.
+        host: pages in host memory; None without a host cache.
+        quarantine: is notified of copies.
         page_size: tokens per page.
     """
 
@@ -28,7 +29,7 @@ class PageMoves:
         self._page_size = page_size
 
     def apply(self, plan: Plan) -> float:
-        """Swap and copy as a plan says. Returns the seconds spent on swaps.
+        """Swap and copy the pages of a plan. Returns the seconds spent on swaps.
 
         Raises:
             PlanError: it names pages that do not exist.

@@ -4,8 +4,8 @@
                     ^ the next one to begin
 
 A plan of several steps can be truncated while it runs: it then ends after the next of its steps
-that starts, and the next result says so. Its later steps are dropped; the scheduler's next plan
-starts right after it.
+that starts, and the next result reports that. Its later steps are dropped; the scheduler's next
+plan starts right after it.
 """
 
 from __future__ import annotations

@@ -29,11 +29,11 @@ class PoolingStep:
         """Enter and release sequences.
 
         Raises:
-            PlanError: a sequence wants a vector, but the worker has no pooler.
+            PlanError: a sequence is to be pooled, but the worker has no pooler.
         """
         if self._gathering is None:
-            asked = [new.pooling for new in plan.new_sequences if new.pooling is not None]
-            if not all(pooling.aligned_from for pooling in asked):
+            poolings = [new.pooling for new in plan.new_sequences if new.pooling is not None]
+            if not all(pooling.aligned_from for pooling in poolings):
                 raise PlanError("A plan wants a vector of a model that makes text only.")
             return
         self._gathering.begin(unpack(plan.release, "I"))

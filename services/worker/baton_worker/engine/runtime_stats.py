@@ -49,11 +49,11 @@ class LayerTimes:
         try:
             return plain(layer, *args)
         finally:
-            taken = self._now() - begin
+            elapsed = self._now() - begin
             kind = type(layer).__name__
-            self.seconds[kind] += taken - self._inner.pop()
+            self.seconds[kind] += elapsed - self._inner.pop()
             self.calls[kind] += 1
-            self._inner[-1] += taken
+            self._inner[-1] += elapsed
 
     def _now(self) -> float:
         if self._cuda:

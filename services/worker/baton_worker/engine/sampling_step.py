@@ -33,8 +33,8 @@ class _Step(NamedTuple):
 
 
 class SamplingStep:
-    """Samples where the plan says so; rows with non-finite numbers fail. A failing row does not
-    affect others.
+    """Samples the rows that the plan marks; rows with non-finite numbers fail. A failing row does
+    not affect others.
     """
 
     def __init__(self, forward: ForwardPass, sampling: SamplingState, sampler: Sampler) -> None:
@@ -52,12 +52,12 @@ class SamplingStep:
         logits = self._forward.logits(hidden, rows.indices)
         good = _finite(logits)
         if not good.all():
-            good = _set_apart(rows, good, outputs)
+            good = _finite_rows(rows, good, outputs)
             rows, logits = rows.take(good), logits[_indices(good, logits)]
         if inputs.trees:
-            outputs.paths, kept = self._trees.walk(inputs, rows, logits)
-            rows = as_chain(inputs, rows.take(kept), outputs.paths)
-            logits = logits[_indices(kept, logits)]
+            outputs.paths, on_path = self._trees.walk(inputs, rows, logits)
+            rows = as_chain(inputs, rows.take(on_path), outputs.paths)
+            logits = logits[_indices(on_path, logits)]
         if len(rows):
             self._sample(_Step(inputs, hidden, outputs), rows, logits)
 
@@ -111,7 +111,7 @@ class SamplingStep:
         step.outputs.logprobs = concatenate(parts)
 
 
-def _set_apart(
+def _finite_rows(
     rows: LogitsRows, good: npt.NDArray[np.bool_], outputs: StepOutputs
 ) -> npt.NDArray[np.bool_]:
     """Rows of slots with finite logits only. Other slots fail, except those with drafts: attention
@@ -120,8 +120,8 @@ def _set_apart(
     drafted = np.isin(bad, rows.slots[rows.drafts >= 0])
     outputs.withdrawn += bad[drafted].tolist()
     outputs.break_down(bad[~drafted], "logits")
-    kept: npt.NDArray[np.bool_] = ~np.isin(rows.slots, bad)
-    return kept
+    is_finite: npt.NDArray[np.bool_] = ~np.isin(rows.slots, bad)
+    return is_finite
 
 
 def _keep(
@@ -131,12 +131,12 @@ def _keep(
     stays: npt.NDArray[np.bool_],
 ) -> None:
     """Accepted tokens of the step, after forced ones."""
-    outputs, kept = step.outputs, rows.take(stays)
-    first = np.flatnonzero(kept.first)
-    sampled = np.diff(first, append=len(kept))
-    outputs.slots = kept.slots[first]
+    outputs, accepted = step.outputs, rows.take(stays)
+    first = np.flatnonzero(accepted.first)
+    sampled = np.diff(first, append=len(accepted))
+    outputs.slots = accepted.slots[first]
     outputs.counts = step.inputs.forced[outputs.slots] + sampled
-    outputs.tokens = _with_forced(step.inputs, kept, tokens[stays])
+    outputs.tokens = _with_forced(step.inputs, accepted, tokens[stays])
     if step.inputs.trees or (rows.drafts >= 0).any():
         verified = np.bincount(rows.slots[rows.drafts >= 0], minlength=len(step.inputs.forced))
         for slot, parents in step.inputs.trees.items():
@@ -175,9 +175,9 @@ def _indices(chosen: npt.NDArray[np.bool_], like: Tensor) -> Tensor:
 def _finite(values: Tensor) -> npt.NDArray[np.bool_]:
     """Rows [R, N] without NaN and +inf, and not all -inf: bool [R]."""
     finite: npt.NDArray[np.bool_]
-    few = values.numel() <= _FEW and values.dtype is torch.float32
-    if few and values.device.type == "cpu":
-        # Torch shares this among its threads, of which each waits for the slowest.
+    is_small = values.numel() <= _FEW and values.dtype is torch.float32
+    if is_small and values.device.type == "cpu":
+        # Torch splits this over its threads, and each waits for the slowest.
         finite = np.isfinite(values.numpy().max(1))
     else:
         finite = values.amax(1).isfinite().cpu().numpy()

@@ -48,7 +48,7 @@ class SleepingEngine:
         release_freed_memory()
 
     def submit(self, plan: Plan, turn: int = 0) -> list[Result]:
-        """Raises `PlanError`: the scheduler knows that it sleeps."""
+        """Raises `PlanError`: a scheduler sends no plans to a worker that sleeps."""
         raise PlanError("A plan has come for a worker that sleeps.")
 
     def finish(self) -> list[Result]:
@@ -79,7 +79,7 @@ class NoTransfers:
         """Ignored: the scheduler takes what the worker was as lost, and its transfers too."""
 
     def finished(self) -> list[Pulled]:
-        """None ends."""
+        """No transfer ends."""
         return []
 
     def start(self) -> None:

@@ -34,7 +34,7 @@ class Spans:
             self._decode[slot] = start("decode", trace)
 
     def end(self, slots: Iterable[int]) -> None:
-        """These sequences have ended or left."""
+        """End the spans of these sequences."""
         if not self._prefill and not self._decode:
             return
         for slot in slots:

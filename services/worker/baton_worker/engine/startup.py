@@ -1,4 +1,4 @@
-"""What every rank of a worker does before the first step: place, load, size, allocate."""
+"""Startup of every rank of a worker: place, load, size, allocate."""
 
 from __future__ import annotations
 
@@ -65,8 +65,8 @@ def prepare(config: Config, rank: int = 0) -> BuildContext:
 
 
 def _measured_folder(config: Config) -> Path:
-    """Where tables of times are kept: beside compiled kernels, since a container may have its
-    models on a volume that is read only."""
+    """Folder of measured times: beside compiled kernels, since a container may have its models on a
+    read-only volume."""
     return (triton.cache_dir() or config.cache_dir) / "measured"
 
 
@@ -191,7 +191,7 @@ def load_drafter(
 
 
 def _following(method: str, context: WeightsContext) -> DraftWeights | None:
-    """What a rank other than the first has of a method."""
+    """A drafter's weights on a rank other than the first."""
     model = context.target.model
     if method in LAYER_HEADS and isinstance(model, Model):
         return follow_layer_head(context)
@@ -221,7 +221,7 @@ def narrow_dtype(config: Config, build: BuildContext) -> torch.dtype | None:
 
 
 def shared_pages(config: Config, device: torch.device) -> SharedPages | None:
-    """What shares this rank's packed weights with other workers; None where nothing does."""
+    """Shares this rank's packed weights with other workers; None if they are not shared."""
     segments = Segments(config.run_dir)
     if not config.share_weights or segments.held_bytes() is None:
         return None
@@ -250,8 +250,8 @@ def page_keeper(config: Config, build: BuildContext, ranks: Communicator) -> Pag
     them."""
     devices = [device_of(config, rank) for rank in range(ranks.size)]
     devices[ranks.rank] = build.device
-    found = [KeeperClient.of(config.run_dir, device) for device in devices]
-    clients = [client for client in found if client is not None]
+    keepers = [KeeperClient.of(config.run_dir, device) for device in devices]
+    clients = [client for client in keepers if client is not None]
     if not config.keep_kv_cache or len(clients) < ranks.size:
         return None
     of = (config.model, config.quantization, config.block_size, build.dtype, build.codes)

@@ -1,7 +1,6 @@
-"""First steps of an engine, before anyone waits for one.
-
-Libraries choose and build their kernels when they meet a shape for the first time; here they meet
-a prompt chunk and some decode batches. Runs through the same plans as real work.
+"""First steps of an engine, before requests arrive. Libraries choose and build their kernels at the
+first step of a shape: a prompt chunk and some decode batches here. Runs through the same plans as
+real work.
 """
 
 from __future__ import annotations
@@ -23,7 +22,7 @@ _PAGE_BYTES = len(pack([0], "I"))
 _ROWS = (1, 2, 4, 8, 16, 32)
 """Decode batch sizes."""
 _SAMPLING = Sampling(1, top_k=2, top_p=0.9)
-"""It meets every kernel of a sampler on a GPU."""
+"""It runs every kernel of a sampler on a GPU."""
 
 
 def plans(resolved: EngineConfig) -> Iterator[Plan]:

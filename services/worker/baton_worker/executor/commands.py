@@ -54,7 +54,7 @@ class Step(msgspec.Struct, tag="step", array_like=True, frozen=True):
     page_size: int
     groups: int
     arrays: dict[str, npt.NDArray[Any]]
-    """"positions" and what `AttentionBatch.array_names` says."""
+    """"positions" and `AttentionBatch.array_names`."""
     adapters: npt.NDArray[Any] | None = None
     """int64 [T], as in `Forward`."""
 
@@ -204,7 +204,7 @@ class Reader:
         self._decoder = msgspec.msgpack.Decoder(Order, dec_hook=self._typed)
 
     def next(self) -> Order:
-        """Wait for the next command; `End` if the leader has closed the pipe or died."""
+        """Wait for the next command; `End` if the leader has closed the pipe or exited."""
         data = frames.receive(self._file)
         if data is None:
             return End()

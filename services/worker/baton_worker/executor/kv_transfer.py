@@ -37,7 +37,8 @@ _POLL_SECONDS = 0.002
 """Poll interval in seconds for the results of followers."""
 
 _BEAT_SECONDS = 0.5
-"""How often a stage that computes says so; far below the time after which a worker hangs."""
+"""Interval of a stage's progress reports while it computes; far below the time after which a worker
+counts as hanging."""
 
 Key: TypeAlias = tuple[int, int]
 """Epoch and id of a pull."""
@@ -51,17 +52,17 @@ def of_rank(config: Config, rank: int) -> Config:
     """
     size = config.num_ranks
     for name in ("bind_kv", "advertise_kv"):
-        given = getattr(config, name)
-        if given and len(given.split(",")) != size:
+        addresses = getattr(config, name)
+        if addresses and len(addresses.split(",")) != size:
             raise SettingsError(
-                f"--{name.replace('_', '-')} {given}: {size} ranks serve their pages at {size} "
+                f"--{name.replace('_', '-')} {addresses}: {size} ranks serve their pages at {size} "
                 "addresses. Give one for each, by commas."
             )
-    bound, told = config.bind_kv, config.advertise_kv
+    bound, advertised = config.bind_kv, config.advertise_kv
     return config.model_copy(
         update={
             "bind_kv": bound.split(",")[rank] if bound else "",
-            "advertise_kv": told.split(",")[rank] if told else "",
+            "advertise_kv": advertised.split(",")[rank] if advertised else "",
         }
     )
 
@@ -78,8 +79,8 @@ class LeaderKVTransfer:
     def __init__(
         self, own: KVTransferManager, orders: Pipe, followers: list[Reports], stages: str = ""
     ) -> None:
-        """`stages` says which layers each stage has, where there are several: KV passes between
-        workers that deal them out alike."""
+        """`stages` are the layers of each stage, where there are several: KV is transferred between
+        workers with the same stages."""
         self._own, self._orders, self._followers = own, orders, followers
         self._size = 1 + len(followers)
         self._waiting: dict[Key, list[Pulled]] = {}
@@ -87,7 +88,7 @@ class LeaderKVTransfer:
         self._pulled: deque[Pulled] = deque()
         """Results reported by followers."""
         self._progress = [0] * len(followers)
-        """By follower: how often it has said that it advances."""
+        """By follower: the number of its progress reports."""
         self.address = ",".join([own.address, *map(_address, followers)])
         self.layout = f"{own.layout}/{self._size} ranks{stages}"
 
@@ -140,13 +141,13 @@ class LeaderKVTransfer:
 
     def finished(self) -> list[Pulled]:
         """Pulls that have ended on every rank since the last call."""
-        for pulled in [*self._own.finished(), *self._told()]:
+        for pulled in [*self._own.finished(), *self._num_reports()]:
             # A result from before a reset has another epoch and is dropped.
             self._waiting.get((pulled.epoch, pulled.id), []).append(pulled)
         ended = [key for key, parts in self._waiting.items() if len(parts) == self._size]
         return [_together(self._waiting.pop(key)) for key in ended]
 
-    def _told(self) -> list[Pulled]:
+    def _num_reports(self) -> list[Pulled]:
         return [self._pulled.popleft() for _ in range(len(self._pulled))]
 
     def _receive_reports(self, number: int) -> None:
@@ -182,7 +183,7 @@ class FollowerKVTransfer:
     def __init__(self, own: KVTransferManager, rank: int, reports: BinaryIO) -> None:
         self._own, self._rank, self._reports = own, rank, reports
         self._layers: Callable[[], int] | None = None
-        self._seen = self._told = 0
+        self._reported_layers = self._num_reports = 0
         self._lock = threading.Lock()
         self._pulling = threading.Event()
 
@@ -232,6 +233,6 @@ class FollowerKVTransfer:
 
     def _tell_progress(self) -> None:
         with self._lock:
-            if self._layers is not None and (seen := self._layers()) != self._seen:
-                self._seen, self._told = seen, self._told + 1
-                send(self._reports, Progressed(self._told))
+            if self._layers is not None and (layers := self._layers()) != self._reported_layers:
+                self._reported_layers, self._num_reports = layers, self._num_reports + 1
+                send(self._reports, Progressed(self._num_reports))

@@ -49,7 +49,7 @@ class LedModel:
         """Indices of the step that is run next, if the host has them."""
 
     def watch(self, buffers: Buffers, groups: int) -> None:
-        """Steps whose indices are flushed from these buffers, for so many page groups, are told to
+        """Steps whose indices are flushed from these buffers, for so many page groups, are sent to
         followers as the host has made them, and not read back from the device."""
         names = ("positions", *AttentionBatch.array_names(groups))
 
@@ -87,8 +87,8 @@ class LedModel:
         cache: KVCache,
         media: MediaEmbeddings | None = None,
     ) -> Callable[[], Tensor]:
-        """Begin a step in the stages before this one, of which there are some; the returned
-        function runs it here. Steps run here in the order in which they were launched."""
+        """Begin a step in the stages before this one (there is at least one); the returned function
+        runs it here. Steps run here in the order in which they were launched."""
         assert isinstance(self._model, Model) and self._model.link is not None
         order = Forward(tokens, positions, batch, False, media, self._adapters())
         self._orders.send(order, slice(self._beside.stop, None))
@@ -98,8 +98,8 @@ class LedModel:
     def _run_launched(self, order: Forward, cache: KVCache) -> Tensor:
         # Not before: other ranks of this stage take part in sums and logits in the same order.
         self._orders.send(order, self._beside)
-        given = (order.tokens, order.positions, order.batch, cache)
-        return self._model.forward(*given, media=order.media)
+        inputs = (order.tokens, order.positions, order.batch, cache)
+        return self._model.forward(*inputs, media=order.media)
 
     @property
     def arrived(self) -> bool:

@@ -26,7 +26,7 @@ class Progressed(msgspec.Struct, tag="progressed", array_like=True, frozen=True)
     """This rank has run layers since its last report of this kind."""
 
     count: int
-    """Which of these reports it is."""
+    """Number of these reports so far."""
 
 
 Report: TypeAlias = Serving | Ended | Progressed

@@ -74,7 +74,7 @@ log = logger(__name__)
 
 
 class Follower:
-    """One rank's shard of a model and its pages. Knows no requests."""
+    """One rank's shard of a model and its pages. Holds no requests."""
 
     def __init__(
         self,
@@ -284,7 +284,7 @@ def follow(begin: Begin, orders: Reader) -> None:
 
 
 def _graphed(resolved: EngineConfig, ranks: Communicator, shard: Shard) -> GraphedModel:
-    """What captures steps of a shard, together with the other ranks."""
+    """The recorder of steps of a shard, in agreement with the other ranks."""
     assert resolved.graphs is not None, "sizes are the same on all ranks"
     device = resolved.build.device
     return graphed_model(shard.model, shard.cache, resolved.graphs, device, None, ranks)
@@ -309,7 +309,7 @@ def _relay(begin: Begin, config: Config, cache: KVCache) -> FollowerKVTransfer:
 
 
 def main() -> None:
-    """Run until the leader exits; the exit code tells whether a restart can help."""
+    """Run until the leader exits; returns the exit code, which is nonzero if a restart can help."""
     die_with_parent(sys.stdin.buffer)
     orders = Reader(sys.stdin.buffer)
     begin = orders.next()

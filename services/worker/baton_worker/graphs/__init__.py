@@ -5,8 +5,8 @@ launches them one by one is the slower of the two. Captured on a GPU they are on
 graphs), on a CPU one loop over the calls of kernels (a tape). What a graph reads and writes stays
 at the addresses of the capture, and its shapes are those of the capture: so a decode step of R rows
 is written into memory of its own (`inputs`), padded to the next size that was captured (`policy`),
-and replayed (`graphed_model`, `capture`). A tape is told how much of its capture there is: it needs
-no padding, and replays steps of any shape (`ragged_steps`).
+and replayed (`graphed_model`, `capture`). A tape takes the numbers of rows and tokens as arguments:
+it needs no padding, and replays steps of any shape (`ragged_steps`).
 
     policy.py           which sizes are captured, or why none are
     inputs.py           the memory that captured steps read

@@ -1,5 +1,5 @@
-"""Which attention backend is the fastest of those that serve a kind of layer: measured when a
-machine meets that kind for the first time, and kept in a file."""
+"""The fastest of the attention backends that serve a kind of layer: measured once per machine and
+kind, and stored in a file."""
 
 from __future__ import annotations
 
@@ -62,10 +62,10 @@ class BackendTable:
     def _times(self, backend: Backend, call: AttentionSpec) -> dict[str, float]:
         """Seconds by case; infinite where the backend fails."""
         recorder = self._recorder or CudaRecorder(call.device)
-        given = (backend, call, self._page_size)
+        setup = (backend, call, self._page_size)
         try:
             return {
-                name: step_seconds(*given, case, recorder, self._clock)
+                name: step_seconds(*setup, case, recorder, self._clock)
                 for name, case in CASES.items()
             }
         except (RuntimeError, Uncaptured) as error:  # Of its package, or of a compiler.
@@ -75,9 +75,9 @@ class BackendTable:
 
 def _plain(call: AttentionSpec) -> bool:
     """Whether pages hold keys and values, or latents, and nothing else."""
-    apart = call.value_dim is None or call.latent
+    has_planes = call.value_dim is None or call.latent
     special = (call.codes, call.most_keys, call.context, call.partial or None, call.tree or None)
-    return apart and not any(special) and not (call.sinks or call.token_sinks or call.spans)
+    return has_planes and not any(special) and not (call.sinks or call.token_sinks or call.spans)
 
 
 def _score(times: Times, name: str) -> float:

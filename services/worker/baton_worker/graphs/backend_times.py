@@ -1,4 +1,4 @@
-"""How long an attention backend takes for typical steps, replayed where it can be captured."""
+"""Times of an attention backend for typical steps, replayed where it can be captured."""
 
 from __future__ import annotations
 
@@ -18,7 +18,8 @@ _LAYERS = 32
 """Layers that share the plan of a step."""
 _STEPS = 10
 _GAP_SECONDS = 5e-4
-"""What a decode step takes longer if it is not launched ahead: work of the host between two."""
+"""Seconds that a decode step takes longer if it is not launched ahead: host work between two
+steps."""
 
 
 @dataclass(frozen=True, slots=True)

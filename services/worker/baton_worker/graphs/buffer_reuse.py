@@ -13,7 +13,7 @@ from torch import Tensor
 from baton_worker.kernels.cpu.call_recorder import Call
 
 _LINE = 64
-"""Bytes between two addresses that a cache tells apart."""
+"""Bytes of a cache line."""
 
 
 @dataclass(slots=True)
@@ -44,8 +44,8 @@ def shared(calls: Sequence[Call], made: Sequence[Tensor]) -> tuple[list[Call], T
     base = -(-memory.data_ptr() // _LINE) * _LINE
     moved = []
     for call in calls:
-        found = [(x, finder.find(x)) for x in call.arguments]
-        arguments = (x if p is None else base + p.offset + x - p.address for x, p in found)
+        located = [(x, finder.find(x)) for x in call.arguments]
+        arguments = (x if p is None else base + p.offset + x - p.address for x, p in located)
         moved.append(replace(call, arguments=tuple(arguments)))
     return moved, memory
 

@@ -25,8 +25,8 @@ from baton_worker.models.decoder import Model
 
 class GraphedModel:
     """Replays steps in which every row has one new token, up to its logits; other steps up to their
-    hidden states where `sizes` says so, or eagerly. Before `capture` every step is eager. Sampling,
-    with grammars and penalties, is not part of a graph.
+    hidden states where `sizes` includes them, or eagerly. Before `capture` every step is eager.
+    Sampling, with grammars and penalties, is not part of a graph.
 
     Args:
         model: it has no `capture_blocker`.
@@ -78,8 +78,8 @@ class GraphedModel:
             self._ragged = self._capture_ragged(self._sizes.tokens)
         # Sizes may be those of a target, and this the model that drafts for it.
         if self._sizes.mixed and self._model.launch_blocker is None:
-            given = (self._model, self._cache, self._sizes, self.recorder, self._device)
-            self._mixed = MixedSteps(*given)
+            arguments = (self._model, self._cache, self._sizes, self.recorder, self._device)
+            self._mixed = MixedSteps(*arguments)
 
     def _captured_plans(self, batch: AttentionBatch) -> Plans:
         try:

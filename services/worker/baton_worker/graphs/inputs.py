@@ -108,11 +108,11 @@ class DecodeInputs(Inputs):
     def _pad(self, rows: int) -> None:
         """Turn rows of the last step that this one lacks into padding."""
         if rows < self._filled:
-            left = slice(rows, self._filled)
-            self.tokens[left] = self.positions[left] = 0
-            self._lengths[left] = 1
-            self._slots[:, left] = self._spare
-            self._tables[:, left, 0] = self._page
+            padding = slice(rows, self._filled)
+            self.tokens[padding] = self.positions[padding] = 0
+            self._lengths[padding] = 1
+            self._slots[:, padding] = self._spare
+            self._tables[:, padding, 0] = self._page
         self._filled = rows
 
 
@@ -176,8 +176,10 @@ class RaggedInputs(Inputs):
         its own slot; later rows attend to earlier ones. Returns the extent."""
         tokens, counts = min(most.tokens, self._page_size), list[int]()
         while sum(counts) < tokens:
-            left = tokens - sum(counts)
-            counts.append(left if len(counts) + 1 == most.rows else min(len(counts) + 1, left))
+            remaining = tokens - sum(counts)
+            counts.append(
+                remaining if len(counts) + 1 == most.rows else min(len(counts) + 1, remaining)
+            )
         ends, rows = torch.tensor(counts).cumsum(0), len(counts)
         order = torch.arange(tokens, device=self.positions.device)
         self.tokens[:tokens], self.positions[:tokens] = order % 2, order

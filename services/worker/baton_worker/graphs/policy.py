@@ -47,7 +47,7 @@ class Sizes:
 
     @property
     def number(self) -> int:
-        """How many steps are captured."""
+        """Number of captured steps."""
         return len(self.rows) + len(self.mixed)
 
     @property

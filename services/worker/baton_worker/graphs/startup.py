@@ -1,4 +1,4 @@
-"""Captures a model's steps when it starts, or says why it runs without."""
+"""Captures a model's steps when it starts, or logs why it runs without."""
 
 from __future__ import annotations
 

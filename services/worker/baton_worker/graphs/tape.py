@@ -70,8 +70,8 @@ class TapeRecorder:
         items: list[_Item] = []
         watch = _Watch(items.append)
         with watch, listening(items.append):
-            kept = run()
-        return _Taped(items, watch.made, kept, extent, run)
+            outputs = run()
+        return _Taped(items, watch.made, outputs, extent, run)
 
 
 class _Taped:
@@ -81,17 +81,17 @@ class _Taped:
         self,
         items: Sequence[_Item],
         made: Sequence[Tensor],
-        kept: Sequence[Tensor],
+        outputs: Sequence[Tensor],
         extent: Extent,
         run: Run,
     ) -> None:
         operators = [item for item in items if isinstance(item, _Operator)]
-        seen = set(_storages((kept, *(operator.memory() for operator in operators))))
-        own = [tensor for tensor in made if not seen & set(_storages(tensor))]
+        reserved = set(_storages((outputs, *(operator.memory() for operator in operators))))
+        own = [tensor for tensor in made if not reserved & set(_storages(tensor))]
         moved, memory = shared([item for item in items if isinstance(item, Call)], own)
         self._parts = list(_parts(items, moved, extent))
         # Operators keep their own tensors; `run` keeps those of plans and batches.
-        self._keeps = memory, kept, run
+        self._keeps = memory, outputs, run
 
     def replay(self, extent: Extent) -> None:
         """See `Recording`."""

@@ -80,7 +80,7 @@ numbers of their grids divided so that scales are whole multiples of a factor.""
 
 @dataclass(frozen=True, slots=True)
 class Kind:
-    """How codes, scales and minima are stored."""
+    """Storage of codes, scales and minima."""
 
     group: int
     lowest: int
@@ -90,7 +90,8 @@ class Kind:
     """Values that share the factors of a super kind."""
     has_offset: bool = False
     values: str = "integer"
-    """What codes are: "integer", "e4m3" floats by their bits, or indices into one of `TABLES`."""
+    """Type of the codes: "integer", "e4m3" floats by their bits, or indices into one of
+    `TABLES`."""
 
     @property
     def bits(self) -> int:

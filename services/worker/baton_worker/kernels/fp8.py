@@ -37,7 +37,7 @@ def dequantise(codes: Tensor, scales: Tensor, block: tuple[int, int]) -> Tensor:
 
 @dataclass(frozen=True, slots=True)
 class Inputs:
-    """How activations are rounded before a product."""
+    """Rounding of activations before a product."""
 
     group: int | None = None
     """Channels of a token that share a scale; None is all of them."""

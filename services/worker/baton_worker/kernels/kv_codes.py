@@ -44,16 +44,16 @@ class KVCodes:
         """Its name."""
         return self.name
 
-    def encode(self, x: Tensor, given: Tensor | None = None) -> Tensor:
+    def encode(self, x: Tensor, scales: Tensor | None = None) -> Tensor:
         """Floats [..., head_dim] to uint8 [..., head_dim + tail].
 
-        `given` are scales, float32 and broadcast to [..., 1]; larger values are clipped. A row with
+        `scales` are float32 and broadcast to [..., 1]; larger values are clipped. A row with
         a non-finite value decodes to NaN, so that a broken sequence is detected.
         """
         x = x.float()
         most = x.abs().amax(-1, keepdim=True)
         least = most.clamp_min(_LEAST) * (1 / self.most)
-        scale = least if given is None else given.expand_as(least)
+        scale = least if scales is None else scales.expand_as(least)
         scale = torch.where(most.isfinite(), scale, float("nan"))
         codes = (x * scale.reciprocal()).nan_to_num().clamp(-self.most, self.most)
         if not self.dtype.is_floating_point:

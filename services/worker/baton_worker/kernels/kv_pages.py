@@ -51,8 +51,8 @@ def put(
 
         fused.put(rows, slots, pages, codes, scales)
         return
-    kept = rows if codes is None else codes.encode(rows, scales)
-    scatter(kept.view(len(kept), *pages.shape[2:]), slots, pages)
+    stored = rows if codes is None else codes.encode(rows, scales)
+    scatter(stored.view(len(stored), *pages.shape[2:]), slots, pages)
 
 
 def _side_by_side(
@@ -68,18 +68,18 @@ def _side_by_side(
     return torch.cat((key, value), dim=-1)[:, None]
 
 
-def scatter(kept: Tensor, slots: Tensor, pages: Tensor) -> None:
+def scatter(rows: Tensor, slots: Tensor, pages: Tensor) -> None:
     """Write page rows to their slots.
 
     Args:
-        kept: [T, 1 or 2, num_kv_heads, width], of the dtype of the pages.
+        rows: [T, 1 or 2, num_kv_heads, width], of the dtype of the pages.
         slots: int64 [T].
         pages: [num_pages, page_size, *kept.shape[1:]], in either layout.
     """
     if pages.is_contiguous():
-        pages.view(-1, *kept.shape[1:]).index_copy_(0, slots, kept)
+        pages.view(-1, *rows.shape[1:]).index_copy_(0, slots, rows)
     else:
-        pages[slots // pages.shape[1], slots % pages.shape[1]] = kept
+        pages[slots // pages.shape[1], slots % pages.shape[1]] = rows
 
 
 def gather(pages: Tensor, numbers: Tensor) -> Tensor:

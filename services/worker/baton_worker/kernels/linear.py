@@ -26,7 +26,7 @@ LinearWeight: TypeAlias = Tensor | QuantizedWeight | Rounding
 
 @dataclass(frozen=True, slots=True)
 class LinearSpec:
-    """What a layer requires of a kernel."""
+    """Requirements of a layer on a kernel."""
 
     weights: Sequence[LinearWeight]
     """Their rows make up the layer's weight. Floats come alone."""

@@ -17,7 +17,7 @@ class MovableKernel(Protocol):
 
     @property
     def layout(self) -> str:
-        """What is equal of kernels that can have each other's `tensors`."""
+        """Equal for kernels whose `tensors` are interchangeable."""
         ...
 
     def tensors(self) -> Tensors:

@@ -180,5 +180,5 @@ class TritonNorm:
         return self._norm(x, more.contiguous())
 
     def _norm(self, x: Tensor, more: Tensor | None) -> tuple[Tensor, Tensor]:
-        given = x, more, self._weight, self._bias, self._eps
-        return self._run(*given, centered=self._centered)
+        arguments = x, more, self._weight, self._bias, self._eps
+        return self._run(*arguments, centered=self._centered)

@@ -39,9 +39,9 @@ class PackedWeights:
     """Weights [E, N, K] of one format: those of experts, or one of a linear layer."""
 
     values: str
-    """What codes are: "integer", or "e2m1" and "e4m3" floats."""
+    """Type of the codes: "integer", or "e2m1" and "e4m3" floats."""
     scale_type: str
-    """What scales are: "float", or "e8m0" and "e4m3" by their bits."""
+    """Type of the scales: "float", or "e8m0" and "e4m3" by their bits."""
     bits: int
     group: int
     """Channels that share a scale."""
@@ -78,8 +78,8 @@ class PackedWeights:
         return {name: part for name, part in parts.items() if isinstance(part, Tensor)}
 
     def _with(self, tensors: dict[str, Tensor]) -> PackedWeights:
-        given: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
-        return PackedWeights(**given | tensors)
+        current: dict[str, Any] = {field.name: getattr(self, field.name) for field in fields(self)}
+        return PackedWeights(**current | tensors)
 
     def dequantise(self) -> Tensor:
         """float32 [E, N, K]: the twin of the kernel's reading."""

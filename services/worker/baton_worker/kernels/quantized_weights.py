@@ -19,8 +19,8 @@ from baton_worker.kernels.block_kinds import KINDS, TABLES
 _EXPONENT_BIAS = 127
 """Of a scale that is a power of two (E8M0)."""
 _AT_ONCE = 64 << 10
-"""Values that are quantised at one time: what the search for scales works on stays in cache, and a
-weight is nowhere in memory as float32."""
+"""Values that are quantised at one time: the search for scales works in the cache, and no weight is
+in memory as float32."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -269,9 +269,9 @@ def _least_squares(groups: Tensor) -> BlockQuantized:
         torch.where(better, error, best, out=best)
         for old, new in zip(chosen, (codes.to(torch.int8), scale, minimum), strict=True):
             torch.where(better, new, old, out=old)
-    found, scale, minimum = chosen
+    best_codes, scale, minimum = chosen
     scales, minima = scale[..., 0].to(torch.float16), minimum[..., 0].to(torch.float16)
-    return BlockQuantized("int4_minimum", found.flatten(1), scales, minima)
+    return BlockQuantized("int4_minimum", best_codes.flatten(1), scales, minima)
 
 
 def _codes(groups: Tensor, scale: Tensor, minimum: Tensor, out: Tensor) -> None:

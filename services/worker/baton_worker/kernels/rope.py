@@ -138,7 +138,7 @@ class CpuHeads:
             *(dtype.itemsize, norms is not None),
             *(query.eps, key.eps, codes.number if codes else 0, *scales),
         )
-        self._kept = torch.uint8 if codes else dtype
+        self._stored_dtype = torch.uint8 if codes else dtype
         self._behind = None if value_dim is None else row_width(head_dim, codes)
         self._address = ctypes.addressof(self._heads)
         kernels = library("rope")
@@ -158,7 +158,7 @@ class CpuHeads:
         """
         assert heads.shape[1:] == self._shape and heads.is_contiguous()
         assert cos.shape[-1] == self._dim and cos.dtype is heads.dtype
-        assert pages.dtype is self._kept
+        assert pages.dtype is self._stored_dtype
         self._run(
             self._address,
             heads,

@@ -133,5 +133,5 @@ class RotatedLinear:
 
 
 def _packed(weight: RotatedWeight, like: Tensor) -> QuantizedWeight:
-    """What was rotated, in the form that kernels on this device run."""
+    """The rotated weight, in the form that kernels on this device run."""
     return (weight.inner.blocks() if like.device.type == "cpu" else None) or weight.inner

@@ -182,12 +182,12 @@ def _trial(device: torch.device, dtype: torch.dtype, by_block: bool) -> str | No
     weight = Fp8Weight(codes, torch.rand(*counts, device=device) + 0.5, block, inputs)
     x = torch.randn(5, codes.shape[1], device=device).to(dtype)
     try:
-        found = ScaledMmLinear([weight], None, dtype, 0)(x).double()
+        result = ScaledMmLinear([weight], None, dtype, 0)(x).double()
         wanted = fp8.product(x, weight).double()
     except (RuntimeError, ValueError, NotImplementedError) as error:
         why = f"a trial product failed ({str(error).strip().splitlines()[0]})"
     else:
-        if float((found - wanted).norm() / wanted.norm()) < 0.02:
+        if float((result - wanted).norm() / wanted.norm()) < 0.02:
             return None
         why = "a trial product is wrong"
     log.warning("8-bit floats are multiplied by Triton: %s in torch's scaled_mm", why)

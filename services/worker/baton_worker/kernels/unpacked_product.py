@@ -1,8 +1,8 @@
-"""Products of many rows with a packed weight that becomes floats first, and from how many rows on
-they are the faster ones.
+"""Products of many rows with a packed weight that is dequantised first, and the number of rows from
+which they are faster.
 
 What a weight of 4 bits costs an H100 (132 multiprocessors at 1.76 GHz, 989e12 operations and
-3.35e12 bytes a second), beside T rows, each at best:
+3.35e12 bytes a second), for T rows, each at best:
 
     product of floats        2.0 fs * T
     unpacked by each tile    1.1 fs * T, for 128 rows and 4 instructions per code, of which some are
@@ -11,8 +11,8 @@ What a weight of 4 bits costs an H100 (132 multiprocessors at 1.76 GHz, 989e12 o
                              rows, 7 % of 2,048 rows and 2 % of 8,192
 
 So packed weights are no faster than floats for prompts, and cost little more where a weight is
-unpacked once for many rows. From how many rows on is measured for each shape of weights when it is
-met for the first time.
+unpacked once for many rows. The number of rows from which it pays is measured once per shape of
+weights, at first use.
 """
 
 from __future__ import annotations
@@ -53,8 +53,8 @@ def use(table: MeasuredTable, clock: Clock | None = None) -> None:
 
 
 def rows_from(weights: PackedWeights, like: Tensor) -> int:
-    """From how many rows on `product` is faster than the kernel that reads codes, for inputs of the
-    dtype of `like`."""
+    """The number of rows from which `product` is faster than the kernel that reads codes, for
+    inputs of the dtype of `like`."""
     if _table is None:
         return UNMEASURED
     _, columns, depth = weights.shape
@@ -65,10 +65,10 @@ def rows_from(weights: PackedWeights, like: Tensor) -> int:
     except torch.OutOfMemoryError:
         log.warning("%s on %s: there is no memory to measure it", kind, _table.card)
         return UNMEASURED
-    found = _first(times)
-    where = f"from {found} rows on" if found < NEVER else "for no number of rows"
+    first = _first(times)
+    where = f"from {first} rows on" if first < NEVER else "for no number of rows"
     log.info("%s on %s: unpacked once %s", kind, _table.card, where)
-    return found
+    return first
 
 
 def product(x: Tensor, weights: PackedWeights) -> Tensor:
@@ -99,8 +99,8 @@ def _device(device: torch.device) -> tuple[int, int]:
     """Multiprocessors, and bytes of the L2 cache."""
     if device.type != "cuda":
         return 1, 1 << 20
-    found = torch.cuda.get_device_properties(device)
-    return int(found.multi_processor_count), int(found.L2_cache_size)
+    properties = torch.cuda.get_device_properties(device)
+    return int(properties.multi_processor_count), int(properties.L2_cache_size)
 
 
 def _times(weights: PackedWeights, dtype: torch.dtype) -> Times:
@@ -110,19 +110,19 @@ def _times(weights: PackedWeights, dtype: torch.dtype) -> Times:
         _PACKED: grouped.product,
         _UNPACKED: product,
     }
-    found: Times = {name: {} for name in ways}
+    times: Times = {name: {} for name in ways}
     for rows in ROWS:
         x = torch.randn(rows, weights.depth, dtype=dtype, device=weights.words.device)
         for name, way in ways.items():
-            found[name][str(rows)] = _clock.seconds(partial(way, x, weights), _TIMES)
-    return found
+            times[name][str(rows)] = _clock.seconds(partial(way, x, weights), _TIMES)
+    return times
 
 
 def _first(times: Times) -> int:
     """The fewest rows from which on all products are faster unpacked."""
-    found = NEVER
+    first = NEVER
     for rows in reversed(ROWS):
         if times[_UNPACKED][str(rows)] >= times[_PACKED][str(rows)]:
             break
-        found = rows
-    return found
+        first = rows
+    return first

@@ -33,8 +33,8 @@ class HostPages:
             if plane.device.type == "cpu":
                 mine[host] = plane[pages]
             else:
-                found = plane.index_select(0, self._there(plane, torch.tensor(pages)))
-                mine[host] = self._link.download(found).wait()
+                selected = plane.index_select(0, self._there(plane, torch.tensor(pages)))
+                mine[host] = self._link.download(selected).wait()
 
     def load(self, host: list[int], pages: list[int]) -> None:
         """Copy host pages to pages of the cache, pairwise."""

@@ -53,7 +53,7 @@ class KeptPages:
 
 
 class PageKeeper:
-    """Lends memory for the pages of one rank of a worker. All ranks call `found` and `lease`
+    """Leases memory for the pages of one rank of a worker. All ranks call `found` and `lease`
     together.
 
     Args:
@@ -61,7 +61,7 @@ class PageKeeper:
         worker: name of the worker.
         settings: all that the bytes of a page depend on, but for their number and shape.
         rank: this one.
-        tell: tells all ranks a number; returns that of each.
+        tell: sends a number to all ranks; returns that of each.
     """
 
     def __init__(
@@ -80,19 +80,19 @@ class PageKeeper:
         return self._clients[self._rank], self._names[self._rank]
 
     def found(self) -> Found:
-        """What the last worker of this name has left, or one that runs still has; of several ranks
-        the bytes of all of them. Nothing, if they have not left as many pages each."""
+        """The memory of the last worker of this name, which may still run; of several ranks the
+        bytes of all of them. Nothing, if they have not left as many pages each."""
         client, name = self._own
-        found = client.find(name)
-        counts = self._tell(found.num_pages)
-        size = sum(self._tell(found.size))
+        entry = client.find(name)
+        counts = self._tell(entry.num_pages)
+        size = sum(self._tell(entry.size))
         if len(set(counts)) > 1:
             client.drop(name)
             return Found()
-        return Found(found.generation, size, found.num_pages, found.sealed)
+        return Found(entry.generation, size, entry.num_pages, entry.sealed)
 
     def drop(self) -> None:
-        """They are not asked for again, on any GPU."""
+        """Drop the pages on all GPUs; no later worker requests them."""
         for client, name in zip(self._clients, self._names, strict=True):
             client.drop(name)
 

@@ -62,8 +62,8 @@ class LayerGroups:
 
     def __str__(self) -> str:
         """One phrase for a log line."""
-        seen = Counter("all tokens" if not w else f"the last {w}" for w in self.windows)
-        kinds = (what if n == 1 else f"{what} ({n} groups)" for what, n in seen.items())
+        counts = Counter("all tokens" if not w else f"the last {w}" for w in self.windows)
+        kinds = (what if n == 1 else f"{what} ({n} groups)" for what, n in counts.items())
         count = len(self.windows)
         return f"{count} group{'s' * (count > 1)} of layers that see {', '.join(kinds)}"
 
@@ -107,14 +107,14 @@ def page_groups(
 
 
 def held_groups(groups: LayerGroups, spec: Decoder) -> LayerGroups:
-    """The groups of all layers of a model, for the pages of a stage that has some: the same groups,
-    of which a page holds the layers that are here. `spec` is that of the stage."""
+    """The groups of all layers of a model, for the pages of a stage that has some: the same groups;
+    a page holds only the layers of this stage. `spec` is that of the stage."""
     if spec.stage is None:
         return groups
-    seen, planes = Counter[int](), dict[int, int]()
+    num_layers, planes = Counter[int](), dict[int, int]()
     for layer in _spans(spec, 1):
-        planes[layer] = seen[groups.of[layer]]
-        seen[groups.of[layer]] += 1
+        planes[layer] = num_layers[groups.of[layer]]
+        num_layers[groups.of[layer]] += 1
     empty = max(planes.values(), default=-1) + 1
     numbers = tuple(planes.get(layer, empty) for layer in range(len(groups.of)))
     return LayerGroups(groups.windows, groups.of, numbers)
@@ -186,8 +186,8 @@ def _span(mixer: Attention | LatentAttention | Recurrent, page_size: int) -> int
         return 0
     if isinstance(mixer, Recurrent):
         return mixer.span(page_size)
-    seen = mixer.mask
-    limits = [limit for limit in (seen.window, seen.chunk) if limit is not None]
+    mask = mixer.mask
+    limits = [limit for limit in (mask.window, mask.chunk) if limit is not None]
     return min(limits, default=0)
 
 
@@ -212,5 +212,5 @@ def _size(kinds: Sequence[tuple[_Kind, int]], most: int) -> int:
     least = max(kind.size for kind, _ in kinds)
     sizes = {number * kind.size for kind, count in kinds for number in range(1, count + 1)}
     sizes = {size for size in sizes if size >= least}
-    few = [size for size in sizes if sum(groups(size)) <= most]
-    return min(few or [max(sizes)], key=cost)
+    fitting = [size for size in sizes if sum(groups(size)) <= most]
+    return min(fitting or [max(sizes)], key=cost)

@@ -82,7 +82,7 @@ def layer_bytes(
     size = dtype.itemsize if codes is None else 1
     tokens = (math.prod(shape) * size for shape in page_shapes(spec, page_size, codes))
     states = state_shapes(spec)
-    return [kept + state_bytes(states.get(layer)) for layer, kept in enumerate(tokens)]
+    return [kv + state_bytes(states.get(layer)) for layer, kv in enumerate(tokens)]
 
 
 def bytes_per_page(

@@ -5,10 +5,10 @@
 
 Pages of a GPU lie in memory of its keeper (`kept_pages`), and their rows in memory of the host.
 
-The scheduler hashes a page once a result has confirmed all of its tokens, and takes the hash back
-before anything may write to the page again; `PageHashes` says so in the order of the plans. So rows
-have hashes of whole pages only, whenever the worker is killed: pages that a step was writing have
-none. A partly written row is a hash that nothing matches.
+The scheduler hashes a page once a result has confirmed all of its tokens, and removes the hash
+before anything may write to the page again; `PageHashes` carries both in the order of the plans. So
+rows have hashes of whole pages only, whenever the worker is killed: pages that a step was writing
+have none. A partly written row is a hash that nothing matches.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ class PersistentCache:
             memory = mmap.mmap(descriptor, rows, offset=size)
         finally:
             os.close(descriptor)
-        return cls(_table(memory), _remove)._told(as_left)
+        return cls(_table(memory), _remove)._logged(as_left)
 
     @classmethod
     def beside(
@@ -82,9 +82,9 @@ class PersistentCache:
         cache: KVCache,
         kept: KeptPages,
     ) -> PersistentCache | None:
-        """The hashes of pages that lie in memory of a GPU; with untrusted contents,
-        as of a worker that died of an error, the pages become zeros. None where no memory of the
-        host outlives the worker.
+        """The hashes of pages that lie in memory of a GPU; with untrusted contents, as of a worker
+        that an error ended, the pages become zeros. None where no memory of the host outlives the
+        worker.
 
         Args:
             settings: all that the bytes of a page depend on.
@@ -101,22 +101,22 @@ class PersistentCache:
             os.close(descriptor)
         if not as_left:
             cache.zero()
-        return cls(_table(memory), lambda cache: kept.drop())._told(as_left)
+        return cls(_table(memory), lambda cache: kept.drop())._logged(as_left)
 
-    def _told(self, as_left: bool) -> PersistentCache:
+    def _logged(self, as_left: bool) -> PersistentCache:
         if as_left:
             log.info("%d KV pages are there from the worker before", len(self.hashes()))
         return self
 
     def hashes(self) -> dict[int, bytes]:
         """Page hash by page; a hash that two pages have, from a write that was cut off, is none."""
-        found, twice = dict[bytes, int](), set[bytes]()
+        pages, twice = dict[bytes, int](), set[bytes]()
         for page in np.flatnonzero(self._rows[:, _USED]).tolist():
             row = self._rows[page]
             name = bytes(row[: _HASH + bool(row[_GROUP])])
-            twice.update({name} & found.keys())
-            found[name] = page
-        return {page: name for name, page in found.items() if name not in twice}
+            twice.update({name} & pages.keys())
+            pages[name] = page
+        return {page: name for name, page in pages.items() if name not in twice}
 
     def forget(self, pages: Iterable[int]) -> None:
         """Remove their hashes before anything writes to them."""
@@ -135,8 +135,8 @@ class PersistentCache:
         self._rows[:] = 0
 
     def give_back(self, cache: KVCache) -> None:
-        """Return the memory of all pages to the system; on a CPU they read as zeros afterwards,
-        and on a GPU they are free once this process has let go of them."""
+        """Return the memory of all pages to the system; on a CPU they read as zeros afterwards, and
+        on a GPU they are free once this process has released them."""
         self.clear()
         self._free(cache)
 
@@ -151,8 +151,8 @@ def _remove(cache: KVCache) -> None:
 
 
 def _places(planes: list[Tensor]) -> tuple[list[int] | None, int]:
-    """Where each plane begins in the memory, and the size of all; None where one has no pages of
-    memory of its own: it is on a GPU, or small."""
+    """The start of each plane in the memory, and the size of all; None where a plane does not
+    consist of whole pages of memory: it is on a GPU, or small."""
     starts, size = list[int](), 0
     for plane in planes:
         if plane.device.type != "cpu" or plane.nbytes < LEAST:

@@ -114,11 +114,11 @@ def measure(tokens: int, rounds: int) -> dict[str, list[float]]:
 
 
 def _ended(importer: Importer) -> Pulled:
-    while not (found := importer.finished()):
+    while not (pulled := importer.finished()):
         time.sleep(0.0005)
-    if found[0].reason:
-        raise SystemExit(f"a pull failed: {found[0].reason}")
-    return found[0]
+    if pulled[0].reason:
+        raise SystemExit(f"a pull failed: {pulled[0].reason}")
+    return pulled[0]
 
 
 def table(rates: dict[str, list[float]], tokens: int) -> Table:
@@ -126,9 +126,9 @@ def table(rates: dict[str, list[float]], tokens: int) -> Table:
     title = f"{tokens} tokens of 32 KiB, pages of {_SOURCE_PAGE} to pages of {_TARGET_PAGE}"
     made = Table("transport", "GB/s", "slowest .. fastest", "times tcp", title=title)
     base = statistics.median(rates["tcp"])
-    for name, found in rates.items():
-        middle = statistics.median(found)
-        spread = f"{min(found) / 1e9:.2f} .. {max(found) / 1e9:.2f}"
+    for name, measured in rates.items():
+        middle = statistics.median(measured)
+        spread = f"{min(measured) / 1e9:.2f} .. {max(measured) / 1e9:.2f}"
         made.add_row(name, f"{middle / 1e9:.2f}", spread, f"{middle / base:.2f}")
     return made
 
@@ -139,12 +139,12 @@ def main(argv: Sequence[str]) -> None:
     parser.add_argument("--tokens", type=int, default=4096, help="tokens per pull")
     parser.add_argument("--rounds", type=int, default=9, help="pulls over each transport")
     parser.add_argument("--serve", type=Path, help=argparse.SUPPRESS)
-    given = parser.parse_args(argv)
+    options = parser.parse_args(argv)
     torch.set_num_threads(1)
-    if given.serve:
-        serve(given.serve, given.tokens)
+    if options.serve:
+        serve(options.serve, options.tokens)
     else:
-        Console().print(table(measure(given.tokens, given.rounds), given.tokens))
+        Console().print(table(measure(options.tokens, options.rounds), options.tokens))
 
 
 if __name__ == "__main__":

@@ -172,10 +172,10 @@ class TransferConnection:
         if block.size != self._content.block_bytes(extent):
             raise TransferError(f"a block has the wrong size: {block.size} bytes")
         assert self._receiver is not None
-        taken = self._receiver.take(block, place)
-        if isinstance(taken, np.ndarray) and xxh3_64_intdigest(taken.data) != block.checksum:
+        data = self._receiver.take(block, place)
+        if isinstance(data, np.ndarray) and xxh3_64_intdigest(data.data) != block.checksum:
             raise TransportError("a block is corrupt")
-        return taken
+        return data
 
 
 def _claim(message: Message, outstanding: Outstanding) -> tuple[Extent, int]:
@@ -183,9 +183,9 @@ def _claim(message: Message, outstanding: Outstanding) -> tuple[Extent, int]:
     block or "not granted yet"."""
     if not isinstance(message, Block | Missing):
         raise TransferError("the source sends what was not asked for")
-    found = outstanding.pop((message.layer, message.start), None)
-    if found is None:
+    request = outstanding.pop((message.layer, message.start), None)
+    if request is None:
         raise TransferError("the source sends what was not asked for")
     if isinstance(message, Missing) and message.reason != "unknown":
         raise TransferError(_REASONS[message.reason])
-    return found
+    return request

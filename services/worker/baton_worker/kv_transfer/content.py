@@ -14,7 +14,7 @@ from baton_worker.kv_transfer.wire_format import Extent
 
 
 class Reader(Protocol):
-    """What one grant lets a peer read."""
+    """Content that a grant lets a peer read."""
 
     def covers(self, extent: Extent) -> bool:
         """Whether the extent is granted and fits into one block."""
@@ -24,10 +24,10 @@ class Reader(Protocol):
 
 
 class Writer(Protocol):
-    """Where one pull goes."""
+    """Destination of a pull."""
 
     def extents(self) -> list[Extent]:
-        """What is to be pulled, in extents of one block each."""
+        """Content to pull, in extents of one block each."""
 
     def write(self, extent: Extent, block: BlockBuffer) -> None:
         """Store a block."""
@@ -48,7 +48,7 @@ class Content(Protocol):
         """Bytes of the block for an extent."""
 
     def reader(self, grant: Grant) -> Reader:
-        """What a grant of the scheduler allows. Raises `ValueError` if it does not fit."""
+        """The content of a grant of the scheduler. Raises `ValueError` if it does not fit."""
 
     def writer(self, pull: Pull) -> Writer:
-        """Where a pull goes. Raises `ValueError` if it does not fit."""
+        """The destination of a pull. Raises `ValueError` if it does not fit."""

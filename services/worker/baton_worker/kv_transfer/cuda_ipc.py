@@ -21,7 +21,7 @@ from baton_worker.kv_transfer.transport import BlockBuffer, Size, TransportError
 
 
 class Handle(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """What another process needs to open memory of a GPU, as torch tells it."""
+    """Torch's handle with which another process opens memory of a GPU."""
 
     gpu: str
     """UUID: numbers of GPUs differ between processes."""
@@ -73,18 +73,18 @@ class CudaMemory:
     def open(self, handle: bytes) -> Tensor:
         """See `SharedDeviceMemory`."""
         terms = msgspec.msgpack.decode(handle, type=Handle)
-        found = [n for n in range(torch.cuda.device_count()) if _uuid(n) == terms.gpu]
-        if not found:
+        gpus = [n for n in range(torch.cuda.device_count()) if _uuid(n) == terms.gpu]
+        if not gpus:
             raise TransportError(
                 f"GPU {terms.gpu} of the source is not visible to this worker: give both all GPUs "
                 "(CUDA_VISIBLE_DEVICES), or leave cuda_ipc out of --kv-transports"
             )
         kind: Any = torch.UntypedStorage
         storage = kind._new_shared_cuda(
-            *(found[0], terms.handle, terms.size, terms.offset),
+            *(gpus[0], terms.handle, terms.size, terms.offset),
             *(terms.counter, terms.counter_offset, terms.event, terms.event_needed),
         )
-        memory = torch.empty(0, dtype=torch.uint8, device=torch.device("cuda", found[0]))
+        memory = torch.empty(0, dtype=torch.uint8, device=torch.device("cuda", gpus[0]))
         return memory.set_(storage)
 
 
@@ -149,7 +149,7 @@ class CudaIpcSender:
 
 
 class CudaIpcReceiver:
-    """The target's end. Raises `ValueError` if the memory has not the size that was told."""
+    """The target's end. Raises `ValueError` if the memory does not have the agreed size."""
 
     def __init__(self, memory: Tensor, size: Size) -> None:
         if memory.numel() != size.total:
@@ -163,5 +163,5 @@ class CudaIpcReceiver:
         return self._memory[place * self._place_bytes :][: block.size]
 
     def close(self) -> None:
-        """Let go of the memory."""
+        """Release the memory."""
         self._memory = None

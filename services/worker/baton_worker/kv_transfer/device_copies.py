@@ -36,11 +36,11 @@ class DeviceCopies:
             into: uint8 of as many bytes, on the host or on the device of the layer.
         """
         with self._stream.queue():
-            found = layer[self._indices(layer, places)].contiguous().view(torch.uint8).flatten()
+            data = layer[self._indices(layer, places)].contiguous().view(torch.uint8).flatten()
             if isinstance(into, np.ndarray):
-                into[:] = self._stream.download(found).wait().numpy()
+                into[:] = self._stream.download(data).wait().numpy()
             else:
-                into.copy_(found)
+                into.copy_(data)
                 self._stream.settle()
 
     def write(

@@ -33,7 +33,7 @@ class EmbeddingContent:
         self._offered[number] = embeddings.detach().cpu().contiguous()
 
     def withdraw(self, number: int) -> None:
-        """Let go of the embeddings of a transfer, if they were offered."""
+        """Release the embeddings of a transfer, if they were offered."""
         self._offered.pop(number, None)
 
     def take(self, number: int) -> Tensor | None:

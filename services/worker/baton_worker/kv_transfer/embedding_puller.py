@@ -51,12 +51,12 @@ class EmbeddingPuller:
         """Pulls that have ended since the last call, with their embeddings [n, width]; those of a
         pull that failed are of no use."""
         nothing = torch.empty(0)
-        found = []
+        results = []
         for pulled in self._importer.finished():
             embeddings = self._content.take(pulled.id)
-            told = replace(pulled, digest=self._digests.pop(pulled.id))
-            found.append((told, nothing if embeddings is None else embeddings))
-        return found
+            reported = replace(pulled, digest=self._digests.pop(pulled.id))
+            results.append((reported, nothing if embeddings is None else embeddings))
+        return results
 
     def reset(self) -> None:
         """Forget all pulls."""

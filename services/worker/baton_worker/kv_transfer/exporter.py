@@ -170,13 +170,13 @@ class Exporter(threading.Thread):
         connection = self._connections.get(peer)
         if not reason and (connection is None or not 0 <= fetch.place < PLACES):
             reason = "refused"
-        found = self._grants.get(fetch.id)
+        entry = self._grants.get(fetch.id)
         extent = Extent(fetch.layer, fetch.start, fetch.end)
-        if reason or found is None or not found[1].covers(extent):
+        if reason or entry is None or not entry[1].covers(extent):
             return self._missing(fetch, reason or "refused")
         assert connection is not None
-        block = self._put(connection, fetch, found[1])
-        if self._grants.get(fetch.id) is not found:
+        block = self._put(connection, fetch, entry[1])
+        if self._grants.get(fetch.id) is not entry:
             return self._missing(fetch, "unknown")
         return block
 
@@ -187,7 +187,7 @@ class Exporter(threading.Thread):
         size = self._content.block_bytes(extent)
         buffer = connection.sender.view(fetch.place, size)
         reader.read(extent, buffer)
-        # What stays on a device is not read by the host; its memory corrects its own errors.
+        # Blocks that stay on a device are not read by the host; its memory corrects its own errors.
         check = xxh3_64_intdigest(buffer.data) if isinstance(buffer, np.ndarray) else 0
         data = connection.sender.data(fetch.place, size)
         dtype = self._content.dtype_name(fetch.layer)
@@ -195,10 +195,10 @@ class Exporter(threading.Thread):
 
     def _denies(self, message: Open | Fetch) -> str:
         """Why no grant covers the request; empty if one does."""
-        found = self._grants.get(message.id)
-        if found is None:
+        entry = self._grants.get(message.id)
+        if entry is None:
             return "unknown"
-        grant = found[0]
+        grant = entry[0]
         if grant.epoch != message.epoch:
             return "stale"
         return "" if hmac.compare_digest(grant.token, message.token) else "refused"

@@ -90,7 +90,7 @@ class KVTransferManager:
 
 
 def bound_address(config: Config) -> str:
-    """Where this process serves what other workers pull."""
+    """Address at which other workers pull from this process."""
     # The process id in the name, since several workers may share a run directory.
     own = Link(f"{PAGES.name}-{os.getpid()}", PAGES.server, PAGES.client, (), ())
     return bind_address(config, own, config.bind_kv)
@@ -103,23 +103,23 @@ def usable(config: Config, *, on_device: bool = False) -> dict[str, Transport]:
     Raises:
         SettingsError: none is left, or one requested through vLLM's setting is unavailable.
     """
-    found, missing = dict[str, Transport](), dict[str, str]()
+    transports, missing = dict[str, Transport](), dict[str, str]()
     for name in split(config.kv_transports):
         try:
             kind = TRANSPORTS.load(name)
             if kind.on_device and not on_device:
                 missing[name] = "what passes is not on a GPU"
                 continue
-            found[name] = kind(config)
+            transports[name] = kind(config)
         except UnusableError as error:
             missing[name] = error.message
             log.info("no KV passes over %s: %s", name, error.message)
-    if missing and (config.kv_transfer_config or not found):
+    if missing and (config.kv_transfer_config or not transports):
         raise SettingsError(
             "; ".join(f"{name} was asked for, but {missing[name]}" for name in missing)
         )
-    log.info("KV passes to other workers over %s", ", ".join(found))
-    return found
+    log.info("KV passes to other workers over %s", ", ".join(transports))
+    return transports
 
 
 def host(config: Config) -> str:

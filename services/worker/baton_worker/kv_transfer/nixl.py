@@ -63,7 +63,7 @@ class Nixl:
         agent = self._agent()
         try:
             return NixlSender(agent, self.buffer(agent, size))
-        except (RuntimeError, ValueError) as error:  # No memory, or none of a kind that UCX knows.
+        except (RuntimeError, ValueError) as error:  # No memory, or of a kind that UCX lacks.
             raise UnusableError(f"memory cannot be registered: {error}") from error
 
     def buffer(self, agent: Any, size: Size) -> Buffer:
@@ -167,7 +167,7 @@ class NixlReceiver:
 def _agent(anywhere: bool, local_transports: str) -> Any:
     """A NIXL agent of this process. Raises `UnusableError`."""
     # Both libraries read these variables when they are loaded; values set by the operator take
-    # precedence. Within a host UCX cannot detect a dead peer, hence the error mode.
+    # precedence. Within a host UCX cannot detect that a peer has exited, hence the error mode.
     default_environment("NIXL_LOG_LEVEL", "ERROR")
     default_environment("UCX_LOG_LEVEL", "error")
     if not anywhere:

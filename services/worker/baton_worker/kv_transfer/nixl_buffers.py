@@ -16,7 +16,7 @@ Region: TypeAlias = tuple[int, int, int]
 
 
 class Terms(msgspec.Struct, array_like=True, forbid_unknown_fields=True):
-    """What the target needs to read from a source."""
+    """Metadata with which the target reads from a source."""
 
     agent: str
     metadata: bytes
@@ -53,7 +53,7 @@ class Buffer(ABC):
         return self._address + place * self._place_bytes, size, self._device
 
     def terms(self) -> Terms:
-        """What a target needs."""
+        """The metadata for a target."""
         metadata = self._agent.get_agent_metadata()
         return Terms(self._agent.name, metadata, self._address, self._device)
 

@@ -117,8 +117,8 @@ class ShmReceiver:
 
     def take(self, block: Block, place: int) -> Bytes:
         """See `transport.Receiver`."""
-        taken: Bytes = self._memory[place, : block.size]
-        return taken
+        data: Bytes = self._memory[place, : block.size]
+        return data
 
     def close(self) -> None:
         """No effect: the mapping is freed with its last reader."""
@@ -130,25 +130,25 @@ class DescriptorServer(LocalServer):
 
     def __init__(self, path: str) -> None:
         super().__init__("kv-transfer", path, socket.SOCK_STREAM, _TIMEOUT_SECONDS)
-        self._kept: dict[bytes, int] = {}
+        self._descriptors: dict[bytes, int] = {}
         self.listen()
 
     def keep(self, descriptor: int) -> bytes:
         """Register a descriptor and return its ticket."""
         ticket = secrets.token_bytes(_TICKET_BYTES)
-        self._kept[ticket] = descriptor
+        self._descriptors[ticket] = descriptor
         return ticket
 
     def forget(self, ticket: bytes) -> None:
         """Invalidate a ticket."""
-        self._kept.pop(ticket, None)
+        self._descriptors.pop(ticket, None)
 
     def serve(self, peer: socket.socket) -> None:
         """See `LocalServer`."""
         ticket = peer.recv(_TICKET_BYTES)
-        if not ticket:  # A probe for a live listener, see `_sweep`.
+        if not ticket:  # A probe for a running listener, see `_sweep`.
             return
-        descriptor = self._kept.pop(ticket, None)
+        descriptor = self._descriptors.pop(ticket, None)
         if descriptor is None or not is_own_user(peer):
             log.warning("refused shared memory to a process that shows no ticket")
             return

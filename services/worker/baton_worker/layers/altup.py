@@ -82,9 +82,9 @@ class Streams(nn.Module):
         listed = (tokens >= 0) & (tokens < self._settings.layer_vocab)
         own = self.table(tokens.where(listed, 0)) * table
         shape = (len(tokens), self._layers, -1)
-        seen = self.norm((self.project(x) * projected).view(shape))
+        mixed = self.norm((self.project(x) * projected).view(shape))
         streams = [x, *(_like(project(x), x) for project in self.begin)]
-        return torch.cat(streams, dim=1), (seen + own.view(shape)) * both
+        return torch.cat(streams, dim=1), (mixed + own.view(shape)) * both
 
     def leave(self, x: Tensor) -> Tensor:
         """[R, streams * hidden] to [R, hidden]: the mean of all."""
@@ -97,5 +97,5 @@ class Streams(nn.Module):
 def _like(x: Tensor, other: Tensor) -> Tensor:
     """With the root mean square of the rows of another tensor."""
     wanted = other.square().mean(-1, keepdim=True).sqrt()
-    given = x.square().mean(-1, keepdim=True).clamp(min=_LEAST_SQUARE).sqrt()
-    return x * wanted / given
+    own = x.square().mean(-1, keepdim=True).clamp(min=_LEAST_SQUARE).sqrt()
+    return x * wanted / own

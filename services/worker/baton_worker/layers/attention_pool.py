@@ -30,11 +30,11 @@ class AttentionPool(nn.Module):
 
     def forward(self, states: Tensor) -> Tensor:
         """[R, N, hidden] to [R, hidden]."""
-        asked, _, _ = self._heads(self.probe())
+        probe, _, _ = self._heads(self.probe())
         _, keys, values = self._heads(states)
-        query = asked.expand(states.shape[0], -1, -1, -1)
-        found = F.scaled_dot_product_attention(query, keys, values)
-        x: Tensor = self.output(found.flatten(1))
+        query = probe.expand(states.shape[0], -1, -1, -1)
+        attended = F.scaled_dot_product_attention(query, keys, values)
+        x: Tensor = self.output(attended.flatten(1))
         out: Tensor = self.ffn(self.norm(x), x)
         return out
 

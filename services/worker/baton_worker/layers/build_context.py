@@ -1,4 +1,4 @@
-"""What layers are built from."""
+"""The context that layers are built with."""
 
 from __future__ import annotations
 
@@ -31,7 +31,8 @@ log = logger(__name__)
 _MOST_TOKENS = 2048
 """Tokens of a step, where the settings leave them open: at most so many."""
 _EXACT_ROWS = 128
-"""Of every product with --exact: as many as cost no more than one where weights have to be read."""
+"""Rows of every product with --exact: as many as cost no more than one row where reading the
+weights dominates."""
 _NO_GPU = "PyTorch sees no GPU here."
 
 
@@ -46,9 +47,9 @@ class BuildContext:
     codes: KVCodes | None = None
     """The KV cache codes if the KV cache is quantised."""
     quantization: Quantize = "none"
-    """To what weights are rounded when they are loaded."""
+    """Formats to which weights are rounded when they are loaded."""
     int8_inputs: bool = False
-    """Whether inputs are rounded to 8-bit integers where the checkpoint says how."""
+    """Whether inputs are rounded to 8-bit integers where the checkpoint's config defines that."""
     scaled: bool = False
     """Whether the checkpoint has the scales of these codes."""
     layout: Layout = Layout.NHD
@@ -62,7 +63,7 @@ class BuildContext:
     peers: Peers | None = None
     """Communication with the ranks that hold the other parts of the model."""
     adapters: TokenAdapters | None = None
-    """Which adapter each token has, where adapters are served."""
+    """The adapter of each token, where adapters are served."""
     trees: bool = False
     """Whether the new tokens of a row may be a tree of drafts."""
     threads: int = 1
@@ -170,8 +171,8 @@ def device_of(config: Config, rank: int = 0) -> torch.device:
 
 
 def _has_gpu(config: Config) -> bool:
-    """Whether PyTorch can use a GPU. Raises `SettingsError` where one was asked for and it cannot;
-    a GPU that is there and cannot be used is never passed over in silence."""
+    """Whether PyTorch can use a GPU. Raises `SettingsError` if the settings require one and it
+    cannot; warns if there is a GPU that cannot be used."""
     if torch.cuda.is_available():
         return True
     problem = nvidia.problem(torch.__version__, torch.version.cuda)
@@ -184,7 +185,7 @@ def _has_gpu(config: Config) -> bool:
 
 @functools.cache
 def _warn(problem: str) -> None:
-    """Once: a standby asks for its device again and again."""
+    """Once: a standby resolves its device repeatedly."""
     log.warning("%s Running on the CPU; --device cpu says that this is meant.", problem)
 
 

@@ -31,7 +31,7 @@ class Table(Layer):
         self.weight = site.empty(rows, width)
         self._rows: Callable[[Tensor], Tensor] | None = None
         self.lora: LoraEmbedding | None = None
-        """What adapters change, where adapters are served."""
+        """Changes of adapters, where adapters are served."""
         if site.adapters is not None and role == "embedding" and not extra:
             self.lora = LoraEmbedding(site.adapters)
 

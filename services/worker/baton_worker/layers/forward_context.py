@@ -37,6 +37,6 @@ class ForwardContext:
     layer_embeddings: Tensor | None = None
     """[T, layers, width] of models with `spec.AltUp`."""
     cross: CrossStep | None = None
-    """What tokens see of the states of an encoder; None: no token sees any."""
+    """Encoder states that tokens see; None: no token sees any."""
     vision: Tensor | None = None
     """bool [T]: which tokens are `spec.Decoder.vision_tokens`; None without such."""

@@ -23,12 +23,12 @@ class Bare(nn.Module):
 
 
 class Layer(Bare):
-    """A layer defines its own loading: the loader knows neither fusion nor names."""
+    """A layer defines its own loading: the loader depends on neither fusion nor names."""
 
     like: Tensor | None = None
     """A tensor on the device and of the dtype of the inputs, of layers that `load_quantized`."""
     int8_inputs: bool = False
-    """Whether inputs are rounded to 8-bit integers where a checkpoint says how."""
+    """Whether inputs are rounded to 8-bit integers where the checkpoint's config defines that."""
     processed: tuple[str, ...] = ()
     """The attributes that processing weights sets, of a layer that may be of `single_use`."""
     single_use: bool = False

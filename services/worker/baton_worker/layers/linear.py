@@ -65,7 +65,7 @@ class Linear(Layer):
             self.bias.zero_()
         self.int8_inputs, self._row_block = site.int8_inputs, site.row_block
         self._kernel: LinearKernel = PlainLinear(self.weight, self.bias, self._row_block)
-        self._taken = dict[str, QuantizedWeight]()
+        self._quantized = dict[str, QuantizedWeight]()
         self._weight_bytes = 0
         self._adapters = site.adapters
         self.lora: LoraKernel | None = None
@@ -127,7 +127,7 @@ class Linear(Layer):
             return False
         if weight.shape != (self._parts[part], own.shape[1]) or not has_kernel(weight, self.like):
             return False
-        self._taken[part] = weight
+        self._quantized[part] = weight
         return True
 
     @property
@@ -137,12 +137,12 @@ class Linear(Layer):
 
     def process_weights_after_loading(self) -> None:
         """Pack the weight in the device's preferred layout and drop the original."""
-        given = self.weight
-        weights: Sequence[LinearWeight] = self._all_taken()
+        original = self.weight
+        weights: Sequence[LinearWeight] = self._all_quantized()
         if not weights:
             self._unstage()
             weights = [self._own()]
-        self.single_use = weights[0] is not given or self.quantised_as is not None
+        self.single_use = weights[0] is not original or self.quantised_as is not None
         rows = None if self._adapters is None else self._adapters.slots
         if self.lora is not None:
             self._row_squares = row_squares(weights, self.like.device)
@@ -153,15 +153,15 @@ class Linear(Layer):
         if self._kernel.nbytes:
             self._weight_bytes, self.weight = self._kernel.nbytes, None
 
-    def _all_taken(self) -> list[QuantizedWeight]:
+    def _all_quantized(self) -> list[QuantizedWeight]:
         """Quantised weights by part; empty unless every part has one."""
-        taken, self._taken = self._taken, {}
-        if len(taken) == len(self._parts):
-            return [taken[part] for part in self._parts]
+        quantized, self._quantized = self._quantized, {}
+        if len(quantized) == len(self._parts):
+            return [quantized[part] for part in self._parts]
         # The other parts are floats, and one kernel runs the fused weight.
         for name, rows in self.weight_targets():
-            if (part := name.removesuffix(".weight")) in taken:
-                rows.copy_(taken[part].dequantise())
+            if (part := name.removesuffix(".weight")) in quantized:
+                rows.copy_(quantized[part].dequantise())
         return []
 
     def _unstage(self) -> None:
@@ -191,7 +191,7 @@ class Linear(Layer):
         return y if self.lora is None else self.lora.add(x, y)
 
     def _product(self, x: Tensor, residual: Tensor | None) -> Tensor:
-        """That of the weight, with the factors of adapters."""
+        """The product of the weight, with the factors of adapters."""
         y = self._kernel(x, residual)
         if self._factors and self._adapters is not None:
             for slot, at in self._adapters.rows(len(x), x.device):

@@ -13,7 +13,7 @@ from baton_worker.layers.attention.cross_states import CrossInputs
 
 
 class MediaEmbeddings(NamedTuple):
-    """What a step sees beside its tokens."""
+    """Embeddings of media for the placeholders of a step."""
 
     places: Tensor
     """int64 [M]: where on the flat token axis."""
@@ -24,7 +24,7 @@ class MediaEmbeddings(NamedTuple):
     added: bool = False
     """Whether the first are added to those of the tokens, too."""
     cross: CrossInputs | None = None
-    """What tokens see of the states of an encoder; None: no token sees any."""
+    """Encoder states that tokens see; None: no token sees any."""
 
     def into(self, x: Tensor) -> Tensor:
         """[T, hidden] of the tokens, with these rows replaced or added."""
@@ -38,8 +38,9 @@ class MediaEmbeddings(NamedTuple):
         return x.index_add(0, self.places, added) if added.shape[1] else x
 
     def take(self, chosen: npt.NDArray[np.bool_]) -> MediaEmbeddings:
-        """Those of the tokens where `chosen` [T] holds, for a step of these tokens alone."""
+        """The embeddings of the tokens where `chosen` [T] holds, for a step of these tokens
+        only."""
         moved = torch.from_numpy(np.cumsum(chosen) - 1).to(self.places.device)
-        kept = torch.from_numpy(chosen).to(self.places.device)[self.places]
+        mask = torch.from_numpy(chosen).to(self.places.device)[self.places]
         assert self.cross is None, "tokens that attend to media are not run apart"
-        return MediaEmbeddings(moved[self.places[kept]], self.values[kept], self.added)
+        return MediaEmbeddings(moved[self.places[mask]], self.values[mask], self.added)

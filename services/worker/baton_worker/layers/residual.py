@@ -10,8 +10,8 @@ from baton_worker.layers.norm import LayerNorm, RmsNorm
 
 
 class ResidualSum(NamedTuple):
-    """A stream of which the last addition is left to the norm that reads it, which makes the sum
-    in its own launch."""
+    """A residual stream whose last addition is deferred to the norm that reads it, which adds in
+    its own launch."""
 
     stream: Tensor
     """[T, hidden]"""

@@ -1,4 +1,4 @@
-"""A gated feed-forward of which few channels are active."""
+"""A gated feed-forward with few active channels."""
 
 from __future__ import annotations
 

@@ -55,7 +55,7 @@ def read_adapter(folder: Path, targets: LoraTargets, max_rank: int) -> Adapter:
     """Read a PEFT folder.
 
     Raises:
-        ModelError: it is not a PEFT folder, or does not fit the model; the message says why.
+        ModelError: it is not a PEFT folder, or does not fit the model.
     """
     config, path = PeftConfig.read(folder), folder / "adapter_model.safetensors"
     if not path.is_file():
@@ -89,9 +89,9 @@ def _pairs(
     """The products of each module of the model."""
     sides, tables = dict[str, dict[str, Tensor]](), dict[str, dict[str, Tensor]]()
     for name, tensor in stored.items():
-        found, of_table = _NAME.fullmatch(name), _TABLE.fullmatch(name)
-        if found is not None:
-            sides.setdefault(found["module"], {})[found["side"]] = tensor
+        match, of_table = _NAME.fullmatch(name), _TABLE.fullmatch(name)
+        if match is not None:
+            sides.setdefault(match["module"], {})[match["side"]] = tensor
         elif of_table is not None:
             tables.setdefault(of_table["module"], {})[of_table["side"]] = tensor
         elif _WHOLE.fullmatch(name) is None and not is_magnitude(name):
@@ -107,14 +107,14 @@ def _pairs(
             yield from _expert_pairs(folder, module, (a, b), config, targets, max_rank)
             continue
         _check_rank(folder, module, (a, b), config, max_rank)
-        a = _kept(a, targets)
+        a = _on_device(a, targets)
         for name, rows in targets.split(module, b):
             if (len(rows), a.shape[1]) != targets.shapes[name]:
                 raise ModelError(
                     f"The adapter {folder} is of another model: {module} is {list(b.shape)} times "
                     f"{list(a.shape)} there, and {name} has {targets.shapes[name]} here."
                 )
-            yield name, LoraPair(a, _kept(rows.T, targets), config.scale_of(module))
+            yield name, LoraPair(a, _on_device(rows.T, targets), config.scale_of(module))
 
 
 def _both(folder: Path, module: str, sides: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -137,7 +137,10 @@ def _table_pairs(
             raise ModelError(f"The adapter {folder} adapts {module}, no table of this model.")
         _check_rank(folder, module, (a, b), config, max_rank)
         _check_shape(folder, module, (a.shape[1], b.shape[0]), targets.table_shapes[name])
-        yield name, LoraPair(_kept(a.T, targets), _kept(b.T, targets), config.scale_of(module))
+        yield (
+            name,
+            LoraPair(_on_device(a.T, targets), _on_device(b.T, targets), config.scale_of(module)),
+        )
 
 
 def _expert_pairs(
@@ -150,15 +153,18 @@ def _expert_pairs(
 ) -> Iterator[tuple[str, LoraPair]]:
     """The products of experts that a checkpoint stacks in one parameter (`target_parameters`)."""
     stem = module.replace(".base_layer", "")
-    found = list(targets.stacked(stem, *both)) if both[0].ndim == both[1].ndim == 2 else []
-    if not found:
+    stacked = list(targets.stacked(stem, *both)) if both[0].ndim == both[1].ndim == 2 else []
+    if not stacked:
         raise ModelError(
             f"The adapter {folder} is of another model: {stem} has no parameter of experts that "
             f"{list(both[1].shape)} times {list(both[0].shape)} would fit."
         )
-    for name, a, b in found:
+    for name, a, b in stacked:
         _check_rank(folder, stem, (a, b), config, max_rank)
-        yield name, LoraPair(_kept(a, targets), _kept(b.T, targets), config.scale_of(stem))
+        yield (
+            name,
+            LoraPair(_on_device(a, targets), _on_device(b.T, targets), config.scale_of(stem)),
+        )
 
 
 def _wholes(
@@ -166,11 +172,11 @@ def _wholes(
 ) -> Iterator[tuple[str, Whole]]:
     """The weights that replace those of the base: `modules_to_save`, and tables that peft saves
     beside their products."""
-    found = {name: match["module"] for name in stored if (match := _WHOLE.fullmatch(name))}
+    modules = {name: match["module"] for name in stored if (match := _WHOLE.fullmatch(name))}
     for saved in config.modules_to_save:
-        if not any(module == saved or module.endswith(f".{saved}") for module in found.values()):
+        if not any(module == saved or module.endswith(f".{saved}") for module in modules.values()):
             raise ModelError(f"The adapter {folder} says that it saves {saved}, and does not.")
-    for name, module in found.items():
+    for name, module in modules.items():
         shape = targets.whole_shape(module)
         if shape is None:
             raise ModelError(
@@ -178,15 +184,15 @@ def _wholes(
                 "served beside others, by workers of one process. Merge it into its base."
             )
         _check_shape(folder, module, tuple(stored[name].shape), shape)
-        yield targets.whole(module, _kept(stored[name], targets))
+        yield targets.whole(module, _on_device(stored[name], targets))
 
 
 def _check_shape(
-    folder: Path, module: str, given: tuple[int, ...], wanted: tuple[int, int]
+    folder: Path, module: str, shape: tuple[int, ...], expected: tuple[int, int]
 ) -> None:
-    if given != wanted:
+    if shape != expected:
         raise ModelError(
-            f"The adapter {folder} is of another model: {module} is {given} there, and {wanted} "
+            f"The adapter {folder} is of another model: {module} is {shape} there, and {expected} "
             "here."
         )
 
@@ -219,7 +225,7 @@ def _check_rank(
         )
 
 
-def _kept(tensor: Tensor, targets: LoraTargets) -> Tensor:
+def _on_device(tensor: Tensor, targets: LoraTargets) -> Tensor:
     """A copy as the kernels read it."""
     like = targets.like
     return tensor.to(like.device, like.dtype, copy=True, memory_format=torch.contiguous_format)

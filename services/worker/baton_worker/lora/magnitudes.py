@@ -31,25 +31,25 @@ def with_magnitudes(
     config: PeftConfig,
     targets: LoraTargets,
 ) -> dict[str, LoraPair]:
-    """The products of each module of the model with its magnitudes, if its config says so.
+    """The products of each module of the model with its magnitudes, if its config has `use_dora`.
 
     Raises:
-        ModelError: magnitudes are missing, not said, of another shape, or of a module that cannot
+        ModelError: magnitudes are missing, unexpected, of another shape, or of a module that cannot
             have them.
     """
-    found = dict(_magnitudes(folder, stored, targets))
-    if found and not config.dora:
+    magnitudes = dict(_magnitudes(folder, stored, targets))
+    if magnitudes and not config.dora:
         raise ModelError(f"The adapter {folder} holds magnitudes, and its config no use_dora.")
     if not config.dora:
         return dict(pairs)
     for module in pairs:
         if why := targets.magnitude_blocker(module):
             raise ModelError(f"The adapter {folder} decomposes {module} (DoRA): {why}. {_MERGE}")
-        if module not in found:
+        if module not in magnitudes:
             raise ModelError(f"The adapter {folder} has use_dora, and no magnitudes of {module}.")
-        if len(found[module]) != pairs[module].b.shape[1]:
+        if len(magnitudes[module]) != pairs[module].b.shape[1]:
             raise ModelError(f"The adapter {folder} has other rows of magnitudes in {module}.")
-    return {name: pair._replace(magnitude=found[name]) for name, pair in pairs.items()}
+    return {name: pair._replace(magnitude=magnitudes[name]) for name, pair in pairs.items()}
 
 
 def _magnitudes(

@@ -21,30 +21,30 @@ def lora_modules(text: str) -> list[LoraModule]:
     Raises:
         SettingsError: it is neither, or a name comes twice.
     """
-    found = _objects(text) if text.lstrip().startswith("{") else _pairs(text)
-    names = [module.name for module in found]
+    modules = _objects(text) if text.lstrip().startswith("{") else _pairs(text)
+    names = [module.name for module in modules]
     if twice := {name for name in names if names.count(name) > 1}:
         raise SettingsError(f"--lora-modules names '{min(twice)}' twice.")
-    return found
+    return modules
 
 
 def _pairs(text: str) -> list[LoraModule]:
-    found = []
+    modules = []
     for part in filter(None, (part.strip() for part in text.split(","))):
         name, equals, path = part.partition("=")
         if not equals or not name or not path:
             raise SettingsError(f"--lora-modules takes name=path (got '{part}').")
-        found.append(LoraModule(name, path))
-    return found
+        modules.append(LoraModule(name, path))
+    return modules
 
 
 def _objects(text: str) -> list[LoraModule]:
-    decoder, found, rest = json.JSONDecoder(), list[LoraModule](), text.strip()
+    decoder, modules, rest = json.JSONDecoder(), list[LoraModule](), text.strip()
     try:
         while rest:
             data, end = decoder.raw_decode(rest)
-            found.append(LoraModule(str(data["name"]), str(data["path"])))
+            modules.append(LoraModule(str(data["name"]), str(data["path"])))
             rest = rest[end:].lstrip(" ,\n")
     except (ValueError, KeyError, TypeError) as error:
         raise SettingsError(f"--lora-modules: {error!r} in {text[:100]}.") from error
-    return found
+    return modules

@@ -75,7 +75,7 @@ _CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
 
 @dataclass(frozen=True, slots=True)
 class PeftConfig:
-    """What is read of an adapter_config.json."""
+    """The fields of an adapter_config.json that are read."""
 
     rank: int
     alpha: float
@@ -92,8 +92,7 @@ class PeftConfig:
         """Read the file of a folder.
 
         Raises:
-            ModelError: there is no such file, or its options are not supported; the message says
-                why.
+            ModelError: there is no such file, or its options are not supported.
         """
         path = folder / "adapter_config.json"
         if not path.is_file():
@@ -127,8 +126,8 @@ class PeftConfig:
     def canonical(self) -> bytes:
         """Text that is equal for equal scales; part of the adapter's digest."""
         patterns = sorted(self.rank_pattern.items()), sorted(self.alpha_pattern.items())
-        found = [self.rank, self.alpha, self.rslora, *patterns]
-        return json.dumps([*found, "dora"] if self.dora else found).encode()
+        fields = [self.rank, self.alpha, self.rslora, *patterns]
+        return json.dumps([*fields, "dora"] if self.dora else fields).encode()
 
 
 def refuses(data: Mapping[str, Any]) -> str | None:

@@ -60,13 +60,13 @@ class AdapterSlots:
         return int(free[self._used[free].argmin()]) if len(free) else None
 
     def release(self, slots: Iterable[int]) -> None:
-        """These sequences have gone."""
+        """Release these slots."""
         self._of[list(slots)] = _NONE
 
     def of(self, slots: npt.NDArray[np.int64]) -> npt.NDArray[np.int64]:
         """Number of the adapter of each of these slots, -1 for none: int64, as many."""
-        found: npt.NDArray[np.int64] = self._of[slots]
-        return found
+        numbers: npt.NDArray[np.int64] = self._of[slots]
+        return numbers
 
     @property
     def in_use(self) -> set[bytes]:

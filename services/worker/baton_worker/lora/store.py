@@ -22,7 +22,7 @@ def check(config: Config) -> None:
     """Check what does not need the model.
 
     Raises:
-        SettingsError: adapters cannot be served with these settings; it says what to do.
+        SettingsError: adapters cannot be served with these settings.
     """
     if not config.enable_lora:
         if config.lora_modules:

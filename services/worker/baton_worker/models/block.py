@@ -260,7 +260,7 @@ class Joined(Bare):
 
     Args:
         mixer: its input is twice as wide as its output.
-        residual_normed: whether the stream goes on from the normed hidden state.
+        residual_normed: whether the residual stream continues with the normed hidden state.
     """
 
     def __init__(

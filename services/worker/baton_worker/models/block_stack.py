@@ -96,7 +96,7 @@ class BlockStack(nn.Module):
 
 
 def _made(plans: dict[Any, Any]) -> dict[Any, Any]:
-    """What layers read of plans by kind."""
+    """The plans of a step, by kind of layer."""
     return {
         call: plan.compute() if isinstance(plan, DevicePlan) else plan
         for call, plan in plans.items()

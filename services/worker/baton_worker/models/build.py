@@ -117,7 +117,7 @@ def _head_block(head: spec.LayerHead, layer: int, site: BuildContext) -> nn.Modu
 
 def _block(decoder: spec.Decoder, mixer: Any, ffn: Any, site: BuildContext) -> nn.Module:
     if isinstance(mixer, spec.CrossAttention):
-        # It may run some tokens of a step, and adapters are told for all of them.
+        # It may run some tokens of a step, and adapter numbers are those of all of them.
         site = replace(site, adapters=None)
     parts = [
         None if part is None else LAYERS[type(part)](part, decoder.hidden, site)

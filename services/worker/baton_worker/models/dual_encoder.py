@@ -95,8 +95,8 @@ class DualEncoderModel(EncoderModel):
             return -1
         if self._end < 0:
             return int(text.argmax())
-        found = (text == self._end).nonzero()
-        return int(found[0]) if len(found) else -1
+        places = (text == self._end).nonzero()
+        return int(places[0]) if len(places) else -1
 
 
 def build_dual_encoder(towers: spec.DualEncoder, site: BuildContext) -> DualEncoderModel:

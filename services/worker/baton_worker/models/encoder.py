@@ -40,11 +40,11 @@ class Stack(nn.Module):
         self.progress = 0
 
     def forward(
-        self, x: Tensor, positions: Tensor, counts: Sequence[int], seen: Tensor | None = None
+        self, x: Tensor, positions: Tensor, counts: Sequence[int], is_key: Tensor | None = None
     ) -> Tensor:
         """[T, hidden] of packed rows of lengths `counts` to the final hidden states; positions are
-        int64 [T], or [axes, T] with rope sections; `seen` as of `context`."""
-        step, none = self.context(positions, counts, x.device, seen), torch.empty(0)
+        int64 [T], or [axes, T] with rope sections; `is_key` as of `context`."""
+        step, none = self.context(positions, counts, x.device, is_key), torch.empty(0)
         for block in self.blocks:
             x = block(x, step, none)
             self.progress += 1
@@ -56,15 +56,15 @@ class Stack(nn.Module):
         positions: Tensor,
         counts: Sequence[int],
         device: torch.device,
-        seen: Tensor | None = None,
+        is_key: Tensor | None = None,
     ) -> ForwardContext:
-        """What the layers share: rotations, and which tokens see one another: all of a text, or
-        those of them that are `seen`, bool [T]."""
+        """The context that layers share: rotations, and which tokens see one another: all of a
+        text, or those of them that are keys, bool [T] `is_key`."""
         return ForwardContext(
             slots=torch.empty(0),
             angles={rope: r.angles(positions, self._dtype) for rope, r in self._rotaries.items()},
             plans={},
-            texts=by_length(counts, device, seen),
+            texts=by_length(counts, device, is_key),
         )
 
 

@@ -1,4 +1,4 @@
-"""Config to spec by exact architecture name; otherwise an error that says what to edit."""
+"""Config to spec by exact architecture name; otherwise an error that names the file to edit."""
 
 from __future__ import annotations
 

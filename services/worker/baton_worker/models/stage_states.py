@@ -1,4 +1,4 @@
-"""What one stage of a pipeline hands on to the next one."""
+"""The states that one stage of a pipeline sends to the next one."""
 
 from __future__ import annotations
 

@@ -13,7 +13,7 @@ from baton_worker.models.vision.media_tower import MediaTower
 
 
 class TowerPair(MediaTower):
-    """See `spec.TowerPair`. The grid of an item says whose it is. Embeddings of sounds are as wide
+    """See `spec.TowerPair`. The grid of an item selects its tower. Embeddings of sounds are as wide
     as those of images, with zeros for the layers that images alone reach."""
 
     def __init__(self, vision: MediaTower, audio: MediaTower) -> None:
@@ -66,15 +66,17 @@ class TowerPair(MediaTower):
 
     def encode_media(self, pixels: Sequence[Tensor], grids: Sequence[Grid]) -> list[Tensor]:
         """See `MediaTower.encode_media`."""
-        found = dict[int, Tensor]()
+        embeddings = dict[int, Tensor]()
         for tower in (self.vision, self.audio):
             mine = [number for number, grid in enumerate(grids) if self._of(grid) is tower]
             if mine:
                 made = tower.encode_media([pixels[n] for n in mine], [grids[n] for n in mine])
-                found |= zip(mine, made, strict=True)
+                embeddings |= zip(mine, made, strict=True)
         missing = self.width - self.audio.width
         return [
-            F.pad(found[number], (0, missing)) if is_sound(grid) and missing else found[number]
+            F.pad(embeddings[number], (0, missing))
+            if is_sound(grid) and missing
+            else embeddings[number]
             for number, grid in enumerate(grids)
         ]
 

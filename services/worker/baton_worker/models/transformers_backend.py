@@ -65,9 +65,9 @@ class TransformersModel(nn.Module):
         super().__init__()
         self.causal = causal
         self.body = getattr(causal, causal.base_model_prefix)
-        self._given = _Given()
+        self._stub = _HiddenStates()
         # Logits come from the whole model, because it may scale or cap them.
-        setattr(causal, causal.base_model_prefix, self._given)
+        setattr(causal, causal.base_model_prefix, self._stub)
         self._calls, self._attention = list(calls), attention
         self.dtype: torch.dtype = causal.dtype
         self.pooler: Pooler | None = None
@@ -101,13 +101,13 @@ class TransformersModel(nn.Module):
     @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
         """[R, hidden] rows of `forward`'s result to float32 [R, vocab]."""
-        self._given.hidden = hidden[None]
+        self._stub.hidden = hidden[None]
         dummy = torch.zeros(1, len(hidden), dtype=torch.int64, device=hidden.device)
         logits: Tensor = self.causal(input_ids=dummy, use_cache=False).logits[0]
         return logits.to(torch.float32)
 
 
-class _Given(nn.Module):
+class _HiddenStates(nn.Module):
     """Replaces the body and returns the given hidden states."""
 
     hidden: Tensor
@@ -165,10 +165,12 @@ def _text_config(config: SimpleNamespace) -> SimpleNamespace:
 
 def _rope_kinds(fields: dict[str, Any]) -> Iterator[str]:
     for name in ("rope_parameters", "rope_scaling"):
-        found = fields.get(name)
-        for given in (found, *vars(found).values()) if isinstance(found, SimpleNamespace) else ():
-            if isinstance(given, SimpleNamespace):
-                yield str(getattr(given, "rope_type", None) or getattr(given, "type", "default"))
+        rope = fields.get(name)
+        for parameters in (rope, *vars(rope).values()) if isinstance(rope, SimpleNamespace) else ():
+            if isinstance(parameters, SimpleNamespace):
+                yield str(
+                    getattr(parameters, "rope_type", None) or getattr(parameters, "type", "default")
+                )
 
 
 def load_transformers_model(
@@ -249,9 +251,9 @@ def _check_windows(config: SimpleNamespace, calls: Sequence[AttentionSpec]) -> N
     declared = kinds.count("sliding_attention")
     if not kinds and getattr(config, "use_sliding_window", True):
         declared = int(bool(getattr(config, "sliding_window", None)))
-    seen = sum(call.window is not None for call in calls)
+    windowed = sum(call.window is not None for call in calls)
     chunks = "chunked_attention" in kinds or getattr(config, "attention_chunk_size", None)
-    if chunks or seen < declared:
+    if chunks or windowed < declared:
         raise ModelError(
             "Its layers see a part of the text only, and say so in masks of their own; "
             "paged attention cannot follow them."

@@ -17,7 +17,8 @@ T = TypeVar("T")
 
 
 def use_threads(number: int) -> None:
-    """Run tensor operations on so many threads. A standby has one, of which workers are forked."""
+    """Run tensor operations on so many threads. A standby, from which workers are forked, has
+    one."""
     torch.set_num_threads(1 if standby.held() else number)
     if standby.held():
         standby.when_active(partial(torch.set_num_threads, number))

@@ -1,4 +1,4 @@
-"""How long a step takes on a device."""
+"""Times of steps on a device."""
 
 from __future__ import annotations
 

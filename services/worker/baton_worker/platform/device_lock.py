@@ -17,8 +17,8 @@ log = logger(__name__)
 
 @contextmanager
 def memory_lock(device: torch.device, run_dir: Path) -> Iterator[None]:
-    """While it is held, no other worker of this run directory measures the memory of the device
-    or takes any at its start: what is free stays free. The system lets go of it if this process
+    """While it is held, no other worker of this run directory measures the memory of the device or
+    takes any at its start: free memory stays free. The system releases the lock if this process
     ends. A CPU has no lock.
 
     Args:

@@ -1,4 +1,4 @@
-"""How much memory a device has left, and how much tensors have taken of it."""
+"""Free memory of a device, and memory of its tensors."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ class DeviceMemory(Protocol):
         ...
 
     def held(self) -> int:
-        """What tensors of this process hold."""
+        """Bytes of the tensors of this process."""
         ...
 
     def peak(self) -> int:

@@ -1,4 +1,5 @@
-"""A file descriptor that tells when a copy to the host has ended, to wait for it beside sockets."""
+"""A file descriptor that becomes readable when a copy to the host has ended, to wait for it beside
+sockets."""
 
 from __future__ import annotations
 
@@ -42,6 +43,6 @@ class DownloadSignal:
         while True:
             download = self._downloads.get()
             download.wait()
-            # In this order: who has read the descriptor empty looks at the other one after that.
+            # In this order: a reader drains the descriptor first and reads `_ended` after that.
             self._ended = download
             os.eventfd_write(self._file, 1)

@@ -17,10 +17,10 @@ class FlagAliases:
     flag: str
     """As it is written: "--attention-backend"."""
     aliases: Mapping[str, str]
-    """What others call something that is here, to its name here."""
+    """Names in other systems to the names here."""
     elsewhere: Mapping[str, str]
-    """What is not here, which may be a pattern ("rocm*"), to what to do instead, in half a
-    sentence."""
+    """Names that are not supported, or patterns of them ("rocm*"), to what to use instead, in half
+    a sentence."""
 
     def ours(self, name: str) -> str:
         """The name that something has here; it need not exist.

@@ -1,4 +1,5 @@
-"""What this machine, or the container around the process, gives it: memory, cores, instructions."""
+"""Resources of this machine, or of the container around the process: memory, cores,
+instructions."""
 
 from __future__ import annotations
 
@@ -20,10 +21,10 @@ def available_bytes(root: Path = ROOT) -> int:
         OSError: the system has no /proc/meminfo.
     """
     text = (root / "proc/meminfo").read_text()
-    found = re.search(r"^MemAvailable:\s+(\d+) kB$", text, re.MULTILINE)
-    if found is None:
+    match = re.search(r"^MemAvailable:\s+(\d+) kB$", text, re.MULTILINE)
+    if match is None:
         raise OSError("/proc/meminfo does not say how much memory is available.")
-    return min(int(found[1]) * 1024, *_group_rooms(root), 2**63)
+    return min(int(match[1]) * 1024, *_group_rooms(root), 2**63)
 
 
 def cores(root: Path = ROOT) -> int:
@@ -38,7 +39,7 @@ def has_fast_bfloat16(root: Path = ROOT) -> bool:
 
 
 def instructions(root: Path = ROOT) -> frozenset[str]:
-    """What the CPU can do, as flags of /proc/cpuinfo; empty where there is no such file."""
+    """The flags of /proc/cpuinfo; empty where there is no such file."""
     path = root / "proc/cpuinfo"
     text = path.read_text() if path.is_file() else ""
     flags = re.search(r"^(?:flags|Features)\s*: (.*)$", text, re.MULTILINE)

@@ -1,8 +1,8 @@
 """Keep freed memory in the process, or give it back.
 
-A step allocates and frees the same megabytes of activations and logits again and again. By
-default glibc hands such blocks back to the system at once, and every step then pays for fresh
-pages: up to half of its time with a large vocabulary.
+A step allocates and frees the same megabytes of activations and logits again and again. By default
+glibc returns such blocks to the system at once, and every step then waits for fresh pages: up to
+half of its time with a large vocabulary.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def keep_freed_memory() -> bool:
 
 
 def release_pages(address: int, size: int) -> None:
-    """Hand the whole pages of some bytes back to the system, although they are still allocated:
-    they may not be read again before they are written. Where the system does not listen, they
+    """Return the whole pages of some bytes to the system, although they are still allocated: they
+    may not be read again before they are written. Where the system does not support this, they
     stay."""
     first = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE
     count = (address + size) // mmap.PAGESIZE * mmap.PAGESIZE - first

@@ -42,12 +42,12 @@ class MeasuredTable:
         """The times of a kind of work, measured unless the table has those of all `names`."""
         with self._locked() as keeps:
             table = self._read() if keeps else {}
-            found = table.get(kind, {})
-            if not found.keys() >= set(names):
-                found = measure()
+            measured = table.get(kind, {})
+            if not measured.keys() >= set(names):
+                measured = measure()
                 if keeps:
-                    self._write(table | {kind: found})
-        return found
+                    self._write(table | {kind: measured})
+        return measured
 
     @contextmanager
     def _locked(self) -> Iterator[bool]:
@@ -68,13 +68,13 @@ class MeasuredTable:
 
     def _read(self) -> dict[str, Times]:
         try:
-            found: dict[str, Times] = json.loads(self._path.read_text())
+            table: dict[str, Times] = json.loads(self._path.read_text())
         except FileNotFoundError:
             return {}
         except ValueError:
             log.warning("%s is no table, and is measured again", self._path)
             return {}
-        return found
+        return table
 
     def _write(self, table: dict[str, Times]) -> None:
         beside = self._path.with_suffix(f".{os.getpid()}")

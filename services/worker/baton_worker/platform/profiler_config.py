@@ -14,7 +14,7 @@ from pydantic import AfterValidator
 
 
 class ProfilerConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """What is recorded of a worker's steps, and where it is written."""
+    """The profile of a worker's steps, and where it is written."""
 
     profiler: Literal["torch", "cuda"] = "torch"
     """`torch` writes traces of `torch.profiler`; `cuda` marks the range for Nsight Systems, which

@@ -14,7 +14,7 @@ class Fence(Protocol):
     """A place in the work of the stream of steps."""
 
     def wait(self) -> None:
-        """What is queued on the side stream from now on begins behind it. The host does not
+        """Work that is queued on the side stream from now on runs after it. The host does not
         wait."""
         ...
 

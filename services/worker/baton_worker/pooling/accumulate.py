@@ -57,8 +57,8 @@ def _maximum(old: Tensor | None, states: Tensor, ends: Tensor) -> Tensor:
 
 
 def _steps(old: Tensor | None, states: Tensor, ends: Tensor) -> Tensor:
-    found = states[ends].float()
-    return found if old is None else torch.cat((old, found))
+    new = states[ends].float()
+    return new if old is None else torch.cat((old, new))
 
 
 _TAKES: dict[Take, Callable[[Tensor | None, Tensor, Tensor], Tensor]] = {

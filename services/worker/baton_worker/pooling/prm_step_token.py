@@ -16,9 +16,9 @@ def read_step_id(folder: Path) -> int:
     path = folder / "tokenizer.json"
     try:
         spec = json.loads(path.read_text(encoding="utf-8"))
-        found = {token["content"]: token["id"] for token in spec["added_tokens"]}
+        ids = {token["content"]: token["id"] for token in spec["added_tokens"]}
     except (OSError, ValueError, KeyError) as error:
         raise ModelError(f"{path} cannot be read, and the token {STEP} is needed.") from error
-    if STEP not in found:
+    if STEP not in ids:
         raise ModelError(f"{path} has no token {STEP}, which ends the steps that are judged.")
-    return int(found[STEP])
+    return int(ids[STEP])

@@ -14,7 +14,7 @@ Take = Literal["last", "first", "mean", "max", "steps"]
 """Pooled states: the last token's, the first's, the mean or maximum over all, or those at step
 tokens."""
 Finish = Literal["identity", "normalize", "sigmoid", "softmax"]
-"""The final function, skipped if a request wants raw scores."""
+"""The final function, skipped for a request for raw scores."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -28,7 +28,7 @@ class PoolingRecipe:
     """Size of each output vector."""
     head: tuple[Dense, ...] = ()
     logit_bias: float = 0.0
-    """Subtracted from what the head gives, also where a request wants raw scores, as in vLLM."""
+    """Subtracted from the output of the head, raw scores included, as in vLLM."""
     step_id: int = -1
     """Id of the step token."""
     whole: bool = False

@@ -95,9 +95,9 @@ def _take(place: Path) -> Take:
         chosen = [_NAMED[named]]
     other = [key for key in settings if key.startswith("pooling_mode_") and settings[key] is True]
     if len(chosen) != 1 or not set(other) <= set(_MODES):
-        asked = ", ".join(other) or named or "none"
+        modes = ", ".join(other) or named or "none"
         raise ModelError(
-            f"{place / 'config.json'} asks for the pooling modes {asked}. Supported is exactly one "
+            f"{place / 'config.json'} asks for the pooling modes {modes}. Supported is exactly one "
             f"of {', '.join(_MODES)}."
         )
     return chosen[0]

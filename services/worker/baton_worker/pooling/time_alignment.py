@@ -1,5 +1,5 @@
-"""Where in a recording tokens are said, from what alignment heads attend to, as Whisper's authors
-do it (https://github.com/openai/whisper, whisper/timing.py)."""
+"""Times of tokens in a recording, from the attention of alignment heads, as Whisper's authors
+compute them (https://github.com/openai/whisper, whisper/timing.py)."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ def token_places(weights: Tensor, filter_width: int) -> npt.NDArray[np.int64]:
         filter_width: odd number of states over which weights are smoothed.
     """
     deviation, mean = torch.std_mean(weights, dim=-2, keepdim=True, unbiased=False)
-    # A state to which all tokens attend alike says nothing: 0, not 0 / 0.
+    # A state to which all tokens attend alike has no deviation: 0, not 0 / 0.
     normed = torch.where(deviation > 0, (weights - mean) / deviation, 0)
     matrix = median_filter(normed, filter_width).mean(dim=0)
     return path_starts(-matrix.cpu().double().numpy())

@@ -23,9 +23,9 @@ def formats(settings: SimpleNamespace) -> Formats:
     Raises:
         ModelError: the settings are not supported.
     """
-    given = vars(settings)
-    bits = given.get("bits", given.get("w_bit"))
-    version = str(given.get("version") or given.get("format") or "gemm").lower()
+    options = vars(settings)
+    bits = options.get("bits", options.get("w_bit"))
+    version = str(options.get("version") or options.get("format") or "gemm").lower()
     if bits != _BITS:
         raise ModelError(f"AWQ weights of {bits} bits cannot be read. Baton reads 4 bits.")
     if version != "gemm":
@@ -33,7 +33,7 @@ def formats(settings: SimpleNamespace) -> Formats:
             f"AWQ weights in the layout '{version}' cannot be read. "
             "Use a checkpoint whose version is 'gemm'."
         )
-    if not given.get("zero_point", True):
+    if not options.get("zero_point", True):
         raise ModelError("AWQ weights without zero points cannot be read.")
     form = Format(frozenset({"qweight", "qzeros", "scales"}), read)
     return lambda module: form

@@ -36,15 +36,15 @@ def formats(settings: SimpleNamespace) -> Formats:
     Raises:
         ModelError: the type of four bits is unknown.
     """
-    given = vars(settings)
-    if given.get("load_in_8bit") or given.get("_load_in_8bit"):
+    options = vars(settings)
+    if options.get("load_in_8bit") or options.get("_load_in_8bit"):
         eight = Format(frozenset({"weight", "SCB"}), _read_int8, frozenset({"weight_format"}))
         return lambda module: eight
-    kind = given.get("bnb_4bit_quant_type", "fp4")
+    kind = options.get("bnb_4bit_quant_type", "fp4")
     if kind not in _LARGEST:
         raise ModelError(f"bitsandbytes weights of the type {kind} cannot be read, only nf4, fp4.")
     parts = {"weight", "weight.absmax", _STATE + kind}
-    parts |= _NESTED if given.get("bnb_4bit_use_double_quant") else set()
+    parts |= _NESTED if options.get("bnb_4bit_use_double_quant") else set()
     four = Format(frozenset(parts), partial(_read_4bit, kind), frozenset({"weight.quant_map"}))
     return lambda module: four
 
@@ -75,9 +75,9 @@ def _read_4bit(kind: str, parts: Parts) -> Collected:
 
 def _absmax(parts: Parts, state: dict[str, Any]) -> Tensor:
     """The largest value of each block, float32."""
-    given = parts["weight.absmax"]
+    absmax = parts["weight.absmax"]
     if "weight.nested_absmax" not in parts:
-        return given.float()
+        return absmax.float()
     outer = parts["weight.nested_absmax"].repeat_interleave(int(state["nested_blocksize"]))
-    inner = parts["weight.nested_quant_map"][given.int()]
-    return inner * outer[: len(given)] + float(state["nested_offset"])
+    inner = parts["weight.nested_quant_map"][absmax.int()]
+    return inner * outer[: len(absmax)] + float(state["nested_offset"])

@@ -31,7 +31,7 @@ from baton_worker.spec.checkpoint import TensorLayout
 
 METHOD = "baton"
 SCHEMES: tuple[Quantize, ...] = tuple(name for name in get_args(Quantize) if name != "none")
-"""What weights are rounded to while they are loaded, by the names of the setting."""
+"""Formats that weights are rounded to while they are loaded, by the names of the setting."""
 _CODES = "weight.codes"
 _BYTE = 8
 _NUMBER = re.compile(r"(?<=\.)\d+(?=\.|$)")
@@ -57,13 +57,13 @@ def stored(name: str, blocks: BlockQuantized) -> Iterator[tuple[str, Tensor]]:
         yield f"{name}.{field}", part
 
 
-def formats(given: SimpleNamespace) -> Formats:
+def formats(settings: SimpleNamespace) -> Formats:
     """The format of each module.
 
     Raises:
         ModelError: a kind is unknown: a later version of Baton wrote the checkpoint.
     """
-    kinds = vars(given.kinds)
+    kinds = vars(settings.kinds)
     if unknown := {*kinds.values()} - {*KINDS}:
         raise ModelError(
             f"This checkpoint holds weights of the kind {min(unknown)}, which this version of "
@@ -79,13 +79,14 @@ def formats(given: SimpleNamespace) -> Formats:
 
 
 def scheme(config: SimpleNamespace) -> Quantize:
-    """What the floats of a checkpoint are rounded to while it is loaded. Of ours that is a tied
-    head, whose floats the embedding table needs; others may name a method that stores nothing."""
-    given = getattr(config, "quantization_config", None)
-    if _is_ours(given):
-        found = getattr(given, "scheme", "none")
-        return cast(Quantize, found if found in SCHEMES else "none")
-    named = getattr(given, "quant_method", "none")
+    """The format that the floats of a checkpoint are rounded to while it is loaded. Of ours that is
+    a tied head, whose floats the embedding table needs; others may name a method that stores
+    nothing."""
+    settings = getattr(config, "quantization_config", None)
+    if _is_ours(settings):
+        own_scheme = getattr(settings, "scheme", "none")
+        return cast(Quantize, own_scheme if own_scheme in SCHEMES else "none")
+    named = getattr(settings, "quant_method", "none")
     return cast(Quantize, named if named in ONLINE else "none")
 
 
@@ -108,8 +109,8 @@ def _split_tower(tower: T) -> T:
     return replace(tower, stack=replace(tower.stack, tensors=_split(tower.stack.tensors)))
 
 
-def _is_ours(given: SimpleNamespace | None) -> bool:
-    return getattr(given, "quant_method", None) == METHOD
+def _is_ours(settings: SimpleNamespace | None) -> bool:
+    return getattr(settings, "quant_method", None) == METHOD
 
 
 def _split(layout: TensorLayout) -> TensorLayout:

@@ -52,11 +52,11 @@ def formats(settings: SimpleNamespace) -> Formats:
     return of
 
 
-def _check(given: dict[str, Any]) -> None:
-    sparsity = given.get("sparsity_config")
+def _check(options: dict[str, Any]) -> None:
+    sparsity = options.get("sparsity_config")
     if sparsity is not None and getattr(sparsity, "format", "dense") != "dense":
         raise ModelError("Sparse weights of compressed-tensors cannot be read, only dense ones.")
-    transform = given.get("transform_config")
+    transform = options.get("transform_config")
     if transform is not None and vars(transform).get("config_groups"):
         raise ModelError("compressed-tensors with transforms of weights or inputs cannot be run.")
 
@@ -118,8 +118,8 @@ def _read_packed(parts: Parts, *, bits: int) -> GptqWeight:
 
 def rounds_inputs(config: SimpleNamespace) -> bool:
     """Whether a checkpoint has weights whose inputs are to be rounded to 8-bit integers (w8a8)."""
-    given = getattr(config, "quantization_config", None)
-    groups = vars(getattr(given, "config_groups", None) or SimpleNamespace()).values()
+    settings = getattr(config, "quantization_config", None)
+    groups = vars(getattr(settings, "config_groups", None) or SimpleNamespace()).values()
     return any(_is_w8a8(group.weights, vars(group).get("input_activations")) for group in groups)
 
 

@@ -1,6 +1,7 @@
 """EXL3 checkpoints of ExLlamaV3: trellis-coded weights of 1 to 8 bits.
 
-What they mean is in `kernels.cpu.trellis_weight`. On a GPU layers get floats, and the log says so.
+What they mean is in `kernels.cpu.trellis_weight`. On a GPU layers get floats, with a warning in the
+log.
 """
 
 from __future__ import annotations
@@ -19,14 +20,14 @@ from baton_worker.quantization.collect import Format, Formats, Parts
 _BITS = range(1, 9)
 
 
-def formats(given: SimpleNamespace) -> Formats:
+def formats(settings: SimpleNamespace) -> Formats:
     """The format of a `quantization_config`: `codebook`, which old checkpoints do not name. Bits
     are seen from each tensor.
 
     Raises:
         ModelError: the codebook is unknown.
     """
-    codebook = vars(given).get("codebook") or "3inst"
+    codebook = vars(settings).get("codebook") or "3inst"
     if codebook not in CODEBOOKS:
         known = ", ".join(CODEBOOKS)
         raise ModelError(f"EXL3's codebook {codebook} cannot be read. Baton reads: {known}.")

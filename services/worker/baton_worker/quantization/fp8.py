@@ -27,15 +27,15 @@ def formats(settings: SimpleNamespace) -> Formats:
     Raises:
         ModelError: the settings are not supported.
     """
-    given = vars(settings)
-    scheme, number = given.get("activation_scheme") or "dynamic", given.get("fmt") or "e4m3"
+    options = vars(settings)
+    scheme, number = options.get("activation_scheme") or "dynamic", options.get("fmt") or "e4m3"
     if number != "e4m3":
         raise ModelError(f"8-bit floats of the kind {number} cannot be read. Baton reads e4m3.")
     if scheme not in ("dynamic", "static"):
         raise ModelError(f"activation_scheme '{scheme}' is unknown. Known: dynamic, static.")
-    block = given.get("weight_block_size")
+    block = options.get("weight_block_size")
     group = block[1] if block else None
-    inputs = Inputs(group, most=given.get("activation_scale_ub"))
+    inputs = Inputs(group, most=options.get("activation_scale_ub"))
     form = stored(scheme == "static", inputs, block, OF_PAGES)
     return lambda module: form
 

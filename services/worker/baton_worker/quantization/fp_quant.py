@@ -23,23 +23,23 @@ _UNREAD = frozenset({"act_global_scale", "backward_hadamard_matrix"})
 _BLOCKS = {"mxfp4": 32, "nvfp4": 16}
 
 
-def formats(given: SimpleNamespace) -> Formats:
+def formats(settings: SimpleNamespace) -> Formats:
     """The format of a `quantization_config`: `forward_dtype`, `pseudoquantization` and
     `store_master_weights`. Modules that were left out are recognised by their dtype.
 
     Raises:
         ModelError: the settings are not supported.
     """
-    settings = vars(given)
-    kind = str(settings.get("forward_dtype") or "mxfp4")
+    options = vars(settings)
+    kind = str(options.get("forward_dtype") or "mxfp4")
     if kind not in _BLOCKS:
         raise ModelError(f"FP-Quant weights in {kind} cannot be read, only in mxfp4 and nvfp4.")
-    if settings.get("store_master_weights"):
+    if options.get("store_master_weights"):
         raise ModelError(
             "This FP-Quant checkpoint holds the weights of a training run ('store_master_weights'),"
             " which are rounded in every step. Save it without them."
         )
-    if settings.get("pseudoquantization"):
+    if options.get("pseudoquantization"):
         parts = frozenset({"dqweight", _MATRIX})
         form = Format(parts, _read_floats, _UNREAD | {"weight_global_scale"})
     else:

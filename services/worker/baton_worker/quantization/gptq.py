@@ -25,10 +25,10 @@ def formats(settings: SimpleNamespace) -> Formats:
     Raises:
         ModelError: the settings are not supported.
     """
-    given = vars(settings)
-    bits, written = given.get("bits"), given.get("checkpoint_format") or "gptq"
-    if written == _MARLIN or given.get("is_marlin_format"):
-        _check_alike(given)
+    options = vars(settings)
+    bits, written = options.get("bits"), options.get("checkpoint_format") or "gptq"
+    if written == _MARLIN or options.get("is_marlin_format"):
+        _check_alike(options)
         return marlin.formats(settings)
     if bits not in BITS:
         known = ", ".join(map(str, BITS))
@@ -38,29 +38,29 @@ def formats(settings: SimpleNamespace) -> Formats:
             f"GPTQ weights in the layout '{written}' cannot be read: it is that of one GPU kernel. "
             "Use a checkpoint whose checkpoint_format is 'gptq' or 'gptq_v2'."
         )
-    _check_alike(given)
+    _check_alike(options)
     read = partial(
-        _read, bits=bits, group=given.get("group_size", -1), offset=_ZERO_OFFSETS[written]
+        _read, bits=bits, group=options.get("group_size", -1), offset=_ZERO_OFFSETS[written]
     )
     stored = {"qweight", "qzeros", "scales"}
-    if given.get("desc_act"):
+    if options.get("desc_act"):
         form = Format(frozenset({*stored, _ORDER}), read)
     else:
         form = Format(frozenset(stored), read, unread=frozenset({_ORDER}))
     return lambda module: form
 
 
-def _check_alike(given: dict[str, Any]) -> None:
+def _check_alike(options: dict[str, Any]) -> None:
     """Check that modules are unquantised or share one bit width."""
-    rules = vars(given.get("dynamic") or SimpleNamespace())
-    others = vars(given.get("extra_config") or SimpleNamespace()).values()
+    rules = vars(options.get("dynamic") or SimpleNamespace())
+    others = vars(options.get("extra_config") or SimpleNamespace()).values()
     changed = any(not name.startswith("-:") for name in rules)
     if changed or any(vars(other).get("bits", 16) < 16 for other in others):
         raise ModelError(
             "GPTQ weights that are stored otherwise in some modules ('dynamic', 'extra_config') "
             "cannot be read. Use a checkpoint with the same bits in all modules."
         )
-    if given.get("pack_dtype") not in (None, "int32"):
+    if options.get("pack_dtype") not in (None, "int32"):
         raise ModelError("GPTQ weights can be read from 32-bit words only, see 'pack_dtype'.")
 
 

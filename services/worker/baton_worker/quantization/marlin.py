@@ -2,7 +2,7 @@
 
 (Frantar et al. 2024, arXiv:2408.11743.) Its own checkpoints name the method `marlin`; AutoGPTQ
 writes the same tensors and names `gptq` with `checkpoint_format` or `is_marlin_format`. Codes and
-scales are brought back into the order of rows and columns, so no kernel here knows the layout.
+scales are brought back into the order of rows and columns, so no kernel here needs the layout.
 """
 
 from __future__ import annotations
@@ -20,15 +20,15 @@ from baton_worker.quantization.collect import Format, Formats, Parts
 _BITS, _ZERO, _TILE = 4, 8, 16
 
 
-def formats(given: SimpleNamespace) -> Formats:
-    """The only format: `B` int32 [K / 16, 2 N] and `s` [G, N]. The number of groups says their
-    size.
+def formats(settings: SimpleNamespace) -> Formats:
+    """The only format: `B` int32 [K / 16, 2 N] and `s` [G, N]. Their size follows from the number
+    of groups.
 
     Raises:
         ModelError: the settings are those of another layout.
     """
-    settings = vars(given)
-    if settings.get("bits", _BITS) != _BITS or settings.get("desc_act"):
+    options = vars(settings)
+    if options.get("bits", _BITS) != _BITS or options.get("desc_act"):
         raise ModelError(
             "Marlin's layout holds 4 bits without act-order, and this config says otherwise. Use "
             "the checkpoint from which it was made."

@@ -72,12 +72,12 @@ def method(config: SimpleNamespace) -> str | None:
     Raises:
         ModelError: the method is unknown or not supported.
     """
-    given = getattr(config, "quantization_config", None)
-    if given is None or quantises_only_kv(config):
+    settings = getattr(config, "quantization_config", None)
+    if settings is None or quantises_only_kv(config):
         return None
-    named = str(vars(given).get("quant_method") or _unnamed(given)).lower()
+    named = str(vars(settings).get("quant_method") or _unnamed(settings)).lower()
     if named in _INTEL:
-        named = _of_intel(given)
+        named = _of_intel(settings)
     if named in ONLINE:
         return None
     if named in METHODS:
@@ -106,20 +106,22 @@ def formats(config: SimpleNamespace) -> Formats | None:
         return None
     read = METHODS.load(name)
     try:
-        found: Formats = read(config.quantization_config)
+        result: Formats = read(config.quantization_config)
     except AttributeError as error:
         raise ModelError(f"What this config says of {name} lacks a field: {error}.") from error
-    return found
+    return result
 
 
-def _unnamed(given: SimpleNamespace) -> str:
+def _unnamed(settings: SimpleNamespace) -> str:
     """ModelOpt nests its settings and names itself only as the producer."""
-    nested = vars(given).get("quantization")
-    return "modelopt" if nested is not None or hasattr(given, "quant_algo") else "an unnamed method"
+    nested = vars(settings).get("quantization")
+    return (
+        "modelopt" if nested is not None or hasattr(settings, "quant_algo") else "an unnamed method"
+    )
 
 
-def _of_intel(given: SimpleNamespace) -> str:
-    packing = str(vars(given).get("packing_format") or "auto_round:auto_gptq")
+def _of_intel(settings: SimpleNamespace) -> str:
+    packing = str(vars(settings).get("packing_format") or "auto_round:auto_gptq")
     kind = packing.rpartition(":")[2].removeprefix("auto_")
     if kind not in ("gptq", "awq"):
         raise ModelError(

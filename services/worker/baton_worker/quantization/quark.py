@@ -20,11 +20,11 @@ def formats(settings: SimpleNamespace) -> Formats:
     Raises:
         ModelError: the scheme is not supported, or differs by layer.
     """
-    given = vars(settings)
-    layers = given.get("layer_quant_config")
+    options = vars(settings)
+    layers = options.get("layer_quant_config")
     if layers is not None and vars(layers):
         raise ModelError("Quark weights whose scheme differs by layer cannot be read.")
-    form = _format(given["global_quant_config"]) if "global_quant_config" in given else None
+    form = _format(options["global_quant_config"]) if "global_quant_config" in options else None
     if form is None:
         raise ModelError("What this config says of quark lacks global_quant_config.")
     return lambda module: form

@@ -25,8 +25,10 @@ def formats(settings: SimpleNamespace) -> Formats:
     Raises:
         ModelError: the config's tensors are not supported, or differ by module.
     """
-    given = vars(settings).get("quant_type")
-    inner = vars(given).get("default") if isinstance(given, SimpleNamespace) else given
+    quant_type = vars(settings).get("quant_type")
+    inner = (
+        vars(quant_type).get("default") if isinstance(quant_type, SimpleNamespace) else quant_type
+    )
     name = str(vars(inner).get("_type")) if isinstance(inner, SimpleNamespace) else str(inner)
     if name not in _FORMATS:
         raise ModelError(

@@ -31,7 +31,7 @@ class Quantize(Settings, prefix="quantize"):
     out: CliPositionalArg[Path]
     """Directory to make."""
     scheme: Scheme = "int8"
-    """To what weights are rounded; the values are those of --quantization."""
+    """Format to which weights are rounded; the values are those of --quantization."""
     dtype: Literal["auto", "bfloat16", "float16", "float32"] = "auto"
     """Dtype of weights before they are rounded and of those that are not; auto keeps each. Give
     the dtype that serves them if that is the narrower one."""

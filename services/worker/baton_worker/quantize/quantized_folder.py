@@ -1,7 +1,7 @@
 """Writes a checkpoint whose weights are rounded as loading would round them.
 
 The layers decide, as they do when they are loaded: they are built on the meta device, and each
-says which of its weights it rounds, and to which kind. Tensors are read in the order of the
+returns which of its weights it rounds, and to which kind. Tensors are read in the order of the
 checkpoint, one at a time, under the names and in the layout that the layers have for them.
 """
 
@@ -47,12 +47,12 @@ _MODULES = "modules.json"
 """Lists the folders of a model that makes vectors."""
 _LISTED = 3
 Kinds: TypeAlias = Mapping[str, str]
-"""By the name of a weight the kind of `KINDS` to which it is rounded."""
+"""By name of a weight the kind of `KINDS` to which it is rounded."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Plan:
-    """What becomes of the tensors of a checkpoint."""
+    """The treatment of each tensor of a checkpoint."""
 
     kinds: Kinds
     wanted: Mapping[str, Tensor]
@@ -171,8 +171,8 @@ def _write_tensors(
 
 
 def _pieces(checkpoint: Checkpoint, plan: _Plan) -> Iterator[tuple[str, Tensor, int]]:
-    """(name, tensor, bytes read) of what the layers want, and of what they do not: that keeps its
-    name, for what else may read it, such as a draft head."""
+    """(name, tensor, bytes read) of the tensors of layers, and of all others: these keep their
+    names for other readers, such as a draft head."""
     unstack, unfuse = Unstack(plan.spec), Unfuse(plan.spec, plan.wanted)
     for name, tensor in checkpoint.tensors(plan.spec):
         assert isinstance(tensor, Tensor), "the checkpoint holds floats"

@@ -36,5 +36,5 @@ class BadWords:
         if known:
             tail[length - known :] = log[-known:]
         matches = ((self.before == _ANY) | (self.before == tail)).all(1)
-        found: npt.NDArray[np.int64] = self.last[matches]
-        return found
+        tokens: npt.NDArray[np.int64] = self.last[matches]
+        return tokens

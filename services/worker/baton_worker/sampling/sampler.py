@@ -125,8 +125,8 @@ class Sampler:
             return tokens, most.isfinite()
         from baton_worker.kernels.triton import sampling
 
-        given: Any = columns | dict[str, Any](truncations)
-        tokens, finite = sampling.sample(logits, index=index, **given)
+        arguments: Any = columns | dict[str, Any](truncations)
+        tokens, finite = sampling.sample(logits, index=index, **arguments)
         return tokens, finite > 0
 
     def _each(self, logits: Tensor, parameters: Parameters, index: Column) -> Tokens:
@@ -169,12 +169,12 @@ def _fused(logits: Tensor, parameters: Parameters, index: Column, rows: int = 1)
         for name, values in device_columns(parameters).items()
     }
     there = torch.from_numpy(index).to(logits.device)
-    given: Any = columns | truncations(parameters)
-    return sampling.sample(logits, index=there, rows=rows, **given)[0]
+    arguments: Any = columns | truncations(parameters)
+    return sampling.sample(logits, index=there, rows=rows, **arguments)[0]
 
 
 def device_columns(parameters: Parameters) -> dict[str, npt.NDArray[Any]]:
-    """What a device has to know of these parameters to sample, by name: a contiguous array each."""
+    """The parameters that a device needs to sample, by name: a contiguous array each."""
     greedy = parameters["greedy"]
     warmth = 1.0 / np.where(greedy, 1.0, parameters["temperature"])
     columns = {name: parameters[name].copy() for name in _DEVICE_COLUMNS}
@@ -182,7 +182,7 @@ def device_columns(parameters: Parameters) -> dict[str, npt.NDArray[Any]]:
 
 
 def truncations(parameters: Parameters) -> dict[str, bool]:
-    """Which launches of a device's sampler these rows need."""
+    """The launches of a device's sampler that these rows need."""
     drawn = ~parameters["greedy"]
     return {
         "has_top_k": bool((drawn & (parameters["top_k"] > 0)).any()),

@@ -26,7 +26,7 @@ ELSEWHERE = {
 
 @dataclass(frozen=True, slots=True)
 class SamplerBackend:
-    """Which code samples."""
+    """The choice of a sampler."""
 
     name: str = "auto"
     """One of `SAMPLERS`."""

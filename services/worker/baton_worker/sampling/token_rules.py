@@ -76,9 +76,9 @@ class TokenRules:
         if pairs:
             which = torch.tensor([row for row, _ in pairs], device=logits.device)
             rows, ids = (torch.from_numpy(column).to(logits.device) for column in _spread(pairs))
-            kept = logits[rows, ids]
+            allowed = logits[rows, ids]
             logits.index_fill_(0, which, -torch.inf)
-            logits[rows, ids] = kept
+            logits[rows, ids] = allowed
 
     def _forbid(self, logits: Tensor) -> None:
         pairs = [

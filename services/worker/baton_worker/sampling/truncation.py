@@ -42,9 +42,9 @@ def threshold(probabilities: Tensor, top_k: Tensor, top_p: Tensor, min_p: Tensor
     rows = (top_p < 1).nonzero()[:, 0]
     if len(rows):
         part = _rows(probabilities, rows)
-        kept = part.clone()
-        drop(kept, least[rows])
-        least[rows] = _nucleus(kept, values[rows], least[rows], top_p[rows] * mass(kept))
+        remaining = part.clone()
+        drop(remaining, least[rows])
+        least[rows] = _nucleus(remaining, values[rows], least[rows], top_p[rows] * mass(remaining))
     return least
 
 
@@ -54,19 +54,19 @@ def drop(probabilities: Tensor, least: Tensor) -> None:
     probabilities.mul_(probabilities.clone().ge_(least[:, None]))
 
 
-def _nucleus(kept: Tensor, values: Tensor, least: Tensor, target: Tensor) -> Tensor:
+def _nucleus(remaining: Tensor, values: Tensor, least: Tensor, target: Tensor) -> Tensor:
     """Raise `least` [S] to keep the fewest tokens whose mass reaches `target` [S].
 
     `values` are the largest probabilities of each row in descending order.
     """
-    width, vocab = values.shape[1], kept.shape[1]
+    width, vocab = values.shape[1], remaining.shape[1]
     sums = torch.where(values >= least[:, None], values, 0.0).cumsum(1, dtype=torch.float64)
     size = (sums < target[:, None]).sum(1)
     last = values.gather(1, size.clamp(max=width - 1)[:, None])[:, 0]
     result = torch.maximum(least, last)
     wide = (size >= width).nonzero()[:, 0]
     if width < vocab and len(wide):
-        result[wide] = torch.maximum(least[wide], _bisect(_rows(kept, wide), target[wide]))
+        result[wide] = torch.maximum(least[wide], _bisect(_rows(remaining, wide), target[wide]))
     return result
 
 

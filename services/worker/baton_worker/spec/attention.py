@@ -69,7 +69,7 @@ class Mask:
 
 @dataclass(frozen=True, slots=True)
 class Scores:
-    """What happens to scale * q.k before the softmax."""
+    """Changes to scale * q.k before the softmax."""
 
     softcap: float | None = None
     """Bounds scores smoothly to (-softcap, softcap)."""
@@ -143,8 +143,8 @@ class Attention:
     @property
     def kept_dim(self) -> int | None:
         """Channels of a cached value if not `head_dim`; learned `sinks` keys add one channel."""
-        kept = self.head_dim if self.values is None else self.values.dim + (self.sink_keys > 0)
-        return None if kept == self.head_dim else kept
+        stored = self.head_dim if self.values is None else self.values.dim + (self.sink_keys > 0)
+        return None if stored == self.head_dim else stored
 
 
 @dataclass(frozen=True, slots=True)
@@ -166,7 +166,7 @@ class CrossAttention:
     qk_norm: QkNorm | None = None
     """Over each "head"."""
     alignment_heads: tuple[int, ...] = ()
-    """Heads that attend to where in a recording a token is said."""
+    """Heads that attend to the place of a token in a recording."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""How a checkpoint names and packs tensors, as data."""
+"""Tensor names and packing of a checkpoint, as data."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class Stacked:
 
 @dataclass(frozen=True, slots=True)
 class TensorLayout:
-    """Where a checkpoint differs from one tensor per role under its default name."""
+    """Differences of a checkpoint from one tensor per role under its default name."""
 
     names: tuple[tuple[str, str], ...] = ()
     """Roles and their names, unlike those of `spec.names.DEFAULT`."""

@@ -44,8 +44,8 @@ def check_sizes(config: SimpleNamespace, where: str = "config.json") -> None:
     """Check the sizes of a configuration and of those inside it.
 
     Raises:
-        ModelError: one of them is no integer, negative, or larger than any model's, or experts are
-            asked for that their groups do not have.
+        ModelError: one of them is no integer, negative, or larger than any model's, or the experts
+            per token exceed those of their groups.
     """
     for name, value in vars(config).items():
         if isinstance(value, SimpleNamespace):

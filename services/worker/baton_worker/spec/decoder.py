@@ -122,10 +122,9 @@ class Decoder:
     blend: Blend = Blend()
     skips: tuple[Skip, ...] = ()
     post_offsets: tuple[float, float] | None = None
-    """What the norms after a mixer and after an ffn add to their weights, if not the offset of
-    `norm`."""
+    """The weight offset of the norms after a mixer and after an ffn, if not that of `norm`."""
     tensors: TensorLayout = field(default_factory=TensorLayout)
-    """How the checkpoint names and packs its tensors."""
+    """Tensor names and packing of the checkpoint."""
     tower: Tower | None = None
     """The encoder of what is in the prompt beside text; None for text alone."""
     vision_tokens: tuple[int, ...] = ()
@@ -133,11 +132,11 @@ class Decoder:
     altup: AltUp | None = None
     """Streams of the style "altup"."""
     condition: TimeCondition | None = None
-    """What scales the norms of feed-forwards in the style "conditioned"."""
+    """The condition that scales the norms of feed-forwards in the style "conditioned"."""
     suppressed_tokens: tuple[int, ...] = ()
     """Tokens that stand in prompts alone: their logits are the lowest of float32."""
     stage: Stage | None = None
-    """Which of the layers are here, in a pipeline of several stages."""
+    """The layers of this stage, in a pipeline of several stages."""
     alignment_filter: int = 0
     """States over which the attention of `CrossAttention.alignment_heads` is smoothed, an odd
     number; 0: there are no such heads."""

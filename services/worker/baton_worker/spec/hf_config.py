@@ -81,8 +81,8 @@ def as_ids(value: int | list[int] | None) -> tuple[int, ...]:
 def has_kv_scales(config: SimpleNamespace) -> bool:
     """Whether a checkpoint has calibrated scales for an FP8 KV cache: one for K and one for V per
     layer, as written by llm-compressor."""
-    given = getattr(config, "quantization_config", None)
-    scheme = getattr(given, "kv_cache_scheme", None)
+    settings = getattr(config, "quantization_config", None)
+    scheme = getattr(settings, "kv_cache_scheme", None)
     if scheme is None:
         return False
     kind = [getattr(scheme, name, None) for name in ("type", "num_bits", "strategy", "dynamic")]
@@ -91,8 +91,8 @@ def has_kv_scales(config: SimpleNamespace) -> bool:
 
 def quantises_only_kv(config: SimpleNamespace) -> bool:
     """Whether only the KV cache is quantised and the weights are not."""
-    given = getattr(config, "quantization_config", None)
-    groups = getattr(given, "config_groups", None)
+    settings = getattr(config, "quantization_config", None)
+    groups = getattr(settings, "config_groups", None)
     return has_kv_scales(config) and not (vars(groups) if groups else None)
 
 

@@ -101,17 +101,17 @@ def _rope(params: dict[str, Any]) -> SimpleNamespace:
     return SimpleNamespace(**values)
 
 
-def _quantization(given: dict[str, Any]) -> SimpleNamespace:
+def _quantization(settings: dict[str, Any]) -> SimpleNamespace:
     """The settings of a `quantization_config`."""
-    named = str(given.get("quant_method", "")).lower().replace("_", "-")
+    named = str(settings.get("quant_method", "")).lower().replace("_", "-")
     if named == "compressed-tensors":
         raise ModelError(
             "This params.json has weights of compressed-tensors: use the checkpoint with "
             "config.json."
         )
-    if given.get("qformat_weight") != "fp8_e4m3":
-        raise ModelError(f"params.json has quantised weights that are not read: {given}.")
-    scheme = given.get("qscheme_act") or "TENSOR"
+    if settings.get("qformat_weight") != "fp8_e4m3":
+        raise ModelError(f"params.json has quantised weights that are not read: {settings}.")
+    scheme = settings.get("qscheme_act") or "TENSOR"
     if scheme not in ("TENSOR", "NO_SCALES"):
         raise ModelError(f"params.json has inputs quantised as {scheme}, which is not read.")
     kind = "static" if scheme == "TENSOR" else "dynamic"

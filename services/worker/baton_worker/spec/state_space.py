@@ -137,8 +137,8 @@ class DeltaNet(RecurrentWithConv):
     @property
     def row(self) -> tuple[int, int, int]:
         """One vector."""
-        kept = self.key_width + self.value_width + self.num_heads + self.decays
-        return 1, 1, self.convolved + kept
+        width = self.key_width + self.value_width + self.num_heads + self.decays
+        return 1, 1, self.convolved + width
 
     @property
     def state(self) -> tuple[int, ...]:

@@ -427,7 +427,7 @@ class VisionTower:
         | SplitTiles
         | None
     ) = None
-    """How the embeddings of tiles are put together; None: one after the other."""
+    """The arrangement of the embeddings of tiles; None: in order."""
     front: SamEncoder | None = None
     """Makes the states that the stack takes in the place of projected patches."""
     joined: bool = False

@@ -33,7 +33,7 @@ class Acceptance:
     def __init__(self, slots: int) -> None:
         self._right, self._tried = np.zeros(slots), np.zeros(slots)
         self._all = _PRIOR
-        """How often drafts of any row are accepted."""
+        """Acceptance rate of drafts of all rows."""
 
     def enter(self, slot: int) -> None:
         """Reset the slot for a new sequence."""

@@ -18,7 +18,7 @@ class Match(NamedTuple):
     """Where the end of a sequence stands in text that was seen before."""
 
     drafts: Tokens
-    """What follows there."""
+    """The tokens that follow there."""
     length: int
     """Last tokens of the sequence that stand before them, at most `LONGEST_MATCH`: the more there
     are, the more drafts are accepted."""
@@ -28,8 +28,8 @@ NO_MATCH = Match(np.zeros(0, np.int32), 0)
 
 
 class LookupProposer(Proposer):
-    """A proposer whose drafts take no time worth counting. So as many as there is room for are
-    looked up first, and those that pay are then chosen by the length of the match."""
+    """A proposer whose drafts take negligible time. So as many as there is room for are looked up
+    first, and those that save time are then chosen by the length of the match."""
 
     @abstractmethod
     def look_up(self, request: DraftRequest) -> Match:

@@ -21,7 +21,7 @@ being made: so a length whose drafts were rejected is tried again."""
 
 
 class MatchAcceptance:
-    """Counts of all sequences: what an engine knows of its texts when a new one begins."""
+    """Counts of all sequences: the estimate that a new sequence begins with."""
 
     def __init__(self) -> None:
         # Lengths share a class with those that are at most 1.4 times as long.
@@ -41,8 +41,8 @@ class MatchAcceptance:
 
     @property
     def _rates(self) -> Rates:
-        found: Rates = (self._accepted + _WEIGHT * self._prior) / (self._verified + _WEIGHT)
-        return found
+        rates: Rates = (self._accepted + _WEIGHT * self._prior) / (self._verified + _WEIGHT)
+        return rates
 
     def rates(self, lengths: Column, depths: int) -> Rates:
         """Probability that each of some drafts is accepted if those before it were: float64
@@ -71,5 +71,5 @@ class MatchAcceptance:
         self._verified[of] *= _KEPT
 
     def _classes_of(self, lengths: Column) -> Column:
-        found: Column = self._class[lengths.clip(0, LONGEST_MATCH)]
-        return found
+        classes: Column = self._class[lengths.clip(0, LONGEST_MATCH)]
+        return classes

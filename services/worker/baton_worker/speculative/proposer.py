@@ -33,7 +33,7 @@ NO_DRAFT = -1
 
 @dataclass(frozen=True, slots=True)
 class DraftWeights:
-    """What a method has loaded for itself. Methods derive their own from it."""
+    """Weights of a method. Methods derive their own class from it."""
 
     page_bytes: int
     """Bytes of one page of draft KV, of as many tokens as a page of the target; there are as many
@@ -48,7 +48,7 @@ class DraftWeights:
 
 @dataclass(frozen=True, slots=True)
 class WeightsContext:
-    """What weights of a method are loaded for."""
+    """The context in which weights of a method are loaded."""
 
     config: SpeculativeConfig
     settings: Config
@@ -56,7 +56,7 @@ class WeightsContext:
     target: LoadedModel
     target_path: Path
     build: BuildContext
-    """What the layers of the target were built from."""
+    """The build context of the target's layers."""
     tables: Callable[[], Model] | None = None
     """Loads the embedding and the language head of the target whole, whose own are cut over ranks;
     None: they are whole."""
@@ -64,7 +64,7 @@ class WeightsContext:
 
 @dataclass(frozen=True, slots=True)
 class ProposerContext:
-    """What a proposer is built from. It lives as long as the engine."""
+    """The context that a proposer is built with. One per engine."""
 
     config: SpeculativeConfig
     target: LoadedModel

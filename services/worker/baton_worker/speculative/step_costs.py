@@ -8,7 +8,7 @@ import numpy as np
 import numpy.typing as npt
 
 _EASE = 0.05
-"""How far one step moves what is known."""
+"""Weight of one step in the moving average."""
 
 
 class StepCosts:

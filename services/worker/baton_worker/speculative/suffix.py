@@ -65,15 +65,15 @@ class SuffixProposer(LookupProposer):
 def _most_frequent(continuations: list[Tokens], most: int, least: float) -> Tokens:
     """Step by step the token that follows most often, the latest of equals, while it is at least so
     probable given all steps."""
-    drafts, left, total = list[int](), continuations[::-1], len(continuations)
+    drafts, remaining, total = list[int](), continuations[::-1], len(continuations)
     while len(drafts) < most:
         at = len(drafts)
-        following = [int(text[at]) for text in left if at < len(text)]
+        following = [int(text[at]) for text in remaining if at < len(text)]
         if not following:
             break
         token = max(following, key=following.count)
         if following.count(token) < least * total:
             break
         drafts.append(token)
-        left = [text for text in left if at < len(text) and text[at] == token]
+        remaining = [text for text in remaining if at < len(text) and text[at] == token]
     return np.array(drafts, np.int32)

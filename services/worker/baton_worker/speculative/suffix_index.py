@@ -81,9 +81,9 @@ class SuffixIndex:
     def _sweep(self) -> None:
         self._forgotten = 0
         for pair, places in list(self._places.items()):
-            left = [place for place in places if place[0] in self._texts]
-            if left:
-                self._places[pair] = deque(left, maxlen=_MOST_PLACES)
+            valid = [place for place in places if place[0] in self._texts]
+            if valid:
+                self._places[pair] = deque(valid, maxlen=_MOST_PLACES)
             else:
                 del self._places[pair]
 

@@ -46,8 +46,8 @@ class TokenTree:
         tree._check(len(nodes))
         return tree
 
-    def _check(self, given: int) -> None:
-        if given != len(self.nodes) or not 1 <= given <= MOST_NODES:
+    def _check(self, num_drafts: int) -> None:
+        if num_drafts != len(self.nodes) or not 1 <= num_drafts <= MOST_NODES:
             raise ValueError(f"speculative_token_tree has 1 to {MOST_NODES} nodes, each once")
         known = {(), *self.nodes}
         for node in self.nodes:
@@ -60,8 +60,8 @@ class TokenTree:
     @property
     def widths(self) -> tuple[int, ...]:
         """By depth: nodes."""
-        found = Counter(len(node) for node in self.nodes)
-        return tuple(found[depth] for depth in sorted(found))
+        counts = Counter(len(node) for node in self.nodes)
+        return tuple(counts[depth] for depth in sorted(counts))
 
     @property
     def totals(self) -> tuple[int, ...]:

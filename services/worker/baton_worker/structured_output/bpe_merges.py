@@ -48,16 +48,16 @@ class Merges:
 
     def __call__(self, text: str) -> list[int]:
         """Ids of a text. A piece without an id ends them."""
-        found = list[int]()
+        tokens = list[int]()
         for word in _WORD.findall(text) if self._words else (text,):
             for piece in self._merged(list(self._units(word))):
                 if piece not in self._ids:
-                    return found
-                found.append(self._ids[piece])
-        return found
+                    return tokens
+                tokens.append(self._ids[piece])
+        return tokens
 
     def _units(self, word: str) -> Iterator[bytes]:
-        """What merging begins with: bytes, or characters and the bytes of unknown ones."""
+        """The initial pieces of merging: bytes, or characters and the bytes of unknown ones."""
         for character in word:
             data = character.encode()
             known = not self._words and data in self._ids

@@ -39,7 +39,7 @@ class Encoder(Protocol):
 
 
 def encoder(path: Path, vocabulary: Vocabulary) -> Encoder:
-    """The tokenizer of a model directory, or that of a GGUF file as far as `Merges` knows it.
+    """The tokenizer of a model directory, or that of a GGUF file if `Merges` supports it.
 
     Raises `ModelError` for a tokenizer that cannot be built, and for a GGUF file whose vocabulary
     has no merges.

@@ -85,10 +85,10 @@ class GuidanceMatcher:
 
 
 class _Tokens:
-    """A vocabulary as llguidance asks for it.
+    """A vocabulary in the interface of llguidance.
 
-    Its end-of-sequence token is one that no model has, the one behind the last: which ids end a
-    sequence is not the vocabulary's to say, every request has its own.
+    Its end-of-sequence token is one that no model has, the one behind the last: every request has
+    end ids of its own, so they are no part of the vocabulary.
     """
 
     def __init__(self, vocabulary: Vocabulary) -> None:
@@ -97,5 +97,5 @@ class _Tokens:
         self.special_token_ids = [self.eos_token_id]
 
     def __call__(self, text: bytes) -> list[int]:
-        # Asked for the tokens of text that a grammar forces, and our grammars force none.
+        # Called for the tokens of text that a grammar forces, and our grammars force none.
         return []

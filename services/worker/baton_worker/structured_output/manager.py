@@ -50,10 +50,10 @@ class _Place:
 
     matcher: Matcher
     spelling: Spelling | None
-    """How forced text is spelled; None where every spelling of it is allowed."""
+    """Tokenises forced text; None where every tokenisation of it is allowed."""
 
     def look(self) -> _Look:
-        """What may come next."""
+        """The allowed next tokens."""
         allowed = self.matcher.allowed()
         return _Look(allowed, self.matcher.may_end, self._first(allowed))
 
@@ -170,8 +170,8 @@ class StructuredOutputManager:
         return tokens
 
     def draft(self, slot: int, tokens: Sequence[int]) -> int:
-        """How many of these tokens may come next, one after the other, and leave the output
-        incomplete. `mask` knows the places behind them until the next tokens are accepted.
+        """The number of leading tokens of these that the grammars accept with the output still
+        incomplete. `mask` covers the positions behind them until the next tokens are accepted.
 
         Args:
             tokens: none of them a stop id.
@@ -219,11 +219,11 @@ class StructuredOutputManager:
         stops: npt.NDArray[np.int64],
         drafts: Sequence[int] | None = None,
     ) -> Mask | None:
-        """What these slots may sample; None when none of them follows a grammar.
+        """The allowed tokens of these slots; None when none of them follows a grammar.
 
         Args:
-            slots: [R]; one that is drafted for comes once more for each draft, in order, unless
-                `drafts` says behind how many drafts each row is.
+            slots: [R]; a slot with drafts is listed once more for each draft, in order, unless
+                `drafts` gives the number of drafts before each row.
             stops: the ids that end each of them, int64 [R, S], padded with -1: they are allowed
                 where the grammar may end, and nowhere else.
         """
@@ -243,7 +243,7 @@ class StructuredOutputManager:
         return Mask(np.array(rows, np.int64), bits)
 
     def _looks(self, rows: Sequence[tuple[int, int]]) -> list[_Look]:
-        """What may come next in each (slot, number of drafts before)."""
+        """The allowed next tokens of each (slot, number of drafts before)."""
         known, looks = self._take(), list[_Look]()
         for slot, number in rows:
             if (look := known.get((slot, number))) is None:
@@ -278,11 +278,11 @@ class StructuredOutputManager:
 
 
 def _occurrences(slots: Sequence[int]) -> list[int]:
-    """How often each slot has come before."""
-    seen, before = Counter[int](), list[int]()
+    """The number of earlier occurrences of each slot."""
+    counts, before = Counter[int](), list[int]()
     for slot in slots:
-        before.append(seen[slot])
-        seen[slot] += 1
+        before.append(counts[slot])
+        counts[slot] += 1
     return before
 
 

@@ -1,4 +1,4 @@
-"""Builds what structured output needs of a checkpoint, or says why there is none."""
+"""Builds the grammar compiler of a checkpoint, or logs why there is none."""
 
 from __future__ import annotations
 

@@ -45,7 +45,7 @@ class ThinkingTokens:
         return self._bits([*tags, *(i for i, piece in enumerate(self._pieces) if piece)])
 
     def towards(self, tag: bytes, done: bytes, own: int) -> Bits:
-        """Tokens that write more of a tag of which `done` is there, and nothing else.
+        """Tokens that continue a tag whose first part `done` is written, and write nothing else.
 
         `own` is the token that is the tag, if one is; the tag is then written with it.
         """
@@ -58,10 +58,10 @@ class ThinkingTokens:
         """Tokens that end the thinking behind `text` and have more text behind the closer."""
         partial_closer = self.partial_closer(text)
         if partial_closer not in self._across:
-            found = (
+            tokens = (
                 i for i in self._holders if self.closer in (partial_closer + self._pieces[i])[:-1]
             )
-            self._across[partial_closer] = self._bits(found)
+            self._across[partial_closer] = self._bits(tokens)
         return self._across[partial_closer]
 
     def partial_closer(self, text: bytes) -> bytes:

@@ -19,7 +19,7 @@ _NORMAL, BYTE, _USER_DEFINED = 1, 6, 4
 
 @dataclass(frozen=True)
 class Vocabulary:
-    """What a grammar engine needs to know about tokens."""
+    """The token data of a grammar engine."""
 
     pieces: tuple[bytes, ...]
     """One per logit. Empty: never part of a text (special, unused, padding)."""

@@ -20,7 +20,7 @@ from torch import Tensor
 from baton.errors import ModelError
 
 TIMEOUT = timedelta(minutes=5)
-"""How long a rank waits for the others to join, or for a tensor."""
+"""Time limit of a rank for the others to join, or for a tensor."""
 _POLL_SECONDS = 0.05
 T = TypeVar("T")
 
@@ -107,8 +107,7 @@ class Membership:
         self._closed.set()
 
     def _unless_closed(self, work: Callable[[], T]) -> T:
-        """What a call returns that cannot be ended; a thread that the process need not wait for
-        makes it."""
+        """The result of a call that cannot be cancelled; a daemon thread makes it."""
         done, outcome = Event(), list[Any]()
 
         def run() -> None:
@@ -122,8 +121,8 @@ class Membership:
         while not done.wait(_POLL_SECONDS):
             if self._closed.is_set():
                 raise ModelError("This worker ends.")
-        [found] = outcome
-        if isinstance(found, ModelError):
-            raise found
-        result: T = found
+        [value] = outcome
+        if isinstance(value, ModelError):
+            raise value
+        result: T = value
         return result

@@ -35,22 +35,22 @@ def source_of(path: Path, expected: Mapping[str, str] | None = None) -> WeightSo
         ModelError: there are no weights, or contents are not the expected ones.
     """
     files, whole = _files(path)
-    found = {file.name: file_digest(file) for file in files}
+    hashes = {file.name: file_digest(file) for file in files}
     for name, digits in (expected or {}).items():
-        if name not in found:
+        if name not in hashes:
             raise ModelError(f"There is no {name} among the weights of {path}.")
-        if found[name].hex() != digits.lower():
-            raise ModelError(f"{name} of {path} has SHA-256 {found[name].hex()}, not {digits}.")
+        if hashes[name].hex() != digits.lower():
+            raise ModelError(f"{name} of {path} has SHA-256 {hashes[name].hex()}, not {digits}.")
     if len(files) == 1 and files[0] == path:
-        return WeightSource(str(path), found[path.name], whole)
+        return WeightSource(str(path), hashes[path.name], whole)
     total = sha256()
-    for name, digest in sorted(found.items()):
+    for name, digest in sorted(hashes.items()):
         total.update(name.encode() + b"\0" + digest)
     return WeightSource(str(path), total.digest(), whole)
 
 
 def check(source: WeightSource) -> None:
-    """Raises `ModelError` unless the files of a source have the contents that it says."""
+    """Raises `ModelError` unless the files of a source have the contents that it announces."""
     if source_of(Path(source.path)).digest != source.digest:
         raise ModelError(f"{source.path} has changed since it was received. Send it again.")
 

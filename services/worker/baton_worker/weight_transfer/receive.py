@@ -49,25 +49,25 @@ def _broadcast(transfer: BroadcastTransfer, member: Membership) -> dict[str, Ten
     """The tensors, as a trainer sends them now."""
     for tensor in transfer.tensors:
         _size(tensor)  # Refused before any is waited for.
-    found, total = dict[str, Tensor](), sha256()
+    tensors, total = dict[str, Tensor](), sha256()
     for tensor in transfer.tensors:
         got = member.receive(tensor.shape, _DTYPES[tensor.dtype])
         total.update(got.flatten().view(torch.uint8).numpy().data)
-        found[tensor.name] = got
+        tensors[tensor.name] = got
     if transfer.sha256 and total.hexdigest() != transfer.sha256.lower():
         raise ModelError(
             f"What was broadcast has SHA-256 {total.hexdigest()}, not {transfer.sha256}."
         )
-    return found
+    return tensors
 
 
 def _from_shared_memory(transfer: SharedMemoryTransfer) -> Iterator[tuple[str, Tensor]]:
     """Copies of the tensors."""
     data = _read(transfer.name, sum(map(_size, transfer.tensors)))
-    found = sha256(data).hexdigest()
-    if transfer.sha256 and found != transfer.sha256.lower():
+    digest = sha256(data).hexdigest()
+    if transfer.sha256 and digest != transfer.sha256.lower():
         raise ModelError(
-            f"Shared memory {transfer.name} has SHA-256 {found}, not {transfer.sha256}."
+            f"Shared memory {transfer.name} has SHA-256 {digest}, not {transfer.sha256}."
         )
     start = 0
     for tensor in transfer.tensors:

@@ -36,7 +36,7 @@ from baton_worker.weight_transfer.spool import WeightSpool
 Loaded: TypeAlias = tuple[WeightVersion, LoadedModel]
 _Work: TypeAlias = Future[WeightSource] | Future[LoadedModel] | Future[None]
 _TROUBLE = (BatonError, OSError, RuntimeError, MemoryError)
-"""What goes wrong without a fault here: files, memory of the host, memory of a device."""
+"""Errors of the environment: files, memory of the host, memory of a device."""
 
 log = logger(__name__)
 

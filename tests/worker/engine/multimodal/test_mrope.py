@@ -105,7 +105,7 @@ def wrong() -> SequenceMedia:
 def test_rows_and_columns_of_an_image_may_count_apart() -> None:
     """As Perceptron describes Isaac: an image is one step in time, whatever its size."""
     media = [item(2, (1, 4, 6)), item(10, (1, 2, 4))]
-    table, shift = axis_positions(media, apart=True)
+    table, shift = axis_positions(media, separate=True)
     time = [0, 1, *[2] * 6, 3, 4, 5, 5]
     rows = [0, 1, 0, 0, 0, 1, 1, 1, 3, 4, 0, 0]
     columns = [0, 1, 0, 1, 2, 0, 1, 2, 3, 4, 0, 1]

@@ -40,7 +40,7 @@ OF_ROWS: dict[str, Any] = {"ROWS": 1, "BLOCKS": 1024, "num_warps": 8}
 WORDS = {"words": INTS, "scales": "*fp16", "zeros": "*i16", "groups": INTS, "out": "*bf16"}
 CODES = {"x": BYTES, "x_scales": FLOAT, "weight": BYTES, "w_scales": FLOAT, "out": "*bf16"}
 CODES |= {"visits": INTS, "expert_of_block": INTS}
-QUANTISE = {"x": "*bf16", "given": FLOAT, "codes": BYTES, "scales": FLOAT} | dict.fromkeys(
+QUANTISE = {"x": "*bf16", "static_scale": FLOAT, "codes": BYTES, "scales": FLOAT} | dict.fromkeys(
     ("limit", "most_code", "least_scale"), "fp32"
 )
 GPTQ: dict[str, Any] = {"COLUMNS": 64, "INNER": 32}
@@ -76,7 +76,7 @@ _CONVOLVED = {
 }
 _CHAINS = dict.fromkeys(("starts", "stops", "pages", "firsts", "begins"), LONGS)
 _STATE: dict[str, Any] = {
-    "kept": {"tokens": "*bf16", "states": FLOAT},
+    "snapshots": {"tokens": "*bf16", "states": FLOAT},
     "chains": _CHAINS,
     "fading": {"faded": FLOAT, "weight": FLOAT},
     "layout": dict.fromkeys(
@@ -108,7 +108,7 @@ def _chunks(tokens: int, **more: Any) -> tuple[str, dict[str, Any], dict[str, An
     return "recurrent.chunk_scan._scan", types, _HEADS | _CHUNKS | sizes | more
 
 
-_SOLVED = dict.fromkeys(("write", "update", "query", "key", "scores"), "*bf16") | {"left": FLOAT}
+_SOLVED = dict.fromkeys(("write", "update", "query", "key", "scores"), "*bf16") | {"decay": FLOAT}
 
 
 def _delta(
@@ -261,7 +261,7 @@ KERNELS: list[tuple[str, dict[str, Any], dict[str, Any]]] = [
     (
         "fp8._quantise",
         QUANTISE,
-        {"WIDTH": 128, "IS_GIVEN": False, "num_warps": 1},
+        {"WIDTH": 128, "IS_STATIC": False, "num_warps": 1},
     ),
 ]
 
@@ -284,7 +284,7 @@ def _attention(
 
 def _quantised(width: int, warps: int) -> tuple[str, dict[str, Any], dict[str, Any]]:
     """A launch of `fp8.quantise`."""
-    return "fp8._quantise", QUANTISE, {"WIDTH": width, "IS_GIVEN": False, "num_warps": warps}
+    return "fp8._quantise", QUANTISE, {"WIDTH": width, "IS_STATIC": False, "num_warps": warps}
 
 
 _WORDS = {"words": INTS, "bias": "*bf16", "visits": INTS, "expert_of_block": INTS}

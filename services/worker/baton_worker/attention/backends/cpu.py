@@ -27,7 +27,7 @@ _UNDERSTOOD = {
     *("softcap", "slopes", "chunk", "sinks", "token_sinks"),
     *("codes", "value_dim", "partial", "tree", "spans", "latent", "most_keys"),
 }
-"""What its kernels compute, see `unknown`."""
+"""Features that its kernels support, see `unknown`."""
 
 
 class _Call(ctypes.Structure):
@@ -88,7 +88,7 @@ class CpuBackend:
     launch_blocker = None
 
     def __init__(self, kernels: ctypes.CDLL | None = None) -> None:
-        self._given = kernels
+        self._kernels = kernels
         self._attend: Kernel | None = None
 
     def refuses(self, call: AttentionSpec) -> str | None:
@@ -101,7 +101,7 @@ class CpuBackend:
             return reason
         if call.latent and call.codes:
             return f"it reads no {call.codes} latents"
-        kernels = library("attention") if self._given is None else self._given
+        kernels = library("attention") if self._kernels is None else self._kernels
         if kernels is None:
             return "its kernels cannot be built here"
         self._attend = Kernel(kernels.baton_attend, 11, rows=10)

@@ -29,7 +29,7 @@ _LIBRARY = GpuPackage("flash_attn", "`pip install flash-attn`", (8, 0))
 _PAGE_TOKENS = 256
 _MOST_CHANNELS = 256
 _UNDERSTOOD = {"softcap", "slopes"}
-"""What its kernels compute, see `unknown`."""
+"""Features that its kernels support, see `unknown`."""
 
 
 @dataclass(frozen=True, slots=True)

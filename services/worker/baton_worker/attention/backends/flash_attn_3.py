@@ -31,7 +31,7 @@ _ARGUMENTS = frozenset(
 """Early versions for Hopper had no pages and no `qv`."""
 _MOST_CHANNELS = 256
 _UNDERSTOOD = {"softcap", "value_dim", "latent"}
-"""What its kernels compute, see `unknown`."""
+"""Features that its kernels support, see `unknown`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -40,7 +40,7 @@ from baton_worker.kernels.page_layout import EVERY, Layout
 
 _WIDTHS = (64, 128, 256)
 _UNDERSTOOD = {"softcap"}
-"""What its kernels compute, see `unknown`."""
+"""Features that its kernels support, see `unknown`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -66,7 +66,7 @@ class _Captured(ABC):
 
 
 class CapturedDecode(_Captured):
-    """Of layers that keep keys and values."""
+    """Plans of layers with keys and values."""
 
     def _wrapper(self, starts: Tensor, pages: Tensor, of_rows: Tensor) -> Any:
         return import_module("flashinfer").BatchDecodeWithPagedKVCacheWrapper(
@@ -84,7 +84,7 @@ class CapturedDecode(_Captured):
 
 
 class CapturedLatents(_Captured):
-    """Of layers that keep latents."""
+    """Plans of layers with latents (MLA)."""
 
     def _wrapper(self, starts: Tensor, pages: Tensor, of_rows: Tensor) -> Any:
         return import_module("flashinfer.mla").BatchMLAPagedAttentionWrapper(

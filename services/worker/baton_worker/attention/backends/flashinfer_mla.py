@@ -26,7 +26,7 @@ from baton_worker.kernels.page_layout import EVERY
 
 _WIDTHS = (512, 64)
 _UNDERSTOOD = {"latent", "value_dim"}
-"""What its kernels compute, see `unknown`."""
+"""Features that its kernels support, see `unknown`."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -46,8 +46,8 @@ class GpuPackage:
             return f"{self.module} is not installed: {self.install}, or take triton"
         if call.device.type != "cuda" or torch.version.hip is not None:
             return "it needs an NVIDIA GPU"
-        if (found := torch.cuda.get_device_capability(call.device)) < self.capability:
-            wanted, own = (".".join(map(str, pair)) for pair in (self.capability, found))
+        if (capability := torch.cuda.get_device_capability(call.device)) < self.capability:
+            wanted, own = (".".join(map(str, pair)) for pair in (self.capability, capability))
             return f"it needs a GPU of compute capability {wanted}, this one has {own}"
         if call.dtype not in _DTYPES:
             return f"it has no kernel for {call.dtype}"

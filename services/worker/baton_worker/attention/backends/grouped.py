@@ -321,8 +321,8 @@ def _blocks(
             oldest = max(oldest, earliest // call.chunk * call.chunk)
         last = None if batch.last_keys is None else batch.last_keys[first + begin : first + end]
         newest = start + end if last is None else int(last.max()) + 1
-        query, seen = at[0, begin:end], keys[0, begin:end, oldest:newest]
-        mask = _mask(query, seen, call, last)
+        query, positions = at[0, begin:end], keys[0, begin:end, oldest:newest]
+        mask = _mask(query, positions, call, last)
         if call.slopes is not None:
-            mask = mask + _alibi(query, seen, call, mask.dtype)
+            mask = mask + _alibi(query, positions, call, mask.dtype)
         yield begin, end, oldest, newest, mask

@@ -106,8 +106,8 @@ def _positions(batch: AttentionBatch, row: int, device: torch.device) -> tuple[T
         for i in range(count):
             at[i] = start + depths[i]
             for j in range(count):
-                seen = j >= MOST_TOKENS or ancestors[i] >> j & 1
-                places[i, start + j] = start + depths[j] if seen else AHEAD
+                is_ancestor = j >= MOST_TOKENS or ancestors[i] >> j & 1
+                places[i, start + j] = start + depths[j] if is_ancestor else AHEAD
     return at, places
 
 
@@ -115,9 +115,9 @@ def visible(query: Tensor, key: Tensor, call: AttentionSpec, last: Tensor | None
     """Mask of the keys that queries may attend to, by positions [n] and [n, length]: bool [n,
     length]. `last` [n] is the position of the last such key, if not the query's."""
     at = query[:, None]
-    seen = key <= (at if last is None else last[:, None])
+    mask = key <= (at if last is None else last[:, None])
     if call.window is not None:
-        seen = seen & (key > at - call.window)
+        mask = mask & (key > at - call.window)
     if call.chunk is not None:
-        seen = seen & (at // call.chunk == key // call.chunk)
-    return seen
+        mask = mask & (at // call.chunk == key // call.chunk)
+    return mask

@@ -36,14 +36,14 @@ def main(arguments: list[str]) -> int:
     if device == "cpu":  # Kernels are not imported yet.
         default_environment("TRITON_INTERPRET", "1")
     with tempfile.TemporaryDirectory() as folder:
-        found = report.measure(
+        results = report.measure(
             torch.device(device),
             Path(folder),
             options.parts,
             ["tiny"] if options.tiny else options.shapes,
             tiny=options.tiny,
         )
-    print(f"wrote {report.write(found, options.out)}")
+    print(f"wrote {report.write(results, options.out)}")
     return 0
 
 

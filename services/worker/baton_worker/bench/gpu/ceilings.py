@@ -1,4 +1,4 @@
-"""What a device can do at most: bytes moved and products computed in a second."""
+"""Measured peaks of a device: bytes moved and products computed in a second."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ T = TypeVar("T")
 _SHOWN = 25
 """Kernels of the profile."""
 _TOKENS = 256
-"""Those of prompts: the first so many of the vocabulary."""
+"""Token ids of prompts: the first so many of the vocabulary."""
 
 
 def start(config: Config) -> tuple[Engine, dict[str, float]]:
@@ -53,7 +53,7 @@ def decode(
 ) -> list[dict[str, Any]]:
     """Seconds per decode step for each number of rows and length that fits; the KV before is
     taken as computed."""
-    found = []
+    results = []
     for context in contexts:
         for count in rows:
             if not fits(engine.resolved, count, context + steps + 1):
@@ -61,8 +61,8 @@ def decode(
             walls = _walls(engine, timer, count, context, steps)
             wall = statistics.median(walls)
             figures = {"rows": count, "context": context, "ms": wall * 1e3}
-            found.append(figures | {"tokens_per_second": count / wall})
-    return found
+            results.append(figures | {"tokens_per_second": count / wall})
+    return results
 
 
 def fits(resolved: EngineConfig, rows: int, length: int) -> bool:
@@ -122,7 +122,7 @@ def _text(length: int, seed: int = 0) -> bytes:
 
 def prefill(engine: Engine, timer: DeviceTimer, lengths: Sequence[int]) -> list[dict[str, Any]]:
     """Tokens per second of one prompt of each length that fits."""
-    found = []
+    results = []
     for length in lengths:
         if not fits(engine.resolved, 1, length + 2):
             continue
@@ -138,8 +138,8 @@ def prefill(engine: Engine, timer: DeviceTimer, lengths: Sequence[int]) -> list[
             seconds.append(time.perf_counter() - begin)
         engine.reset()
         median = statistics.median(seconds)
-        found.append({"tokens": length, "ms": median * 1e3, "tokens_per_second": length / median})
-    return found
+        results.append({"tokens": length, "ms": median * 1e3, "tokens_per_second": length / median})
+    return results
 
 
 def anatomy(engine: Engine, timer: DeviceTimer, rows: int, context: int) -> dict[str, Any]:

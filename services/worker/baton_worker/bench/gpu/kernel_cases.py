@@ -153,7 +153,10 @@ class _Maker:
         from baton_worker.kernels.triton.heads import TritonHeads
 
         sizes, dim = self.sizes, self.sizes.head_dim // 2
-        shape, kept = (sizes.heads, sizes.kv_heads, sizes.head_dim), sizes.heads + sizes.kv_heads
+        shape, num_rotated = (
+            (sizes.heads, sizes.kv_heads, sizes.head_dim),
+            sizes.heads + sizes.kv_heads,
+        )
         heads = self.random(sizes.prompt, sizes.heads + 2 * sizes.kv_heads, sizes.head_dim)
         cos, sin = (self.random(sizes.prompt, 1, dim) for _ in range(2))
         norms = (HeadNorm(self.random(sizes.head_dim), 1e-6),) * 2
@@ -177,8 +180,8 @@ class _Maker:
             turned, half = normed[..., :dim], dim // 2
             swapped = torch.cat((turned[..., half:], turned[..., :half]), -1)
             turned = turned * cos.double() + swapped * sin.double()
-            found = torch.cat((turned, normed[..., dim:]), -1)
-            return torch.cat((found[:, :kept], wide[:, kept:]), 1)
+            rotated = torch.cat((turned, normed[..., dim:]), -1)
+            return torch.cat((rotated[:, :num_rotated], wide[:, num_rotated:]), 1)
 
         return KernelCase("heads", run, reference, 4 * heads.nbytes, 0, self._near)
 
@@ -393,8 +396,8 @@ class _Maker:
             wide = torch.nan_to_num(pages.double(), 0.0)
             return twin.forward(twin.plan(batch, spec), query.double(), wide)
 
-        seen = sum(min(n, window or n) for n in lengths)
-        nbytes = 2 * query.nbytes + seen * 2 * sizes.kv_heads * sizes.head_dim * pages.itemsize
+        num_keys = sum(min(n, window or n) for n in lengths)
+        nbytes = 2 * query.nbytes + num_keys * 2 * sizes.kv_heads * sizes.head_dim * pages.itemsize
         pairs = sum(
             count * (start + (count + 1) / 2) for count, start in zip(counts, starts, strict=True)
         )

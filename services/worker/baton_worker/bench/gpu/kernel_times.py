@@ -14,8 +14,8 @@ from baton_worker.bench.gpu.kernel_cases import cases
 
 def distance(case: KernelCase) -> float:
     """Greatest difference from the reference, as a part of its largest number."""
-    found, wanted = case.run().double(), case.reference().double()
-    difference = (found - wanted).abs().amax() / wanted.abs().amax().clamp(min=1e-30)
+    result, expected = case.run().double(), case.reference().double()
+    difference = (result - expected).abs().amax() / expected.abs().amax().clamp(min=1e-30)
     return float(difference)  # NaN where the kernel has written one.
 
 

@@ -75,7 +75,7 @@ class _Maker:
         from baton_worker.kernels.triton.recurrent.ssm_states import TritonStates
 
         shape = self._sizes.states
-        kept = self._pages(shape.key + shape.groups * shape.key_dim + shape.heads, shape)
+        snapshots = self._pages(shape.key + shape.groups * shape.key_dim + shape.heads, shape)
         each = (self._num_pages, shape.heads, self._sizes.page_size)
         decay, weight = -0.2 * self._uniform(*each), self._uniform(*each)
         query = self._normal(self._tokens, shape.groups, shape.key_dim).to(self._dtype).float()
@@ -84,26 +84,26 @@ class _Maker:
         fading = Fading(faded[chains.pages], weight[chains.pages])
 
         def reference() -> Tensor:
-            rows = kept.tokens.flatten(2)
+            rows = snapshots.tokens.flatten(2)
             keys = rows[..., shape.key :][..., : shape.groups * shape.key_dim]
             values = rows[..., shape.value :][..., : shape.heads * shape.value_dim]
             keys = torch.unflatten(keys, -1, (shape.groups, -1)).repeat_interleave(group, 2)
             values = torch.unflatten(values, -1, (shape.heads, -1))
-            asked = query.repeat_interleave(group, 1).double()
-            out = asked.new_empty(self._tokens, shape.heads, shape.value_dim)
-            for state, (page, place, number) in self._walk(kept.states):
+            queries = query.repeat_interleave(group, 1).double()
+            out = queries.new_empty(self._tokens, shape.heads, shape.value_dim)
+            for state, (page, place, number) in self._walk(snapshots.states):
                 key, value = keys[page, place].double(), values[page, place].double()
                 state *= decay[page, :, place].double().exp()[:, None, None]
                 added = key * weight[page, :, place, None].double()
                 state += added[:, :, None] * value[:, None]
                 if number >= 0:
-                    out[number] = (asked[number, :, None] @ state)[:, 0]
+                    out[number] = (queries[number, :, None] @ state)[:, 0]
             return out
 
-        run = lambda: kernel.walk(kept, query, chains, fading)  # noqa: E731
+        run = lambda: kernel.walk(snapshots, query, chains, fading)  # noqa: E731
         read = shape.groups * shape.key_dim + shape.heads * shape.value_dim
         name = "mamba-2 states, exact" if exact else "mamba-2 states"
-        return self._case(name, run, reference, kept, read, 2)
+        return self._case(name, run, reference, snapshots, read, 2)
 
     def delta(self, *, exact: bool) -> KernelCase:
         """The delta rule of Qwen3-Next, with its strengths and decays. `exact`: token by token, as
@@ -111,37 +111,37 @@ class _Maker:
         from baton_worker.kernels.triton.recurrent.delta import TritonDelta
 
         shape, size = self._sizes.delta, self._sizes.page_size
-        kept = self._pages(shape.value + shape.heads * (shape.value_dim + 2), shape)
+        snapshots = self._pages(shape.value + shape.heads * (shape.value_dim + 2), shape)
         strength = self._uniform(self._num_pages, size, shape.heads)
         decay = -0.2 * self._uniform(*strength.shape, shape.channels)
         query = self._normal(self._tokens, shape.key_heads, shape.key_dim).to(self._dtype).float()
         chains, kernel = self._segments.chains, TritonDelta(shape, exact=exact)
         group = shape.heads // shape.key_heads
-        given = strength[chains.pages], decay[chains.pages]
+        gates = strength[chains.pages], decay[chains.pages]
 
         def reference() -> Tensor:
-            rows = kept.tokens.flatten(2)
+            rows = snapshots.tokens.flatten(2)
             keys = rows[..., shape.key :][..., : shape.key_heads * shape.key_dim]
             keys = torch.unflatten(keys, -1, (shape.key_heads, -1)).repeat_interleave(group, 2)
             values = rows[..., shape.value :][..., : shape.heads * shape.value_dim]
             values = torch.unflatten(values, -1, (shape.heads, -1))
-            asked = normalize(query.repeat_interleave(group, 1).double(), dim=-1)
-            asked *= shape.key_dim**-0.5
-            out = asked.new_empty(self._tokens, shape.heads, shape.value_dim)
-            for state, (page, place, number) in self._walk(kept.states):
+            queries = normalize(query.repeat_interleave(group, 1).double(), dim=-1)
+            queries *= shape.key_dim**-0.5
+            out = queries.new_empty(self._tokens, shape.heads, shape.value_dim)
+            for state, (page, place, number) in self._walk(snapshots.states):
                 key = normalize(keys[page, place].double(), dim=-1)
                 state *= decay[page, place].double().exp()[..., None]
                 news = values[page, place].double() - (key[:, None] @ state)[:, 0]
                 news *= strength[page, place, :, None].double()
                 state += key[:, :, None] * news[:, None]
                 if number >= 0:
-                    out[number] = (asked[number, :, None] @ state)[:, 0]
+                    out[number] = (queries[number, :, None] @ state)[:, 0]
             return out
 
-        run = lambda: kernel(kept, query, chains, *given)  # noqa: E731
+        run = lambda: kernel(snapshots, query, chains, *gates)  # noqa: E731
         read = shape.key_heads * shape.key_dim + shape.heads * shape.value_dim
         name = "gated delta rule, exact" if exact else "gated delta rule"
-        return self._case(name, run, reference, kept, read, 3)
+        return self._case(name, run, reference, snapshots, read, 3)
 
     @property
     def _tokens(self) -> int:
@@ -178,16 +178,16 @@ class _Maker:
         name: str,
         run: Callable[[], Tensor],
         reference: Callable[[], Tensor],
-        kept: Snapshots,
+        snapshots: Snapshots,
         width: int,
         products: int,
     ) -> KernelCase:
         """`width`: numbers of a row that are read. `products`: of each number of a state, for a
         token. A row's first state is read, and each other written."""
-        chains, numbers = self._segments.chains, kept.states[0].numel()
+        chains, numbers = self._segments.chains, snapshots.states[0].numel()
         pages = int((chains.stops - chains.starts).sum())
-        rows = pages * self._sizes.page_size * width * kept.tokens.itemsize
-        nbytes = rows + pages * numbers * kept.states.itemsize
+        rows = pages * self._sizes.page_size * width * snapshots.tokens.itemsize
+        nbytes = rows + pages * numbers * snapshots.states.itemsize
         flops = 2 * products * numbers * self._tokens
         title = f"{name}, {self._step.name}"
         return KernelCase(title, run, reference, nbytes, flops, self._near)

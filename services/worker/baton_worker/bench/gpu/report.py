@@ -48,7 +48,7 @@ def measure(
     dtype = torch.float32 if tiny else torch.bfloat16
     copied, width = (1 << 12, 16) if tiny else (1 << 31, 8192)
     limits = ceilings.measure(timer, dtype, copied=copied, width=width)
-    found: dict[str, Any] = {
+    results: dict[str, Any] = {
         "card": card(device),
         "time": datetime.now(UTC).isoformat(timespec="seconds"),
         "torch": torch.__version__,
@@ -57,12 +57,12 @@ def measure(
     }
     if "kernels" in parts:
         sizes = TINY if tiny else REAL
-        found["kernels"] = kernel_times.measure(timer, limits, dtype, sizes)
+        results["kernels"] = kernel_times.measure(timer, limits, dtype, sizes)
     if "models" in parts:
-        found["models"] = {
+        results["models"] = {
             name: _model(name, device, timer, folder / name, tiny=tiny) for name in shapes
         }
-    return found
+    return results
 
 
 def _model(
@@ -95,9 +95,9 @@ def _model(
         engine.close()
 
 
-def write(found: dict[str, Any], folder: Path) -> Path:
+def write(results: dict[str, Any], folder: Path) -> Path:
     """Write the figures; returns the file."""
     folder.mkdir(parents=True, exist_ok=True)
-    path = folder / f"gpu-{found['card']}-{found['time'][:10]}.json"
-    path.write_text(json.dumps(found, indent=1) + "\n")
+    path = folder / f"gpu-{results['card']}-{results['time'][:10]}.json"
+    path.write_text(json.dumps(results, indent=1) + "\n")
     return path

@@ -198,14 +198,20 @@ def _deci(file: Metadata) -> Fields:
     heads = each(file.own("attention.head_count"), count)
     kv_heads = each(file.own("attention.head_count_kv", heads), count)
     sizes = each(file.own("feed_forward_length"), count)
-    if any(many and not few for many, few in zip(heads, kv_heads, strict=True)):
+    if any(
+        num_heads and not num_kv_heads
+        for num_heads, num_kv_heads in zip(heads, kv_heads, strict=True)
+    ):
         raise ModelError("This GGUF file of deci has linear layers for attention: not supported.")
     blocks = [
         SimpleNamespace(
-            attention=SimpleNamespace(no_op=not many, n_heads_in_group=many // few if few else 0),
+            attention=SimpleNamespace(
+                no_op=not num_heads,
+                n_heads_in_group=num_heads // num_kv_heads if num_kv_heads else 0,
+            ),
             ffn=SimpleNamespace(no_op=not size, intermediate_size=size),
         )
-        for many, few, size in zip(heads, kv_heads, sizes, strict=True)
+        for num_heads, num_kv_heads, size in zip(heads, kv_heads, sizes, strict=True)
     ]
     return {"block_configs": blocks, "num_attention_heads": max(heads)}
 

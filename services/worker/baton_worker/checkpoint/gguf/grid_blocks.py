@@ -25,7 +25,7 @@ _ONE = np.float16(1).view(np.uint16)
 
 @dataclass(frozen=True, slots=True)
 class GridType:
-    """How blocks of 256 values are read."""
+    """A type of blocks of 256 values."""
 
     type: gguf.GGMLQuantizationType
     kind: str

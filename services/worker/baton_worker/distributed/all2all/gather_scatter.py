@@ -88,8 +88,8 @@ class GatherScatter:
         """See `AllToAll`. One all-to-all, padded to the largest count between two ranks."""
         rank, most = self._ranks.rank, max(map(max, counts))
         parts = [_padded(part, most) for part in torch.split(rows, list(counts[rank]))]
-        found = self._ranks.exchange(parts, range(self._ranks.size))
-        return torch.cat([part[: row[rank]] for part, row in zip(found, counts, strict=True)])
+        received = self._ranks.exchange(parts, range(self._ranks.size))
+        return torch.cat([part[: row[rank]] for part, row in zip(received, counts, strict=True)])
 
 
 def _padded(rows: Tensor, count: int) -> Tensor:

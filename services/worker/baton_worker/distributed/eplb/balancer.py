@@ -59,15 +59,15 @@ class ExpertBalancer:
         _check(layers, ranks)
         self._load = ExpertLoad([layer.num_experts for layer in layers], config.window_size)
         self._steps = self._since = 0
-        self._left = deque[tuple[BalancedExperts, list[int]]]()
+        self._waiting = deque[tuple[BalancedExperts, list[int]]]()
         """Layers whose turn in the rearrangement under way has not come, and their loads."""
         self._moving: Rearrangement | None = None
-        self._found = _Rearranged()
+        self._summary = _Rearranged()
         self._rearrangements = 0
         self._balance, self._reported = ExpertBalance(), ExpertBalance()
 
     def news(self) -> ExpertBalance | None:
-        """What was found since the last call; None if nothing was."""
+        """The balance measured since the last call; None if it has not changed."""
         if self._balance == self._reported:
             return None
         self._reported = self._balance
@@ -83,13 +83,13 @@ class ExpertBalancer:
             self._since += 1
             self._report()
         self._steps += 1
-        if self._moving is None and not self._left and self._since >= self._config.step_interval:
+        if self._moving is None and not self._waiting and self._since >= self._config.step_interval:
             self._since = 0
-            self._left.extend(zip(self._layers, self._loads(), strict=True))
+            self._waiting.extend(zip(self._layers, self._loads(), strict=True))
         started = time.monotonic()
         while self._advance() and not self._config.use_async:
             self._progressed()
-        self._found.seconds += time.monotonic() - started
+        self._summary.seconds += time.monotonic() - started
 
     def _begin(self) -> None:
         """Steps before the first one were for warming up: nothing was counted."""
@@ -100,44 +100,44 @@ class ExpertBalancer:
         """A part of the rearrangement under way; returns whether something is left of it. A layer
         is planned when its turn comes, since that takes time as well."""
         if self._moving is None:
-            if not self._left:
+            if not self._waiting:
                 return False
-            layer, loads = self._left.popleft()
+            layer, loads = self._waiting.popleft()
             after = rebalance(loads, layer.held)
-            self._found.add(loads, layer.held, after)
+            self._summary.add(loads, layer.held, after)
             if after != layer.held:
                 self._moving = Rearrangement(layer, after, self._ranks)
         if self._moving is not None and self._moving.advance(_STEP_BYTES):
-            self._found.experts += self._moving.num_moves
-            self._found.layers += 1
+            self._summary.experts += self._moving.num_moves
+            self._summary.layers += 1
             self._moving = None
-        if self._moving is None and not self._left:
+        if self._moving is None and not self._waiting:
             self._ended()
             return False
         return True
 
     def _ended(self) -> None:
         """All layers have had their turn."""
-        if self._found.layers:
+        if self._summary.layers:
             self._rearrangements += 1
             self._balance = self._measured()
             if self._ranks.rank == 0:
-                log.info("%s", self._found)
-        self._found = _Rearranged()
+                log.info("%s", self._summary)
+        self._summary = _Rearranged()
 
     def _report(self) -> None:
         config = self._config
         if self._steps % min(_REPORT_STEPS, config.step_interval) == 0:
             self._balance = self._measured()
         if config.log_balancedness and self._steps % config.log_balancedness_interval == 0:
-            self._balance = found = self._measured()
+            self._balance = balance = self._measured()
             if self._ranks.rank == 0:
                 log.info(
                     "experts: balancedness %.4f, %.2f tokens on a rank and %.2f on the busiest of "
                     "a layer, steps until rearrangement: %d",
-                    found.balancedness,
-                    found.mean_tokens,
-                    found.max_tokens,
+                    balance.balancedness,
+                    balance.mean_tokens,
+                    balance.max_tokens,
                     max(0, config.step_interval - self._since),
                 )
 
@@ -147,8 +147,8 @@ class ExpertBalancer:
             yield self._load.counts(number).tolist()
 
     def _measured(self) -> ExpertBalance:
-        """Tokens per rank, of an average rank and of the busiest one of each layer; as vLLM says
-        it, balancedness is the one divided by the other."""
+        """Tokens per rank, of an average rank and of the busiest one of each layer; vLLM calls
+        their quotient balancedness."""
         mean = most = 0.0
         for layer, loads in zip(self._layers, self._loads(), strict=True):
             each = rank_loads(loads, layer.held)
@@ -158,7 +158,7 @@ class ExpertBalancer:
 
 @dataclass(slots=True)
 class _Rearranged:
-    """What a rearrangement has done."""
+    """Counts of a rearrangement."""
 
     layers: int = 0
     experts: int = 0

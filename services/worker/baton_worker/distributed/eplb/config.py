@@ -19,7 +19,7 @@ _Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
 
 
 class EplbConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
-    """How experts are balanced."""
+    """Parameters of expert load balancing."""
 
     window_size: _Positive = 1000
     """Steps over which the tokens of each expert are counted."""
@@ -36,7 +36,7 @@ class EplbConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     policy: str = "default"
     """The placement algorithm: `default`, that of DeepSeek."""
     communicator: str | None = None
-    """What weights travel over: None, the connection of the group."""
+    """Backend that transfers weights: None, the connection of the group."""
 
 
 def parse(text: str) -> EplbConfig:

@@ -27,8 +27,8 @@ def rebalance(loads: Sequence[int], current: Held) -> Held:
     clearly less, or `current` if there is none. What stays on its rank stays in its slot."""
     size, slots = len(current), len(current[0])
     packed = _packed(loads, _replicas(loads, size * slots, size), size, slots)
-    found = _settled(packed, current)
-    return found if heaviest(loads, found) < _WORTH * heaviest(loads, current) else current
+    candidate = _settled(packed, current)
+    return candidate if heaviest(loads, candidate) < _WORTH * heaviest(loads, current) else current
 
 
 def rank_loads(loads: Sequence[int], held: Held) -> list[float]:
@@ -87,16 +87,16 @@ def _make_room(
 
 def _settled(packs: Sequence[Sequence[int]], current: Held) -> Held:
     """Packs to ranks, each to the one that holds most of its experts already, in their slots."""
-    left, chosen = set(range(len(packs))), dict[int, int]()
+    free, chosen = set(range(len(packs))), dict[int, int]()
     common = {
         (pack, rank): len(set(packs[pack]) & set(experts))
-        for pack in left
+        for pack in free
         for rank, experts in enumerate(current)
     }
     for pack, rank in sorted(common, key=lambda pair: (-common[pair], pair)):
-        if pack in left and rank not in chosen:
+        if pack in free and rank not in chosen:
             chosen[rank] = pack
-            left.discard(pack)
+            free.discard(pack)
     return tuple(_slots(packs[chosen[rank]], experts) for rank, experts in enumerate(current))
 
 

@@ -32,12 +32,12 @@ class Move(NamedTuple):
 
 
 def moves(before: Held, after: Held) -> list[Move]:
-    """What leads from one placement to another, the same list on all ranks. Of several ranks that
+    """The moves from one placement to another, the same list on all ranks. Of several ranks that
     have an expert the one that has sent least sends it.
 
     Both placements keep an expert that stays on its rank in its slot.
     """
-    found, sent = list[Move](), Counter[int]()
+    planned, sent = list[Move](), Counter[int]()
     for target, experts in enumerate(after):
         for slot, expert in enumerate(experts):
             if before[target][slot] == expert:
@@ -46,8 +46,8 @@ def moves(before: Held, after: Held) -> list[Move]:
             assert target not in sources, "what stays on a rank stays in its slot"
             source = min(sources, key=lambda rank: (sent[rank], rank))
             sent[source] += 1
-            found.append(Move(expert, source, target, slot))
-    return found
+            planned.append(Move(expert, source, target, slot))
+    return planned
 
 
 class Rearrangement:
@@ -55,18 +55,18 @@ class Rearrangement:
 
     def __init__(self, layer: BalancedExperts, after: Held, ranks: Communicator) -> None:
         self._layer, self._after, self._ranks = layer, after, ranks
-        self._left = moves(layer.held, after)
-        self.num_moves = len(self._left)
+        self._waiting = moves(layer.held, after)
+        self.num_moves = len(self._waiting)
         self._arrived = dict[int, Tensors]()
 
     def advance(self, num_bytes: int) -> bool:
         """Move experts of about so many bytes, at least one. Returns whether that was the last one:
         then the layer uses the new placement."""
         count = max(1, num_bytes // self._layer.expert_bytes)
-        for move in self._left[:count]:
+        for move in self._waiting[:count]:
             self._move(move)
-        del self._left[:count]
-        if self._left:
+        del self._waiting[:count]
+        if self._waiting:
             return False
         for slot, tensors in self._arrived.items():
             self._layer.store.put(slot, tensors)

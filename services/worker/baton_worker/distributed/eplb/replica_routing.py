@@ -66,7 +66,7 @@ class VisitPlan(NamedTuple):
     slots: Tensor
     """int64: for each of them the local index of its expert."""
     counts: list[list[int]]
-    """By the rank that computes visits and the one that has their tokens how many there are."""
+    """Number of visits by the rank that computes them and the rank that has their tokens."""
     returned: Tensor
     """int64: visits of this rank's tokens, counted from its first, in the order in which their
     results arrive: by the rank that computes them."""
@@ -74,7 +74,7 @@ class VisitPlan(NamedTuple):
 
 def plan_visits(slots: Tensor, slots_per_rank: int, tokens: Sequence[int], rank: int) -> VisitPlan:
     """Plan the visits of int64 [T, width], the slot of each visit to an expert and -1 of all
-    others; `tokens` says how many of them each rank has."""
+    others; `tokens` is the number of tokens of each rank."""
     size, width = len(tokens), slots.shape[1]
     flat = slots.flatten()
     by = torch.where(flat < 0, size, flat // slots_per_rank)

@@ -1,4 +1,4 @@
-"""Forward pass whose decode rows begin with tokens that only the device knows."""
+"""Forward pass whose decode rows begin with tokens that are on the device only."""
 
 from __future__ import annotations
 

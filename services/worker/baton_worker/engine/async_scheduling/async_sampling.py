@@ -18,7 +18,7 @@ from baton_worker.platform.device_link import Download
 from baton_worker.sampling import Sampler, device_columns, truncations
 
 BROKEN = -1
-"""In the place of a token whose logits are not finite."""
+"""Placeholder of a token whose logits are not finite."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -37,7 +37,7 @@ class _Staged:
 
 
 class AsyncSampling:
-    """Samples every row that the plan says; nothing waits for the device."""
+    """Samples every row that the plan marks; nothing waits for the device."""
 
     def __init__(self, forward: AsyncForward, sampling: SamplingState, sampler: Sampler) -> None:
         self._forward, self._sampling, self._sampler = forward, sampling, sampler
@@ -70,7 +70,7 @@ class AsyncSampling:
             greedy=staged.greedy,
             truncations=staged.truncations,
         )
-        # Whatever stands for a token that is none must be one for the embedding.
+        # The embedding needs a valid id in place of a token that does not exist.
         tokens = torch.where(finite, tokens, 0)
         self._forward.keep(staged.slots, tokens.long())
         return torch.where(finite, tokens, BROKEN).int()

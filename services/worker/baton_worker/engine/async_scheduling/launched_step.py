@@ -31,5 +31,5 @@ class LaunchedStep:
         return self.read is None or self.read.ready
 
     def live(self, slots: Column) -> npt.NDArray[np.bool_]:
-        """Those of some slots whose sequences had not ended before."""
+        """The tokens of some slots whose sequences had not ended before."""
         return ~np.isin(slots, [*self.over])

@@ -33,7 +33,7 @@ class StagedSteps:
         self._speculates = speculates
         self._unread = deque[StagedStep]()
         self.waits = Counter[str]()
-        """How often a step ran alone, by reason."""
+        """Number of steps that ran alone, by reason."""
 
     @property
     def in_flight(self) -> bool:

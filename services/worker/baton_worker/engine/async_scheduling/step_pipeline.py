@@ -26,7 +26,7 @@ class StepPipeline:
         self._runner, self._speculates = runner, speculates
         self._unread: LaunchedStep | None = None
         self.waits = Counter[str]()
-        """How often a step was not launched ahead, by reason."""
+        """Number of steps that were not launched ahead, by reason."""
 
     @property
     def in_flight(self) -> bool:
@@ -40,7 +40,7 @@ class StepPipeline:
 
     @property
     def unread(self) -> Download | None:
-        """What `finish` waits for, if it is a copy to the host."""
+        """The copy to the host that `finish` waits for, if any."""
         return None if self._unread is None else self._unread.read
 
     def submit(self, plan: Plan, turn: int = 0) -> list[Result]:

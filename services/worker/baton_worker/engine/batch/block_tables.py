@@ -33,9 +33,9 @@ class BlockTables:
         self._groups = PageGroups(windows, page_size, max_model_len)
         blocks = -(-max_model_len // page_size)
         self.tables = np.zeros((len(windows), max_num_seqs, blocks), np.int32)
-        """int32 [groups, slots, blocks]. Where there is no page, or it was let go of, the first
-        that is left stands in its place: attention multiplies it by 0, and what others write to a
-        foreign one could be NaN."""
+        """int32 [groups, slots, blocks]. A missing or freed page is replaced by the first page of
+        the sequence: attention multiplies its values by 0, and a page of another sequence could
+        hold NaN."""
         self._blocks = np.zeros((len(windows), max_num_seqs), np.int64)
         self.num_pages = np.zeros(max_num_seqs, np.int64)
         """Blocks for which every group has a page, or had one."""
@@ -59,7 +59,7 @@ class BlockTables:
         self._blocks[:, slot] = self.num_pages[slot] = 0
 
     def apply(self, plan: Plan, sequences: SequenceStates) -> None:
-        """Append and drop pages as a plan says.
+        """Append and drop the pages of a plan.
 
         Raises:
             PlanError: the plan contradicts the tables.

@@ -33,7 +33,7 @@ class DraftSampler:
         """Drafts of each slot in this step."""
 
     def begin(self, slots: Sequence[int]) -> None:
-        """These slots have no drafts in this step yet."""
+        """Reset the drafts of these slots at the start of a step."""
         self._drawn[list(slots)] = 0
         if self._sampling.grammars:
             for slot in slots:

@@ -39,7 +39,7 @@ class DraftTokens:
     Args:
         proposer: the proposer; None: no speculation.
         most: maximum drafts of a sequence in one step.
-        costs: step costs, which limit drafts to those that pay; None: no limit by cost.
+        costs: step costs, which limit drafts to those that save time; None: no limit by cost.
         sampler: what draws tokens.
         shape: of the drafts of a row, which are then trees; None: chains.
     """
@@ -65,9 +65,9 @@ class DraftTokens:
         if not self._shape.is_chain:
             self._sampler = TreeSampler(self._shape, sequences, sampling, sampler)
         self.seconds = 0.0
-        """What proposing took in this step."""
+        """Seconds of proposing in this step."""
         self._predicted: dict[int, PredictedText] = {}
-        """Sequences whose clients have said what they expect: that is drafted, and nothing else."""
+        """Sequences with a predicted output (`prediction` of the request): only that is drafted."""
         self._acceptance = Acceptance(slots)
         self._match_acceptance = MatchAcceptance()
         self._matched: dict[int, int] = {}
@@ -75,7 +75,7 @@ class DraftTokens:
         self.limits = np.zeros(slots, np.int64)
         """Most drafts of each sequence in one step."""
         self.counts = np.zeros(slots, np.int64)
-        """How many tokens stand behind each log in this step, to be verified."""
+        """Number of drafts behind each log in this step, to be verified."""
         self.trees: dict[int, Column] = {}
         """By slot: where they are no chain, the parent of each in a row that begins with the last
         token of the log, whose own is -1."""
@@ -84,15 +84,15 @@ class DraftTokens:
 
     def enter(self, new: NewSequence) -> None:
         """Start speculation for a new sequence."""
-        asked = new.sampling.num_speculative_tokens
-        self.limits[new.slot] = self._most if asked < 0 else min(asked, self._most)
+        requested = new.sampling.num_speculative_tokens
+        self.limits[new.slot] = self._most if requested < 0 else min(requested, self._most)
         self._groups[new.slot] = new.cache_root
         if new.prediction and self.limits[new.slot]:
             self._predicted[new.slot] = PredictedText(new.prediction)
         self._acceptance.enter(new.slot)
 
     def release(self, slots: Column) -> None:
-        """Their sequences have gone."""
+        """Release these slots."""
         self.limits[slots] = 0
         if self._proposer is not None:
             for slot in slots.tolist():
@@ -137,7 +137,7 @@ class DraftTokens:
             self._put(request, drafts[request.slot][: request.most])
 
     def _may_pay(self, requests: list[DraftRequest], num_tokens: int) -> bool:
-        """Whether any draft pays in this step if its match is as good as one can be."""
+        """Whether any draft saves time in this step with the best possible match."""
         if self._costs is None or self._predicted:
             return True
         most = np.array([request.most for request in requests])
@@ -145,7 +145,7 @@ class DraftTokens:
         return bool(draft_lengths(rates, most, num_tokens, self._costs).any())
 
     def _match(self, request: DraftRequest, proposer: LookupProposer) -> Match:
-        """Where the sequence stands in seen text, or in what its client expects."""
+        """The position of the sequence in earlier text, or in its predicted output."""
         if request.slot in self._predicted:
             return Match(self._prediction(request), 0)
         match = proposer.look_up(request)
@@ -232,7 +232,7 @@ class DraftTokens:
     def _paying(
         self, requests: list[DraftRequest], rates: Rates, num_tokens: int, budget: int
     ) -> list[DraftRequest]:
-        """Those that have drafts, and as many as pay and as the step has room for."""
+        """Requests with drafts, as many as save time and fit into the step."""
         slots = _slots(requests)
         most = np.array([request.most for request in requests], np.int64)
         if self._costs is not None and self._proposer is not None:

@@ -30,8 +30,8 @@ class ForcedTokens:
         self._jumps = np.zeros(slots, np.bool_)
         """A grammar may force tokens."""
         self.counts = np.zeros(slots, np.int64)
-        """How many tokens a grammar has put behind each log in this step, before one is sampled.
-        They are part of it once the step is committed."""
+        """Number of tokens that a grammar has forced behind each log in this step, before one is
+        sampled. The log includes them once the step is committed."""
         self._entered = np.zeros(slots, np.int64)
         """Length of each sequence when it entered: it decodes once those are computed."""
 
@@ -42,7 +42,7 @@ class ForcedTokens:
         self.ahead[slot] = self._jumps[slot] or drafts
 
     def release(self, slots: Column) -> None:
-        """Their sequences have gone."""
+        """Release these slots."""
         self.ahead[slots] = self._jumps[slots] = False
 
     @property

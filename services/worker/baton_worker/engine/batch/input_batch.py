@@ -56,7 +56,7 @@ class InputBatch:
         max_num_batched_tokens: most new tokens in one step, forced and drafted ones included.
         proposer: proposer of draft tokens; None: no speculation.
         num_speculative_tokens: most drafts of a sequence in one step.
-        step_costs: by which drafts are made where they pay; None: as many as there may be.
+        step_costs: limit drafts to those that save time; None: as many as there may be.
         sampler: what draws draft tokens.
         token_tree: the shape of drafts; None: chains.
         adapters: where adapters are; None: sequences with one are refused.
@@ -160,8 +160,8 @@ class InputBatch:
         return Committed(first, stopped)
 
     def expect(self, rows: BatchRows) -> Column:
-        """Advance by a step that was launched and not read: each row that samples gets a token
-        that only the device knows. Returns the positions of these tokens; see `resolve`."""
+        """Advance by a step that was launched and not read: each row that samples gets a token that
+        is on the device only. Returns the positions of these tokens; see `resolve`."""
         self.sequences.advance(rows)
         return self.sequences.expect(rows.slots[rows.samples])
 
@@ -271,10 +271,10 @@ class InputBatch:
         drafts = np.full(len(rows), -1)
         if drafted.any():
             row = np.repeat(np.arange(len(rows)), drafted + 1)
-            left = (np.cumsum(drafted + 1) - 1)[row] - np.arange(len(row))
-            lengths, indices, slots = lengths[row] - left, indices[row] - left, slots[row]
+            behind = (np.cumsum(drafted + 1) - 1)[row] - np.arange(len(row))
+            lengths, indices, slots = lengths[row] - behind, indices[row] - behind, slots[row]
             known = np.minimum(lengths, self.sequences.tokens.shape[1] - 1)
-            drafts = np.where(left > 0, self.sequences.tokens[slots, known], -1)
+            drafts = np.where(behind > 0, self.sequences.tokens[slots, known], -1)
         index = lengths - self.sequences.num_prompt[slots]
         samples = rows.samples if len(slots) == len(rows) else rows.samples[row]
         return LogitsRows(indices, slots, lengths, index, drafts).take(samples)

@@ -16,7 +16,7 @@ class LogitsRows:
     has several rows, in the order of its tokens."""
 
     indices: Column
-    """Where on the flat token axis its hidden state is: vLLM's `logits_indices`."""
+    """Index of its hidden state on the flat token axis: vLLM's `logits_indices`."""
     slots: Column
     lengths: Column
     """Tokens of its sequence up to there: those that penalties, rules and grammars look at."""

@@ -42,10 +42,10 @@ class MediaSlots:
         """
         if not media:
             return ""
-        found = prompt_media(media, tokens, self._tower, computed)
-        if isinstance(found, str):
-            return found
-        self._held[slot] = found
+        items = prompt_media(media, tokens, self._tower, computed)
+        if isinstance(items, str):
+            return items
+        self._held[slot] = items
         return self._place(slot)
 
     def _place(self, slot: int) -> str:
@@ -64,7 +64,7 @@ class MediaSlots:
         return ""
 
     def release(self, slots: Column) -> None:
-        """Their sequences have gone."""
+        """Release these slots."""
         for slot in slots.tolist():
             self._held.pop(slot, None)
             self._placed.pop(slot, None)
@@ -75,27 +75,27 @@ class MediaSlots:
             return ()
         offsets = np.cumsum(rows.counts) - rows.counts
         columns = (rows.slots.tolist(), rows.starts.tolist(), rows.counts.tolist(), offsets)
-        found = []
+        media_rows = []
         for slot, start, count, offset in zip(*columns, strict=True):
             for item in self._held.get(slot, ()):
                 first, end = np.searchsorted(item.positions, (start, start + count)).tolist()
                 if first < end:
                     places = item.positions[first:end] - start + offset
-                    found.append(MediaRows(item, first, places))
-        return tuple(found)
+                    media_rows.append(MediaRows(item, first, places))
+        return tuple(media_rows)
 
     def seen(self, rows: BatchRows) -> tuple[SeenMedia, ...]:
         """What of media the tokens of these rows attend to: nothing before the first item, then the
         last one before them, or the last run of items without tokens between them."""
         if not self._held or self._tower is None or not self._tower.cross:
             return ()
-        found, offset = list[SeenMedia](), 0
+        seen_media, offset = list[SeenMedia](), 0
         for slot, start, count in zip(*map(np.ndarray.tolist, _columns(rows)), strict=True):
             for first, end, items in _visible_spans(self._held.get(slot, ()), start, start + count):
                 places = np.arange(first, end) + (offset - start)
-                found.append(SeenMedia(items, places))
+                seen_media.append(SeenMedia(items, places))
             offset += count
-        return tuple(found)
+        return tuple(seen_media)
 
     def last_keys(self, rows: BatchRows, indices: Column) -> Column | None:
         """The last position that each of the tokens with these `indices` [T] sees: its own, or the

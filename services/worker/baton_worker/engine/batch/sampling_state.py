@@ -56,7 +56,7 @@ class SamplingState:
         return self._sequences
 
     def release(self, slots: Column) -> None:
-        """Their sequences have gone."""
+        """Release these slots."""
         for slot in slots.tolist():
             self._bias.pop(slot, None)
             self._rules.pop(slot, None)
@@ -66,8 +66,8 @@ class SamplingState:
         """Enter a sequence with these tokens. Returns why it cannot run, or an empty string."""
         slot, sampling = new.slot, new.sampling
         ids = np.fromiter((*sampling.stop_ids, *sampling.logit_bias), np.int64)
-        said = np.fromiter((*sampling.allowed_ids, *chain(*sampling.bad_words)), np.int64)
-        for wanted in (tokens, ids, said):
+        named = np.fromiter((*sampling.allowed_ids, *chain(*sampling.bad_words)), np.int64)
+        for wanted in (tokens, ids, named):
             if wanted.size and not 0 <= wanted.min() <= wanted.max() < self.vocab_size:
                 return f"a token id is outside the vocabulary of {self.vocab_size}"
         self.version += 1

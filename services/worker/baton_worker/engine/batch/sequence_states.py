@@ -18,7 +18,7 @@ from baton_worker.engine.batch.batch_rows import BatchRows
 from baton_worker.engine.batch.plan_columns import Column, PlanError, column
 
 UNKNOWN = -1
-"""In the place of a token that has been sampled and is not on the host yet."""
+"""Placeholder of a token that has been sampled and is not on the host yet."""
 
 
 class SequenceStates:
@@ -120,8 +120,8 @@ class SequenceStates:
         self.computed[slots] = np.minimum(self.computed[slots], lengths - 1)
 
     def expect(self, slots: Column) -> Column:
-        """Append one token to each log whose number only the device knows; returns its positions.
-        It is `UNKNOWN` until `resolve`."""
+        """Append one token, whose id is on the device only, to each log; returns the positions. The
+        id is `UNKNOWN` until `resolve`."""
         positions: Column = self.lengths[slots].copy()
         self.append(slots, np.ones_like(slots), np.full(len(slots), UNKNOWN, np.int32))
         return positions

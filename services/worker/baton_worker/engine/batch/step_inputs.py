@@ -25,7 +25,7 @@ class PromptSpan(NamedTuple):
     start: int
     """Position of the first of them in the prompt."""
     first: int
-    """Where on the flat token axis the token before it is: its hidden state describes it."""
+    """Index of the token before it on the flat token axis, whose hidden state predicts it."""
     tokens: npt.NDArray[np.int32]
     num_logprobs: int
     """Most probable tokens wanted beside each."""
@@ -45,24 +45,24 @@ class StepInputs:
     lengths: Column
     """int64 [B]: tokens of each sequence that are known, forced and drafted ones included."""
     logits: LogitsRows
-    """What is sampled from: one row for each slot that samples, and one for each of its drafts."""
+    """Rows of logits: one for each slot that samples, and one for each of its drafts."""
     tables: BlockTables
     forced: Column
     """int64 [slots], by slot: how many of its new tokens, the last ones, its grammar forces: they
     are not in its log yet, and will be."""
     prompt_spans: tuple[PromptSpan, ...] = ()
     pooling: dict[int, Pooling] = field(default_factory=dict)
-    """By slot: of which a vector is wanted and not tokens."""
+    """By slot: whether the request is for a vector and not for tokens."""
     images: dict[int, Pixels] = field(default_factory=dict)
-    """By slot: which hold no text but an image."""
+    """By slot: the image of a sequence that is an image and no text."""
     adapters: Column | None = None
     """int64 [T]: number of each token's adapter, -1 for none; None where none are served."""
     media: tuple[MediaRows, ...] = ()
-    """What the encoder has to give for placeholders among the tokens."""
+    """Media whose embeddings replace placeholders among the tokens."""
     seen: tuple[SeenMedia, ...] = ()
-    """What of media the tokens attend to, in models with cross-attention."""
+    """Media that the tokens attend to, in models with cross-attention."""
     embeddings: MediaEmbeddings | None = None
-    """What it has given; None: there are no placeholders."""
+    """The embeddings; None: there are no placeholders."""
     last_keys: Column | None = None
     """int64 [T]: the last position that each token sees; None: its own."""
     trees: dict[int, Column] = field(default_factory=dict)

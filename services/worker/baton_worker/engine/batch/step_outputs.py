@@ -45,14 +45,14 @@ class StepOutputs:
         self.withdrawn: list[int] = []
         """The slots that make nothing of this step because of what was drafted for them."""
         self.failed = dict(inputs.failed)
-        """By slot: why it cannot go on."""
+        """By slot: why it cannot continue."""
         self.broken: list[int] = []
         """The slots among those whose numbers are not finite; what is in their pages may not be
         either."""
         self.invalid: list[int] = []
         """The slots among those whose requests are at fault."""
         self.vectors: dict[int, npt.NDArray[np.float32]] = {}
-        """By slot: the numbers of a text that has come to its end."""
+        """By slot: the pooled numbers of a text that is complete."""
         self.logprobs: Logprobs | None = None
         self.prompt_logprobs: list[PromptLogprobs] = []
         self.swap_seconds = self.encoder_seconds = 0.0

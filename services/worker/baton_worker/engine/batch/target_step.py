@@ -1,4 +1,4 @@
-"""What a step of the target shows to a proposer: the states of confirmed tokens."""
+"""The part of a target step that a proposer reads: the states of confirmed tokens."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def target_step(
         sequences: the logs, with the outputs of the step.
     """
     rows, out = inputs.rows, (*outputs.failed, *outputs.withdrawn, *inputs.pooling)
-    left = sequences.lengths[rows.slots] - 1 - rows.starts
-    counts = np.where(np.isin(rows.slots, out), 0, np.clip(left, 0, rows.counts))
+    remaining = sequences.lengths[rows.slots] - 1 - rows.starts
+    counts = np.where(np.isin(rows.slots, out), 0, np.clip(remaining, 0, rows.counts))
     some = counts > 0
     if not some.any():
         return None
-    slots, starts, kept = rows.slots[some], rows.starts[some], counts[some]
-    row = np.repeat(np.arange(len(kept)), kept)
-    offset = np.arange(len(row)) - (np.cumsum(kept) - kept)[row]
+    slots, starts, accepted = rows.slots[some], rows.starts[some], counts[some]
+    row = np.repeat(np.arange(len(accepted)), accepted)
+    offset = np.arange(len(row)) - (np.cumsum(accepted) - accepted)[row]
     index = (np.cumsum(rows.counts) - rows.counts)[some][row]
     index = index + path_offsets(outputs.paths, slots[row], offset)
     if len(index) != len(hidden):
@@ -44,7 +44,7 @@ def target_step(
     return TargetStep(
         slots=slots,
         starts=starts,
-        counts=kept,
+        counts=accepted,
         hidden=hidden,
         next_tokens=sequences.tokens[slots[row], starts[row] + offset + 1].astype(np.int64),
         positions=inputs.positions[..., index],

@@ -11,11 +11,11 @@ from baton_worker.engine.batch.plan_columns import Column
 
 
 def depths(parents: Column) -> Column:
-    """How many new tokens each token of a row follows: int64 [n]; a parent comes before it."""
-    found = np.zeros(len(parents), np.int64)
+    """The depth of each new token of a row: int64 [n]; a parent comes before its children."""
+    result = np.zeros(len(parents), np.int64)
     for number, parent in enumerate(parents.tolist()):
-        found[number] = found[parent] + 1 if parent >= 0 else 0
-    return found
+        result[number] = result[parent] + 1 if parent >= 0 else 0
+    return result
 
 
 def at_depth(trees: Mapping[int, Column], rows: BatchRows, positions: Column) -> Column:

@@ -1,1 +1,1 @@
-"""How each kind of model runs the inputs of a step."""
+"""Forward passes over the inputs of a step, one per kind of model."""

@@ -53,7 +53,7 @@ class CausalForward:
         self.model, self._cache, self.device = model, cache, device
         self._adapters, self._of_tokens = adapters, np.zeros(0, np.int64)
         self.buffers = Buffers(device) if buffers is None else buffers
-        """What every step's indices are written to."""
+        """Buffers of every step's indices."""
 
     def __call__(self, inputs: StepInputs) -> Tensor:
         """Hidden states [T, hidden] of all new tokens."""

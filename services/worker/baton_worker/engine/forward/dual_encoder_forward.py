@@ -21,13 +21,13 @@ class DualEncoderForward(EncoderForward):
     def __call__(self, inputs: StepInputs) -> Tensor:
         """One vector per row, [B, width]."""
         check_whole(inputs)
-        seen = np.array([slot in inputs.images for slot in inputs.rows.slots.tolist()])
+        is_image = np.array([slot in inputs.images for slot in inputs.rows.slots.tolist()])
         parts = []
-        if not seen.all():
-            parts.append(self._towers.embed_texts(self._texts(inputs.take(~seen))))
-        if seen.any():
-            parts.append(self._towers.embed_images(self._images(inputs.take(seen))))
-        order = np.argsort(np.concatenate((np.flatnonzero(~seen), np.flatnonzero(seen))))
+        if not is_image.all():
+            parts.append(self._towers.embed_texts(self._texts(inputs.take(~is_image))))
+        if is_image.any():
+            parts.append(self._towers.embed_images(self._images(inputs.take(is_image))))
+        order = np.argsort(np.concatenate((np.flatnonzero(~is_image), np.flatnonzero(is_image))))
         return torch.cat(parts).index_select(0, self._tensor(order))
 
     def _texts(self, inputs: StepInputs) -> list[Tensor]:

@@ -61,7 +61,7 @@ class AlignmentStep:
 
 
 def attention_weights(inputs: StepInputs, cross: CrossInputs) -> AttentionWeights | None:
-    """Where the layers put the weights of a step; None if none are wanted."""
+    """The buffer to which layers write the weights of a step; None if none are requested."""
     queries, offsets = list[AlignedQueries](), np.cumsum(inputs.rows.counts) - inputs.rows.counts
     columns = inputs.rows.slots, inputs.rows.starts, inputs.rows.counts, offsets
     places = cross.places.cpu().numpy()
@@ -73,8 +73,10 @@ def attention_weights(inputs: StepInputs, cross: CrossInputs) -> AttentionWeight
         rows = slice(*np.searchsorted(places, (first, offset + count)).tolist())
         item = int(cross.items[rows.start])
         table = cross.tables[item].long().to(cross.places.device)
-        seen = int(cross.lengths[item])
-        queries.append(AlignedQueries(slot, rows, table, seen, min(seen, pooling.num_states)))
+        num_states = int(cross.lengths[item])
+        queries.append(
+            AlignedQueries(slot, rows, table, num_states, min(num_states, pooling.num_states))
+        )
     return AttentionWeights(queries) if queries else None
 
 

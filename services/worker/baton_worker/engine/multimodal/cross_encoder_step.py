@@ -46,7 +46,7 @@ class CrossEncoderStep(EncoderStep):
         cross = self._cross(inputs.seen, writes)
         cross = cross._replace(weights=attention_weights(inputs, cross))
         media = MediaEmbeddings(*self._nothing, cross=cross)
-        # What the next step writes may go to these pages: this one still reads them.
+        # The next step may write to these pages, and this one still reads them.
         broken = [some.key for some in inputs.seen if self._broken.intersection(some.key)]
         self._table.drop(broken)
         self._cache.discard(self._broken)
@@ -63,24 +63,24 @@ class CrossEncoderStep(EncoderStep):
         pages = self._table.assign(some.key, len(states), pinned).pages
         return CrossWrite(torch.tensor(pages), states)
 
-    def _cross(self, seen: tuple[SeenMedia, ...], writes: tuple[CrossWrite, ...]) -> CrossInputs:
-        held = {some.key: self._table.get(some.key) for some in seen}
+    def _cross(self, media: tuple[SeenMedia, ...], writes: tuple[CrossWrite, ...]) -> CrossInputs:
+        held = {some.key: self._table.get(some.key) for some in media}
         number = {key: row for row, key in enumerate(held)}
-        places = np.concatenate([some.places for some in seen])
-        items = np.repeat([number[s.key] for s in seen], [len(s.places) for s in seen])
+        places = np.concatenate([some.places for some in media])
+        items = np.repeat([number[s.key] for s in media], [len(s.places) for s in media])
         order = np.argsort(places)
         return CrossInputs(
             torch.from_numpy(places[order]).to(self._device),
             torch.from_numpy(items[order]),
             _tables(list(held.values())),
-            torch.tensor([found.num_states for found in held.values()]),
+            torch.tensor([pages.num_states for pages in held.values()]),
             writes,
             self._table.num_pages,
         )
 
 
 class _Without(Container[bytes]):
-    """What is pinned and has no pages."""
+    """Pinned media without pages."""
 
     def __init__(self, pinned: Container[bytes], table: CrossPageTable) -> None:
         self._pinned, self._table = pinned, table
@@ -91,7 +91,7 @@ class _Without(Container[bytes]):
 
 def _tables(held: list[StatePages]) -> Tensor:
     """int32 [items, pages of the longest]."""
-    tables = torch.zeros((len(held), max(len(found.pages) for found in held)), dtype=torch.int32)
-    for row, found in zip(tables, held, strict=True):
-        row[: len(found.pages)] = torch.tensor(found.pages)
+    tables = torch.zeros((len(held), max(len(pages.pages) for pages in held)), dtype=torch.int32)
+    for row, pages in zip(tables, held, strict=True):
+        row[: len(pages.pages)] = torch.tensor(pages.pages)
     return tables

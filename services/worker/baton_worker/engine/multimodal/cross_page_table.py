@@ -10,7 +10,7 @@ Key: TypeAlias = tuple[bytes, ...]
 
 
 class StatePages(NamedTuple):
-    """Where the KV of states are."""
+    """Pages of the KV of states."""
 
     pages: list[int]
     num_states: int
@@ -38,8 +38,8 @@ class CrossPageTable:
 
     def get(self, key: Key) -> StatePages:
         """The pages of media, which are now those used last. Raises `KeyError`."""
-        found = self._held[key] = self._held.pop(key)
-        return found
+        pages = self._held[key] = self._held.pop(key)
+        return pages
 
     def shows(self, digest: object) -> bool:
         """Whether an item has pages, alone or with others."""
@@ -56,8 +56,8 @@ class CrossPageTable:
         self._evict(count - max(0, self._most - self.num_pages), pinned)
         self._grow(count - len(self._free))
         pages = [self._free.pop() for _ in range(count)]
-        found = self._held[key] = StatePages(pages, num_states)
-        return found
+        entry = self._held[key] = StatePages(pages, num_states)
+        return entry
 
     def drop(self, keys: Iterable[Key]) -> None:
         """Free the pages of these media, if they have some."""

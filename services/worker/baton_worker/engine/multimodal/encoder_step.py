@@ -18,11 +18,11 @@ from baton_worker.layers.media_embeddings import MediaEmbeddings
 from baton_worker.models.vision.media_tower import MediaTower, is_finite
 
 NOT_FINITE = "its embeddings are not finite"
-"""What is wrong with an item."""
+"""The error of an item."""
 
 
 class EncoderWork(NamedTuple):
-    """What was encoded in one step."""
+    """Encoder statistics of one step."""
 
     num_items: int = 0
     num_tokens: int = 0
@@ -38,7 +38,7 @@ class EncoderStep:
         self.num_encoded = self.num_pulled = 0
         """Numbers of items encoded here, and taken from encode workers."""
         self.last = EncoderWork()
-        """What the last step has encoded."""
+        """Encoder statistics of the last step."""
         self._broken = set[bytes]()
 
     def __call__(self, inputs: StepInputs, pinned: Container[bytes]) -> StepInputs:
@@ -55,15 +55,18 @@ class EncoderStep:
             self._cache.get(rows.item.digest)[rows.first : rows.first + len(rows.places)]
             for rows in inputs.media
         ]
-        places, found = np.concatenate([rows.places for rows in inputs.media]), torch.cat(parts)
+        places, embeddings = (
+            np.concatenate([rows.places for rows in inputs.media]),
+            torch.cat(parts),
+        )
         self._cache.discard(self._broken)
         self._cache.trim(pinned)
-        if not found.is_floating_point():
+        if not embeddings.is_floating_point():
             tokens = inputs.tokens.copy()
-            tokens[places] = found[:, 0].cpu().numpy()
+            tokens[places] = embeddings[:, 0].cpu().numpy()
             return replace(inputs, tokens=tokens)
         on_device = torch.from_numpy(places).to(self._device)
-        return replace(inputs, embeddings=MediaEmbeddings(on_device, found, self.tower.added))
+        return replace(inputs, embeddings=MediaEmbeddings(on_device, embeddings, self.tower.added))
 
     def broken_slots(self, inputs: StepInputs) -> list[int]:
         """Slots of the step with an item whose embeddings are not finite; zeros stood for them, so
@@ -92,12 +95,12 @@ class EncoderStep:
             return
         begin = time.perf_counter()
         pixels = [torch.from_numpy(item.pixels.copy()) for item in missing]
-        found = self.tower.encode_media(pixels, [item.grid for item in missing])
-        for item, embeddings in zip(missing, found, strict=True):
+        encoded = self.tower.encode_media(pixels, [item.grid for item in missing])
+        for item, embeddings in zip(missing, encoded, strict=True):
             # A copy: a view would keep the embeddings of all the others in memory.
             self._keep(item.digest, embeddings.clone())
         self.num_encoded += len(missing)
-        seconds, tokens = time.perf_counter() - begin, sum(map(len, found))
+        seconds, tokens = time.perf_counter() - begin, sum(map(len, encoded))
         self.last = EncoderWork(len(missing), tokens, seconds)
 
     def _keep(self, digest: bytes, embeddings: Tensor) -> None:

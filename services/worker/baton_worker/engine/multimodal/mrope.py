@@ -1,4 +1,4 @@
-"""Positions of tokens on several axes: text goes on along all of them, an image spans a box.
+"""Positions of tokens on several axes: text advances on all of them, an image spans a box.
 
     text text | image of 2 x 3 cells    | text
     t  0   1  |  2 2 2 2 2 2            | 5
@@ -33,7 +33,7 @@ AXES = 3
 
 
 class AxisPositions(NamedTuple):
-    """Where the tokens of a sequence with media are."""
+    """Positions of the tokens of a sequence with media."""
 
     table: Column
     """int64 [axes, n]: positions of the first n tokens, up to the end of the last image."""
@@ -61,7 +61,7 @@ def axis_positions(
     media: Sequence[SequenceMedia],
     tokens_per_second: float = 0.0,
     *,
-    apart: bool = False,
+    separate: bool = False,
     shared_marks: bool = False,
 ) -> AxisPositions:
     """The positions in a sequence with these media, in order.
@@ -69,8 +69,8 @@ def axis_positions(
     Args:
         tokens_per_second: positions on the time axis per second of a video; 0 for one per frame of
             its grid.
-        apart: rows and columns count from 0 in each image, and text behind it begins one after its
-            last frame (Isaac).
+        separate: rows and columns count from 0 in each image, and text behind it begins one after
+            its last frame (Isaac).
         shared_marks: the token before a video with its sound has the position of the one before it,
             and the token behind both that of the one behind it (Qwen2.5-Omni).
 
@@ -88,7 +88,7 @@ def axis_positions(
         for run, grid in _runs(item):
             table.add_text(int(run[0]))
             box = _box(grid, len(run), step)
-            sides = box[:1] if apart else box
+            sides = box[:1] if separate else box
             last = int(sides.max())
             sides += table.position
             table.add(box, table.position + last + 1)

@@ -13,7 +13,7 @@ from baton.protocol import Blob
 from baton_worker.engine.multimodal.remote_pixels import fetch
 
 Pixels = npt.NDArray[np.float32]
-"""What the encoder takes of one item; of an image of fixed size [channels, height, width]."""
+"""The encoder's input of one item; of an image of fixed size [channels, height, width]."""
 
 
 class PixelsError(BatonError):
@@ -36,7 +36,7 @@ def open_pixels(blob: Blob) -> Pixels:
             raise PixelsError("the pixels of a media item are cut off")
         return np.frombuffer(blob.data, "<f4").reshape(blob.shape)
     try:
-        taken = _taken(blob)
+        data = _read(blob)
     except PixelsGone as error:
         raise PixelsMissing(
             f"the pixels of a media item are not on this host: {error}. Where gateways and workers "
@@ -44,13 +44,13 @@ def open_pixels(blob: Blob) -> Pixels:
         ) from error
     except OSError as error:
         raise PixelsError(f"the pixels of a media item cannot be read: {error}") from error
-    if len(taken) != blob.num_bytes:
+    if len(data) != blob.num_bytes:
         raise PixelsError("the pixels of a media item are cut off")
-    return np.frombuffer(taken, "<f4").reshape(blob.shape)
+    return np.frombuffer(data, "<f4").reshape(blob.shape)
 
 
-def _taken(blob: Blob) -> mmap.mmap | bytes:
-    """What a handle stands for: from shared memory, or else from the host that has it."""
+def _read(blob: Blob) -> mmap.mmap | bytes:
+    """The bytes of a handle: from shared memory, or else from the host that has them."""
     try:
         return take(blob.address, blob.token, blob.num_bytes)
     except PixelsGone:

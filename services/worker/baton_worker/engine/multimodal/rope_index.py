@@ -20,11 +20,11 @@ def mrope(media: Sequence[SequenceMedia], axes: int, tower: MediaTower) -> AxisP
     return axis_positions(media, tower.tokens_per_second)
 
 
-def mrope_apart(media: Sequence[SequenceMedia], axes: int, tower: MediaTower) -> AxisPositions:
+def mrope_separate(media: Sequence[SequenceMedia], axes: int, tower: MediaTower) -> AxisPositions:
     """See `mrope.axis_positions`, with rows and columns of each image apart."""
     if axes != AXES:
         raise ValueError(f"images in prompts have no positions on {axes} axes here")
-    return axis_positions(media, tower.tokens_per_second, apart=True)
+    return axis_positions(media, tower.tokens_per_second, separate=True)
 
 
 def mrope_shared(media: Sequence[SequenceMedia], axes: int, tower: MediaTower) -> AxisPositions:
@@ -42,7 +42,7 @@ def xdrope(media: Sequence[SequenceMedia], axes: int, tower: MediaTower) -> Axis
 
 RULES: dict[str, Rule] = {
     "mrope": mrope,
-    "mrope_apart": mrope_apart,
+    "mrope_separate": mrope_separate,
     "mrope_shared": mrope_shared,
     "xdrope": xdrope,
 }

@@ -7,8 +7,8 @@ arXiv:2511.19575).
     h  0   1  |  2    0 0 0  1 1 1    9                                       | 10
     n  0   1  |  2    0 0 0  0 0 0    9                                       | 10
 
-The last axis counts the images of a sequence. Text goes on along all axes as if images were text,
-and a model with three axes has no first one.
+The last axis counts the images of a sequence. Text advances on all axes as if images were text, and
+a model with three axes has no first one.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""What drafts tokens for the batches of an engine, and what its steps cost."""
+"""Builds the proposer of an engine, and measures the costs of its steps."""
 
 from __future__ import annotations
 

@@ -21,9 +21,9 @@ _TOKENS = (1, 2, 3, 4, 6, 8, 16, 32, 64)
 """New tokens of the steps; those of more rows than one have `DRAFTS` + 1 of each."""
 _AGAIN = tuple(tokens for tokens in _TOKENS if tokens <= DRAFTS + 1)
 """New tokens of the steps whose differences decide about drafts: they are timed in three rounds,
-since other work on the machine at one moment would make drafts look cheap or dear."""
+since other work on the machine at one moment would bias the costs of drafts."""
 _TIMES = 4
-"""Steps of each number; the fastest counts, and the first meets a shape."""
+"""Steps of each number; the fastest counts, and the first one initialises kernels for its shape."""
 _PROMPT = 8
 
 
@@ -92,7 +92,7 @@ def _plans(resolved: EngineConfig, first: int, rows: int, drafts: int) -> Iterat
         page_groups=bytes(group for group in range(groups) for _ in range(rows)),
     )
     for number in range(1, _TIMES + 1):
-        # Rows with drafts are where these have brought them, which the batch knows.
+        # The batch adds the accepted drafts to the lengths of a plan.
         where, ones = pack([_PROMPT + number - 1] * rows, "I"), pack([1] * rows, "I")
         samples = bytes([1] * rows)
         yield Plan(0, first + number, slots, where, ones, samples)

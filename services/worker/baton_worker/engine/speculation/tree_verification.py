@@ -1,8 +1,8 @@
-"""Verification of drafts that are a tree: the walk that sampling takes from node to node.
+"""Verification of a draft tree: sampling descends it node by node.
 
 At each node the target's token is sampled as it would be without drafts, with the penalties, rules
-and grammar of the tokens on the way to it; the walk goes on with the child that equals it. What it
-has passed is a chain, which is then verified as any other.
+and grammar of the tokens on the way to it; the next node is the child that equals it. The nodes on
+this path are a chain, which is then verified like any other.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ class _Tree(NamedTuple):
 
 
 class TreeVerification:
-    """Walks the trees of a step.
+    """Descends the trees of a step.
 
     Args:
         sampler: draws and appends tokens as the target does.
@@ -75,19 +75,19 @@ class TreeVerification:
             for slot, child in reached:
                 if child is not None:
                     paths[slot].append(child)
-        kept = ~np.isin(rows.slots, list(trees))
+        on_path = ~np.isin(rows.slots, list(trees))
         for slot, path in paths.items():
-            kept[[trees[slot].first + number for number in path]] = True
-        return paths, kept
+            on_path[[trees[slot].first + number for number in path]] = True
+        return paths, on_path
 
     def _trees(self, inputs: StepInputs, rows: LogitsRows) -> dict[int, _Tree]:
-        found = dict[int, _Tree]()
+        trees = dict[int, _Tree]()
         for row in np.flatnonzero(rows.first).tolist():
             if (parents := inputs.trees.get(int(rows.slots[row]))) is not None:
                 indices = rows.indices[row : row + len(parents)]
                 tokens = inputs.tokens[indices].tolist()
-                found[int(rows.slots[row])] = _Tree(row, tokens, parents.tolist())
-        return found
+                trees[int(rows.slots[row])] = _Tree(row, tokens, parents.tolist())
+        return trees
 
 
 def as_chain(inputs: StepInputs, rows: LogitsRows, trees: dict[int, list[int]]) -> LogitsRows:

@@ -8,7 +8,7 @@ import numpy.typing as npt
 from baton_worker.engine.batch.logits_rows import LogitsRows
 
 NO_TOKEN = -2
-"""In the place of a token that cannot be sampled; no draft is equal to it."""
+"""Placeholder of a token that cannot be sampled; no draft is equal to it."""
 
 
 def accepted(rows: LogitsRows, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.bool_]:

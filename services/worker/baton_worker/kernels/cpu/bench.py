@@ -34,23 +34,23 @@ spinning, on a core that the next form has need of."""
 def candidates(dtype: torch.dtype) -> dict[str, list[LinearKernel]]:
     """A model's products in every form that this machine supports; the first is the baseline."""
     weights = [torch.randn(shape) / shape[1] ** 0.5 for shape in SHAPES]
-    found: dict[str, list[LinearKernel]] = {}
+    result: dict[str, list[LinearKernel]] = {}
     if OneDnnLinear.refuses(weights[0].to(dtype)) is None:
-        found["oneDNN"] = [OneDnnLinear(w.to(dtype), None) for _ in range(LAYERS) for w in weights]
+        result["oneDNN"] = [OneDnnLinear(w.to(dtype), None) for _ in range(LAYERS) for w in weights]
     if CpuLinear.refuses(weights[0].to(dtype)) is None:
         forms: dict[str, bool | None] = {"baton": None}
         if dtype is torch.bfloat16:
             forms = {"compact": True, "plain": False}
         for name, compact in forms.items():
-            found[name] = [
+            result[name] = [
                 CpuLinear(w.to(dtype), None, compact=compact)
                 for _ in range(LAYERS)
                 for w in weights
             ]
         for kind in ("int8", "int4_minimum"):
             blocks = [quantise(w, kind) for w in weights]
-            found[kind] = [CpuLinear(b, None, dtype=dtype) for _ in range(LAYERS) for b in blocks]
-    return found
+            result[kind] = [CpuLinear(b, None, dtype=dtype) for _ in range(LAYERS) for b in blocks]
+    return result
 
 
 def seconds(
@@ -81,8 +81,8 @@ def lines(dtype: torch.dtype) -> Iterator[tuple[str, ...]]:
     forms = candidates(dtype)
     weights = LAYERS * sum(columns * depth for columns, depth in SHAPES)
     for rows in _ROWS:
-        taken = seconds(forms, rows, dtype)
-        for name, best in taken.items():
+        times = seconds(forms, rows, dtype)
+        for name, best in times.items():
             held = sum(getattr(kernel, "nbytes", 0) for kernel in forms[name])
             yield (
                 str(dtype).removeprefix("torch."),
@@ -91,7 +91,7 @@ def lines(dtype: torch.dtype) -> Iterator[tuple[str, ...]]:
                 f"{best * 1e3:.2f}",
                 f"{(held or weights * dtype.itemsize) / best / 1e9:.1f}",
                 f"{2 * rows * weights / best / 1e9:.0f}",
-                f"{next(iter(taken.values())) / best:.2f}",
+                f"{next(iter(times.values())) / best:.2f}",
             )
 
 

@@ -86,7 +86,7 @@ class Bf12Weight:
         return {name: tensor.data_ptr() for name, tensor in self.tensors().items()}
 
     def tensors(self) -> dict[str, Tensor]:
-        """What there is beside the panels, by name."""
+        """Tensors beside the panels, by name."""
         return {name: getattr(self, name) for name in self.POINTERS}
 
     @classmethod

@@ -3,8 +3,8 @@
 Every `*.cpp` file beside this one is one library with a plain C interface, so a build needs no
 torch headers and takes seconds. A library's file name contains the hash of everything that it
 depends on: its source, the headers, the level, the options, the compiler and the OpenMP runtime. It
-is written by an atomic rename, so nobody sees a partial file; of the processes that need it at the
-same time one builds it, and the others wait.
+is written by an atomic rename, so no process sees a partial file. If several processes need it at
+the same time, one builds it and the others wait.
 """
 
 from __future__ import annotations
@@ -65,10 +65,10 @@ def openmp_runtime(maps: Path = Path("/proc/self/maps")) -> Path | None:
     """
     if not maps.is_file():
         return None
-    found = [Path(path) for path in re.findall(_RUNTIME, maps.read_text(), re.M)]
-    torchs = [path for path in found if path.parts[-3:-1] == ("torch", "lib")]
-    torchs += [path for path in found if path.parent.name == "torch.libs"]
-    systems = [path for path in found if path.parent.suffix != ".libs"]
+    runtimes = [Path(path) for path in re.findall(_RUNTIME, maps.read_text(), re.M)]
+    torchs = [path for path in runtimes if path.parts[-3:-1] == ("torch", "lib")]
+    torchs += [path for path in runtimes if path.parent.name == "torch.libs"]
+    systems = [path for path in runtimes if path.parent.suffix != ".libs"]
     return next(iter((*torchs, *systems)), None)
 
 
@@ -108,9 +108,9 @@ class Builder:
         begun = self._under_way.pop((name, level), None)
         if begun is not None:
             return begun.result()
-        found = self._existing(name, level)
-        if found is not None:
-            return found
+        existing = self._existing(name, level)
+        if existing is not None:
+            return existing
         if self._compiler is None:
             looked = self._wanted or ", ".join(COMPILERS)
             raise BuildError(

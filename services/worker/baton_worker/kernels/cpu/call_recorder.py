@@ -15,7 +15,7 @@ from torch import Tensor
 from baton_worker.kernels.cpu import library
 
 Argument: TypeAlias = Tensor | int | None
-"""What a kernel is given: memory, or its address, or a number; None is a null pointer."""
+"""An argument of a kernel: memory, or its address, or a number; None is a null pointer."""
 _MOST = 12
 """Arguments of a kernel; mirrored in tape.cpp."""
 _HEAD = 5
@@ -50,9 +50,9 @@ class Call:
 
     address: int
     at: int
-    """Which argument says how many tokens there are, or a multiple."""
+    """Index of the argument that is the number of tokens, or a multiple of it."""
     rows: bool
-    """It says how many rows there are instead, whatever tokens they have."""
+    """That argument is the number of rows instead."""
     arguments: tuple[int, ...]
 
 
@@ -88,8 +88,8 @@ class Kernel:
         if _listener.take is None:
             self._run(*numbers)
         else:
-            given = tuple(number or 0 for number in numbers)
-            _listener.take(Call(self._address, self._at, self._rows, given))
+            values = tuple(number or 0 for number in numbers)
+            _listener.take(Call(self._address, self._at, self._rows, values))
 
 
 @contextmanager

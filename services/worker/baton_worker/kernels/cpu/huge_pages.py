@@ -102,8 +102,8 @@ class HugePageArena:
         self._full.append(_Full(weakref.ref(chunk.memory), chunk.offset, chunk.used))
 
     def on_written(self, then: Callable[[], None] | None) -> None:
-        """Call this when what lies in `full_blocks` is written: the thread that asks for the next
-        tensor has written the ones before."""
+        """Call this when the tensors in `full_blocks` are written: the thread that requests the
+        next tensor has written the earlier ones."""
         self._written = then
 
     def full_blocks(self) -> Iterator[Block]:

@@ -1,4 +1,4 @@
-"""Products of 8-bit integers (w8a8): inputs are rounded as the checkpoint says.
+"""Products of 8-bit integers (w8a8): inputs are rounded by the checkpoint's config.
 
     y[t, n] = x_scale[t] * w_scale[n] * sum over k of x_code[t, k] * w_code[n, k]
 

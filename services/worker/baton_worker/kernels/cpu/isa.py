@@ -58,7 +58,7 @@ def without_tiles(flags: Set[str]) -> Set[str]:
 
 
 def native(flags: Set[str]) -> tuple[IsaLevel, ...]:
-    """The levels that a CPU with these flags may use: the best one, and the one that takes its
-    place where a virtual machine lists tiles and kills who uses them."""
+    """The levels that a CPU with these flags may use: the best one, and its replacement where a
+    virtual machine lists tiles but terminates processes that use them."""
     chosen = (best(flags), best(without_tiles(flags)))
     return tuple(level for level in LEVELS if level in chosen)

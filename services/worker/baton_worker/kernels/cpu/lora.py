@@ -46,7 +46,7 @@ class CpuLora:
         assert kernels is not None, "refuses() was not asked"
         self._pairs = np.zeros((adapters.max_loras, len(parts)), _PAIR)
         self._ends = np.cumsum(np.array(parts, np.int64))
-        self._kept: list[Sequence[LoraPair | None]] = [()] * adapters.max_loras
+        self._slot_pairs: list[Sequence[LoraPair | None]] = [()] * adapters.max_loras
         self._depth, self._columns, self._dtype = in_features, sum(parts), dtype
         self._adapters, self._out_dtype = adapters, out_dtype
         self._adds, self._replaces = self._how(out_dtype, 1), self._how(torch.float32, 0)
@@ -82,7 +82,7 @@ class CpuLora:
                 assert pair.a.dtype is pair.b.dtype is self._dtype
                 line["a"], line["b"] = pair.a.data_ptr(), pair.b.data_ptr()
                 line["scale"], line["rank"] = pair.scale, len(pair.a)
-        self._kept[slot] = pairs
+        self._slot_pairs[slot] = pairs
 
     def add(self, x: Tensor, out: Tensor) -> Tensor:
         """See `LoraKernel`."""

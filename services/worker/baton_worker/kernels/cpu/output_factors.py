@@ -11,14 +11,14 @@ class OutputFactors:
 
     def __init__(self) -> None:
         self._table = np.zeros(0, np.int64)
-        self._kept = dict[int, Tensor]()
+        self._tensors = dict[int, Tensor]()
 
     def put(self, slot: int, factors: Tensor | None) -> None:
         """Set those of an adapter, float32 [packed columns]; None: it has none."""
-        self._kept.pop(slot, None)
+        self._tensors.pop(slot, None)
         if factors is not None:
             assert factors.is_contiguous()
-            self._kept[slot] = factors
+            self._tensors[slot] = factors
         if slot >= len(self._table):
             self._table = np.pad(self._table, (0, slot + 1 - len(self._table)))
         self._table[slot] = 0 if factors is None else factors.data_ptr()
@@ -26,4 +26,4 @@ class OutputFactors:
     @property
     def address(self) -> int | None:
         """Of the table, until the next `put`; None if no adapter has factors."""
-        return int(self._table.ctypes.data) if self._kept else None
+        return int(self._table.ctypes.data) if self._tensors else None

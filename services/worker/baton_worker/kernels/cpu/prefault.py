@@ -51,10 +51,10 @@ class Populator:
 
     def _run(self) -> None:
         time.sleep(self._delay)
-        taken = True
+        populated = True
         while True:
             memory = self._waiting.get()()
-            taken = taken and (memory is None or populate(memory))
+            populated = populated and (memory is None or populate(memory))
             del memory
 
 

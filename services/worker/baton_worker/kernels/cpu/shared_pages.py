@@ -4,9 +4,9 @@
                                      | none
                                      +--> copied into a new segment, which is kept
 
-Addresses stay, so nothing else knows. A segment is used only if all of its bytes are those of the
-private pages. Shared memory is in huge pages like the private one (Linux 6.1 and later), otherwise
-it is not used: small pages may make steps slower.
+Addresses do not change, so no other code is affected. A segment is used only if all of its bytes
+are those of the private pages. Shared memory is in huge pages like the private one (Linux 6.1 and
+later), otherwise it is not used: small pages may make steps slower.
 """
 
 from __future__ import annotations
@@ -69,12 +69,12 @@ class SharedPages:
 
     def __init__(
         self,
-        kept: segments.Segments,
+        store: segments.Segments,
         blocks: Callable[[], Iterator[Block]],
         delay: float = _DELAY,
     ) -> None:
         """`blocks`: those that are written since the last call."""
-        self._kept, self._blocks, self._delay = kept, blocks, delay
+        self._store, self._blocks, self._delay = store, blocks, delay
         self._swapped = self._total = 0
         self._reason = ""
         self._names: set[bytes] = set()
@@ -98,7 +98,7 @@ class SharedPages:
         """Other weights are in use: the supervisor need not keep these for the next worker."""
         self._replaced = True
         for name in self._names:
-            self._kept.drop(name)
+            self._store.drop(name)
 
     def _run(self) -> None:
         time.sleep(self._delay)
@@ -133,13 +133,13 @@ class SharedPages:
     def _swap(self, block: Block) -> None:
         contents = memoryview((ctypes.c_char * block.size).from_address(block.address))
         name = segments.digest(contents)
-        descriptor = self._kept.take(name)
-        found = descriptor is not None
+        descriptor = self._store.take(name)
+        exists = descriptor is not None
         if descriptor is None:
             descriptor = segments.make(contents)
         try:
-            _check(descriptor, block, collapse=not found)
-            if not found and not self._kept.keep(name, descriptor):
+            _check(descriptor, block, collapse=not exists)
+            if not exists and not self._store.keep(name, descriptor):
                 raise OSError("the supervisor holds as much as it may")
             map_fixed(block.address, block.size, descriptor)
             self._names.add(name)
@@ -179,8 +179,8 @@ def map_fixed(
 ) -> None:
     """Map shared memory in the place of other pages. Raises `OSError`."""
     flags = mmap.MAP_SHARED | _MAP_FIXED
-    found = _C.mmap(address, size, protection, flags, descriptor, offset)
-    if found != address:
+    mapped = _C.mmap(address, size, protection, flags, descriptor, offset)
+    if mapped != address:
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
 
 

@@ -43,7 +43,8 @@ class TrellisWeight:
     numbers: Tensor
     """int64 [N]: the outputs that are rows of this weight; -1 is a row of zeros."""
     _decoded: dict[int, Tensor] = field(default_factory=dict, compare=False)
-    """The block of 128 outputs that was decoded last, for those who read a few rows at a time."""
+    """The block of 128 outputs that was decoded last, for callers that read a few rows at a
+    time."""
 
     @property
     def shape(self) -> torch.Size:

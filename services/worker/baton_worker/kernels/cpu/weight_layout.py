@@ -86,15 +86,15 @@ def pack(
     rows, depth = weight.shape
     rows, panel = (rows // 2, width) if gated else (rows, 2 * width)
     count, step = -(-rows // panel), max(1, size // (2 * width * depth * 4))
-    kept: Tensor | None = None
+    packed: Tensor | None = None
     for first in range(0, count, step):
         some = slice(first * panel, (first + step) * panel)
         made = panels(_some(weight, some, gated), width, gated)
-        if kept is None:
-            kept = empty((count, *made.shape[1:]), made.dtype)
-        kept[first : first + step] = made
-    assert kept is not None
-    return kept
+        if packed is None:
+            packed = empty((count, *made.shape[1:]), made.dtype)
+        packed[first : first + step] = made
+    assert packed is not None
+    return packed
 
 
 def _some(

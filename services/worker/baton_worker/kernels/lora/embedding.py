@@ -1,4 +1,4 @@
-"""What adapters change of an embedding table: rows of their own, and low-rank sums."""
+"""Changes of adapters to an embedding table: rows of their own, and low-rank sums."""
 
 from __future__ import annotations
 

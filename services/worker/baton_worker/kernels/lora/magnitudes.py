@@ -59,17 +59,17 @@ def output_factors(
     for pair, size in zip(pairs, sizes, strict=True):
         rows = slice(first, first + size)
         if pair is not None and pair.magnitude is not None:
-            found = _squared(pair, squares[rows], product(pair.a)[:, rows])
-            found = found if total is None else total(found)
-            factors[rows] = pair.magnitude / found.clamp(min=_LEAST).sqrt()
+            squares_sum = _squared(pair, squares[rows], product(pair.a)[:, rows])
+            squares_sum = squares_sum if total is None else total(squares_sum)
+            factors[rows] = pair.magnitude / squares_sum.clamp(min=_LEAST).sqrt()
         first += size
     return factors
 
 
-def _squared(pair: LoraPair, squares: Tensor, seen: Tensor) -> Tensor:
+def _squared(pair: LoraPair, squares: Tensor, products: Tensor) -> Tensor:
     """|W + s B A|^2 from |W|^2 and A W^T [rank, n], without the sum of both weights."""
     a, b, scale = pair.a.float(), pair.b.float(), pair.scale
-    crossed = (b * seen).sum(0)
+    crossed = (b * products).sum(0)
     added = ((a @ a.T) @ b).mul_(b).sum(0)
     return squares + 2 * scale * crossed + scale**2 * added
 

@@ -74,9 +74,9 @@ class TokenAdapters:
         """The number of each adapter that is `eager`, and its rows of the first `count` tokens:
         int64 [n]."""
         for slot in sorted(self.eager):
-            found = np.flatnonzero(self.host[:count] == slot)
-            if len(found):
-                yield slot, torch.from_numpy(found).to(device)
+            matching = np.flatnonzero(self.host[:count] == slot)
+            if len(matching):
+                yield slot, torch.from_numpy(matching).to(device)
 
 
 class LoraKernel(Protocol):
@@ -92,7 +92,7 @@ class LoraKernel(Protocol):
         ...
 
     def delta(self, x: Tensor) -> Tensor:
-        """What is to be added: float32 [T, out_features]. Rows without an adapter are undefined."""
+        """The sums to add: float32 [T, out_features]. Rows without an adapter are undefined."""
         ...
 
 
@@ -123,11 +123,11 @@ class PlainLora:
     def _deltas(self, x: Tensor) -> list[tuple[Tensor, Tensor]]:
         """The rows of each adapter, and what it adds to them."""
         slots = self._adapters.host[: len(x)]
-        found = []
+        deltas = []
         for slot in np.unique(slots[slots >= 0]).tolist():
             rows = torch.from_numpy(np.flatnonzero(slots == slot)).to(x.device)
-            found.append((rows, self._delta(x[rows].float(), self._pairs[slot])))
-        return found
+            deltas.append((rows, self._delta(x[rows].float(), self._pairs[slot])))
+        return deltas
 
     def _delta(self, x: Tensor, pairs: Sequence[LoraPair | None]) -> Tensor:
         columns = [

@@ -53,9 +53,9 @@ class LoraUpProjection:
         """Add to latents [T, heads, kv_rank] for queries [T, heads, nope_dim]; returns them."""
         return self._add(0, query, latents)
 
-    def out_of_latents(self, seen: Tensor, values: Tensor) -> Tensor:
+    def out_of_latents(self, attended: Tensor, values: Tensor) -> Tensor:
         """Add to values [T, heads, value_dim] for [T, heads, kv_rank]; returns them."""
-        return self._add(1, seen, values)
+        return self._add(1, attended, values)
 
     def _add(self, side: int, x: Tensor, to: Tensor) -> Tensor:
         for slot, at in self._adapters.rows(len(x), x.device):

@@ -25,6 +25,6 @@ ELSEWHERE = {
     **dict.fromkeys(("marlin", "emulation"), _ROUNDED),
     "aiter": "kernels for AMD do not apply here",
 }
-"""What to do in place of asking for these, in half a sentence."""
+"""What to use instead of these, in half a sentence."""
 
 NAMES = FlagAliases("--moe-backend", ALIASES, ELSEWHERE)

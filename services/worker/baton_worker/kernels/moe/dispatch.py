@@ -55,10 +55,10 @@ def weighted_sum(rows: Tensor, weights: Tensor) -> Tensor:
 
 def gather_inputs(x: Tensor, visits: Tensor, weights: Tensor, weigh_input: bool) -> Tensor:
     """[V, hidden]: input of each visit."""
-    given = x.index_select(0, visits // weights.shape[1])
+    inputs = x.index_select(0, visits // weights.shape[1])
     if weigh_input:
-        given = (given * weights.flatten()[visits, None]).to(x.dtype)
-    return given
+        inputs = (inputs * weights.flatten()[visits, None]).to(x.dtype)
+    return inputs
 
 
 def output_weights(weights: Tensor, weigh_input: bool) -> Tensor:

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from baton_worker.kernels.moe.store import ExpertStore
 
 Gate: TypeAlias = Callable[[Tensor], Tensor]
-"""What an expert does between its products: what comes out of the first one, gate and then up
+"""The activation between the products of an expert: the output of the first one, gate and then up
 [n, 2 * intermediate] or, of an expert without a gate, up alone, to [n, intermediate]."""
 PackedParts: TypeAlias = tuple[QuantizedWeight, ...]
 """The weights whose rows make up one of an expert's."""
@@ -47,7 +47,7 @@ class Experts:
     packed_down: Sequence[PackedParts | None] = ()
     """The same for `down`."""
     lora: ExpertLora | None = None
-    """What adapters add, where adapters are served."""
+    """LoRA products, where adapters are served."""
     exact: bool = False
     """Whether no bit of a token may depend on the number of others."""
 

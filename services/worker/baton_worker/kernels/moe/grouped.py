@@ -69,22 +69,22 @@ class GroupedExperts:
     def __call__(self, x: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
         """See `ExpertKernel`."""
         visits, counts = dispatch(experts, len(self._down))
-        given = gather_inputs(x, visits, weights, self._weigh_input)
-        returned, first = torch.empty_like(given), 0
+        inputs = gather_inputs(x, visits, weights, self._weigh_input)
+        returned, first = torch.empty_like(inputs), 0
         slots = None if self._lora is None else self._lora.slots(visits, weights.shape[1])
         for expert, count in enumerate(counts):
             if count:
                 here = slice(first, first + count)
-                returned[here] = self._visits(expert, given[here], slots, here)
+                returned[here] = self._visits(expert, inputs[here], slots, here)
                 first += count
         return combine(returned, visits, output_weights(weights, self._weigh_input))
 
-    def _visits(self, expert: int, given: Tensor, slots: Slots | None, here: slice) -> Tensor:
+    def _visits(self, expert: int, inputs: Tensor, slots: Slots | None, here: slice) -> Tensor:
         """[n, hidden] to [n, hidden], the visits of one expert."""
         products = self._gate_up[expert], self._down[expert]
         if slots is not None and self._lora is not None:
-            return self._lora.run(expert, given, slots[here], products, self._gate)
-        inner = products[0](given)
+            return self._lora.run(expert, inputs, slots[here], products, self._gate)
+        inner = products[0](inputs)
         return products[1](inner if products[0].applies_gate else self._gate(inner))
 
 
@@ -103,9 +103,9 @@ class _Product(NamedTuple):
         packed = self.packed or [None] * len(self.weights)
         made = list[LinearKernel]()
         for expert, (weight, parts) in enumerate(zip(self.weights, packed, strict=True)):
-            given = parts or (_perhaps_rounded(weight, experts.quantised_as),)
+            operand = parts or (_perhaps_rounded(weight, experts.quantised_as),)
             bias = None if self.biases is None else self.biases[expert]
-            made.append(choose(LinearSpec(given, bias, weight, gate=gate, adapters=visits)))
+            made.append(choose(LinearSpec(operand, bias, weight, gate=gate, adapters=visits)))
             if experts.disposable and made[-1].nbytes and weight.nbytes:
                 release_pages(weight.data_ptr(), weight.nbytes)
         return made

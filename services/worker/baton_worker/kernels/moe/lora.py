@@ -17,7 +17,7 @@ Slots: TypeAlias = npt.NDArray[np.int64]
 
 
 class ExpertLora:
-    """What adapters add to both products of each expert.
+    """LoRA on both products of each expert.
 
     Args:
         tokens: which adapter each token has.
@@ -40,7 +40,7 @@ class ExpertLora:
         self._tokens = tokens
         # A token visits an expert once, so an expert has no more visits than a step has tokens.
         self.visits = TokenAdapters(tokens.max_loras, len(tokens.slots), like.device)
-        """Which adapter each visit of one expert has; kernels point to its slots."""
+        """The adapter of each visit to one expert; kernels point to its slots."""
         experts = range(num_experts)
         self.first: list[LoraKernel] = [
             lora_kernel(hidden, first, self.visits, like) for _ in experts
@@ -60,13 +60,13 @@ class ExpertLora:
         token of the step has products here."""
         if not self._adapted or self._adapted.isdisjoint(self._tokens.host.tolist()):
             return None
-        found: Slots = self._tokens.host[(visits // per_token).cpu().numpy()]
-        return np.where(np.isin(found, [*self._adapted]), found, -1)
+        numbers: Slots = self._tokens.host[(visits // per_token).cpu().numpy()]
+        return np.where(np.isin(numbers, [*self._adapted]), numbers, -1)
 
     def run(
         self,
         expert: int,
-        given: Tensor,
+        inputs: Tensor,
         slots: Slots,
         products: tuple[LinearKernel, LinearKernel],
         gate: Gate,
@@ -76,7 +76,7 @@ class ExpertLora:
         self.visits.write(slots)
         first, second = products
         if first.applies_gate:
-            inner = first(given, self.first[expert].delta(given))
+            inner = first(inputs, self.first[expert].delta(inputs))
         else:
-            inner = gate(self.first[expert].add(given, first(given)))
+            inner = gate(self.first[expert].add(inputs, first(inputs)))
         return self.down[expert].add(inner, second(inner))

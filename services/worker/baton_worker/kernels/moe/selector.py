@@ -42,14 +42,14 @@ class ExpertKernelSelector:
         reasons = list[str]()
         for name in self._candidates():
             kernel: type[ExpertKernel] = KERNELS.load(name)
-            reason = _not_taken(kernel, experts) or kernel.refuses(experts)
+            reason = _refusal(kernel, experts) or kernel.refuses(experts)
             if reason is None:
                 return kernel(experts)
             reasons.append(f"{name} refused: {reason}")
         raise ModelError(f"No kernel serves these experts: {'; '.join(reasons)}.")
 
 
-def _not_taken(kernel: type[ExpertKernel], experts: Experts) -> str | None:
+def _refusal(kernel: type[ExpertKernel], experts: Experts) -> str | None:
     """Why the kernel does not take the quantised weights among the experts', if any."""
     packed = (parts for parts in (*experts.packed_gate_up, *experts.packed_down) if parts)
     if all(kernel.takes(weight) for parts in packed for weight in parts):

@@ -22,7 +22,7 @@ class ExpertStore(Protocol):
 
     @property
     def layout(self) -> str:
-        """What is equal of stores that can have each other's experts."""
+        """Equal for stores whose experts are interchangeable."""
         ...
 
     def expert(self, number: int) -> Tensors:
@@ -107,10 +107,10 @@ class KernelStore:
 
     def expert(self, number: int) -> Tensors:
         """See `ExpertStore`."""
-        found = dict[str, Tensor]()
+        tensors = dict[str, Tensor]()
         for name, kernels in self._products.items():
-            found |= prefixed(name, _movable(kernels[number]).tensors())
-        return found
+            tensors |= prefixed(name, _movable(kernels[number]).tensors())
+        return tensors
 
     def put(self, number: int, tensors: Tensors) -> None:
         """See `ExpertStore`."""

@@ -111,10 +111,10 @@ class PlainConvolution:
         mixed = (total if bias is None else total + bias).to(x.dtype)
         if self._activation.function is not None:
             mixed = self._activation.function(mixed)
-        kept = torch.cat((mixed[:, self._places.first :], tail), dim=1)
-        if kept.shape[1]:
+        stored = torch.cat((mixed[:, self._places.first :], tail), dim=1)
+        if stored.shape[1]:
             at = self._places.at
-            scatter(kept[:, None, None], before.slots, pages[..., at : at + kept.shape[1]])
+            scatter(stored[:, None, None], before.slots, pages[..., at : at + stored.shape[1]])
         return mixed
 
 

@@ -49,7 +49,7 @@ class _Delta(ctypes.Structure):
 
 
 class CpuDelta:
-    """Walks every sequence once, head by head. Pages are read in place; the update of a page's
+    """Processes every sequence once, head by head. Pages are read in place; the update of a page's
     tokens is computed once for their outputs and for the next page's state."""
 
     def __init__(self, shape: Shape) -> None:
@@ -62,12 +62,12 @@ class CpuDelta:
         return refuses("delta", dtype, device)
 
     def __call__(
-        self, kept: Snapshots, query: Tensor, chains: Chains, strength: Tensor, decay: Tensor
+        self, snapshots: Snapshots, query: Tensor, chains: Chains, strength: Tensor, decay: Tensor
     ) -> Tensor:
         """Write the states of pages, and compute the outputs of queries after their tokens.
 
         Args:
-            kept: the layer's pages; keys are not of length 1 yet.
+            snapshots: the layer's pages; keys are not of length 1 yet.
             query: float32 [T, key_heads, key_dim], not of length 1 yet.
             chains: of N pages.
             strength: float32 [N, page_size, heads], beta of the delta rule.
@@ -76,16 +76,16 @@ class CpuDelta:
         Returns:
             float32 [T, heads, value_dim].
         """
-        shape, (tokens, states) = self._shape, kept
+        shape, (tokens, states) = self._shape, snapshots
         expected = (len(chains.pages), tokens.shape[1], shape.heads)
         assert strength.shape == expected and decay.shape == (*expected, shape.channels)
         assert query.shape[1:] == (shape.key_heads, shape.key_dim)
         assert tokens.stride(-1) == 1 and states[0].is_contiguous()
-        given = [part.contiguous() for part in (strength, decay, query)]
+        inputs = [part.contiguous() for part in (strength, decay, query)]
         out = query.new_empty((len(query), shape.heads, shape.value_dim))
-        assert all(part.dtype is torch.float32 for part in (*given, out, states))
+        assert all(part.dtype is torch.float32 for part in (*inputs, out, states))
         how = _Delta(
-            *(part.data_ptr() for part in (tokens, states, *given, out)),
+            *(part.data_ptr() for part in (tokens, states, *inputs, out)),
             *(tokens.stride(0), tokens.stride(1), states.stride(0)),
             *(*astuple(shape), tokens.shape[1], tokens.dtype.itemsize),
         )

@@ -28,7 +28,7 @@ class _Scan(ctypes.Structure):
 
 
 class CpuScan:
-    """Walks every sequence once, some channels at a time: pages are read in place.
+    """Processes every sequence once, some channels at a time: pages are read in place.
 
     Args:
         at: first input channel in a page's rows. Time steps follow, before bias and softplus, then
@@ -45,12 +45,12 @@ class CpuScan:
         return refuses("scan", dtype, device)
 
     def __call__(
-        self, kept: Snapshots, read: Tensor, chains: Chains, rates: Tensor, bias: Tensor
+        self, snapshots: Snapshots, read: Tensor, chains: Chains, rates: Tensor, bias: Tensor
     ) -> Tensor:
         """Write the states of pages, and compute the outputs of queries after their tokens.
 
         Args:
-            kept: the layer's pages.
+            snapshots: the layer's pages.
             read: float32 [T, state_size].
             chains: the pages.
             rates: float32 [state_size, channels], of a time step of 1: powers of two, not of e.
@@ -59,15 +59,15 @@ class CpuScan:
         Returns:
             float32 [T, channels].
         """
-        tokens, states = kept
+        tokens, states = snapshots
         state_size, channels = rates.shape
         assert read.shape[1:] == (state_size,) and states.shape[1:] == rates.shape
         assert tokens.stride(-1) == 1 and states[0].is_contiguous() and bias.shape == (channels,)
-        given = [part.contiguous() for part in (rates, bias, read)]
+        inputs = [part.contiguous() for part in (rates, bias, read)]
         out = read.new_empty((len(read), channels))
-        assert all(part.dtype is torch.float32 for part in (*given, out, states))
+        assert all(part.dtype is torch.float32 for part in (*inputs, out, states))
         how = _Scan(
-            *(part.data_ptr() for part in (tokens, states, *given, out)),
+            *(part.data_ptr() for part in (tokens, states, *inputs, out)),
             *(tokens.stride(0), tokens.stride(1), states.stride(0)),
             *(self._at, channels, state_size, tokens.shape[1], tokens.dtype.itemsize),
         )

@@ -58,7 +58,7 @@ class Fading(NamedTuple):
     faded: Tensor
     """The logarithm of what is left of the page's state after each token."""
     weight: Tensor
-    """What each token counts."""
+    """Weight of each token."""
 
 
 class Blocks(NamedTuple):
@@ -84,7 +84,7 @@ class Chains(NamedTuple):
     pages: Tensor
     """int64 [N]"""
     firsts: Tensor
-    """int64 [N]: which of a page's tokens asks the first query, or how many they are."""
+    """int64 [N]: the offset in its page of the first query, or the number of queries."""
     begins: Tensor
     """int64 [N + 1]: of each page its first query; at the end how many there are."""
 
@@ -93,7 +93,7 @@ class Chains(NamedTuple):
 class Walker(Protocol):
     """Both sums over the pages of sequences, one after the other."""
 
-    def walk(self, kept: Snapshots, query: Tensor, chains: Chains, fading: Fading) -> Tensor:
+    def walk(self, snapshots: Snapshots, query: Tensor, chains: Chains, fading: Fading) -> Tensor:
         """Write the states of pages, and evaluate queries float32 [T, groups, key_dim] with the
         `fading` of each page: float32 [T, heads, value_dim]."""
         ...
@@ -102,12 +102,12 @@ class Walker(Protocol):
 class Kernel(Protocol):
     """Both sums over pages of one layer."""
 
-    def carry(self, kept: Snapshots, before: Tensor, begun: Tensor, fading: Fading) -> None:
-        """Write the states of pages int64 [n], each from its predecessor, of which `fading` is
-        given."""
+    def carry(self, snapshots: Snapshots, before: Tensor, begun: Tensor, fading: Fading) -> None:
+        """Write the states of pages int64 [n], each from its predecessor, whose decay is
+        `fading`."""
         ...
 
-    def read(self, kept: Snapshots, query: Tensor, blocks: Blocks, fading: Fading) -> Tensor:
+    def read(self, snapshots: Snapshots, query: Tensor, blocks: Blocks, fading: Fading) -> Tensor:
         """Queries float32 [T, groups, key_dim], with the `fading` of each block's page, to float32
         [T, heads, value_dim]."""
         ...
@@ -134,19 +134,21 @@ class PlainStates:
     def __init__(self, shape: Shape) -> None:
         self._shape = shape
 
-    def carry(self, kept: Snapshots, before: Tensor, begun: Tensor, fading: Fading) -> None:
+    def carry(self, snapshots: Snapshots, before: Tensor, begun: Tensor, fading: Fading) -> None:
         """See `Kernel`."""
         for at in torch.split(torch.arange(len(before), device=before.device), _AT_ONCE):
-            key, value = self._rows(kept, before[at])
+            key, value = self._rows(snapshots, before[at])
             faded, weight = (part[at] for part in fading)
             last = faded[..., -1:]
-            left = _exp(last - faded) * weight
-            added = (key * left[..., None]).transpose(2, 3) @ value
-            kept.states[begun[at]] = kept.states[before[at]] * _exp(last)[..., None] + added
+            decay = _exp(last - faded) * weight
+            added = (key * decay[..., None]).transpose(2, 3) @ value
+            snapshots.states[begun[at]] = (
+                snapshots.states[before[at]] * _exp(last)[..., None] + added
+            )
 
-    def read(self, kept: Snapshots, query: Tensor, blocks: Blocks, fading: Fading) -> Tensor:
+    def read(self, snapshots: Snapshots, query: Tensor, blocks: Blocks, fading: Fading) -> Tensor:
         """See `Kernel`."""
-        size, heads = kept.tokens.shape[1], self._shape.heads
+        size, heads = snapshots.tokens.shape[1], self._shape.heads
         number = torch.arange(len(blocks.pages), device=query.device)
         block = number.repeat_interleave(blocks.begins.diff())
         token = torch.arange(len(query), device=query.device)
@@ -156,25 +158,25 @@ class PlainStates:
         out = query.new_empty((len(number), size, heads, self._shape.value_dim))
         for at in torch.split(number, _AT_ONCE):
             part = Fading(*(every[at] for every in fading))
-            out[at] = self._read(kept, padded[at], blocks.pages[at], part).transpose(1, 2)
+            out[at] = self._read(snapshots, padded[at], blocks.pages[at], part).transpose(1, 2)
         return out[block, place]
 
-    def _read(self, kept: Snapshots, query: Tensor, pages: Tensor, fading: Fading) -> Tensor:
+    def _read(self, snapshots: Snapshots, query: Tensor, pages: Tensor, fading: Fading) -> Tensor:
         """[n, page_size, groups, key_dim] to [n, heads, page_size, value_dim]."""
-        key, value = self._rows(kept, pages)
+        key, value = self._rows(snapshots, pages)
         query = self._per_head(query)
         size = query.shape[2]
         later = torch.ones(size, size, dtype=torch.bool, device=query.device).triu(1)
         distance = fading.faded[..., None] - fading.faded[:, :, None]
-        left = _exp(distance.masked_fill(later, float("-inf"))) * fading.weight[:, :, None]
-        carried = (query @ kept.states[pages]) * _exp(fading.faded)[..., None]
-        return (query @ key.transpose(2, 3)) * left @ value + carried
+        decay = _exp(distance.masked_fill(later, float("-inf"))) * fading.weight[:, :, None]
+        carried = (query @ snapshots.states[pages]) * _exp(fading.faded)[..., None]
+        return (query @ key.transpose(2, 3)) * decay @ value + carried
 
-    def _rows(self, kept: Snapshots, pages: Tensor) -> tuple[Tensor, Tensor]:
+    def _rows(self, snapshots: Snapshots, pages: Tensor) -> tuple[Tensor, Tensor]:
         """Keys and values of whole pages int64 [n], float32 [n, heads, page_size, dim] each.
         Unwritten rows are finite and have weight 0."""
         shape = self._shape
-        rows = kept.tokens[pages].flatten(2).float()
+        rows = snapshots.tokens[pages].flatten(2).float()
         key = rows[..., shape.key :][..., : shape.groups * shape.key_dim]
         value = rows[..., shape.value :][..., : shape.heads * shape.value_dim]
         per_head = self._per_head(torch.unflatten(key, 2, (shape.groups, -1)))
@@ -199,7 +201,7 @@ class _Chains(ctypes.Structure):
 
 
 class CpuWalk:
-    """A C++ kernel that walks chains: function `baton_<name>` of the library `<name>`."""
+    """A C++ kernel over chains: function `baton_<name>` of the library `<name>`."""
 
     def __init__(self, name: str) -> None:
         kernels = library(name)
@@ -209,7 +211,7 @@ class CpuWalk:
         self._walk.restype = None
 
     def __call__(self, how: ctypes.Structure, chains: Chains) -> None:
-        """Walk every sequence; `how` are the arguments documented in the kernel's source."""
+        """Process every sequence; `how` are the arguments documented in the kernel's source."""
         columns = [column.contiguous() for column in chains]
         pointers = _Chains(*(column.data_ptr() for column in columns))
         self._walk(ctypes.addressof(how), ctypes.addressof(pointers), len(chains.starts))
@@ -257,29 +259,33 @@ class CpuStates:
         """Why the kernel does not support such pages, as half a sentence; None if it does."""
         return refuses("states", dtype, device)
 
-    def carry(self, kept: Snapshots, before: Tensor, begun: Tensor, fading: Fading) -> None:
+    def carry(self, snapshots: Snapshots, before: Tensor, begun: Tensor, fading: Fading) -> None:
         """See `Kernel`."""
-        given = (before.contiguous(), begun.contiguous(), *self._fading(kept, len(before), fading))
-        self._carry(self._of(kept), len(before), *(tensor.data_ptr() for tensor in given))
+        inputs = (
+            before.contiguous(),
+            begun.contiguous(),
+            *self._fading(snapshots, len(before), fading),
+        )
+        self._carry(self._of(snapshots), len(before), *(tensor.data_ptr() for tensor in inputs))
 
-    def read(self, kept: Snapshots, query: Tensor, blocks: Blocks, fading: Fading) -> Tensor:
+    def read(self, snapshots: Snapshots, query: Tensor, blocks: Blocks, fading: Fading) -> Tensor:
         """See `Kernel`."""
         shape, count = self._shape, len(blocks.pages)
         out = query.new_empty((len(query), shape.heads, shape.value_dim))
         assert query.dtype is torch.float32 and query.shape[1:] == (shape.groups, shape.key_dim)
-        given = (*(part.contiguous() for part in blocks), query.contiguous())
-        given += (*self._fading(kept, count, fading), out)
-        self._read(self._of(kept), count, *(tensor.data_ptr() for tensor in given))
+        inputs = (*(part.contiguous() for part in blocks), query.contiguous())
+        inputs += (*self._fading(snapshots, count, fading), out)
+        self._read(self._of(snapshots), count, *(tensor.data_ptr() for tensor in inputs))
         return out
 
-    def _fading(self, kept: Snapshots, count: int, fading: Fading) -> tuple[Tensor, ...]:
-        expected = (count, self._shape.heads, kept.tokens.shape[1])
+    def _fading(self, snapshots: Snapshots, count: int, fading: Fading) -> tuple[Tensor, ...]:
+        expected = (count, self._shape.heads, snapshots.tokens.shape[1])
         assert all(part.shape == expected and part.dtype is torch.float32 for part in fading)
         return tuple(part.contiguous() for part in fading)
 
-    def _of(self, kept: Snapshots) -> int:
+    def _of(self, snapshots: Snapshots) -> int:
         """Address of the struct that describes the memory; valid until the next call."""
-        tokens, states, shape = kept.tokens, kept.states, self._shape
+        tokens, states, shape = snapshots.tokens, snapshots.states, self._shape
         assert tokens.dtype is self._dtype and tokens.stride(-1) == 1
         assert states[0].is_contiguous() and states.dtype is torch.float32
         heads, groups, key_dim, value_dim, key, value = astuple(shape)

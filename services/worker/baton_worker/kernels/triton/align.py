@@ -1,7 +1,7 @@
 """Visits of tokens to experts, laid out in blocks of one expert each, in one launch.
 
 Nothing waits for the device: the number of blocks is bounded on the host, and blocks beyond the
-last belong to nobody.
+last belong to no expert.
 """
 
 from __future__ import annotations
@@ -32,8 +32,8 @@ def _align(  # type: ignore[no-untyped-def]
     VISITS: tl.constexpr,
     BLOCK: tl.constexpr,
 ):
-    """The blocks of one expert: its visits in order, then -1. The last program has those of
-    nobody. Each counts the visits of all, so that none waits for another."""
+    """The blocks of one expert: its visits in order, then -1. The last program writes the blocks of
+    no expert. Each program counts all visits, so that none waits for another."""
     own, number = tl.program_id(0), tl.arange(0, EXPERTS)
     counts = tl.zeros((EXPERTS,), tl.int32)
     for first in range(0, num_visits, VISITS):
@@ -62,7 +62,7 @@ def _align(  # type: ignore[no-untyped-def]
 
 
 def align(experts: Tensor, num_experts: int, block: int) -> Visits:
-    """Lay out the visits of int64 [T, slots], those to nobody left out."""
+    """Lay out the visits of int64 [T, slots], without those to no expert."""
     num_visits = experts.numel()
     # Each expert wastes less than a block, and only an expert with visits has any.
     bound = num_visits // block + min(num_experts, num_visits)

@@ -46,7 +46,7 @@ def _as_operand(codes, IS_NATIVE: tl.constexpr):  # type: ignore[no-untyped-def]
 @triton.jit(do_not_specialize=["tokens", "scale_token", "scale_group"])  # type: ignore[untyped-decorator]
 def _quantise(  # type: ignore[no-untyped-def]
     x,
-    given,
+    static_scale,
     codes,
     scales,
     tokens,
@@ -57,30 +57,30 @@ def _quantise(  # type: ignore[no-untyped-def]
     limit,
     most_code,
     least_scale,
-    IS_GIVEN: tl.constexpr,
+    IS_STATIC: tl.constexpr,
     WIDTH: tl.constexpr,
 ):
     """Codes and scale of one group of one token; beyond the last token those of zeros. The scale is
-    that of the largest number, or the one that is given."""
+    that of the largest number, or the static one."""
     token, number_of_group = tl.program_id(0).to(tl.int64), tl.program_id(1)
     channel = tl.arange(0, WIDTH)
     at = number_of_group * group + channel
-    seen = (channel < group) & (at < columns)
+    mask = (channel < group) & (at < columns)
     there = channel * 0 + token < tokens
-    value = tl.load(x + token * columns + at, mask=seen & there, other=0.0)
+    value = tl.load(x + token * columns + at, mask=mask & there, other=0.0)
     value = value.to(tl.float32)
     # A comparison with what is not a number fails.
-    whole = tl.min((tl.abs(value) < float("inf")).to(tl.int32), 0) == 1
-    value = tl.where(whole, value, 0.0)
-    if IS_GIVEN:
-        scale = tl.load(given)
+    is_finite = tl.min((tl.abs(value) < float("inf")).to(tl.int32), 0) == 1
+    value = tl.where(is_finite, value, 0.0)
+    if IS_STATIC:
+        scale = tl.load(static_scale)
     else:
         largest = tl.minimum(tl.max(tl.abs(value), 0), limit)
         scale = tl.maximum(tl.div_rn(largest, most_code), least_scale)
     limited = tl.minimum(tl.maximum(tl.div_rn(value, scale), -most_code), most_code)
-    tl.store(codes + token * columns + at, code(limited, FP8), mask=seen)
-    # Infinity and what is no number have no code: the scale says so.
-    scale = tl.where(whole, scale, float("nan"))
+    tl.store(codes + token * columns + at, code(limited, FP8), mask=mask)
+    # Infinity and NaN have no code: the scale carries them.
+    scale = tl.where(is_finite, scale, float("nan"))
     tl.store(scales + token * scale_token + number_of_group * scale_group, scale)
 
 
@@ -90,7 +90,7 @@ def quantise(x: Tensor, inputs: Inputs, multiple: int = 0) -> tuple[Tensor, Tens
     of rows, `Inputs.in_columns`."""
     columns, group = x.shape[1], inputs.group or x.shape[1]
     tokens, groups = len(x) + (-len(x) % multiple if multiple else 0), -(-columns // group)
-    given = _given(x, inputs)
+    static_scale = _static_scale(x, inputs)
     codes = torch.empty((tokens, columns), dtype=torch.uint8, device=x.device)
     shape = (groups, tokens) if multiple else (tokens, groups)
     scales = torch.empty(shape, dtype=torch.float32, device=x.device)
@@ -98,16 +98,25 @@ def quantise(x: Tensor, inputs: Inputs, multiple: int = 0) -> tuple[Tensor, Tens
     if tokens:
         launch: Any = _quantise[(tokens, groups)]
         launch(
-            *(x.contiguous(), given, codes, scales, len(x), columns, group, *scales.stride()),
+            *(
+                x.contiguous(),
+                static_scale,
+                codes,
+                scales,
+                len(x),
+                columns,
+                group,
+                *scales.stride(),
+            ),
             *(float("inf") if inputs.most is None else inputs.most, MOST, LEAST),
-            IS_GIVEN=given is not None,
+            IS_STATIC=static_scale is not None,
             WIDTH=power(group),
             num_warps=min(16, max(1, power(group) // 256)),
         )
     return codes.view(torch.float8_e4m3fn), scales
 
 
-def _given(x: Tensor, inputs: Inputs) -> Tensor | None:
+def _static_scale(x: Tensor, inputs: Inputs) -> Tensor | None:
     """float32 []: the scale of all tokens, if they share one."""
     if inputs.scale is not None:
         return inputs.scale.float()
@@ -183,7 +192,7 @@ def refuses(weight: Fp8Weight, device: torch.device) -> str | None:
 
 
 def product(x: Tensor, weight: Fp8Weight) -> Tensor:
-    """x [T, K] of any float dtype, rounded as the weight says, to [T, N] of that dtype."""
+    """x [T, K] of any float dtype, rounded to the weight's `inputs`, to [T, N] of that dtype."""
     return grouped(x, weight.stack())
 
 

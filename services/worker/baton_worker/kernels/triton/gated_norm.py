@@ -31,13 +31,15 @@ def _gated_norm(  # type: ignore[no-untyped-def]
     row, part, i = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.arange(0, WIDTH)
     inside, first = i < size, part * size
     value = tl.load(x + (row * GROUPS + part) * size + i, mask=inside, other=0.0)
-    given = tl.load(gate + row * gate_stride + first + i, mask=inside, other=0.0).to(tl.float32)
-    opened = 1.0 / (1.0 + tl.exp(-given))
+    gate_value = tl.load(gate + row * gate_stride + first + i, mask=inside, other=0.0).to(
+        tl.float32
+    )
+    opened = 1.0 / (1.0 + tl.exp(-gate_value))
     if SILU:
-        opened *= given
+        opened *= gate_value
     if GATE_FIRST:
         value *= opened
-    # Beyond the part the value is 0, whatever the gate is open.
+    # Beyond the part the value is 0, so the gate does not matter.
     value *= tl.rsqrt(tl.sum(value * value, 0) / size + eps)
     of = weight if SHARED else weight + first
     value *= tl.load(of + i, mask=inside, other=0.0).to(tl.float32)

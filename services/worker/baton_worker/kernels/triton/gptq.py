@@ -1,8 +1,8 @@
 """Products with weights in the layout of GPTQ, and these weights as floats.
 
 A program makes floats of a tile of codes and multiplies at once, so the floats of a weight are
-nowhere in memory. The tile over the inner axis is fixed: what a row gets does not depend on the
-other rows, below `UNPACKED` of them. Its twin is `kernels.gptq.GptqWeight.dequantise`, and a plain
+never stored. The tile over the inner axis is fixed: what a row gets does not depend on the other
+rows, below `UNPACKED` of them. Its twin is `kernels.gptq.GptqWeight.dequantise`, and a plain
 product with that.
 """
 

@@ -1,4 +1,4 @@
-"""What stands between the projection and the attention of a layer, in one launch: norms of queries
+"""The steps between the projection and the attention of a layer, in one launch: norms of queries
 and keys, rotation, and keys and values to their pages."""
 
 from __future__ import annotations
@@ -64,9 +64,9 @@ def _store_codes(  # type: ignore[no-untyped-def]
     """A head as codes with one scale: that of the `row` if GIVEN, or the least one."""
     wide_a, wide_b, wide_c = a.to(tl.float32), b.to(tl.float32), c.to(tl.float32)
     finite = bits.is_finite(wide_a) + bits.is_finite(wide_b) + bits.is_finite(wide_c)
-    whole = finite == 3
-    wide_a, wide_b = tl.where(whole, wide_a, 0.0), tl.where(whole, wide_b, 0.0)
-    wide_c = tl.where(whole, wide_c, 0.0)
+    is_finite = finite == 3
+    wide_a, wide_b = tl.where(is_finite, wide_a, 0.0), tl.where(is_finite, wide_b, 0.0)
+    wide_c = tl.where(is_finite, wide_c, 0.0)
     most = tl.maximum(tl.max(tl.abs(wide_a), 0), tl.max(tl.abs(wide_b), 0))
     scale = bits.least_scale(tl.maximum(most, tl.max(tl.abs(wide_c), 0)), inverse_most)
     if GIVEN:
@@ -74,7 +74,7 @@ def _store_codes(  # type: ignore[no-untyped-def]
     bits.store(to + first, wide_a, paired, scale, most_code, CODES)
     bits.store(to + second, wide_b, paired, scale, most_code, CODES)
     bits.store(to + other, wide_c, behind, scale, most_code, CODES)
-    bits.store_scale(to + HEAD_DIM, whole, scale)
+    bits.store_scale(to + HEAD_DIM, is_finite, scale)
 
 
 @triton.jit  # type: ignore[untyped-decorator]

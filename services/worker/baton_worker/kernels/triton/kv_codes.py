@@ -27,14 +27,14 @@ def number(code, CODES: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def scale(at, seen, ALIGNED: tl.constexpr):  # type: ignore[no-untyped-def]
+def scale(at, mask, ALIGNED: tl.constexpr):  # type: ignore[no-untyped-def]
     """The float32 in four bytes, at a multiple of 4 if they are ALIGNED; 0 where it is not
-    `seen`."""
+    `mask`."""
     if ALIGNED:
-        return tl.load(at.to(tl.pointer_type(tl.float32), bitcast=True), mask=seen, other=0.0)
-    bits = tl.load(at, mask=seen, other=0).to(tl.uint32)
+        return tl.load(at.to(tl.pointer_type(tl.float32), bitcast=True), mask=mask, other=0.0)
+    bits = tl.load(at, mask=mask, other=0).to(tl.uint32)
     for byte in tl.static_range(1, 4):
-        bits |= tl.load(at + byte, mask=seen, other=0).to(tl.uint32) << (8 * byte)
+        bits |= tl.load(at + byte, mask=mask, other=0).to(tl.uint32) << (8 * byte)
     return bits.to(tl.float32, bitcast=True)
 
 
@@ -81,8 +81,8 @@ def store(to, x, mask, scale, most_code, CODES: tl.constexpr):  # type: ignore[n
 
 
 @triton.jit
-def store_scale(to, whole, scale):  # type: ignore[no-untyped-def]
-    """Write the four bytes of a row's scale; no number if the row is not `whole`."""
-    word = tl.where(whole, scale, float("nan")).to(tl.uint32, bitcast=True)
+def store_scale(to, is_finite, scale):  # type: ignore[no-untyped-def]
+    """Write the four bytes of a row's scale; no number unless the row `is_finite`."""
+    word = tl.where(is_finite, scale, float("nan")).to(tl.uint32, bitcast=True)
     for byte in tl.static_range(4):
         tl.store(to + byte, (word >> (8 * byte)).to(tl.uint8))

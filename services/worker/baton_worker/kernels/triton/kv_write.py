@@ -50,13 +50,13 @@ def _put(  # type: ignore[no-untyped-def]
         tl.store(to + channel, x.to(pages.dtype.element_ty), mask=inside)
     else:
         x = x.to(tl.float32)
-        whole = bits.is_finite(x) == 1
-        x = tl.where(whole, x, 0.0)
+        is_finite = bits.is_finite(x) == 1
+        x = tl.where(is_finite, x, 0.0)
         scale = bits.least_scale(tl.max(tl.abs(x), 0), inverse_most)
         if GIVEN:
             scale = tl.load(scales + row)
         bits.store(to + channel, x, inside, scale, most_code, CODES)
-        bits.store_scale(to + HEAD_DIM, whole, scale)
+        bits.store_scale(to + HEAD_DIM, is_finite, scale)
 
 
 def put(

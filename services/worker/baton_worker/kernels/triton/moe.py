@@ -43,7 +43,7 @@ def _combine(  # type: ignore[no-untyped-def]
     WIDTH: tl.constexpr,
 ):
     """out [T, columns]: the weighted sum of what a token's visits [T * SLOTS, columns] return, in
-    slot order and float32. Visits to nobody are not read."""
+    slot order and float32. Visits to no expert are not read."""
     token = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     total = tl.full((WIDTH,), 0.0, tl.float32)
@@ -76,7 +76,7 @@ def combine(returned: Tensor, experts: Tensor, weights: Tensor | None, num_exper
 
 @dataclass(frozen=True, slots=True)
 class FusedExperts:
-    """What two grouped products need."""
+    """Tensors of two grouped products."""
 
     gate_up: Tensor | PackedWeights | Fp8Stack
     """[E, 2 * intermediate or intermediate, hidden]."""
@@ -89,7 +89,7 @@ class FusedExperts:
     """See `kernels.moe.experts.Experts`."""
     weigh_input: bool = False
     gate_up_inputs: Inputs | None = None
-    """How inputs of packed 8-bit floats are rounded, where codes become floats of 16 bits."""
+    """Rounding of inputs of packed 8-bit floats, where codes become floats of 16 bits."""
     down_inputs: Inputs | None = None
     few_rows: bool = False
     """Whether all tiles have few rows: then no bit of a token depends on the number of others."""
@@ -108,8 +108,8 @@ def forward(layer: FusedExperts, x: Tensor, experts: Tensor, weights: Tensor) ->
         *(inner, layer.down, layer.down_bias, layer.down_inputs),
         *(where, visits, 1),
     )
-    kept = None if layer.weigh_input else weights.float().contiguous()
-    return combine(returned, experts, kept, num_experts)
+    scales = None if layer.weigh_input else weights.float().contiguous()
+    return combine(returned, experts, scales, num_experts)
 
 
 def _visits(layer: FusedExperts, x: Tensor, experts: Tensor) -> Visits:
@@ -121,7 +121,7 @@ def _visits(layer: FusedExperts, x: Tensor, experts: Tensor) -> Visits:
 
 
 def _inner(layer: FusedExperts, x: Tensor, where: Visits, visits: int, divisor: int) -> Tensor:
-    """What the second product is given, in one launch for few visits."""
+    """The input of the second product, in one launch for few visits."""
     weights, bias, inputs = layer.gate_up, layer.gate_up_bias, layer.gate_up_inputs
     places: Any = {"visits": where, "num_visits": visits, "divisor": divisor}
     if where.rows is None and layer.fused is not None and not isinstance(weights, Fp8Stack):

@@ -39,7 +39,7 @@ def _norm(  # type: ignore[no-untyped-def]
         value += tl.load(residual + row * size + i, mask=inside, other=0.0).to(tl.float32)
         rounded = value.to(total.dtype.element_ty)
         tl.store(total + row * size + i, rounded, mask=inside)
-        # What later layers will see is the rounded sum, so that is what is normed.
+        # Later layers read the rounded sum, so that is normed.
         value = rounded.to(tl.float32)
     if CENTERED:
         value = tl.where(inside, value - tl.sum(value, 0) / size, 0.0)

@@ -20,7 +20,7 @@ _WGMMA = 9
 
 
 class Tile(NamedTuple):
-    """What a program computes, and with what."""
+    """Size of the tile of a program, and its warps and stages."""
 
     rows: int
     columns: int

@@ -31,8 +31,8 @@ _UNIT = tl.constexpr(float(1 << 44))
 def amount(weight):  # type: ignore[no-untyped-def]
     """Weights, or sums of them, float64, as int64; rounded up, so that a sum reaches its own."""
     scaled = weight * _UNIT
-    whole = scaled.to(tl.int64)
-    return whole + (whole.to(tl.float64) < scaled).to(tl.int64)
+    floor = scaled.to(tl.int64)
+    return floor + (floor.to(tl.float64) < scaled).to(tl.int64)
 
 
 @triton.jit
@@ -40,7 +40,7 @@ def add(histogram, row, weight, real, prefix, shift, counted):  # type: ignore[n
     """Add a tile [ROWS, TILE] of weights to histograms [R, BINS], by the digit that has `shift`
     bits behind it, of weights whose digits before it are `prefix` [ROWS]."""
     bits = weight.to(tl.int32, bitcast=True)
-    # Weights of 0 are many, and in nobody's way.
+    # Weights of 0 are frequent, and do not change a sum.
     fits = real[:, None] & (weight > 0.0) & ((bits >> (shift + _DIGIT)) == prefix[:, None])
     mass = (weight.to(tl.float64) * _UNIT).to(tl.int64)
     one = tl.where(counted != 0, 1, mass)
@@ -85,14 +85,14 @@ def narrow(  # type: ignore[no-untyped-def]
     real = amounts > 0
     if tl.max(real.to(tl.int32), 0) == 0:
         return
-    found, left = digit(histogram, row, real, amounts)
-    digits = (tl.load(prefix + row, mask=real, other=0) << _DIGIT) | found
+    chosen, remaining = digit(histogram, row, real, amounts)
+    digits = (tl.load(prefix + row, mask=real, other=0) << _DIGIT) | chosen
     if tl.program_id(1) == 0:
         tl.store(next_prefix + row, digits, mask=real)
-        tl.store(next_wanted + row, left, mask=real)
+        tl.store(next_wanted + row, remaining, mask=real)
     i = tl.program_id(1) * TILE + tl.arange(0, TILE)
-    seen = real[:, None] & (i < vocab)[None, :]
-    weight = tl.load(weights + row[:, None] * vocab + i[None, :], mask=seen, other=0.0)
+    mask = real[:, None] & (i < vocab)[None, :]
+    weight = tl.load(weights + row[:, None] * vocab + i[None, :], mask=mask, other=0.0)
     add(next_histogram, row, weight, real, digits, shift, counted)
 
 
@@ -101,6 +101,6 @@ def threshold(histogram, prefix, wanted, row, real):  # type: ignore[no-untyped-
     """The selected weights, float32 [ROWS], from the last histograms; 0 for rows that select
     nothing."""
     amounts = tl.load(wanted + row, mask=real, other=0)
-    found, _ = digit(histogram, row, real & (amounts > 0), amounts)
-    bits = (tl.load(prefix + row, mask=real & (amounts > 0), other=0) << _DIGIT) | found
+    chosen, _ = digit(histogram, row, real & (amounts > 0), amounts)
+    bits = (tl.load(prefix + row, mask=real & (amounts > 0), other=0) << _DIGIT) | chosen
     return tl.where(amounts > 0, bits, 0).to(tl.float32, bitcast=True)

@@ -66,8 +66,8 @@ def _tops(  # type: ignore[no-untyped-def]
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     real, start = row < num_rows, tl.program_id(1) * TILE
     i = start + tl.arange(0, TILE)
-    seen = real[:, None] & (i < vocab)[None, :]
-    x = tl.load(logits + row[:, None] * vocab + i[None, :], mask=seen, other=float("-inf"))
+    mask = real[:, None] & (i < vocab)[None, :]
+    x = tl.load(logits + row[:, None] * vocab + i[None, :], mask=mask, other=float("-inf"))
     odd = tl.max((x != x).to(tl.int32), 1)
     top, index = tl.max(x, 1, return_indices=True, return_indices_tie_break_left=True)
     at = row * tiles + tl.program_id(1)
@@ -80,11 +80,11 @@ def _store_sums(  # type: ignore[no-untyped-def]
     sums, row, real, weight, least, blocks, ROWS: tl.constexpr, TILE: tl.constexpr
 ):
     """By block of a tile of weights, the sum of those from `least` on: to [R, blocks]."""
-    kept = tl.where(weight >= least[:, None], weight, 0.0)
-    found = tl.sum(tl.reshape(kept, (ROWS, TILE // _BLOCK, _BLOCK)), 2)
+    above = tl.where(weight >= least[:, None], weight, 0.0)
+    block_sums = tl.sum(tl.reshape(above, (ROWS, TILE // _BLOCK, _BLOCK)), 2)
     block = tl.program_id(1) * (TILE // _BLOCK) + tl.arange(0, TILE // _BLOCK)
     inside = real[:, None] & (block < blocks)[None, :]
-    tl.store(sums + row[:, None] * blocks + block[None, :], found, mask=inside)
+    tl.store(sums + row[:, None] * blocks + block[None, :], block_sums, mask=inside)
 
 
 @triton.jit(do_not_specialize=["num_rows", "has_top_k", "has_top_p"])  # type: ignore[untyped-decorator]
@@ -140,12 +140,12 @@ def _weigh(  # type: ignore[no-untyped-def]
     warm = tl.load(warmth + row, mask=drawn, other=1.0)
     most = tl.where(drawn & good, most, 0.0)
     i = tl.program_id(1) * TILE + tl.arange(0, TILE)
-    seen = drawn[:, None] & (i < vocab)[None, :]
+    mask = drawn[:, None] & (i < vocab)[None, :]
     at = row[:, None] * vocab + i[None, :]
-    x = tl.load(logits + at, mask=seen, other=float("-inf"))
+    x = tl.load(logits + at, mask=mask, other=float("-inf"))
     # The maximum goes first, so that no temperature can overflow.
     weight = tl.where(good[:, None], tl.exp((x - most[:, None]) * warm[:, None]), 0.0)
-    tl.store(weights + at, weight, mask=seen)
+    tl.store(weights + at, weight, mask=mask)
     _store_sums(sums, row, drawn, weight, lowest, blocks, ROWS, TILE)
     nothing = tl.full((ROWS,), 0, tl.int32)
     if has_top_k:
@@ -181,8 +181,8 @@ def _cut(  # type: ignore[no-untyped-def]
     if tl.max(changed.to(tl.int32), 0) == 0:
         return
     i = tl.program_id(1) * TILE + tl.arange(0, TILE)
-    seen = changed[:, None] & (i < vocab)[None, :]
-    weight = tl.load(weights + row[:, None] * vocab + i[None, :], mask=seen, other=0.0)
+    mask = changed[:, None] & (i < vocab)[None, :]
+    weight = tl.load(weights + row[:, None] * vocab + i[None, :], mask=mask, other=0.0)
     _store_sums(sums, row, changed, weight, lowest, blocks, ROWS, TILE)
 
 
@@ -198,7 +198,7 @@ def _all_sums(sums, row, real, blocks, BLOCKS: tl.constexpr):  # type: ignore[no
 def _reach(  # type: ignore[no-untyped-def]
     sums, top_p, greedy, wanted, num_rows, blocks, ROWS: tl.constexpr, BLOCKS: tl.constexpr
 ):
-    """What the nucleus of each row adds up to, to `wanted`; 0 where there is none."""
+    """Store the mass of the nucleus of each row to `wanted`; 0 where there is none."""
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     real = row < num_rows
     drawn = real & (tl.load(greedy + row, mask=real, other=1) == 0)
@@ -262,7 +262,7 @@ def _pick(  # type: ignore[no-untyped-def]
 
 @dataclass(frozen=True, slots=True)
 class _Grid:
-    """How [count, vocab] numbers are cut over programs of `rows` rows."""
+    """The grid of programs of `rows` rows over [count, vocab] numbers."""
 
     count: int
     vocab: int
@@ -283,19 +283,19 @@ class _Grid:
         """Sums of a row."""
         return triton.cdiv(self.vocab, _BLOCK.value)  # type: ignore[no-any-return]
 
-    def over_tiles(self, kernel: Any, *given: Any, **constants: Any) -> None:
+    def over_tiles(self, kernel: Any, *arguments: Any, **constants: Any) -> None:
         """Launch a kernel with a program for each tile."""
         grid = (triton.cdiv(self.count, self.rows), self.tiles)
-        kernel[grid](*given, ROWS=self.rows, TILE=self.tile, num_warps=_WARPS, **constants)
+        kernel[grid](*arguments, ROWS=self.rows, TILE=self.tile, num_warps=_WARPS, **constants)
 
-    def over_rows(self, kernel: Any, *given: Any) -> None:
+    def over_rows(self, kernel: Any, *arguments: Any) -> None:
         """Launch a kernel with a program for each row."""
         grid = (triton.cdiv(self.count, self.rows),)
-        kernel[grid](*given, ROWS=self.rows, BLOCKS=power(self.blocks), num_warps=_WARPS)
+        kernel[grid](*arguments, ROWS=self.rows, BLOCKS=power(self.blocks), num_warps=_WARPS)
 
 
 class _Truncation:
-    """What the launches of a step know of the least weights of its rows."""
+    """State of the launches of a step: the least weights of its rows."""
 
     def __init__(self, grid: _Grid, weights: Tensor, sums: Tensor, *, selects: int) -> None:
         self._grid, self._weights, self._sums = grid, weights, sums
@@ -361,8 +361,8 @@ def sample(
         top_p, min_p: float64 [R].
         top_k, key_low, key_high, index: int64 [R].
         greedy: int8 [R], 0 or 1.
-        rows: rows of one program; a GPU wants as many programs as it can get.
-        has_top_k, has_top_p: whether any row needs it, as the host knows; launches are saved where
+        rows: rows of one program; more programs occupy more of the GPU.
+        has_top_k, has_top_p: whether any row needs it, known on the host; launches are saved where
             none does.
     """
     logits, (count, vocab) = logits.contiguous(), logits.shape
@@ -372,25 +372,37 @@ def sample(
         logits.new_empty((count, grid.tiles), dtype=kind) for kind in (torch.float32, torch.int32)
     )
     weights, sums = torch.empty_like(logits), logits.new_empty((count, grid.blocks))
-    kept = _Truncation(grid, weights, sums, selects=has_top_k + has_top_p)
-    masses = kept.histograms[radix_select.DIGITS if has_top_k and has_top_p else 0]
+    truncation = _Truncation(grid, weights, sums, selects=has_top_k + has_top_p)
+    masses = truncation.histograms[radix_select.DIGITS if has_top_k and has_top_p else 0]
     grid.over_tiles(_tops, logits, tops, places, count, vocab, grid.tiles)
     grid.over_tiles(
         _weigh,
-        *(logits, tops, places, warmth, top_k, top_p, min_p, greedy, weights, sums, kept.least),
-        *(kept.wanted[0], kept.histograms[0], masses, tokens, finite, count, vocab),
+        *(
+            logits,
+            tops,
+            places,
+            warmth,
+            top_k,
+            top_p,
+            min_p,
+            greedy,
+            weights,
+            sums,
+            truncation.least,
+        ),
+        *(truncation.wanted[0], truncation.histograms[0], masses, tokens, finite, count, vocab),
         *(grid.tiles, grid.blocks, int(has_top_k), int(has_top_p)),
         TILES=power(grid.tiles),
     )
     if has_top_k:
-        kept.select(counted=True)
+        truncation.select(counted=True)
     if has_top_p:
-        wanted = kept.wanted[radix_select.DIGITS if has_top_k else 0]
+        wanted = truncation.wanted[radix_select.DIGITS if has_top_k else 0]
         grid.over_rows(_reach, sums, top_p, greedy, wanted, count, grid.blocks)
-        kept.select(counted=False)
+        truncation.select(counted=False)
     grid.over_rows(
         _pick,
-        *(weights, sums, kept.least, key_low, key_high, index, greedy, tokens),
+        *(weights, sums, truncation.least, key_low, key_high, index, greedy, tokens),
         *(count, vocab, grid.blocks),
     )
     return tokens, finite

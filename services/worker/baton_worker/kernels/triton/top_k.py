@@ -32,25 +32,25 @@ def _top_k(  # type: ignore[no-untyped-def]
     token = tl.program_id(0).to(tl.int64) * TOKENS + tl.arange(0, TOKENS)
     expert = tl.arange(0, WIDTH)
     real = token < num_tokens
-    seen = real[:, None] & (expert < NUM_EXPERTS)[None, :]
+    mask = real[:, None] & (expert < NUM_EXPERTS)[None, :]
     at = token[:, None] * NUM_EXPERTS + expert[None, :]
-    x = tl.load(logits + at, mask=seen, other=float("-inf"))
+    x = tl.load(logits + at, mask=mask, other=float("-inf"))
     most = tl.where(real, tl.max(x, 1), 0.0)
     score = tl.exp(x - most[:, None])
     score = score / tl.where(real, tl.sum(score, 1), 1.0)[:, None]
     # Scores are not negative: what is taken, or is no expert, comes after all others.
-    left = tl.where(seen, score, -1.0)
+    remaining = tl.where(mask, score, -1.0)
     slots = tl.arange(0, SLOTS)
-    kept = tl.full((TOKENS, SLOTS), 0.0, tl.float32)
+    top = tl.full((TOKENS, SLOTS), 0.0, tl.float32)
     for slot in tl.static_range(COUNT):
-        best, chosen = tl.max(left, 1, return_indices=True, return_indices_tie_break_left=True)
-        kept = tl.where(slots[None, :] == slot, best[:, None], kept)
+        best, chosen = tl.max(remaining, 1, return_indices=True, return_indices_tie_break_left=True)
+        top = tl.where(slots[None, :] == slot, best[:, None], top)
         tl.store(experts + token * COUNT + slot, chosen.to(tl.int64), mask=real)
-        left = tl.where(expert[None, :] == chosen[:, None], -1.0, left)
+        remaining = tl.where(expert[None, :] == chosen[:, None], -1.0, remaining)
     if NORMED:
-        kept = kept / tl.maximum(tl.sum(kept, 1), floor)[:, None]
+        top = top / tl.maximum(tl.sum(top, 1), floor)[:, None]
     place = token[:, None] * COUNT + slots[None, :]
-    tl.store(weights + place, kept * factor, mask=real[:, None] & (slots < COUNT)[None, :])
+    tl.store(weights + place, top * factor, mask=real[:, None] & (slots < COUNT)[None, :])
 
 
 def top_k_softmax(

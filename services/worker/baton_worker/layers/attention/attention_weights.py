@@ -15,7 +15,7 @@ class AlignedQueries(NamedTuple):
     slot: int
     """Of the sequence."""
     rows: slice
-    """Which of the tokens that see states."""
+    """Indices among the tokens that see states."""
     table: Tensor
     """int64 [any]: pages of the states that they see."""
     num_seen: int

@@ -27,9 +27,11 @@ class Bidirectional(nn.Module):
         query = settings.num_heads * settings.head_dim
         kv = settings.num_kv_heads * settings.head_dim
         parts = {"query": query, "key": kv, "value": kv}
-        given = settings.projections
-        self.project = Linear(hidden, parts, site, bias=given.bias, unbiased=given.unbiased)
-        self.output = Linear(query, {"output": hidden}, site, bias=given.output_bias)
+        projections = settings.projections
+        self.project = Linear(
+            hidden, parts, site, bias=projections.bias, unbiased=projections.unbiased
+        )
+        self.output = Linear(query, {"output": hidden}, site, bias=projections.output_bias)
         self.query_norm = self.key_norm = None
         if settings.qk_norm is not None:
             self.query_norm, self.key_norm = _norms(settings, settings.qk_norm, site)
@@ -98,8 +100,8 @@ def _attend(heads: Tensor, texts: Texts, settings: spec.Attention) -> Tensor:
         mask, is_causal = (mask.tril() if is_causal else mask), False
     if isinstance(settings, spec.HalfCausalAttention):
         mask = _half_causal(length, heads.device)
-    if texts.seen is not None:
-        keys = texts.seen[:, None, None]
+    if texts.is_key is not None:
+        keys = texts.is_key[:, None, None]
         mask = keys if mask is None else keys & mask
     result = F.scaled_dot_product_attention(
         query,

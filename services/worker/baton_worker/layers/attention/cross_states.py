@@ -1,4 +1,4 @@
-"""What cross-attention layers read in a step: the KV of encoder states, in pages of their own.
+"""Inputs of cross-attention layers in a step: the KV of encoder states, in pages of their own.
 
     item    its pages        token of the step    sees
     a       0  1  2          0  text before a     nothing
@@ -32,7 +32,7 @@ class CrossWrite(NamedTuple):
 
 
 class CrossInputs(NamedTuple):
-    """Which tokens of a step see which states. At least one token does."""
+    """The states that each token of a step sees. At least one token sees some."""
 
     places: Tensor
     """int64 [R], ascending: the tokens that do, on the flat token axis."""

@@ -194,9 +194,9 @@ def _check(settings: spec.DualChunkAttention) -> None:
         "values of another width": settings.values,
         "no rope": settings.rope is None or isinstance(settings.rope, spec.FourierRope),
     }
-    if asked := [what for what, value in strange.items() if value]:
+    if unsupported := [what for what, value in strange.items() if value]:
         raise ModelError(
-            f"Dual chunk attention with {' and '.join(asked)} is not supported. Remove "
+            f"Dual chunk attention with {' and '.join(unsupported)} is not supported. Remove "
             "dual_chunk_attention_config from config.json to serve the plain model, and lower "
             "max_position_embeddings to what it was trained with."
         )

@@ -38,7 +38,7 @@ class Indexer(nn.Module):
         self._own, heads, dim = own, own.heads, own.dim
         assert settings.query_rank is not None, "its queries are made of the narrow vector"
         self._settings = settings
-        # These see the late tokens of a step, and adapters are told for all of them.
+        # These see the late tokens of a step only, and adapter numbers are those of all tokens.
         late = replace(site, adapters=None)
         self.query = Linear(settings.query_rank, {"index_query": heads * dim}, late)
         self.key = Linear(hidden, {"index_key": dim}, site)

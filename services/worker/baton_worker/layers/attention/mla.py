@@ -76,8 +76,8 @@ class LatentAttention(Attending):
         """x [T, hidden] and this layer's pages to [T, hidden], plus `residual`."""
         low = self.query_down(x)
         attended = self._attend(self._heads(x, low, step), x, low, step, pages)
-        seen = attended.view(x.shape[0], self._settings.num_heads, self._settings.kv_rank)
-        out: Tensor = self.output(self.up.out_of_latents(seen).flatten(1), residual)
+        attended_heads = attended.view(x.shape[0], self._settings.num_heads, self._settings.kv_rank)
+        out: Tensor = self.output(self.up.out_of_latents(attended_heads).flatten(1), residual)
         return out
 
     def _heads(self, x: Tensor, low: Tensor, step: ForwardContext) -> Tensor:
@@ -124,7 +124,7 @@ class UpProjection(Layer):
         self.in_features, self._rows = settings.kv_rank, settings.num_heads * rows
         self.like = torch.empty(0, dtype=site.dtype, device=site.device)
         self.lora: LoraUpProjection | None = None
-        """What adapters add, where adapters are served."""
+        """LoRA products, where adapters are served."""
         if site.adapters is not None:
             self.lora = LoraUpProjection(site.adapters, settings.num_heads, settings.nope_dim)
 
@@ -164,17 +164,17 @@ class UpProjection(Layer):
         key = self.weight[:, : self._nope_dim]
         return torch.bmm(query.transpose(0, 1), key).transpose(0, 1)
 
-    def out_of_latents(self, seen: Tensor) -> Tensor:
+    def out_of_latents(self, attended: Tensor) -> Tensor:
         """[T, num_heads, kv_rank] to [T, num_heads, value_dim]."""
-        values = self._base_out(seen)
-        return values if self.lora is None else self.lora.out_of_latents(seen, values)
+        values = self._base_out(attended)
+        return values if self.lora is None else self.lora.out_of_latents(attended, values)
 
-    def _base_out(self, seen: Tensor) -> Tensor:
+    def _base_out(self, attended: Tensor) -> Tensor:
         if self._out is not None:
-            return self._out(seen)
+            return self._out(attended)
         assert self.weight is not None
         value = self.weight[:, self._nope_dim :]
-        return torch.bmm(seen.transpose(0, 1), value.transpose(1, 2)).transpose(0, 1)
+        return torch.bmm(attended.transpose(0, 1), value.transpose(1, 2)).transpose(0, 1)
 
 
 class EachHead:
@@ -198,6 +198,6 @@ class EachHead:
     def __call__(self, x: Tensor) -> Tensor:
         """Apply each head's weight."""
         out = x.new_empty((len(x), *self._shape))
-        for kernel, given, made in zip(self._kernels, x.unbind(1), out.unbind(1), strict=True):
-            kernel.write(given, None, made)
+        for kernel, inputs, result in zip(self._kernels, x.unbind(1), out.unbind(1), strict=True):
+            kernel.write(inputs, None, result)
         return out

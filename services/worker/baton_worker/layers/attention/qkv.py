@@ -21,8 +21,8 @@ def projection(settings: spec.Attention, hidden: int, site: BuildContext) -> nn.
     query = settings.num_heads * settings.head_dim
     kv = settings.num_kv_heads * settings.head_dim
     parts = {"query": query, "key": kv, "value": kv}
-    given = settings.projections
-    return Linear(hidden, parts, site, bias=given.bias, unbiased=given.unbiased)
+    projections = settings.projections
+    return Linear(hidden, parts, site, bias=projections.bias, unbiased=projections.unbiased)
 
 
 class PaddedValue(nn.Module):

@@ -35,11 +35,11 @@ class SparseLatentAttention(LatentAttention):
     def _attend(
         self, heads: Tensor, x: Tensor, low: Tensor, step: ForwardContext, pages: Tensor
     ) -> Tensor:
-        kept, plan = heads[:, None, -1:], step.plans[self.call]
+        latents, plan = heads[:, None, -1:], step.plans[self.call]
         angles = self._angles(step)
         if self.indexer is not None:
-            kept = torch.cat((kept, self.indexer.keys(x, angles)[:, None, None]), dim=-1)
-        scatter(kept, step.slots, pages)
+            latents = torch.cat((latents, self.indexer.keys(x, angles)[:, None, None]), dim=-1)
+        scatter(latents, step.slots, pages)
         if plan.late is not None:
             plan = replace(plan, chosen=self._choose(plan, x, low, step, pages))
         return self.backend.forward(plan, heads[:, :-1], pages[..., : self._settings.width])

@@ -152,19 +152,19 @@ def _early(batch: AttentionBatch, most: int) -> tuple[Tensor | None, AttentionBa
         np.asarray(batch.query_lens, np.int64),
         np.asarray(batch.num_computed, np.int64),
     )
-    few = np.minimum(counts, most - starts).clip(0)
-    if (few == counts).all():
+    early = np.minimum(counts, most - starts).clip(0)
+    if (early == counts).all():
         return None, batch
-    if not (rows := np.flatnonzero(few)).size:
+    if not (rows := np.flatnonzero(early)).size:
         return None
     device, (_, position) = batch.slot_mapping.device, batch.flat()
-    few, starts, tokens = few[rows], starts[rows], np.flatnonzero(position < most)
+    early, starts, tokens = early[rows], starts[rows], np.flatnonzero(position < most)
     return _tensor(tokens, device), replace(
         batch,
-        query_start_loc=_tensor(np.concatenate(([0], np.cumsum(few))), device).int(),
-        seq_lens=_tensor(starts + few, device).int(),
+        query_start_loc=_tensor(np.concatenate(([0], np.cumsum(early))), device).int(),
+        seq_lens=_tensor(starts + early, device).int(),
         block_table=batch.block_table.index_select(0, _tensor(rows, device)),
-        query_lens=tuple(few.tolist()),
+        query_lens=tuple(early.tolist()),
         num_computed=tuple(starts.tolist()),
         others=(),
     )

@@ -18,25 +18,25 @@ class Texts:
     tokens: Tensor | None
     """int64 [R * length]: their tokens on the flat axis; None if these are all tokens of the
     step."""
-    seen: Tensor | None = None
+    is_key: Tensor | None = None
     """bool [R, length]: whether each token is a key; None if all are."""
 
 
 def by_length(
-    counts: Sequence[int], device: torch.device, seen: Tensor | None = None
+    counts: Sequence[int], device: torch.device, is_key: Tensor | None = None
 ) -> tuple[Texts, ...]:
-    """Group the texts of a step by length; `counts` are tokens per text in flat-axis order, `seen`
-    is bool [T], see `Texts`."""
+    """Group the texts of a step by length; `counts` are tokens per text in flat-axis order,
+    `is_key` is bool [T], see `Texts`."""
     starts = defaultdict[int, list[int]](list)
     first = 0
     for count in counts:
         starts[count].append(first)
         first += count
     if len(starts) == 1:
-        return (Texts(counts[0], None, None if seen is None else seen.view(-1, counts[0])),)
+        return (Texts(counts[0], None, None if is_key is None else is_key.view(-1, counts[0])),)
     groups = []
     for length, rows in starts.items():
         tokens = (torch.tensor(rows)[:, None] + torch.arange(length)).flatten().to(device)
-        keys = None if seen is None else seen[tokens].view(-1, length)
+        keys = None if is_key is None else is_key[tokens].view(-1, length)
         groups.append(Texts(length, tokens, keys))
     return tuple(groups)

@@ -89,7 +89,8 @@ class _BinScale(Layer):
 
 
 class DistanceBias(nn.Module):
-    """What each head adds to the scores of keys that are so far away, for all blocks."""
+    """Relative position biases: added by each head to the scores of keys, by distance, for all
+    blocks."""
 
     def __init__(self, settings: spec.BiasedConformer, site: BuildContext) -> None:
         super().__init__()
@@ -100,10 +101,10 @@ class DistanceBias(nn.Module):
 
     def forward(self, count: int, device: torch.device) -> Tensor:
         """[heads, count, count]."""
-        apart = (-distances(count, device)).clamp(-self._farthest, self._farthest - 1)
-        rows = apart.abs() if self._symmetric else apart + self._farthest
-        found: Tensor = self.table(rows.flatten())
-        return torch.unflatten(found.T, 1, (count, count))
+        distance = (-distances(count, device)).clamp(-self._farthest, self._farthest - 1)
+        rows = distance.abs() if self._symmetric else distance + self._farthest
+        bias: Tensor = self.table(rows.flatten())
+        return torch.unflatten(bias.T, 1, (count, count))
 
 
 class _FeedForward(nn.Module):
@@ -135,8 +136,8 @@ class _BiasedAttention(nn.Module):
         """[frames, hidden] and [heads, frames, frames] to [frames, hidden]."""
         parts = self.project(self.norm(x)).chunk(3, dim=-1)
         query, key, value = (heads_of(part, self._num_heads)[None] for part in parts)
-        found = F.scaled_dot_product_attention(query, key, value, attn_mask=bias[None])
-        out: Tensor = self.output(joined(found[0]))
+        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=bias[None])
+        out: Tensor = self.output(joined(attended[0]))
         return out
 
 

@@ -61,10 +61,10 @@ class _BlockAttention(nn.Module):
         """[frames, hidden] to the same."""
         heads = self.project(self.norm(x))
         whole = len(x) // self._block * self._block
-        found = [self._within(heads[:whole], self._block)] if whole else []
+        parts = [self._within(heads[:whole], self._block)] if whole else []
         if rest := len(x) - whole:
-            found.append(self._within(heads[whole:], rest))
-        out: Tensor = self.output(torch.cat(found))
+            parts.append(self._within(heads[whole:], rest))
+        out: Tensor = self.output(torch.cat(parts))
         return out
 
     def _within(self, heads: Tensor, size: int) -> Tensor:
@@ -75,8 +75,8 @@ class _BlockAttention(nn.Module):
         rows = distances(size, query.device) + self._farthest
         assert self.distances.weight is not None
         bias = by_distance(query, self.distances.weight, rows) * self._scale
-        found = F.scaled_dot_product_attention(query, key, value, bias, scale=self._scale)
-        return joined(found).flatten(0, 1)
+        attended = F.scaled_dot_product_attention(query, key, value, bias, scale=self._scale)
+        return joined(attended).flatten(0, 1)
 
 
 class _Convolution(nn.Module):

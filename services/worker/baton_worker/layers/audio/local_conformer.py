@@ -76,9 +76,9 @@ class _CumulativeNorm(nn.Module):
         wide = x.to(torch.float32)
         numbers = torch.arange(1, x.shape[2] + 1, device=x.device) * (x.shape[1] * x.shape[3])
         mean = wide.sum((1, 3), keepdim=True).cumsum(2) / numbers[:, None]
-        apart = wide - mean
-        variance = apart.square().sum((1, 3), keepdim=True).cumsum(2) / numbers[:, None]
-        normed = apart * torch.rsqrt(variance + self._eps) * self.scale().view(-1, 1, 1)
+        centered = wide - mean
+        variance = centered.square().sum((1, 3), keepdim=True).cumsum(2) / numbers[:, None]
+        normed = centered * torch.rsqrt(variance + self._eps) * self.scale().view(-1, 1, 1)
         return F.relu(normed.to(x.dtype))
 
 
@@ -149,18 +149,18 @@ class _LocalAttention(nn.Module):
         parts = self.project(self.before(x)).chunk(3, dim=-1)
         query, key, value = (heads_of(part, self._settings.num_heads) for part in parts)
         factor = F.softplus(self.scale()) / (math.log(2) * math.sqrt(query.shape[-1]))
-        found = self._shares(query * factor, key) @ value
-        out: Tensor = self.behind(self.output(joined(found)))
+        attended = self._shares(query * factor, key) @ value
+        out: Tensor = self.behind(self.output(joined(attended)))
         return out
 
     def _shares(self, query: Tensor, key: Tensor) -> Tensor:
         """[heads, frames, frames]: how much each key counts for each query."""
         s = self._settings
-        apart = distances(query.shape[1], query.device)
-        rows = (apart + s.future).clamp(0, s.past + s.future)
+        distance = distances(query.shape[1], query.device)
+        rows = (distance + s.future).clamp(0, s.past + s.future)
         scores = query @ key.transpose(-1, -2) + by_distance(query, self._vectors(query), rows)
         scores = s.softcap * torch.tanh(scores / s.softcap)
-        far = (apart > s.past) | (apart < -s.future)
+        far = (distance > s.past) | (distance < -s.future)
         scores = scores.masked_fill(far, -math.inf)
         return scores.softmax(-1, dtype=torch.float32).to(query.dtype)
 
@@ -170,7 +170,7 @@ class _LocalAttention(nn.Module):
         count = s.hidden // 2
         step = math.log(_LONGEST_PERIOD) / max(count - 1, 1)
         periods = torch.exp(torch.arange(count, device=like.device) * -step)
-        apart = torch.arange(-s.future, s.past + 1, device=like.device)
-        phases = apart[:, None] * periods
+        distance = torch.arange(-s.future, s.past + 1, device=like.device)
+        phases = distance[:, None] * periods
         waves = torch.cat((phases.sin(), phases.cos()), dim=-1).to(like.dtype)
         return heads_of(self.distances(waves), s.num_heads)

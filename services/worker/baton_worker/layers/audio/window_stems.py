@@ -39,8 +39,8 @@ class SpectrogramStem(nn.Module):
         self.project = Linear(wide, {settings.out_name: settings.hidden}, here)
 
     def forward(self, windows: Tensor, last: int) -> list[Tensor]:
-        """[windows, bins, frames], of which `last` of the last window are no padding, to the states
-        of each window."""
+        """[windows, bins, frames] to the states of each window; the first `last` frames of the last
+        window are no padding."""
         return [state for some in torch.split(windows, _AT_ONCE) for state in self._states(some)]
 
     def _states(self, windows: Tensor) -> Tensor:
@@ -84,7 +84,7 @@ class PatchStem(Layer):
         self.pitch = site.empty(1, own.hidden, 1, 1)
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
-        """The projection, and the positions over time and over bins, of which there is one."""
+        """The projection, and the positions over time and over the one bin."""
         prefix = self._settings.prefix
         yield f"{prefix}.patch_embed.proj.weight", self.weight
         yield f"{prefix}.patch_embed.proj.bias", self.bias

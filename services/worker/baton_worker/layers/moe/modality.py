@@ -27,8 +27,8 @@ class ModalityMoe(Bare):
         self.vision = Moe(settings.vision, hidden, vision)
 
     def forward(self, x: Tensor, vision: Tensor | None, residual: Tensor | None) -> Tensor:
-        """[T, hidden] to [T, hidden], plus `residual`; bool [T] says whose tokens are `vision`'s,
-        None that none are."""
+        """[T, hidden] to [T, hidden], plus `residual`; bool [T] marks the tokens of `vision`; None
+        marks none."""
         if vision is None:
             vision = torch.zeros(len(x), dtype=torch.bool, device=x.device)
         out: Tensor = self.vision(x, self.text(x, residual, ~vision), vision)

@@ -68,16 +68,16 @@ class Experts(Layer):
         self.like: Tensor = torch.empty(0, dtype=site.dtype, device=site.device)
         self.int8_inputs = site.int8_inputs
         self._gate = _between(settings.expert)
-        self._taken = dict[str, QuantizedWeight]()
+        self._quantized = dict[str, QuantizedWeight]()
         self._kernel: kernels.ExpertKernel | None = None
         self.lora: ExpertLora | None = None
-        """What adapters add, where adapters are served and the kernel applies it."""
+        """LoRA products, where adapters are served and the kernel applies them."""
         if site.adapters is not None and dealt is None:
             first = [size] * len(self._first)
             self.lora = ExpertLora(site.adapters, num, first, hidden, size, self.like)
 
     def lora_layers(self) -> Iterator[tuple[LoraKernel, dict[str, int], int]]:
-        """Of each product of each expert its kernel, its parts and their rows, and its columns."""
+        """For each product of each expert its kernel, its parts and their rows, and its columns."""
         if self.lora is None:
             return
         hidden, size = self._shapes[self._name("down", self._numbers[0])]
@@ -106,7 +106,7 @@ class Experts(Layer):
             return False
         if not has_kernel(weight, self.like):
             return False
-        self._taken[name] = weight
+        self._quantized[name] = weight
         return True
 
     def process_weights_after_loading(self) -> None:
@@ -151,12 +151,12 @@ class Experts(Layer):
 
     def _packed(self, roles: Sequence[str]) -> list[kernels.PackedParts | None]:
         """By local expert its quantised weights; None where it lacks one of them."""
-        found = list[kernels.PackedParts | None]()
+        packed = list[kernels.PackedParts | None]()
         for expert in self._numbers:
             names = [self._name(role, expert) for role in roles]
-            has_all = all(name in self._taken for name in names)
-            found.append(tuple(self._taken.pop(name) for name in names) if has_all else None)
-        return found
+            has_all = all(name in self._quantized for name in names)
+            packed.append(tuple(self._quantized.pop(name) for name in names) if has_all else None)
+        return packed
 
     def _floats(self, weights: Tensor, packed: Sequence[kernels.PackedParts | None]) -> Tensor:
         """The float weights of all experts where they run; without rows if all are packed."""
@@ -166,10 +166,10 @@ class Experts(Layer):
 
     def _widen_rest(self) -> None:
         """Dequantise gates without their up projections and the reverse: the rest are floats."""
-        if self._taken:
+        if self._quantized:
             for name, rows in self.weight_targets():
-                if name in self._taken:
-                    rows.copy_(self._taken.pop(name).dequantise())
+                if name in self._quantized:
+                    rows.copy_(self._quantized.pop(name).dequantise())
 
     def _name(self, role: str, expert: int) -> str:
         return f"{self._module(role, expert)}.weight"
@@ -199,8 +199,8 @@ class Experts(Layer):
         """The results of single visits: x [V, hidden], local experts int64 [V] and the router's
         weights float32 [V] to [V, hidden], not weighted but for experts whose input is."""
         assert self._kernel is not None
-        given = weights if self._settings.weigh_input else torch.ones_like(weights)
-        return self._kernel(x, experts[:, None], given[:, None])
+        visit_weights = weights if self._settings.weigh_input else torch.ones_like(weights)
+        return self._kernel(x, experts[:, None], visit_weights[:, None])
 
     def combined(self, results: Tensor, x: Tensor, routing: Routing) -> Tensor:
         """The results [T, slots, hidden] of all `visits` of tokens x [T, hidden] to [T, hidden],
@@ -211,8 +211,8 @@ class Experts(Layer):
     def _with_zero_experts(self, out: Tensor, x: Tensor, routing: Routing) -> Tensor:
         if not self._settings.router.zero_experts:
             return out
-        kept = routing.experts >= self._settings.router.num_experts
-        weight = torch.where(kept, routing.weights, 0.0).sum(-1, keepdim=True)
+        is_zero_expert = routing.experts >= self._settings.router.num_experts
+        weight = torch.where(is_zero_expert, routing.weights, 0.0).sum(-1, keepdim=True)
         return (out + x * weight).to(x.dtype)
 
     @property
@@ -287,20 +287,20 @@ class Moe(nn.Module):
         if settings.shared_gate:
             self.shared_gate = Linear(hidden, {"shared_expert_gate": 1}, site)
 
-    def forward(self, x: Tensor, residual: Tensor | None, taken: Tensor | None = None) -> Tensor:
-        """[T, hidden] to [T, hidden], plus `residual`. With `taken`, bool [T], no expert takes the
+    def forward(self, x: Tensor, residual: Tensor | None, mask: Tensor | None = None) -> Tensor:
+        """[T, hidden] to [T, hidden], plus `residual`. With `mask`, bool [T], no expert takes the
         other tokens."""
-        routing, given = self.router(x, taken), x if self.narrow is None else self.narrow(x)
+        routing, narrowed = self.router(x, mask), x if self.narrow is None else self.narrow(x)
         if self.shared is None:
-            out: Tensor = self._widened(self.experts(given, routing))
+            out: Tensor = self._widened(self.experts(narrowed, routing))
         elif self.experts.begin is not None:
-            coming = self.experts.begin(given, routing)
+            coming = self.experts.begin(narrowed, routing)
             shared = self._shared(x)
             out = self._widened(coming()) + shared
         elif self.shared_gate is None:
-            out = self.shared(x, self._widened(self.experts(given, routing)))
+            out = self.shared(x, self._widened(self.experts(narrowed, routing)))
         else:
-            out = self._widened(self.experts(given, routing)) + self._shared(x)
+            out = self._widened(self.experts(narrowed, routing)) + self._shared(x)
         return out if residual is None else residual + out
 
     def _widened(self, returned: Tensor) -> Tensor:

@@ -93,16 +93,16 @@ class Router(Layer):
         """Bytes of the projection once it is packed for a kernel."""
         return self._weight_bytes
 
-    def forward(self, x: Tensor, taken: Tensor | None = None) -> Routing:
-        """[T, hidden] to the routing of each token; to `NO_EXPERT` where `taken`, bool [T], is
+    def forward(self, x: Tensor, mask: Tensor | None = None) -> Routing:
+        """[T, hidden] to the routing of each token; to `NO_EXPERT` where `mask`, bool [T], is
         false."""
         routing = self._choose(
             self._logits(x.to(self._input_dtype)), self.settings, self.correction
         )
-        if taken is not None:
+        if mask is not None:
             routing = Routing(
-                torch.where(taken[:, None], routing.experts, NO_EXPERT),
-                torch.where(taken[:, None], routing.weights, 0.0),
+                torch.where(mask[:, None], routing.experts, NO_EXPERT),
+                torch.where(mask[:, None], routing.weights, 0.0),
             )
         if self.watch is not None:
             self.watch(routing.experts)

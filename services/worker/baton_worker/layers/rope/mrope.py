@@ -63,12 +63,12 @@ def cycled(sizes: Sequence[int]) -> list[int]:
 def balanced(sizes: Sequence[int]) -> list[int]:
     """The axis that is behind its share, but not the last one again while others have pairs left;
     the first axis has the last pair (openPangu-VL)."""
-    counts, found = [sizes[0] - 1, *sizes[1:]], list[int]()
-    while len(found) < sum(counts):
-        left = [axis for axis, count in enumerate(counts) if found.count(axis) < count]
-        others = [axis for axis in left if axis not in found[-1:]] or left
-        found.append(min(others, key=lambda axis: (found.count(axis) / counts[axis], axis)))
-    return [*found, 0]
+    counts, order = [sizes[0] - 1, *sizes[1:]], list[int]()
+    while len(order) < sum(counts):
+        remaining = [axis for axis, count in enumerate(counts) if order.count(axis) < count]
+        others = [axis for axis in remaining if axis not in order[-1:]] or remaining
+        order.append(min(others, key=lambda axis: (order.count(axis) / counts[axis], axis)))
+    return [*order, 0]
 
 
 def grid(sizes: Sequence[int]) -> list[int]:

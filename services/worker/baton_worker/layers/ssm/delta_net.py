@@ -64,6 +64,6 @@ class DeltaNet(Carrying):
         segments: Segments = step.plans[self.call]
         brought, gate = self.inputs(x)
         mixed = self.taps(brought, step.slots, segments.earlier, pages.tokens)
-        seen = self._walk(pages, mixed[:, : self._settings.key_width], segments)
-        out: Tensor = self.output(self.norm(seen, gate), residual)
+        output = self._walk(pages, mixed[:, : self._settings.key_width], segments)
+        out: Tensor = self.output(self.norm(output, gate), residual)
         return out

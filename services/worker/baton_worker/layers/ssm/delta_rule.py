@@ -49,8 +49,8 @@ class Solved:
     def after(self) -> Tensor:
         """The state after the last token."""
         end = self.total[:, :, -1:]
-        left = (self.key * _exp(end - self.total)).transpose(2, 3) @ self.added
-        return left.addcmul_(self.state, _exp(end).transpose(2, 3))
+        decayed = (self.key * _exp(end - self.total)).transpose(2, 3) @ self.added
+        return decayed.addcmul_(self.state, _exp(end).transpose(2, 3))
 
 
 def solve(tokens: Tokens, query: Tensor, state: Tensor) -> Solved:
@@ -89,9 +89,9 @@ def _by_head(key: Tensor, query: Tensor, total: Tensor) -> tuple[Tensor, Tensor]
     """Decayed causal scores of keys with keys, and of queries with keys: [n, heads, B, B] both."""
     size = key.shape[2]
     later = torch.ones(size, size, dtype=torch.bool, device=key.device).triu(1)
-    left = _exp((total - total.transpose(2, 3)).masked_fill(later, -torch.inf))
+    decay = _exp((total - total.transpose(2, 3)).masked_fill(later, -torch.inf))
     turned = key.transpose(2, 3)
-    return (key @ turned) * left, (query @ turned) * left
+    return (key @ turned) * decay, (query @ turned) * decay
 
 
 def _by_channel(key: Tensor, query: Tensor, total: Tensor) -> tuple[Tensor, Tensor]:
@@ -102,16 +102,16 @@ def _by_channel(key: Tensor, query: Tensor, total: Tensor) -> tuple[Tensor, Tens
     at most 1, so no quotient is needed, which could be 0 / 0 in float32.
     """
     both, size = torch.stack((key, query)), key.shape[2]
-    found = torch.diag_embed((both * key).sum(-1))
+    result = torch.diag_embed((both * key).sum(-1))
     half = 1
     while half < size:
         earlier, _ = _halves(key, half)
         (before, behind), (_, later) = _halves(total, half), _halves(both, half)
         middle = before[..., -1:, :]
         scores = (later * _exp(behind - middle)) @ (earlier * _exp(middle - before)).mT
-        _corners(found, half).copy_(scores.movedim(-3, -1))
+        _corners(result, half).copy_(scores.movedim(-3, -1))
         half *= 2
-    return found[0], found[1]
+    return result[0], result[1]
 
 
 def _halves(x: Tensor, half: int) -> tuple[Tensor, ...]:

@@ -60,10 +60,10 @@ def _shape(settings: spec.DeltaNet) -> Shape:
 
 
 class Kernel(Protocol):
-    """A kernel that walks the pages of sequences, see `CpuDelta`."""
+    """A kernel over the pages of sequences, see `CpuDelta`."""
 
     def __call__(
-        self, kept: Snapshots, query: Tensor, chains: Chains, strength: Tensor, decay: Tensor
+        self, snapshots: Snapshots, query: Tensor, chains: Chains, strength: Tensor, decay: Tensor
     ) -> Tensor:
         """See `CpuDelta.__call__`."""
         ...
@@ -78,11 +78,11 @@ class Compiled:
     def __call__(self, pages: Snapshots, query: Tensor, segments: Segments) -> Tensor:
         """See `Walk`."""
         s, chains = self._settings, segments.chains
-        kept = pages.tokens[chains.pages, :, 0, 0, -(s.num_heads + s.decays) :]
-        strength, decay = torch.split(kept, [s.num_heads, s.decays], dim=-1)
+        gates = pages.tokens[chains.pages, :, 0, 0, -(s.num_heads + s.decays) :]
+        strength, decay = torch.split(gates, [s.num_heads, s.decays], dim=-1)
         strength = s.strength * sigmoid(strength.float())
-        asked = torch.unflatten(query.float(), -1, (s.num_key_heads, s.key_dim))
-        return self._kernel(pages, asked, chains, strength, self._decays(decay)).flatten(1)
+        queries = torch.unflatten(query.float(), -1, (s.num_key_heads, s.key_dim))
+        return self._kernel(pages, queries, chains, strength, self._decays(decay)).flatten(1)
 
 
 class Blockwise:
@@ -117,8 +117,8 @@ class Blockwise:
         padded = query.new_zeros(len(counts), -(-int(ends.max()) // size) * size, query.shape[1])
         padded[number, place] = query
         parts = [
-            torch.cat([block.out() for block in self._blocks(pages, *given)], dim=2)
-            for given in _split(blocks.pages, padded, ends)
+            torch.cat([block.out() for block in self._blocks(pages, *part)], dim=2)
+            for part in _split(blocks.pages, padded, ends)
         ]
         return torch.cat(parts).transpose(1, 2)[number, place].flatten(1)
 
@@ -135,16 +135,18 @@ class Blockwise:
             places = torch.arange(count, device=ends.device)
             rows = rows.masked_fill((places >= ends[:, None])[..., None], 0)
         solved: Solved | None = None
-        for kept, asked in zip(*(torch.split(x, size, 1) for x in (rows, query)), strict=True):
+        for tokens, new_queries in zip(
+            *(torch.split(x, size, 1) for x in (rows, query)), strict=True
+        ):
             state = pages.states[numbers] if solved is None else solved.after()
-            solved = solve(self._tokens(kept), self._queries(asked), state)
+            solved = solve(self._tokens(tokens), self._queries(new_queries), state)
             yield solved
 
-    def _tokens(self, kept: Tensor) -> Tokens:
+    def _tokens(self, rows: Tensor) -> Tokens:
         """Page rows [n, B, ...] without the channels of the convolution."""
         s = self._settings
         sizes = [s.key_width, s.value_width, s.num_heads, s.decays]
-        key, value, strength, decay = torch.split(kept, sizes, dim=-1)
+        key, value, strength, decay = torch.split(rows, sizes, dim=-1)
         return Tokens(
             self._for_each_head(unit(_heads(key, s.key_dim))),
             _heads(value, s.value_dim).transpose(1, 2),

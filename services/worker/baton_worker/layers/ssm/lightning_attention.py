@@ -69,8 +69,8 @@ class LinearAttention(Carrying):
             ModelError: the step has texts with bidirectional attention.
         """
         self.check(step)
-        query, kept = self._activation(self.project(x)).tensor_split((self.width,), dim=1)
-        scatter(kept[:, None, None].contiguous(), step.slots, pages.tokens)
+        query, kv = self._activation(self.project(x)).tensor_split((self.width,), dim=1)
+        scatter(kv[:, None, None].contiguous(), step.slots, pages.tokens)
         segments: Segments = step.plans[self.call]
         query = torch.unflatten(query, 1, (self.num_heads, -1)).float()
         fading = self._fading(len(segments.pages), pages.tokens.shape[1], x.device)

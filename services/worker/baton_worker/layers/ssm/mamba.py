@@ -40,7 +40,7 @@ class Mamba(Carrying):
 
     def __init__(self, settings: spec.Mamba, hidden: int, site: BuildContext) -> None:
         super().__init__(site)
-        # A kernel of a GPU walks chains, which the device finds.
+        # A kernel of a GPU takes chains, which the device computes.
         on_device = triton.runs(site.device)
         self.backend = DeviceCut(settings.taps) if on_device else Scans(settings.taps)
         self.call = self.backend
@@ -75,8 +75,8 @@ class Mamba(Carrying):
         inputs, gate = self.project(x).chunk(2, dim=-1)
         mixed = self.taps(inputs, step.slots, walks.earlier, pages.tokens)
         narrow, write, read = self._selected(mixed)
-        kept = torch.cat((self.step(narrow), write), dim=-1)
-        scatter(kept[:, None, None], step.slots, pages.tokens[..., 2 * self._channels :])
+        stored = torch.cat((self.step(narrow), write), dim=-1)
+        scatter(stored[:, None, None], step.slots, pages.tokens[..., 2 * self._channels :])
         scanned = self._scan(pages, read.float(), walks) + self.dynamics.skip * mixed
         out: Tensor = self.output((scanned * SILU(gate.float())).to(x.dtype), residual)
         return out

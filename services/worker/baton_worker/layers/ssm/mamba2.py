@@ -127,9 +127,9 @@ class Rates(Layer):
         yield f"{self._name}.D", self.skip
         yield f"{self._name}.dt_bias", self.dt_bias
 
-    def fading(self, pages: Tensor, kept: Snapshots, limits: tuple[float, float]) -> Fading:
+    def fading(self, pages: Tensor, snapshots: Snapshots, limits: tuple[float, float]) -> Fading:
         """The decay of pages int64 [n] whose rows end with a dt per head. Unwritten tokens come
         after all queries, so they do not count."""
-        dt = kept.tokens[:, :, 0, 0, -len(self.dt_bias) :][pages].float().transpose(1, 2)
+        dt = snapshots.tokens[:, :, 0, 0, -len(self.dt_bias) :][pages].float().transpose(1, 2)
         dt = softplus(dt + self.dt_bias[:, None]).clamp(*limits)
         return Fading((dt * -exp(self.log)[:, None]).cumsum(-1), dt)

@@ -38,7 +38,7 @@ class Segments:
 
     turns: list[Turn] | None
     """First the first starting page of each sequence, then the second ones, ... None: the device
-    has split the step, for kernels that walk `chains`."""
+    has split the step, for kernels that take `chains`."""
     blocks: Blocks
     """The new tokens of each page."""
     chains: Chains
@@ -50,19 +50,19 @@ class Segments:
     `chains`, if there are no `turns`."""
 
     def run(
-        self, kernel: Kernel | Walker, kept: Snapshots, query: Tensor, fading: Fading
+        self, kernel: Kernel | Walker, snapshots: Snapshots, query: Tensor, fading: Fading
     ) -> Tensor:
         """Write the states of starting pages and evaluate queries: see `kernels.ssm_states`.
         `fading` is that of `pages`."""
         if isinstance(kernel, Walker):
             assert self.turns is None, "fading is given by turns and not by chains"
-            return kernel.walk(kept, query, self.chains, fading)
+            return kernel.walk(snapshots, query, self.chains, fading)
         assert self.turns is not None, "the kernel walks no chains"
         counts = [*(len(turn.started) for turn in self.turns), len(self.blocks.pages)]
         *carried, read = map(Fading, *(torch.split(part, counts) for part in fading))
         for (before, started), part in zip(self.turns, carried, strict=True):
-            kernel.carry(kept, before, started, part)
-        return kernel.read(kept, query, self.blocks, read)
+            kernel.carry(snapshots, before, started, part)
+        return kernel.read(snapshots, query, self.blocks, read)
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,7 +87,7 @@ class Cut:
 
 @dataclass(frozen=True, slots=True)
 class DeviceCut:
-    """See `Cut`: the device splits the step, for kernels that walk chains."""
+    """See `Cut`: the device splits the step, for kernels that take chains."""
 
     taps: int = 1
     capture_blocker: ClassVar[None] = None

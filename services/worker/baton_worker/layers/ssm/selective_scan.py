@@ -39,10 +39,10 @@ def scan(at: int, dynamics: StateDecay, site: BuildContext) -> Scan:
 
 
 class Kernel(Protocol):
-    """A kernel that walks the pages of sequences, see `CpuScan`."""
+    """A kernel over the pages of sequences, see `CpuScan`."""
 
     def __call__(
-        self, kept: Snapshots, read: Tensor, chains: Chains, rates: Tensor, bias: Tensor
+        self, snapshots: Snapshots, read: Tensor, chains: Chains, rates: Tensor, bias: Tensor
     ) -> Tensor:
         """See `CpuScan.__call__`."""
         ...
@@ -90,8 +90,8 @@ class _Inputs(NamedTuple):
         """The tokens before index `last` of pages int64 [n]. Unwritten tokens are arbitrary: they
         come after all that are read."""
         state_size, channels = dynamics.rates.shape
-        kept = pages.tokens[numbers, :last, 0, 0, channels:].float()
-        mixed, step, write = kept.split_with_sizes([channels, channels, state_size], dim=-1)
+        rows = pages.tokens[numbers, :last, 0, 0, channels:].float()
+        mixed, step, write = rows.split_with_sizes([channels, channels, state_size], dim=-1)
         steps = softplus(step + dynamics.bias)
         return cls(steps, steps * mixed, write)
 
@@ -110,11 +110,11 @@ def _carry(turns: list[Turn], pages: Snapshots, dynamics: StateDecay) -> None:
     some = zip(torch.split(before, AT_ONCE), torch.split(started, AT_ONCE), strict=True)
     times = torch.cat([_added(*pair, pages, dynamics) for pair in some])
     lengths = [len(turn.started) for turn in turns]
-    for turn, taken in zip(turns, torch.split(times, lengths), strict=True):
-        parts = (torch.split(part, AT_ONCE) for part in (*turn, taken))
+    for turn, durations in zip(turns, torch.split(times, lengths), strict=True):
+        parts = (torch.split(part, AT_ONCE) for part in (*turn, durations))
         for of, to, time in zip(*parts, strict=True):
-            left = exp2(time[:, None] * dynamics.rates)
-            pages.states[to] += left * pages.states[of]
+            decay = exp2(time[:, None] * dynamics.rates)
+            pages.states[to] += decay * pages.states[of]
 
 
 def _added(before: Tensor, started: Tensor, pages: Snapshots, dynamics: StateDecay) -> Tensor:

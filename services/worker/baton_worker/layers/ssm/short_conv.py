@@ -88,7 +88,7 @@ class DeviceEarlier:
 
 
 def found(batch: AttentionBatch, taps: int) -> tuple[Chains, Earlier]:
-    """What the device finds of a step: the pages of each row, and the slots before each token."""
+    """Computed on the device for a step: the pages of each row, and the slots before each token."""
     from baton_worker.kernels.triton.recurrent import chains  # Needs triton.
 
     tokens = (len(batch.slot_mapping), max(batch.query_lens))

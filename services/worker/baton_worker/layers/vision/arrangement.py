@@ -1,4 +1,4 @@
-"""How the embeddings of the parts of an image become those of the image."""
+"""Combines the embeddings of the parts of an image."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ class Arrangement(nn.Module):
         patches: each frame."""
         return [(grid[1], grid[2])] * grid[0]
 
-    def seen(self, grid: Grid) -> list[Size] | None:
+    def unpadded(self, grid: Grid) -> list[Size] | None:
         """Rows and columns of the patches of each part, from its top left, that are no padding;
         None if all are."""
         return None

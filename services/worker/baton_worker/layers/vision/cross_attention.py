@@ -20,7 +20,7 @@ def across(
 
     Args:
         queries: [any, width] for each part.
-        key: [T, width], the keys of part after part, as many as `counts` says.
+        key: [T, width], the keys of part after part; `counts` are their numbers.
         value: [T, width].
 
     Returns:
@@ -32,8 +32,8 @@ def across(
         return torch.unflatten(x, -1, (num_heads, -1)).transpose(0, 1)
 
     keys, values = (torch.split(x, list(counts)) for x in (key, value))
-    found = [
+    attended = [
         F.scaled_dot_product_attention(heads(query), heads(key), heads(value))
         for query, key, value in zip(queries, keys, values, strict=True)
     ]
-    return torch.cat(found, dim=1).transpose(0, 1).flatten(1)
+    return torch.cat(attended, dim=1).transpose(0, 1).flatten(1)

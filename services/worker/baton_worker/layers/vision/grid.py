@@ -24,10 +24,10 @@ def coordinates(size: Size, merge: int) -> Tensor:
     return cells.transpose(2, 3).flatten(1)
 
 
-def inside(size: Size, seen: Size, merge: int) -> Tensor:
+def inside(size: Size, unpadded: Size, merge: int) -> Tensor:
     """bool [rows * columns]: whether each patch is in the first rows and columns of these."""
     rows, columns = coordinates(size, merge)
-    return torch.logical_and(rows < seen[0], columns < seen[1])
+    return torch.logical_and(rows < unpadded[0], columns < unpadded[1])
 
 
 def patchify(pixels: Tensor, patch: int, merge: int) -> Tensor:

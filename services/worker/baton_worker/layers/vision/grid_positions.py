@@ -26,16 +26,16 @@ def buckets(table: Tensor, size: Size, merge: int) -> Tensor:
     return buckets_within(table, size, size, merge)
 
 
-def buckets_within(table: Tensor, size: Size, seen: Size, merge: int) -> Tensor:
+def buckets_within(table: Tensor, size: Size, unpadded: Size, merge: int) -> Tensor:
     """As `buckets`, of an image whose patches are the first rows and columns of these; the others
     have the first position."""
     side = _side(table)
     bounds = torch.arange(1 / side, 1.0, 1 / side)
     rows, columns = (
         torch.bucketize((axis * (1.0 / count)).clamp(max=1 - 1e-6), bounds, right=True)
-        for axis, count in zip(coordinates(size, merge).float(), seen, strict=True)
+        for axis, count in zip(coordinates(size, merge).float(), unpadded, strict=True)
     )
-    numbers = torch.where(inside(size, seen, merge), rows * side + columns, 0)
+    numbers = torch.where(inside(size, unpadded, merge), rows * side + columns, 0)
     return F.embedding(numbers.to(table.device), table)
 
 
@@ -68,10 +68,10 @@ def sampled(table: Tensor, size: Size, merge: int) -> Tensor:
     grid = table.float().view(1, side, side, -1).permute(0, 3, 1, 2)
     rows, columns = coordinates(size, merge).to(table.device).float()
     places = torch.stack((_centered(columns, size[1]), _centered(rows, size[0])), dim=-1)
-    found = F.grid_sample(
+    values = F.grid_sample(
         grid, places[None, :, None], mode="bicubic", padding_mode="border", align_corners=False
     )
-    return found[0, :, :, 0].T.to(table.dtype)
+    return values[0, :, :, 0].T.to(table.dtype)
 
 
 def _centered(axis: Tensor, count: int) -> Tensor:

@@ -25,7 +25,7 @@ class HdTiles(Arrangement):
         self.newline = Learned((1, 1, 1, width), settings.newline, site)
         self.separator = Learned((1, 1, width), settings.separator, site)
 
-    def seen(self, grid: Grid) -> list[Size]:
+    def unpadded(self, grid: Grid) -> list[Size]:
         """Rows and columns of patches that are no padding, of the whole image, then of its tiles
         row by row."""
         side, counts = self._side, grid[1:]
@@ -34,12 +34,12 @@ class HdTiles(Arrangement):
 
     def num_tokens(self, count: int, grid: Grid) -> int:
         """With a vector after every row and one between tiles and whole."""
-        side, (rows, columns) = self._side // MERGE, _kept(grid)
+        side, (rows, columns) = self._side // MERGE, _unpadded_places(grid)
         return rows * (columns + 1) + 1 + side * (side + 1)
 
     def forward(self, x: Tensor, grid: Grid) -> Tensor:
         """[(1 + tiles) * (side / 2)^2, width], the whole image first."""
-        side, (tall, wide) = self._side // MERGE, _kept(grid)
+        side, (tall, wide) = self._side // MERGE, _unpadded_places(grid)
         rows, columns = -(-tall // side), -(-wide // side)
         whole, tiles = torch.split(x, [side**2, len(x) - side**2])
         cells = tiles.view(rows, columns, side, side, -1).transpose(1, 2)
@@ -54,7 +54,7 @@ class HdTiles(Arrangement):
         return torch.cat((plane, ends), dim=1).flatten(0, 1)
 
 
-def _kept(grid: Grid) -> Size:
+def _unpadded_places(grid: Grid) -> Size:
     """Rows and columns of the states of tiles: that of several patches counts if its first one is
     no padding."""
     return -(-grid[1] // MERGE), -(-grid[2] // MERGE)

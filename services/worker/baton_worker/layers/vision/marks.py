@@ -62,9 +62,9 @@ def _tiles(grid: Grid) -> int:
 
 def order(grid: Grid) -> list[int | None]:
     """Marks, and None for each tile, the whole image first."""
-    found: list[int | None] = [START, None, GRID]
+    marks: list[int | None] = [START, None, GRID]
     for tile in range(_tiles(grid)):
         if tile:
-            found.append(COLUMN if tile % grid[2] else ROW)
-        found.append(None)
-    return [*found, END]
+            marks.append(COLUMN if tile % grid[2] else ROW)
+        marks.append(None)
+    return [*marks, END]

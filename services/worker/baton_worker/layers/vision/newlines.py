@@ -74,10 +74,10 @@ class Newlines(Arrangement):
         plane = cells.reshape(*grid, -1)
         first, end, axis = unpadded_range(size, grid, rounded=self.settings.rounded)
         plane = plane.narrow(axis, first, end - first)
-        kept = self._limited((plane.shape[0], plane.shape[1]))
-        if kept != tuple(plane.shape[:2]):
+        limited = self._limited((plane.shape[0], plane.shape[1]))
+        if limited != tuple(plane.shape[:2]):
             image = plane.permute(2, 0, 1)[None]
-            plane = F.interpolate(image, kept, mode="bilinear")[0].permute(1, 2, 0)
+            plane = F.interpolate(image, limited, mode="bilinear")[0].permute(1, 2, 0)
         ends = self.newline().to(x.dtype).expand(len(plane), 1, -1)
         return torch.cat((whole, torch.cat((plane, ends), dim=1).flatten(0, 1)))
 

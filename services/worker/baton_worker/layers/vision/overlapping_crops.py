@@ -1,4 +1,4 @@
-"""Crops that overlap, of which windows of patches become one embedding: see
+"""Overlapping crops, each window of patches of which becomes one embedding: see
 `spec.OverlappingCrops`."""
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ class OverlappingCrops(Arrangement):
             part.view(count, places, s.num_kv_heads, s.head_dim).transpose(1, 2)
             for part in pairs.chunk(2, dim=-1)
         )
-        found = F.scaled_dot_product_attention(
+        attended = F.scaled_dot_product_attention(
             query,
             key,
             value,
@@ -75,7 +75,7 @@ class OverlappingCrops(Arrangement):
             scale=1 / math.sqrt(s.head_dim),
             enable_gqa=s.num_heads != s.num_kv_heads,
         )
-        out: Tensor = self.output(found.flatten(1))
+        out: Tensor = self.output(attended.flatten(1))
         return out
 
     def _windows(self, grid: Grid) -> Tensor:
@@ -93,8 +93,8 @@ def windows_of(side: int, margins: tuple[int, int], rows: int, columns: int) -> 
         [
             torch.cat(
                 [
-                    numbers[row, column][_kept(row, rows, side, margins)][
-                        :, _kept(column, columns, side, margins)
+                    numbers[row, column][_inner(row, rows, side, margins)][
+                        :, _inner(column, columns, side, margins)
                     ]
                     for column in range(columns)
                 ],
@@ -106,8 +106,8 @@ def windows_of(side: int, margins: tuple[int, int], rows: int, columns: int) -> 
     return torch.cat([_pooling(whole), _pooling(plane)])
 
 
-def _kept(at: int, count: int, side: int, margins: tuple[int, int]) -> slice:
-    """What of a crop is shown by no neighbour, or is in its middle."""
+def _inner(at: int, count: int, side: int, margins: tuple[int, int]) -> slice:
+    """The part of a crop that no neighbour shows, or that is in its middle."""
     before = margins[0] if at > 0 else 0
     after = margins[1] if at < count - 1 else 0
     return slice(before, side - after)

@@ -40,10 +40,10 @@ class PatchEmbedding(nn.Module):
             self.positions = _table(settings, hidden, site)
 
     def forward(
-        self, patches: Tensor, sizes: Sequence[Size], seen: Sequence[Size] | None = None
+        self, patches: Tensor, sizes: Sequence[Size], unpadded: Sequence[Size] | None = None
     ) -> Tensor:
         """[T, C * frames * patch * patch] of images of these sizes, image after image, to [T (+ R),
-        hidden]; class token or registers of each image are before its patches. With `seen`, see
+        hidden]; class token or registers of each image are before its patches. With `unpadded`, see
         `grid_positions.buckets_within`."""
         if self.settings.channels_last:
             patches = torch.unflatten(patches, 1, (CHANNELS, -1)).transpose(1, 2).flatten(1)
@@ -51,7 +51,7 @@ class PatchEmbedding(nn.Module):
         if self.norm is not None:
             x = self.norm(x)
         if self.positions is not None:
-            pairs = zip(sizes, seen or sizes, strict=True)
+            pairs = zip(sizes, unpadded or sizes, strict=True)
             x = x + torch.cat([self._positions(size, own) for size, own in pairs])
         first = self._first()
         if first is None:
@@ -68,14 +68,14 @@ class PatchEmbedding(nn.Module):
             first = first + _rows(self.positions)[self.settings.class_row]
         return first.expand(self.settings.class_copies, -1)
 
-    def _positions(self, size: Size, seen: Size) -> Tensor:
+    def _positions(self, size: Size, unpadded: Size) -> Tensor:
         """[patches, hidden]; the first row of the table is the class token's."""
         assert self.positions is not None
         table = _rows(self.positions)[self.settings.spare_rows :]
         if self.class_token is not None:
             table = table[:-1] if self.settings.class_row else table[1:]
-        if seen != size:
-            return buckets_within(table, size, seen, self._merge)
+        if unpadded != size:
+            return buckets_within(table, size, unpadded, self._merge)
         return self._place(table, size, self._merge)
 
 

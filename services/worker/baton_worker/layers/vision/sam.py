@@ -58,11 +58,11 @@ class SamEncoder(nn.Module):
         like = defaultdict[Size, list[int]](list)
         for number, size in enumerate(sizes):
             like[size].append(number)
-        found = dict[int, Tensor]()
+        states = dict[int, Tensor]()
         for size, numbers in like.items():
             plane = torch.unflatten(torch.stack([parts[number] for number in numbers]), 1, size)
-            found |= zip(numbers, self._states(plane), strict=True)
-        return torch.cat([found[number] for number in range(len(sizes))])
+            states |= zip(numbers, self._states(plane), strict=True)
+        return torch.cat([states[number] for number in range(len(sizes))])
 
     def _states(self, x: Tensor) -> Tensor:
         """[B, rows, columns, hidden] to [B, states, outputs]."""
@@ -95,14 +95,14 @@ class _Block(nn.Module):
         """[B, rows, columns, hidden] to the same shape."""
         normed = self.mixer_norm(x)
         if self._window:
-            seen = self._apart(self.attention(_windows(normed, self._window)), x.shape)
+            attended = self._merged_windows(self.attention(_windows(normed, self._window)), x.shape)
         else:
-            seen = self.attention(normed)
-        x = x + seen
+            attended = self.attention(normed)
+        x = x + attended
         out: Tensor = x + self.down(self.up(self.ffn_norm(x).flatten(0, 2))).view_as(x)
         return out
 
-    def _apart(self, windows: Tensor, shape: torch.Size) -> Tensor:
+    def _merged_windows(self, windows: Tensor, shape: torch.Size) -> Tensor:
         """Windows back to [B, rows, columns, hidden], without what fills the last ones up."""
         side = self._window
         down, across = (-(-count // side) for count in shape[1:3])
@@ -134,8 +134,8 @@ class _Attention(nn.Module):
             for table, side in zip((self.rows, self.columns), size, strict=True)
         ]
         # Head by head: the scores of a whole page are large.
-        found = [self._head(heads[:, :, :, head], tables, size) for head in range(self._heads)]
-        out: Tensor = self.output(torch.cat(found, dim=-1).flatten(0, 1)).view_as(x)
+        attended = [self._head(heads[:, :, :, head], tables, size) for head in range(self._heads)]
+        out: Tensor = self.output(torch.cat(attended, dim=-1).flatten(0, 1)).view_as(x)
         return out
 
     def _head(self, parts: Tensor, tables: Sequence[Tensor], size: Sequence[int]) -> Tensor:

@@ -82,8 +82,8 @@ class StridedConvolution(Sized):
         return torch.cat([self._part(part, size) for part, size in zip(parts, sizes, strict=True)])
 
     def _part(self, x: Tensor, size: Size) -> Tensor:
-        found: Tensor = self.convolution(x.view(1, *size, -1).permute(0, 3, 1, 2))
-        return found[0].flatten(1).T
+        convolved: Tensor = self.convolution(x.view(1, *size, -1).permute(0, 3, 1, 2))
+        return convolved[0].flatten(1).T
 
 
 class RowEnds(Sized):

@@ -84,8 +84,8 @@ class _Attention(nn.Module):
         normed = self.norm(x)
         *parts, project = self.parts
         query, key, value = (part(normed).flatten(2).transpose(1, 2) for part in parts)
-        found = F.scaled_dot_product_attention(query, key, value)
-        out: Tensor = x + project(found.transpose(1, 2).reshape(x.shape))
+        attended = F.scaled_dot_product_attention(query, key, value)
+        out: Tensor = x + project(attended.transpose(1, 2).reshape(x.shape))
         return out
 
 

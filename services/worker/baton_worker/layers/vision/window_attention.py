@@ -68,8 +68,8 @@ class WindowAttention(nn.Module):
         x = F.pad(x, (0, 0, 0, -size[1] % side, 0, -size[0] % side))
         rows, columns = x.shape[1:3]
         x = torch.roll(x, (-shift, -shift), (1, 2))
-        found = self._within(_windows(x, side), _mask((rows, columns), side, shift).to(x))
-        x = _whole(found, side, (rows, columns))
+        attended = self._within(_windows(x, side), _mask((rows, columns), side, shift).to(x))
+        x = _joined_windows(attended, side, (rows, columns))
         return torch.roll(x, (shift, shift), (1, 2))[:, : size[0], : size[1]]
 
     def _within(self, x: Tensor, mask: Tensor) -> Tensor:
@@ -80,16 +80,16 @@ class WindowAttention(nn.Module):
             for part in self.parts
         )
         bias = scores.repeat(len(x) // len(mask), 1, 1, 1)
-        found = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
-        return _rowwise(self.output, found.transpose(1, 2).flatten(2))
+        attended = F.scaled_dot_product_attention(query, key, value, attn_mask=bias)
+        return _rowwise(self.output, attended.transpose(1, 2).flatten(2))
 
 
 def distances(side: int) -> Tensor:
     """int64 [side^2, side^2]: the row of the table of biases for each pair of a window."""
     places = torch.stack(torch.meshgrid(torch.arange(side), torch.arange(side), indexing="ij"))
     rows, columns = places.flatten(1)[:, :, None] - places.flatten(1)[:, None, :] + side - 1
-    found: Tensor = rows * (2 * side - 1) + columns
-    return found
+    indices: Tensor = rows * (2 * side - 1) + columns
+    return indices
 
 
 def _mask(size: tuple[int, int], side: int, shift: int) -> Tensor:
@@ -110,7 +110,7 @@ def _windows(x: Tensor, side: int) -> Tensor:
     return cells.flatten(0, 2).flatten(1, 2)
 
 
-def _whole(x: Tensor, side: int, size: tuple[int, int]) -> Tensor:
+def _joined_windows(x: Tensor, side: int, size: tuple[int, int]) -> Tensor:
     """The inverse of `_windows`, for images of this size."""
     cells = x.view(-1, size[0] // side, size[1] // side, side, side, x.shape[-1])
     return cells.transpose(2, 3).flatten(3, 4).flatten(1, 2)

@@ -90,19 +90,19 @@ class WindowedTower(MediaTower):
         if settings.padded:
             grid, last = (grid[0], grid[0] * self._window, 0), self._window
         counts = self._states(grid)
-        found = zip(self.stem(windows, last), counts, strict=True)
-        x, together = self._placed([state[:count] for state, count in found]), settings.together
-        seen = [sum(counts[n : n + together]) for n in range(0, len(counts), together)]
+        stems = zip(self.stem(windows, last), counts, strict=True)
+        x, together = self._placed([state[:count] for state, count in stems]), settings.together
+        lengths = [sum(counts[n : n + together]) for n in range(0, len(counts), together)]
         places = [torch.arange(count, device=x.device) for count in counts]
-        final = self.stack(x, torch.cat(places), seen, self._seen(counts, last, x.device))
+        final = self.stack(x, torch.cat(places), lengths, self._seen(counts, last, x.device))
         sizes = self._kept(grid)
         out = torch.split(self.projector(final, sizes), [self._made(size) for size in sizes])
         pairs = zip(out, kept, strict=True)
         return torch.cat([part[: self._made(size)] for part, size in pairs])[:count]
 
     def _seen(self, counts: Sequence[int], last: int, device: torch.device) -> Tensor | None:
-        """Which states others see, bool [T]; None if it is all. A state that is alone in its window
-        sees itself."""
+        """bool [T]: the states that others see; None if it is all. A state that is alone in its
+        window sees itself."""
         stem = self.settings.stem
         unseen = stem.unseen(last) if isinstance(stem, spec.PatchStem) else 0
         if not unseen or counts[-1] == unseen:

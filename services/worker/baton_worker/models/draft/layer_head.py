@@ -69,8 +69,8 @@ class LayerHeadModel(BlockStack):
         when the weights are."""
 
     def _share(self, head: spec.LayerHead, target: Model) -> None:
-        """What is not the head's own is the target's, by bound methods: modules of the target are
-        not modules of the head."""
+        """The target's layers are called through bound methods: modules of the target are not
+        modules of the head."""
         assert target.embedding is not None and target.head is not None, "a target of one stage"
         if not head.own_embedding:
             self._embed = target.embedding.forward
@@ -145,7 +145,7 @@ class LayerHeadModel(BlockStack):
 
     @torch.inference_mode()
     def carried(self, stream: Tensor) -> Tensor:
-        """What the next draft reads in place of a hidden state: [R, hidden]."""
+        """The input of the next draft in place of a hidden state: [R, hidden]."""
         if self.settings.carries_normed and self.norm is not None:
             stream = self.norm(stream)
         return stream * self.settings.hidden_scale

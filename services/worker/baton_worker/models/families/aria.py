@@ -8,7 +8,7 @@ from typing import Any
 
 from baton_worker.models.families.clip import part_of, siglip_vision
 from baton_worker.models.families.common import Config, architecture, decoder, glu, gqa, named
-from baton_worker.models.families.llava import taken, unread
+from baton_worker.models.families.llava import feature_layers, unread
 from baton_worker.models.families.moe_common import EXPERT_GATE_UP, LAYER, router
 from baton_worker.models.families.vision_common import RENAMES, image_token, with_tower
 from baton_worker.spec import (
@@ -62,7 +62,7 @@ _RENAMES = (
 def aria(c: Config) -> Decoder:
     """As many embeddings as the size of an image has queries."""
     text, stack = _text(c), _stack(c)
-    layer = taken(c, len(stack.layers), -1)[0]
+    layer = feature_layers(c, len(stack.layers), -1)[0]
     tower = VisionTower(
         stack=replace(stack, layers=stack.layers[:layer], final_norm=False),
         projector=_projector(c, stack, text.hidden),
@@ -104,8 +104,8 @@ def _stack(c: Config) -> Vision:
 
 
 def _projector(c: Config, stack: Vision, hidden: int) -> tuple[Step, ...]:
-    given = getattr(c, "projector_patch_to_query_dict", None)
-    counts = vars(given) if given is not None else {"1225": 128, "4900": 256}
+    mapping = getattr(c, "projector_patch_to_query_dict", None)
+    counts = vars(mapping) if mapping is not None else {"1225": 128, "4900": 256}
     queries = LearnedQueries(
         _PROJECTOR,
         counts=tuple(sorted((int(patches), count) for patches, count in counts.items())),

@@ -55,11 +55,11 @@ def music_flamingo(c: Config) -> Decoder:
     decoder = audio_flamingo_3(c)
     tower = decoder.tower
     assert isinstance(tower, AudioTower)
-    given = vars(getattr(c, "rope_parameters", None) or SimpleNamespace())
-    share = given.get("partial_rotary_factor", getattr(c, "partial_rotary_factor", 0.2))
+    rope_parameters = vars(getattr(c, "rope_parameters", None) or SimpleNamespace())
+    share = rope_parameters.get("partial_rotary_factor", getattr(c, "partial_rotary_factor", 0.2))
     rotation = ChunkRotation(
         pairs=(int(tower.stack.hidden * share) + 1) // 2,
-        base=float(given.get("rope_theta", 1200.0)),
+        base=float(rope_parameters.get("rope_theta", 1200.0)),
         seconds=4 * getattr(c, "audio_frame_step", 0.01),
     )
     pooled, layers = tower.projector[:2], tower.projector[2:]

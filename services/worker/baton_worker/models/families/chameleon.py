@@ -22,7 +22,7 @@ _VQ: dict[str, Any] = {
 """Defaults of transformers."""
 _PREFIX = "model.vqmodel"
 _UNREAD = tuple(f"{_PREFIX}.{part}." for part in ("post_quant_conv", "decoder", "loss"))
-"""What makes images of codes."""
+"""The decoder of image codes, which is not used."""
 _IMAGE_CODE = "IMGIMG"
 """Begins the names of tokens of codes: the digits of a code as letters from A follow, then Z."""
 
@@ -59,7 +59,7 @@ def _tower(c: Config) -> VqTower:
         name=_PREFIX,
         image=v["resolution"],
         base=v["base_channels"],
-        channels=tuple(v["base_channels"] * many for many in v["channel_multiplier"]),
+        channels=tuple(v["base_channels"] * multiplier for multiplier in v["channel_multiplier"]),
         attends=tuple(vanilla and v["resolution"] >> level in sizes for level in levels),
         num_blocks=v["num_res_blocks"],
         middle_attends=vanilla,
@@ -73,9 +73,9 @@ def _tower(c: Config) -> VqTower:
 def tokens_of(c: Config) -> tuple[int, ...]:
     """The token of each code, from the config's `vocabulary_map`."""
     digits = str.maketrans("ABCDEFGHIJ", "0123456789")
-    found = {
+    ids = {
         int(name.removeprefix(_IMAGE_CODE)[:-1].translate(digits)): token
         for name, token in vars(c.vocabulary_map).items()
         if name.startswith(_IMAGE_CODE)
     }
-    return tuple(found[code] for code in range(len(found)))
+    return tuple(ids[code] for code in range(len(ids)))

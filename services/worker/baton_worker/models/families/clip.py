@@ -162,9 +162,9 @@ def siglip_vision(
 
 def part_of(c: Config, kind: str, defaults: dict[str, Any]) -> SimpleNamespace:
     """The config of one tower; the older field `text_config_dict` takes precedence."""
-    said = (getattr(c, f"{kind}_config{suffix}", None) for suffix in ("", "_dict"))
-    given = [vars(some) for some in said if some is not None]
-    return SimpleNamespace(**{k: v for fields in (defaults, *given) for k, v in fields.items()})
+    configs = (getattr(c, f"{kind}_config{suffix}", None) for suffix in ("", "_dict"))
+    parts = [vars(some) for some in configs if some is not None]
+    return SimpleNamespace(**{k: v for fields in (defaults, *parts) for k, v in fields.items()})
 
 
 def _stack(

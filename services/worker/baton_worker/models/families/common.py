@@ -80,18 +80,20 @@ def rope(
     c: Config,
     head_dim: int,
     *,
-    given: Any = None,
+    parameters: Any = None,
     base: float = 10_000.0,
     partial: float = 1.0,
     interleaved: bool = False,
 ) -> Rope:
     """The rotary settings, from `rope_parameters` or the older `rope_scaling` and `rope_theta`.
 
-    `given` holds the parameters of one layer type if a config has several; `base` and `partial` are
-    the defaults of the architecture.
+    `parameters` are those of one layer type if a config has several; `base` and `partial` are the
+    defaults of the architecture.
     """
-    given = given or getattr(c, "rope_parameters", None) or getattr(c, "rope_scaling", None)
-    values: dict[str, Any] = dict(vars(given)) if given else {}
+    parameters = (
+        parameters or getattr(c, "rope_parameters", None) or getattr(c, "rope_scaling", None)
+    )
+    values: dict[str, Any] = dict(vars(parameters)) if parameters else {}
     legacy_kind = values.pop("type", "default")
     kind = _kind(values.pop("rope_type", None) or legacy_kind, values)
     base = values.pop("rope_theta", None) or getattr(c, "rope_theta", None) or base
@@ -166,11 +168,11 @@ def gqa(
 
 
 def _mixed(attention: Attention) -> Attention:
-    """With a `FourierRope` if the config has FoPE parameters."""
+    """The rope as a `FourierRope` if the config has FoPE parameters."""
     rope = attention.rope
     values: dict[str, Any] = {} if rope is None else dict(rope.parameters)
-    given = {name: values.pop(name, None) for name in _FOURIER}
-    if rope is None or all(value is None for value in given.values()):
+    fourier = {name: values.pop(name, None) for name in _FOURIER}
+    if rope is None or all(value is None for value in fourier.values()):
         return attention
     # Frequencies with less than one turn in the context were not learned.
     floor = 2 * math.pi / rope.max_position
@@ -179,28 +181,28 @@ def _mixed(attention: Attention) -> Attention:
         **_fields(rope) | {"parameters": tuple(sorted(values.items()))},
         num_heads=attention.num_heads,
         num_kv_heads=attention.num_kv_heads,
-        kept=given["num_inv_freq"] or turning,
-        each_head=bool(given["fope_sep_head"]),
+        kept=fourier["num_inv_freq"] or turning,
+        each_head=bool(fourier["fope_sep_head"]),
     )
     return replace(attention, rope=mixed)
 
 
 def _in_chunks(c: Config, attention: Attention) -> Attention:
-    """As `DualChunkAttention` if the config has it."""
-    given = getattr(c, "dual_chunk_attention_config", None)
-    if given is None:
+    """The attention as `DualChunkAttention` if the config has its parameters."""
+    dual_chunk = getattr(c, "dual_chunk_attention_config", None)
+    if dual_chunk is None:
         return attention
-    sparse = getattr(given, "sparse_attention_config", None)
-    if getattr(given, "sparse_attention_enabled", sparse is not None):
+    sparse = getattr(dual_chunk, "sparse_attention_config", None)
+    if getattr(dual_chunk, "sparse_attention_enabled", sparse is not None):
         log.warning(
             "The checkpoint asks for sparse attention in long prompts; they run dense, which is "
             "slower and sees more."
         )
     return DualChunkAttention(
         **_fields(attention),
-        chunk_size=getattr(given, "chunk_size", 8192),
-        local_size=getattr(given, "local_size", 1024),
-        trained=getattr(given, "original_max_position_embeddings", 0),
+        chunk_size=getattr(dual_chunk, "chunk_size", 8192),
+        local_size=getattr(dual_chunk, "local_size", 1024),
+        trained=getattr(dual_chunk, "original_max_position_embeddings", 0),
     )
 
 
@@ -244,9 +246,9 @@ def rotated(c: Config) -> list[bool]:
     """Whether each layer has a rope: 0 in `no_rope_layers` means it does not; by default every
     `no_rope_layer_interval`-th does not."""
     every = getattr(c, "no_rope_layer_interval", 4)
-    given = getattr(c, "no_rope_layers", None)
+    listed = getattr(c, "no_rope_layers", None)
     layers = range(c.num_hidden_layers)
-    return [bool(given[n]) if given else (n + 1) % every > 0 for n in layers]
+    return [bool(listed[n]) if listed else (n + 1) % every > 0 for n in layers]
 
 
 def rotating_windows(c: Config, heads: Attention, window: int, full_every: int = 4) -> list[Mixer]:

@@ -154,8 +154,8 @@ def _local(a: Any) -> LocalConformer:
     )
 
 
-def _pairs(given: Any) -> tuple[tuple[int, int], tuple[int, int]]:
-    (a, b), (c, d) = given
+def _pairs(pairs: Any) -> tuple[tuple[int, int], tuple[int, int]]:
+    (a, b), (c, d) = pairs
     return (a, b), (c, d)
 
 
@@ -200,11 +200,15 @@ def _phi4(c: Config) -> Any:
     """The encoder's part of a config, of transformers or of Microsoft's own code."""
     if getattr(c, "audio_config", None) is not None:
         return part_of(c, "audio", _PHI4)
-    given = vars(c.audio_processor.config)
-    own = {name: given[theirs] for name, theirs in _PHI4_SPELLED.items() if theirs in given}
-    own["nemo_conv_channels"] = given["nemo_conv_settings"].conv_channels
-    own["bias_max_distance"] = given["relative_attention_bias_args"].t5_bias_max_distance
-    return SimpleNamespace(**_PHI4 | given | own)
+    audio_config = vars(c.audio_processor.config)
+    own = {
+        name: audio_config[theirs]
+        for name, theirs in _PHI4_SPELLED.items()
+        if theirs in audio_config
+    }
+    own["nemo_conv_channels"] = audio_config["nemo_conv_settings"].conv_channels
+    own["bias_max_distance"] = audio_config["relative_attention_bias_args"].t5_bias_max_distance
+    return SimpleNamespace(**_PHI4 | audio_config | own)
 
 
 @architecture("GraniteSpeechForConditionalGeneration")

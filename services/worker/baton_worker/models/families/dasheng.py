@@ -57,8 +57,8 @@ _UNUSED = (f"{_ROOT}.front_end.", f"{_ROOT}.init_bn.num_batches_tracked")
 def midasheng_lm(c: Config) -> Decoder:
     """Windows of 10 s, whose states do not see those of others; five states side by side, across
     windows."""
-    given = getattr(c, "audio_encoder_config", None) or SimpleNamespace()
-    a = SimpleNamespace(**_DASHENG | vars(given))
+    encoder_config = getattr(c, "audio_encoder_config", None) or SimpleNamespace()
+    a = SimpleNamespace(**_DASHENG | vars(encoder_config))
     decoder = language_model(c, qwen2, None, base=1_000_000.0)
     stem, size = _stem(a), getattr(c, "subsample_factor", 5)
     prefix, hidden = "audio_projector.net", decoder.hidden

@@ -133,8 +133,8 @@ def deepseek_ocr(c: Config) -> Decoder:
 def deepseek_ocr2(c: Config) -> Decoder:
     """DeepEncoder 2: the states of queries behind those of SAM, one for each."""
     decoder, sam = _text(c), _sam(c, (512, 896))
-    given = getattr(c.vision_config, "encoder_config", None) or SimpleNamespace()
-    v = SimpleNamespace(**_QWEN2 | vars(given))
+    encoder_config = getattr(c.vision_config, "encoder_config", None) or SimpleNamespace()
+    v = SimpleNamespace(**_QWEN2 | vars(encoder_config))
     views = _views(c, sam, 768)
     counts = [(side // 4) ** 2 for side in views]
     tower = VisionTower(
@@ -167,7 +167,7 @@ def _text(c: Config) -> Decoder:
 
 
 def _width(c: Config, name: str) -> dict[str, Any]:
-    """What `vision_config.width` says of an encoder."""
+    """The part of `vision_config.width` for one encoder."""
     every = vars(getattr(c.vision_config, "width", None) or SimpleNamespace())
     return vars(every[name]) if name in every else {}
 
@@ -180,9 +180,9 @@ def _views(c: Config, sam: SamEncoder, tile: int) -> tuple[int, int]:
 
 
 def _sam(c: Config, outputs: tuple[int, int]) -> SamEncoder:
-    given = vars(getattr(c.vision_config, "sam_config", None) or SimpleNamespace())
-    said = _width(c, "sam_vit_b") | {_NEW.get(name, name): at for name, at in given.items()}
-    v = SimpleNamespace(**_SAM | said)
+    sam_config = vars(getattr(c.vision_config, "sam_config", None) or SimpleNamespace())
+    fields = _width(c, "sam_vit_b") | {_NEW.get(name, name): at for name, at in sam_config.items()}
+    v = SimpleNamespace(**_SAM | fields)
     last = tuple(getattr(v, "downsample_channels", None) or outputs)
     return SamEncoder(
         prefix="sam_model",

@@ -104,11 +104,11 @@ def deepseek_vl2(c: Config) -> Decoder:
 
 def text(c: Config) -> Decoder:
     """The language model of `language_config`."""
-    given = vars(getattr(c, "language_config", None) or c.text_config)
-    said = {name: value for name, value in given.items() if value is not None}
-    nulls = {"q_lora_rank": None} if given.get("q_lora_rank", 0) is None else {}
+    language_config = vars(getattr(c, "language_config", None) or c.text_config)
+    fields = {name: value for name, value in language_config.items() if value is not None}
+    nulls = {"q_lora_rank": None} if language_config.get("q_lora_rank", 0) is None else {}
     whole = SimpleNamespace(
-        **_TEXT | {"served_length": getattr(c, "served_length", None)} | said | nulls
+        **_TEXT | {"served_length": getattr(c, "served_length", None)} | fields | nulls
     )
     families: dict[str, Callable[[Config], Decoder]] = {"noaux_tc": deepseek_v3}
     family = families.get(whole.topk_method, deepseek_v2 if whole.use_mla else deepseek)

@@ -153,7 +153,7 @@ def qwen3_5_vl_moe(c: Config) -> Decoder:
 
 
 def _with_vision(c: Config, decoder: Decoder) -> Decoder:
-    """With Qwen3-VL's encoder, of which the decoder takes the last states alone."""
+    """With Qwen3-VL's encoder; the decoder takes only its last states."""
     tower = qwen3_vl_vision(c, decoder.hidden, deepstack=False)
     return with_tower(decoder, tower, RENAMES)
 
@@ -246,8 +246,8 @@ def olmo_hybrid(c: Config) -> Decoder:
     """Post-norms around attention, which has no rope unless the config has one; pre-norms around
     delta nets."""
     bias, norm = getattr(c, "attention_bias", False), rms(c)
-    given = getattr(c, "rope_parameters", None)
-    turned = getattr(given, "rope_theta", None) is not None
+    rope_parameters = getattr(c, "rope_parameters", None)
+    turned = getattr(rope_parameters, "rope_theta", None) is not None
     head_dim = c.hidden_size // c.num_attention_heads
     heads = gqa(
         c,

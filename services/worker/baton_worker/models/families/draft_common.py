@@ -13,7 +13,7 @@ class Target(NamedTuple):
     """The model that a head drafts for."""
 
     config: Config
-    """That of its text."""
+    """The config of its text model."""
     spec: Decoder
 
 

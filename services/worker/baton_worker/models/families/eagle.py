@@ -68,11 +68,11 @@ def eagle_mistral_large3(c: Config, target: Target) -> LayerHead:
 
 @draft_head("eagle", "EagleLlama4ForCausalLM")
 def eagle_llama4(c: Config, target: Target) -> LayerHead:
-    """Which layers rotate is said for the head's own; which have experts follows from
+    """Which layers rotate is given for the head's own layers; which have experts follows from
     `interleave_moe_layer_step` and their number behind the target's."""
     own = [int(turns) for turns in rotated(c)]
-    said = {"no_rope_layers": [1] * len(target.spec.layers) + own, "moe_layers": None}
-    grown = SimpleNamespace(**vars(c) | said)
+    changes = {"no_rope_layers": [1] * len(target.spec.layers) + own, "moe_layers": None}
+    grown = SimpleNamespace(**vars(c) | changes)
     return LayerHead(_behind(grown, target, llama4), Fusion(), carries_normed=True)
 
 
@@ -117,9 +117,11 @@ def _auxiliary_layers(c: Config, count: int) -> tuple[int, ...]:
             "This EAGLE-3 head reads the last hidden state alone (use_aux_hidden_state is false), "
             "which Baton cannot serve yet."
         )
-    given = first(extra, "eagle_aux_hidden_state_layer_ids")
-    given = given or first(c, "eagle_aux_hidden_state_layer_ids", "aux_hidden_state_layer_ids")
-    layers = tuple(given or (2, count // 2, count - 3))
+    layer_ids = first(extra, "eagle_aux_hidden_state_layer_ids")
+    layer_ids = layer_ids or first(
+        c, "eagle_aux_hidden_state_layer_ids", "aux_hidden_state_layer_ids"
+    )
+    layers = tuple(layer_ids or (2, count // 2, count - 3))
     if list(layers) != sorted(set(layers)) or not 0 <= layers[0] <= layers[-1] < count:
         raise ModelError(
             f"This EAGLE-3 head reads the inputs of layers {list(layers)}, and the model has "

@@ -50,7 +50,7 @@ def paired_decoder(
 
 
 def embedding_scale(d: Config) -> float:
-    """What token embeddings are multiplied by."""
+    """Factor of token embeddings."""
     return math.sqrt(d.d_model) if getattr(d, "scale_embedding", False) else 1.0
 
 

@@ -196,8 +196,8 @@ def roberta(c: Config) -> Encoder:
 def _rotation(c: Config, base: float) -> Rope:
     """The rotary settings, with the family's default base."""
     rotary = rope(c, c.hidden_size // c.num_attention_heads)
-    said = getattr(c, "rope_parameters", None) or getattr(c, "rope_theta", None)
-    return rotary if said else replace(rotary, base=base)
+    rope_config = getattr(c, "rope_parameters", None) or getattr(c, "rope_theta", None)
+    return rotary if rope_config else replace(rotary, base=base)
 
 
 def gte(c: Config) -> Encoder:
@@ -346,12 +346,12 @@ def _layer_types(c: Config) -> list[str]:
 def _modern_attention(c: Config, heads: Attention, kind: str) -> Attention:
     """Local attention with a small rope base, or global attention with a large one."""
     near = kind == "sliding_attention"
-    given = getattr(getattr(c, "rope_parameters", None), kind, None)
-    base = getattr(given, "rope_theta", None)
+    rope_parameters = getattr(getattr(c, "rope_parameters", None), kind, None)
+    base = getattr(rope_parameters, "rope_theta", None)
     if base is None:
         named = getattr(c, "local_rope_theta" if near else "global_rope_theta", None)
         base = named or (10_000.0 if near else 160_000.0)
-    scaling = getattr(given, "rope_type", "default")
+    scaling = getattr(rope_parameters, "rope_type", "default")
     if scaling != "default":
         raise AttributeError(f"rope_type '{scaling}' is not supported in ModernBERT")
     rotary = Rope(heads.head_dim, float(base), c.max_position_embeddings)
@@ -364,9 +364,9 @@ def gemma3_text(c: Config) -> Decoder:
     decoder = gemma3(SimpleNamespace(**vars(c) | {"use_bidirectional_attention": False}))
     if not getattr(c, "use_bidirectional_attention", False):
         return decoder
-    given = {field.name: getattr(decoder, field.name) for field in fields(decoder)}
+    values = {field.name: getattr(decoder, field.name) for field in fields(decoder)}
     layers = tuple((_both_sides(mixer), ffn) for mixer, ffn in decoder.layers)
-    return Encoder(**given | {"layers": layers})
+    return Encoder(**values | {"layers": layers})
 
 
 def _both_sides(mixer: Mixer | None) -> Mixer | None:

@@ -87,17 +87,17 @@ def ernie_vl(c: Config) -> Decoder:
 
 
 def _image_token(c: Config) -> int:
-    given = getattr(c, "image_token_id", None)
-    return int(getattr(c, "im_patch_id", 100_295) if given is None else given)
+    token = getattr(c, "image_token_id", None)
+    return int(getattr(c, "im_patch_id", 100_295) if token is None else token)
 
 
 def _check_layers(c: Config) -> None:
     """Experts of both kinds are in the same layers."""
     last = c.num_hidden_layers - 1
     for name in _PER_MODALITY:
-        given = getattr(c, name, 0)
-        if isinstance(given, list) and len({min(at, last) for at in given}) > 1:
-            raise AttributeError(f"{name} {given} differs by modality")
+        layers = getattr(c, name, 0)
+        if isinstance(layers, list) and len({min(at, last) for at in layers}) > 1:
+            raise AttributeError(f"{name} {layers} differs by modality")
 
 
 def _of_modality(c: Config, modality: int) -> Config:

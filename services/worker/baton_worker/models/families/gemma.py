@@ -89,14 +89,21 @@ def gemma3(c: Config) -> Decoder:
     `rope_local_base_freq`."""
     if getattr(c, "use_bidirectional_attention", False):
         raise ModelError("Baton cannot serve Gemma 3 with use_bidirectional_attention.")
-    given, dim = getattr(c, "rope_parameters", None) or SimpleNamespace(), heads(c).head_dim
+    rope_parameters, dim = (
+        getattr(c, "rope_parameters", None) or SimpleNamespace(),
+        heads(c).head_dim,
+    )
     base = getattr(c, "rope_local_base_freq", 10_000.0)
     ropes = {
-        "full_attention": rope(c, dim, given=getattr(given, "full_attention", None), base=1e6),
+        "full_attention": rope(
+            c, dim, parameters=getattr(rope_parameters, "full_attention", None), base=1e6
+        ),
         "sliding_attention": rope(
             c,
             dim,
-            given=getattr(given, "sliding_attention", SimpleNamespace(rope_theta=base)),
+            parameters=getattr(
+                rope_parameters, "sliding_attention", SimpleNamespace(rope_theta=base)
+            ),
         ),
     }
     windows = {"full_attention": None, "sliding_attention": getattr(c, "sliding_window", 4096)}

@@ -123,21 +123,24 @@ def gemma3n_multimodal(c: Config) -> Decoder:
 
 
 def _tower(c: Config, hidden: int) -> MobileTower:
-    given = vars(getattr(c, "vision_config", None) or SimpleNamespace())
-    named = given.get("architecture", "mobilenetv5_300m_enc")
+    vision_config = vars(getattr(c, "vision_config", None) or SimpleNamespace())
+    named = vision_config.get("architecture", "mobilenetv5_300m_enc")
     if named != "mobilenetv5_300m_enc":
         raise AttributeError(f"vision_config.architecture {named} is not mobilenetv5_300m_enc")
     side = math.isqrt(getattr(c, "vision_soft_tokens_per_image", None) or 256)
-    offset, rows = given.get("vocab_offset", _OFFSET), given.get("vocab_size", _ROWS)
+    offset, rows = (
+        vision_config.get("vocab_offset", _OFFSET),
+        vision_config.get("vocab_size", _ROWS),
+    )
     end = getattr(c, "eoi_token_id", None) or _OFFSET
     if not 0 <= end - offset < rows:
         raise AttributeError(f"eoi_token_id {end} is not among the {rows} tokens from {offset} on")
     return mobilenet_v5(
-        vars(given.get("model_args") or SimpleNamespace()),
+        vars(vision_config.get("model_args") or SimpleNamespace()),
         side,
         embedder="embed_vision",
-        width=given.get("hidden_size", 2048),
-        eps=given.get("rms_norm_eps", 1e-6),
+        width=vision_config.get("hidden_size", 2048),
+        eps=vision_config.get("rms_norm_eps", 1e-6),
         hidden=hidden,
         table=rows,
         end_row=end - offset,
@@ -151,7 +154,7 @@ def _mixers(c: SimpleNamespace) -> list[Attention]:
     kinds = getattr(c, "layer_types", None) or [
         _LOCAL if (layer + 1) % 5 else _FULL for layer in range(c.num_hidden_layers)
     ]
-    given = getattr(c, "rope_parameters", None) or SimpleNamespace()
+    rope_parameters = getattr(c, "rope_parameters", None) or SimpleNamespace()
     bases = {_FULL: getattr(c, "rope_theta", 1e6), _LOCAL: getattr(c, "rope_local_base_freq", 1e4)}
     plain = gqa(c, bias=getattr(c, "attention_bias", False), scale=1.0, rope=None)
     made = {
@@ -160,7 +163,7 @@ def _mixers(c: SimpleNamespace) -> list[Attention]:
             rope=rope(
                 c,
                 plain.head_dim,
-                given=getattr(given, kind, None) or SimpleNamespace(rope_theta=base),
+                parameters=getattr(rope_parameters, kind, None) or SimpleNamespace(rope_theta=base),
                 base=base,
             ),
             mask=Mask(c.sliding_window if kind == _LOCAL else None),

@@ -67,7 +67,7 @@ RENAMES = (
 )
 """Names of Tencent's own code, and prefixes of transformers."""
 UNUSED = (f"{_MERGER}.image_sep",)
-"""What both codes hold and do not read."""
+"""Tensors that both implementations hold and do not read."""
 
 
 def hunyuan_vision(c: Config, hidden: int) -> VisionTower:

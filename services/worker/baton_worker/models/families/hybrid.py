@@ -60,7 +60,7 @@ LFM2_NAMES = named(
 
 
 def lfm2_body(c: Config, ffns: Ffn | list[Ffn]) -> Decoder:
-    """Short convolutions, and attention with normed heads where `layer_types` says so."""
+    """Short convolutions, and attention with normed heads where `layer_types` is not `conv`."""
     c = spelled(c, tie_word_embeddings="tie_embedding")
     norm = Norm(getattr(c, "norm_eps", 1e-5))
     heads = gqa(c, qk_norm=QkNorm(norm), base=1e6)

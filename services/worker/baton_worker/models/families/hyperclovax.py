@@ -34,18 +34,18 @@ def hyperclovax_vision(c: Config) -> Decoder:
         raise AttributeError("anyres and unpad are not both true: images without tiles are unknown")
     decoder, layer = _text(c), getattr(c, "use_nth_layer", -2)
     token = image_token(c, getattr(c, "img_start_id", 100_009))
-    seen = tower(c, decoder.hidden, kind="siglip_vision_model", layer=layer, token=token)
-    patches = seen.stack.patches
-    steps, side = _projector(c, patches, seen.stack.hidden, decoder.hidden)
+    vision = tower(c, decoder.hidden, kind="siglip_vision_model", layer=layer, token=token)
+    patches = vision.stack.patches
+    steps, side = _projector(c, patches, vision.stack.hidden, decoder.hidden)
     offered = tuple(_offered(c, patches.image))
     rows = Newlines("image_newline", patches.image, side, offered, rounded=False)
-    seen = replace(seen, projector=steps, arrangement=rows)
+    vision = replace(vision, projector=steps, arrangement=rows)
     unused = tuple(name for name in unread(c, layer) if name != rows.name)
-    return with_tower(decoder, seen, _RENAMES, unused)
+    return with_tower(decoder, vision, _RENAMES, unused)
 
 
 def _text(c: Config) -> Decoder:
-    """Its vocabulary may have room that the config counts apart."""
+    """The vocabulary may include padding that the config counts separately."""
     part = vars(c.text_config)
     size = {"vocab_size": part.get("padded_vocab_size") or part["vocab_size"]}
     return text_model(SimpleNamespace(**vars(c) | {"text_config": SimpleNamespace(**part | size)}))

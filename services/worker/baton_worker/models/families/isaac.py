@@ -47,7 +47,7 @@ def isaac(c: Config) -> Decoder:
         projector=steps,
         image_token=image_token(c, 151_655, "<|image_pad|>"),
         hidden=decoder.hidden,
-        rope_index="mrope_apart",
+        rope_index="mrope_separate",
     )
     return with_tower(decoder, tower, _RENAMES)
 

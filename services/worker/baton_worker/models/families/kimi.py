@@ -90,10 +90,10 @@ def _kimi(c: Config, prefix: str, names: tuple[str, str]) -> Decoder:
 
 def _vision(c: Config) -> SimpleNamespace:
     """The vision config under one spelling."""
-    given = part_of(c, "vision", {})
+    vision = part_of(c, "vision", {})
     names = ("pos_emb_height", "pos_emb_time")
-    said = {f"init_{name}": getattr(given, name) for name in names if hasattr(given, name)}
-    return part_of(c, "vision", _DEFAULTS | said)
+    sizes = {f"init_{name}": getattr(vision, name) for name in names if hasattr(vision, name)}
+    return part_of(c, "vision", _DEFAULTS | sizes)
 
 
 def _stack(v: Any) -> Vision:

@@ -83,17 +83,17 @@ def _stack(c: Config) -> Vision:
 
 
 def _rules(c: Config) -> TileSplits:
-    """How the image processor cuts images; without tiles there is the whole image alone."""
-    given = {name: getattr(c, name, default) for name, default in _RULES.items()}
+    """The tiling rules of the image processor; without tiles there is the full image only."""
+    rules = {name: getattr(c, name, default) for name, default in _RULES.items()}
     if not getattr(c, "do_image_splitting", True):
-        given |= {"min_tiles": 1, "max_tiles": 1}
+        rules |= {"min_tiles": 1, "max_tiles": 1}
     return TileSplits(
-        tile=given["tile_size"],
-        patch=given["encoder_patch_size"],
-        merge=given["downsample_factor"],
-        least=given["min_tiles"],
-        most=given["max_tiles"],
-        min_tokens=given["min_image_tokens"],
-        max_tokens=given["max_image_tokens"],
-        tolerance=given["max_pixels_tolerance"],
+        tile=rules["tile_size"],
+        patch=rules["encoder_patch_size"],
+        merge=rules["downsample_factor"],
+        least=rules["min_tiles"],
+        most=rules["max_tiles"],
+        min_tokens=rules["min_image_tokens"],
+        max_tokens=rules["max_image_tokens"],
+        tolerance=rules["max_pixels_tolerance"],
     )

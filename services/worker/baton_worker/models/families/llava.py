@@ -62,16 +62,18 @@ def llava(c: Config) -> Decoder:
 def llava_next(c: Config) -> Decoder:
     """Tiles of the offered resolution that fits best, as rows with a vector after each."""
     decoder = text_model(c)
-    seen = tower(c, decoder.hidden)
-    return with_tower(decoder, replace(seen, arrangement=newlines(c, seen.stack)), unused=unread(c))
+    vision = tower(c, decoder.hidden)
+    return with_tower(
+        decoder, replace(vision, arrangement=newlines(c, vision.stack)), unused=unread(c)
+    )
 
 
 @architecture("LlavaOnevisionForConditionalGeneration")
 def llava_onevision(c: Config) -> Decoder:
     """At most so many tiles of embeddings (arXiv:2408.03326)."""
     decoder = text_model(c, "qwen2")
-    seen = replace(_most_tiles(c, decoder), video=VideoPlaceholders(video_token(c, 151_647)))
-    return with_tower(decoder, seen, unused=unread(c))
+    vision = replace(_most_tiles(c, decoder), video=VideoPlaceholders(video_token(c, 151_647)))
+    return with_tower(decoder, vision, unused=unread(c))
 
 
 @architecture("MiniMaxVL01ForConditionalGeneration")
@@ -79,8 +81,10 @@ def minimax_vl_01(c: Config) -> Decoder:
     """LLaVA-NeXT's tiles beside MiniMax-Text-01 (arXiv:2501.08313)."""
     length = getattr(c, "served_length", None)
     decoder = minimax_text_01(SimpleNamespace(**vars(c.text_config) | {"served_length": length}))
-    seen = tower(c, decoder.hidden)
-    return with_tower(decoder, replace(seen, arrangement=newlines(c, seen.stack)), unused=unread(c))
+    vision = tower(c, decoder.hidden)
+    return with_tower(
+        decoder, replace(vision, arrangement=newlines(c, vision.stack)), unused=unread(c)
+    )
 
 
 @architecture("RForConditionalGeneration")
@@ -98,21 +102,21 @@ def bee(c: Config) -> Decoder:
 
 def _normed(c: Config, wide: int) -> Decoder:
     decoder = text_model(c, "qwen3")
-    seen, hidden = _most_tiles(c, decoder), decoder.hidden
+    vision, hidden = _most_tiles(c, decoder), decoder.hidden
     steps = (
-        Normed(Norm(1e-6, "layer", bias=True), seen.stack.hidden, f"{_PROJECTOR}.pre_norm"),
-        Dense(f"{_PROJECTOR}.linear_1", seen.stack.hidden, wide * hidden, activation="gelu"),
+        Normed(Norm(1e-6, "layer", bias=True), vision.stack.hidden, f"{_PROJECTOR}.pre_norm"),
+        Dense(f"{_PROJECTOR}.linear_1", vision.stack.hidden, wide * hidden, activation="gelu"),
         Dense(f"{_PROJECTOR}.linear_2", wide * hidden, hidden),
     )
-    return with_tower(decoder, replace(seen, projector=steps), unused=unread(c, -1))
+    return with_tower(decoder, replace(vision, projector=steps), unused=unread(c, -1))
 
 
 def _most_tiles(c: Config, decoder: Decoder) -> VisionTower:
-    seen = tower(
+    vision = tower(
         c, decoder.hidden, kind="siglip_vision_model", layer=-1, select="full", token=151_646
     )
     most = int(getattr(c, "vision_aspect_ratio", "anyres_max_9").removeprefix("anyres_max_"))
-    return replace(seen, arrangement=replace(newlines(c, seen.stack), most_tiles=most))
+    return replace(vision, arrangement=replace(newlines(c, vision.stack), most_tiles=most))
 
 
 @architecture("Mistral3ForConditionalGeneration")
@@ -130,8 +134,8 @@ def lighton_ocr(c: Config) -> Decoder:
 
 
 def _merged(c: Config, decoder: Decoder, token: int) -> Decoder:
-    seen = tower(c, decoder.hidden, kind="pixtral", layer=-1, bias=False, token=token)
-    width, size = seen.stack.hidden, getattr(c, "spatial_merge_size", 2)
+    vision = tower(c, decoder.hidden, kind="pixtral", layer=-1, bias=False, token=token)
+    width, size = vision.stack.hidden, getattr(c, "spatial_merge_size", 2)
     merger = (
         Normed(
             Norm(decoder.norm.eps),
@@ -141,8 +145,8 @@ def _merged(c: Config, decoder: Decoder, token: int) -> Decoder:
         Merge(size, "channels"),
         Dense(f"{_PROJECTOR}.patch_merger.merging_layer", width * size**2, width, bias=False),
     )
-    seen = replace(seen, projector=(*merger, *seen.projector))
-    return with_tower(decoder, seen, unused=unread(c))
+    vision = replace(vision, projector=(*merger, *vision.projector))
+    return with_tower(decoder, vision, unused=unread(c))
 
 
 def tower(
@@ -160,7 +164,7 @@ def tower(
     if kind not in _VISION:
         raise AttributeError(f"vision_config.model_type {kind} is not one of {', '.join(_VISION)}")
     stack = _VISION[kind](c, _TOWER)
-    layers = taken(c, len(stack.layers), layer)
+    layers = feature_layers(c, len(stack.layers), layer)
     bias = getattr(c, "multimodal_projector_bias", bias)
     return VisionTower(
         stack=replace(stack, layers=stack.layers[: max(layers)], final_norm=False),
@@ -172,10 +176,10 @@ def tower(
     )
 
 
-def taken(c: Config, num_layers: int, default: int) -> tuple[int, ...]:
-    """The layers whose states are seen: `vision_feature_layer` counts the input as state 0."""
-    given = getattr(c, "vision_feature_layer", default)
-    layers = [given] if isinstance(given, int) else given
+def feature_layers(c: Config, num_layers: int, default: int) -> tuple[int, ...]:
+    """The layers whose states are read: `vision_feature_layer` counts the input as state 0."""
+    selected = getattr(c, "vision_feature_layer", default)
+    layers = [selected] if isinstance(selected, int) else selected
     return tuple(layer if layer >= 0 else num_layers + 1 + layer for layer in layers)
 
 
@@ -183,7 +187,7 @@ def unread(c: Config, default: int = -2) -> tuple[str, ...]:
     """Tensors of layers above the ones that are seen, and of the tower's head; `default` as of
     `taken`."""
     count = getattr(c.vision_config, "num_hidden_layers", 24)
-    layers = range(max(taken(c, count, default)), count)
+    layers = range(max(feature_layers(c, count, default)), count)
     return (
         f"{_TOWER}.post_layernorm.",
         f"{_TOWER}.layernorm.",

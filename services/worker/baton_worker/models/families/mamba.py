@@ -54,9 +54,9 @@ def fused(mixer: str) -> tuple[Fused, ...]:
     return (Fused(f"{mixer}.in_proj", ("scan_input", "scan_gate")),)
 
 
-def step_rank(c: Config, given: int | str) -> int:
+def step_rank(c: Config, rank: int | str) -> int:
     """Rank of the time-step projection."""
-    return math.ceil(c.hidden_size / 16) if given == "auto" else int(given)
+    return math.ceil(c.hidden_size / 16) if rank == "auto" else int(rank)
 
 
 def mamba_body(c: Config, trained: int, norm: Norm | None = None) -> Decoder:

@@ -53,9 +53,9 @@ def fused(module: str) -> tuple[Fused, ...]:
     return Fused(f"{module}.in_proj", PROJECTED), Fused(f"{module}.conv1d", CONVOLVED)
 
 
-def limits(given: Any) -> tuple[float, float]:
+def limits(bounds: Any) -> tuple[float, float]:
     """Bounds of dt; unbounded by default."""
-    least, most = (_number(bound) for bound in given or ALL)
+    least, most = (_number(bound) for bound in bounds or ALL)
     return least, most
 
 
@@ -180,14 +180,14 @@ def nemotron_ffn(c: Config, size: int) -> Mlp:
 
 
 def nemotron_moe(c: Config) -> Moe:
-    """Ungated experts, on fewer channels than the stream if the config says so."""
+    """Ungated experts, on fewer channels than the stream if the config has a latent size."""
     width = getattr(c, "moe_latent_size", None)
     if width is not None and getattr(c, "mlp_bias", False):
         raise ModelError(
             "Baton cannot serve Nemotron-H checkpoints whose experts are narrow and have biases."
         )
     shared = nemotron_ffn(c, c.moe_shared_expert_intermediate_size)
-    # The transformers class has no expert biases, whatever `mlp_bias` says.
+    # The transformers class has no expert biases, even with `mlp_bias`.
     expert = replace(nemotron_ffn(c, c.moe_intermediate_size), bias=False)
     return Moe(no_auxiliary_loss(c), expert, shared=shared, width=width)
 
@@ -273,8 +273,10 @@ def _mup(c: Config) -> Blend:
     """Multipliers on the inputs and outputs of the halves."""
 
     def pair(kind: str) -> tuple[float, float]:
-        given, made = (getattr(c, f"{kind}_{end}_multiplier", 1.0) for end in ("in", "out"))
-        return given, made
+        input_scale, output_scale = (
+            getattr(c, f"{kind}_{end}_multiplier", 1.0) for end in ("in", "out")
+        )
+        return input_scale, output_scale
 
     return Blend(pair("attention"), pair("ssm"), (1.0, _mlp_scales(c)[1]))
 

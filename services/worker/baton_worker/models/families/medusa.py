@@ -24,10 +24,10 @@ _UNTIED = TensorLayout(renames=((r"^speculator\.", ""),))
 @draft_head("medusa", "MedusaModel")
 def medusa(c: Config, target: Target) -> MedusaHeads:
     vocab = first(c, "vocab_size", default=target.spec.vocab)
-    kept = first(c, "truncated_vocab_size", default=vocab)
+    draft_vocab = first(c, "truncated_vocab_size", default=vocab)
     return MedusaHeads(
         hidden=first(c, "hidden_size", default=target.spec.hidden),
-        vocab=kept,
+        vocab=draft_vocab,
         num_heads=first(c, "num_heads", "medusa_num_heads"),
         num_layers=first(c, "num_hidden_layers", "medusa_num_layers", default=1),
         # The authors' blocks have a bias.

@@ -8,7 +8,7 @@ from typing import Any
 
 from baton_worker.models.families.clip import part_of, siglip_vision
 from baton_worker.models.families.common import Config, architecture
-from baton_worker.models.families.llava import taken, unread
+from baton_worker.models.families.llava import feature_layers, unread
 from baton_worker.models.families.vision_common import RENAMES, image_token, text_model, with_tower
 from baton_worker.spec import (
     Activated,
@@ -46,7 +46,7 @@ def cohere2_vision(c: Config) -> Decoder:
 def aya_vision(c: Config) -> Decoder:
     """Aya Vision (arXiv:2505.08751): the states of one layer, and a norm before the projection."""
     decoder, stack = _unscaled(c), siglip_vision(c, _TOWER)
-    (last,) = taken(c, len(stack.layers), -1)
+    (last,) = feature_layers(c, len(stack.layers), -1)
     stack = replace(stack, layers=stack.layers[:last], final_norm=False)
     inner = getattr(c, "alignment_intermediate_size", decoder.hidden)
     tower = _gated(c, stack, decoder.hidden, inner)
@@ -134,8 +134,8 @@ def llama4_vision(c: Config) -> Decoder:
 def _llama4_stack(v: Any) -> Vision:
     heads = v.num_attention_heads
     dim = v.hidden_size // heads
-    given = getattr(v, "rope_parameters", None)
-    base = getattr(given, "rope_theta", None) or v.rope_theta
+    rope_parameters = getattr(v, "rope_parameters", None)
+    base = getattr(rope_parameters, "rope_theta", None) or v.rope_theta
     sections = Sections((dim // 4, dim // 4), "reversed")
     rope = Rope(dim, base, 0, "axial", interleaved=True, sections=sections)
     projections = Projections(bias=True, output_bias=True)

@@ -68,10 +68,12 @@ def _mimo_kinds(c: Config) -> list[str]:
 def _mimo_heads(c: Config, kind: str) -> Attention:
     """Windowed layers have twice the KV heads, their own rope, and sinks."""
     local = kind == "sliding_attention"
-    given = getattr(getattr(c, "rope_parameters", None), kind, None)
-    if given is None:
+    rope_parameters = getattr(getattr(c, "rope_parameters", None), kind, None)
+    if rope_parameters is None:
         base = c.swa_rope_theta if local else c.rope_theta
-        given = SimpleNamespace(rope_theta=base, partial_rotary_factor=c.partial_rotary_factor)
+        rope_parameters = SimpleNamespace(
+            rope_theta=base, partial_rotary_factor=c.partial_rotary_factor
+        )
     num_kv_heads = c.num_key_value_heads
     if local:
         num_kv_heads = first(c, "swa_num_key_value_heads", default=2 * num_kv_heads)
@@ -80,7 +82,7 @@ def _mimo_heads(c: Config, kind: str) -> Attention:
     return gqa(
         c,
         num_kv_heads=num_kv_heads,
-        rope=rope(c, c.head_dim, given=given, partial=0.334),
+        rope=rope(c, c.head_dim, parameters=rope_parameters, partial=0.334),
         bias=getattr(c, "attention_bias", False),
         mask=Mask(window if local else None),
         sinks=Sinks() if local else None,

@@ -68,7 +68,7 @@ def minicpm_o(c: Config) -> Decoder:
 
 
 def _tower(c: Config, stack: Vision, hidden: int) -> VisionTower:
-    given = getattr(c, "slice_config", None) or SimpleNamespace()
+    slice_config = getattr(c, "slice_config", None) or SimpleNamespace()
     sliced = getattr(c, "slice_mode", True)
     resampler = Resampler(
         _RESAMPLER,
@@ -84,8 +84,8 @@ def _tower(c: Config, stack: Vision, hidden: int) -> VisionTower:
         image_token=image_token(c, 0, "<unk>"),
         hidden=hidden,
         arrangement=Slices(
-            getattr(given, "scale_resolution", 448),
-            getattr(given, "max_slice_nums", 9) if sliced else 1,
+            getattr(slice_config, "scale_resolution", 448),
+            getattr(slice_config, "max_slice_nums", 9) if sliced else 1,
             stack.patches.size,
         ),
     )

@@ -53,7 +53,7 @@ _LATENT_NAMES = {
     "output": "o_proj",
 }
 INNER_NORM = Norm(1e-6)
-"""The low-rank norms have this epsilon, whatever the config says."""
+"""The low-rank norms have this epsilon; the config's is not used for them."""
 
 
 def latent(c: Config, *, interleaved: bool = True) -> LatentAttention:
@@ -114,13 +114,15 @@ def deepseek_v3(c: Config) -> Decoder:
 @architecture("Mistral4ForCausalLM", "MistralLarge3ForCausalLM")
 def mistral4(c: Config) -> Decoder:
     """DeepSeek-V3's body with a softmax router, and queries that grow with their position."""
-    given = vars(getattr(c, "rope_parameters", None) or SimpleNamespace())
+    rope_parameters = vars(getattr(c, "rope_parameters", None) or SimpleNamespace())
     own = ("llama_4_scaling_beta", "partial_rotary_factor", "max_position_embeddings")
     c = SimpleNamespace(**vars(c))
-    c.rope_parameters = SimpleNamespace(**{k: v for k, v in given.items() if k not in own})
+    c.rope_parameters = SimpleNamespace(
+        **{k: v for k, v in rope_parameters.items() if k not in own}
+    )
     heads = latent(c, interleaved=getattr(c, "rope_interleave", True))
-    if beta := given.get("llama_4_scaling_beta"):
-        floor = float(given["original_max_position_embeddings"])
+    if beta := rope_parameters.get("llama_4_scaling_beta"):
+        floor = float(rope_parameters["original_max_position_embeddings"])
         heads = replace(heads, temperature=(float(beta), floor))
     shared = small(c, c.moe_intermediate_size * c.n_shared_experts)
     routing = no_auxiliary_loss(c, score="softmax", correction=False)

@@ -10,24 +10,26 @@ from baton_worker.spec import EdgeBlock, InvertedBlock, MobileBlock, MobileTower
 
 _STEM, _LAST = 64, 2048
 _MULTIPLE = 8
-"""Of channels, of which no more than a tenth are lost by rounding."""
+"""Numbers of channels are multiples of this; rounding removes at most a tenth of them."""
 
 
-def mobilenet_v5(given: Mapping[str, Any], side: int, *, width: int, **fields: Any) -> MobileTower:
-    """The variant `mobilenetv5_300m_enc`; `given` are arguments of timm, `fields` those of
+def mobilenet_v5(
+    model_args: Mapping[str, Any], side: int, *, width: int, **fields: Any
+) -> MobileTower:
+    """The variant `mobilenetv5_300m_enc`; `model_args` are arguments of timm, `fields` those of
     `spec.MobileTower`.
 
     Raises:
         AttributeError: it has another size, or another argument.
     """
     known = {"channel_multiplier", "msfa_output_resolution"}
-    if others := sorted(given.keys() - known):
+    if others := sorted(model_args.keys() - known):
         raise AttributeError(f"vision_config.model_args has {', '.join(others)}")
     if width != _LAST:
         raise AttributeError(f"vision_config.hidden_size {width} is not {_LAST}")
-    if given.get("msfa_output_resolution", side) != side:
+    if model_args.get("msfa_output_resolution", side) != side:
         raise AttributeError("vision_config.model_args.msfa_output_resolution has other tokens")
-    factor = given.get("channel_multiplier", 1.0)
+    factor = model_args.get("channel_multiplier", 1.0)
     stages = tuple(
         tuple(_thinned(stage, factor)) for stage in (_edge(), _early(), _middle(), _late())
     )
@@ -76,5 +78,5 @@ def _thinned(stage: Iterator[MobileBlock], factor: float) -> Iterator[MobileBloc
 
 
 def _rounded(channels: float) -> int:
-    found = max(_MULTIPLE, int(channels + _MULTIPLE / 2) // _MULTIPLE * _MULTIPLE)
-    return found if found >= 0.9 * channels else found + _MULTIPLE
+    rounded = max(_MULTIPLE, int(channels + _MULTIPLE / 2) // _MULTIPLE * _MULTIPLE)
+    return rounded if rounded >= 0.9 * channels else rounded + _MULTIPLE

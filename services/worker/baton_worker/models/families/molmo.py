@@ -122,16 +122,16 @@ def molmo2(c: Config) -> Decoder:
 
 
 def _part(c: Config, names: tuple[str, ...], defaults: dict[str, Any]) -> Any:
-    given = [getattr(c, name, None) for name in names]
-    found: dict[str, Any] = next((vars(part) for part in given if part is not None), {})
-    said = {_NEW.get(name, name): at for name, at in found.items() if at is not None}
-    if "rms_norm_eps" in said:
-        said["layer_norm_eps"] = said["rms_norm_eps"]
-    return SimpleNamespace(**defaults | said)
+    parts = [getattr(c, name, None) for name in names]
+    own: dict[str, Any] = next((vars(part) for part in parts if part is not None), {})
+    values = {_NEW.get(name, name): at for name, at in own.items() if at is not None}
+    if "rms_norm_eps" in values:
+        values["layer_norm_eps"] = values["rms_norm_eps"]
+    return SimpleNamespace(**defaults | values)
 
 
 def _text(c: Config) -> Decoder:
-    """Qwen3, with tokens that it can be told and does not say."""
+    """Qwen3, with `additional_vocab_size` tokens that it reads and never samples."""
     t = _part(c, ("text_config",), {"additional_vocab_size": 128, "tie_word_embeddings": False})
     if getattr(t, "qk_norm_type", "qwen3") != "qwen3" or getattr(t, "norm_after", False):
         raise AttributeError("qk_norm_type other than qwen3, or norm_after")

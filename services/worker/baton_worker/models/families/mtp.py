@@ -127,8 +127,8 @@ def step3p5_mtp(c: Config, target: Target) -> LayerHead:
             f"model.layers.{c.num_hidden_layers + number}.",
             _next_layer(c, step3p5, number),
         )
-        found = _head(layer, prefix, names, unused=("embed_tokens.",), renames=renames)
-        return replace(found, own_head=True)
+        layer_head = _head(layer, prefix, names, unused=("embed_tokens.",), renames=renames)
+        return replace(layer_head, own_head=True)
 
     return _every(c, head)
 
@@ -202,7 +202,7 @@ _FC = {
 
 @draft_head("mtp", "Qwen3NextMTP", within=("Qwen3NextForCausalLM",))
 def qwen3_next_mtp(c: Config, target: Target) -> LayerHead:
-    """Full attention, whatever the layer before has."""
+    """Full attention, independent of the layer before."""
     c = copy.copy(c)
     count = c.num_hidden_layers
     c.layer_types = ["full_attention"] * count
@@ -211,7 +211,7 @@ def qwen3_next_mtp(c: Config, target: Target) -> LayerHead:
 
 @draft_head("mtp", "ExaoneMoeMTP", within=("ExaoneMoeForCausalLM", "ExaoneMoEForCausalLM"))
 def exaone_moe_mtp(c: Config, target: Target) -> LayerHead:
-    """A dense layer, whose window is said apart from those of the target."""
+    """A dense layer, whose window has a key of its own in the config."""
     kinds = getattr(c, "mtp_layer_types", None)
     grown = copy.copy(c)
     if kinds and getattr(c, "layer_types", None):

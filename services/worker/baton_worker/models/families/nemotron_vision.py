@@ -90,11 +90,11 @@ def nemotron_nano_vl_v2(c: Config) -> Decoder:
 def _with_vision(c: Config, decoder: Decoder, stack: Vision, steps: tuple[Step, ...]) -> Decoder:
     if getattr(c, "ps_version", "v2") != "v2":
         raise AttributeError(f"ps_version {c.ps_version} is not v2")
-    given = getattr(c, "img_context_token_id", None)
+    token = getattr(c, "img_context_token_id", None)
     tower = VisionTower(
         stack=stack,
         projector=(Merge(_merge(c)), *steps),
-        image_token=image_token(c, 0, "<image>") if given is None else given,
+        image_token=image_token(c, 0, "<image>") if token is None else token,
         hidden=decoder.hidden,
         drops_class_token=True,
     )

@@ -81,7 +81,7 @@ def _heads(c: Config) -> Attention:
         raise ModelError("Baton cannot serve openPangu checkpoints with sliding windows yet.")
     head_dim, sink_keys = c.qk_nope_dim + c.qk_rope_dim, getattr(c, "param_sink_number", 0)
     bias = getattr(c, "attention_bias", False) or getattr(c, "bias", False)
-    given = SimpleNamespace(
+    rope_parameters = SimpleNamespace(
         **vars(getattr(c, "rope_scaling", None) or SimpleNamespace(rope_type="default")),
         partial_rotary_factor=c.qk_rope_dim / head_dim,
     )
@@ -89,7 +89,9 @@ def _heads(c: Config) -> Attention:
         c,
         head_dim=head_dim,
         scale=head_dim**-0.5,
-        rope=rope(c, head_dim, given=given, interleaved=getattr(c, "rope_interleave", True)),
+        rope=rope(
+            c, head_dim, parameters=rope_parameters, interleaved=getattr(c, "rope_interleave", True)
+        ),
         bias=getattr(c, "qkv_bias", bias),
         output_bias=bias,
         qk_norm=QkNorm(rms(c), keys_only=True),

@@ -42,11 +42,11 @@ _DEFAULTS: dict[str, Any] = BASE | {
 def openpangu_vl(c: Config) -> Decoder:
     """The text model of openPangu Embedded; axes of its rope take turns by their shares."""
     text = text_of(c)
-    given = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None)
-    sizes = getattr(given, "mrope_section", None)
+    rope_parameters = getattr(text, "rope_parameters", None) or getattr(text, "rope_scaling", None)
+    sizes = getattr(rope_parameters, "mrope_section", None)
     if not sizes:
         raise AttributeError("rope_scaling.mrope_section")
-    turns = getattr(given, "mrope_interleaved", False)
+    turns = getattr(rope_parameters, "mrope_interleaved", False)
     sections = Sections(tuple(sizes), "balanced" if turns else "runs")
     decoder = language_model(c, pangu, sections)
     return with_tower(decoder, _tower(c, decoder.hidden), RENAMES)

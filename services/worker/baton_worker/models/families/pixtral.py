@@ -48,10 +48,10 @@ def pixtral_vision(c: Config, prefix: str) -> Vision:
     """The stack, whose tensors are under `prefix`; `c` is the config around it."""
     v = part_of(c, "vision", _DEFAULTS)
     head_dim = getattr(v, "head_dim", None) or v.hidden_size // v.num_attention_heads
-    given = getattr(v, "rope_parameters", None)
+    rope_parameters = getattr(v, "rope_parameters", None)
     rope = Rope(
         head_dim,
-        getattr(given, "rope_theta", None) or v.rope_theta,
+        getattr(rope_parameters, "rope_theta", None) or v.rope_theta,
         v.image_size // v.patch_size,
         "axial_alternating",
         sections=Sections((head_dim // 4, head_dim // 4)),

@@ -93,8 +93,8 @@ def qwen2_5_vl_vision(c: Config, hidden: int) -> VisionTower:
 
 
 def qwen2_5_omni_vision(c: Config, hidden: int) -> VisionTower:
-    """Qwen2.5-VL's encoder, whose queries, keys and values are apart. Videos have so many positions
-    per second as the config of the whole says, and may have their sound among them."""
+    """Qwen2.5-VL's encoder, whose queries, keys and values are separate tensors. The outer config
+    gives the positions per second of a video, and its sound may be interleaved with it."""
     tower = qwen2_5_vl_vision(c, hidden)
     roles = {"query": "q", "key": "k", "value": "v"}
     own = {role: f"{LAYER}.attn.{part}" for role, part in roles.items()}
@@ -104,10 +104,10 @@ def qwen2_5_omni_vision(c: Config, hidden: int) -> VisionTower:
 
 
 def _timed(c: Config, tower: VisionTower, rate: float) -> VisionTower:
-    """With so many positions per second of a video, unless the config of the whole says others."""
+    """With so many positions per second of a video, unless the outer config gives a number."""
     assert tower.video is not None
-    said = float(getattr(c, "position_id_per_seconds", None) or rate)
-    return replace(tower, video=replace(tower.video, tokens_per_second=said))
+    tokens_per_second = float(getattr(c, "position_id_per_seconds", None) or rate)
+    return replace(tower, video=replace(tower.video, tokens_per_second=tokens_per_second))
 
 
 def qwen3_omni_vision(c: Config, hidden: int) -> VisionTower:
@@ -130,7 +130,7 @@ def qwen3_vl_vision(
     defaults = {"depth": 27, "hidden_size": 1152, "hidden_act": "gelu_pytorch_tanh"}
     more = {"patch_size": 16, "intermediate_size": 4304, "num_position_embeddings": 2304}
     v = part_of(c, "vision", BASE | defaults | more | {"deepstack_visual_indexes": (8, 16, 24)})
-    taken = v.deepstack_visual_indexes if deepstack else ()
+    deepstack_layers = v.deepstack_visual_indexes if deepstack else ()
     norm = Norm(1e-6, "layer", bias=True)
     ffn = Mlp(v.intermediate_size, v.hidden_act, bias=True)
     side = math.isqrt(v.num_position_embeddings)
@@ -151,7 +151,7 @@ def qwen3_vl_vision(
         video=VideoPlaceholders(video_token(c, 151_656)),
         deepstack=tuple(
             (layer, _merger(v, v.hidden_size, hidden, norm, f"{mergers}.{n}", names, last=True))
-            for n, layer in enumerate(taken)
+            for n, layer in enumerate(deepstack_layers)
         ),
     )
 

@@ -52,8 +52,8 @@ def gemma3(c: Config) -> Decoder:
     matrix = Fused(f"{_PROJECTOR}.mm_input_projection", ("projection",), transposed=True)
     stack = _stored(stack, (matrix,), projection=f"{_PROJECTOR}.projection")
     tower = replace(_tower(c, stack, steps, decoder.hidden, 262_144), bidirectional=True)
-    seen = with_tower(decoder, tower, unused=_HEAD)
-    return replace(seen, tensors=replace(seen.tensors, renames=(*seen.tensors.renames, _MATRIX)))
+    model = with_tower(decoder, tower, unused=_HEAD)
+    return replace(model, tensors=replace(model.tensors, renames=(*model.tensors.renames, _MATRIX)))
 
 
 @architecture("Idefics3ForConditionalGeneration", "SmolVLMForConditionalGeneration")

@@ -61,8 +61,8 @@ def sparse_layers(c: Config, first_dense: int) -> list[bool]:
     kinds = getattr(c, "mlp_layer_types", None)
     if kinds:
         return [kind == "sparse" for kind in kinds[: c.num_hidden_layers]]
-    given = getattr(c, "moe_layers_enum", None)
-    listed = given.split(",") if isinstance(given, str) else given
+    layers = getattr(c, "moe_layers_enum", None)
+    listed = layers.split(",") if isinstance(layers, str) else layers
     chosen = {int(n) for n in listed} if listed else set(range(first_dense, c.num_hidden_layers))
     return [layer in chosen for layer in range(c.num_hidden_layers)]
 
@@ -136,10 +136,10 @@ def _rope(c: Config, layer: int, kind: str) -> Any:
     base, only = first(c, "rope_theta", default=10_000.0), getattr(c, "yarn_only_types", None)
     partial = getattr(c, "partial_rotary_factors", None)
     scaling = getattr(c, "rope_scaling", None) if not only or kind in only else None
-    given = dict(vars(scaling)) if scaling else {"rope_type": "default"}
-    given["rope_theta"] = base[layer] if isinstance(base, list) else base
-    given["partial_rotary_factor"] = partial[layer] if partial else 1.0
-    return rope(c, c.head_dim, given=SimpleNamespace(**given))
+    parameters = dict(vars(scaling)) if scaling else {"rope_type": "default"}
+    parameters["rope_theta"] = base[layer] if isinstance(base, list) else base
+    parameters["partial_rotary_factor"] = partial[layer] if partial else 1.0
+    return rope(c, c.head_dim, parameters=SimpleNamespace(**parameters))
 
 
 def _ffn(c: Config, layer: int, sparse: bool) -> Ffn:

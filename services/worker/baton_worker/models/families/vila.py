@@ -22,7 +22,7 @@ _RENAMES = (
 _WINDOWS = {"mlp_downsample_2x2_fix": 2, "mlp_downsample_3x3_fix": 3}
 _IMAGE_TOKEN = 151_649
 ASPECTS = ("resize", "dynamic")
-"""What is done with an image of another aspect ratio."""
+"""The treatment of images of other aspect ratios."""
 
 
 @architecture("LlavaLlamaModel")
@@ -34,12 +34,12 @@ def vila(c: Config) -> Decoder:
         raise AttributeError(f"image_aspect_ratio {c.image_aspect_ratio} is unknown")
     if c.vision_tower_cfg.model_type == "siglip_vision_model" and _drops_first(c):
         raise AttributeError("mm_vision_select_feature patch would drop a patch of SigLIP")
-    whole = _as_llava(c)
-    decoder = text_model(whole, "qwen2")
+    as_llava = _as_llava(c)
+    decoder = text_model(as_llava, "qwen2")
     token = image_token(c, _IMAGE_TOKEN, "<image>")
-    seen = tower(whole, decoder.hidden, kind="siglip_vision_model", token=token)
-    steps = _projector(c.mm_projector_cfg.mm_projector_type, seen.stack.hidden, decoder.hidden)
-    return with_tower(decoder, replace(seen, projector=steps), _RENAMES, unread(whole))
+    vision = tower(as_llava, decoder.hidden, kind="siglip_vision_model", token=token)
+    steps = _projector(c.mm_projector_cfg.mm_projector_type, vision.stack.hidden, decoder.hidden)
+    return with_tower(decoder, replace(vision, projector=steps), _RENAMES, unread(as_llava))
 
 
 def _as_llava(c: Config) -> Config:

@@ -21,7 +21,7 @@ RENAMES = (
     (r"^(language_model|text_model)\.", "model."),
     (r"^(vision_tower|vision_model)\.vision_model\.", r"\1."),
 )
-"""What transformers has called the parts at one time or another."""
+"""Prefixes of the parts in current and older versions of transformers."""
 
 TEXTS = {
     "cohere2": "Cohere2ForCausalLM",
@@ -96,9 +96,9 @@ def text_config(c: Config, kind: str = "llama", *, tied: bool = False) -> Config
     if kind not in TEXTS:
         raise AttributeError(f"text_config.model_type {kind} is not one of {', '.join(TEXTS)}")
     both = [getattr(some, "tie_word_embeddings", None) for some in (c, part)]
-    said = [some for some in both if some is not None]
+    flags = [some for some in both if some is not None]
     fields = DEFAULTS.get(kind, {}) | {"served_length": getattr(c, "served_length", None)}
-    changes = {"model_type": kind, "tie_word_embeddings": any(said) if said else tied}
+    changes = {"model_type": kind, "tie_word_embeddings": any(flags) if flags else tied}
     return SimpleNamespace(**fields | vars(part) | changes)
 
 
@@ -106,8 +106,8 @@ def text_model(c: Config, kind: str = "llama", *, tied: bool = False) -> Decoder
     """The text model of a config, see `text_config`."""
     text = text_config(c, kind, tied=tied)
     module, _, name = DECLARED[TEXTS[text.model_type]].partition(":")
-    found: Decoder = getattr(importlib.import_module(module), name)(text)
-    return found
+    model: Decoder = getattr(importlib.import_module(module), name)(text)
+    return model
 
 
 def with_tower(
@@ -150,8 +150,8 @@ def two_layers(
 
 
 def image_token(c: Config, default: int, text: str = "") -> int:
-    """The token in whose place an embedding goes: what the config says under its new or its old
-    name, or else the added token of this `text`, or else the architecture's default."""
+    """The placeholder token of an embedding: from the config, under its new or its old name, else
+    the added token of this `text`, else the architecture's default."""
     return _token(c, "image", getattr(c, "added_tokens", {}).get(text, default))
 
 

@@ -148,9 +148,9 @@ def _bare_glm4(c: Config) -> Decoder:
 def opencua(c: Config) -> Decoder:
     """Qwen2.5-VL's encoder beside a language model that counts tokens alone (arXiv:2508.09123)."""
     token = getattr(c, "media_placeholder_token_id", 151_664)
-    seen = SimpleNamespace(**vars(c) | {"image_token_id": token})
+    grown = SimpleNamespace(**vars(c) | {"image_token_id": token})
     decoder = text_model(c, "qwen2")
-    return with_tower(decoder, qwen2_5_vl_vision(seen, decoder.hidden), (_OPENCUA, *RENAMES))
+    return with_tower(decoder, qwen2_5_vl_vision(grown, decoder.hidden), (_OPENCUA, *RENAMES))
 
 
 def _with_vision(decoder: Decoder, tower: VisionTower) -> Decoder:
@@ -159,8 +159,8 @@ def _with_vision(decoder: Decoder, tower: VisionTower) -> Decoder:
 
 def with_defaults(c: Config, **fields: Any) -> Config:
     """A config with the fields that it leaves out."""
-    given = {name: value for name, value in vars(c).items() if value is not None}
-    return SimpleNamespace(**vars(c) | fields | given)
+    values = {name: value for name, value in vars(c).items() if value is not None}
+    return SimpleNamespace(**vars(c) | fields | values)
 
 
 @architecture("HunYuanVLForConditionalGeneration")
@@ -210,9 +210,9 @@ def language_model(
     these. `base` is the architecture's default."""
     text = text_of(c)
     values: dict[str, Any] = dict(vars(_rope_of(text)))
-    said = [values.pop(name, None) for name in ("mrope_section", "xdrope_section")]
-    if sections is not None and any(said):
-        sizes: Sequence[int] = said[0] or said[1]
+    candidates = [values.pop(name, None) for name in ("mrope_section", "xdrope_section")]
+    if sections is not None and any(candidates):
+        sizes: Sequence[int] = candidates[0] or candidates[1]
         sections = replace(sections, sizes=tuple(sizes))
     kinds = [values.pop(name, None) for name in ("rope_type", "type", "mrope_interleaved")]
     kind = next((some for some in kinds[:2] if some), "default")
@@ -236,8 +236,8 @@ def text_of(c: Config) -> Config:
 
 
 def _rope_of(c: Config) -> Any:
-    given = getattr(c, "rope_parameters", None) or getattr(c, "rope_scaling", None)
-    return given or SimpleNamespace()
+    rope_parameters = getattr(c, "rope_parameters", None) or getattr(c, "rope_scaling", None)
+    return rope_parameters or SimpleNamespace()
 
 
 def _sectioned(mixer: Mixer | None, sections: Sections | None) -> Mixer | None:

@@ -105,9 +105,9 @@ def voxtral_realtime(c: Config) -> Decoder:
 
 
 def _tied(*parts: Config) -> bool:
-    """The first part of a config that says it decides, whatever the default of the others."""
-    said = (getattr(part, "tie_word_embeddings", None) for part in parts)
-    return bool(next((some for some in said if some is not None), True))
+    """The first part of a config that has the key wins over the defaults of the others."""
+    flags = (getattr(part, "tie_word_embeddings", None) for part in parts)
+    return bool(next((some for some in flags if some is not None), True))
 
 
 def _tower(c: Config, hidden: int) -> WindowedTower:

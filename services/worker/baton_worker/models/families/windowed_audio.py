@@ -209,8 +209,8 @@ def _conv2d_tower(c: Config, a: Any, names: tuple[str, str], token: int) -> Wind
 
 
 def _part(c: Config, defaults: dict[str, Any]) -> Any:
-    given = getattr(c, "audio_config", None) or SimpleNamespace()
-    return SimpleNamespace(**defaults | vars(given))
+    audio_config = getattr(c, "audio_config", None) or SimpleNamespace()
+    return SimpleNamespace(**defaults | vars(audio_config))
 
 
 def _stack(a: Any, *, key_bias: bool, final_norm: bool) -> Encoder:

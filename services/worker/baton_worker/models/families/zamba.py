@@ -46,11 +46,11 @@ _LONG_CONTEXT = 16384
 
 def layer_kinds(c: Config) -> list[str]:
     """ "hybrid" for layers with a shared block before their mixer, "mamba" for the others."""
-    given = getattr(c, "layers_block_type", None) or getattr(c, "layer_types", None)
-    if given is None:
+    listed = getattr(c, "layers_block_type", None) or getattr(c, "layer_types", None)
+    if listed is None:
         at = {6 * n for n in range(1, 8)} | {47, 51}
-        given = ["hybrid" if layer in at else "mamba" for layer in range(c.num_hidden_layers)]
-    kinds = ["mamba" if kind in _MAMBA else kind for kind in given]
+        listed = ["hybrid" if layer in at else "mamba" for layer in range(c.num_hidden_layers)]
+    kinds = ["mamba" if kind in _MAMBA else kind for kind in listed]
     if strange := {*kinds} - {"mamba", "hybrid"}:
         raise ModelError(f"Zamba2 has no layers of the kind '{min(strange)}'.")
     return kinds

@@ -64,7 +64,7 @@ class FramePoolingTower(VisionTower):
         return [(min(self._most, frames - first), (rows, columns)) for first in firsts]
 
     def _placed(self, frames: int, size: Size) -> Tensor:
-        """[frames * patches, hidden]: what says which frame a patch is of."""
+        """[frames * patches, hidden]: the embedding of each patch's frame number."""
         times = self._times[:frames] if frames > 1 else torch.zeros_like(self._times[:1])
         return times.repeat_interleave(size[0] * size[1], dim=0)
 

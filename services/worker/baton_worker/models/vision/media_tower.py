@@ -1,4 +1,4 @@
-"""What every encoder of media in a prompt offers to the engine."""
+"""The interface of encoders of media in prompts."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ class MediaTower(nn.Module):
     tokens_per_second = 0.0
     """Positions on the time axis per second of a video; 0 for one per frame of its grid."""
     rope_index = "mrope"
-    """How positions of media on several axes are counted, a key of
+    """The rule for positions of media on several axes, a key of
     `engine.multimodal.rope_index.RULES`."""
     merge = 1
     """Patches on a side of what becomes one embedding."""
@@ -34,7 +34,7 @@ class MediaTower(nn.Module):
     decoder's cross-attention."""
 
     def tokens_of(self, grid: Grid) -> tuple[int, ...]:
-        """Those of `media_tokens` that stand for an item with this grid."""
+        """The tokens of `media_tokens` that are placeholders of an item with this grid."""
         return self.media_tokens
 
     def refusal(self, shape: Sequence[int], grid: Grid) -> str:

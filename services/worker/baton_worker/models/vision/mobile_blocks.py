@@ -149,10 +149,12 @@ class QueryBlock(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, inputs, H, W] to the same."""
-        seen = self.norm(x)
-        query = torch.unflatten(self.query(seen).flatten(2), 1, (self._heads, -1)).transpose(2, 3)
+        normed_x = self.norm(x)
+        query = torch.unflatten(self.query(normed_x).flatten(2), 1, (self._heads, -1)).transpose(
+            2, 3
+        )
         key, value = (
-            part(seen).flatten(2).transpose(1, 2)[:, None].expand(-1, self._heads, -1, -1)
+            part(normed_x).flatten(2).transpose(1, 2)[:, None].expand(-1, self._heads, -1, -1)
             for part in (self.key, self.value)
         )
         attended = F.scaled_dot_product_attention(query, key, value)

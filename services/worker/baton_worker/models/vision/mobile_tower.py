@@ -19,7 +19,7 @@ from baton_worker.models.vision.media_tower import MediaTower
 from baton_worker.models.vision.mobile_blocks import BLOCKS, ChannelNorm, normed
 
 _LEAST = 32
-"""Pixels a side, of which one place is left behind all strides."""
+"""Pixels a side that all strides together reduce to one position."""
 
 
 class MobileTower(MediaTower):
@@ -80,16 +80,16 @@ class MobileTower(MediaTower):
 
     def _places(self, x: Tensor) -> Tensor:
         """[1, 3, side, side] to [side * side, width]."""
-        x, kept = self.stem(x), dict[int, Tensor]()
+        x, stages = self.stem(x), dict[int, Tensor]()
         for number, stage in enumerate(self.stages):
             x = stage(x)
             self._progress += 1
             if number in self.settings.taps:
-                kept[number] = x
-        largest = next(iter(kept.values())).shape[2:]
+                stages[number] = x
+        largest = next(iter(stages.values())).shape[2:]
         alike = [
             part if part.shape[2:] == largest else F.interpolate(part, size=largest)
-            for part in kept.values()
+            for part in stages.values()
         ]
         fused = self.norm(_pooled(self.fuse(torch.cat(alike, dim=1)), self.settings.side))
         places: Tensor = fused[0].flatten(1).T

@@ -29,7 +29,7 @@ class Queries(nn.Module):
         )
 
     def forward(
-        self, x: Tensor, sizes: Sequence[Size], seen: Sequence[Size] | None = None
+        self, x: Tensor, sizes: Sequence[Size], unpadded: Sequence[Size] | None = None
     ) -> Tensor:
         """[T, hidden] of parts of these sizes to [2 * T, hidden]."""
         counts = [rows * columns for rows, columns in sizes]
@@ -56,7 +56,7 @@ class QueryStack(Stack):
         return size
 
     def run(
-        self, x: Tensor, sizes: Sequence[Size], seen: Sequence[Size] | None = None
+        self, x: Tensor, sizes: Sequence[Size], unpadded: Sequence[Size] | None = None
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """[2 * T, hidden] of parts of these sizes, each behind its queries' states, to the final
         states [T, hidden] of the queries; no other states are kept."""

@@ -26,7 +26,7 @@ class VisionStack(Stack):
         self,
         x: Tensor,
         sizes: Sequence[Size],
-        seen: Sequence[Size] | None = None,
+        unpadded: Sequence[Size] | None = None,
         together: Sequence[int] | None = None,
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """Run packed images.
@@ -34,8 +34,8 @@ class VisionStack(Stack):
         Args:
             x: [T, hidden], the patches of images of these `sizes` in the order of
                 `layers.vision.grid`, behind the class token of each image if there is one.
-            seen: rows and columns of the patches of each image, from its top left, that others see;
-                None for all.
+            unpadded: rows and columns of the patches of each image, from its top left, that others
+                see; None for all.
             together: how many images that follow one another see each other; None for one.
 
         Returns:
@@ -49,20 +49,20 @@ class VisionStack(Stack):
         if self._tower.window:
             order, local = self._windows(sizes, x.device)
             x, positions = self._moved(x, order), self._moved(positions.T, order).T
-        kept = {0: x} if 0 in self._wanted else {}
-        keys = None if seen is None else self._keys(sizes, seen).to(x.device)
+        taps = {0: x} if 0 in self._wanted else {}
+        keys = None if unpadded is None else self._keys(sizes, unpadded).to(x.device)
         full = self.context(positions, counts, x.device, keys)
         near = self.context(positions, local, x.device) if self._tower.window else full
         for layer, block in enumerate(self.blocks):
             x = block(x, full if layer in self._tower.full_layers else near, none)
             self.progress += 1
             if layer + 1 in self._wanted:
-                kept[layer + 1] = x
+                taps[layer + 1] = x
         final = x if self.norm is None else self.norm(x)
         if order is None:
-            return final, kept
+            return final, taps
         back = order.argsort()
-        return self._moved(final, back), {at: self._moved(s, back) for at, s in kept.items()}
+        return self._moved(final, back), {at: self._moved(s, back) for at, s in taps.items()}
 
     def after(self, size: Size) -> Size:
         """Rows and columns of the last states: those of the patches."""
@@ -79,10 +79,10 @@ class VisionStack(Stack):
         parts = [part for size in sizes for part in (none, coordinates(size, merge) + first)]
         return torch.cat(parts, dim=1).to(device)
 
-    def _keys(self, sizes: Sequence[Size], seen: Sequence[Size]) -> Tensor:
+    def _keys(self, sizes: Sequence[Size], unpadded: Sequence[Size]) -> Tensor:
         """bool [T]: whether each token is within what is seen of its image."""
         merge, first = self._tower.merge, torch.ones(self._leading, dtype=torch.bool)
-        pairs = zip(sizes, seen, strict=True)
+        pairs = zip(sizes, unpadded, strict=True)
         return torch.cat([m for size, own in pairs for m in (first, inside(size, own, merge))])
 
     def _windows(self, sizes: Sequence[Size], device: torch.device) -> tuple[Tensor, list[int]]:

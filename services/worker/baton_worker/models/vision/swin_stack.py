@@ -26,14 +26,14 @@ class SwinStack(nn.Module):
         self._halvings, self.progress = len(swin.depths) - 1, 0
 
     def run(
-        self, x: Tensor, sizes: Sequence[Size], seen: Sequence[Size] | None = None
+        self, x: Tensor, sizes: Sequence[Size], unpadded: Sequence[Size] | None = None
     ) -> tuple[Tensor, dict[int, Tensor]]:
         """[T, hidden] of the patches of images to their last states, image after image. Each image
         runs alone: its numbers do not depend on others. No part of one may be padding."""
-        assert seen is None
+        assert unpadded is None
         parts = torch.split(x, [rows * columns for rows, columns in sizes])
-        found = [self._image(part, size) for part, size in zip(parts, sizes, strict=True)]
-        return torch.cat(found), {}
+        outputs = [self._image(part, size) for part, size in zip(parts, sizes, strict=True)]
+        return torch.cat(outputs), {}
 
     def after(self, size: Size) -> Size:
         """Rows and columns of the last states."""

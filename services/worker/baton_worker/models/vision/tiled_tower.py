@@ -106,8 +106,8 @@ class TiledTower(MediaTower):
         x = self._embedded(image.to(self._site.device, self._site.dtype), shape)
         padded = x.shape[1]
         states = torch.arange(x.shape[0] * padded, device=x.device)
-        seen = (states < len(image) * padded) & (states % padded < count)
-        parts = (states[seen], states[~seen])
+        is_image = (states < len(image) * padded) & (states % padded < count)
+        parts = (states[is_image], states[~is_image])
         x, taps = x.flatten(0, 1), list[Tensor]()
         for number, layer in enumerate(self.layers):
             x = self._run(layer, x, parts)

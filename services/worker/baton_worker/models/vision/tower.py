@@ -143,22 +143,24 @@ class VisionTower(MediaTower):
         shapes = [self._sizes(image.shape, grid) for image, grid in zip(pixels, grids, strict=True)]
         patches = torch.cat([self._patches(image) for image in pixels])
         out = self._embeddings(
-            patches, [size for sizes in shapes for size in sizes], self._seen(shapes, grids)
+            patches, [size for sizes in shapes for size in sizes], self._unpadded(shapes, grids)
         )
         counts = [sum(self._num_states(size) for size in sizes) for sizes in shapes]
         parts = torch.split(out, counts)
-        found = [self.arrangement(part, grid) for part, grid in zip(parts, grids, strict=True)]
+        embeddings = [self.arrangement(part, grid) for part, grid in zip(parts, grids, strict=True)]
         if not self.settings.finish:
-            return found
-        return list(torch.split(self.finish(torch.cat(found), []), [len(part) for part in found]))
+            return embeddings
+        return list(
+            torch.split(self.finish(torch.cat(embeddings), []), [len(part) for part in embeddings])
+        )
 
-    def _seen(self, shapes: Sequence[list[Size]], grids: Sequence[Grid]) -> list[Size] | None:
-        """What of each part is no padding; None if all is."""
-        found = [self.arrangement.seen(grid) for grid in grids]
-        if not any(found):
+    def _unpadded(self, shapes: Sequence[list[Size]], grids: Sequence[Grid]) -> list[Size] | None:
+        """The size of each part without padding; None if there is none."""
+        limits = [self.arrangement.unpadded(grid) for grid in grids]
+        if not any(limits):
             return None
-        pairs = zip(found, shapes, strict=True)
-        return [size for seen, sizes in pairs for size in (sizes if seen is None else seen)]
+        pairs = zip(limits, shapes, strict=True)
+        return [size for limit, sizes in pairs for size in (sizes if limit is None else limit)]
 
     def _arrangement(self, tower: spec.VisionTower, site: BuildContext) -> Arrangement:
         settings = tower.arrangement
@@ -185,26 +187,26 @@ class VisionTower(MediaTower):
         return Ends(codebook) if isinstance(settings, spec.Ends) else Marks(settings, codebook)
 
     def _embeddings(
-        self, patches: Tensor, sizes: Sequence[Size], seen: Sequence[Size] | None
+        self, patches: Tensor, sizes: Sequence[Size], unpadded: Sequence[Size] | None
     ) -> Tensor:
-        """Patches of images of these sizes to embeddings; `seen` as of `VisionStack.run`."""
+        """Patches of images of these sizes to embeddings; `unpadded` as of `VisionStack.run`."""
         first = patches
         if self.front is not None:
             first = self.front(patches, sizes)
             sizes = [self.front.after(size) for size in sizes]
-        x = self.embedding(first, sizes, seen)
+        x = self.embedding(first, sizes, unpadded)
         if self.embedding_norm is not None:
             x = self.embedding_norm(x)
-        final, kept = self.stack.run(x, sizes, seen)
+        final, tapped = self.stack.run(x, sizes, unpadded)
         taps = self.settings.taps
         if taps:
-            final = torch.cat([kept[layer] for layer in taps], dim=-1)
+            final = torch.cat([tapped[layer] for layer in taps], dim=-1)
         final = self._without_class_token(final, sizes)
         if self.settings.joined:
             final = torch.cat((final, first), dim=-1)
         outputs = [self.projector(final, [self.stack.after(size) for size in sizes])]
         for (layer, _), steps in zip(self.settings.deepstack, self.deepstack, strict=True):
-            outputs.append(steps(kept[layer + 1], sizes))
+            outputs.append(steps(tapped[layer + 1], sizes))
         return outputs[0] if len(outputs) == 1 else torch.cat(outputs, dim=-1)
 
     def _without_class_token(self, x: Tensor, sizes: Sequence[Size]) -> Tensor:
@@ -231,11 +233,11 @@ class VisionTower(MediaTower):
 
     def _num_states(self, size: Size) -> int:
         """Embeddings of a frame or tile before newlines."""
-        kept = self._patch.leading if self.settings.keeps_class_token else 0
+        num_leading = self._patch.leading if self.settings.keeps_class_token else 0
         if self.front is not None:
             size = self.front.after(size)
         rows, columns = self.projector.after(self.stack.after(size))
-        return rows * columns + kept
+        return rows * columns + num_leading
 
 
 def _stack(tower: spec.VisionTower, site: BuildContext) -> VisionStack | QueryStack | SwinStack:

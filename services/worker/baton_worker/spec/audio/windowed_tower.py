@@ -73,7 +73,7 @@ class PatchStem:
         return self.size * self.after(num_hops)
 
     def unseen(self, num_hops: int) -> int:
-        """How many of them are not seen."""
+        """Number of them that are not seen."""
         return self.after(num_hops) - num_hops // self.size
 
 
@@ -98,7 +98,6 @@ class WindowedTower:
     sines: bool = True
     padded: bool = False
     droppable: bool = False
-    """Whether the last embedding of a sound may be left out, as the third number of its grid
-    says."""
+    """Whether the last embedding of a sound may be left out, by the third number of its grid."""
     alongside: bool = False
     """See `MediaTower.alongside`."""

@@ -1,4 +1,4 @@
-"""Which row a tile belongs to, and which keys its queries may see."""
+"""The row of a tile, and the keys that its queries may see."""
 
 from __future__ import annotations
 
@@ -77,5 +77,5 @@ def in_tree(n, there, begin, context, bits, depths):  # type: ignore[no-untyped-
     depth = tl.load(depths + begin + fresh, mask=there & (fresh >= 0), other=0)
     number = tl.minimum(tl.maximum(fresh, 0), 63)
     related = ((bits[:, None] >> number[None, :].to(tl.int64)) & 1) != 0
-    seen = related | ((fresh < 0) | (fresh > 63))[None, :]
-    return seen, tl.where(fresh >= 0, context + depth, n)
+    visible = related | ((fresh < 0) | (fresh > 63))[None, :]
+    return visible, tl.where(fresh >= 0, context + depth, n)

@@ -9,14 +9,14 @@ from baton_worker.kernels.triton import kv_codes
 from baton_worker.kernels.triton.attention import bounds, softmax
 
 _COUNTS = ("num_rows", "table_width", "num_partitions", "at_least", "at_most")
-"""What changes from step to step."""
+"""Arguments that change from step to step."""
 _HIDDEN = softmax.HIDDEN
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _part(at, where, seen, CODES: tl.constexpr, NUMBER: tl.constexpr):  # type: ignore[no-untyped-def]
+def _part(at, where, mask, CODES: tl.constexpr, NUMBER: tl.constexpr):  # type: ignore[no-untyped-def]
     """A tile of numbers or CODES at `at` + `where`, in NUMBER; a code without its scale."""
-    x = tl.load(at + where, mask=seen, other=0)
+    x = tl.load(at + where, mask=mask, other=0)
     if CODES != 0:
         x = kv_codes.number(x, CODES)
     return x.to(NUMBER)
@@ -98,7 +98,7 @@ def _weigh_unmasked(  # type: ignore[no-untyped-def]
     NUMBER: tl.constexpr = q.dtype
     WORDS: tl.constexpr = HEAD_DIM % 4 == 0 and VALUE_DIM % 4 == 0
     d, channel, values = tl.arange(0, DIM), tl.arange(0, VALUES), here + value_stride
-    inside, kept = (d < HEAD_DIM)[:, None], channel < VALUE_DIM
+    inside, has_value = (d < HEAD_DIM)[:, None], channel < VALUE_DIM
     for key in range(start, stop, KEYS):
         n = key + tl.arange(0, KEYS)
         page = tl.load(table + n // PAGE_SIZE).to(tl.int64)
@@ -112,7 +112,7 @@ def _weigh_unmasked(  # type: ignore[no-untyped-def]
         most, total, fade, weight = softmax.weigh(most, total, score)
         if CODES != 0:
             weight *= kv_codes.scale(values + at + VALUE_DIM, n >= 0, WORDS)[None, :]
-        v = _part(values, at[:, None] + channel, kept, CODES, NUMBER)
+        v = _part(values, at[:, None] + channel, has_value, CODES, NUMBER)
         weighted = tl.dot(weight.to(v.dtype), v, weighted * fade[:, None], input_precision="ieee")
     return most, total, weighted
 
@@ -181,9 +181,9 @@ def attend(  # type: ignore[no-untyped-def]
     over every so many of their partitions. If EXACT, rows that are not split add up their
     partitions as `merge` does those of others.
 
-    Of the heads of a group, a program has SHARED. LATENT says that the first VALUE_DIM channels of
-    a key are its value; those behind them have a tile of REST, 0 where there are none. UNMASKED
-    says that a query sees every key up to its own, so that only the last blocks have masks.
+    Of the heads of a group, a program has SHARED. With LATENT the first VALUE_DIM channels of a key
+    are its value; the others have a tile of REST channels, 0 if there are none. With UNMASKED a
+    query sees every key up to its own, so that only the last blocks need masks.
     """
     QUERIES: tl.constexpr = ROWS // SHARED
     DEALS: tl.constexpr = (GROUP + SHARED - 1) // SHARED
@@ -232,7 +232,7 @@ def attend(  # type: ignore[no-untyped-def]
         last = tl.load(last_keys + begin + token, mask=real, other=0)
         newest = tl.maximum(newest, tl.max(last, 0) + 1)
     from_query = (begin + token).to(tl.int64) * query_stride + head * HEAD_DIM
-    inside, kept = d < KEY_DIM, channel < VALUE_DIM
+    inside, has_value = d < KEY_DIM, channel < VALUE_DIM
     q = _part(query, from_query[:, None] + d, real[:, None] & inside, 0, NUMBER)
     if REST:
         other = VALUE_DIM + tl.arange(0, REST)
@@ -263,8 +263,8 @@ def attend(  # type: ignore[no-untyped-def]
     # many partitions, and their numbers do not depend on how many those are.
     for partition in range(mine_from, partitions, stride):
         # The first token of the tile sees the oldest key, its last token the newest.
-        given = (window, chunk, ranges, row, partition, cut, span)
-        start, stop = bounds.key_bounds(earliest, newest, *given, WINDOWED, CHUNKED, RANGED)
+        limits = (window, chunk, ranges, row, partition, cut, span)
+        start, stop = bounds.key_bounds(earliest, newest, *limits, WINDOWED, CHUNKED, RANGED)
 
         most = tl.full((ROWS,), _HIDDEN, tl.float32)
         total = tl.full((ROWS,), 0.0, tl.float32)
@@ -286,7 +286,7 @@ def attend(  # type: ignore[no-untyped-def]
             page = tl.load(table + n // PAGE_SIZE, mask=there, other=0).to(tl.int64)
             at = page * page_stride + n % PAGE_SIZE * token_stride
             if LATENT:
-                v = _part(here, at[:, None] + channel, there[:, None] & kept, 0, NUMBER)
+                v = _part(here, at[:, None] + channel, there[:, None] & has_value, 0, NUMBER)
                 score = tl.dot(q, tl.trans(v), input_precision="ieee")
                 if REST:
                     k = _part(here, at + other[:, None], there & behind[:, None], 0, NUMBER)
@@ -300,23 +300,25 @@ def attend(  # type: ignore[no-untyped-def]
             if CAPPED:
                 score = _capped(score, softcap)
             at_key = n[None, :]
-            seen = there[None, :]
+            visible = there[None, :]
             if RANGED:
-                seen &= at_key >= from_key
+                visible &= at_key >= from_key
             if TREE:
                 related, where = bounds.in_tree(n, there, begin, length - count, bits, depths)
-                seen &= related
+                visible &= related
                 at_key = where[None, :]
             if SLOPED:
                 score += slope[:, None] * (at_key - position[:, None]).to(tl.float32)
-            seen &= (at_key <= last[:, None]) & (at_key >= farthest[:, None])
-            most, total, fade, weight = softmax.weigh(most, total, tl.where(seen, score, _HIDDEN))
+            visible &= (at_key <= last[:, None]) & (at_key >= farthest[:, None])
+            most, total, fade, weight = softmax.weigh(
+                most, total, tl.where(visible, score, _HIDDEN)
+            )
             if CODES != 0:
                 behind_value = here + value_stride + at + VALUE_DIM
                 weight *= kv_codes.scale(behind_value, there, WORDS)[None, :]
             if not LATENT:
                 values = here + value_stride
-                v = _part(values, at[:, None] + channel, there[:, None] & kept, CODES, NUMBER)
+                v = _part(values, at[:, None] + channel, there[:, None] & has_value, CODES, NUMBER)
             weighted = tl.dot(
                 weight.to(v.dtype), v, weighted * fade[:, None], input_precision="ieee"
             )
@@ -337,8 +339,8 @@ def attend(  # type: ignore[no-untyped-def]
                 most, total, fade = softmax.with_sink(most, total, sink)
                 weighted *= fade[:, None]
             target = (begin + token).to(tl.int64) * NUM_HEADS + head
-            found = (most, total, weighted, real)
-            _write(out, lse, target, *found, VALUE_DIM, VALUES, RANGED, LSE, EXACT)
+            result = (most, total, weighted, real)
+            _write(out, lse, target, *result, VALUE_DIM, VALUES, RANGED, LSE, EXACT)
 
 
 @triton.jit(do_not_specialize=["num_partitions"])  # type: ignore[untyped-decorator]

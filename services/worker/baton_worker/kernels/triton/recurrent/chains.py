@@ -1,4 +1,4 @@
-"""The pages that the rows of a step walk and the tokens before each, found on the device: one
+"""The pages of each row of a step and the tokens before each page, computed on the device: one
 launch, whose shape follows from the numbers of rows and tokens alone. The twin on the host is
 `layers.ssm.page_segments.Cut`."""
 
@@ -33,7 +33,7 @@ class Rows(NamedTuple):
 
 
 class Found(NamedTuple):
-    """What a step's recurrent layers read."""
+    """Inputs of a step's recurrent layers."""
 
     chains: Chains
     """Of tokens // page_size + 2 R entries. Those that belong to no row have no queries, page 0 and
@@ -83,8 +83,8 @@ def _find(  # type: ignore[no-untyped-def]
         used, before = item < number, position - (block + item) * PAGE_SIZE
         page = tl.load(table + block + item, mask=used, other=0).to(tl.int64)
         tl.store(pages + entry + item, page, mask=item < room)
-        asked = tl.minimum(tl.maximum(before, 0), PAGE_SIZE)
-        tl.store(firsts + entry + item, tl.where(used, asked, -1), mask=item < room)
+        first_query = tl.minimum(tl.maximum(before, 0), PAGE_SIZE)
+        tl.store(firsts + entry + item, tl.where(used, first_query, -1), mask=item < room)
         query = begin + tl.minimum(tl.maximum(-before, 0), count)
         # The entry behind the last one is the first of the next row, which stores the same.
         tl.store(begins + entry + item, tl.where(used, query, stop), mask=item <= room)

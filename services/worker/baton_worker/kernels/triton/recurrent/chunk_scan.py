@@ -1,10 +1,11 @@
 """The scan of state-space layers in chunks, for rows of many new tokens (Dao and Gu 2024,
 arXiv:2405.21060); the twin is `kernels.recurrent.ssm_states.PlainStates`.
 
-A program walks the pages of a sequence with its part of a head's state in registers, chunk by chunk
-of tokens. What a chunk reads of the state, what it reads of its own tokens by their decayed scores,
-and what it adds to the state are products on tensor cores with sums in float32. Chunks begin at the
-same places of every page, so that the state at the start of a page is at hand when it is written.
+A program processes the pages of a sequence with its part of a head's state in registers, chunk by
+chunk of tokens. What a chunk reads of the state, what it reads of its own tokens by their decayed
+scores, and what it adds to the state are products on tensor cores with sums in float32. Chunks
+begin at the same places of every page, so that the state at the start of a page is at hand when it
+is written.
 """
 
 from __future__ import annotations
@@ -22,11 +23,11 @@ from baton_worker.kernels.triton.recurrent import chunks
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _own(queries, keys, values, here, counts, token, there, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]
-    """What the queries of a chunk read of its tokens up to their own."""
+    """The output of the queries of a chunk from its tokens up to their own."""
     scores = tl.dot(queries, tl.trans(keys), input_precision=PRECISION)
-    seen = (token[None, :] <= token[:, None]) & there[None, :]
-    left = tl.exp(tl.where(seen, here[:, None] - here[None, :], 0.0)) * counts[None, :]
-    scores = tl.where(seen, scores * left, 0.0).to(keys.dtype)
+    causal = (token[None, :] <= token[:, None]) & there[None, :]
+    decay = tl.exp(tl.where(causal, here[:, None] - here[None, :], 0.0)) * counts[None, :]
+    scores = tl.where(causal, scores * decay, 0.0).to(keys.dtype)
     return tl.dot(scores, values, input_precision=PRECISION)
 
 
@@ -44,7 +45,7 @@ def _decays(fading, one, token, there, chunk, end, PAGE_SIZE: tl.constexpr, TOKE
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _scan(  # type: ignore[no-untyped-def]
-    kept,
+    snapshots,
     query,
     chains,
     fading,
@@ -64,7 +65,7 @@ def _scan(  # type: ignore[no-untyped-def]
 ):
     """Some value channels of one head, along the pages of one sequence of LEAST new tokens and
     more. If NARROW, products are of numbers as pages have them."""
-    NUMBER: tl.constexpr = kept.tokens.dtype.element_ty if NARROW else tl.float32
+    NUMBER: tl.constexpr = snapshots.tokens.dtype.element_ty if NARROW else tl.float32
     CHUNKS: tl.constexpr = (PAGE_SIZE + TOKENS - 1) // TOKENS
     QUERY: tl.constexpr = HEADS // GROUP * KEY_DIM
     OUT: tl.constexpr = HEADS * VALUE_DIM
@@ -77,19 +78,19 @@ def _scan(  # type: ignore[no-untyped-def]
     inside = has_key[:, None] & has_value[None, :]
     place = (head * KEY_DIM + key[:, None]) * VALUE_DIM + value[None, :]
     group = head // GROUP * KEY_DIM
-    given = kept.states + tl.load(chains.pages + start) * layout.state_stride
-    state = tl.load(given + place, mask=inside, other=0.0)
+    initial = snapshots.states + tl.load(chains.pages + start) * layout.state_stride
+    state = tl.load(initial + place, mask=inside, other=0.0)
     for step in range(0, chunks.steps(start, stop, chains, CHUNKS, TOKENS)):
         at = start * CHUNKS + step
         item, chunk = at // CHUNKS, (at % CHUNKS).to(tl.int32)
         number, begin, first, end = chunks.page_of_row(chains, item, stop, PAGE_SIZE)
         end = end.to(tl.int32)
-        to = kept.states + number * layout.state_stride + place
+        to = snapshots.states + number * layout.state_stride + place
         begun = (item > start) & (chunk == 0)
         tl.store(to, state, mask=tl.where(begun, inside, False))
         token = chunk * TOKENS + tl.arange(0, TOKENS)
         there = token < end
-        page, stride = kept.tokens + number * layout.page_stride, layout.token_stride
+        page, stride = snapshots.tokens + number * layout.page_stride, layout.token_stride
         from_key, from_value = page + layout.key_at + group, page + layout.value_at
         from_value += head * VALUE_DIM
         keys = chunks.rows_of(from_key, token, there, stride, key, has_key).to(NUMBER)
@@ -98,24 +99,24 @@ def _scan(  # type: ignore[no-untyped-def]
         here, counts, before, last = _decays(
             fading, one, token, there, chunk, end, PAGE_SIZE, TOKENS
         )
-        asked = there & (token >= first)
+        is_new = there & (token >= first)
         from_query = query + (begin - first) * QUERY + group
-        queries = chunks.rows_of(from_query, token, asked, QUERY, key, has_key).to(NUMBER)
+        queries = chunks.rows_of(from_query, token, is_new, QUERY, key, has_key).to(NUMBER)
         carried = tl.dot(queries, state.to(NUMBER), input_precision=PRECISION)
         carried *= tl.exp(here - before)[:, None]
         carried += _own(queries, keys, values, here, counts, token, there, PRECISION)
         target = out + (begin - first) * OUT + head * VALUE_DIM
         target += token[:, None] * OUT + value[None, :]
-        tl.store(target, carried, mask=asked[:, None] & has_value[None, :])
-        left = tl.where(there, tl.exp(last - here) * counts, 0.0)
-        added = (keys.to(tl.float32) * left[:, None]).to(NUMBER)
+        tl.store(target, carried, mask=is_new[:, None] & has_value[None, :])
+        decay = tl.where(there, tl.exp(last - here) * counts, 0.0)
+        added = (keys.to(tl.float32) * decay[:, None]).to(NUMBER)
         state *= tl.exp(last - before)
         state = tl.dot(tl.trans(added), values, state, input_precision=PRECISION)
 
 
 def chunk_scan(
     shape: Shape,
-    kept: Snapshots,
+    snapshots: Snapshots,
     query: Tensor,
     chains: Chains,
     fading: Fading,
@@ -123,14 +124,21 @@ def chunk_scan(
 ) -> None:
     """Write the states of pages and the outputs `out` of rows of many new tokens, see
     `kernels.recurrent.ssm_states.Walker`. Everything is contiguous but the pages."""
-    tokens = kept.tokens
+    tokens = snapshots.tokens
     form = chunks.form(tokens)
     # Queries of pages of bfloat16 have no more digits.
-    asked = query.to(tokens.dtype) if form["NARROW"] else query
+    narrow_query = query.to(tokens.dtype) if form["NARROW"] else query
     values = max(16, min(chunks.VALUES, power(shape.value_dim)))
     scan: Any = _scan[(len(chains.starts), shape.heads, -(-shape.value_dim // values))]
     scan(
-        *(kept, asked, chains, fading, out, chunks.Layout.of(kept, shape.key, shape.value)),
+        *(
+            snapshots,
+            narrow_query,
+            chains,
+            fading,
+            out,
+            chunks.Layout.of(snapshots, shape.key, shape.value),
+        ),
         PAGE_SIZE=tokens.shape[1],
         HEADS=shape.heads,
         GROUP=shape.heads // shape.groups,

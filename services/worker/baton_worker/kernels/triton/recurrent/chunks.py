@@ -1,4 +1,5 @@
-"""Rows of a step that are scanned in chunks on tensor cores, and those that are walked."""
+"""Rows of a step that are scanned in chunks on tensor cores, and those that are scanned token by
+token."""
 
 from __future__ import annotations
 
@@ -37,19 +38,19 @@ class Layout(NamedTuple):
     value_at: int
 
     @classmethod
-    def of(cls, kept: Snapshots, key_at: int, value_at: int) -> Layout:
+    def of(cls, snapshots: Snapshots, key_at: int, value_at: int) -> Layout:
         """The layout of a layer whose keys and values begin at these channels of a token's row."""
-        tokens, states = kept
+        tokens, states = snapshots
         return cls(tokens.stride(0), tokens.stride(1), states.stride(0), key_at, value_at)
 
 
 class Launch(NamedTuple):
-    """Which rows of a step a kernel takes."""
+    """The rows of a step that a kernel takes."""
 
     chunked: bool
     """Those of `least` new tokens and more."""
     at_most: int
-    """Most new tokens of a row that is walked."""
+    """Most new tokens of a row that is scanned token by token."""
 
 
 def least(page_size: int) -> int:
@@ -59,9 +60,9 @@ def least(page_size: int) -> int:
 
 
 def launches(num_tokens: int, num_rows: int, page_size: int, *, exact: bool) -> list[Launch]:
-    """One for rows of few new tokens, and one for those of many, if there may be such: the host
-    knows no more of a step than these numbers. `exact`: a token has the same bits in both, so all
-    rows are walked."""
+    """One for rows of few new tokens, and one for those of many, if there may be such: the host has
+    only these bounds of a step. `exact`: a token has the same bits in both, so one launch takes all
+    rows."""
     if not num_tokens:
         return []
     fewest, decode = least(page_size), num_tokens == num_rows
@@ -97,8 +98,8 @@ def count(chains, row):  # type: ignore[no-untyped-def]
 
 @triton.jit
 def page_of(chains, item):  # type: ignore[no-untyped-def]
-    """Of an entry of `chains`: its page, its first query, the token that asks that one, and the end
-    of the tokens that ask."""
+    """Of an entry of `chains`: its page, its first query, the offset in the page of that query, and
+    the end of the queries."""
     number = tl.load(chains.pages + item)
     first, begin = tl.load(chains.firsts + item), tl.load(chains.begins + item)
     return number, begin, first, first + tl.load(chains.begins + item + 1) - begin

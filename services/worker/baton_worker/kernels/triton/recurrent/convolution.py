@@ -65,8 +65,8 @@ def _convolve(  # type: ignore[no-untyped-def]
     written to its page at AT."""
     token = tl.program_id(0).to(tl.int64)
     channel = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
-    inside, given = channel < CHANNELS, channel < CHANNELS + TAIL
-    own = tl.load(x + token * row_stride + channel, mask=given, other=0.0)
+    inside, in_row = channel < CHANNELS, channel < CHANNELS + TAIL
+    own = tl.load(x + token * row_stride + channel, mask=in_row, other=0.0)
     tap = taps + (TAPS - 1) * CHANNELS + channel
     total = own.to(tl.float32) * tl.load(tap, mask=inside, other=0.0)
     for number in tl.static_range(TAPS - 1):
@@ -85,8 +85,8 @@ def _convolve(  # type: ignore[no-untyped-def]
         mixed = (wide / (1.0 + tl.exp(-wide))).to(own.dtype)
     tl.store(out + token * CHANNELS + channel, mixed, mask=inside)
     to = pages + _place(slots, token, page_size, page_stride, token_stride) + AT - FIRST
-    kept = tl.where(inside, mixed, own)
-    tl.store(to + channel, kept, mask=given & (channel >= FIRST))
+    stored = tl.where(inside, mixed, own)
+    tl.store(to + channel, stored, mask=in_row & (channel >= FIRST))
 
 
 class TritonConvolution:

@@ -32,7 +32,7 @@ def _unit(at, mask):  # type: ignore[no-untyped-def]
 
 @triton.jit(do_not_specialize=["at_most"])  # type: ignore[untyped-decorator]
 def _walk(  # type: ignore[no-untyped-def]
-    kept,
+    snapshots,
     query,
     strength,
     decay,
@@ -60,38 +60,40 @@ def _walk(  # type: ignore[no-untyped-def]
     place = (head * KEY_DIM + key[:, None]) * VALUE_DIM + value[None, :]
     group = head // GROUP * KEY_DIM
     start, stop = tl.load(chains.starts + row), tl.load(chains.stops + row)
-    given = kept.states + tl.load(chains.pages + start) * layout.state_stride
-    state = tl.load(given + place, mask=inside, other=0.0)
+    initial = snapshots.states + tl.load(chains.pages + start) * layout.state_stride
+    state = tl.load(initial + place, mask=inside, other=0.0)
     for item in range(start, stop):
         number, begin, first, end = chunks.page_of_row(chains, item, stop, PAGE_SIZE)
         if item > start:
-            tl.store(kept.states + number * layout.state_stride + place, state, mask=inside)
+            tl.store(snapshots.states + number * layout.state_stride + place, state, mask=inside)
         for token in range(0, end):
-            at = kept.tokens + number * layout.page_stride + token * layout.token_stride
+            at = snapshots.tokens + number * layout.page_stride + token * layout.token_stride
             k = _unit(at + layout.key_at + group + key, has_key)
             v = tl.load(at + layout.value_at + head * VALUE_DIM + value, mask=has_value, other=0.0)
             one = (item * PAGE_SIZE + token) * HEADS + head
             if BY_CHANNEL:
-                left = tl.exp(tl.load(decay + one * KEY_DIM + key, mask=has_key, other=0.0))
-                state *= left[:, None]
+                factor = tl.exp(tl.load(decay + one * KEY_DIM + key, mask=has_key, other=0.0))
+                state *= factor[:, None]
             else:
                 state *= tl.exp(tl.load(decay + one))
-            seen = tl.sum(k[:, None] * state, 0)
-            added = tl.load(strength + one) * (v.to(tl.float32) - seen)
+            recalled = tl.sum(k[:, None] * state, 0)
+            added = tl.load(strength + one) * (v.to(tl.float32) - recalled)
             state += k[:, None] * added[None, :]
             if token >= first:
-                asked = begin + token - first
-                q = _unit(query + asked * (HEADS // GROUP * KEY_DIM) + group + key, has_key)
+                number_of_query = begin + token - first
+                q = _unit(
+                    query + number_of_query * (HEADS // GROUP * KEY_DIM) + group + key, has_key
+                )
                 read = tl.sum(q[:, None] * state, 0) * scale
-                to = out + (asked * HEADS + head) * VALUE_DIM + value
+                to = out + (number_of_query * HEADS + head) * VALUE_DIM + value
                 tl.store(to, read, mask=has_value)
 
 
 class TritonDelta:
     """See `kernels.recurrent.delta.CpuDelta`: one launch for rows of few new tokens, which are
-    walked from the first token of a page, and two for those of many. How a row is computed depends
-    on the row alone; if `exact`, all rows are walked, and the bits of a token do not depend on
-    chunk boundaries either."""
+    scanned token by token from the start of a page, and two for those of many. How a row is
+    computed depends on the row alone; if `exact`, all rows are scanned token by token, and the bits
+    of a token do not depend on chunk boundaries either."""
 
     def __init__(self, shape: Shape, *, exact: bool = False) -> None:
         self._shape, self._exact = shape, exact
@@ -103,10 +105,10 @@ class TritonDelta:
         }
 
     def __call__(
-        self, kept: Snapshots, query: Tensor, chains: Chains, strength: Tensor, decay: Tensor
+        self, snapshots: Snapshots, query: Tensor, chains: Chains, strength: Tensor, decay: Tensor
     ) -> Tensor:
         """See `CpuDelta.__call__`."""
-        shape, (tokens, states) = self._shape, kept
+        shape, (tokens, states) = self._shape, snapshots
         expected = (len(chains.pages), tokens.shape[1], shape.heads)
         assert strength.shape == expected and decay.shape == (*expected, shape.channels)
         assert tokens.stride(-1) == 1 and states[0].is_contiguous()
@@ -114,19 +116,19 @@ class TritonDelta:
             (len(query), shape.heads, shape.value_dim), dtype=torch.float32, device=query.device
         )
         chains = Chains(*(column.contiguous() for column in chains))
-        given = (query.contiguous(), chains, strength.contiguous(), decay.contiguous(), out)
+        arguments = (query.contiguous(), chains, strength.contiguous(), decay.contiguous(), out)
         step = len(query), len(chains.starts), tokens.shape[1]
         for launch in chunks.launches(*step, exact=self._exact):
             if launch.chunked:
-                delta_chunks(shape, kept, *given)
+                delta_chunks(shape, snapshots, *arguments)
             else:
-                self._walk(shape, kept, *given, launch.at_most)
+                self._walk(shape, snapshots, *arguments, launch.at_most)
         return out
 
     def _walk(
         self,
         shape: Shape,
-        kept: Snapshots,
+        snapshots: Snapshots,
         query: Tensor,
         chains: Chains,
         strength: Tensor,
@@ -138,8 +140,8 @@ class TritonDelta:
         tiles = -(-shape.value_dim // self._constants["VALUES"])
         walk: Any = _walk[(len(chains.starts), shape.heads, tiles)]
         walk(
-            *(kept, query, strength, decay, chains, out, at_most),
-            *(chunks.Layout.of(kept, shape.key, shape.value), shape.key_dim**-0.5),
-            PAGE_SIZE=kept.tokens.shape[1],
+            *(snapshots, query, strength, decay, chains, out, at_most),
+            *(chunks.Layout.of(snapshots, shape.key, shape.value), shape.key_dim**-0.5),
+            PAGE_SIZE=snapshots.tokens.shape[1],
             **self._constants,
         )

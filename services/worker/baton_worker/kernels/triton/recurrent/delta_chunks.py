@@ -5,7 +5,7 @@ The updates of a chunk depend on each other and on the state before it (see
 `layers.ssm.delta_rule.solve`). First every chunk is solved for what does not depend on the state,
 all of them side by side: with the inverse of its triangular system, an update is a value less a key
 times the state (the WY form of Yang et al. 2024, arXiv:2406.06484; with decays arXiv:2412.06464).
-Then programs walk the chunks of a sequence with their part of a head's state in registers. Both
+Then programs process the chunks of a sequence with their part of a head's state in registers. Both
 are products on tensor cores, with sums in float32. Chunks begin at the same places of every page,
 so that the state at the start of a page is at hand when it is written.
 """
@@ -45,8 +45,8 @@ class _Solved(NamedTuple):
     """The same of keys, with the decay up to its end."""
     scores: Tensor
     """[n, heads, tokens, tokens]: of queries with the updates up to their own."""
-    left: Tensor
-    """float32 [n, heads, keys]: what is left of the state at the end."""
+    decay: Tensor
+    """float32 [n, heads, keys]: the factor of the state over the chunk."""
 
 
 @triton.jit
@@ -58,21 +58,21 @@ def _unit(x):  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _inverse(system, TOKENS: tl.constexpr, LEVELS: tl.constexpr, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Of 1 + `system`, which is strictly lower triangular: blocks of 1, 2, 4, ... rows, of which
-    two make one by [[a, 0], [c, b]] -> [[A, 0], [-B c A, B]]. Powers of the system would do too,
-    but may be larger than the inverse by many digits."""
+    """Of 1 + `system`, which is strictly lower triangular: blocks of 1, 2, 4, ... rows are merged
+    in pairs by [[a, 0], [c, b]] -> [[A, 0], [-B c A, B]]. Powers of the system would do too, but
+    may be larger than the inverse by many digits."""
     row, column = tl.arange(0, TOKENS)[:, None], tl.arange(0, TOKENS)[None, :]
-    found = tl.where(row == column, 1.0, 0.0)
+    inverse = tl.where(row == column, 1.0, 0.0)
     for level in tl.static_range(LEVELS):
         half = 1 << level
         corner = (row // half == column // half + 1) & (row // half % 2 == 1)
         middle = tl.where(corner, system, 0.0)
         if level == 0:
-            found -= middle
+            inverse -= middle
         else:
-            product = tl.dot(middle, found, input_precision=PRECISION)
-            found -= tl.dot(found, product, input_precision=PRECISION)
-    return found
+            product = tl.dot(middle, inverse, input_precision=PRECISION)
+            inverse -= tl.dot(inverse, product, input_precision=PRECISION)
+    return inverse
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -96,7 +96,7 @@ def _by_channel(  # type: ignore[no-untyped-def]
     place = tl.arange(0, TOKENS)
     row, column = place[:, None], place[None, :]
     own = tl.zeros((TOKENS, TOKENS), tl.float32)
-    asked = tl.where(row == column, tl.sum(queries * keys, 1)[:, None], 0.0)
+    asks = tl.where(row == column, tl.sum(queries * keys, 1)[:, None], 0.0)
     for level in tl.static_range(LEVELS):
         half = 1 << level
         middle = place // (2 * half) * (2 * half) + half - 1
@@ -107,11 +107,11 @@ def _by_channel(  # type: ignore[no-untyped-def]
         later = tl.exp(tl.where(second, faded - between, _NEVER))
         earlier = (keys * tl.exp(tl.where(first, between - faded, _NEVER))).to(NUMBER)
         corner = row // half == column // half + 1
-        found = tl.dot((keys * later).to(NUMBER), tl.trans(earlier), input_precision=PRECISION)
-        own += tl.where(corner, found, 0.0)
-        found = tl.dot((queries * later).to(NUMBER), tl.trans(earlier), input_precision=PRECISION)
-        asked += tl.where(corner, found, 0.0)
-    return own, asked
+        scores = tl.dot((keys * later).to(NUMBER), tl.trans(earlier), input_precision=PRECISION)
+        own += tl.where(corner, scores, 0.0)
+        scores = tl.dot((queries * later).to(NUMBER), tl.trans(earlier), input_precision=PRECISION)
+        asks += tl.where(corner, scores, 0.0)
+    return own, asks
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -120,12 +120,12 @@ def _by_head(  # type: ignore[no-untyped-def]
 ):
     """The same with a decay for each head."""
     place = tl.arange(0, TOKENS)
-    seen = place[None, :] <= place[:, None]
-    left = tl.exp(tl.where(seen, faded[:, None] - faded[None, :], 0.0))
+    causal = place[None, :] <= place[:, None]
+    decay = tl.exp(tl.where(causal, faded[:, None] - faded[None, :], 0.0))
     turned = tl.trans(keys.to(NUMBER))
-    own = tl.dot(keys.to(NUMBER), turned, input_precision=PRECISION) * left
-    asked = tl.dot(queries.to(NUMBER), turned, input_precision=PRECISION) * left
-    return own, asked
+    own = tl.dot(keys.to(NUMBER), turned, input_precision=PRECISION) * decay
+    asks = tl.dot(queries.to(NUMBER), turned, input_precision=PRECISION) * decay
+    return own, asks
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -181,7 +181,7 @@ def _store_keys(  # type: ignore[no-untyped-def]
     strengths,
     since,
     until,
-    left,
+    state_decay,
     place,
     there,
     key,
@@ -190,14 +190,15 @@ def _store_keys(  # type: ignore[no-untyped-def]
     PRECISION: tl.constexpr,
     NUMBER: tl.constexpr,
 ):
-    """What a chunk reads of a state and adds to it, by key channel; see `_Solved`."""
+    """Store the factors by which a chunk reads a state and adds to it, by key channel; see
+    `_Solved`."""
     to = chosen * TOKENS * KEYS + place[:, None] * KEYS + key[None, :]
     changes = (keys * since * strengths[:, None]).to(NUMBER)
     changes = tl.dot(inverse, changes, input_precision=PRECISION)
     tl.store(solved.write + to, changes.to(NUMBER))
     tl.store(solved.query + to, (queries * since).to(NUMBER))
     tl.store(solved.key + to, tl.where(there[:, None], keys * until, 0.0).to(NUMBER))
-    tl.store(solved.left + chosen * KEYS + key, left)
+    tl.store(solved.decay + chosen * KEYS + key, state_decay)
 
 
 @triton.jit(do_not_specialize=["num_rows"])  # type: ignore[untyped-decorator]
@@ -248,13 +249,13 @@ def _solve(  # type: ignore[no-untyped-def]
     page = tokens + number * layout.page_stride + chunk * TOKENS * stride
     keys = chunks.rows_of(page + layout.key_at + group, place, there, stride, key, has_key)
     keys = _unit(keys)
-    asked = there & (place + chunk * TOKENS >= first)
+    is_new = there & (place + chunk * TOKENS >= first)
     at = query + (begin - first + chunk * TOKENS) * QUERY + group
-    queries = _unit(chunks.rows_of(at, place, asked, QUERY, key, has_key)) * scale
+    queries = _unit(chunks.rows_of(at, place, is_new, QUERY, key, has_key)) * scale
     one = (item * PAGE_SIZE + chunk * TOKENS) * HEADS + head
     strengths = tl.load(strength + one + place * HEADS, mask=there, other=0.0)
     tail = tl.minimum(TOKENS, PAGE_SIZE - chunk * TOKENS) - 1
-    own, asks, since, until, left = _scores(
+    own, asks, since, until, state_decay = _scores(
         *(queries, keys, decay, one, place, there, end, tail, key, has_key),
         *(HEADS, KEY_DIM, BY_CHANNEL, TOKENS, LEVELS, KEYS, PRECISION, NUMBER),
     )
@@ -263,12 +264,12 @@ def _solve(  # type: ignore[no-untyped-def]
     inverse = _inverse(system, TOKENS, LEVELS, EXACT).to(NUMBER)
     chosen = index * HEADS + head
     _store_keys(
-        *(solved, chosen, inverse, queries, keys, strengths, since, until, left),
+        *(solved, chosen, inverse, queries, keys, strengths, since, until, state_decay),
         *(place, there, key, TOKENS, KEYS, PRECISION, NUMBER),
     )
     to = chosen * TOKENS * TOKENS + place[:, None] * TOKENS + place[None, :]
-    seen = place[None, :] <= place[:, None]
-    tl.store(solved.scores + to, tl.where(seen, asks, 0.0).to(NUMBER))
+    causal = place[None, :] <= place[:, None]
+    tl.store(solved.scores + to, tl.where(causal, asks, 0.0).to(NUMBER))
     at = page + layout.value_at + head * VALUE_DIM
     values = chunks.rows_of(at, place, there, stride, value, has_value)
     values = (values.to(tl.float32) * strengths[:, None]).to(NUMBER)
@@ -308,8 +309,8 @@ def _scan(  # type: ignore[no-untyped-def]
     key, value = tl.arange(0, KEYS), tl.program_id(2) * VALUES + tl.arange(0, VALUES)
     inside = (key < KEY_DIM)[:, None] & (value < VALUE_DIM)[None, :]
     state_at = (head * KEY_DIM + key[:, None]) * VALUE_DIM + value[None, :]
-    given = states + tl.load(chains.pages + start) * state_stride
-    state = tl.load(given + state_at, mask=inside, other=0.0)
+    initial = states + tl.load(chains.pages + start) * state_stride
+    state = tl.load(initial + state_at, mask=inside, other=0.0)
     place = tl.arange(0, TOKENS)
     row_key = place[:, None] * KEYS + key[None, :]
     row_value = place[:, None] * ALL + value[None, :]
@@ -327,24 +328,24 @@ def _scan(  # type: ignore[no-untyped-def]
         keys = tl.load(solved.key + chosen * TOKENS * KEYS + row_key)
         updates = tl.load(solved.update + chosen * TOKENS * ALL + row_value).to(tl.float32)
         own = tl.load(solved.scores + chosen * TOKENS * TOKENS + row_score)
-        kept = tl.load(solved.left + chosen * KEYS + key)
+        state_decay = tl.load(solved.decay + chosen * KEYS + key)
         narrow = state.to(NUMBER)
         updates -= tl.dot(changes, narrow, input_precision=PRECISION)
         news = updates.to(NUMBER)
         answers = tl.dot(queries, narrow, input_precision=PRECISION)
         answers = tl.dot(own, news, answers, input_precision=PRECISION)
         token = chunk * TOKENS + place
-        asked = (token >= first) & (token < end.to(tl.int32))
+        is_new = (token >= first) & (token < end.to(tl.int32))
         target = out + (begin - first) * OUT + head * VALUE_DIM
         target += token[:, None] * OUT + value[None, :]
-        tl.store(target, answers, mask=asked[:, None] & (value < VALUE_DIM)[None, :])
-        state *= kept[:, None]
+        tl.store(target, answers, mask=is_new[:, None] & (value < VALUE_DIM)[None, :])
+        state *= state_decay[:, None]
         state = tl.dot(tl.trans(keys), news, state, input_precision=PRECISION)
 
 
 def delta_chunks(
     shape: Shape,
-    kept: Snapshots,
+    snapshots: Snapshots,
     query: Tensor,
     chains: Chains,
     strength: Tensor,
@@ -353,7 +354,7 @@ def delta_chunks(
 ) -> None:
     """Write the states of pages and the outputs `out` of rows of many new tokens, see
     `kernels.recurrent.delta.CpuDelta`. Everything is contiguous but the pages."""
-    (tokens, states), form = kept, chunks.form(kept.tokens, _TOKENS)
+    (tokens, states), form = snapshots, chunks.form(snapshots.tokens, _TOKENS)
     size, number = form["TOKENS"], tokens.dtype if form["NARROW"] else torch.float32
     keys, values = (max(16, power(dim)) for dim in (shape.key_dim, shape.value_dim))
     per_page = -(-tokens.shape[1] // size)
@@ -377,7 +378,7 @@ def delta_chunks(
     solve: Any = _solve[(count, shape.heads)]
     solve(
         *(tokens, query, strength, total, chains, solved, num_rows),
-        *(chunks.Layout.of(kept, shape.key, shape.value), shape.key_dim**-0.5),
+        *(chunks.Layout.of(snapshots, shape.key, shape.value), shape.key_dim**-0.5),
         **sizes,
         GROUP=shape.heads // shape.key_heads,
         BY_CHANNEL=shape.channels > 1,

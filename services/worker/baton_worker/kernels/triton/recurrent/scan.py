@@ -33,7 +33,7 @@ def _softplus(x):  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _walk(  # type: ignore[no-untyped-def]
-    kept,
+    snapshots,
     rates,
     bias,
     read,
@@ -58,38 +58,38 @@ def _walk(  # type: ignore[no-untyped-def]
     rate = tl.load(rates + place, mask=inside, other=0.0)
     more = tl.load(bias + channel, mask=has_channel, other=0.0)
     start, stop = tl.load(chains.starts + row), tl.load(chains.stops + row)
-    given = kept.states + tl.load(chains.pages + start) * state_stride
-    state = tl.load(given + place, mask=inside, other=0.0)
+    initial = snapshots.states + tl.load(chains.pages + start) * state_stride
+    state = tl.load(initial + place, mask=inside, other=0.0)
     for item in range(start, stop):
         number, begin, first, end = chunks.page_of_row(chains, item, stop, PAGE_SIZE)
         if item > start:
-            tl.store(kept.states + number * state_stride + place, state, mask=inside)
+            tl.store(snapshots.states + number * state_stride + place, state, mask=inside)
         for token in range(0, end):
-            at = kept.tokens + number * page_stride + token * token_stride + input_at
+            at = snapshots.tokens + number * page_stride + token * token_stride + input_at
             x = tl.load(at + channel, mask=has_channel, other=0.0).to(tl.float32)
             step = tl.load(at + CHANNELS + channel, mask=has_channel, other=0.0).to(tl.float32)
             write = tl.load(at + 2 * CHANNELS + key, mask=has_key, other=0.0).to(tl.float32)
             step = _softplus(step + more)
             state = state * tl.exp2(step[None, :] * rate) + write[:, None] * (step * x)[None, :]
             if token >= first:
-                asked = begin + token - first
-                c = tl.load(read + asked * STATES + key, mask=has_key, other=0.0)
-                to = out + asked * CHANNELS + channel
+                number_of_query = begin + token - first
+                c = tl.load(read + number_of_query * STATES + key, mask=has_key, other=0.0)
+                to = out + number_of_query * CHANNELS + channel
                 tl.store(to, tl.sum(c[:, None] * state, 0), mask=has_channel)
 
 
 class TritonScan:
-    """See `kernels.recurrent.scan.CpuScan`: one launch. A page is walked from its first token, so
+    """See `kernels.recurrent.scan.CpuScan`: one launch. A page is scanned from its first token, so
     the bits of a token depend neither on other sequences nor on chunk boundaries."""
 
     def __init__(self, at: int) -> None:
         self._at = at
 
     def __call__(
-        self, kept: Snapshots, read: Tensor, chains: Chains, rates: Tensor, bias: Tensor
+        self, snapshots: Snapshots, read: Tensor, chains: Chains, rates: Tensor, bias: Tensor
     ) -> Tensor:
         """See `CpuScan.__call__`."""
-        (tokens, states), (state_size, channels) = kept, rates.shape
+        (tokens, states), (state_size, channels) = snapshots, rates.shape
         assert read.shape[1:] == (state_size,) and states.shape[1:] == rates.shape
         assert tokens.stride(-1) == 1 and states[0].is_contiguous() and bias.shape == (channels,)
         out = torch.empty((len(read), channels), dtype=torch.float32, device=read.device)
@@ -98,7 +98,7 @@ class TritonScan:
         width = min(_CHANNELS, power(channels))
         launch: Any = _walk[(len(chains.starts), -(-channels // width))]
         launch(
-            *(kept, rates.contiguous(), bias.contiguous(), read.contiguous()),
+            *(snapshots, rates.contiguous(), bias.contiguous(), read.contiguous()),
             *(Chains(*(column.contiguous() for column in chains)), out),
             *(tokens.stride(0), tokens.stride(1), states.stride(0), self._at),
             PAGE_SIZE=tokens.shape[1],

@@ -40,7 +40,7 @@ def _rows(page, token, there, token_stride, channel, inside):  # type: ignore[no
 
 @triton.jit(do_not_specialize=["at_most"])  # type: ignore[untyped-decorator]
 def _carry(  # type: ignore[no-untyped-def]
-    kept,
+    snapshots,
     chains,
     fading,
     at_most,
@@ -64,10 +64,10 @@ def _carry(  # type: ignore[no-untyped-def]
     value, has_value = _part(tl.program_id(2) % across, VALUE_DIM, VALUES)
     inside = has_key[:, None] & has_value[None, :]
     place = (head * KEY_DIM + key[:, None]) * VALUE_DIM + value[None, :]
-    given = kept.states + tl.load(chains.pages + start) * layout.state_stride
-    state = tl.load(given + place, mask=inside, other=0.0)
+    initial = snapshots.states + tl.load(chains.pages + start) * layout.state_stride
+    state = tl.load(initial + place, mask=inside, other=0.0)
     for item in range(start, stop - 1):
-        page = kept.tokens + tl.load(chains.pages + item) * layout.page_stride
+        page = snapshots.tokens + tl.load(chains.pages + item) * layout.page_stride
         one = (item * HEADS + head) * PAGE_SIZE
         from_key = page + layout.key_at + head // GROUP * KEY_DIM
         from_value = page + layout.value_at + head * VALUE_DIM
@@ -76,12 +76,12 @@ def _carry(  # type: ignore[no-untyped-def]
         for first in range(0, PAGE_SIZE, TOKENS):
             token = first + tl.arange(0, TOKENS)
             there = token < PAGE_SIZE
-            left = tl.exp(last - tl.load(fading.faded + one + token, mask=there, other=0.0))
-            left *= tl.load(fading.weight + one + token, mask=there, other=0.0)
-            keys = _rows(from_key, token, there, layout.token_stride, key, has_key) * left[:, None]
+            decay = tl.exp(last - tl.load(fading.faded + one + token, mask=there, other=0.0))
+            decay *= tl.load(fading.weight + one + token, mask=there, other=0.0)
+            keys = _rows(from_key, token, there, layout.token_stride, key, has_key) * decay[:, None]
             values = _rows(from_value, token, there, layout.token_stride, value, has_value)
             state = tl.dot(tl.trans(keys), values, state, input_precision="ieee")
-        to = kept.states + tl.load(chains.pages + item + 1) * layout.state_stride
+        to = snapshots.states + tl.load(chains.pages + item + 1) * layout.state_stride
         tl.store(to + place, state, mask=inside)
 
 
@@ -91,7 +91,7 @@ def _read_state(  # type: ignore[no-untyped-def]
     from_query,
     query_stride,
     token,
-    asked,
+    is_new,
     value,
     has_value,
     KEY_DIM: tl.constexpr,
@@ -104,7 +104,7 @@ def _read_state(  # type: ignore[no-untyped-def]
     total = tl.zeros((TOKENS, VALUES), tl.float32)
     for some in range(0, tl.cdiv(KEY_DIM, KEYS)):
         key, has_key = _part(some, KEY_DIM, KEYS)
-        queries = _rows(from_query, token, asked, query_stride, key, has_key)
+        queries = _rows(from_query, token, is_new, query_stride, key, has_key)
         inside = has_key[:, None] & has_value[None, :]
         at = state + key[:, None] * VALUE_DIM + value[None, :]
         numbers = tl.load(at, mask=inside, other=0.0)
@@ -117,7 +117,7 @@ def _scores(  # type: ignore[no-untyped-def]
     from_query,
     query_stride,
     token,
-    asked,
+    is_new,
     from_key,
     token_stride,
     other,
@@ -130,7 +130,7 @@ def _scores(  # type: ignore[no-untyped-def]
     total = tl.zeros((TOKENS, TOKENS), tl.float32)
     for some in range(0, tl.cdiv(KEY_DIM, KEYS)):
         key, has_key = _part(some, KEY_DIM, KEYS)
-        queries = _rows(from_query, token, asked, query_stride, key, has_key)
+        queries = _rows(from_query, token, is_new, query_stride, key, has_key)
         keys = _rows(from_key, other, there, token_stride, key, has_key)
         total = tl.dot(queries, tl.trans(keys), total, input_precision="ieee")
     return total
@@ -138,7 +138,7 @@ def _scores(  # type: ignore[no-untyped-def]
 
 @triton.jit(do_not_specialize=["num_rows", "at_most"])  # type: ignore[untyped-decorator]
 def _read(  # type: ignore[no-untyped-def]
-    kept,
+    snapshots,
     query,
     chains,
     fading,
@@ -169,18 +169,21 @@ def _read(  # type: ignore[no-untyped-def]
     if tile < end and tile + TOKENS > first and first < end:
         token = tile + tl.arange(0, TOKENS)
         value, has_value = _part(tl.program_id(2) % across, VALUE_DIM, VALUES)
-        asked = (token >= first) & (token < end)
-        page, one = kept.tokens + number * layout.page_stride, (item * HEADS + head) * PAGE_SIZE
+        is_new = (token >= first) & (token < end)
+        page, one = (
+            snapshots.tokens + number * layout.page_stride,
+            (item * HEADS + head) * PAGE_SIZE,
+        )
         group = head // GROUP * KEY_DIM
         from_key = page + layout.key_at + group
         from_value = page + layout.value_at + head * VALUE_DIM
         from_query = query + (begin - first) * QUERY + group
-        state = kept.states + number * layout.state_stride + head * KEY_DIM * VALUE_DIM
-        queries = (from_query, QUERY, token, asked)
+        state = snapshots.states + number * layout.state_stride + head * KEY_DIM * VALUE_DIM
+        queries = (from_query, QUERY, token, is_new)
         carried = _read_state(
             state, *queries, value, has_value, KEY_DIM, VALUE_DIM, TOKENS, KEYS, VALUES
         )
-        here = tl.load(fading.faded + one + token, mask=asked, other=0.0)
+        here = tl.load(fading.faded + one + token, mask=is_new, other=0.0)
         total = carried * tl.exp(here)[:, None]
         for earlier in range(0, tile + TOKENS, TOKENS):
             other = earlier + tl.arange(0, TOKENS)
@@ -189,13 +192,13 @@ def _read(  # type: ignore[no-untyped-def]
             scores = _scores(*queries, *keys, KEY_DIM, TOKENS, KEYS)
             then = tl.load(fading.faded + one + other, mask=there, other=0.0)
             counts = tl.load(fading.weight + one + other, mask=there, other=0.0)
-            seen = (other[None, :] <= token[:, None]) & asked[:, None]
-            left = tl.exp(tl.where(seen, here[:, None] - then[None, :], 0.0)) * counts[None, :]
+            causal = (other[None, :] <= token[:, None]) & is_new[:, None]
+            decay = tl.exp(tl.where(causal, here[:, None] - then[None, :], 0.0)) * counts[None, :]
             values = _rows(from_value, other, there, layout.token_stride, value, has_value)
-            scores = tl.where(seen, scores * left, 0.0)
+            scores = tl.where(causal, scores * decay, 0.0)
             total = tl.dot(scores, values, total, input_precision="ieee")
         to = (begin + token - first)[:, None] * HEADS + head
-        mask = asked[:, None] & has_value[None, :]
+        mask = is_new[:, None] & has_value[None, :]
         tl.store(out + to * VALUE_DIM + value[None, :], total, mask=mask)
 
 
@@ -214,17 +217,17 @@ class TritonStates:
             **{"KEYS": keys, "VALUES": values},
         }
 
-    def walk(self, kept: Snapshots, query: Tensor, chains: Chains, fading: Fading) -> Tensor:
+    def walk(self, snapshots: Snapshots, query: Tensor, chains: Chains, fading: Fading) -> Tensor:
         """See `Walker`."""
-        shape, (tokens, states) = self._shape, kept
+        shape, (tokens, states) = self._shape, snapshots
         expected = len(chains.pages), shape.heads, tokens.shape[1]
         assert all(part.shape == expected for part in fading)
         assert query.dtype is torch.float32 and query.shape[1:] == (shape.groups, shape.key_dim)
         assert tokens.stride(-1) == 1 and states[0].is_contiguous()
         out = query.new_empty((len(query), shape.heads, shape.value_dim))
-        given = Chains(*(column.contiguous() for column in chains))
+        contiguous = Chains(*(column.contiguous() for column in chains))
         faded = Fading(*(part.contiguous() for part in fading))
-        parts = shape, kept, query.contiguous(), given, faded, out
+        parts = shape, snapshots, query.contiguous(), contiguous, faded, out
         steps = len(query), len(chains.starts), tokens.shape[1]
         for launch in chunks.launches(*steps, exact=self._exact):
             if launch.chunked:
@@ -236,7 +239,7 @@ class TritonStates:
     def _walk(
         self,
         shape: Shape,
-        kept: Snapshots,
+        snapshots: Snapshots,
         query: Tensor,
         chains: Chains,
         fading: Fading,
@@ -244,16 +247,16 @@ class TritonStates:
         at_most: int,
     ) -> None:
         """See `chunk_scan`: of rows of `at_most` new tokens."""
-        num_rows, size = len(chains.starts), kept.tokens.shape[1]
-        layout = chunks.Layout.of(kept, shape.key, shape.value)
+        num_rows, size = len(chains.starts), snapshots.tokens.shape[1]
+        layout = chunks.Layout.of(snapshots, shape.key, shape.value)
         constants = self._constants | {"PAGE_SIZE": size}
         if len(chains.pages) > num_rows:
             tiles = -(-shape.key_dim // constants["KEYS"]) * self._across
             carry: Any = _carry[(num_rows, shape.heads, tiles)]
-            carry(kept, chains, fading, at_most, layout, **constants)
+            carry(snapshots, chains, fading, at_most, layout, **constants)
         read: Any = _read[(len(chains.pages), shape.heads, -(-size // _TOKENS) * self._across)]
         read(
-            *(kept, query, chains, fading, out, num_rows, at_most, layout),
+            *(snapshots, query, chains, fading, out, num_rows, at_most, layout),
             CHOSEN=at_most < chunks.EVERY,
             **constants,
         )

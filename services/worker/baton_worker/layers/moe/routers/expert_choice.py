@@ -27,11 +27,11 @@ def expert_choice(logits: Tensor, settings: spec.Router, correction: Tensor | No
     capacity = min(-(-int(num_tokens * settings.top_k * factor) // num_experts), num_tokens)
     scores = SCORES[settings.score](logits)
     choice = scores if correction is None else scores + correction
-    taken = torch.zeros_like(choice, dtype=torch.bool)
-    taken.scatter_(0, largest(choice.T, capacity).T, True)
-    slots = max(int(taken.sum(-1).max()), 1) if num_tokens else 1
+    chosen = torch.zeros_like(choice, dtype=torch.bool)
+    chosen.scatter_(0, largest(choice.T, capacity).T, True)
+    slots = max(int(chosen.sum(-1).max()), 1) if num_tokens else 1
     # Selected experts first, in ascending order of id.
-    experts = largest(taken.to(torch.int8), slots)
-    filled = taken.gather(-1, experts)
+    experts = largest(chosen.to(torch.int8), slots)
+    filled = chosen.gather(-1, experts)
     weights = torch.where(filled, scores.gather(-1, experts), 0.0)
     return Routing(experts.masked_fill(~filled, NO_EXPERT), weighted(weights, settings))

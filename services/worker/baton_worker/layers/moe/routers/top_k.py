@@ -42,6 +42,6 @@ def _best_groups(choice: Tensor, settings: spec.Router) -> Tensor:
     """`choice` with every expert outside the best groups at -inf."""
     grouped = torch.unflatten(choice, -1, (settings.num_groups, -1))
     worth = grouped.topk(settings.group_width, dim=-1).values.sum(-1)
-    kept = torch.zeros_like(worth, dtype=torch.bool)
-    kept.scatter_(-1, largest(worth, settings.top_groups), True)
-    return grouped.masked_fill(~kept[..., None], float("-inf")).flatten(-2)
+    is_best = torch.zeros_like(worth, dtype=torch.bool)
+    is_best.scatter_(-1, largest(worth, settings.top_groups), True)
+    return grouped.masked_fill(~is_best[..., None], float("-inf")).flatten(-2)

@@ -50,6 +50,6 @@ class LearnedQueries(Sized):
         x = self.state_norm(x)
         key, value = self.key(self.to_key(x)), self.value(self.to_value(x))
         counts = [rows * columns for rows, columns in sizes]
-        found = across(queries, key, value, counts, self._settings.num_heads)
-        out: Tensor = self.linear(self.output(found))
+        attended = across(queries, key, value, counts, self._settings.num_heads)
+        out: Tensor = self.linear(self.output(attended))
         return out

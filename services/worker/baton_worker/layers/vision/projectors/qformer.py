@@ -92,6 +92,6 @@ class _PostNormAttention(nn.Module):
     def forward(self, x: Tensor, states: Tensor, counts: Sequence[int], queries: int) -> Tensor:
         """See `_QFormerLayer.forward`."""
         query = torch.split(self.query(x), queries)
-        found = across(query, self.key(states), self.value(states), counts, self._num_heads)
-        out: Tensor = self.norm(self.output(found, x))
+        attended = across(query, self.key(states), self.value(states), counts, self._num_heads)
+        out: Tensor = self.norm(self.output(attended, x))
         return out

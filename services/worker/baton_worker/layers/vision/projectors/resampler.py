@@ -53,11 +53,11 @@ class Resampler(Sized):
     def forward(self, x: Tensor, sizes: Sequence[Size]) -> Tensor:
         """[T, inputs] of parts of these sizes, row by row, to [parts * queries, width]."""
         x = self.state_norm(x if self.narrow is None else self.narrow(x))
-        asked, table = self.query_norm(self.queries()), None
+        queries, table = self.query_norm(self.queries()), None
         if self.places is not None:
             table = self.places()
-            asked = asked + table
-        query = self.query(asked).expand(len(sizes), -1, -1)
+            queries = queries + table
+        query = self.query(queries).expand(len(sizes), -1, -1)
         places = torch.cat([_places(table, size, x.shape[1]) for size in sizes]).to(x)
         counts = [rows * columns for rows, columns in sizes]
         heads = self._settings.num_heads
