@@ -1,4 +1,4 @@
-"""Types of arguments: what they refuse ends a command with its usage and exit code 2."""
+"""Types of command-line arguments; argparse reports their errors with exit code 2."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from pathlib import Path
 
 
 def existing_path(text: str) -> Path:
-    """A file or a folder that is read."""
+    """An existing file or folder."""
     path = Path(text)
     if not path.exists():
         raise ArgumentTypeError(f"{path} does not exist")
@@ -17,5 +17,5 @@ def existing_path(text: str) -> Path:
 def positive_int(text: str) -> int:
     """A size or a count."""
     if not (text.isascii() and text.isdecimal() and int(text)):
-        raise ArgumentTypeError(f"'{text}' is no positive integer")
+        raise ArgumentTypeError(f"'{text}' is not a positive integer")
     return int(text)

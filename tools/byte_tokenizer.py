@@ -9,8 +9,8 @@ from typing import Any
 
 
 def byte_tokenizer(special: Sequence[str], texts: Iterable[str], size: int) -> Any:
-    """A byte-level BPE tokenizer of at most `size` tokens, which spells any text; the special
-    tokens have the first ids."""
+    """Train a byte-level BPE tokenizer of at most `size` tokens; the special tokens have the first
+    ids."""
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
     tokenizer = Tokenizer(models.BPE())
@@ -27,7 +27,7 @@ def byte_tokenizer(special: Sequence[str], texts: Iterable[str], size: int) -> A
 
 
 def save_tokenizer(tokenizer: Any, folder: Path, **settings: Any) -> None:
-    """Write the two files of a tokenizer."""
+    """Write tokenizer.json and tokenizer_config.json."""
     tokenizer.save(str(folder / "tokenizer.json"))
     settings = {"tokenizer_class": "PreTrainedTokenizerFast", **settings}
     (folder / "tokenizer_config.json").write_text(json.dumps(settings, indent=1))

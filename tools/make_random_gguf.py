@@ -4,9 +4,9 @@
     llama-quantize OUT.gguf OUT.Q4_K_M.gguf Q4_K_M
     python -m tools.make_random_gguf VOCABULARY.gguf OUT.gguf --width 1024 --heads 16 --type IQ2_XS
 
-Matrices are in float16, or all in one type, of which rows must be whole blocks. The tokens are
-those of another GGUF file, and so many more that the table has Qwen2.5's size: the language head
-takes a good part of a step of a small model. The same arguments give the same bits.
+Matrices are in float16, or all in one type, whose block size must divide the row length. The tokens
+of another GGUF file are padded to the vocabulary size of Qwen2.5, since the language head takes a
+large part of a step of a small model. The same arguments give the same bits.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class Shape(NamedTuple):
     vocab: int = 151_936
 
     def tensors(self) -> Iterator[tuple[str, tuple[int, ...]]]:
-        """Names and shapes, outputs first."""
+        """Names and shapes of all tensors; shapes are (outputs, inputs)."""
         yield "token_embd.weight", (self.vocab, self.width)
         yield "output_norm.weight", (self.width,)
         queries, keys = self.heads * _HEAD, self.kv_heads * _HEAD
@@ -57,8 +57,12 @@ class Shape(NamedTuple):
 def save(
     path: Path, vocabulary: Path, shape: Shape, seed: int = 0, kind: str | None = None
 ) -> None:
-    """Write the file; `vocabulary`: GGUF file with a byte-level BPE; `kind`: type of the matrices,
-    one of `TYPES`."""
+    """Write the file.
+
+    Args:
+        vocabulary: GGUF file with a byte-level BPE.
+        kind: type of the matrices, one of `TYPES`; None for float16.
+    """
     writer = gguf.GGUFWriter(path, "qwen2")
     _add_sizes(writer, shape)
     _add_tokens(writer, gguf.GGUFReader(vocabulary), shape.vocab)
@@ -78,8 +82,8 @@ def save(
 def _weights(noise: np.random.Generator, name: str, size: tuple[int, ...]) -> Any:
     if name.endswith("norm.weight"):
         return np.ones(size, np.float32)
-    drawn = noise.standard_normal(size, dtype=np.float32) * np.float32(_SCALE)
-    return drawn if len(size) == 1 else drawn.astype(np.float16)
+    weight = noise.standard_normal(size, dtype=np.float32) * np.float32(_SCALE)
+    return weight if len(size) == 1 else weight.astype(np.float16)
 
 
 def _add_sizes(writer: Any, shape: Shape) -> None:
@@ -95,7 +99,7 @@ def _add_sizes(writer: Any, shape: Shape) -> None:
 
 
 def _add_tokens(writer: Any, source: Any, count: int) -> None:
-    """The source's vocabulary, filled up with tokens that no text has."""
+    """Add the vocabulary of another file, padded with unused tokens."""
 
     def column(name: str) -> Any:
         return source.get_field(f"tokenizer.ggml.{name}").contents()
@@ -120,10 +124,10 @@ def main() -> None:
     for name, value in Shape()._asdict().items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=positive_int, default=value)
     parser.add_argument("--type", choices=TYPES, help="type of the matrices; float16 without")
-    given = vars(parser.parse_args())
-    vocabulary, out, kind = given.pop("vocabulary"), given.pop("out"), given.pop("type")
+    args = vars(parser.parse_args())
+    vocabulary, out, kind = args.pop("vocabulary"), args.pop("out"), args.pop("type")
     try:
-        save(out, vocabulary, Shape(**given), kind=kind)
+        save(out, vocabulary, Shape(**args), kind=kind)
     except (OSError, ValueError) as error:
         parser.error(str(error))
 

@@ -25,14 +25,14 @@ from tools.tiny_vlm_recipes import END, PAD, RECIPES, Recipe
 _HEAD = 64
 _PATCH, _MERGE = 14, 2
 _SIDE = 336
-"""Pixels of an image as a LLaVA sees it."""
+"""Image size of LLaVA in pixels a side."""
 _VOCABULARY = 1024
 _MOST_PIXELS = 1280 * (_PATCH * _MERGE) ** 2
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Widths are multiples of 64, the size of a head."""
+    """Sizes of a model. Widths are multiples of 64, the size of a head."""
 
     width: int = 768
     layers: int = 8
@@ -41,7 +41,7 @@ class Sizes:
 
     @property
     def text(self) -> dict[str, Any]:
-        """Fields of the language model, with a sixth of the heads for keys and values."""
+        """Config of the language model; a sixth of its heads are KV heads."""
         heads = self.width // _HEAD
         return {
             "hidden_size": self.width,
@@ -115,8 +115,8 @@ def save(folder: Path, name: str, sizes: Sizes, seed: int = 0) -> None:
 
 
 def _publish(path: Path) -> None:
-    """Name the tensors of a SigLIP tower as published LLaVA checkpoints do, and vLLM reads them:
-    transformers writes the tower without its `vision_model`."""
+    """Rename the tensors of a SigLIP tower as in published LLaVA checkpoints, which vLLM loads:
+    transformers writes them without the prefix `vision_model`."""
     tower, published = "vision_tower.", "vision_tower.vision_model."
     tensors = {
         name if published in name else name.replace(tower, published): tensor
@@ -126,10 +126,10 @@ def _publish(path: Path) -> None:
 
 
 def _silent(tokenizer: Any) -> list[int]:
-    """Tokens without a text of their own, which are never the most probable where their logits are
-    zero: clients see every token of an answer."""
-    shown = (tokenizer.decode([token]) for token in range(_VOCABULARY))
-    return [token for token, text in enumerate(shown) if text in ("", "\ufffd")]
+    """Tokens without text. With zero logits they are never the most probable, and clients see every
+    token of an answer."""
+    texts = (tokenizer.decode([token]) for token in range(_VOCABULARY))
+    return [token for token, text in enumerate(texts) if text in ("", "\ufffd")]
 
 
 def main() -> None:
@@ -139,10 +139,10 @@ def main() -> None:
     parser.add_argument("--architecture", choices=ARCHITECTURES, default="qwen2_vl")
     for name, value in vars(Sizes()).items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=positive_int, default=value)
-    given = vars(parser.parse_args())
-    out, name = given.pop("out"), given.pop("architecture")
+    args = vars(parser.parse_args())
+    out, name = args.pop("out"), args.pop("architecture")
     try:
-        save(out, name, Sizes(**given))
+        save(out, name, Sizes(**args))
     except (OSError, ValueError) as error:
         parser.error(str(error))
 

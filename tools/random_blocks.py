@@ -10,7 +10,7 @@ import numpy as np
 _Type = gguf.GGMLQuantizationType
 _ONE = np.float16(1)
 _EXPONENT = 120
-"""Of MXFP4: a scale of 2^-8."""
+"""Exponent byte of MXFP4: a scale of 2^-8."""
 _FACTORS = {
     _Type.Q8_0: 0,
     _Type.Q4_0: 0,
@@ -33,7 +33,7 @@ _FACTORS = {
     _Type.TQ1_0: 52,
     _Type.TQ2_0: 64,
 }
-"""Byte of a block's half-precision scale; others have none."""
+"""Offset of the half-precision scale in a block, of types that have one."""
 _MINIMA = {
     _Type.Q4_1: -7.5,
     _Type.Q5_1: -15.5,
@@ -41,7 +41,7 @@ _MINIMA = {
     _Type.Q4_K: 7.5,
     _Type.Q5_K: 15.5,
 }
-"""The minimum, which follows the scale, as a multiple of it that makes the mean zero."""
+"""Minimum as a multiple of the scale such that the mean is zero; it is stored after the scale."""
 TYPES = {kind.name: kind for kind in (*_FACTORS, _Type.IQ1_M, _Type.MXFP4)}
 
 

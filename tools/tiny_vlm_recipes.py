@@ -16,7 +16,7 @@ _TEXT: dict[str, Any] = {
     "num_key_value_heads": _HEADS,
     "head_dim": _WIDTH // _HEADS,
     "max_position_embeddings": 512,
-    # About the root of the width's inverse: with the usual 0.02 so narrow a layer adds nothing.
+    # About 1/sqrt(hidden_size): with the usual 0.02 layers this narrow contribute nothing.
     "initializer_range": 0.1,
 }
 _VISION: dict[str, Any] = {
@@ -31,7 +31,7 @@ _TEMPLATE = (
     "{% for message in messages %}<|{{ message['role'] }}|>"
     "{% if message['content'] is string %}{{ message['content'] }}{% else %}"
     "{% for part in message['content'] %}"
-    "{% if part['type'] == 'image' %}SEEN{% else %}{{ part['text'] }}{% endif %}"
+    "{% if part['type'] == 'image' %}PICTURE{% else %}{{ part['text'] }}{% endif %}"
     "{% endfor %}{% endif %}<|end|>"
     "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
 )
@@ -39,37 +39,37 @@ _TEMPLATE = (
 
 @dataclass(frozen=True)
 class Recipe:
-    """One architecture."""
+    """An architecture and its configuration."""
 
     name: str
-    """That of its classes in transformers, without `ForConditionalGeneration`."""
+    """Name of its classes in transformers, without `ForConditionalGeneration`."""
     config: dict[str, Any]
     processor: dict[str, Any]
     """preprocessor_config.json"""
-    written: str
-    """What stands for a picture in the text that the model reads."""
+    prompt_text: str
+    """Text of a picture in the prompt, with one image token per embedding."""
     projection: str
-    """The last product of the projector."""
+    """Module path of the last layer of the projector."""
     special: tuple[str, ...] = ()
-    """Tokens of `written` beside `image_token`."""
+    """Special tokens of `prompt_text` other than `image_token`."""
     image_token: str = IMAGE
-    seen: str = IMAGE
-    """What the chat template writes for a picture."""
+    template_text: str = IMAGE
+    """Text of a picture in the chat template."""
     grid: tuple[int, int, int] | None = None
-    """Patches in time, height and width, where the model is told."""
+    """Patches in time, height and width, for models that take `image_grid_thw`."""
     tower_steps: int = 600
-    """Steps in which the tower learns; a picture in tiles takes more."""
+    """Training steps of the tower; tiled pictures need more."""
     batched: bool = False
-    """Whether the pixels of a batch are [rows, images of a row, ...] and not [images, ...]."""
+    """Whether pixels have the shape [rows, images per row, ...] instead of [images, ...]."""
 
     @property
     def chat_template(self) -> str:
-        """In Jinja."""
-        return _TEMPLATE.replace("SEEN", self.seen)
+        """The chat template in Jinja."""
+        return _TEMPLATE.replace("PICTURE", self.template_text)
 
     @property
     def tokens(self) -> tuple[str, ...]:
-        """All special tokens, by their ids."""
+        """All special tokens in the order of their ids."""
         return (END, PAD, "<|user|>", "<|assistant|>", self.image_token, *self.special)
 
 

@@ -1,4 +1,4 @@
-"""A tiny vision-language model that learns: its tokenizer, its weights and what it is shown."""
+"""A tiny vision-language model in training: its tokenizer, weights and inputs."""
 
 from __future__ import annotations
 
@@ -17,14 +17,14 @@ from tools.tiny_vlm_recipes import END, PAD, Recipe
 IGNORED = -100
 _VOCABULARY = 512
 _AT_ONCE = 64
-"""Pictures whose embeddings are made in one step."""
+"""Pictures per forward pass of the vision tower."""
 
 
 def tokenizer_of(recipe: Recipe, lesson: Lesson) -> Any:
-    """A byte-level BPE tokenizer of the words in the questions."""
+    """Train a byte-level BPE tokenizer on the questions and answers."""
     talks = (*lesson.questions(), *lesson.questions_of_two(100, Random(0)))
-    said = (text for talk in talks for turn in talk.turns for text in turn[1:])
-    return byte_tokenizer(recipe.tokens, said, _VOCABULARY)
+    texts = (text for talk in talks for turn in talk.turns for text in turn[1:])
+    return byte_tokenizer(recipe.tokens, texts, _VOCABULARY)
 
 
 def model_of(recipe: Recipe, tokenizer: Any) -> Any:
@@ -45,8 +45,8 @@ class Batch(NamedTuple):
 
     tokens: Tensor
     """int64 [N, T]"""
-    wanted: Tensor
-    """int64 [N, T]: the token behind each, where it is part of an answer."""
+    labels: Tensor
+    """int64 [N, T]: the next token if it is part of an answer, `IGNORED` otherwise."""
     features: Tensor
     """float32 [pictures, tokens, width]: the embeddings of the pictures."""
 
@@ -61,60 +61,62 @@ class Student:
         self._image = self.tokenizer.token_to_id(recipe.image_token)
 
     def pixels(self, pictures: Sequence[Any]) -> Tensor:
-        """What the image processor of transformers makes of each: float16 [N, ...]."""
+        """The output of the image processor of transformers: float16 [N, ...]."""
         import transformers
 
         kind = f"{self.recipe.processor['image_processor_type']}Pil"
         process = getattr(transformers, kind)(**self.recipe.processor)
-        seen = (process([each], return_tensors="pt")["pixel_values"] for each in pictures)
-        return torch.stack([pixels.half().flatten(0, pixels.ndim - 4) for pixels in seen])
+        processed = (process([each], return_tensors="pt")["pixel_values"] for each in pictures)
+        return torch.stack([pixels.half().flatten(0, pixels.ndim - 4) for pixels in processed])
 
     def conversation(self, talk: Talk) -> tuple[list[int], list[int]]:
-        """Tokens, and those wanted behind each."""
-        tokens, wanted = list[int](), list[int]()
-        seen = self.recipe.written * len(talk.pictures)
+        """Tokens and labels."""
+        tokens, labels = list[int](), list[int]()
+        images = self.recipe.prompt_text * len(talk.pictures)
         for turn in talk.turns:
-            asked = self._ids(f"<|user|>{seen}{turn.question}{END}<|assistant|>")
+            prompt = self._ids(f"<|user|>{images}{turn.question}{END}<|assistant|>")
             answer = self._ids(turn.answer + END)
-            tokens += asked + answer
-            wanted += [IGNORED] * (len(asked) - 1) + answer + [IGNORED]
-            seen = ""
-        return tokens, wanted
+            tokens += prompt + answer
+            labels += [IGNORED] * (len(prompt) - 1) + answer + [IGNORED]
+            images = ""
+        return tokens, labels
 
     def _ids(self, text: str) -> list[int]:
         ids: list[int] = self.tokenizer.encode(text).ids
         return ids
 
     def batch(self, talks: Sequence[Talk], features: Tensor) -> Batch:
-        """Filled up on the right."""
+        """A batch of conversations, padded on the right."""
         rows = [tuple(map(torch.tensor, self.conversation(talk))) for talk in talks]
-        tokens, wanted = (
+        tokens, labels = (
             nn.utils.rnn.pad_sequence([row[part] for row in rows], True, filler)
             for part, filler in enumerate((self._pad, IGNORED))
         )
-        return Batch(tokens, wanted, features.float())
+        return Batch(tokens, labels, features.float())
 
     def logits(self, batch: Batch) -> Tensor:
         """float32 [N, T, vocabulary]"""
-        seen = batch.tokens == self._image
+        is_image = batch.tokens == self._image
         embeddings = self.model.get_input_embeddings()(batch.tokens)
-        embeddings = embeddings.masked_scatter(seen[..., None], batch.features)
+        embeddings = embeddings.masked_scatter(is_image[..., None], batch.features)
         mask = (batch.tokens != self._pad).long()
-        given: dict[str, Any] = {"attention_mask": mask, "use_cache": False}
+        kwargs: dict[str, Any] = {"attention_mask": mask, "use_cache": False}
         if self.recipe.grid:
-            given["position_ids"], _ = self.model.model.get_rope_index(
-                batch.tokens, seen.int(), **self._grids(len(batch.features)), attention_mask=mask
+            kwargs["position_ids"], _ = self.model.model.get_rope_index(
+                batch.tokens,
+                is_image.int(),
+                **self._grids(len(batch.features)),
+                attention_mask=mask,
             )
-        said = self.model(inputs_embeds=embeddings, **given)
-        logits: Tensor = said.logits
+        logits: Tensor = self.model(inputs_embeds=embeddings, **kwargs).logits
         return logits
 
     def features(self, pixels: Tensor) -> Tensor:
         """The embeddings of pictures [N, ...]: float32 [N, tokens, width]."""
         count = len(pixels)
         pixels = pixels.float() if self.recipe.batched else pixels.float().flatten(0, 1)
-        seen = self.model.model.get_image_features(pixel_values=pixels, **self._grids(count))
-        rows = torch.cat([*seen.pooler_output])
+        out = self.model.model.get_image_features(pixel_values=pixels, **self._grids(count))
+        rows = torch.cat([*out.pooler_output])
         return rows.reshape(count, -1, rows.shape[-1])
 
     def tower(self) -> list[nn.Parameter]:
@@ -124,25 +126,25 @@ class Student:
 
     @torch.no_grad()
     def scale_features(self, factor: float) -> None:
-        """Multiply the embeddings of all pictures, by the last product of the projector."""
+        """Multiply the embeddings of all pictures by scaling the last layer of the projector."""
         for parameter in self.model.model.get_submodule(self.recipe.projection).parameters():
             parameter.mul_(factor)
 
     def _grids(self, pictures: int) -> dict[str, Tensor]:
-        """The patches of so many pictures, where the model is told."""
+        """The argument with the grids of these pictures, for models that take it."""
         grid = self.recipe.grid
         return {"image_grid_thw": torch.tensor([grid] * pictures)} if grid else {}
 
 
 class Views:
-    """What is known of every picture of a lesson, with its shape in several places."""
+    """Pixels or embeddings of every picture of a lesson, with its shape in several places."""
 
-    def __init__(self, rows: dict[int, int], seen: list[Tensor]) -> None:
-        self._rows, self._seen = rows, seen
+    def __init__(self, rows: dict[int, int], views: list[Tensor]) -> None:
+        self._rows, self._views = rows, views
 
     @classmethod
     def of_lesson(cls, student: Student, lesson: Lesson, count: int) -> Views:
-        """The pixels of so many views: the picture as it is, then its shape elsewhere."""
+        """Pixels of `count` views: the unchanged picture, then copies with the shape moved."""
         chance, pictures = Random(0), [lesson.picture(number) for number in lesson.files]
         views = [student.pixels(pictures)]
         for _ in range(count - 1):
@@ -152,20 +154,20 @@ class Views:
 
     @torch.no_grad()
     def embedded(self, student: Student) -> Views:
-        """The same views as embeddings, for a student whose tower has learnt all that it will."""
+        """The same views as embeddings of the student's trained tower."""
         parts = (
-            [student.features(some) for some in torch.split(view, _AT_ONCE)] for view in self._seen
+            [student.features(some) for some in torch.split(view, _AT_ONCE)] for view in self._views
         )
         return Views(self._rows, [torch.cat(part) for part in parts])
 
     def scaled(self, factor: float) -> Views:
-        """All values multiplied."""
-        return Views(self._rows, [view * factor for view in self._seen])
+        """All views multiplied by a factor."""
+        return Views(self._rows, [view * factor for view in self._views])
 
     def deviation(self) -> float:
-        """The standard deviation of all values."""
-        return float(self._seen[0].std())
+        """Standard deviation of the first view."""
+        return float(self._views[0].std())
 
     def of(self, numbers: Sequence[int], chance: Random) -> Tensor:
-        """Those of pictures, each in one of its views: [N, ...]."""
-        return torch.stack([chance.choice(self._seen)[self._rows[n]] for n in numbers])
+        """A random view of each picture: [N, ...]."""
+        return torch.stack([chance.choice(self._views)[self._rows[n]] for n in numbers])

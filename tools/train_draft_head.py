@@ -3,9 +3,9 @@ multi-token prediction (arXiv:2412.19437), stored as `LlamaForCausalLMEagle3` or
 
     python -m tools.train_draft_head MODEL TEXT OUT --method eagle3
 
-MODEL is a Llama, a folder or a GGUF file. Pieces of TEXT are continued by the model itself, and its
-hidden states and most probable tokens over these texts are what the head learns from. The same
-arguments give the same bits on the same machine and libraries.
+MODEL is a Llama, a folder or a GGUF file. The model continues pieces of TEXT, and the head is
+trained on its hidden states and most probable tokens over these texts. The same arguments give the
+same bits on the same machine and libraries.
 """
 
 from __future__ import annotations
@@ -33,18 +33,18 @@ _CONFIG = (
 
 
 class Texts(NamedTuple):
-    """What the target says of N texts of T tokens."""
+    """Outputs of the target model for N texts of T tokens."""
 
     tokens: Tensor
     """int64 [N, T]"""
     hidden: Tensor
-    """float32 [N, T, any]: what the head reads."""
+    """float32 [N, T, any]: the inputs of the head."""
     best: Tensor
-    """int64 [N, T]: the most probable token behind each."""
+    """int64 [N, T]: the most probable next token."""
 
 
 class Target:
-    """A causal model of transformers."""
+    """The target: a causal model of transformers."""
 
     def __init__(self, model: Any, tokenizer: Any = None) -> None:
         self.model, self.tokenizer, self.config = model.eval(), tokenizer, model.config
@@ -53,7 +53,7 @@ class Target:
 
     @classmethod
     def load(cls, path: Path) -> Target:
-        """A folder or a GGUF file."""
+        """Load a folder or a GGUF file."""
         from transformers import AutoModelForCausalLM, AutoTokenizer
 
         source: dict[str, Any] = {"pretrained_model_name_or_path": str(path)}
@@ -63,15 +63,15 @@ class Target:
         return cls(model, AutoTokenizer.from_pretrained(**source))
 
     def pieces(self, text: str, count: int, length: int) -> Tensor:
-        """The beginnings of `count` texts, evenly spread over one: int64 [count, length]."""
+        """`count` pieces evenly spread over a text: int64 [count, length]."""
         ids = torch.tensor(self.tokenizer(text)["input_ids"])
         starts = torch.linspace(0, len(ids) - length - 1, count).long()
         return ids[starts[:, None] + torch.arange(length)]
 
     @torch.inference_mode()
     def own_texts(self, beginnings: Tensor, length: int) -> Tensor:
-        """Each beginning continued by sampling to so many tokens: int64 [N, length]."""
-        made = self.model.generate(
+        """Continue each beginning to `length` tokens by sampling: int64 [N, length]."""
+        texts: Tensor = self.model.generate(
             beginnings,
             attention_mask=torch.ones_like(beginnings),
             do_sample=True,
@@ -81,16 +81,16 @@ class Target:
             max_new_tokens=length - beginnings.shape[1],
             pad_token_id=0,
         )
-        out: Tensor = made
-        return out
+        return texts
 
     @torch.inference_mode()
     def read(self, tokens: Tensor, layers: tuple[int, ...]) -> Texts:
-        """`Texts` of tokens [N, T]; a head reads the inputs of `layers`, or the last states."""
+        """Outputs for tokens [N, T], with the inputs of `layers` as hidden states; the last hidden
+        states without layers."""
         hidden, best = list[Tensor](), list[Tensor]()
         for first in range(0, len(tokens), 8):
-            some = tokens[first : first + 8]
-            out = self.model(some, output_hidden_states=True, use_cache=False)
+            batch = tokens[first : first + 8]
+            out = self.model(batch, output_hidden_states=True, use_cache=False)
             states = [out.hidden_states[layer] for layer in layers] or [out.hidden_states[-1]]
             hidden.append(torch.cat(states, -1))
             best.append(out.logits.argmax(-1))
@@ -98,8 +98,8 @@ class Target:
 
 
 class HeadModule(nn.Module):
-    """One layer. `forward` gives the stream [N, T, hidden] that position i makes of the embedding
-    of token i + 1 and a hidden state of position i."""
+    """One layer. `forward` computes the residual stream [N, T, hidden] of position i from the
+    embedding of token i + 1 and the hidden state of position i."""
 
     reads: tuple[int, ...] = ()
 
@@ -115,16 +115,17 @@ class HeadModule(nn.Module):
         self._rotary, self._embedding = LlamaRotaryEmbedding(c), target.embedding
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """With the target's table."""
+        """Embeddings from the target's table."""
         return F.embedding(tokens, self._embedding)
 
-    def turned(self, x: Tensor) -> Any:
-        """Rotations of the positions of [N, T, any]."""
+    def rotary(self, x: Tensor) -> Any:
+        """Cosines and sines of the positions of [N, T, any]."""
         return self._rotary(x, torch.arange(x.shape[1])[None])
 
 
 class Eagle3(HeadModule):
-    """See `spec.JoinedAttention` of the worker; a language head for the most frequent tokens."""
+    """EAGLE-3, with a language head for the most frequent tokens; the attention is
+    `JoinedAttention` of the worker."""
 
     def __init__(self, target: Target, tokens: Tensor, vocab: int) -> None:
         from transformers import LlamaConfig
@@ -137,46 +138,46 @@ class Eagle3(HeadModule):
             setattr(layer.self_attn, part, nn.Linear(2 * c.hidden_size, rows, bias=False))
         super().__init__(target, layer, 3 * c.hidden_size)
         count = c.num_hidden_layers
-        usual = (2, count // 2, count - 3)
-        self.reads = usual if count > 6 else (0, count // 2, count - 1)
+        default = (2, count // 2, count - 3)
+        self.reads = default if count > 6 else (0, count // 2, count - 1)
         frequent = torch.bincount(tokens.flatten(), minlength=c.vocab_size).argsort(descending=True)
         self.ids = frequent[: min(vocab, c.vocab_size)].sort().values
         self.head = nn.Parameter(target.head[self.ids].clone())
 
     def read(self, hidden: Tensor) -> Tensor:
-        """Several hidden states as one."""
+        """Project the concatenated hidden states to one."""
         projected: Tensor = self.fusion(hidden)
         return projected
 
     def forward(self, tokens: Tensor, hidden: Tensor) -> Tensor:
-        """See the class."""
+        """The residual stream of each position."""
         layer: Any = self.layer
         pair = torch.cat((self.embedding_norm(self.embed(tokens)), self.hidden_norm(hidden)), -1)
         attended = layer.self_attn(
-            pair, position_embeddings=self.turned(hidden), attention_mask=None
+            pair, position_embeddings=self.rotary(hidden), attention_mask=None
         )
         x = hidden + attended[0]
         out: Tensor = x + layer.mlp(layer.post_attention_layernorm(x))
         return out
 
-    def carried(self, stream: Tensor) -> Tensor:
-        """What the next draft reads in place of a hidden state."""
+    def next_hidden(self, stream: Tensor) -> Tensor:
+        """The hidden state of the next draft."""
         return stream
 
     def logits(self, stream: Tensor) -> Tensor:
-        """Of `ids`."""
+        """Logits of `ids`."""
         return F.linear(self.norm(stream), self.head)
 
-    def stored(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    def checkpoint(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Config and tensors of `LlamaForCausalLMEagle3`."""
         names = {"input_layernorm": self.embedding_norm, "hidden_norm": self.hidden_norm}
         tensors = {f"midlayer.{n}.weight": norm.weight for n, norm in names.items()}
         for name, tensor in self.layer.state_dict().items():
             tensors.setdefault(f"midlayer.{name}", tensor)
         tensors |= {"fc.weight": self.fusion.weight, "norm.weight": self.norm.weight}
-        known = torch.zeros(len(self._embedding), dtype=torch.bool)
-        known[self.ids] = True
-        maps = {"d2t": self.ids - torch.arange(len(self.ids)), "t2d": known}
+        has_draft = torch.zeros(len(self._embedding), dtype=torch.bool)
+        has_draft[self.ids] = True
+        maps = {"d2t": self.ids - torch.arange(len(self.ids)), "t2d": has_draft}
         fields = {"architectures": ["LlamaForCausalLMEagle3"], "num_hidden_layers": 1}
         fields |= {"draft_vocab_size": len(self.ids)}
         fields |= {"eagle_aux_hidden_state_layer_ids": list(self.reads)}
@@ -184,7 +185,7 @@ class Eagle3(HeadModule):
 
 
 class Mtp(HeadModule):
-    """MiMo's layout, with the target's language head."""
+    """Multi-token prediction in MiMo's layout, with the target's language head."""
 
     def __init__(self, target: Target, tokens: Tensor, vocab: int) -> None:
         from transformers import Qwen2Config
@@ -198,26 +199,26 @@ class Mtp(HeadModule):
         self._layers = c.num_hidden_layers
 
     def read(self, hidden: Tensor) -> Tensor:
-        """As it is."""
+        """The hidden states unchanged."""
         return hidden
 
     def forward(self, tokens: Tensor, hidden: Tensor) -> Tensor:
-        """See the class."""
+        """The residual stream of each position."""
         pair = torch.cat((self.hidden_norm(hidden), self.embedding_norm(self.embed(tokens))), -1)
         x = self.fusion(pair)
-        out: Tensor = self.layer(x, position_embeddings=self.turned(x))
+        out: Tensor = self.layer(x, position_embeddings=self.rotary(x))
         return out
 
-    def carried(self, stream: Tensor) -> Tensor:
-        """What the next draft reads in place of a hidden state."""
+    def next_hidden(self, stream: Tensor) -> Tensor:
+        """The hidden state of the next draft."""
         normed: Tensor = self.norm(stream)
         return normed
 
     def logits(self, stream: Tensor) -> Tensor:
-        """Of all tokens."""
+        """Logits of all tokens."""
         return F.linear(self.norm(stream), self._head)
 
-    def stored(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
+    def checkpoint(self) -> tuple[dict[str, Any], dict[str, Tensor]]:
         """Config and tensors of `MiMoMTPModel`."""
         parts = {
             "input_proj": self.fusion,
@@ -236,7 +237,7 @@ HEADS: dict[str, type[Eagle3] | type[Mtp]] = {"eagle3": Eagle3, "mtp": Mtp}
 
 
 def _causal(config: Any) -> Any:
-    """With attention that masks later tokens where no mask is given."""
+    """Select the attention that is causal without a mask."""
     config._attn_implementation = "sdpa"
     return config
 
@@ -247,42 +248,41 @@ def _fields(config: Any) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-def drafted(head: Eagle3 | Mtp, texts: Texts, depths: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Logits and the target's tokens of each draft: float32 [N, T, V], int64 [N, T].
+def draft_logits(head: Eagle3 | Mtp, texts: Texts, depths: int) -> Iterator[tuple[Tensor, Tensor]]:
+    """Logits and labels of each draft: float32 [N, T, V], int64 [N, T].
 
-    At depth d position i reads what the position before made at depth d - 1, and token i + 1; it
-    learns the target's token behind that.
+    At depth d position i takes token i + 1 and the hidden state of position i - 1 at depth d - 1;
+    its label is the target's most probable token after token i + 1.
     """
     tokens, best = texts.tokens[:, 1:], texts.best[:, 1:]
     hidden = head.read(texts.hidden[:, :-1])
     for _ in range(depths):
         stream = head(tokens, hidden)
         yield head.logits(stream), best
-        tokens, best, hidden = tokens[:, 1:], best[:, 1:], head.carried(stream[:, :-1])
+        tokens, best, hidden = tokens[:, 1:], best[:, 1:], head.next_hidden(stream[:, :-1])
 
 
 def loss_of(head: Eagle3 | Mtp, texts: Texts, depths: int) -> Tensor:
-    """Cross entropy over the tokens that the head can draft, each depth half as much as the one
-    before."""
+    """Cross entropy over the tokens that the head can draft; the weight halves with each depth."""
     place = torch.full((int(head.ids.max()) + 1 + 1,), -100)
     place[head.ids] = torch.arange(len(head.ids))
     total = torch.zeros(())
-    for depth, (logits, best) in enumerate(drafted(head, texts, depths)):
-        wanted = place[best.clamp_max(len(place) - 1)]
-        total = total + F.cross_entropy(logits.flatten(0, 1), wanted.flatten()) / 2**depth
+    for depth, (logits, best) in enumerate(draft_logits(head, texts, depths)):
+        labels = place[best.clamp_max(len(place) - 1)]
+        total = total + F.cross_entropy(logits.flatten(0, 1), labels.flatten()) / 2**depth
     return total
 
 
 def train(
     head: Eagle3 | Mtp, texts: Texts, steps: int, rows: int = 4, depths: int = 2
 ) -> list[float]:
-    """The loss of every step."""
+    """Train the head; returns the losses."""
     optimizer = torch.optim.AdamW(head.parameters(), lr=_RATE, betas=(0.9, 0.95))
-    warm, losses = torch.Generator().manual_seed(0), list[float]()
+    generator, losses = torch.Generator().manual_seed(0), list[float]()
     for step in range(steps):
         for group in optimizer.param_groups:
             group["lr"] = _RATE * min(1.0, (step + 1) / _WARM) * (1.0 - 0.9 * step / steps)
-        chosen = torch.randint(len(texts.tokens), (rows,), generator=warm)
+        chosen = torch.randint(len(texts.tokens), (rows,), generator=generator)
         loss = loss_of(head, Texts(*(column[chosen] for column in texts)), depths)
         optimizer.zero_grad()
         torch.autograd.backward(loss)
@@ -294,17 +294,17 @@ def train(
 
 @torch.inference_mode()
 def agreement(head: Eagle3 | Mtp, texts: Texts, depths: int = 3) -> list[float]:
-    """How often each draft is the target's most probable token."""
+    """Share of drafts equal to the target's most probable token, by depth."""
     return [
         float((head.ids[logits.argmax(-1)] == best).float().mean())
-        for logits, best in drafted(head, texts, depths)
+        for logits, best in draft_logits(head, texts, depths)
     ]
 
 
 def save(head: Eagle3 | Mtp, target: Target, folder: Path) -> str:
     """Write the checkpoint; returns the SHA-256 of its tensors."""
     folder.mkdir(parents=True, exist_ok=True)
-    fields, tensors = head.stored()
+    fields, tensors = head.checkpoint()
     config = _fields(target.config) | {"model_type": "llama"} | fields
     (folder / "config.json").write_text(json.dumps(config, indent=2))
     path = folder / "model.safetensors"
@@ -312,10 +312,11 @@ def save(head: Eagle3 | Mtp, target: Target, folder: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def made(
+def train_head(
     target: Target, tokens: Tensor, method: str, steps: int, vocab: int
 ) -> tuple[Eagle3 | Mtp, list[float], list[float]]:
-    """A head trained on all texts but every eighth: with its losses, and its agreement on those."""
+    """Train a head on seven of eight texts; returns it with its losses and its agreement on the
+    others."""
     torch.manual_seed(0)
     head = HEADS[method](target, tokens, vocab)
     texts = target.read(tokens, head.reads)
@@ -336,15 +337,15 @@ def main() -> None:
     parser.add_argument(
         "--vocab", type=positive_int, default=8192, help="tokens that EAGLE-3 drafts"
     )
-    given = parser.parse_args()
+    args = parser.parse_args()
     torch.manual_seed(0)
-    target = Target.load(given.model)
-    text = given.text.read_text(encoding="utf-8")
-    tokens = target.own_texts(target.pieces(text, given.texts, given.beginning), given.length)
-    head, losses, agrees = made(target, tokens, given.method, given.steps, given.vocab)
+    target = Target.load(args.model)
+    text = args.text.read_text(encoding="utf-8")
+    tokens = target.own_texts(target.pieces(text, args.texts, args.beginning), args.length)
+    head, losses, agrees = train_head(target, tokens, args.method, args.steps, args.vocab)
     print(f"loss {losses[0]:.3f} to {sum(losses[-20:]) / len(losses[-20:]):.3f}")
     print("agreement by draft:", *(f"{share:.3f}" for share in agrees))
-    print(f"{given.out}: SHA-256 {save(head, target, given.out)}")
+    print(f"{args.out}: SHA-256 {save(head, target, args.out)}")
 
 
 if __name__ == "__main__":

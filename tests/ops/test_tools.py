@@ -16,7 +16,7 @@ def test_arguments(tmp_path: Path) -> None:
     with pytest.raises(ArgumentTypeError, match="does not exist"):
         existing_path(str(tmp_path / "none"))
     for text in ("0", "-1", "1.5", "x", "²", ""):
-        with pytest.raises(ArgumentTypeError, match="is no positive integer"):
+        with pytest.raises(ArgumentTypeError, match="is not a positive integer"):
             positive_int(text)
 
 

@@ -57,7 +57,7 @@ def expected(student: Student, lesson: Lesson, talk: Talk) -> tuple[int, float]:
     pixels = student.pixels([lesson.picture(number) for number in talk.pictures])
     with torch.inference_mode():
         batch = student.batch([talk], student.features(pixels))
-        place = int((batch.wanted[0] != -100).nonzero()[0])
+        place = int((batch.labels[0] != -100).nonzero()[0])
         scores = student.logits(batch)[0, place].log_softmax(-1)
     return int(scores.argmax()), float(scores.max())
 

@@ -95,5 +95,5 @@ def test_an_image_is_prepared() -> None:
 
 @pytest.mark.parametrize("answer", [(), (SEEN, SEEN)])
 def test_an_answer_to_another_question(answer: tuple[PreparedMedia, ...]) -> None:
-    with pytest.raises(ServerFault, match="not answered what it was asked"):
+    with pytest.raises(ServerFault, match="sent an unexpected response"):
         asyncio.run(prepared(Server(lambda number: Prepared(number, answer))))

@@ -46,7 +46,7 @@ def test_several_chunks() -> None:
     whole = REFERENCE(
         np.concatenate(parts), sampling_rate=16_000, truncation=False, return_tensors="np"
     )["input_features"].reshape(16, 3, 200)
-    padded = LogMelChunks(MEL, 4, chunk_seconds=2, masked=False, whole=True)(sound)
+    padded = LogMelChunks(MEL, 4, chunk_seconds=2, masked=False, shared_range=True)(sound)
     assert np.abs(padded.features - whole.transpose(1, 0, 2)).max() < 1e-4
     assert padded.grid == (3, 600, 0) and padded.num_tokens == 75
 

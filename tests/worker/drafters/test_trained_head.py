@@ -18,7 +18,7 @@ from tests.fakes.two_ranks import TwoRanks
 from tests.support.worker.draft_heads import proposer, with_head
 from tests.support.worker.head_runs import without_drafts
 from tests.support.worker.scheduled_engine import DEVICE, STORY, House, busy
-from tools.train_draft_head import METHODS, Target, made, save
+from tools.train_draft_head import METHODS, Target, save, train_head
 
 
 @pytest.mark.row("F08.05", "F08.10", "F08.11", "F15.04")
@@ -35,7 +35,7 @@ def test_a_trained_head_drafts_for_its_target(
         beginnings = torch.tensor([[1, *STORY[1 + n % 6 : 4 + n % 6]] for n in range(40)])
         tokens = target.own_texts(beginnings, 48)
         for method in METHODS:
-            head, losses, agrees = made(target, tokens, method, steps=50, vocab=400)
+            head, losses, agrees = train_head(target, tokens, method, steps=50, vocab=400)
             assert sum(losses[-5:]) / 5 < 0.7 * losses[0], method
             assert agrees[0] > 0.15, method
             folder = tmp_path / method

@@ -35,7 +35,7 @@ async def resume(request: Request, name: str) -> Response:
     recording = await streams.find(name, tenant_of(request), continuation(request))
     if recording is None:
         raise NotFound(
-            "There is no such stream, or its time is over. Only streams that were asked for with "
+            "The stream does not exist or has expired. Only streams of requests with the header "
             "X-Stream-Durable: 1 can be resumed.",
             code="stream_not_found",
         )

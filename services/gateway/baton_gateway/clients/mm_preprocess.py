@@ -98,4 +98,4 @@ def _num_placed(answer: Prepared) -> int:
 
 
 def _unexpected() -> ServerFault:
-    return ServerFault("The media preprocessor has not answered what it was asked.")
+    return ServerFault("The media preprocessor sent an unexpected response.")

@@ -114,7 +114,7 @@ AUDIO_FAMILIES: dict[str, AudioFamily] = {
     "VoxtralRealtimeForConditionalGeneration": _STREAMED,
     "VoxtralRealtimeGeneration": _STREAMED,
     "VoxtralForConditionalGeneration": AudioFamily(
-        readers.whisper_chunks(stack=4, masked=False, whole=True), "[AUDIO]"
+        readers.whisper_chunks(stack=4, masked=False, shared_range=True), "[AUDIO]"
     ),
 }
 """Family by the architecture's name in config.json."""

@@ -32,7 +32,7 @@ class LogMelChunks(msgspec.Struct, frozen=True, tag="log_mel_chunks"):
     read."""
     trimmed: bool = False
     """Whether the encoder processes padding, and its states for it are dropped."""
-    whole: bool = False
+    shared_range: bool = False
     """Whether the dynamic range is relative to the loudest value of the sound, instead of each
     chunk."""
     rounded_up: bool = False
@@ -85,7 +85,7 @@ class LogMelChunks(msgspec.Struct, frozen=True, tag="log_mel_chunks"):
             return self._short(samples, min(num_frames + _READ_AHEAD, self.chunk_frames), length)
         count = -(-len(samples) // length)
         padded = np.pad(samples, (0, count * length - len(samples)))
-        if not self.whole:
+        if not self.shared_range:
             return np.stack([self.spectrum(part) for part in np.split(padded, count)])
         parts = np.split(self.spectrum(padded), count, axis=1)
         return np.ascontiguousarray(np.stack(parts))

@@ -31,20 +31,20 @@ class DynamicTiles(msgspec.Struct, frozen=True, tag=True):
     tokens_per_tile: int
     least: int = 1
     most: int = 12
-    whole: bool = True
+    use_thumbnail: bool = True
     rule: str = "aspect"
     """"aspect" selects the closest aspect ratio, "least_upscaled" the least enlargement (Command A
     Vision), "covering" the fewest tiles that show most of the image (Ovis 2), "roomy" a similar
     aspect ratio and area (Llama Nemotron Nano VL)."""
-    whole_first: bool = False
+    thumbnail_first: bool = False
 
     def __call__(self, image: Image.Image) -> ProcessedImage:
         """Process an image in RGB."""
         rows, columns = self.grid(size_of(image))
         size = rows * self.tile[0], columns * self.tile[1]
         tiles = cut(pixels_of(resized(image, size, self.resample)), self.tile)
-        if self.whole and len(tiles) > 1:
-            place = 0 if self.whole_first else len(tiles)
+        if self.use_thumbnail and len(tiles) > 1:
+            place = 0 if self.thumbnail_first else len(tiles)
             tiles.insert(place, pixels_of(resized(image, self.tile, self.resample)))
         pixels = colored(tiles, self.colors)
         return ProcessedImage(pixels, (1, rows, columns), len(pixels) * self.tokens_per_tile)

@@ -129,7 +129,7 @@ READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
     ),
     "Ovis2ImageProcessor": (
         tile_sets.dynamic_tiles,
-        _TILES | {"rule": "covering", "whole_first": True},
+        _TILES | {"rule": "covering", "thumbnail_first": True},
     ),
     "Llama4ImageProcessor": (
         tile_sets.padded_tiles,

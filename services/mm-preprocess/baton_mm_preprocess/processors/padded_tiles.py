@@ -20,15 +20,15 @@ from baton_mm_preprocess.processors.tiles import colored, cut
 
 
 class PaddedTiles(msgspec.Struct, frozen=True, tag=True):
-    """Pixels [tiles, 3, tile, tile]; with `whole`, the resized image last if there are several; the
-    grid counts tiles without it."""
+    """Pixels [tiles, 3, tile, tile]; with `use_thumbnail`, the resized image last if there are
+    several; the grid counts tiles without it."""
 
     colors: Colors
     tile: int
     resample: int
     tokens_per_tile: int
     most: int = 16
-    whole: bool = True
+    use_thumbnail: bool = True
 
     def __call__(self, image: Image.Image) -> ProcessedImage:
         """Process an image in RGB."""
@@ -43,7 +43,7 @@ class PaddedTiles(msgspec.Struct, frozen=True, tag=True):
         missing = [most - side for most, side in zip(canvas, pixels.shape, strict=False)]
         padded = np.pad(pixels, [(0, missing[0]), (0, missing[1]), (0, 0)])
         tiles = cut(padded, (self.tile, self.tile))
-        if self.whole and len(tiles) > 1:
+        if self.use_thumbnail and len(tiles) > 1:
             tiles.append(pixels_of(resized(image, (self.tile, self.tile), self.resample)))
         made = colored(tiles, self.colors)
         return ProcessedImage(made, (1, rows, columns), len(made) * self.tokens_per_tile)

@@ -257,7 +257,7 @@ def step3(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:
         yield "<patch_newline>" if row else ""
         for _ in range(columns):
             yield from ("<patch_start>", processor.tile_tokens, "<patch_end>")
-    yield from ("<im_start>", processor.whole_tokens, "<im_end>")
+    yield from ("<im_start>", processor.base_tokens, "<im_end>")
 
 
 def minicpm(processor: Any, grid: Grid, num_tokens: int) -> Iterator[Piece]:

@@ -172,7 +172,7 @@ class WorkerPeers:
     def _drain(self, name: str) -> None:
         worker = self._peer_table.peers.get(name)
         if worker is not None:
-            log.info("worker %s is told to drain", name)
+            log.info("draining worker %s", name)
             self._server.send(worker.identity, Drain())
             self._hooks.apply(WorkerDraining(name))
 

@@ -37,8 +37,8 @@ def test_tiles_and_placeholders_are_those_of_step_3_7() -> None:
     writer = transformers.Step3p7Processor.__new__(transformers.Step3p7Processor)
     published = made("StepVL")
     assert published == made("Step3VL", understand_projector_stride=2)
-    assert (published.whole, published.tile) == (728, 504)
-    assert (published.whole_tokens, published.tile_tokens) == (169, 81)
+    assert (published.base_size, published.tile) == (728, 504)
+    assert (published.base_tokens, published.tile_tokens) == (169, 81)
     processor = made("StepVL", **SMALL)
     writer.image_feature_placeholder, writer.patch_feature_placeholder = "*" * 16, "*" * 9
     for size in SIZES:
@@ -69,7 +69,7 @@ def smoothed(image: Image.Image, side: int, patch: int) -> Any:
 def test_pixels_of_parts() -> None:
     """Tiles that go beyond the image are black there."""
     processor = made("Step3VL", **SMALL)
-    assert (processor.tile, processor.whole_tokens, processor.tile_tokens) == (36, 36, 16)
+    assert (processor.tile, processor.base_tokens, processor.tile_tokens) == (36, 36, 16)
     for size, cut, boxes in (
         ((40, 30), (40, 30), []),
         ((43, 20), (40, 20), [(0, 0), (20, 0)]),

@@ -17,8 +17,8 @@ MAX_PROMPT = 16_384
 """Maximum characters of the text before the recording, of which the end is used."""
 _LISTS = ("timestamp_granularities[]", "include[]")
 _UNSUPPORTED = {
-    "known_speaker_names[]": "Speakers are not told apart.",
-    "known_speaker_references[]": "Speakers are not told apart.",
+    "known_speaker_names[]": "Speakers are not identified.",
+    "known_speaker_references[]": "Speakers are not identified.",
     "keywords[]": "Put them into 'prompt'.",
     "languages[]": "Use 'language'.",
 }

@@ -59,7 +59,7 @@ def dynamic_tiles(files: Files, fields: dict[str, Any]) -> Processor:
         fields["min_patches"],
         fields["max_patches"] if fields.get("crop_to_patches", True) else 1,
         rule=fields.get("rule", "aspect"),
-        whole_first=fields.get("whole_first", False),
+        thumbnail_first=fields.get("thumbnail_first", False),
     )
 
 
@@ -88,7 +88,9 @@ def attended_tiles(files: Files, fields: dict[str, Any]) -> Processor:
         )
     states = (tile // vision.get("patch_size", 14)) ** 2 + 1
     most = min(fields["max_image_tiles"], vision.get("max_num_tiles", 4))
-    return PaddedTiles(read_colors(fields), tile, fields["resample"], states, most, whole=False)
+    return PaddedTiles(
+        read_colors(fields), tile, fields["resample"], states, most, use_thumbnail=False
+    )
 
 
 def internvl_chat(files: Files, fields: dict[str, Any]) -> DynamicTiles:
@@ -103,7 +105,7 @@ def internvl_chat(files: Files, fields: dict[str, Any]) -> DynamicTiles:
         patches**2,
         config.get("min_dynamic_patch", 1),
         most,
-        whole=config.get("use_thumbnail", True),
+        use_thumbnail=config.get("use_thumbnail", True),
     )
 
 
@@ -122,7 +124,7 @@ def nemotron_tiles(files: Files, fields: dict[str, Any]) -> Processor:
         _CUBIC,
         int(merged) ** 2,
         most=fields["max_num_tiles"],
-        whole=fields["use_thumbnail"],
+        use_thumbnail=fields["use_thumbnail"],
         rule="aspect" if v2 else "roomy",
     )
 
@@ -308,11 +310,11 @@ def view_tiles(files: Files, fields: dict[str, Any]) -> Processor:
     size of a tile."""
     if not fields["crop_to_patches"]:
         raise ModelError("its image processor cuts no tiles (crop_to_patches)")
-    whole, tile = _views(files, height_and_width(fields["size"])[0], fields["tile_size"], 768)
+    base_size, tile = _views(files, height_and_width(fields["size"])[0], fields["tile_size"], 768)
     red, green, blue = fields["background_color"]
     return ViewTiles(
         read_colors(fields),
-        whole,
+        base_size,
         tile,
         files.number("patch_size", 16),
         fields["min_patches"],
@@ -325,11 +327,11 @@ def view_tiles(files: Files, fields: dict[str, Any]) -> Processor:
 
 def deepseek_ocr(files: Files, fields: dict[str, Any]) -> Processor:
     """DeepSeek-OCR's own code, whose sizes are in code (the mode "Gundam")."""
-    whole, tile = _views(files, fields["base_size"], fields["image_size"], 640)
+    base_size, tile = _views(files, fields["base_size"], fields["image_size"], 640)
     red, green, blue = (int(255 * mean) for mean in fields["image_mean"])
     return ViewTiles(
         read_colors(fields),
-        whole,
+        base_size,
         tile,
         fields["patch_size"],
         fields["min_crops"],
@@ -340,15 +342,15 @@ def deepseek_ocr(files: Files, fields: dict[str, Any]) -> Processor:
     )
 
 
-def _views(files: Files, whole: int, tile: int, beside: int) -> tuple[int, int]:
+def _views(files: Files, base_size: int, tile: int, beside: int) -> tuple[int, int]:
     """The sides of the resized image and of tiles; tiles have `beside` pixels a side if the encoder
     takes 1024. Raises `ModelError` if the encoder expects others."""
     sizes = ((files.vision.get("width") or {}).get("sam_vit_b"), files.vision.get("sam_config"))
     side = next((int(part["image_size"]) for part in sizes if part and "image_size" in part), 1024)
     expected = side, side * beside // 1024
-    if (whole, tile) != expected:
+    if (base_size, tile) != expected:
         raise ModelError(
-            f"its image processor makes images of {whole} and tiles of {tile} pixels a side, and "
-            f"its encoder takes {expected[0]} and {expected[1]}"
+            f"its image processor makes images of {base_size} and tiles of {tile} pixels a side, "
+            f"and its encoder takes {expected[0]} and {expected[1]}"
         )
     return expected

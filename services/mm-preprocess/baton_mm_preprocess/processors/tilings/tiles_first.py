@@ -25,11 +25,11 @@ class TilesFirst(msgspec.Struct, frozen=True, tag=True):
     columns) of tiles, one tile for none."""
 
     colors: Colors
-    whole: int
+    base_size: int
     """Pixels of a side of the resized image."""
     tile: int
     patch: int
-    whole_tokens: int
+    base_tokens: int
     tile_tokens: int
     most: int = 3024
     """Maximum pixels of the longer side."""
@@ -46,14 +46,14 @@ class TilesFirst(msgspec.Struct, frozen=True, tag=True):
             boxes = [(x * window, y * window) for y in range(rows) for x in range(columns)]
             crops = [plane.crop((x, y, x + window, y + window)) for x, y in boxes]
             parts = [self._patches(crop, self.tile) for crop in crops]
-        patches = np.concatenate([*parts, self._patches(image, self.whole)])
-        count = len(parts) * self.tile_tokens + self.whole_tokens
+        patches = np.concatenate([*parts, self._patches(image, self.base_size)])
+        count = len(parts) * self.tile_tokens + self.base_tokens
         return ProcessedImage(patches, (1, rows, columns), count)
 
     def window(self, size: Size) -> int:
         """Side of the squares that an image of this size is cut into; 0 for none."""
         longer, shorter = max(size), min(size)
-        if longer <= self.whole:
+        if longer <= self.base_size:
             return shorter if longer / shorter > 1.5 else 0
         return min(shorter, self.tile) if longer / shorter > _LONG else self.tile
 

@@ -22,7 +22,7 @@ class ViewTiles(msgspec.Struct, frozen=True, tag=True):
     is (1, rows, columns) of tiles, one tile for none."""
 
     colors: Colors
-    whole: int
+    base_size: int
     """Pixels of a side of the resized image."""
     tile: int
     patch: int
@@ -35,7 +35,7 @@ class ViewTiles(msgspec.Struct, frozen=True, tag=True):
 
     def __call__(self, image: Image.Image) -> ProcessedImage:
         """Process an image in RGB."""
-        size, parts = size_of(image), [self._whole(image)]
+        size, parts = size_of(image), [self._resized(image)]
         rows, columns = self.grid(size)
         if rows * columns > 1:
             plane = resized(image, (rows * self.tile, columns * self.tile), self.resample)
@@ -50,11 +50,11 @@ class ViewTiles(msgspec.Struct, frozen=True, tag=True):
             return 1, 1
         return tile_grid(size, (self.tile, self.tile), self.least, self.most)
 
-    def _whole(self, image: Image.Image) -> Pixels:
+    def _resized(self, image: Image.Image) -> Pixels:
         longer = max(size_of(image))
-        scale = self.whole / longer
+        scale = self.base_size / longer
         tall, wide = (max(1, round(side * scale)) for side in size_of(image))
-        frame = np.empty((self.whole, self.whole, 3), np.uint8)
+        frame = np.empty((self.base_size, self.base_size, 3), np.uint8)
         frame[:] = self.background
         top, left = self._start(tall), self._start(wide)
         frame[top : top + tall, left : left + wide] = pixels_of(
@@ -64,12 +64,12 @@ class ViewTiles(msgspec.Struct, frozen=True, tag=True):
 
     def _start(self, side: int) -> int:
         """Offset of the image; Pillow's pad, used by the first version, rounds to even."""
-        missing = self.whole - side
+        missing = self.base_size - side
         return round(missing / 2) if self.newlines else missing // 2
 
     def _count(self, rows: int, columns: int) -> int:
         """Number of embeddings, including a separator at the end."""
-        whole, tile = (-(-side // (self.patch * _MERGE)) for side in (self.whole, self.tile))
+        base, tile = (-(-side // (self.patch * _MERGE)) for side in (self.base_size, self.tile))
         tiles = rows * columns if rows * columns > 1 else 0
-        ends = whole + (rows * tile if tiles else 0) if self.newlines else 0
-        return whole**2 + tiles * tile**2 + ends + 1
+        ends = base + (rows * tile if tiles else 0) if self.newlines else 0
+        return base**2 + tiles * tile**2 + ends + 1
