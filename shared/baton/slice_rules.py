@@ -40,7 +40,9 @@ class SliceRules:
 
     def slice(self, size: Size, grid: Size) -> Size:
         """The size of each slice."""
-        tall, wide = (_whole(side, parts) / parts for side, parts in zip(size, grid, strict=True))
+        tall, wide = (
+            _round_to_multiple(side, parts) / parts for side, parts in zip(size, grid, strict=True)
+        )
         return self._fitted(tall, wide, enlarge=True)
 
     def parts(self, size: Size) -> list[Size]:
@@ -56,9 +58,9 @@ class SliceRules:
             aspect = width / height
             height = int(self.scale / math.sqrt(aspect))
             width = int(height * aspect)
-        return _whole(height, self.patch), _whole(width, self.patch)
+        return _round_to_multiple(height, self.patch), _round_to_multiple(width, self.patch)
 
 
-def _whole(side: float, unit: int) -> int:
+def _round_to_multiple(side: float, unit: int) -> int:
     """The multiple of `unit` nearest to a side, at least one."""
     return max(round(side / unit) * unit, unit)

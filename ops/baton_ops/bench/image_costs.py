@@ -121,7 +121,7 @@ def _run(options: ImageCosts, stem: Path, name: str, flags: tuple[str, ...], cal
 
 def _repeated(options: ImageCosts, stem: Path) -> Table:
     repeated = _run(options, stem, "repeated", (), lambda runs: runs.repeated(options.requests, 1))
-    medians = (1000 * median(repeated.cold), 1000 * median(repeated.known))
+    medians = (1000 * median(repeated.cold), 1000 * median(repeated.warm))
     return Table(
         question="images",
         title="First token with a known image",

@@ -41,15 +41,16 @@ class Repeated:
     """Seconds to the first token of the same images with two texts, request by request."""
 
     cold: list[float]
-    """With images that the server has not seen before."""
-    known: list[float]
+    """With images that are new to the server."""
+    warm: list[float]
+    """With the same images again."""
     encoder_runs: int
     """Number of images that were encoded for the second requests."""
 
     @property
     def ratio(self) -> float:
         """Ratio of the medians."""
-        return median(self.known) / median(self.cold)
+        return median(self.warm) / median(self.cold)
 
 
 @dataclass(frozen=True)

@@ -25,15 +25,15 @@ class Images:
             size: width and height in pixels.
         """
         self._count, self._size, self._variety = count, size, variety
-        self._seed, self._made = seed, 0
+        self._seed, self._num_made = seed, 0
 
     def next(self) -> tuple[str, ...]:
         """Return the data URLs of the next request."""
         return tuple(self._next() for _ in range(self._count))
 
     def _next(self) -> str:
-        number = self._made % self._variety if self._variety else self._made
-        self._made += 1
+        number = self._num_made % self._variety if self._variety else self._num_made
+        self._num_made += 1
         return image(*self._size, self._seed * 100_000 + number)
 
 

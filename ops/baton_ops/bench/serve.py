@@ -129,7 +129,7 @@ class Session:
         self._bars = bars
         size = (options.image_width, options.image_height)
         self._images = Images(options.images, size, options.image_variety, options.seed)
-        self._made = 0
+        self._num_runs = 0
 
     async def all(self) -> list[Run]:
         """Perform every run in sequence."""
@@ -165,8 +165,8 @@ class Session:
 
     def _seed(self) -> int:
         """Return a new seed per run; the sequence is the same in every session."""
-        self._made += 1
-        return self._options.seed * 1000 + self._made
+        self._num_runs += 1
+        return self._options.seed * 1000 + self._num_runs
 
     async def _closed(self, shape: Shape, concurrency: int) -> Run:
         count = min(concurrency * self._options.rounds, _MAX_REQUESTS)

@@ -49,7 +49,7 @@ class Sweep:
 
     def __init__(self, target: Target, prompts: Prompts, bars: ProgressBars, usual: Usual) -> None:
         self._target, self._prompts, self._bars, self._usual = target, prompts, bars, usual
-        self._made = 0
+        self._num_runs = 0
 
     async def warm_up(self) -> None:
         """Send unmeasured requests, so that lazy initialisation is not measured."""
@@ -74,8 +74,8 @@ class Sweep:
     async def _run(self, name: str, concurrency: int, input_len: int) -> Summary:
         """Run one closed loop. Raises `Unavailable` when a request fails, since a cost is undefined
         then."""
-        self._made += 1
-        count, seed = concurrency * self._usual.rounds, self._usual.seed * 1000 + self._made
+        self._num_runs += 1
+        count, seed = concurrency * self._usual.rounds, self._usual.seed * 1000 + self._num_runs
         lengths = Lengths("fixed", input_len, self._usual.output_len)
         loop_requests = requests(self._prompts, lengths, count, seed)
         with self._bars.bar(name, count) as done:

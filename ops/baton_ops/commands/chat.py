@@ -59,18 +59,18 @@ class Conversation:
         """Yield the answer to `text` as it arrives. Both are stored, unless no answer has begun."""
         self.messages.append({"role": "user", "content": text})
         body = {"model": self.model, "messages": self.messages, "stream": True, **self._sampling}
-        said: list[str] = []
+        reply: list[str] = []
         try:
             with self._client.stream("POST", "/v1/chat/completions", json=body) as answer:
                 if answer.status_code != 200:
                     answer.read()
                 _check(answer)
                 for piece in _pieces(answer.iter_lines()):
-                    said.append(piece)
+                    reply.append(piece)
                     yield piece
         finally:
-            if said:
-                self.messages.append({"role": "assistant", "content": "".join(said)})
+            if reply:
+                self.messages.append({"role": "assistant", "content": "".join(reply)})
             else:
                 self.messages.pop()
 

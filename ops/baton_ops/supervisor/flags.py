@@ -59,7 +59,7 @@ class Reader:
 
     def __init__(self, flags: Mapping[str, Flag]) -> None:
         self.flags = flags
-        self.given: dict[str, tuple[str, str]] = {}
+        self.settings: dict[str, tuple[str, str]] = {}
         """Setting -> flag and value."""
 
     def read(self, argv: Sequence[str]) -> None:
@@ -76,11 +76,11 @@ class Reader:
     def _word(self, word: str, last: str) -> None:
         """The model, or, after it, another value of a flag with several values."""
         target = SEVERAL.get(last, "")
-        if "model" not in self.given:
-            self.given["model"] = ("MODEL", word)
+        if "model" not in self.settings:
+            self.settings["model"] = ("MODEL", word)
         elif target:
-            flag, values = self.given[target]
-            self.given[target] = (flag, f"{values},{word}")
+            flag, values = self.settings[target]
+            self.settings[target] = (flag, f"{values},{word}")
         else:
             raise SettingsError(f"'{word}' belongs to no flag: the model is named already.")
 
@@ -124,16 +124,16 @@ class Reader:
     def say(self, flag: str, name: str, value: str) -> None:
         """Add one flag with its value. Raises `SettingsError` if another flag contradicts it."""
         for target in self.flags[name].targets:
-            earlier_flag, earlier_value = self.given.get(target, (flag, value))
+            earlier_flag, earlier_value = self.settings.get(target, (flag, value))
             if earlier_flag != flag and earlier_value != value:
                 raise SettingsError(
                     f"{earlier_flag} {earlier_value} contradicts {flag} {value}: give one of them."
                 )
-            self.given[target] = (flag, value)
+            self.settings[target] = (flag, value)
 
     def words(self) -> list[str]:
         """The same as a command line of full names."""
-        values = {target: value for target, (_, value) in self.given.items()}
+        values = {target: value for target, (_, value) in self.settings.items()}
         if revision := values.pop("revision", ""):
             values["model"] = _at(values.get("model", ""), revision)
         return [w for target, value in values.items() for w in self._words(target, value)]
@@ -170,10 +170,10 @@ def add_file(reader: Reader, data: Mapping[str, Any], environ: Iterable[str]) ->
         else:
             _entry(file, key, value)
     variables = set(environ)
-    for target, given in file.given.items():
+    for target, flag_and_value in file.settings.items():
         service, _, name = target.rpartition(".")
         if env_prefix(service) + name.replace("-", "_").upper() not in variables:
-            reader.given.setdefault(target, given)
+            reader.settings.setdefault(target, flag_and_value)
 
 
 def _entry(file: Reader, key: str, value: Any) -> None:

@@ -84,7 +84,7 @@ ROWS = (
     Row("--structured-outputs-config.backend", "grammar-backend", holds=("auto",)),
     Row("--otlp-traces-endpoint", "otlp-endpoint"),
     Row("--download-dir", "cache-dir"),
-    Row("--max-logprobs", holds=("20",), instead="up to 20 per token can be asked for"),
+    Row("--max-logprobs", holds=("20",), instead="requests can ask for up to 20 per token"),
     Row("--logprobs-mode", holds=("raw_logprobs",), instead="they are raw log-probabilities"),
     Row("--tokenizer-mode", holds=("auto",), instead="the tokenizer is read from the checkpoint"),
     Row("--config-format", holds=("auto", "hf"), instead=_LOADER),

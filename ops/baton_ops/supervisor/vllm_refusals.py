@@ -205,7 +205,7 @@ REFUSED = (
         _names("--lora-target-modules --max-lora-cls-labels"),
     ),
     Refusal(
-        "what drafts have saved a request is told by GET /v1/requests/{id}/explain",
+        "GET /v1/requests/{id}/explain reports a request's accepted drafts",
         _names("--per-request-spec-decode-metrics"),
     ),
     Refusal(

@@ -70,7 +70,7 @@ class Catalogue:
     ) -> None:
         """`models`: those with a present worker; `tokenizers`: the connected ones."""
         self._models, self._tokenizers = models, tokenizers
-        self._known: set[str] = set()
+        self._all_models: set[str] = set()
         self._reports: dict[str, ModelStats] = {}
         """Model -> last report of its workers: a model whose workers restart keeps its task, its
         limits and its adapters."""
@@ -78,9 +78,9 @@ class Catalogue:
     @property
     def models(self) -> list[str]:
         """Every model since the start, sorted: a model whose servers restart still exists."""
-        self._known.update(self._reported())
-        self._known.update(info.model for info in self._tokenizers())
-        return sorted(self._known)
+        self._all_models.update(self._reported())
+        self._all_models.update(info.model for info in self._tokenizers())
+        return sorted(self._all_models)
 
     @property
     def names(self) -> list[str]:

@@ -29,7 +29,7 @@ class GatewayStatus:
         catalogue: Catalogue,
     ) -> None:
         self.draining = False
-        """True once this process was asked to stop; new requests are then refused."""
+        """True while this process drains: new requests are refused."""
         self.num_requests = 0
         """Requests in flight."""
         self._name, self._config, self._fleet = name, config, fleet

@@ -96,7 +96,7 @@ def _checked(outcome: Outcome, item: MediaItem, kind: type[R]) -> R:
         raise InvalidRequest(
             outcome.message, code=outcome.code, param=item.param, status=outcome.status
         )
-    assert isinstance(outcome, kind), "a child answers what it is asked"
+    assert isinstance(outcome, kind), "the child returned a result of another type"
     return outcome
 
 

@@ -46,7 +46,7 @@ class DecodeState:
     def push(self, tokens: Sequence[int], *, last: bool) -> DecodedPart:
         """Decode tokens; after the `last` ones, also flush held-back text."""
         if len(tokens) == 1 and not last and self._stops is None:
-            return self._one(tokens[0])
+            return self._push_one(tokens[0])
         texts: list[str] = []
         ends: list[int] = []
         for token in tokens:
@@ -62,7 +62,7 @@ class DecodeState:
             ends[-1:] = [self.num_emitted] * len(ends[-1:])
         return DecodedPart("".join(texts), tuple(ends))
 
-    def _one(self, token: int) -> DecodedPart:
+    def _push_one(self, token: int) -> DecodedPart:
         """Fast path of `push` for one token of a sequence without stop strings."""
         text = self._stream.push(token)
         self.consumed += 1

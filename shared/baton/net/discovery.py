@@ -113,7 +113,7 @@ class RedisDirectory:
         self._settings = settings
         self._redis = (connect or _connect)(settings.redis_url)
         self._mine: dict[str, str] = {}
-        self._known: dict[str, tuple[str, ...]] = {}
+        self._addresses: dict[str, tuple[str, ...]] = {}
         self._answered = True
         self._stopped = threading.Event()
         self.refresh()
@@ -125,7 +125,7 @@ class RedisDirectory:
         self.refresh()
 
     def find(self, link: Link) -> tuple[str, ...]:
-        return _configured(self._settings, link) or self._known.get(link.name, ())
+        return _configured(self._settings, link) or self._addresses.get(link.name, ())
 
     def first(self, link: Link) -> str:
         addresses = self.find(link)
@@ -146,13 +146,13 @@ class RedisDirectory:
         redis = self._redis
         for key, address in self._mine.items():
             redis.set(key, address, ex=LEASE_SECONDS)  # type: ignore[attr-defined]
-        known: dict[str, list[str]] = {}
+        addresses: dict[str, list[str]] = {}
         for key in redis.scan_iter("baton:*", count=1000):  # type: ignore[attr-defined]
             _, link, _ = key.decode().split(":", 2)
             value = redis.get(key)  # type: ignore[attr-defined]
             if value is not None:
-                known.setdefault(link, []).append(value.decode())
-        self._known = {link: tuple(sorted(found)) for link, found in known.items()}
+                addresses.setdefault(link, []).append(value.decode())
+        self._addresses = {link: tuple(sorted(found)) for link, found in addresses.items()}
 
     def _try(self, action: Callable[[], object]) -> None:
         from redis.exceptions import RedisError

@@ -104,7 +104,7 @@ class _Endpoint:
 
 
 class Server(_Endpoint):
-    """The binding side of a link, with many peers told apart by identity."""
+    """The binding side of a link, with many peers, each with an identity."""
 
     def __init__(
         self,

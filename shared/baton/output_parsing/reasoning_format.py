@@ -29,7 +29,7 @@ class ReasoningReader(Protocol):
     def default_start(self, thinking: bool | None) -> Start:
         """Where the text begins if the prompt is not known.
 
-        `thinking` is whether the template was told to enable thinking; None for its default.
+        `thinking` is whether the request enables thinking; None for its default.
         """
 
     def start(self, prompt: str) -> Start:
@@ -65,7 +65,7 @@ class ReasoningFormat:
     """Whether the prompts of the family end with the opener; `on request`: only if thinking is
     enabled, which is not the default."""
     answer: Answer | None = None
-    kept: bool = False
+    in_content: bool = False
     """Whether the thinking remains in the content, including its tags."""
 
     def default_start(self, thinking: bool | None) -> Start:
@@ -88,7 +88,7 @@ class ReasoningFormat:
         self, source: Source, output: Output, content: Write, start: Start, calls: tuple[str, ...]
     ) -> Reader[None]:
         """As in `ReasoningReader`."""
-        if self.kept:
+        if self.in_content:
             yield from self._keep(source, output, content, start)
             return
         blank, _ = yield from gather(source.space)

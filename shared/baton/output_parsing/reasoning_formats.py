@@ -37,7 +37,7 @@ REASONING_FORMATS: tuple[ReasoningReader, ...] = (
         "seed_oss", ("<seed:think>",), ("</seed:think>",), opened_by_template="perhaps"
     ),
     ReasoningFormat("minimax_m2", _OPEN, _CLOSE),
-    ReasoningFormat("minimax_m2_append_think", _OPEN, _CLOSE, kept=True),
+    ReasoningFormat("minimax_m2_append_think", _OPEN, _CLOSE, in_content=True),
     ReasoningFormat(
         "hunyuan_a13b",
         _OPEN,

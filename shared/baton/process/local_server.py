@@ -55,7 +55,11 @@ class LocalServer(threading.Thread, ABC):
                     peer.settimeout(self._seconds)
                     self.serve(peer)
                 except OSError as error:
-                    log.warning("a process went away while it asked for %s: %s", self.name, error)
+                    log.warning(
+                        "a process closed its connection during a request for %s: %s",
+                        self.name,
+                        error,
+                    )
 
     @abstractmethod
     def serve(self, peer: socket.socket) -> None:

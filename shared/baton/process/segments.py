@@ -162,27 +162,27 @@ class SegmentKeeper(LocalServer):
             return
         elif verb == _LEASE:
             with self._lock:
-                answer, descriptor = self._leased(name, pid)
+                answer, descriptor = self._lease(name, pid)
                 socket.send_fds(peer, [answer], [descriptor])
             return
         elif verb == _DROP:
-            peer.send(b"\x01" if self._dropped(name) else b"\x00")
+            peer.send(b"\x01" if self._drop(name) else b"\x00")
             return
         elif verb == _KEEP and descriptors:
-            peer.send(b"\x01" if self._kept(name, descriptors.pop()) else b"\x00")
+            peer.send(b"\x01" if self._keep(name, descriptors.pop()) else b"\x00")
             return
         for descriptor in descriptors:
             os.close(descriptor)
         peer.send(b"\x00")
 
-    def _leased(self, request: bytes, pid: int) -> tuple[bytes, int]:
+    def _lease(self, request: bytes, pid: int) -> tuple[bytes, int]:
         """Whether the memory is fresh, and its descriptor."""
         name, key = request[:_DIGEST_BYTES], request[_DIGEST_BYTES : 2 * _DIGEST_BYTES]
         size, num_pages = _LEASE_SIZES.unpack(request[2 * _DIGEST_BYTES :])
         lease, as_left = self._leases.acquire(name, key, size, num_pages, pid)
         return _AS_LEFT if as_left else _FRESH, lease.memory
 
-    def _kept(self, name: bytes, descriptor: int) -> bool:
+    def _keep(self, name: bytes, descriptor: int) -> bool:
         size = os.fstat(descriptor).st_size
         fits = len(name) == _DIGEST_BYTES and self._bytes + size <= self._limit
         if name in self._segments or not fits or not is_sealed(descriptor, size):
@@ -192,7 +192,7 @@ class SegmentKeeper(LocalServer):
         self._bytes += size
         return True
 
-    def _dropped(self, name: bytes) -> bool:
+    def _drop(self, name: bytes) -> bool:
         """Drop a segment. Returns whether it existed. Processes that have mapped it keep it."""
         descriptor = self._segments.pop(name, None)
         if descriptor is None:

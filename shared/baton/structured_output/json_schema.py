@@ -114,12 +114,12 @@ def _dependent(schema: Schema) -> Schema:
             name: {"allOf": [conditions[name], consequence]} if name in conditions else consequence
             for name, consequence in (conditions | held).items()
         }
-    return _both(
+    return _add_all_of(
         schema, *({"anyOf": [{"properties": {n: False}}, c]} for n, c in conditions.items())
     )
 
 
-def _both(schema: Schema, *others: Schema) -> Schema:
+def _add_all_of(schema: Schema, *others: Schema) -> Schema:
     """Combine a schema and others with `allOf`. In place."""
     if others:
         held = schema.get("allOf")
@@ -141,7 +141,7 @@ def _strings(schema: Schema) -> Schema:
     if isinstance(name := schema.get("format"), str) and name in FORMATS:
         del schema["format"]
         exact = {"pattern": FORMATS[name]}
-        return _both(schema, exact) if "pattern" in schema else schema | exact
+        return _add_all_of(schema, exact) if "pattern" in schema else schema | exact
     return schema
 
 

@@ -51,7 +51,7 @@ def _play(script: Any) -> list[str]:
 
 def test_hello_messages_and_farewell() -> None:
     async def script(server: FakeScheduler, diary: Diary, connection: Connection) -> None:
-        assert connection.known and connection.server == server.hello()
+        assert connection.was_connected and connection.server == server.hello()
 
     assert _play(script) == ["joined", "Stats", "lost"]
 

@@ -44,7 +44,7 @@ def test_known_images_are_sent_again_under_another_text(
 
     fake.app.get("/fleet")(fleet)
     found: Repeated = run(url, lambda runs: runs.repeated(2, 2))
-    assert found.encoder_runs == 0 and len(found.cold) == len(found.known) == 2
+    assert found.encoder_runs == 0 and len(found.cold) == len(found.warm) == 2
     assert found.ratio > 0
     first, again, other, _ = fake.asked
     assert images_of(first) == images_of(again) and len(set(images_of(first))) == 2

@@ -98,7 +98,7 @@ def test_only_what_could_be_a_delimiter_is_held_back(text: str) -> None:
 @given(st.text(alphabet="a <[|/THINKthinkedr:\n", max_size=40))
 def test_thinking_is_held_back_only_while_it_could_end(text: str) -> None:
     for row in REASONING_FORMATS:
-        if not isinstance(row, ReasoningFormat) or not row.openers or row.kept:
+        if not isinstance(row, ReasoningFormat) or not row.openers or row.in_content:
             continue
         parser, wanted, seen = OutputParser(None, row, start="thinking"), row.closers, ""
         thought = "So:" + text

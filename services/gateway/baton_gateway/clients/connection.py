@@ -68,7 +68,7 @@ class Connection:
     ) -> None:
         """`alone`: no other server can take over from this one."""
         self.address = address
-        self.known = False
+        self.was_connected = False
         """True once a server has completed the handshake."""
         self._channel = channel
         self._listener = listener
@@ -147,7 +147,7 @@ class Connection:
         fresh = self._handshake.receive(message, time.monotonic())
         if fresh:
             await self._leave()
-            self._joined = self.known = True
+            self._joined = self.was_connected = True
             await self._listener.joined(self)
         elif self._joined and not isinstance(message, (Hello, Beat, HelloRequest)):
             await self._listener.received(self, message)
@@ -198,7 +198,7 @@ class Pool:
 
     def servers(self) -> list[tuple[bool, Hello | None]]:
         """Return (ever connected, current server) of each connection."""
-        return [(c.known, c.server) for c in self._connections.values()]
+        return [(c.was_connected, c.server) for c in self._connections.values()]
 
     async def close(self) -> None:
         """Close every connection."""

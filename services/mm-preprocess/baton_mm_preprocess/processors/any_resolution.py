@@ -49,11 +49,11 @@ class AnyResolution(msgspec.Struct, frozen=True, tag=True):
         fit = inside_rounded_down if self.rounded_down else inside
         large = resized(image, fit(size, frame), self.resample)
         tile = self.tile, self.tile
-        cuts = [self._whole(image), *cut(padded(pixels_of(large), frame, self.background), tile)]
+        cuts = [self._resized(image), *cut(padded(pixels_of(large), frame, self.background), tile)]
         tiles = [self.steps(Image.fromarray(cut_tile)) for cut_tile in cuts]
         return ProcessedImage(np.stack(tiles), (1, *size), self.num_tokens(size, frame))
 
-    def _whole(self, image: Image.Image) -> Pixels:
+    def _resized(self, image: Image.Image) -> Pixels:
         tile = self.tile, self.tile
         if not self.squared:
             return pixels_of(resized(image, tile, self.resample))

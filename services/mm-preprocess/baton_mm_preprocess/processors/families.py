@@ -254,7 +254,7 @@ FAMILIES: dict[str, Family] = {
     "NemotronParseForConditionalGeneration": Family(
         "NemotronParse",
         _start,
-        placeholders.one,
+        placeholders.single,
         whatever=True,
         names=(),
         in_code=True,
@@ -283,7 +283,7 @@ FAMILIES: dict[str, Family] = {
         "Qwen2VLImageProcessor", "<|media_placeholder|>", names=("media_placeholder_token_id",)
     ),
     "MllamaForConditionalGeneration": Family(
-        "MllamaImageProcessor", "<|image|>", placeholders.one, cross=True
+        "MllamaImageProcessor", "<|image|>", placeholders.single, cross=True
     ),
     "AyaVisionForConditionalGeneration": Family(
         "GotOcr2ImageProcessor", "<|IMG_PATCH|>", placeholders.aya, "<image>"

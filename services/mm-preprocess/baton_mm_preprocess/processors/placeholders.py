@@ -67,7 +67,7 @@ def plain(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
     return [num_tokens]
 
 
-def one(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
+def single(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
     """One image token, regardless of the number of encoder states."""
     return [1]
 
@@ -281,7 +281,7 @@ def qwen_vl(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
     return ["Picture ", Number(1), ": <img>", num_tokens, "</img>\n"]
 
 
-_UNSIZED: tuple[Placeholder, ...] = (plain, one, llava, internvl)
+_UNSIZED: tuple[Placeholder, ...] = (plain, single, llava, internvl)
 """Placeholders that depend on the number of embeddings only, restricted to these processors."""
 _SIZED = (FittedPatches, PatchSequence, RoundedPatches)
 

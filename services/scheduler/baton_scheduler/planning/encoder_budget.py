@@ -23,7 +23,7 @@ class EncoderBudget:
     """
 
     def __init__(self, worker: Worker, num_tokens: int) -> None:
-        self._worker, self._left, self._unused = worker, num_tokens, True
+        self._worker, self._remaining, self._unused = worker, num_tokens, True
 
     def cut(self, sequence: Sequence, start: int, count: int) -> int:
         """The most tokens from `start` on, up to `count`, whose media this step may encode; their
@@ -40,7 +40,7 @@ class EncoderBudget:
         return count
 
     def _take(self, num_tokens: int) -> bool:
-        if num_tokens > self._left and not self._unused:
+        if num_tokens > self._remaining and not self._unused:
             return False
-        self._left, self._unused = self._left - num_tokens, False
+        self._remaining, self._unused = self._remaining - num_tokens, False
         return True

@@ -41,7 +41,7 @@ class _Block:
     rest: str
 
     @property
-    def whole(self) -> str:
+    def expression(self) -> str:
         return f"{literal(self.head)} {self.rest}"
 
     def behind(self, opener: str) -> str | None:
@@ -72,7 +72,7 @@ def auto_grammar(
     naked = getattr(tool_format, "naked", "")
     openers = _OPENERS.get(tool_format.name, tool_format.openers)
     if otherwise:
-        called = either(block.whole for block in blocks)
+        called = either(block.expression for block in blocks)
         return Grammar("tool_calls", lark.source(f"{called} | {lark.rule(otherwise)}"))
     return Grammar("tool_calls", lark.source(_free(lark, blocks, openers, naked, parallel)))
 
@@ -91,7 +91,7 @@ def _free(
     outside = rf"{_SPACE}[{_escaped(naked)}](?s:.*)"
     first = lark.terminal(excluding(least, outside))
     openers = [_segment(lark, blocks, opener, least, outside) for opener in least]
-    called = f"{lark.pattern(_SPACE)} {either(block.whole for block in blocks)}"
+    called = f"{lark.pattern(_SPACE)} {either(block.expression for block in blocks)}"
     plain = f"{either(openers)} {more} {text}" if parallel and openers else ""
     once = f"{either(openers)} {text}" if openers and not parallel else ""
     behind = f"{called} {more if parallel else ''} {text}"
@@ -103,7 +103,7 @@ def _segment(
 ) -> str:
     """Text up to an opener, and the block that it opens."""
     behind = [rest for block in blocks if (rest := block.behind(opener)) is not None]
-    rests = behind or [block.whole for block in blocks]
+    rests = behind or [block.expression for block in blocks]
     others = [one for one in openers if one != opener]
     return lark.rule(f"{lark.until(opener, others, outside)} {either(rests)}")
 

@@ -130,10 +130,10 @@ def _add(spec: dict[str, Any], added: list[dict[str, Any]]) -> None:
 def _frame(folder: Folder, roles: dict[str, str], ids: dict[str, int]) -> dict[str, Any] | None:
     ended = folder.tokenizer_class in _ENDED
 
-    def wanted(role: str, default: bool) -> list[tuple[str, int]]:
+    def special(role: str, default: bool) -> list[tuple[str, int]]:
         token = roles.get(f"{role}_token", "")
         setting = folder.settings.get(f"add_{role}_token")
         add = default if setting is None else setting
         return [(token, ids[token])] if add and token in ids else []
 
-    return frame(wanted("bos", not ended), wanted("eos", ended))
+    return frame(special("bos", not ended), special("eos", ended))
