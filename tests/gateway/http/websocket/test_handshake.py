@@ -8,7 +8,12 @@ from starlette.datastructures import Headers
 from baton.errors import InvalidRequest
 from baton_gateway.http.websocket.handshake import check_upgrade, subprotocol, with_key
 
-OFFER = [(b"upgrade", b"websocket")]
+OFFER = [
+    (b"connection", b"Upgrade"),
+    (b"upgrade", b"websocket"),
+    (b"sec-websocket-version", b"13"),
+    (b"sec-websocket-key", b"MDAwMDAwMDAwMDAwMDAwMA=="),
+]
 
 
 def test_what_opens_none() -> None:
@@ -22,6 +27,10 @@ def test_what_opens_none() -> None:
         (b"GET", b"/v1/realtime", [*OFFER, (b"expect", b"100-continue")]),
         (b"GET", b"/v1/realtime?" + b"a" * 8000, OFFER),
         (b"GET", b"/v1/realtime", [*OFFER, (b"cookie", b"a" * 8000)]),
+        (b"GET", b"/v1/realtime", OFFER[:-1]),
+        (b"GET", b"/v1/realtime", [*OFFER[:2], (b"sec-websocket-version", b"8"), OFFER[3]]),
+        (b"GET", b"/v1/realtime", [*OFFER, (b"sec-websocket-protocol", b"realtime, \xff")]),
+        (b"GET", b"/v1/realtime", [*OFFER, (b"connection", b"\xff")]),
     ):
         with pytest.raises(InvalidRequest):
             check_upgrade(method, url, headers)

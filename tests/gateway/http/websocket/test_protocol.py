@@ -43,6 +43,27 @@ async def test_a_drain_is_told_and_a_refusal_is_no_error(caplog: pytest.LogCaptu
     assert not caplog.records
 
 
+@pytest.mark.parametrize(("frame", "code"), [(b"\x81\0", 1002), (b"\x81\x81\0\0\0\0\xff", 1007)])
+async def test_a_frame_that_breaks_the_rules_is_no_error(
+    frame: bytes, code: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """One without a mask, and text that is not UTF-8."""
+    lines = ["GET /v1/realtime HTTP/1.1", "Host: a", "Upgrade: websocket", "Connection: Upgrade"]
+    lines += ["Sec-WebSocket-Version: 13", "Sec-WebSocket-Key: MDAwMDAwMDAwMDAwMDAwMA=="]
+    with caplog.at_level(logging.WARNING):
+        async with listening(app) as at:
+            host, _, port = at.partition(":")
+            reader, writer = await asyncio.open_connection(host, int(port))
+            writer.write("\r\n".join([*lines, "", ""]).encode())
+            assert b"101" in await reader.readuntil(b"\r\n\r\n")
+            writer.write(frame)
+            closed = await reader.read()
+            assert closed[0] == 0x88 and int.from_bytes(closed[2:4], "big") == code
+            writer.close()
+            await writer.wait_closed()
+    assert not caplog.records
+
+
 async def test_bytes_before_the_answer_are_refused() -> None:
     async with listening(app) as at:
         host, _, port = at.partition(":")

@@ -1,14 +1,18 @@
 """WebSocket handshakes (RFC 6455, section 4).
 
-The `websockets` library parses the head a second time and drops the connection for some errors;
-these are refused here with a response.
+The `websockets` library parses the head a second time and refuses errors as plain text or drops the
+connection; they are refused here with a response in OpenAI's shape.
 """
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 
+import websockets
 from starlette.datastructures import Headers
+from websockets.exceptions import InvalidHandshake
+from websockets.http11 import Request
+from websockets.server import ServerProtocol
 
 from baton.errors import InvalidRequest
 
@@ -36,6 +40,11 @@ def check_upgrade(method: bytes, url: bytes, headers: RawHeaders) -> None:
     longest = max(map(len, (url, *(name + value for name, value in headers))))
     if longest > _LONGEST_LINE:
         raise InvalidRequest("The headers are too large.", code="headers_too_large", status=431)
+    given = websockets.Headers((name.decode(), value.decode("latin-1")) for name, value in headers)
+    try:
+        ServerProtocol().process_request(Request(url.decode("latin-1"), given))
+    except InvalidHandshake as error:
+        raise InvalidRequest(f"This opens no WebSocket: {error}.") from error
 
 
 def with_key(headers: Headers) -> Headers:

@@ -7,10 +7,13 @@ import asyncio
 from typing import Any
 
 from uvicorn._types import ASGISendEvent
+from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 GOING_AWAY = 1012
 """Close code of a service that restarts (IANA's registry of RFC 6455)."""
+_NO_TEXT = 1007
+"""Close code for text that is not UTF-8 (RFC 6455, section 7.4.1)."""
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 """Largest message: longer ones close the connection with code 1009."""
 
@@ -31,10 +34,25 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
 
     async def send(self, message: ASGISendEvent) -> None:
         """Send a message. A response that refuses the handshake completes it; uvicorn's
-        implementation reports it as an error of the application."""
+        implementation reports it as an error of the application.
+
+        Raises `ClientDisconnected`, also after an invalid frame has closed the connection.
+        """
+        if self.close_sent:
+            raise ClientDisconnected
         await super().send(message)
         last = message["type"] == "websocket.http.response.body" and not message.get("more_body")
         self.handshake_complete = self.handshake_complete or last
+
+    def send_receive_event_to_app(self) -> None:
+        """Pass a message to the application. Text that is not UTF-8 closes the connection; uvicorn's
+        implementation also logs a traceback."""
+        text = self.curr_msg_data_type == "text" and not self.close_sent
+        if text and not _is_utf8(b"".join(self.frames)):
+            self.conn.send_close(_NO_TEXT)
+            self.handle_parser_exception()
+        else:
+            super().send_receive_event_to_app()
 
     def on_task_complete(self, task: asyncio.Task[None]) -> None:
         """Abort the connection some time after the session, even if the client neither reads nor
@@ -48,6 +66,14 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         super().connection_lost(exc)
         if (lingering := getattr(self, "_lingering", None)) is not None:
             lingering.cancel()
+
+
+def _is_utf8(data: bytes) -> bool:
+    try:
+        data.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 OPTIONS: dict[str, Any] = {
