@@ -21,6 +21,7 @@ CHAT = "/v1/chat/completions"
         ({"origin": "http://evil.example"}, 403),
         ({"origin": "http://localhost:9999"}, 403),
         ({"origin": "null"}, 403),
+        ({"origin": "http://["}, 403),
     ],
 )
 def test_where_a_request_comes_from(

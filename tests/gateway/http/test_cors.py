@@ -86,6 +86,7 @@ def test_lists_are_written_as_for_vllm_too() -> None:
     [
         ({"allowed_origins": "app.example"}, "'app.example' is no origin"),
         ({"allowed_origins": f"{APP}/page"}, "is no origin"),
+        ({"allowed_origins": "http://[/"}, "is no origin"),
         ({"allowed_origins": "[1]"}, "Cannot read the list"),
         ({"allowed_origins": "*", "allow_credentials": True}, "by name"),
     ],

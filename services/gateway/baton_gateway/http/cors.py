@@ -5,8 +5,8 @@ https://fetch.spec.whatwg.org/#http-cors-protocol
 
 from __future__ import annotations
 
+import re
 from typing import Any, Self
-from urllib.parse import urlsplit
 
 import msgspec
 from starlette.datastructures import Headers
@@ -16,6 +16,7 @@ from baton.setting_lists import listed
 from baton_gateway.config import Config
 
 _ALL = "*"
+_ORIGIN = re.compile(r"[a-z][a-z0-9+.-]*://[^\sA-Z/?#@]*")
 _EXPOSED = (
     "x-request-id",
     "request-id",
@@ -73,10 +74,9 @@ class CorsPolicy(msgspec.Struct, frozen=True):
 
 
 def _origin(text: str) -> str:
-    parts = urlsplit(text)
-    if text != _ALL and text != f"{parts.scheme}://{parts.netloc}".lower():
-        raise SettingsError(
-            f"--allowed-origins: '{text}' is no origin. Write scheme://host or scheme://host:port, "
-            "in lower case, as a browser sends it."
-        )
-    return text
+    if text == _ALL or _ORIGIN.fullmatch(text):
+        return text
+    raise SettingsError(
+        f"--allowed-origins: '{text}' is no origin. Write scheme://host or scheme://host:port, "
+        "in lower case, as a browser sends it."
+    )
