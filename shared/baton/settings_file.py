@@ -28,7 +28,7 @@ def read(path: str) -> dict[str, Any]:
     """The mapping in the file, with underscores in its keys. Raises `SettingsError`."""
     try:
         data = yaml.safe_load(Path(path).read_text())
-    except (OSError, UnicodeDecodeError, yaml.YAMLError) as error:
+    except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
         raise SettingsError(f"--config {path} cannot be read: {error}") from error
     return mapping(data or {}, path)
 
@@ -45,7 +45,7 @@ def text(value: Any) -> str:
     if isinstance(value, list):
         return ",".join(text(part) for part in value)
     if isinstance(value, dict):
-        return json.dumps(value)
+        return json.dumps(value, default=str)
     return "" if value is None else str(value)
 
 

@@ -8,7 +8,7 @@ import pytest
 
 from baton.errors import SettingsError
 from baton.settings import config_classes
-from baton.settings_file import path_in, text
+from baton.settings_file import path_in, read, text
 
 
 def test_flag_beats_environment_beats_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -25,6 +25,15 @@ def test_an_unknown_key_is_refused(tmp_path: Path) -> None:
     file.write_text("max_num_seq: 8\n")
     with pytest.raises(SettingsError, match="Did you mean max_num_seqs"):
         config_classes()["worker"].load([f"--config={file}"])
+
+
+def test_what_is_no_yaml_is_refused(tmp_path: Path) -> None:
+    """Broken syntax, a date that is none, a number too long for Python, too deep a nesting."""
+    file = tmp_path / "baton.yaml"
+    for content in ("a: [", "a: 2020-99-99", "a: " + "9" * 5000, "a: " + "[" * 5000):
+        file.write_text(content)
+        with pytest.raises(SettingsError, match=f"--config {file} cannot be read"):
+            read(str(file))
 
 
 def test_values_are_written_as_behind_a_flag() -> None:

@@ -31,10 +31,14 @@ def test_the_type_says_what_the_status_says() -> None:
 
 
 def test_the_path_decides() -> None:
-    for path, fields in (
-        ("/v1/messages/count_tokens", {"type", "error", "request_id"}),
-        ("/v1/messages_", {"error"}),
-        ("/v1/chat/completions", {"error"}),
+    anthropic = [(b"anthropic-version", b"2023-06-01")]
+    for path, headers, fields in (
+        ("/v1/messages/count_tokens", [], {"type", "error", "request_id"}),
+        ("/v1/messages_", [], {"error"}),
+        ("/v1/chat/completions", anthropic, {"error"}),
+        ("/v1/models/x", [], {"error"}),
+        ("/v1/models/x", anthropic, {"type", "error", "request_id"}),
     ):
-        encoder = encoder_of({"path": path, "state": {"request_id": "req_1"}})
+        scope = {"path": path, "headers": headers, "state": {"request_id": "req_1"}}
+        encoder = encoder_of(scope)
         assert set(json.loads(encoder(BatonError("x")))) == fields

@@ -67,7 +67,7 @@ class Form(BaseModel):
 
     model_config = ConfigDict(strict=True)
 
-    count: int = Field(default=1, ge=1, le=128)
+    count: int = Field(default=1, ge=1, le=2**31)
     heat: float = Field(default=1.0, gt=0.0, le=2.0)
     word: str = Field(default="", max_length=3)
     label: str = Field(default="a", pattern="^[a-z]$")
@@ -85,9 +85,9 @@ class Form(BaseModel):
          "Missing required parameter: 'needed'."),
         ({"count": "5"}, "invalid_type", "count",
          "Invalid type for 'count': expected an integer, but got a string instead."),
-        ({"count": 130}, "integer_above_max_value", "count",
-         "Invalid 'count': integer above maximum value. Expected a value <= 128, but got 130 "
-         "instead."),
+        ({"count": 2**31 + 1}, "integer_above_max_value", "count",
+         "Invalid 'count': integer above maximum value. Expected a value <= 2147483648, but got "
+         "2147483649 instead."),
         ({"count": -(10**200)}, "integer_below_min_value", "count",
          "Invalid 'count': integer below minimum value. Expected a value >= 1, but got a smaller "
          "number instead."),

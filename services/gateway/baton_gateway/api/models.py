@@ -15,14 +15,13 @@ from baton_gateway.api.documentation.description import describe
 from baton_gateway.api.model_access import permitted
 from baton_gateway.catalogue import ModelInfo
 from baton_gateway.engine import Engine
+from baton_gateway.http.error_formats import ANTHROPIC_VERSION
 from baton_gateway.http.json_response import json_response
 from baton_gateway.http.middleware import quota_of
 from baton_gateway.schemas.anthropic.models import AnthropicModel, AnthropicModels
 
 router = APIRouter()
 _SINCE = int(time.time())
-_ANTHROPIC = "anthropic-version"
-"""Header of clients that expect the list format of Anthropic's API."""
 
 
 class Model(msgspec.Struct):
@@ -51,7 +50,7 @@ async def models(request: Request) -> Response:
     engine: Engine = request.app.state.engine
     key = quota_of(request).key
     models = [facts for facts in await engine.models.all() if key.permits(facts.name)]
-    if _ANTHROPIC in request.headers:
+    if ANTHROPIC_VERSION in request.headers:
         data = [_anthropic_entry(facts) for facts in models]
         first, last = (data[0].id, data[-1].id) if data else (None, None)
         return json_response(AnthropicModels(data=data, first_id=first, last_id=last))
@@ -63,7 +62,7 @@ async def models(request: Request) -> Response:
 async def model(request: Request, name: str) -> Response:
     """Return one of them by name."""
     facts = await permitted(request, name, on_demand=False)
-    entry = _anthropic_entry if _ANTHROPIC in request.headers else _entry
+    entry = _anthropic_entry if ANTHROPIC_VERSION in request.headers else _entry
     return json_response(entry(facts))
 
 

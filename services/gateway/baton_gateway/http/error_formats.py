@@ -1,4 +1,5 @@
-"""The format of error bodies: OpenAI's, or Anthropic's on the paths of its API.
+"""The format of error bodies: OpenAI's, or Anthropic's on the paths of its API. Both APIs list models
+on one path, where a header of Anthropic's clients selects the format.
 
 https://docs.anthropic.com/en/api/errors
 """
@@ -8,12 +9,15 @@ from __future__ import annotations
 from functools import partial
 
 import msgspec
+from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from baton.errors import BatonError
 from baton_gateway.http.errors import ContextTooLong, ErrorEncoder, encode
 
-_MESSAGES = "/v1/messages"
+_MESSAGES, _MODELS = "/v1/messages", "/v1/models"
+ANTHROPIC_VERSION = "anthropic-version"
+"""Header of Anthropic's clients."""
 _TYPES = {
     401: "authentication_error",
     403: "permission_error",
@@ -48,7 +52,10 @@ def is_messages(path: str) -> bool:
 
 def encoder_of(scope: Scope) -> ErrorEncoder:
     """Return the encoder of a request's errors."""
-    if is_messages(scope["path"]):
+    path = scope["path"]
+    if is_messages(path) or (
+        path.startswith(_MODELS) and ANTHROPIC_VERSION in Headers(scope=scope)
+    ):
         return partial(encode_anthropic, request_id=scope["state"]["request_id"])
     return encode
 

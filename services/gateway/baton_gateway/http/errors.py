@@ -214,10 +214,10 @@ def shorten(value: object) -> str:
 def _out_of_bounds(kind: str, param: str, context: dict[str, Any], value: object) -> InvalidRequest:
     code, words, sign, key = _BOUNDS[kind]
     bound = context[key]
-    number = "decimal" if isinstance(bound, float) else "integer"
+    number, shown = ("decimal", f"{bound:g}") if isinstance(bound, float) else ("integer", bound)
     return invalid(
         param,
-        f"Invalid '{param}': {number} {words} value. Expected a value {sign} {bound:g}, but got "
+        f"Invalid '{param}': {number} {words} value. Expected a value {sign} {shown}, but got "
         f"{_digits(value)} instead.",
         f"{number}_{code}",
     )

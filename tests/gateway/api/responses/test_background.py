@@ -104,6 +104,16 @@ def test_it_is_cancelled_where_it_is(tmp_path: Path) -> None:
             client_of(one).retrieve(said.id)
 
 
+def test_who_follows_it_is_told_that_it_was_cancelled(tmp_path: Path) -> None:
+    with gateway(tmp_path, pace=0.02) as here:
+        said = begin(here)
+        with client_of(here).retrieve(said.id, stream=True) as stream:
+            next(stream)
+            client_of(here).cancel(said.id)
+            *_, last = stream
+        assert (last.type, last.response.status) == ("response.failed", "cancelled")
+
+
 def test_it_is_followed_at_another_gateway(tmp_path: Path) -> None:
     """Which continues it from its log: the first one is fenced off."""
     with gateway(tmp_path, pace=0.01) as one, gateway(tmp_path) as two:

@@ -80,6 +80,8 @@ class BackgroundResponses:
         self._responses, self._conversations = ResponseStore(objects), ConversationStore(objects)
         self._jobs = JobStore(objects, _LEASE_SECONDS)
         self._runs: dict[str, BackgroundRun] = {}
+        self._cancelling: dict[str, asyncio.Event] = {}
+        """Names of responses that are being cancelled; set once their end is stored."""
         self._sweeper: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
@@ -121,12 +123,23 @@ class BackgroundResponses:
         run = self._runs.get(name)
         if run is not None and run.task is not None:
             await asyncio.wait([run.task])
+        if (ended := self._cancelling.get(name)) is not None:
+            await ended.wait()
         return await self._responses.get(name, owner)
 
     async def cancel(self, name: str, owner: str) -> StoredResponse:
         """End a response at its current position and return it. Raises `NotFound`."""
         if not (await self._responses.get(name, owner)).running:
             return await self._responses.get(name, owner)
+        ended = self._cancelling[name] = asyncio.Event()
+        try:
+            await self._cancel(name, owner)
+        finally:
+            ended.set()
+            self._cancelling.pop(name, None)
+        return await self._responses.get(name, owner)
+
+    async def _cancel(self, name: str, owner: str) -> None:
         run = self._runs.pop(name, None)
         if run is not None:
             await cancel_tasks(*([run.task] if run.task else []))
@@ -140,7 +153,6 @@ class BackgroundResponses:
         job = await self._jobs.take(name, owner)
         if job is not None:
             await self._jobs.end(job)
-        return await self._responses.get(name, owner)
 
     async def _sealed(self, name: str, owner: str) -> DurableStream | None:
         """Return a stream with its current content; nothing can be added to it any more."""
