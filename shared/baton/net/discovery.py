@@ -69,11 +69,21 @@ def socket_path(run_dir: Path, link: Link) -> str:
     return f"ipc://{path}"
 
 
+def make_run_dir(folder: Path) -> None:
+    """Create the run directory with mode 0700. Raises `SettingsError`."""
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise SettingsError(
+            f"Cannot create --run-dir {folder}: {error.strerror}. Choose another BATON_RUN_DIR."
+        ) from error
+
+
 def bind_address(settings: Settings, link: Link, configured: str) -> str:
     """Address that a server binds: the configured one, or a socket in the run directory."""
     if configured:
         return configured
-    settings.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
+    make_run_dir(settings.run_dir)
     return socket_path(settings.run_dir, link)
 
 

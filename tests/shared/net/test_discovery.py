@@ -14,6 +14,7 @@ from baton.net.discovery import (
     StaticDirectory,
     bind_address,
     directory,
+    make_run_dir,
     reachable,
 )
 from baton.net.topology import FLEET, FRONTEND, TOKENIZE
@@ -45,6 +46,12 @@ def test_without_redis_services_meet_in_the_run_directory(run_dir: Path) -> None
 def test_a_run_directory_too_deep_for_a_socket_is_refused() -> None:
     with pytest.raises(SettingsError, match="BATON_RUN_DIR"):
         directory(Settings(run_dir=Path("/" + "x" * 120))).find(FLEET)
+
+
+def test_a_run_directory_that_cannot_be_made_is_refused(run_dir: Path) -> None:
+    (run_dir / "file").touch()
+    with pytest.raises(SettingsError, match=r"Cannot create --run-dir .*: Not a directory"):
+        make_run_dir(run_dir / "file" / "run")
 
 
 def test_given_addresses_win(pair: tuple[RedisDirectory, RedisDirectory]) -> None:
