@@ -66,6 +66,7 @@ class Settings(BaseSettings):
     model_config = SettingsConfigDict(
         frozen=True,
         extra="forbid",
+        allow_inf_nan=False,
         use_attribute_docstrings=True,
         protected_namespaces=(),
         cli_kebab_case=True,

@@ -58,6 +58,8 @@ def test_common_settings_can_be_set_for_all_or_for_one(monkeypatch: pytest.Monke
 def test_a_bad_value_names_its_flag() -> None:
     with pytest.raises(SettingsError, match="--budget"):
         Config.load(["--budget", "many"])
+    with pytest.raises(SettingsError, match="--shutdown-timeout: Input should be a finite number"):
+        Config.load(["--shutdown-timeout", "inf"])
 
 
 def test_a_bad_choice_lists_the_good_ones() -> None:

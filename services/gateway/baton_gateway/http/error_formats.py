@@ -1,5 +1,5 @@
-"""The format of error bodies: OpenAI's, or Anthropic's on the paths of its API. Both APIs list models
-on one path, where a header of Anthropic's clients selects the format.
+"""The format of error bodies: OpenAI's, or Anthropic's on the paths of its API. Both APIs list
+models on one path, where a header of Anthropic's clients selects the format.
 
 https://docs.anthropic.com/en/api/errors
 """

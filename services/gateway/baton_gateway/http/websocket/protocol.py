@@ -45,8 +45,8 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         self.handshake_complete = self.handshake_complete or last
 
     def send_receive_event_to_app(self) -> None:
-        """Pass a message to the application. Text that is not UTF-8 closes the connection; uvicorn's
-        implementation also logs a traceback."""
+        """Pass a message to the application. Text that is not UTF-8 closes the connection, for
+        which uvicorn's implementation logs a traceback."""
         text = self.curr_msg_data_type == "text" and not self.close_sent
         if text and not _is_utf8(b"".join(self.frames)):
             self.conn.send_close(_NO_TEXT)
