@@ -14,6 +14,14 @@ def existing_path(text: str) -> Path:
     return path
 
 
+def new_folder(text: str) -> Path:
+    """A folder that is made unless it exists."""
+    path = Path(text)
+    if path.exists() and not path.is_dir():
+        raise ArgumentTypeError(f"{path} is no folder")
+    return path
+
+
 def positive_int(text: str) -> int:
     """A size or a count."""
     if not (text.isascii() and text.isdecimal() and int(text)):

@@ -18,7 +18,7 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from baton_ops.bench.prompts import TEXT
-from tools.arguments import positive_int
+from tools.arguments import new_folder, positive_int
 from tools.byte_tokenizer import byte_tokenizer, save_tokenizer
 from tools.tiny_vlm_recipes import END, PAD, RECIPES, Recipe
 
@@ -135,7 +135,7 @@ def _silent(tokenizer: Any) -> list[int]:
 def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="tools.make_random_vlm", description=__doc__)
-    parser.add_argument("out", type=Path)
+    parser.add_argument("out", type=new_folder)
     parser.add_argument("--architecture", choices=ARCHITECTURES, default="qwen2_vl")
     for name, value in vars(Sizes()).items():
         parser.add_argument(f"--{name.replace('_', '-')}", type=positive_int, default=value)

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from safetensors.torch import save_file
 from torch import Tensor, nn
 
-from tools.arguments import existing_path, positive_int
+from tools.arguments import existing_path, new_folder, positive_int
 
 METHODS = ("eagle3", "mtp")
 _RATE, _WARM = 1e-3, 20
@@ -330,7 +330,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="tools.train_draft_head", description=__doc__)
     parser.add_argument("model", type=existing_path)
     parser.add_argument("text", type=existing_path)
-    parser.add_argument("out", type=Path)
+    parser.add_argument("out", type=new_folder)
     parser.add_argument("--method", choices=METHODS, default="eagle3")
     for name, value in (("texts", 200), ("length", 128), ("beginning", 24), ("steps", 400)):
         parser.add_argument(f"--{name}", type=positive_int, default=value)

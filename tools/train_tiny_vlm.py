@@ -27,7 +27,7 @@ from torch import Tensor, nn
 
 from baton.settings import Settings
 from tools import easy_vqa
-from tools.arguments import positive_int
+from tools.arguments import new_folder, positive_int
 from tools.byte_tokenizer import save_tokenizer
 from tools.easy_vqa import About, Lesson, Talk
 from tools.tiny_vlm_recipes import END, PAD, RECIPES
@@ -185,7 +185,9 @@ def main() -> None:
     """Run the command."""
     parser = argparse.ArgumentParser(prog="tools.train_tiny_vlm", description=__doc__)
     parser.add_argument("recipes", nargs="+", choices=RECIPES)
-    parser.add_argument("--out", type=Path, default=home(), help="folder of data and checkpoints")
+    parser.add_argument(
+        "--out", type=new_folder, default=home(), help="folder of data and checkpoints"
+    )
     parser.add_argument("--answer-steps", type=positive_int, default=1200)
     args = parser.parse_args()
     try:

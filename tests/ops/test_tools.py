@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tools.arguments import existing_path, positive_int
+from tools.arguments import existing_path, new_folder, positive_int
 from tools.make_random_gguf import main
 
 
@@ -15,6 +15,10 @@ def test_arguments(tmp_path: Path) -> None:
     assert existing_path(str(tmp_path)) == tmp_path and positive_int("12") == 12
     with pytest.raises(ArgumentTypeError, match="does not exist"):
         existing_path(str(tmp_path / "none"))
+    assert new_folder(str(tmp_path)) == tmp_path
+    (tmp_path / "file").touch()
+    with pytest.raises(ArgumentTypeError, match="is no folder"):
+        new_folder(str(tmp_path / "file"))
     for text in ("0", "-1", "1.5", "x", "²", ""):
         with pytest.raises(ArgumentTypeError, match="is not a positive integer"):
             positive_int(text)

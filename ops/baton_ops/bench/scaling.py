@@ -37,6 +37,7 @@ from baton_ops.bench.sweep import (
     Usual,
     ascending,
 )
+from baton_ops.server_url import ServerUrl
 
 Name = Literal["concurrency", "context", "workers"]
 Level = Annotated[int, Field(ge=1, le=1_000_000)]
@@ -69,7 +70,7 @@ class Scaling(Settings, prefix="bench_scaling"):
 
     model: CliPositionalArg[str] = DEFAULT_MODEL
     """Model to serve: a directory, .gguf file, org/name[@revision], or pypi://package/file."""
-    url: str = ""
+    url: ServerUrl = ""
     """URL of a running OpenAI-compatible server; empty starts one."""
     key: str = ""
     """API key, if the server wants one."""

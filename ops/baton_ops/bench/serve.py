@@ -43,6 +43,7 @@ from baton_ops.bench.prompts import (
 )
 from baton_ops.bench.server import served
 from baton_ops.bench.summary import Summary, summarise, table
+from baton_ops.server_url import ServerUrl
 
 _MAX_CONNECTIONS = 1024
 _MAX_REQUESTS = 10_000
@@ -53,7 +54,7 @@ class Bench(Settings, prefix="bench"):
 
     model: CliPositionalArg[str] = DEFAULT_MODEL
     """Model to serve: a directory, .gguf file, org/name[@revision], or pypi://package/file."""
-    url: str = ""
+    url: ServerUrl = ""
     """URL of a running OpenAI-compatible server; empty starts one."""
     key: str = ""
     """API key, if the server wants one."""

@@ -15,12 +15,13 @@ from rich.console import Console
 from baton.errors import BatonError, SettingsError, Unavailable
 from baton.process.lifecycle import fail
 from baton.settings import Settings
+from baton_ops.server_url import ServerUrl
 
 
 class Chat(Settings, prefix="chat"):
     """Chat with a server in the terminal."""
 
-    url: str = "http://127.0.0.1:8000"
+    url: ServerUrl = "http://127.0.0.1:8000"
     """Where the server listens."""
     system: str = ""
     """System message."""

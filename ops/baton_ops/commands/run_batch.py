@@ -26,6 +26,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 from baton.errors import BatonError, SettingsError
 from baton.settings import Settings
 from baton_ops.bench.server import served
+from baton_ops.server_url import ServerUrl
 
 _AGAIN = frozenset({429, 503})
 _LONGEST_WAIT = 60.0
@@ -43,7 +44,7 @@ class RunBatch(Settings, prefix="run-batch"):
     """File of requests."""
     output_file: Path = Field(validation_alias=AliasChoices("output-file", "o"))
     """File of answers; existing answers are kept."""
-    url: str = ""
+    url: ServerUrl = ""
     """URL of a running server; empty starts one for `model`."""
     key: str = ""
     """API key, if the server wants one."""

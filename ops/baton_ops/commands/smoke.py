@@ -31,6 +31,7 @@ from baton.errors import BatonError, Unavailable
 from baton.process.lifecycle import fail
 from baton.settings import Settings
 from baton_ops.quality.baseline import Baseline
+from baton_ops.server_url import ServerUrl
 
 Language = Literal["en", "ko"]
 QUESTIONS: dict[Language, tuple[str, ...]] = {
@@ -63,7 +64,7 @@ _RUN = 8
 class Smoke(Settings, prefix="smoke"):
     """Ask a server some questions and check the streams."""
 
-    url: CliPositionalArg[str] = "http://127.0.0.1:8000"
+    url: CliPositionalArg[ServerUrl] = "http://127.0.0.1:8000"
     """Where the OpenAI-compatible server listens."""
     key: str = ""
     """API key, if the server wants one."""

@@ -28,6 +28,7 @@ from baton.errors import BatonError, Unavailable
 from baton.process.lifecycle import fail
 from baton.settings import Settings
 from baton_ops.quality.baseline import Baseline
+from baton_ops.server_url import ServerUrl
 
 Language = Literal["en", "zh"]
 _LANGUAGES: tuple[Language, ...] = ("en", "zh")
@@ -36,7 +37,7 @@ _LANGUAGES: tuple[Language, ...] = ("en", "zh")
 class EvalNll(Settings, prefix="eval_nll"):
     """Score English and Chinese texts with a server's own API."""
 
-    url: CliPositionalArg[str] = "http://127.0.0.1:8000"
+    url: CliPositionalArg[ServerUrl] = "http://127.0.0.1:8000"
     """Where the OpenAI-compatible server listens."""
     key: str = ""
     """API key, if the server wants one."""
