@@ -1,4 +1,4 @@
-"""Buffers of a step that one copy takes to the device."""
+"""Buffers of a step that are copied to the device in one transfer."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _ALIGNMENT = 256
 """Bytes: what kernels may read at once, and more."""
 _SMALLEST = 1 << 16
 _HALVES = 2
-"""Steps that may be on their way to the device: one runs, the next one is written."""
+"""Steps in transfer at most: one runs, the next one is written."""
 
 
 @dataclass(slots=True)
@@ -41,8 +41,9 @@ class _Place:
 
 
 class StagedBuffers(Buffers):
-    """See `Buffers`. All arrays of a step lie in one pinned region, so one copy takes them to the
-    device. There are two regions: while one is copied, the next step is written to the other.
+    """See `Buffers`. All arrays of a step are in one pinned region, which is copied to the device
+    in one transfer. There are two regions: while one is copied, the next step is written to the
+    other.
 
         begin -> array, array, put ... -> flush (one copy) -> kernels -> array ... of the next step
 

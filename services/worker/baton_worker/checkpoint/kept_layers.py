@@ -99,7 +99,7 @@ class KeptBlocks:
 
 
 def describe(layer: Layer, blocks: KeptBlocks) -> bytes:
-    """Put what a layer has made of its weights into blocks; returns how to find it there.
+    """Move the processed weights of a layer into blocks; returns their description.
 
     Raises:
         NotKept: there is no room, or it holds what cannot be described.

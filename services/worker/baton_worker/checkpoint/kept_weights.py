@@ -144,8 +144,7 @@ class KeptWeights:
         return self.blocks.memories[0].as_left
 
     def attach(self) -> bool:
-        """Have every layer use the weights that are there; false where they are not, or are not
-        what they were."""
+        """Let every layer use the retained weights; false if they are missing or have changed."""
         table = self._keeper.read_table()
         if table is None or not self.blocks.open(table.blocks):
             return False
@@ -166,7 +165,7 @@ class KeptWeights:
         return True
 
     def keep(self, layer: Layer) -> None:
-        """Put what a layer has made of its weights into this memory, and have it use that."""
+        """Move the processed weights of a layer into this memory."""
         if self._failed or not layer.single_use:
             return
         try:

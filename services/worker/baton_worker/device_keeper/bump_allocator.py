@@ -1,4 +1,4 @@
-"""Tensors one behind the other in a block of memory: the same requests get the same places."""
+"""Consecutive tensors in a block of memory: the same requests get the same places."""
 
 from __future__ import annotations
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 
 class Arrival(Protocol):
-    """A tensor on its way to this rank."""
+    """A pending receive of a tensor."""
 
     def is_completed(self) -> bool:
         """Whether the host has been notified of its arrival."""

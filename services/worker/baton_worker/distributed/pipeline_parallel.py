@@ -157,7 +157,7 @@ class StageChannel:
         self._expected = deque[tuple[Tensor, Arrival]]()
 
     def send(self, states: StageStates, step: ForwardContext) -> None:
-        """Hand the states of a step on. Waits until those of the step before it are there."""
+        """Send the states of a step. Waits until those of the step before have been sent."""
         groups = states.groups(step)
         header = _header(groups)
         self._sent()

@@ -112,7 +112,7 @@ class Parts:
     multiple: int = 1
     """Columns per group of a later quantisation."""
     ranks: Communicator | None = None
-    """The ranks that hold the other parts, if they are there."""
+    """The ranks that hold the other parts; None without communication."""
 
 
 def slices(own: Sequence[Layer], parts: Parts) -> dict[str, WeightShard]:

@@ -21,7 +21,7 @@ from baton_worker.engine.speculation.verification import NO_TOKEN, accepted
 from baton_worker.sampling import Sampler, concatenate, describe
 
 _FEW = 1 << 20
-"""Numbers that one thread looks through in less time than several need to begin and to end."""
+"""Numbers that one thread scans in less time than several threads need to start and stop."""
 
 
 class _Step(NamedTuple):

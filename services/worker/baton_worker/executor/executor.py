@@ -101,7 +101,7 @@ class Executor:
         """Run what follows on the weights in use."""
 
     def switch(self) -> None:
-        """Have the other ranks use the weights beside."""
+        """Let the other ranks switch to the weights loaded beside."""
 
     def warmed_up(self) -> None:
         """Mark the end of warm-up: later steps are of sequences."""

@@ -42,7 +42,7 @@ class ShardUpdate:
         self._work: Future[Shard] | None = None
 
     def begin(self, path: Path, patches: tuple[Path, ...]) -> None:
-        """Load in the place of what was loaded before."""
+        """Load weights in place of those loaded before."""
         self._work = None  # First, to free that.
         self._work = self._thread.submit(self._load, path, patches)
 

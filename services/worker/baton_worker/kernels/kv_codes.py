@@ -20,7 +20,7 @@ SCALE_BYTES = 4
 ALIGNMENT = 16
 """Bytes behind the codes of a row on a GPU: heads of multiples of 16 channels begin at those."""
 _LEAST = 1e-30
-"""Stands for what is smaller, so that a scale has an inverse."""
+"""Replaces smaller maxima, so that a scale has an inverse."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +29,7 @@ class KVCodes:
 
     name: str
     number: int
-    """In the structures of the C++ kernels, where 0 is plain numbers."""
+    """Number in the structures of the C++ kernels, where 0 is plain numbers."""
     most: float
     """The greatest code."""
     dtype: torch.dtype

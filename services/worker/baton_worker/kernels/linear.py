@@ -72,9 +72,9 @@ class LinearKernel(Protocol):
         ...
 
     def put_factors(self, slot: int, factors: Tensor | None) -> bool:
-        """From now on multiply the sums of rows whose adapter has this number by `factors`,
-        float32 [rows of the weight], before a bias; None: by nothing. Returns whether the kernel
-        does that; otherwise its caller does."""
+        """Multiply the sums of rows whose adapter has this number by `factors` from now on, float32
+        [rows of the weight], before a bias; None: by nothing. Returns whether the kernel does that;
+        otherwise its caller does."""
         ...
 
 

@@ -155,7 +155,7 @@ def device_of(config: Config, rank: int = 0) -> torch.device:
     """The device of a rank.
 
     Raises:
-        SettingsError: there is none.
+        SettingsError: the rank has none.
     """
     if config.device == "cpu" or not _has_gpu(config):
         return torch.device("cpu")

@@ -65,7 +65,7 @@ class Layer(Bare):
         """Called once after all targets are filled."""
 
     def restore(self, made: Mapping[str, Any]) -> None:
-        """Use what another worker's layer has made of its weights, in place of processing them.
+        """Use the processed weights of another worker's layer, in place of processing them.
 
         Args:
             made: the values of the attributes in `processed`.

@@ -132,7 +132,7 @@ class Linear(Layer):
 
     @property
     def weight_bytes(self) -> int:
-        """Bytes of the packed weight; 0 while the parameter is used as it is."""
+        """Bytes of the packed weight; 0 while the parameter is used unpacked."""
         return self._weight_bytes
 
     def process_weights_after_loading(self) -> None:

@@ -29,7 +29,7 @@ from baton_worker.kernels.kv_pages import gather, parts
 from baton_worker.kernels.page_layout import EVERY
 
 _MOST_SHARED_TOKENS = 8
-"""Rows with more new tokens than this are worth a matrix product of their own."""
+"""Rows with more new tokens than this have a matrix product of their own."""
 _FEWEST_PAGES = 8
 """Rows up to this many pages are not sorted by length: one more group costs more than padding."""
 _BLOCK = 128

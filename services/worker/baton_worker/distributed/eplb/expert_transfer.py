@@ -1,4 +1,4 @@
-"""The weights of an expert on their way from one rank to another, in the layout of their kernel."""
+"""Transfers of an expert's weights between ranks, in the layout of their kernel."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ class _Header(msgspec.Struct, frozen=True, array_like=True):
 
 def send(ranks: Communicator, tensors: Tensors, to: int) -> None:
     """Send the weights of an expert to a rank that calls `receive`: a header and then each tensor
-    as it is. Sizes may differ among experts, as compressed weights do."""
+    unchanged. Sizes may differ among experts, as compressed weights do."""
     device = next(iter(tensors.values())).device
     headers = [_Header(n, str(t.dtype).split(".")[1], (*t.shape,)) for n, t in tensors.items()]
     encoded = torch.frombuffer(bytearray(msgspec.msgpack.encode(headers)), dtype=torch.uint8)

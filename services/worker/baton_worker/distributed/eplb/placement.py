@@ -24,7 +24,8 @@ _WORTH = 0.95
 
 def rebalance(loads: Sequence[int], current: Held) -> Held:
     """A placement with the slots of `current` for loads [num_experts]: one whose busiest rank has
-    clearly less, or `current` if there is none. What stays on its rank stays in its slot."""
+    clearly less load, or `current` if there is none. An expert that stays on its rank stays in its
+    slot."""
     size, slots = len(current), len(current[0])
     packed = _packed(loads, _replicas(loads, size * slots, size), size, slots)
     candidate = _settled(packed, current)

@@ -1,4 +1,4 @@
-"""The experts of one layer on their way to the ranks of a new placement.
+"""Moves the experts of one layer to the ranks of a new placement.
 
     slots of rank 0   e0 e1      rank 1   e2 e3
     after             e0 e3               e2 e1

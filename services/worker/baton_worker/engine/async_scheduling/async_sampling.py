@@ -1,4 +1,4 @@
-"""Sampling of a launched step: its tokens stay on the device, and a copy is on its way."""
+"""Sampling of a launched step: its tokens stay on the device, and a copy to the host is queued."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ class StagedStep:
         return self.run is not None
 
     def discard(self) -> None:
-        """Take its hidden states and drop them: they are on their way, and would be taken for those
-        of the next step."""
+        """Receive its hidden states and drop them: otherwise they would be received as those of the
+        next step."""
         if self.run is not None:
             self.run()

@@ -47,7 +47,7 @@ class StagedSteps:
 
     @property
     def unread(self) -> None:
-        """Nothing is copied to the host: the stage before this one sends what it has made."""
+        """Nothing is copied to the host: the previous stage sends its states."""
 
     def submit(self, plan: Plan, turn: int = 0) -> list[Result]:
         """Begin or run a step; returns the results that are known now, in order.

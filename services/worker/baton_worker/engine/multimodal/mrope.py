@@ -96,7 +96,7 @@ def axis_positions(
 
 
 class _Table:
-    """Positions of a sequence from its first token on, as they are found."""
+    """Positions of a sequence from its first token on, built item by item."""
 
     def __init__(self) -> None:
         self._parts: list[Column] = [np.zeros((AXES, 0), np.int64)]

@@ -14,7 +14,7 @@ from baton.protocol import TakenPixels, TakePixels
 from baton.settings import Settings
 
 CONNECT_SECONDS = 1.0
-"""Longest wait for a connection: meanwhile the steps of other sequences wait too."""
+"""Connection timeout: the steps of other sequences wait too."""
 ANSWER_SECONDS = 10.0
 _POLL_SECONDS = 0.002
 _numbers = itertools.count(1)
@@ -35,7 +35,7 @@ def fetch(address: str, token: bytes) -> bytes:
     """The pixels of a handle, over a connection of their own.
 
     Raises:
-        PixelsGone: their gateway does not answer, or has let them go.
+        PixelsGone: their gateway does not answer, or has released them.
     """
     name = f"pixels-{os.getpid()}-{next(_numbers)}".encode()
     with Client(PIXELS, address, name, _Identity.keys) as client:

@@ -21,7 +21,7 @@ def mrope(media: Sequence[SequenceMedia], axes: int, tower: MediaTower) -> AxisP
 
 
 def mrope_separate(media: Sequence[SequenceMedia], axes: int, tower: MediaTower) -> AxisPositions:
-    """See `mrope.axis_positions`, with rows and columns of each image apart."""
+    """See `mrope.axis_positions`, with rows and columns of each image counted from 0."""
     if axes != AXES:
         raise ValueError(f"images in prompts have no positions on {axes} axes here")
     return axis_positions(media, tower.tokens_per_second, separate=True)

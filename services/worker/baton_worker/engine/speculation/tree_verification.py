@@ -51,7 +51,7 @@ class TreeVerification:
     def walk(
         self, inputs: StepInputs, rows: LogitsRows, logits: Tensor
     ) -> tuple[dict[int, list[int]], npt.NDArray[np.bool_]]:
-        """Follow each tree as far as its drafts are what is sampled.
+        """Follow each tree as far as its drafts equal the sampled tokens.
 
         Args:
             rows: [L], all nodes of a slot in the order of their numbers.

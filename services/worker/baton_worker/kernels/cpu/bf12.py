@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 _MOST_EXCEPTIONS = 1 / 64
-"""Of all weights. With more of them, looking after them costs what the fewer bytes save."""
+"""Share of exceptions among all weights. With more of them, handling them costs as much as the
+fewer bytes save."""
 
 
 class _Original(ctypes.Structure):

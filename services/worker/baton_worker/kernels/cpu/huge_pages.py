@@ -114,7 +114,7 @@ class HugePageArena:
                 yield block
 
     def close_all(self) -> None:
-        """Put nothing more into the chunks that are there."""
+        """Close the existing chunks for further tensors."""
         while self._open:
             self._close(self._open.popleft())
 

@@ -38,7 +38,7 @@ class Int8Weight:
     """A weight [N, K] of signed bytes with a scale per row, and how inputs are rounded."""
 
     stored: GptqWeight
-    """The weight for products that leave inputs as they are."""
+    """The weight for products with float inputs."""
     input_scale: float | None = None
     """The scale of every input; None is that of each token's largest value."""
 
@@ -78,7 +78,7 @@ class Int8Weight:
         return self.stored.dequantise()
 
     def blocks(self) -> None:
-        """None: a product of blocks leaves inputs as they are."""
+        """None: a product of blocks has float inputs."""
 
     def codes(self, rows: slice) -> BlockQuantized:
         """Some rows of the codes, as blocks with scales of 1."""

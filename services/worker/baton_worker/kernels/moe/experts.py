@@ -43,7 +43,8 @@ class Experts:
     disposable: bool = False
     """Whether no one else holds the weights: what a kernel has packed may go at once."""
     packed_gate_up: Sequence[PackedParts | None] = ()
-    """By expert what stands in place of its rows of `gate_up`, which has none if all are packed."""
+    """By expert the packed weights in place of its rows of `gate_up`, which has none if all are
+    packed."""
     packed_down: Sequence[PackedParts | None] = ()
     """The same for `down`."""
     lora: ExpertLora | None = None

@@ -14,7 +14,7 @@ from baton_worker.platform.malloc import release_pages
 
 
 class ExpertStore(Protocol):
-    """Where experts can be taken from, and others put in their place."""
+    """Experts of a layer that can be read and replaced one by one."""
 
     def refuses(self) -> str | None:
         """Why experts cannot be exchanged, as half a sentence; None if they can."""

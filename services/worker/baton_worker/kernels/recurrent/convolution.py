@@ -37,9 +37,9 @@ class Places:
     first: int
     """The channels from this one on are kept convolved as well: as many as there are, for none."""
     tail: int = 0
-    """So many behind the channels are kept as they are."""
+    """As many channels behind those are stored unchanged."""
     at: int = 0
-    """Where in the row both begin."""
+    """Index in the row at which both begin."""
 
 
 class Before(NamedTuple):

@@ -28,7 +28,7 @@ def interpreted() -> bool:
 
 
 def cache_dir() -> Path | None:
-    """Where Triton keeps what it has compiled; None without it."""
+    """Folder of Triton's compiled kernels; None without Triton."""
     if find_spec("triton") is None:
         return None
     from triton import knobs

@@ -28,7 +28,7 @@ NATIVE = (8, 9)
 _COLUMNS, _WIDE_COLUMNS = 64, 128
 """Columns of a tile of few rows, and of many."""
 _STAGES = 4
-"""Tiles of codes that are on their way."""
+"""Pipeline stages: tiles of codes that are loaded ahead."""
 _INNER = (128, 64, 32)
 """Channels of a tile, which lie in one block of scales: the first that divides all blocks."""
 
@@ -98,16 +98,8 @@ def quantise(x: Tensor, inputs: Inputs, multiple: int = 0) -> tuple[Tensor, Tens
     if tokens:
         launch: Any = _quantise[(tokens, groups)]
         launch(
-            *(
-                x.contiguous(),
-                static_scale,
-                codes,
-                scales,
-                len(x),
-                columns,
-                group,
-                *scales.stride(),
-            ),
+            *(x.contiguous(), static_scale, codes, scales),
+            *(len(x), columns, group, *scales.stride()),
             *(float("inf") if inputs.most is None else inputs.most, MOST, LEAST),
             IS_STATIC=static_scale is not None,
             WIDTH=power(group),

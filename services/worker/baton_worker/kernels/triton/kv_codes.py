@@ -1,6 +1,6 @@
 """Reading and making codes of one byte (`kernels.pages.KVCodes`) inside of a kernel.
 
-Codes are taken apart by their bits, so that a GPU without such a number format reads them too.
+Codes are decoded by their bits, so that a GPU without such a number format reads them too.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ INT8 = tl.constexpr(1)
 FP8 = tl.constexpr(2)
 """`KVCodes.number`; 0 is plain numbers."""
 _LEAST = tl.constexpr(1e-30)
-"""Stands for what is smaller, so that a scale has an inverse."""
+"""Replaces smaller maxima, so that a scale has an inverse."""
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -26,7 +26,7 @@ class Tile(NamedTuple):
     columns: int
     warps: int = 4
     stages: int = 4
-    """Tiles of words that are on their way."""
+    """Pipeline stages: tiles of words that are loaded ahead."""
     left: bool = False
     """Whether the weight is the left operand. `wgmma` takes that from registers, where codes become
     numbers; the right one it reads from shared memory, to which all warps would first write it."""

@@ -17,7 +17,7 @@ Grid = tuple[int, int, int]
 
 
 class Arrangement(nn.Module):
-    """One after the other, as they are."""
+    """Parts in order, unchanged."""
 
     def parts(self, grid: Grid) -> list[Size]:
         """Rows and columns of patches of what attends to itself alone, in an image that comes as

@@ -35,7 +35,7 @@ def key_bounds(  # type: ignore[no-untyped-def]
     CHUNKED: tl.constexpr,
     RANGED: tl.constexpr,
 ):
-    """From which key to which (`stop` at most) a tile looks whose first query is at `earliest`."""
+    """The range of keys, up to `stop` at most, of a tile whose first query is at `earliest`."""
     start = oldest(earliest, window, chunk, WINDOWED, CHUNKED)
     if RANGED:
         start = tl.maximum(start, tl.load(ranges + row * 2))

@@ -131,14 +131,8 @@ def chunk_scan(
     values = max(16, min(chunks.VALUES, power(shape.value_dim)))
     scan: Any = _scan[(len(chains.starts), shape.heads, -(-shape.value_dim // values))]
     scan(
-        *(
-            snapshots,
-            narrow_query,
-            chains,
-            fading,
-            out,
-            chunks.Layout.of(snapshots, shape.key, shape.value),
-        ),
+        *(snapshots, narrow_query, chains, fading, out),
+        chunks.Layout.of(snapshots, shape.key, shape.value),
         PAGE_SIZE=tokens.shape[1],
         HEADS=shape.heads,
         GROUP=shape.heads // shape.groups,

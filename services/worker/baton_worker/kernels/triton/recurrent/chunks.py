@@ -29,7 +29,7 @@ no more, one; its own sums of products would overflow."""
 
 
 class Layout(NamedTuple):
-    """Where pages have the keys and values of tokens, and states; in numbers."""
+    """Offsets of the keys and values of tokens, and of states, in pages; in numbers."""
 
     page_stride: int
     token_stride: int
@@ -127,9 +127,9 @@ def row_of(item, chains, num_rows):  # type: ignore[no-untyped-def]
 
 @triton.jit  # type: ignore[untyped-decorator]
 def room(chains, row, PAGE_SIZE: tl.constexpr, LEAST: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Where the pages of a row in chunks begin among those of all such rows. A row of n tokens has
-    n / PAGE_SIZE + 2 pages at most, and n is at least LEAST: so there is room for them, wherever
-    other rows begin."""
+    """Index of the first page of a row in chunks among those of all such rows. A row of n tokens
+    has n / PAGE_SIZE + 2 pages at most, and n is at least LEAST: so there is room for them,
+    wherever other rows begin."""
     begin = tl.load(chains.begins + tl.load(chains.starts + row))
     return begin * (LEAST + 2 * PAGE_SIZE) // (PAGE_SIZE * LEAST)
 

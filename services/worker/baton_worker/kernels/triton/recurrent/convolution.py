@@ -19,7 +19,7 @@ _MOST = 1024
 
 @triton.jit
 def _place(slots, token, page_size, page_stride, token_stride):  # type: ignore[no-untyped-def]
-    """Where the row of a token begins."""
+    """Offset of the row of a token."""
     slot = tl.load(slots + token)
     return slot // page_size * page_stride + slot % page_size * token_stride
 

@@ -27,7 +27,7 @@ _resized = interpolation("bicubic", corners=False, antialias=True)
 
 
 class Abstractor(Sized):
-    """Blocks, a smaller plane, blocks. Each part runs apart, so its bits do not depend on the
+    """Blocks, a smaller plane, blocks. Each part runs separately, so its bits do not depend on the
     others."""
 
     def __init__(self, settings: spec.Abstractor, site: BuildContext) -> None:
@@ -130,7 +130,7 @@ class _Pointwise(Linear):
 
 
 class _Depthwise(Layer):
-    """A convolution of 3 x 3 of each channel apart, without a bias."""
+    """A depthwise convolution of 3 x 3, without a bias."""
 
     def __init__(self, name: str, width: int, site: BuildContext) -> None:
         super().__init__()
