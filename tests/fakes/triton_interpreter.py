@@ -32,6 +32,8 @@ def interpreter() -> Iterator[None]:
         _interpret_library()
         _widen_products(patch)
         _patch_once(patch)
+        _check_overflow_in_numpy(patch)
+        _remember_dtypes(patch)
         for name in [n for n in sys.modules if n.startswith((f"{PACKAGE}.", USERS))]:
             importlib.reload(sys.modules[name])
         yield
@@ -83,6 +85,38 @@ def _patch_once(patch: pytest.MonkeyPatch) -> None:
         return interpreter._LangPatchScope()
 
     patch.setattr(interpreter, "_patch_lang", patch_lang)
+
+
+def _check_overflow_in_numpy(patch: pytest.MonkeyPatch) -> None:
+    """Signed integers that overflow are an error. The interpreter makes some ten of Triton's
+    operations to find that of each sum and product, and then drops what it found."""
+    from triton.language.semantic import TritonSemantic
+
+    operations = {"add": np.add, "sub": np.subtract, "mul": np.multiply}
+
+    def check(self: Any, left: Any, right: Any, operation: Any) -> None:
+        kind = left.type.scalar
+        if kind.int_bitwidth >= 64 or kind.is_int_unsigned():
+            return
+        wide = (value.handle.data.astype(np.int64) for value in (left, right))
+        exact = operations[operation.__name__](*wide)
+        fits = kind.get_int_min_value() <= exact.min() and exact.max() <= kind.get_int_max_value()
+        assert fits, f"{kind} overflows in {operation.__name__}"
+
+    patch.setattr(TritonSemantic, "binary_op_sanitize_overflow_impl", check)
+
+
+def _remember_dtypes(patch: pytest.MonkeyPatch) -> None:
+    """numpy's dtype of a tensor comes from a dictionary that the interpreter makes at each call."""
+    import triton.language as tl
+    from triton.runtime import interpreter
+
+    of_scalar, pointer = cache(interpreter._get_np_dtype), np.dtype(np.uint64)
+
+    def dtype_of(kind: Any) -> Any:
+        return pointer if isinstance(kind.scalar, tl.pointer_type) else of_scalar(kind.scalar)
+
+    patch.setattr(interpreter, "_get_np_dtype", dtype_of)
 
 
 def _interpret_library() -> None:
