@@ -53,7 +53,8 @@ def test_attention_of_gpus_has_one_plan_for_prompts_beside_decode_rows(
     pages = torch.randn((most * width + 1, PAGE, 2, 2, 16), generator=generator)
     inputs, backend = MixedInputs(cache, size, most, PAGE * width, CPU), TritonBackend()
     plan = backend.plan(inputs.of(size), call)
-    assert plan.longest == size and plan.partitions == 2 and plan.split_tokens == size
+    step = plan.step
+    assert step.longest == size and step.partitions == 2 and step.split_tokens == size
     for counts, starts in (
         ([1, 9, 1, 4], [540, 40, 0, 513]),
         ([1, 1, 1, 1, 1, 13], [3, 520, 7, 0, 511, 2]),
