@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from baton.errors import SettingsError
 from baton_tokenizer.vocabulary.formats.checkpoint_folder import Folder, entry
 
 
@@ -65,3 +66,9 @@ def test_image_tokens_that_a_config_implies(tmp_path: Path) -> None:
         folder = written(tmp_path, config=config | {"vision_config": {}})
         source = folder.source(spec)
         assert source.placeholder_ids == {"image": token} and source.media_ids == (token,)
+
+
+def test_templates_of_a_list_have_names(tmp_path: Path) -> None:
+    folder = written(tmp_path, tokenizer_config={"chat_template": [{"template": "x"}]})
+    with pytest.raises(SettingsError, match="needs a name and a template"):
+        folder.source({"added_tokens": [], "model": {}})

@@ -146,7 +146,7 @@ class Folder:
         if isinstance(template, str):
             yield "default", template
         elif isinstance(template, list):
-            yield from ((entry["name"], entry["template"]) for entry in template)
+            yield from map(_named_template, template)
         # Older versions of transformers saved a processor's template this way.
         processor = self._json("chat_template.json").get("chat_template")
         if isinstance(processor, str):
@@ -210,6 +210,19 @@ def read_template(path: Path) -> str:
         return path.read_text(encoding="utf-8")
     except (OSError, ValueError) as error:
         raise SettingsError(f"The chat template {path} cannot be read: {error}.") from error
+
+
+def _named_template(entry: Any) -> tuple[str, str]:
+    """A template of a list in tokenizer_config.json. Raises `SettingsError`."""
+    name, template = (
+        (entry.get("name"), entry.get("template")) if isinstance(entry, dict) else ("", None)
+    )
+    if isinstance(name, str) and isinstance(template, str):
+        return name, template
+    raise SettingsError(
+        "tokenizer_config.json: each chat_template of a list needs a name and a template. "
+        "Correct it, or give a file with --tokenizer.chat-template."
+    )
 
 
 def _content(token: object) -> str | None:
