@@ -32,7 +32,11 @@ OMNI: dict[str, Any] = {
 }
 
 
-@heard("Qwen2_5OmniThinkerForConditionalGeneration", "Qwen2_5OmniModel")
+@heard(
+    "Qwen2_5OmniThinkerForConditionalGeneration",
+    "Qwen2_5OmniModel",
+    "Qwen2_5OmniForConditionalGeneration",
+)
 @torch.no_grad()
 def qwen2_5_omni(folder: Path, architecture: str) -> Heard:
     """Whole windows, and a begun one with an odd number of frames."""

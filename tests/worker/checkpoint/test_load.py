@@ -68,6 +68,26 @@ def test_leftover_tensors_are_listed(folder: Path) -> None:
     assert "missing: none; not used: extra" in refusal(folder)
 
 
+def test_a_missing_file_is_found_before_anything_is_allocated(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("baton_worker.checkpoint.load._allocated", None)
+    (folder / "model.safetensors").rename(folder / "other")
+    assert "holds no model.safetensors" in refusal(folder)
+    index = {"weight_map": {KEY: "model-00001-of-00001.safetensors"}}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+    assert "There is no" in refusal(folder)
+
+
+def test_names_with_a_prefix_say_which(folder: Path) -> None:
+    def prefix(tensors: Tensors) -> None:
+        for name in list(tensors):
+            tensors[f"base_model.model.{name}"] = tensors.pop(name)
+
+    rewrite(folder, prefix)
+    assert "Save it again without the 'base_model.model.'" in refusal(folder)
+
+
 def test_long_lists_are_cut(folder: Path) -> None:
     rewrite(folder, dict.clear)
     message = refusal(folder)

@@ -56,9 +56,22 @@ def test_a_truncated_file_is_refused(folder: Path) -> None:
     assert "cannot be read" in refusal(folder)
 
 
-def test_other_weight_formats_are_refused(folder: Path) -> None:
-    (folder / "model.safetensors").rename(folder / "pytorch_model.bin")
-    assert "safetensors and GGUF only" in refusal(folder)
+def test_a_pointer_of_git_lfs_says_how_to_get_the_file(folder: Path) -> None:
+    (folder / "model.safetensors").write_text("version https://git-lfs.github.com/spec/v1\n")
+    assert "git lfs pull" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    ("name", "said"),
+    [
+        ("pytorch_model.bin", "safetensors and GGUF only"),
+        ("adapter_model.safetensors", "serve its base model with --lora-modules"),
+        ("model-00001-of-00002.safetensors", "need that index"),
+    ],
+)
+def test_folders_without_weights_say_what_to_do(folder: Path, name: str, said: str) -> None:
+    (folder / "model.safetensors").rename(folder / name)
+    assert said in refusal(folder)
 
 
 @pytest.mark.parametrize(

@@ -7,14 +7,17 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import torch
 
 from baton.errors import ModelError, SettingsError
+from baton_worker.checkpoint.load import load_model
 from baton_worker.checkpoint.task import ENCODERS, ServedTask, served_task
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.models.resolve import ARCHITECTURES
 from baton_worker.pooling.resolve import Task
 from baton_worker.spec import Encoder
 from baton_worker.spec.hf_config import read_config
-from tests.support import tiny_encoders, tiny_models
+from tests.support import tiny_encoders, tiny_models, tiny_towers
 
 
 @pytest.fixture(scope="module")
@@ -62,6 +65,28 @@ def test_other_things_stand_on_a_decoder(
 ) -> None:
     recipe = served(llama, architectures=[architecture]).recipe
     assert recipe is not None and (recipe.task, recipe.take) == (task, take)
+
+
+def test_bodies_that_were_saved_alone_have_the_states_of_transformers(
+    tmp_path: Path, driver: Any
+) -> None:
+    """Of texts, with tensors that stay unread; of texts and images; and below another head."""
+    models = {
+        "MiniMaxModel": tiny_models.tiny_model("MiniMaxForCausalLM"),
+        "Gemma3Model": tiny_towers.tiny_tower("gemma3", tmp_path / "whole"),
+        "Qwen2VLModel": tiny_towers.tiny_tower("qwen2-vl", tmp_path / "other"),
+        "GPT2Model": tiny_models.tiny_model("GPT2LMHeadModel"),
+    }
+    tokens = list(range(5, 30))
+    for name, model in models.items():
+        body = model.base_model
+        body.save_pretrained(tmp_path / name)
+        loaded = load_model(tmp_path / name, BuildContext(torch.device("cpu"), torch.float32))
+        assert loaded.recipe is not None and loaded.recipe.task == "embed" and not loaded.generates
+        with torch.inference_mode():
+            expected = body(input_ids=torch.tensor([tokens])).last_hidden_state[0]
+        ours = driver(loaded, 1).hidden({0: tokens})
+        torch.testing.assert_close(ours, expected, rtol=1e-3, atol=1e-3, msg=name)
 
 
 def test_a_reranker_scores_pairs_or_embeds(llama: Path) -> None:

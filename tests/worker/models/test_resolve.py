@@ -89,6 +89,14 @@ def test_a_missing_field_is_named() -> None:
         resolve(broken)
 
 
+@pytest.mark.parametrize(
+    "fields", [{"max_position_embeddings": None}, {"rms_norm_eps": "x"}, {"rope_scaling": "linear"}]
+)
+def test_fields_of_another_type_are_one_sentence(fields: dict[str, Any]) -> None:
+    with pytest.raises(ModelError, match=r"must be a number|cannot be read"):
+        resolve(config(**fields))
+
+
 def test_every_architecture_has_a_tiny_checkpoint() -> None:
     texts = {*tiny_models.TRAITS, *tiny_models.SPELLINGS, *MAKERS}
     towers = {*tiny_towers.ARCHITECTURES, *makers(), *tiny_audio.makers(), *heard.makers()}

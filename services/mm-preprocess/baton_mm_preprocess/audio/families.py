@@ -99,6 +99,7 @@ AUDIO_FAMILIES: dict[str, AudioFamily] = {
     ),
     "GlmAsrForConditionalGeneration": AudioFamily(windowed_readers.glm_asr, "<|pad|>"),
     "Qwen2_5OmniModel": _OMNI2,
+    "Qwen2_5OmniForConditionalGeneration": _OMNI2,
     "Qwen2_5OmniThinkerForConditionalGeneration": _OMNI2,
     "Qwen3OmniMoeForConditionalGeneration": _OMNI3,
     "Qwen3OmniMoeThinkerForConditionalGeneration": _OMNI3,

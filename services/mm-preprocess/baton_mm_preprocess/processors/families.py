@@ -187,6 +187,7 @@ FAMILIES: dict[str, Family] = {
     "Qwen3VLForConditionalGeneration": _QWEN,
     "Qwen3VLMoeForConditionalGeneration": _QWEN,
     "Qwen2_5OmniModel": _OMNI,
+    "Qwen2_5OmniForConditionalGeneration": _OMNI,
     "Qwen2_5OmniThinkerForConditionalGeneration": _OMNI,
     "Qwen3OmniMoeForConditionalGeneration": _QWEN,
     "Qwen3OmniMoeThinkerForConditionalGeneration": _QWEN,

@@ -63,6 +63,7 @@ VIDEO_FAMILIES: dict[str, VideoFamily] = {
     "Qwen2VLForConditionalGeneration": _QWEN2,
     "Qwen2_5_VLForConditionalGeneration": _QWEN2,
     "Qwen2_5OmniModel": _OMNI2,
+    "Qwen2_5OmniForConditionalGeneration": _OMNI2,
     "Qwen2_5OmniThinkerForConditionalGeneration": _OMNI2,
     "Qwen3OmniMoeForConditionalGeneration": _OMNI3,
     "Qwen3OmniMoeThinkerForConditionalGeneration": _OMNI3,

@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import product
 from typing import Protocol
 
 from torch import Tensor
@@ -138,6 +139,7 @@ def fill(
         raise ModelError(
             "The checkpoint does not fit its architecture: "
             f"{_listed('missing', filling.missing)}; {_listed('not used', leftover)}."
+            f"{_prefixed(filling.missing, leftover)}"
         )
     filling.end()
 
@@ -183,8 +185,12 @@ def _may_stay_unread(name: str, tensor: Tensor, spec: Decoder) -> bool:
     # Some tools write a zero bias for every module that they quantise.
     if name.endswith(".bias") and not tensor.any():
         return True
-    tied_head = spec.head.tied and name == f"{Names(spec.tensors.names)('head')}.weight"
-    return is_recomputed(name) or tied_head or name.startswith(spec.tensors.unused)
+    names = Names(spec.tensors.names)
+    tied_head = spec.head.tied and name == f"{names('head')}.weight"
+    # Of a body saved without its head, names lack their first part.
+    whole = f"{names('embedding').partition('.')[0]}.{name}"
+    unused = name.startswith(spec.tensors.unused) or whole.startswith(spec.tensors.unused)
+    return is_recomputed(name) or tied_head or unused
 
 
 def _copy(name: str, tensor: Tensor, wanted: Mapping[str, Destination]) -> None:
@@ -208,6 +214,15 @@ def _fills(wanted: Mapping[str, Destination], name: str, weight: QuantizedWeight
     if fits:
         copy_rows(wanted[name], weight)
     return fits
+
+
+def _prefixed(missing: set[str], leftover: list[str]) -> str:
+    """What to do if all names begin with the same that they should not begin with."""
+    for name, one in product(leftover[:1], missing):
+        prefix = name.removesuffix(one)
+        if prefix != name and all(other.removeprefix(prefix) in missing for other in leftover):
+            return f" Save it again without the {prefix!r} that its names begin with."
+    return ""
 
 
 def _listed(what: str, names: set[str] | list[str]) -> str:

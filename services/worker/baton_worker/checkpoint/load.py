@@ -163,6 +163,8 @@ def load_model(
     _check_inputs(context, config)
     if dummy:
         _check_dummy(path, config)
+    elif isinstance(checkpoint, SafetensorsFolder):
+        checkpoint.check_files()
     if not is_listed(config):
         _check_unlisted(config, task, context, split.is_parallel, patched=bool(patches))
         return _by_transformers(path, checkpoint, context)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 from safetensors import SafetensorError
@@ -17,6 +18,8 @@ from baton_worker.quantization.methods import formats
 from baton_worker.spec import Decoder
 from baton_worker.spec.hf_config import read_config, read_eos_token_ids
 
+_SINGLE, _INDEX = "model.safetensors", "model.safetensors.index.json"
+_POINTER = b"version https://git-lfs"
 _MAPPED = 2 << 20
 """Bytes of a shard read before it is mapped again; at least a 256th of it, or one tensor."""
 
@@ -40,35 +43,66 @@ class SafetensorsFolder:
             yield from gathered(name, tensor)
         gathered.end()
 
+    def check_files(self) -> None:
+        """Raise `ModelError` if a file is missing: before memory is allocated for its weights."""
+        for shard in self._shards():
+            if not shard.is_file():
+                raise ModelError(f"There is no {shard}. Copy it from where the others came from.")
+
     def _stored(self, spec: Decoder) -> Iterator[tuple[str, Tensor]]:
         # Embedding tables are in the first shard, heads in the last. The larger layer that packs
         # goes first: packed last, its floats would add to the peak.
         for shard in self._shards() if spec.head.tied else reversed(self._shards()):
             prefix = "" if shard.parent == self._folder else f"{shard.parent.name}."
-            try:
+            with readable(shard):
                 for name, tensor in _tensors(shard):
                     yield prefix + name, tensor
-            except (SafetensorError, OSError) as error:
-                raise ModelError(f"{shard} cannot be read: {error}.") from error
 
     def _shards(self) -> list[Path]:
         if in_parts(self._folder):
-            return [shard for part in PARTS for shard in _shards_of(self._folder / part)]
-        return _shards_of(self._folder)
+            return [shard for part in PARTS for shard in shards_of(self._folder / part)]
+        return shards_of(self._folder)
 
 
-def _shards_of(folder: Path) -> list[Path]:
+@contextmanager
+def readable(shard: Path) -> Iterator[None]:
+    """Raise `ModelError`, which says what to do, where a file cannot be read."""
+    try:
+        yield
+    except (SafetensorError, OSError) as error:
+        raise ModelError(f"{shard} cannot be read: {_reason(shard, error)}") from error
+
+
+def has_weights(folder: Path) -> bool:
+    """Whether a folder has weights in one of the forms of `shards_of`."""
+    return any((folder / name).is_file() for name in (_INDEX, _SINGLE))
+
+
+def shards_of(folder: Path) -> list[Path]:
     """Files with the weights of a folder. Raises `ModelError`."""
-    index = folder / "model.safetensors.index.json"
-    if index.is_file():
-        return indexed(index)
-    single = folder / "model.safetensors"
-    if single.is_file():
-        return [single]
-    raise ModelError(
-        f"{folder} holds no model.safetensors and no model.safetensors.index.json. "
-        "Baton reads safetensors and GGUF only; convert other weights first."
-    )
+    if (folder / _INDEX).is_file():
+        return indexed(folder / _INDEX)
+    if (folder / _SINGLE).is_file():
+        return [folder / _SINGLE]
+    raise ModelError(f"{folder} holds no {_SINGLE} and no {_INDEX}. {_instead(folder)}")
+
+
+def _instead(folder: Path) -> str:
+    """What to do with a folder that has other files."""
+    if (folder / "adapter_model.safetensors").is_file():
+        return "It holds an adapter: serve its base model with --lora-modules NAME=FOLDER."
+    if any(folder.glob("*.safetensors")):
+        return "Its other safetensors files need that index: copy it from where they came from."
+    return "Baton reads safetensors and GGUF only; convert other weights first."
+
+
+def _reason(shard: Path, error: Exception) -> str:
+    """Why a file cannot be read, and what to do."""
+    if shard.is_file():
+        with shard.open("rb") as file:
+            if file.read(len(_POINTER)) == _POINTER:
+                return "it is a pointer of Git LFS. Fetch the weights with git lfs pull."
+    return f"{error}. Copy it again from where it came from."
 
 
 def indexed(index: Path) -> list[Path]:

@@ -5,6 +5,7 @@ An architecture's name is the body's name followed by the head's.
     LlamaForCausalLM                   text; with `task=embed`, or beside a modules.json, vectors
     LlamaModel                         vectors
     LlamaForSequenceClassification     labels, or with one label a score
+    Gemma3Model, of text and images    vectors
     BertModel, RobertaForMaskedLM      vectors
     Gemma3TextModel                    vectors, of a decoder or an encoder
     CLIPModel                          vectors, of texts and of images
@@ -21,6 +22,7 @@ from types import SimpleNamespace
 
 from baton.errors import ModelError, SettingsError
 from baton.registry import Registry
+from baton_worker.checkpoint.tied_head import as_saved
 from baton_worker.models.families import clip, encoders
 from baton_worker.models.resolve import ARCHITECTURES, resolve
 from baton_worker.pooling.recipe import PoolingRecipe
@@ -35,11 +37,13 @@ from baton_worker.pooling.resolve import (
     gritlm,
 )
 from baton_worker.pooling.sentence import SentenceFiles, read_sentence_files
-from baton_worker.spec import Decoder, DualEncoder
+from baton_worker.spec import CrossAttention, Decoder, DualEncoder
 
 ENCODERS = Registry("encoders", encoders.TABLE | clip.TABLE)
 _CLASSIFIER = "ForSequenceClassification"
 _SUFFIXES = (_CLASSIFIER, "ForRewardModel", "ForProcessRewardModel", "Model")
+_WHOLE = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
+"""Suffixes of architectures that have the body of one with another head."""
 _HEADS = ("lm_head.", "score.")
 _BODIES = {"JinaVLForRanking": "Qwen2VLForConditionalGeneration"}
 """Architectures with a body whose name theirs does not tell."""
@@ -89,7 +93,7 @@ def served_task(
     files = read_sentence_files(path)
     generates = name in ARCHITECTURES
     if generates and (task == "generate" or (task == "auto" and files is None)):
-        return ServedTask(resolve(config, served_length), None)
+        return ServedTask(as_saved(resolve(config, served_length), path), None)
     if task == "generate":
         raise SettingsError(f"--task generate: a {name} has no head that makes text.")
     spec = _body(name, config, served_length)
@@ -119,19 +123,25 @@ def is_listed(config: SimpleNamespace) -> bool:
 def _name(config: SimpleNamespace) -> str | None:
     """The first architecture of the config that can be served."""
     for name in getattr(config, "architectures", None) or []:
-        if name in ARCHITECTURES or name in ENCODERS or name == _BOTH or _decoder_of(name):
+        own = name in ARCHITECTURES or name in ENCODERS or name == _BOTH
+        if own or _decoder_of(name, config):
             return str(name)
     return None
 
 
-def _decoder_of(name: str) -> str | None:
-    """`LlamaForCausalLM` for `LlamaModel` and other heads on a Llama body."""
+def _decoder_of(name: str, config: SimpleNamespace) -> str | None:
+    """`LlamaForCausalLM` for `LlamaModel` and other heads on a Llama body. A config with a part for
+    text is that of a model with an encoder: `Gemma3ForConditionalGeneration` for `Gemma3Model`."""
     if name in _BODIES:
         return _BODIES[name]
     for suffix in _SUFFIXES:
         if name.endswith(suffix):
-            base = name.removesuffix(suffix) + "ForCausalLM"
-            return base if base in ARCHITECTURES else None
+            stem = name.removesuffix(suffix)
+            bases = [stem + whole for whole in _WHOLE]
+            if hasattr(config, "text_config"):
+                bases.reverse()
+            bases.append(f"{stem.removesuffix('Text')}ForCausalLM")
+            return next((base for base in bases if base in ARCHITECTURES), None)
     return None
 
 
@@ -142,8 +152,11 @@ def _body(name: str, config: SimpleNamespace, served_length: int | None) -> Deco
         except AttributeError as error:
             raise ModelError(f"The config of this {name} cannot be read: {error}.") from error
         return spec
-    base = name if name in ARCHITECTURES else _decoder_of(name)
-    return resolve(SimpleNamespace(**vars(config) | {"architectures": [base]}), served_length)
+    base = name if name in ARCHITECTURES else _decoder_of(name, config)
+    spec = resolve(SimpleNamespace(**vars(config) | {"architectures": [base]}), served_length)
+    if base != name and any(isinstance(mixer, CrossAttention) for mixer, _ in spec.layers):
+        raise ModelError(f"A {name} makes no vectors of texts alone. Serve a {base}.")
+    return spec
 
 
 def _recipe(

@@ -13,6 +13,8 @@ from baton_worker.quantization.methods import formats, method
 from baton_worker.spec import Decoder
 
 ARCHITECTURES = Registry("architectures", DECLARED)
+_MALFORMED = (TypeError, ValueError, LookupError, ArithmeticError)
+"""What a family raises for a field of another type or value than its class has."""
 _WRAPPED = {"Terratorch": "terratorch"}
 """Architectures that wrap the models of a package."""
 
@@ -33,13 +35,34 @@ def resolve(config: SimpleNamespace, served_length: int | None = None) -> Decode
         fields = vars(config) | {"served_length": served_length}
         spec: Decoder = ARCHITECTURES.load(name)(SimpleNamespace(**fields))
     except AttributeError as error:
-        raise ModelError(f"The config of this {name} lacks a field: {error}.") from error
+        raise ModelError(f"The config of this {name} lacks a field: {_field(error)}.") from error
+    except _MALFORMED as error:
+        raise ModelError(f"The config of this {name} cannot be read: {error}.") from error
+    _check(spec)
     if method(config) == "mxfp4" and not any(rule.scales for rule in spec.tensors.stacked):
         raise ModelError(
             f"This checkpoint is quantised with mxfp4, of which Baton knows no tensors in {name}. "
             "Use the unquantised checkpoint, or a GGUF file of the same model."
         )
     return spec
+
+
+def _field(error: AttributeError) -> str:
+    """The field that a config lacks, or what a family says of it."""
+    return str(error.name if isinstance(error.obj, SimpleNamespace) else error)
+
+
+def _check(spec: Decoder) -> None:
+    """Check numbers that nothing else checks before memory is allocated for them."""
+    numbers = {
+        "hidden_size": spec.hidden,
+        "vocab_size": spec.vocab,
+        "max_position_embeddings": spec.max_length,
+        "the epsilon of its norms": spec.norm.eps,
+    }
+    for name, value in numbers.items():
+        if not isinstance(value, int | float):
+            raise ModelError(f"config.json: {name} must be a number, not {value!r}.")
 
 
 def _architecture(config: SimpleNamespace) -> str:

@@ -75,6 +75,8 @@ def method(config: SimpleNamespace) -> str | None:
     settings = getattr(config, "quantization_config", None)
     if settings is None or quantises_only_kv(config):
         return None
+    if not isinstance(settings, SimpleNamespace):
+        raise ModelError("config.json: quantization_config must be an object with quant_method.")
     named = str(vars(settings).get("quant_method") or _unnamed(settings)).lower()
     if named in _INTEL:
         named = _of_intel(settings)

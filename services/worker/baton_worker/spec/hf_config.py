@@ -44,6 +44,7 @@ def read_config(folder: Path) -> SimpleNamespace:
     for part in PARTS if in_parts(folder) else ():
         setattr(config, f"{part}_cfg", _read_json(folder / part / "config.json"))
     check_sizes(config)
+    _check_architectures(config)
     for name, method in _BESIDE.items():
         if not hasattr(config, "quantization_config") and (folder / name).is_file():
             settings = vars(_read_json(folder / name))
@@ -55,6 +56,14 @@ def read_config(folder: Path) -> SimpleNamespace:
         heads = getattr(_read_json(generation), "alignment_heads", None)
         config.alignment_heads = heads or getattr(config, "alignment_heads", None)
     return config
+
+
+def _check_architectures(config: SimpleNamespace) -> None:
+    named = getattr(config, "architectures", None) or []
+    if not isinstance(named, list) or not all(isinstance(name, str) for name in named):
+        raise ModelError(
+            'config.json: "architectures" must be a list of names, as ["LlamaForCausalLM"].'
+        )
 
 
 def read_eos_token_ids(folder: Path, config: SimpleNamespace) -> tuple[int, ...]:
@@ -71,11 +80,14 @@ def read_eos_token_ids(folder: Path, config: SimpleNamespace) -> tuple[int, ...]
     return as_ids(getattr(config, "im_end_token_id", None) if ids is None else ids)
 
 
-def as_ids(value: int | list[int] | None) -> tuple[int, ...]:
-    """A token id, a list of them or none at all, as a tuple."""
-    if value is None:
-        return ()
-    return (value,) if isinstance(value, int) else tuple(value)
+def as_ids(value: object) -> tuple[int, ...]:
+    """A token id, a list of them or none at all, as a tuple. Raises `ModelError` for others."""
+    values = [] if value is None else value if isinstance(value, list) else [value]
+    if not all(isinstance(one, int) for one in values):
+        raise ModelError(
+            f"eos_token_id must be a token id or a list of them, not {str(value)[:40]!r}."
+        )
+    return tuple(values)
 
 
 def has_kv_scales(config: SimpleNamespace) -> bool:
@@ -106,6 +118,8 @@ def _read_json(path: Path) -> SimpleNamespace:
             f"There is no {path.name} in {path.parent}. Point --model at a checkpoint folder "
             "(config.json and safetensors) or at a .gguf file."
         ) from error
+    except OSError as error:
+        raise ModelError(f"{path} cannot be read: {error}.") from error
     except (ValueError, RecursionError) as error:
         raise ModelError(f"{path} is not valid JSON: {error}.") from error
     if not isinstance(value, SimpleNamespace):

@@ -258,3 +258,13 @@ def test_angles_of_some_tokens() -> None:
     angles = Rotary(spec.Rope(8, 100.0, 64), CPU).angles(torch.arange(5), torch.float32)
     some = angles.of(torch.tensor([3, 1]))
     assert torch.equal(some.cos, angles.cos[[3, 1]]) and torch.equal(some.sin, angles.sin[[3, 1]])
+
+
+@pytest.mark.parametrize(
+    ("kind", "parameters"),
+    [("linear", {}), ("linear", {"factor": "2"}), ("llama3", {"factor": 2.0})],
+)
+def test_parameters_that_define_no_rope_are_refused(kind: str, parameters: dict[str, Any]) -> None:
+    settings = spec.Rope(8, 10_000.0, 64, kind=kind, parameters=tuple(parameters.items()))
+    with pytest.raises(ModelError, match=f"do not define the rope type '{kind}'"):
+        Rotary(settings, torch.device("cpu"))

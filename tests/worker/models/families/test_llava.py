@@ -56,6 +56,7 @@ def test_older_and_newer_spellings_of_tensors(prefix: str) -> None:
     [
         ({"model_type": "gemma"}, {}, {}, "text_config.model_type gemma"),
         ({}, {"model_type": "vit"}, {}, "vision_config.model_type vit"),
+        ({}, {"model_type": "siglip_vision_model"}, {}, "SigLIP has no class token"),
     ],
 )
 def test_what_is_not_supported_is_named(

@@ -60,7 +60,7 @@ class Rotary:
             known = ", ".join(FREQUENCIES)
             raise ModelError(f"Rope kind '{settings.kind}' is not supported. Known: {known}.")
         # Computed on the CPU, so that frequencies do not depend on the device.
-        frequencies, self._factor = FREQUENCIES[settings.kind](settings)
+        frequencies, self._factor = _frequencies(settings)
         self._interleaved = settings.interleaved
         self._frequencies = frequencies.to(device)
         self._kernels: dict[torch.dtype, CpuAngles | None] = {}
@@ -117,6 +117,17 @@ class Rotary:
         one.copy_(first)
         two.copy_(second)
         return paired
+
+
+def _frequencies(settings: spec.Rope) -> Frequencies:
+    """The frequencies of a rope. Raises `ModelError` if its parameters do not define them."""
+    try:
+        return FREQUENCIES[settings.kind](settings)
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+        raise ModelError(
+            f"The rope parameters of config.json do not define the rope type '{settings.kind}' "
+            f"({type(error).__name__}: {error}). Compare them with those of the original model."
+        ) from error
 
 
 def rotate_(heads: Tensor, angles: Angles) -> None:

@@ -40,8 +40,8 @@ _VISION = {
 """Stacks, by the model type of the vision config."""
 _TOWER, _PROJECTOR = "vision_tower", "multi_modal_projector"
 _LIGHTON = (
-    (r"^model\.vision_encoder\.", f"{_TOWER}."),
-    (r"^model\.vision_projection\.", f"{_PROJECTOR}."),
+    (r"^(model\.)?vision_encoder\.", f"{_TOWER}."),
+    (r"^(model\.)?vision_projection\.", f"{_PROJECTOR}."),
 )
 _PINPOINTS = [[336, 672], [672, 336], [672, 672], [1008, 336], [336, 1008]]
 
@@ -55,7 +55,10 @@ def llava(c: Config) -> Decoder:
     """The states of some layers through two projections. Tarsier (arXiv:2407.00634) differs in the
     tokens between rows alone."""
     decoder = text_model(c)
-    return with_tower(decoder, tower(c, decoder.hidden), (*RENAMES, *_SWIN), unused=unread(c))
+    seen, kind = tower(c, decoder.hidden), getattr(c.vision_config, "model_type", "")
+    if seen.drops_class_token and kind == "siglip_vision_model":
+        raise AttributeError("vision_feature_select_strategy full, as SigLIP has no class token")
+    return with_tower(decoder, seen, (*RENAMES, *_SWIN), unused=unread(c))
 
 
 @architecture("LlavaNextForConditionalGeneration", "LlavaNextVideoForConditionalGeneration")

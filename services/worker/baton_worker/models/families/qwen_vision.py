@@ -131,6 +131,8 @@ def qwen3_vl_vision(
     more = {"patch_size": 16, "intermediate_size": 4304, "num_position_embeddings": 2304}
     v = part_of(c, "vision", BASE | defaults | more | {"deepstack_visual_indexes": (8, 16, 24)})
     deepstack_layers = v.deepstack_visual_indexes if deepstack else ()
+    if any(layer >= v.depth for layer in deepstack_layers):
+        raise AttributeError(f"deepstack_visual_indexes below its depth of {v.depth}")
     norm = Norm(1e-6, "layer", bias=True)
     ffn = Mlp(v.intermediate_size, v.hidden_act, bias=True)
     side = math.isqrt(v.num_position_embeddings)

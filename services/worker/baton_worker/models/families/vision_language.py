@@ -42,8 +42,9 @@ _SPEECH_OUTPUT = ("talker.", "code2wav.")
 RENAMES = (
     (r"^model\.language_model\.", "model."),
     (r"^language_model\.(model|lm_head)\.", r"\1."),
+    (r"^language_model\.", "model."),
 )
-"""Prefix of the language model in a checkpoint."""
+"""Prefixes of the language model in a checkpoint; the last one of a body saved without its head."""
 _OPENCUA = (r"^vision_tower\.", "visual.")
 
 
@@ -95,7 +96,11 @@ def qwen3_omni(c: Config) -> Decoder:
     return with_tower(decoder, tower, _OMNI, _SPEECH_OUTPUT)
 
 
-@architecture("Qwen2_5OmniModel", "Qwen2_5OmniThinkerForConditionalGeneration")
+@architecture(
+    "Qwen2_5OmniModel",
+    "Qwen2_5OmniForConditionalGeneration",
+    "Qwen2_5OmniThinkerForConditionalGeneration",
+)
 def qwen2_5_omni(c: Config) -> Decoder:
     """The thinker of Qwen2.5-Omni (arXiv:2503.20215): Qwen2.5-VL's encoder, and one of sounds."""
     if part := getattr(c, "thinker_config", None):
@@ -218,7 +223,8 @@ def language_model(
     kind = next((some for some in kinds[:2] if some), "default")
     values["rope_type"] = {"mrope": "default", "xdrope": "dynamic"}.get(kind, kind)
     values.setdefault("rope_theta", getattr(text, "rope_theta", None) or base)
-    spec = family(SimpleNamespace(**vars(text) | {"rope_parameters": SimpleNamespace(**values)}))
+    turned = {"rope_parameters": SimpleNamespace(**values), "rope_scaling": None}
+    spec = family(SimpleNamespace(**vars(text) | turned))
     tensors = replace(spec.tensors, renames=(*RENAMES, *spec.tensors.renames))
     layers = tuple((_sectioned(mixer, sections), ffn) for mixer, ffn in spec.layers)
     return replace(spec, layers=layers, tensors=tensors)
@@ -236,7 +242,7 @@ def text_of(c: Config) -> Config:
 
 
 def _rope_of(c: Config) -> Any:
-    rope_parameters = getattr(c, "rope_parameters", None) or getattr(c, "rope_scaling", None)
+    rope_parameters = getattr(c, "rope_scaling", None) or getattr(c, "rope_parameters", None)
     return rope_parameters or SimpleNamespace()
 
 
