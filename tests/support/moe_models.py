@@ -182,6 +182,8 @@ TRAITS: dict[str, dict[str, Any]] = {
         "norm_topk_prob": True,
         "mlp_only_layers": [0],
         "tie_word_embeddings": True,
+        "use_sliding_window": True,
+        "sliding_window": 9,
     },
     "DbrxForCausalLM": {
         "d_model": 48,

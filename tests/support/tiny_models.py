@@ -28,6 +28,9 @@ LLAMA3_ROPE = {
     "original_max_position_embeddings": 64,
 }
 
+IGNORED_SHARE = {"rope_type": "default", "rope_theta": 10_000.0, "partial_rotary_factor": 0.5}
+"""Rope parameters with a key that classes which turn whole heads do not read."""
+
 _COMMON: dict[str, Any] = {
     "vocab_size": VOCAB_SIZE,
     "hidden_size": 48,
@@ -137,7 +140,12 @@ TRAITS: dict[str, dict[str, Any]] = {
     },
     "OlmoForCausalLM": {"clip_qkv": 1.5, "attention_bias": True},
     "Olmo2ForCausalLM": {"attention_bias": True},
-    "CohereForCausalLM": {"use_qk_norm": True, "attention_bias": True, "logit_scale": 0.25},
+    "CohereForCausalLM": {
+        "use_qk_norm": True,
+        "attention_bias": True,
+        "logit_scale": 0.25,
+        "rope_parameters": IGNORED_SHARE,
+    },
     "Cohere2ForCausalLM": {
         "num_hidden_layers": 4,
         "sliding_window": 9,
@@ -150,7 +158,7 @@ TRAITS: dict[str, dict[str, Any]] = {
         "mlp_bias": True,
         "tie_word_embeddings": True,
     },
-    "Jais2ForCausalLM": {},
+    "Jais2ForCausalLM": {"rope_parameters": IGNORED_SHARE},
     "GlmForCausalLM": {"head_dim": 16, "partial_rotary_factor": 0.5, "attention_bias": True},
     "Glm4ForCausalLM": {"head_dim": 16, "partial_rotary_factor": 0.5, "attention_bias": True},
     "Exaone4ForCausalLM": {

@@ -73,8 +73,18 @@ def test_only_windows_rotate() -> None:
 
 def test_partial_rotary_factor_and_lists_are_read() -> None:
     settings = SimpleNamespace(rope_type="factors", factors=[1.0, 2.0], partial_rotary_factor=0.25)
-    found = rope(config(rope_parameters=settings, rope_theta=500.0), 16)
+    found = rope(config(rope_parameters=settings, rope_theta=500.0), 16, partial=1.0)
     assert (found.dim, found.base, found.parameters) == (4, 500.0, (("factors", (1.0, 2.0)),))
+
+
+def test_architectures_that_turn_whole_heads_ignore_a_share_or_refuse_it_beside_scaling() -> None:
+    """transformers ignores it in the first case and fails in the second."""
+    given = SimpleNamespace(rope_type="default", partial_rotary_factor=0.5)
+    assert rope(config(rope_parameters=given), 16).dim == 16
+    assert rope(config(partial_rotary_factor=0.5), 16).dim == 16
+    scaled = SimpleNamespace(rope_type="linear", factor=2.0, partial_rotary_factor=0.5)
+    with pytest.raises(ModelError, match=r"0\.5 beside the rope type 'linear'"):
+        rope(config(rope_parameters=scaled), 16)
 
 
 def test_original_context_defaults_to_the_declared_one() -> None:

@@ -47,3 +47,17 @@ def test_gemma3_scales_only_the_global_rope(spec_of: Any) -> None:
     kinds = [mixer.rope.kind for mixer, _ in spec.layers]
     assert kinds == ["default"] * 5 + ["linear"]
     assert spec.layers[5][0].rope.base == 1e6 and spec.layers[0][0].rope.base == 1e4
+
+
+def test_gemma3_reads_ropes_as_transformers_does(spec_of: Any) -> None:
+    """A flat `rope_parameters` says nothing of either; `rope_scaling` is added to the nested."""
+    flat = {"rope_parameters": {"rope_type": "linear", "factor": 2.0, "rope_theta": 5e4}}
+    nested = {
+        "rope_parameters": {"full_attention": {"rope_type": "default", "rope_theta": 5e5}},
+        "rope_scaling": {"rope_type": "linear", "factor": 2.0},
+    }
+    for fields, kind, base in ((flat, "default", 1e6), (nested, "linear", 5e5)):
+        spec = spec_of("Gemma3ForCausalLM", num_hidden_layers=6, **fields)
+        local, whole = spec.layers[0][0].rope, spec.layers[5][0].rope
+        assert (whole.kind, whole.base) == (kind, base)
+        assert (local.kind, local.base) == ("default", 1e4)

@@ -82,22 +82,24 @@ def rope(
     *,
     parameters: Any = None,
     base: float = 10_000.0,
-    partial: float = 1.0,
+    partial: float | None = None,
     interleaved: bool = False,
 ) -> Rope:
     """The rotary settings, from `rope_parameters` or the older `rope_scaling` and `rope_theta`.
+    As in transformers, `rope_scaling` replaces `rope_parameters`: people add it to a config.
 
     `parameters` are those of one layer type if a config has several; `base` and `partial` are the
-    defaults of the architecture.
+    defaults of the architecture. Without `partial` the architecture turns whole heads, whatever
+    its config says, as transformers does.
     """
     parameters = (
-        parameters or getattr(c, "rope_parameters", None) or getattr(c, "rope_scaling", None)
+        parameters or getattr(c, "rope_scaling", None) or getattr(c, "rope_parameters", None)
     )
     values: dict[str, Any] = dict(vars(parameters)) if parameters else {}
     legacy_kind = values.pop("type", "default")
     kind = _kind(values.pop("rope_type", None) or legacy_kind, values)
     base = values.pop("rope_theta", None) or getattr(c, "rope_theta", None) or base
-    partial = values.pop("partial_rotary_factor", getattr(c, "partial_rotary_factor", partial))
+    share = values.pop("partial_rotary_factor", getattr(c, "partial_rotary_factor", partial))
     if kind in ("llama3", "yarn", "longrope"):
         original = getattr(c, "original_max_position_embeddings", None)
         values.setdefault("original_max_position_embeddings", c.max_position_embeddings)
@@ -106,20 +108,38 @@ def rope(
         )
     if kind == "longrope":
         values["served"] = getattr(c, "served_length", None) or c.max_position_embeddings
-    dim = int(head_dim * (1.0 if partial is None else partial))
-    if dim % 2:
-        raise ModelError(
-            f"partial_rotary_factor {partial} turns {dim} channels of a head of {head_dim}, and "
-            "channels turn in pairs."
-        )
+    share = 1.0 if share is None else share
+    if partial is None:
+        _check_whole(share, kind)
     return Rope(
-        dim=dim,
+        dim=_turned(head_dim, 1.0 if partial is None else share),
         base=float(base),
         max_position=c.max_position_embeddings,
         kind=kind,
         parameters=tuple(sorted((name, _frozen(value)) for name, value in values.items())),
         interleaved=interleaved,
     )
+
+
+def _check_whole(share: float, kind: str) -> None:
+    """Reject scaled frequencies of a part of each head: transformers has them for whole heads, and
+    fails."""
+    if share != 1.0 and kind not in ("default", "dynamic_alpha"):
+        raise ModelError(
+            f"partial_rotary_factor {share} beside the rope type '{kind}' cannot be served: this "
+            "architecture turns whole heads. Remove it from config.json."
+        )
+
+
+def _turned(head_dim: int, share: float) -> int:
+    """The number of channels of a head that turn."""
+    dim = int(head_dim * share)
+    if dim % 2:
+        raise ModelError(
+            f"partial_rotary_factor {share} turns {dim} channels of a head of {head_dim}, and "
+            "channels turn in pairs."
+        )
+    return dim
 
 
 def _kind(kind: str, values: dict[str, Any]) -> str:
@@ -138,7 +158,7 @@ def gqa(
     *,
     default_head_dim: int | None = None,
     base: float = 10_000.0,
-    partial: float = 1.0,
+    partial: float | None = None,
     interleaved: bool = False,
     bias: bool = False,
     output_bias: bool = False,

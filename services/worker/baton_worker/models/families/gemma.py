@@ -27,6 +27,7 @@ from baton_worker.spec import (
     Mask,
     Mixer,
     QkNorm,
+    Rope,
     Scores,
 )
 
@@ -83,29 +84,28 @@ def gemma2(c: Config) -> Decoder:
     return body(c, list(mixers), style="sandwich", names=SANDWICH, head=head)
 
 
+def ropes_by_layer_type(c: Config, dim: int) -> dict[str, Rope]:
+    """The ropes of Gemma 3 and 3n, from nested `rope_parameters` or the older `rope_theta`,
+    `rope_local_base_freq` and `rope_scaling`, which is of the global layers alone."""
+    nested = getattr(c, "rope_parameters", None)
+    whole, local = (
+        vars(getattr(nested, kind, None) or SimpleNamespace(rope_type="default"))
+        for kind in ("full_attention", "sliding_attention")
+    )
+    scaling = vars(getattr(c, "rope_scaling", None) or SimpleNamespace())
+    base = getattr(c, "rope_local_base_freq", 10_000.0)
+    return {
+        "full_attention": rope(c, dim, parameters=SimpleNamespace(**whole | scaling), base=1e6),
+        "sliding_attention": rope(c, dim, parameters=SimpleNamespace(**{"rope_theta": base} | local)),
+    }
+
+
 @architecture("Gemma3ForCausalLM")
 def gemma3(c: Config) -> Decoder:
-    """Global layers have a rope of their own with a larger base; older configs use
-    `rope_local_base_freq`."""
+    """Global layers have a rope of their own with a larger base."""
     if getattr(c, "use_bidirectional_attention", False):
         raise ModelError("Baton cannot serve Gemma 3 with use_bidirectional_attention.")
-    rope_parameters, dim = (
-        getattr(c, "rope_parameters", None) or SimpleNamespace(),
-        heads(c).head_dim,
-    )
-    base = getattr(c, "rope_local_base_freq", 10_000.0)
-    ropes = {
-        "full_attention": rope(
-            c, dim, parameters=getattr(rope_parameters, "full_attention", None), base=1e6
-        ),
-        "sliding_attention": rope(
-            c,
-            dim,
-            parameters=getattr(
-                rope_parameters, "sliding_attention", SimpleNamespace(rope_theta=base)
-            ),
-        ),
-    }
+    ropes = ropes_by_layer_type(c, heads(c).head_dim)
     windows = {"full_attention": None, "sliding_attention": getattr(c, "sliding_window", 4096)}
     shared = replace(heads(c), qk_norm=QkNorm(rms(c, offset=1.0)))
     mixers = [

@@ -8,9 +8,9 @@ from types import SimpleNamespace
 from typing import Any
 
 from baton_worker.models.families.clip import part_of
-from baton_worker.models.families.common import Config, architecture, decoder, gqa, rms, rope
+from baton_worker.models.families.common import Config, architecture, decoder, gqa, rms
 from baton_worker.models.families.conformers import gemma3n_audio
-from baton_worker.models.families.gemma import SANDWICH, TANH
+from baton_worker.models.families.gemma import SANDWICH, TANH, ropes_by_layer_type
 from baton_worker.models.families.mobilenet import mobilenet_v5
 from baton_worker.models.families.vision_common import RENAMES, image_token
 from baton_worker.spec import (
@@ -154,22 +154,15 @@ def _mixers(c: SimpleNamespace) -> list[Attention]:
     kinds = getattr(c, "layer_types", None) or [
         _LOCAL if (layer + 1) % 5 else _FULL for layer in range(c.num_hidden_layers)
     ]
-    rope_parameters = getattr(c, "rope_parameters", None) or SimpleNamespace()
-    bases = {_FULL: getattr(c, "rope_theta", 1e6), _LOCAL: getattr(c, "rope_local_base_freq", 1e4)}
     plain = gqa(c, bias=getattr(c, "attention_bias", False), scale=1.0, rope=None)
     made = {
         kind: replace(
             plain,
-            rope=rope(
-                c,
-                plain.head_dim,
-                parameters=getattr(rope_parameters, kind, None) or SimpleNamespace(rope_theta=base),
-                base=base,
-            ),
+            rope=turned,
             mask=Mask(c.sliding_window if kind == _LOCAL else None),
             qk_norm=QkNorm(rms(c)),
         )
-        for kind, base in bases.items()
+        for kind, turned in ropes_by_layer_type(c, plain.head_dim).items()
     }
     own = c.num_hidden_layers - c.num_kv_shared_layers
     last = {kind: layer for layer, kind in enumerate(kinds[:own])}

@@ -137,7 +137,8 @@ def minimax_body(c: Config, full: Sequence[bool], slopes: Sequence[float], blend
     """Attention in the layers that are `full`, linear attention in the others, experts in all."""
     head_dim = getattr(c, "head_dim", None) or c.hidden_size // c.num_attention_heads
     window = Mask(window=getattr(c, "sliding_window", None))
-    partial = (getattr(c, "rotary_dim", None) or head_dim) / head_dim
+    turned = getattr(c, "rotary_dim", None)
+    partial = turned / head_dim if turned else None
     heads = gqa(c, mask=window, base=1e6, partial=partial)
     mixers: list[Mixer] = [
         heads if full_attention else lightning(c, layer, slopes)

@@ -37,6 +37,7 @@ _DEFAULTS: dict[str, Any] = {
     "num_hidden_layers": 27,
     "hidden_size": 1152,
     "intermediate_size": 4304,
+    "hidden_act": "gelu_pytorch_tanh",
     "merge_kernel_size": [2, 2],
     "init_pos_emb_time": 4,
 }
@@ -103,7 +104,7 @@ def _stack(v: Any) -> Vision:
     rope = Rope(dim, 10_000.0, 0, "axial_paired", interleaved=True, sections=sections)
     projections = Projections(bias=True, output_bias=True)
     attention = Attention(heads, heads, dim, 1 / math.sqrt(dim), rope, projections=projections)
-    ffn = Mlp(v.intermediate_size, "gelu_pytorch_tanh", bias=True)
+    ffn = Mlp(v.intermediate_size, v.hidden_act, bias=True)
     patches = Patches(
         v.init_pos_emb_height * v.patch_size,
         v.patch_size,

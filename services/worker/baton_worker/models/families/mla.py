@@ -116,7 +116,7 @@ def mistral4(c: Config) -> Decoder:
     """DeepSeek-V3's body with a softmax router, and queries that grow with their position."""
     rope_parameters = vars(getattr(c, "rope_parameters", None) or SimpleNamespace())
     own = ("llama_4_scaling_beta", "partial_rotary_factor", "max_position_embeddings")
-    c = SimpleNamespace(**vars(c))
+    c = SimpleNamespace(**vars(c) | {"partial_rotary_factor": None})
     c.rope_parameters = SimpleNamespace(
         **{k: v for k, v in rope_parameters.items() if k not in own}
     )

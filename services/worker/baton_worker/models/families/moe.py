@@ -94,8 +94,9 @@ def qwen2_moe(c: Config) -> Decoder:
 @architecture("Qwen3MoeForCausalLM")
 def qwen3_moe(c: Config) -> Decoder:
     bias = getattr(c, "attention_bias", False)
-    heads = gqa(c, bias=bias, output_bias=bias, qk_norm=QkNorm(rms(c)))
-    return decoder(c, sliding(c, heads), qwen_layers(c, Moe(router(c), small(c))), stacked=FUSED)
+    window = getattr(c, "sliding_window", 4096) if getattr(c, "use_sliding_window", False) else None
+    heads = gqa(c, bias=bias, output_bias=bias, qk_norm=QkNorm(rms(c)), mask=Mask(window=window))
+    return decoder(c, heads, qwen_layers(c, Moe(router(c), small(c))), stacked=FUSED)
 
 
 @architecture("DbrxForCausalLM")

@@ -90,7 +90,11 @@ def _heads(c: Config) -> Attention:
         head_dim=head_dim,
         scale=head_dim**-0.5,
         rope=rope(
-            c, head_dim, parameters=rope_parameters, interleaved=getattr(c, "rope_interleave", True)
+            c,
+            head_dim,
+            parameters=rope_parameters,
+            partial=1.0,
+            interleaved=getattr(c, "rope_interleave", True),
         ),
         bias=getattr(c, "qkv_bias", bias),
         output_bias=bias,

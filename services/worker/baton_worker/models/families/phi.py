@@ -57,5 +57,5 @@ def phi3(c: Config) -> Decoder:
         Fused(f"{LAYER}.self_attn.qkv_proj", QKV),
         Fused(f"{LAYER}.mlp.gate_up_proj", GATE_UP),
     )
-    heads = gqa(c, mask=Mask(window=getattr(c, "sliding_window", None)))
+    heads = gqa(c, partial=1.0, mask=Mask(window=getattr(c, "sliding_window", None)))
     return decoder(c, heads, glu(c), norm=rms(c, 1e-5), fused=fused)

@@ -139,7 +139,7 @@ def _rope(c: Config, layer: int, kind: str) -> Any:
     parameters = dict(vars(scaling)) if scaling else {"rope_type": "default"}
     parameters["rope_theta"] = base[layer] if isinstance(base, list) else base
     parameters["partial_rotary_factor"] = partial[layer] if partial else 1.0
-    return rope(c, c.head_dim, parameters=SimpleNamespace(**parameters))
+    return rope(c, c.head_dim, parameters=SimpleNamespace(**parameters), partial=1.0)
 
 
 def _ffn(c: Config, layer: int, sparse: bool) -> Ffn:
