@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import save_file
+import transformers
+from safetensors.torch import load_file, save_file
 
 from baton.errors import ModelError
+from baton_worker.checkpoint.load import load_model
 from baton_worker.checkpoint.safetensors import SafetensorsFolder
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.models.resolve import resolve
+from tests.oracles.checkpoints import asked
 from tests.support import tiny_models
+
+Tensors = dict[str, torch.Tensor]
+HEAD, EMBEDDING = "lm_head.weight", "model.embed_tokens.weight"
 
 
 @pytest.fixture
@@ -87,3 +96,31 @@ def test_a_config_that_asks_for_a_billion_layers_is_refused(folder: Path) -> Non
     (folder / "config.json").write_text(json.dumps(config | {"num_hidden_layers": 10**9}))
     with pytest.raises(ModelError, match="num_hidden_layers is 1000000000"):
         SafetensorsFolder(folder)
+
+
+def another(tensors: Tensors) -> None:
+    tensors[HEAD] = tensors[EMBEDDING].flip(0).contiguous()
+
+
+def equal(tensors: Tensors) -> None:
+    tensors[HEAD] = tensors[EMBEDDING].clone()
+
+
+def instead(tensors: Tensors) -> None:
+    tensors[HEAD] = tensors.pop(EMBEDDING)
+
+
+@pytest.mark.parametrize(("change", "tied"), [(another, False), (equal, True), (instead, True)])
+def test_a_saved_head_is_read_as_transformers_does(
+    change: Callable[[Tensors], None], tied: bool, tmp_path: Path, driver: Any
+) -> None:
+    tiny_models.save_checkpoint(tmp_path, "Qwen2ForCausalLM", tie_word_embeddings=True)
+    tensors = load_file(tmp_path / "model.safetensors")
+    change(tensors)
+    save_file(tensors, tmp_path / "model.safetensors", {"format": "pt"})
+    oracle = transformers.Qwen2ForCausalLM.from_pretrained(tmp_path, dtype=torch.float32).eval()
+    loaded = load_model(tmp_path, BuildContext(torch.device("cpu"), torch.float32))
+    assert loaded.spec.head.tied == tied
+    tokens = list(range(5, 25))
+    ours = driver(loaded, 1).step({0: tokens})[0]
+    assert (ours - asked(oracle)(tokens)).abs().max() < 1e-3

@@ -146,5 +146,12 @@ def test_a_config_that_cannot_be_read(bert: Path) -> None:
         served(bert, position_embedding_type="relative_key")
 
 
+def test_a_body_that_needs_an_encoder_makes_no_vectors(tmp_path: Path) -> None:
+    folder = tmp_path / "mllama"
+    tiny_towers.tiny_tower("mllama", folder).model.save_pretrained(tmp_path)
+    with pytest.raises(ModelError, match="A MllamaModel makes no vectors of texts alone"):
+        served(tmp_path)
+
+
 def test_no_name_is_both() -> None:
     assert not set(ENCODERS.names()) & set(ARCHITECTURES.names())

@@ -90,10 +90,17 @@ def test_a_missing_field_is_named() -> None:
 
 
 @pytest.mark.parametrize(
-    "fields", [{"max_position_embeddings": None}, {"rms_norm_eps": "x"}, {"rope_scaling": "linear"}]
+    ("fields", "said"),
+    [
+        ({"max_position_embeddings": None}, "must be a number, not None"),
+        ({"rms_norm_eps": "x"}, "must be a number, not 'x'"),
+        ({"rope_scaling": "linear"}, "must be objects"),
+        ({"rope_theta": "x"}, "cannot be read: could not convert"),
+        ({"intermediate_size": [80, 80, 80]}, "must be an integer in each layer"),
+    ],
 )
-def test_fields_of_another_type_are_one_sentence(fields: dict[str, Any]) -> None:
-    with pytest.raises(ModelError, match=r"must be a number|cannot be read"):
+def test_fields_of_another_type_are_one_sentence(fields: dict[str, Any], said: str) -> None:
+    with pytest.raises(ModelError, match=said):
         resolve(config(**fields))
 
 

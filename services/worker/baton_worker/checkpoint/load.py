@@ -163,12 +163,12 @@ def load_model(
     _check_inputs(context, config)
     if dummy:
         _check_dummy(path, config)
-    elif isinstance(checkpoint, SafetensorsFolder):
-        checkpoint.check_files()
     if not is_listed(config):
         _check_unlisted(config, task, context, split.is_parallel, patched=bool(patches))
         return _by_transformers(path, checkpoint, context)
     full = served_task(config, path, task, pooling, served_length)
+    if isinstance(checkpoint, SafetensorsFolder) and not dummy:
+        checkpoint.check_files()
     full = replace(full, spec=routed(full.spec, router))
     site = _site(context, config, full.spec, narrow, split.ranks)
     share = _share(full, site, split)

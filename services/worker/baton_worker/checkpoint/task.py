@@ -22,9 +22,9 @@ from types import SimpleNamespace
 
 from baton.errors import ModelError, SettingsError
 from baton.registry import Registry
-from baton_worker.checkpoint.tied_head import as_saved
+from baton_worker.checkpoint.safetensors import with_saved_head
 from baton_worker.models.families import clip, encoders
-from baton_worker.models.resolve import ARCHITECTURES, resolve
+from baton_worker.models.resolve import ARCHITECTURES, MALFORMED, resolve
 from baton_worker.pooling.recipe import PoolingRecipe
 from baton_worker.pooling.resolve import (
     RANKERS,
@@ -93,7 +93,7 @@ def served_task(
     files = read_sentence_files(path)
     generates = name in ARCHITECTURES
     if generates and (task == "generate" or (task == "auto" and files is None)):
-        return ServedTask(as_saved(resolve(config, served_length), path), None)
+        return ServedTask(with_saved_head(resolve(config, served_length), path), None)
     if task == "generate":
         raise SettingsError(f"--task generate: a {name} has no head that makes text.")
     spec = _body(name, config, served_length)
@@ -149,12 +149,13 @@ def _body(name: str, config: SimpleNamespace, served_length: int | None) -> Deco
     if name in ENCODERS:
         try:
             spec: Decoder = ENCODERS.load(name)(config)
-        except AttributeError as error:
+        except (AttributeError, *MALFORMED) as error:
             raise ModelError(f"The config of this {name} cannot be read: {error}.") from error
         return spec
     base = name if name in ARCHITECTURES else _decoder_of(name, config)
     spec = resolve(SimpleNamespace(**vars(config) | {"architectures": [base]}), served_length)
-    if base != name and any(isinstance(mixer, CrossAttention) for mixer, _ in spec.layers):
+    listens = spec.style == "conditioned"
+    if base != name and (listens or any(isinstance(m, CrossAttention) for m, _ in spec.layers)):
         raise ModelError(f"A {name} makes no vectors of texts alone. Serve a {base}.")
     return spec
 

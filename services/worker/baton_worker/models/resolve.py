@@ -10,10 +10,10 @@ from baton.errors import ModelError
 from baton.registry import Registry
 from baton_worker.models.families import DECLARED, clip, encoders
 from baton_worker.quantization.methods import formats, method
-from baton_worker.spec import Decoder
+from baton_worker.spec import Decoder, Glu, Mlp
 
 ARCHITECTURES = Registry("architectures", DECLARED)
-_MALFORMED = (TypeError, ValueError, LookupError, ArithmeticError)
+MALFORMED = (TypeError, ValueError, LookupError, ArithmeticError)
 """What a family raises for a field of another type or value than its class has."""
 _WRAPPED = {"Terratorch": "terratorch"}
 """Architectures that wrap the models of a package."""
@@ -36,7 +36,7 @@ def resolve(config: SimpleNamespace, served_length: int | None = None) -> Decode
         spec: Decoder = ARCHITECTURES.load(name)(SimpleNamespace(**fields))
     except AttributeError as error:
         raise ModelError(f"The config of this {name} lacks a field: {_field(error)}.") from error
-    except _MALFORMED as error:
+    except MALFORMED as error:
         raise ModelError(f"The config of this {name} cannot be read: {error}.") from error
     _check(spec)
     if method(config) == "mxfp4" and not any(rule.scales for rule in spec.tensors.stacked):
@@ -63,6 +63,9 @@ def _check(spec: Decoder) -> None:
     for name, value in numbers.items():
         if not isinstance(value, int | float):
             raise ModelError(f"config.json: {name} must be a number, not {value!r}.")
+    for _, ffn in spec.layers:
+        if isinstance(ffn, Glu | Mlp) and not isinstance(ffn.intermediate, int):
+            raise ModelError("config.json: intermediate_size must be an integer in each layer.")
 
 
 def _architecture(config: SimpleNamespace) -> str:

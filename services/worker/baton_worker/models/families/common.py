@@ -95,6 +95,8 @@ def rope(
     parameters = (
         parameters or getattr(c, "rope_scaling", None) or getattr(c, "rope_parameters", None)
     )
+    if parameters and not isinstance(parameters, SimpleNamespace):
+        raise ModelError("config.json: rope_parameters and rope_scaling must be objects.")
     values: dict[str, Any] = dict(vars(parameters)) if parameters else {}
     legacy_kind = values.pop("type", "default")
     kind = _kind(values.pop("rope_type", None) or legacy_kind, values)

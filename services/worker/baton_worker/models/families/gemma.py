@@ -94,9 +94,12 @@ def ropes_by_layer_type(c: Config, dim: int) -> dict[str, Rope]:
     )
     scaling = vars(getattr(c, "rope_scaling", None) or SimpleNamespace())
     base = getattr(c, "rope_local_base_freq", 10_000.0)
+    full = SimpleNamespace(**whole | scaling)
     return {
-        "full_attention": rope(c, dim, parameters=SimpleNamespace(**whole | scaling), base=1e6),
-        "sliding_attention": rope(c, dim, parameters=SimpleNamespace(**{"rope_theta": base} | local)),
+        "full_attention": rope(c, dim, parameters=full, base=1e6),
+        "sliding_attention": rope(
+            c, dim, parameters=SimpleNamespace(**{"rope_theta": base} | local)
+        ),
     }
 
 
