@@ -29,11 +29,16 @@ def test_what_opens_none() -> None:
         (b"GET", b"/v1/realtime", [*OFFER, (b"cookie", b"a" * 8000)]),
         (b"GET", b"/v1/realtime", OFFER[:-1]),
         (b"GET", b"/v1/realtime", [*OFFER[:2], (b"sec-websocket-version", b"8"), OFFER[3]]),
-        (b"GET", b"/v1/realtime", [*OFFER, (b"sec-websocket-protocol", b"realtime, \xff")]),
+        (
+            b"GET",
+            b"/v1/realtime",
+            [*OFFER, (b"sec-websocket-protocol", b"openai-insecure-api-key.secret\xff")],
+        ),
         (b"GET", b"/v1/realtime", [*OFFER, (b"connection", b"\xff")]),
     ):
-        with pytest.raises(InvalidRequest):
+        with pytest.raises(InvalidRequest) as refused:
             check_upgrade(method, url, headers)
+        assert "secret" not in refused.value.message, "it is logged"
 
 
 def test_a_key_may_be_a_subprotocol() -> None:

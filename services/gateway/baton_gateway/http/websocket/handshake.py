@@ -10,7 +10,7 @@ from collections.abc import Sequence
 
 import websockets
 from starlette.datastructures import Headers
-from websockets.exceptions import InvalidHandshake
+from websockets.exceptions import InvalidHeader
 from websockets.http11 import Request
 from websockets.server import ServerProtocol
 
@@ -43,8 +43,10 @@ def check_upgrade(method: bytes, url: bytes, headers: RawHeaders) -> None:
     given = websockets.Headers((name.decode(), value.decode("latin-1")) for name, value in headers)
     try:
         ServerProtocol().process_request(Request(url.decode("latin-1"), given))
-    except InvalidHandshake as error:
-        raise InvalidRequest(f"This opens no WebSocket: {error}.") from error
+    except InvalidHeader as error:
+        # Without its value, which may be an API key: refusals are logged.
+        message = f"This opens no WebSocket: the header {error.name} is missing or invalid."
+        raise InvalidRequest(message) from error
 
 
 def with_key(headers: Headers) -> Headers:
