@@ -18,7 +18,7 @@ PAGED = {
     "page_table": INTS,
     "lengths": INTS,
     "query_starts": INTS,
-    "places": INTS,
+    "split_starts": INTS,
     "ranges": INTS,
     "ancestors": LONGS,
     "last_keys": "*i32",

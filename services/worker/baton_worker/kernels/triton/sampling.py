@@ -87,6 +87,25 @@ def _store_sums(  # type: ignore[no-untyped-def]
     tl.store(sums + row[:, None] * blocks + block[None, :], block_sums, mask=inside)
 
 
+@triton.jit  # type: ignore[untyped-decorator]
+def _row_maximum(tops, row, real, tiles, TILES: tl.constexpr):  # type: ignore[no-untyped-def]
+    """The maximum of each row, the first tile that has it, and whether it is finite."""
+    tile = tl.arange(0, TILES)
+    at = row[:, None] * tiles + tile[None, :]
+    every = tl.load(tops + at, mask=real[:, None] & (tile < tiles)[None, :], other=float("-inf"))
+    most, first = tl.max(every, 1, return_indices=True, return_indices_tie_break_left=True)
+    return most, first, (most < float("inf")) & (most > float("-inf"))
+
+
+@triton.jit
+def _store_rows(tokens, finite, least, wanted, row, real, token, good, lowest, limit):  # type: ignore[no-untyped-def]
+    """The results of whole rows that do not depend on their weights."""
+    tl.store(tokens + row, token, mask=real)
+    tl.store(finite + row, good.to(tl.int8), mask=real)
+    tl.store(least + row, lowest, mask=real)
+    tl.store(wanted + row, limit, mask=real)
+
+
 @triton.jit(do_not_specialize=["num_rows", "has_top_k", "has_top_p"])  # type: ignore[untyped-decorator]
 def _weigh(  # type: ignore[no-untyped-def]
     logits,
@@ -120,21 +139,15 @@ def _weigh(  # type: ignore[no-untyped-def]
     from min-p on, and the first histograms of top-k and top-p where rows have them."""
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     real = row < num_rows
-    tile = tl.arange(0, TILES)
-    at = row[:, None] * tiles + tile[None, :]
-    every = tl.load(tops + at, mask=real[:, None] & (tile < tiles)[None, :], other=float("-inf"))
-    most, first = tl.max(every, 1, return_indices=True, return_indices_tie_break_left=True)
-    good = (most < float("inf")) & (most > float("-inf"))
+    most, first, good = _row_maximum(tops, row, real, tiles, TILES)
     drawn = real & (tl.load(greedy + row, mask=real, other=1) == 0)
     lowest = tl.load(min_p + row, mask=drawn, other=0.0).to(tl.float32)
     most_k = tl.load(top_k + row, mask=drawn, other=0)
     limited = (most_k > 0) & (most_k < vocab)
     if tl.program_id(1) == 0:
         place = tl.load(places + row * tiles + first, mask=real, other=0)
-        tl.store(tokens + row, place, mask=real)
-        tl.store(finite + row, good.to(tl.int8), mask=real)
-        tl.store(least + row, lowest, mask=real)
-        tl.store(wanted + row, tl.where(limited, most_k, 0), mask=real)
+        limit = tl.where(limited, most_k, 0)
+        _store_rows(tokens, finite, least, wanted, row, real, place, good, lowest, limit)
     if tl.max(drawn.to(tl.int32), 0) == 0:
         return
     warm = tl.load(warmth + row, mask=drawn, other=1.0)
@@ -327,10 +340,10 @@ class _Truncation:
                 *(self._weights, *self._entry(entry), *self._entry(entry + 1)),
                 *(grid.count, grid.vocab, shift, int(counted)),
             )
-        given = (*self._entry(first + radix_select.DIGITS - 1), self.least)
+        last = (*self._entry(first + radix_select.DIGITS - 1), self.least)
         self._done += 1
         sizes = (grid.count, grid.vocab, grid.blocks)
-        grid.over_tiles(_cut, self._weights, *given, self.least, self._sums, *sizes)
+        grid.over_tiles(_cut, self._weights, *last, self.least, self._sums, *sizes)
 
     def _entry(self, entry: int) -> tuple[Tensor, Tensor, Tensor]:
         return self.histograms[entry], self._prefix[entry], self.wanted[entry]
@@ -377,21 +390,9 @@ def sample(
     grid.over_tiles(_tops, logits, tops, places, count, vocab, grid.tiles)
     grid.over_tiles(
         _weigh,
-        *(
-            logits,
-            tops,
-            places,
-            warmth,
-            top_k,
-            top_p,
-            min_p,
-            greedy,
-            weights,
-            sums,
-            truncation.least,
-        ),
-        *(truncation.wanted[0], truncation.histograms[0], masses, tokens, finite, count, vocab),
-        *(grid.tiles, grid.blocks, int(has_top_k), int(has_top_p)),
+        *(logits, tops, places, warmth, top_k, top_p, min_p, greedy, weights, sums),
+        *(truncation.least, truncation.wanted[0], truncation.histograms[0], masses),
+        *(tokens, finite, count, vocab, grid.tiles, grid.blocks, int(has_top_k), int(has_top_p)),
         TILES=power(grid.tiles),
     )
     if has_top_k:

@@ -23,12 +23,12 @@ def _part(at, where, mask, CODES: tl.constexpr, NUMBER: tl.constexpr):  # type: 
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _keep(states, sums, mine, most, total, weighted, real, VALUES: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Store a partition of split rows, whose place is `mine`, for the merge."""
+def _store_partition(states, sums, at, most, total, weighted, real, VALUES: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Store a partition of split rows, at their places `at`, for the merge."""
     channel = tl.arange(0, VALUES)
-    tl.store(states + mine * 2, most, mask=real)
-    tl.store(states + mine * 2 + 1, total, mask=real)
-    tl.store(sums + mine[:, None] * VALUES + channel[None, :], weighted, mask=real[:, None])
+    tl.store(states + at * 2, most, mask=real)
+    tl.store(states + at * 2 + 1, total, mask=real)
+    tl.store(sums + at[:, None] * VALUES + channel[None, :], weighted, mask=real[:, None])
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -72,7 +72,7 @@ def _capped(score, softcap):  # type: ignore[no-untyped-def]
 @triton.jit  # type: ignore[untyped-decorator]
 def _weigh_unmasked(  # type: ignore[no-untyped-def]
     q,
-    here,
+    head_pages,
     table,
     start,
     stop,
@@ -97,16 +97,16 @@ def _weigh_unmasked(  # type: ignore[no-untyped-def]
     sees."""
     NUMBER: tl.constexpr = q.dtype
     WORDS: tl.constexpr = HEAD_DIM % 4 == 0 and VALUE_DIM % 4 == 0
-    d, channel, values = tl.arange(0, DIM), tl.arange(0, VALUES), here + value_stride
+    d, channel, values = tl.arange(0, DIM), tl.arange(0, VALUES), head_pages + value_stride
     inside, has_value = (d < HEAD_DIM)[:, None], channel < VALUE_DIM
     for key in range(start, stop, KEYS):
         n = key + tl.arange(0, KEYS)
         page = tl.load(table + n // PAGE_SIZE).to(tl.int64)
         at = page * page_stride + n % PAGE_SIZE * token_stride
-        k = _part(here, at + d[:, None], inside, CODES, NUMBER)
+        k = _part(head_pages, at + d[:, None], inside, CODES, NUMBER)
         score = tl.dot(q, k, input_precision="ieee") * scale
         if CODES != 0:
-            score *= kv_codes.scale(here + at + HEAD_DIM, n >= 0, WORDS)[None, :]
+            score *= kv_codes.scale(head_pages + at + HEAD_DIM, n >= 0, WORDS)[None, :]
         if CAPPED:
             score = _capped(score, softcap)
         most, total, fade, weight = softmax.weigh(most, total, score)
@@ -115,6 +115,246 @@ def _weigh_unmasked(  # type: ignore[no-untyped-def]
         v = _part(values, at[:, None] + channel, has_value, CODES, NUMBER)
         weighted = tl.dot(weight.to(v.dtype), v, weighted * fade[:, None], input_precision="ieee")
     return most, total, weighted
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _latent_scores(  # type: ignore[no-untyped-def]
+    q,
+    q_rest,
+    head_pages,
+    at,
+    there,
+    HEAD_DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    VALUES: tl.constexpr,
+    REST: tl.constexpr,
+):
+    """Scores of a block of latents, without their scale, and the latents, which are its values."""
+    NUMBER: tl.constexpr = q.dtype
+    channel = tl.arange(0, VALUES)
+    has_value = channel < VALUE_DIM
+    v = _part(head_pages, at[:, None] + channel, there[:, None] & has_value, 0, NUMBER)
+    score = tl.dot(q, tl.trans(v), input_precision="ieee")
+    if REST:
+        other = VALUE_DIM + tl.arange(0, REST)
+        has_rest = other < HEAD_DIM
+        k = _part(head_pages, at + other[:, None], there & has_rest[:, None], 0, NUMBER)
+        score = tl.dot(q_rest, k, score, input_precision="ieee")
+    return score, v
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _masked(  # type: ignore[no-untyped-def]
+    score,
+    n,
+    there,
+    masks,
+    SLOPED: tl.constexpr,
+    RANGED: tl.constexpr,
+    TREE: tl.constexpr,
+):
+    """Scores of the keys `n` with the biases of ALiBi, HIDDEN where a query does not see a key;
+    `masks` are those of `_weigh_masked`."""
+    position, last, farthest, slope, bits, from_key, begin, context, depths = masks
+    at_key = n[None, :]
+    visible = there[None, :]
+    if RANGED:
+        visible &= at_key >= from_key
+    if TREE:
+        related, where = bounds.in_tree(n, there, begin, context, bits, depths)
+        visible &= related
+        at_key = where[None, :]
+    if SLOPED:
+        score += slope[:, None] * (at_key - position[:, None]).to(tl.float32)
+    visible &= (at_key <= last[:, None]) & (at_key >= farthest[:, None])
+    return tl.where(visible, score, _HIDDEN)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _weigh_masked(  # type: ignore[no-untyped-def]
+    q,
+    q_rest,
+    head_pages,
+    table,
+    start,
+    stop,
+    most,
+    total,
+    weighted,
+    page_stride,
+    token_stride,
+    value_stride,
+    scale,
+    softcap,
+    masks,
+    HEAD_DIM: tl.constexpr,
+    DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    VALUES: tl.constexpr,
+    LATENT: tl.constexpr,
+    REST: tl.constexpr,
+    PAGE_SIZE: tl.constexpr,
+    KEYS: tl.constexpr,
+    CODES: tl.constexpr,
+    CAPPED: tl.constexpr,
+    SLOPED: tl.constexpr,
+    RANGED: tl.constexpr,
+    TREE: tl.constexpr,
+):
+    """The sums of a tile with those of the keys `start` ... `stop` - 1 more that its queries see.
+
+    Args:
+        masks: of each query its position, the last and the first key that it sees, the slope of its
+            head and its ancestors in a tree; the first key of the row, its first new token, the
+            number of tokens before that, and the depths of tokens in trees.
+    """
+    NUMBER: tl.constexpr = q.dtype
+    WORDS: tl.constexpr = HEAD_DIM % 4 == 0 and VALUE_DIM % 4 == 0
+    d, channel = tl.arange(0, DIM), tl.arange(0, VALUES)
+    inside, has_value = d < HEAD_DIM, channel < VALUE_DIM
+    for key in range(start, stop, KEYS):
+        n = key + tl.arange(0, KEYS)
+        there = n < stop
+        page = tl.load(table + n // PAGE_SIZE, mask=there, other=0).to(tl.int64)
+        at = page * page_stride + n % PAGE_SIZE * token_stride
+        if LATENT:
+            score, v = _latent_scores(
+                q, q_rest, head_pages, at, there, HEAD_DIM, VALUE_DIM, VALUES, REST
+            )
+        else:
+            k = _part(head_pages, at + d[:, None], there & inside[:, None], CODES, NUMBER)
+            score = tl.dot(q, k, input_precision="ieee")
+        score *= scale
+        if CODES != 0:
+            score *= kv_codes.scale(head_pages + at + HEAD_DIM, there, WORDS)[None, :]
+        if CAPPED:
+            score = _capped(score, softcap)
+        score = _masked(score, n, there, masks, SLOPED, RANGED, TREE)
+        most, total, fade, weight = softmax.weigh(most, total, score)
+        if CODES != 0:
+            behind_value = head_pages + value_stride + at + VALUE_DIM
+            weight *= kv_codes.scale(behind_value, there, WORDS)[None, :]
+        if not LATENT:
+            values = head_pages + value_stride
+            v = _part(values, at[:, None] + channel, there[:, None] & has_value, CODES, NUMBER)
+        weighted = tl.dot(weight.to(v.dtype), v, weighted * fade[:, None], input_precision="ieee")
+    return most, total, weighted
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _queries(  # type: ignore[no-untyped-def]
+    query,
+    at,
+    real,
+    KEY_DIM: tl.constexpr,
+    HEAD_DIM: tl.constexpr,
+    DIM: tl.constexpr,
+    REST: tl.constexpr,
+):
+    """A tile of queries, and its channels behind those of values in latents."""
+    NUMBER: tl.constexpr = query.dtype.element_ty
+    d = tl.arange(0, DIM)
+    q = _part(query, at[:, None] + d, real[:, None] & (d < KEY_DIM), 0, NUMBER)
+    q_rest = q
+    if REST:
+        other = KEY_DIM + tl.arange(0, REST)
+        q_rest = _part(query, at[:, None] + other, real[:, None] & (other < HEAD_DIM), 0, NUMBER)
+    return q, q_rest
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _members(  # type: ignore[no-untyped-def]
+    deal,
+    first,
+    count,
+    ROWS: tl.constexpr,
+    QUERIES: tl.constexpr,
+    SHARED: tl.constexpr,
+    GROUP: tl.constexpr,
+):
+    """Of each row of a tile the new token and the query head, and whether both exist."""
+    DEALS: tl.constexpr = (GROUP + SHARED - 1) // SHARED
+    r = tl.arange(0, ROWS)
+    member = deal % DEALS * SHARED + r % SHARED
+    token, head = first + r // SHARED, deal // DEALS * GROUP + member
+    return token, head, (r // SHARED < QUERIES) & (token < count) & (member < GROUP)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _farthest(  # type: ignore[no-untyped-def]
+    position,
+    window,
+    chunk,
+    ROWS: tl.constexpr,
+    WINDOWED: tl.constexpr,
+    CHUNKED: tl.constexpr,
+):
+    """The first key that each query may see."""
+    farthest = tl.full((ROWS,), 0, tl.int32)
+    if WINDOWED:
+        farthest = tl.maximum(farthest, position - window + 1)
+    if CHUNKED:
+        farthest = tl.maximum(farthest, position // chunk * chunk)
+    return farthest
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _row_partitions(  # type: ignore[no-untyped-def]
+    context,
+    length,
+    split,
+    window,
+    chunk,
+    WINDOWED: tl.constexpr,
+    CHUNKED: tl.constexpr,
+    SPAN: tl.constexpr,
+    MOST: tl.constexpr,
+):
+    """Keys of a partition, the first partition of a row that is split, this program's first one,
+    and the end of them."""
+    oldest = bounds.oldest(context, window, chunk, WINDOWED, CHUNKED)
+    span = bounds.partition_keys(oldest, length, SPAN, MOST)
+    nearest = oldest // span
+    stop = tl.where(split, tl.cdiv(length, span), 1)
+    return span, nearest, tl.where(split, nearest, 0) + tl.program_id(2), stop
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _store_result(  # type: ignore[no-untyped-def]
+    out,
+    lse,
+    sinks,
+    sinks_stride,
+    token,
+    head,
+    most,
+    total,
+    weighted,
+    real,
+    NUM_HEADS: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    VALUES: tl.constexpr,
+    SINKS: tl.constexpr,
+    RANGED: tl.constexpr,
+    LSE: tl.constexpr,
+    EXACT: tl.constexpr,
+):
+    """Store the results of a tile whose sums are complete but for the sinks."""
+    if SINKS:
+        sink = tl.load(sinks + token * sinks_stride + head, mask=real, other=0.0)
+        most, total, fade = softmax.with_sink(most, total, sink)
+        weighted *= fade[:, None]
+    target = token.to(tl.int64) * NUM_HEADS + head
+    sums = (most, total, weighted, real)
+    _write(out, lse, target, *sums, VALUE_DIM, VALUES, RANGED, LSE, EXACT)
+
+
+@triton.jit  # type: ignore[untyped-decorator]
+def _no_sums(ROWS: tl.constexpr, VALUES: tl.constexpr):  # type: ignore[no-untyped-def]
+    """Sums of a tile that has seen no key."""
+    most = tl.full((ROWS,), _HIDDEN, tl.float32)
+    total = tl.full((ROWS,), 0.0, tl.float32)
+    return most, total, tl.full((ROWS, VALUES), 0.0, tl.float32)
 
 
 @triton.jit(do_not_specialize=_COUNTS)  # type: ignore[untyped-decorator]
@@ -126,7 +366,7 @@ def attend(  # type: ignore[no-untyped-def]
     page_table,
     lengths,
     query_starts,
-    places,
+    split_starts,
     ranges,
     ancestors,
     depths,
@@ -188,10 +428,7 @@ def attend(  # type: ignore[no-untyped-def]
     QUERIES: tl.constexpr = ROWS // SHARED
     DEALS: tl.constexpr = (GROUP + SHARED - 1) // SHARED
     KEY_DIM: tl.constexpr = VALUE_DIM if LATENT else HEAD_DIM
-    NUMBER: tl.constexpr = query.dtype.element_ty
-    WORDS: tl.constexpr = HEAD_DIM % 4 == 0 and VALUE_DIM % 4 == 0
     block, deal = tl.program_id(0), tl.program_id(1)
-    kv_head = deal // DEALS
     row = bounds.row_of(block, query_starts, num_rows, QUERIES)
     begin = tl.load(query_starts + row)
     count = tl.load(query_starts + row + 1) - begin
@@ -199,14 +436,14 @@ def attend(  # type: ignore[no-untyped-def]
     if (first >= count) | (count < at_least) | (count > at_most):
         return
     length = tl.load(lengths + row)
-    place = tl.load(places + row)
+    place = tl.load(split_starts + row)
     split = place >= 0
-    earliest = length - count
-    oldest = bounds.oldest(earliest, window, chunk, WINDOWED, CHUNKED)
-    span = bounds.partition_keys(oldest, length, SPAN, MOST)
-    nearest = oldest // span
-    partitions = tl.where(split, tl.cdiv(length, span), 1)
-    mine_from, stride = tl.where(split, nearest, 0) + tl.program_id(2), tl.num_programs(2)
+    context = length - count
+    earliest = context
+    span, nearest, mine_from, partitions = _row_partitions(
+        context, length, split, window, chunk, WINDOWED, CHUNKED, SPAN, MOST
+    )
+    stride = tl.num_programs(2)
     if mine_from >= partitions:  # There are no keys, and no merge reads it.
         return
     cut = split
@@ -214,14 +451,13 @@ def attend(  # type: ignore[no-untyped-def]
         cut = place == place
         stride = tl.where(split, stride, 1)
 
-    r, d, channel = tl.arange(0, ROWS), tl.arange(0, DIM), tl.arange(0, VALUES)
-    member = deal % DEALS * SHARED + r % SHARED
-    token, head = first + r // SHARED, kv_head * GROUP + member
-    real = (r // SHARED < QUERIES) & (token < count) & (member < GROUP)
-    position = length - count + token
+    token, head, real = _members(deal, first, count, ROWS, QUERIES, SHARED, GROUP)
+    position = context + token
     # Of the tokens of the tile, the first may be at this position, the last in this place. A token
     # of a tree may be as near to the context as the first of them, whatever its own place.
     newest = earliest + first + QUERIES
+    # A mask that a launch does not have is not read.
+    bits = position
     if TREE:
         position = earliest + tl.load(depths + begin + token, mask=real, other=0)
         bits = tl.load(ancestors + begin + token, mask=real, other=0)
@@ -231,102 +467,52 @@ def attend(  # type: ignore[no-untyped-def]
     if SPANS:
         last = tl.load(last_keys + begin + token, mask=real, other=0)
         newest = tl.maximum(newest, tl.max(last, 0) + 1)
-    from_query = (begin + token).to(tl.int64) * query_stride + head * HEAD_DIM
-    inside, has_value = d < KEY_DIM, channel < VALUE_DIM
-    q = _part(query, from_query[:, None] + d, real[:, None] & inside, 0, NUMBER)
-    if REST:
-        other = VALUE_DIM + tl.arange(0, REST)
-        behind = other < HEAD_DIM
-        q_rest = _part(query, from_query[:, None] + other, real[:, None] & behind, 0, NUMBER)
-    farthest = tl.full((ROWS,), 0, tl.int32)
-    if WINDOWED:
-        farthest = tl.maximum(farthest, position - window + 1)
-    if CHUNKED:
-        farthest = tl.maximum(farthest, position // chunk * chunk)
+    at = (begin + token).to(tl.int64) * query_stride + head * HEAD_DIM
+    q, q_rest = _queries(query, at, real, KEY_DIM, HEAD_DIM, DIM, REST)
+    farthest = _farthest(position, window, chunk, ROWS, WINDOWED, CHUNKED)
     slope = tl.full((ROWS,), 0.0, tl.float32)
     if SLOPED:
         slope = tl.load(slopes + head, mask=real, other=0.0)
-
+    from_key = 0
     if RANGED:
         from_key = tl.load(ranges + row * 2)
+    masks = (position, last, farthest, slope, bits, from_key, begin, context, depths)
     table = page_table + row.to(tl.int64) * table_width
-    here = pages + kv_head * head_stride
+    head_pages = pages + deal // DEALS * head_stride
     newest = tl.minimum(length, newest)
     if EXACT:
         reached = bounds.oldest(earliest, window, chunk, WINDOWED, CHUNKED) // span
         mine_from = tl.where(split, mine_from, reached)
         partitions = tl.where(split, partitions, tl.cdiv(newest, span))
-        held_most = tl.full((ROWS,), _HIDDEN, tl.float32)
-        held_total = tl.full((ROWS,), 0.0, tl.float32)
-        held = tl.full((ROWS, VALUES), 0.0, tl.float32)
+        held_most, held_total, held = _no_sums(ROWS, VALUES)
     # The grid is bounded, so that a step of short rows launches few programs: each takes every so
     # many partitions, and their numbers do not depend on how many those are.
     for partition in range(mine_from, partitions, stride):
         # The first token of the tile sees the oldest key, its last token the newest.
         limits = (window, chunk, ranges, row, partition, cut, span)
         start, stop = bounds.key_bounds(earliest, newest, *limits, WINDOWED, CHUNKED, RANGED)
-
-        most = tl.full((ROWS,), _HIDDEN, tl.float32)
-        total = tl.full((ROWS,), 0.0, tl.float32)
-        weighted = tl.full((ROWS, VALUES), 0.0, tl.float32)
+        most, total, weighted = _no_sums(ROWS, VALUES)
+        strides = (page_stride, token_stride, value_stride, scale, softcap)
         # Blocks of which every query sees every key have no masks. They come first, and a masked
         # block of such keys has the same sums.
-        whole = start // KEYS * KEYS
+        masked_from = start // KEYS * KEYS
         if UNMASKED:
-            first_key, whole = whole, tl.minimum(earliest + 1, stop) // KEYS * KEYS
-            whole = tl.maximum(first_key, whole)
-            tile = (q, here, table, first_key, whole, most, total, weighted)
-            steps = (page_stride, token_stride, value_stride, scale, softcap)
+            first_key, masked_from = masked_from, tl.minimum(earliest + 1, stop) // KEYS * KEYS
+            masked_from = tl.maximum(first_key, masked_from)
+            tile = (q, head_pages, table, first_key, masked_from, most, total, weighted)
             most, total, weighted = _weigh_unmasked(
-                *tile, *steps, HEAD_DIM, DIM, VALUE_DIM, VALUES, PAGE_SIZE, KEYS, CODES, CAPPED
+                *tile, *strides, HEAD_DIM, DIM, VALUE_DIM, VALUES, PAGE_SIZE, KEYS, CODES, CAPPED
             )
-        for key in range(whole, stop, KEYS):
-            n = key + tl.arange(0, KEYS)
-            there = n < stop
-            page = tl.load(table + n // PAGE_SIZE, mask=there, other=0).to(tl.int64)
-            at = page * page_stride + n % PAGE_SIZE * token_stride
-            if LATENT:
-                v = _part(here, at[:, None] + channel, there[:, None] & has_value, 0, NUMBER)
-                score = tl.dot(q, tl.trans(v), input_precision="ieee")
-                if REST:
-                    k = _part(here, at + other[:, None], there & behind[:, None], 0, NUMBER)
-                    score = tl.dot(q_rest, k, score, input_precision="ieee")
-            else:
-                k = _part(here, at + d[:, None], there & inside[:, None], CODES, NUMBER)
-                score = tl.dot(q, k, input_precision="ieee")
-            score *= scale
-            if CODES != 0:
-                score *= kv_codes.scale(here + at + HEAD_DIM, there, WORDS)[None, :]
-            if CAPPED:
-                score = _capped(score, softcap)
-            at_key = n[None, :]
-            visible = there[None, :]
-            if RANGED:
-                visible &= at_key >= from_key
-            if TREE:
-                related, where = bounds.in_tree(n, there, begin, length - count, bits, depths)
-                visible &= related
-                at_key = where[None, :]
-            if SLOPED:
-                score += slope[:, None] * (at_key - position[:, None]).to(tl.float32)
-            visible &= (at_key <= last[:, None]) & (at_key >= farthest[:, None])
-            most, total, fade, weight = softmax.weigh(
-                most, total, tl.where(visible, score, _HIDDEN)
-            )
-            if CODES != 0:
-                behind_value = here + value_stride + at + VALUE_DIM
-                weight *= kv_codes.scale(behind_value, there, WORDS)[None, :]
-            if not LATENT:
-                values = here + value_stride
-                v = _part(values, at[:, None] + channel, there[:, None] & has_value, CODES, NUMBER)
-            weighted = tl.dot(
-                weight.to(v.dtype), v, weighted * fade[:, None], input_precision="ieee"
-            )
-
+        most, total, weighted = _weigh_masked(
+            *(q, q_rest, head_pages, table, masked_from, stop, most, total, weighted),
+            *strides,
+            *(masks, HEAD_DIM, DIM, VALUE_DIM, VALUES, LATENT, REST, PAGE_SIZE, KEYS, CODES),
+            *(CAPPED, SLOPED, RANGED, TREE),
+        )
         if split:
             first_part = ((place + token) * NUM_HEADS + head).to(tl.int64) * num_partitions
             place_of_part = first_part + partition - nearest
-            _keep(states, sums, place_of_part, most, total, weighted, real, VALUES)
+            _store_partition(states, sums, place_of_part, most, total, weighted, real, VALUES)
         else:
             if EXACT:
                 held_most, fade, share = softmax.shares(held_most, most)
@@ -334,13 +520,11 @@ def attend(  # type: ignore[no-untyped-def]
                 held_total = held_total * fade + total * share
                 # Written after each partition; what the last one writes stays.
                 most, total, weighted = held_most, held_total, held
-            if SINKS:
-                sink = tl.load(sinks + (begin + token) * sinks_stride + head, mask=real, other=0.0)
-                most, total, fade = softmax.with_sink(most, total, sink)
-                weighted *= fade[:, None]
-            target = (begin + token).to(tl.int64) * NUM_HEADS + head
-            result = (most, total, weighted, real)
-            _write(out, lse, target, *result, VALUE_DIM, VALUES, RANGED, LSE, EXACT)
+            _store_result(
+                *(out, lse, sinks, sinks_stride, begin + token, head),
+                *(most, total, weighted, real, NUM_HEADS, VALUE_DIM, VALUES),
+                *(SINKS, RANGED, LSE, EXACT),
+            )
 
 
 @triton.jit(do_not_specialize=["num_partitions"])  # type: ignore[untyped-decorator]
@@ -348,7 +532,7 @@ def merge(  # type: ignore[no-untyped-def]
     sinks,
     query_starts,
     lengths,
-    places,
+    split_starts,
     out,
     lse,
     sums,
@@ -370,7 +554,7 @@ def merge(  # type: ignore[no-untyped-def]
 ):
     """The partitions of one head of a row's tokens, in their order."""
     row, head = tl.program_id(0), tl.program_id(1)
-    place = tl.load(places + row)
+    place = tl.load(split_starts + row)
     if place < 0:
         return
     channel = tl.arange(0, VALUES)
