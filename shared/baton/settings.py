@@ -14,10 +14,10 @@ import os
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, ClassVar, Literal, Self
+from typing import Annotated, Any, ClassVar, Literal, Self
 
 from platformdirs import user_cache_path
-from pydantic import ValidationError
+from pydantic import AfterValidator, ValidationError
 from pydantic_settings import (
     BaseSettings,
     EnvSettingsSource,
@@ -60,6 +60,15 @@ def change_environment(changes: Mapping[str, str | None]) -> None:
             os.environ[name] = value
 
 
+def _checked_redis_url(url: str) -> str:
+    """Raises `ValueError` if the client of Redis cannot read it."""
+    if url:
+        from redis.connection import parse_url
+
+        parse_url(url)
+    return url
+
+
 class Settings(BaseSettings):
     """Settings of every service."""
 
@@ -91,7 +100,7 @@ class Settings(BaseSettings):
     directory."""
     mm_preprocess_address: str = setting("", "network", advanced=True)
     """The same for media preprocessors."""
-    redis_url: str = setting("", "network")
+    redis_url: Annotated[str, AfterValidator(_checked_redis_url)] = setting("", "network")
     """Find services through leases in this Redis instead of static addresses."""
     curve_keys_dir: Path | None = setting(None, "security")
     """Encrypt every link with the CURVE keys of this directory; see `baton keys`."""

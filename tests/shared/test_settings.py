@@ -62,6 +62,12 @@ def test_a_bad_value_names_its_flag() -> None:
         Config.load(["--shutdown-timeout", "inf"])
 
 
+@pytest.mark.parametrize("url", ["nope", "http://redis:6379", "redis://redis:port"])
+def test_a_url_that_redis_does_not_read_is_refused(url: str) -> None:
+    with pytest.raises(SettingsError, match=r"^--redis-url: "):
+        Settings.load(["--redis-url", url])
+
+
 def test_a_bad_choice_lists_the_good_ones() -> None:
     with pytest.raises(SettingsError, match="red, green"):
         Config.load(["--colour", "gren"])
