@@ -33,9 +33,9 @@ _SEGMENTS = 256
 _LEAST_BYTES = 1 << 16
 """Size of the smallest segment; a larger one has the next power of two."""
 
-_MOMENT = 0.001
-"""Seconds that `Arrival.is_completed` waits. Who calls it again and again would otherwise take the
-processor from the rank that computes the tensor."""
+_POLL_MS = 1
+"""Milliseconds that `Arrival.is_completed` waits. Who calls it again and again would otherwise take
+the processor from the rank that computes the tensor."""
 
 
 class Sender:
@@ -101,6 +101,8 @@ class Receiver:
         self._connection, self._sender = connection, sender
         self._segments = dict[int, Tensor]()
         self._expected = deque[Arrival]()
+        self._poll = select.poll()  # `select.select` takes no descriptor above 1023.
+        self._poll.register(connection, select.POLLIN)
 
     def receive(self, tensor: Tensor) -> Tensor:
         """Wait for the next tensor, which has the dtype and shape of this one, and overwrite it."""
@@ -113,9 +115,9 @@ class Receiver:
         self._expected.append(arrival)
         return arrival
 
-    def is_readable(self, seconds: float) -> bool:
-        """Whether a tensor arrives within some seconds, or the sender ends."""
-        return bool(select.select([self._connection], [], [], seconds)[0])
+    def is_readable(self, milliseconds: int) -> bool:
+        """Whether a tensor arrives within some milliseconds, or the sender ends."""
+        return bool(self._poll.poll(milliseconds))
 
     def take(self) -> None:
         """Wait for the next tensor and complete the first arrival."""
@@ -149,7 +151,7 @@ class Arrival:
 
     def is_completed(self) -> bool:
         """Whether the tensor is here; waits a moment for it."""
-        while not self._completed and self._receiver.is_readable(_MOMENT):
+        while not self._completed and self._receiver.is_readable(_POLL_MS):
             self._receiver.take()
         return self._completed
 
