@@ -363,7 +363,7 @@ def test_a_worker_waits_for_its_scheduler(engine: Engine, run_dir: Path) -> None
 
 
 def test_pages_that_the_last_worker_left_are_said_in_the_first_hello(
-    engine: Engine, run_dir: Path
+    engine: Engine, run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     engine.reset()
     config = Config(model="org/stories", run_dir=run_dir, threads=3)
@@ -387,3 +387,9 @@ def test_pages_that_the_last_worker_left_are_said_in_the_first_hello(
         assert same.num_gpu_blocks_override == engine.resolved.num_pages
         off = config.model_copy(update={"keep_kv_cache": False})
         assert service.persistent_cache(engine, off) is None
+        kept = service.persistent_cache(engine, config)
+        assert kept is not None and kept.hashes() == pages
+        other = replace(engine.resolved, checkpoint_files=b"other")
+        monkeypatch.setattr(engine, "resolved", other)
+        empty = service.persistent_cache(engine, config)
+        assert empty is not None and not empty.hashes(), "pages of other weights are not taken over"

@@ -464,7 +464,8 @@ def persistent_cache(engine: Engine, config: Config) -> PersistentCache | None:
     if not config.keep_kv_cache or segments.held_bytes() is None:
         return None
     rounding = (config.quantization, config.int8_activations)
-    of = (config.model, *rounding, resolved.dtype_name, resolved.build.codes)
+    weights = (config.model, resolved.checkpoint_files.hex(), *rounding)
+    of = (*weights, resolved.dtype_name, resolved.build.codes)
     shape = (resolved.build.layout, resolved.page_size, resolved.num_pages, resolved.groups)
     what = (segments, config.name or "worker", f"{of} {shape}", engine.cache)
     if engine.kept_pages is not None:

@@ -285,7 +285,7 @@ def test_stacked_8_bit_floats_stay_packed(tmp_path: Path, driver: Any, transpose
 @pytest.mark.row("F03.14")
 @pytest.mark.parametrize(
     ("kind", "bits"),
-    [(Type.Q8_0, 8.5), (Type.Q4_0, 4.5), (Type.Q4_1, 5), (Type.Q4_K, 4.625), (Type.Q6_K, 8.5625)],
+    [(Type.Q8_0, 8.5), (Type.Q4_0, 4.5), (Type.Q4_1, 5), (Type.Q4_K, 4.625), (Type.Q6_K, 6.5625)],
     ids=lambda value: value.name if isinstance(value, Type) else "",
 )
 def test_experts_of_gguf_stay_packed(tmp_path: Path, driver: Any, kind: Type, bits: float) -> None:

@@ -70,17 +70,15 @@ def test_a_pointer_of_git_lfs_says_how_to_get_the_file(folder: Path) -> None:
     assert "git lfs pull" in refusal(folder)
 
 
-@pytest.mark.parametrize(
-    ("name", "said"),
-    [
+def test_folders_without_weights_say_what_to_do(folder: Path) -> None:
+    weights = folder / "model.safetensors"
+    for name, advice in (
         ("pytorch_model.bin", "safetensors and GGUF only"),
         ("adapter_model.safetensors", "serve its base model with --lora-modules"),
         ("model-00001-of-00002.safetensors", "need that index"),
-    ],
-)
-def test_folders_without_weights_say_what_to_do(folder: Path, name: str, said: str) -> None:
-    (folder / "model.safetensors").rename(folder / name)
-    assert said in refusal(folder)
+    ):
+        weights = weights.rename(folder / name)
+        assert advice in refusal(folder)
 
 
 @pytest.mark.parametrize(

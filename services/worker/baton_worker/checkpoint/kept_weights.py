@@ -197,10 +197,16 @@ class KeptWeights:
         self._keeper.drop()
 
 
+def file_stats(path: Path) -> list[tuple[str, int, int]]:
+    """Name, bytes and time of change of a checkpoint and of each file in it. They differ where a
+    checkpoint has been replaced by another one of its name."""
+    files = [path, *(sorted(path.iterdir()) if path.is_dir() else ())]
+    return [(str(file), (stat := file.stat()).st_size, stat.st_mtime_ns) for file in files]
+
+
 def key_of(config: Config, path: Path, patches: Sequence[Path], rank: int = 0) -> bytes:
     """Digest of all that the bytes of a rank's weights depend on: files, settings, programs."""
-    files = [path, *(sorted(path.iterdir()) if path.is_dir() else ()), *patches]
-    stats = [(str(file), (stat := file.stat()).st_size, stat.st_mtime_ns) for file in files]
+    stats = [stat for place in (path, *patches) for stat in file_stats(place)]
     known = set(Config.model_fields) - OF_ONE - _SHARES
     settings = config.model_dump(mode="json", include=known)
     of = (stats, settings, rank, __version__, torch.__version__)

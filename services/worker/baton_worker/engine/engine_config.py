@@ -89,6 +89,9 @@ class EngineConfig:
     """Why none is, as half a sentence."""
     exact: bool = False
     """Whether a token's numbers depend on its own sequence alone, on a GPU."""
+    checkpoint_files: bytes = b""
+    """Digest of `file_stats` when the checkpoint was loaded. Pages that a worker left are those of
+    its weights: one that has loaded other files does not take them over."""
     synchronous: str = "it is not asked for"
     """Why each step is read before the next one is launched, as half a sentence; "" if it is
     not."""

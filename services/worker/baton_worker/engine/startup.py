@@ -11,8 +11,8 @@ import torch
 
 from baton.errors import SettingsError
 from baton.logs import logger
-from baton.process.segments import Segments
-from baton_worker.checkpoint.kept_weights import WeightKeeper, key_of
+from baton.process.segments import Segments, digest
+from baton_worker.checkpoint.kept_weights import WeightKeeper, file_stats, key_of
 from baton_worker.checkpoint.load import LoadedModel, load_model
 from baton_worker.checkpoint.load_tables import load_tables
 from baton_worker.config import Config
@@ -106,13 +106,15 @@ def load(
     sharing = shared_pages(config, build.device)
     everyone = ranks if pipeline is None else pipeline.ranks
     keeper = weight_keeper(config, path, patches, build.device, everyone.rank)
+    files = digest(memoryview(repr(file_stats(path)).encode()))
     loaded = load_weights(config, path, build, ranks, lockstep, pipeline, patches, keeper)
     if sharing is not None:
         ARENA.on_written(None)
         sharing.finish()
     build = replace(build, dtype=loaded.model.dtype)
-    pages = page_keeper(config, build, everyone)
-    return loaded, resolve(config, build, loaded, everyone, lockstep, pages=pages), sharing
+    pages = page_keeper(config, build, everyone, files)
+    resolved = resolve(config, build, loaded, everyone, lockstep, pages=pages)
+    return loaded, replace(resolved, checkpoint_files=files), sharing
 
 
 def load_weights(
@@ -245,9 +247,11 @@ def weight_keeper(
     return None if client is None else WeightKeeper(client, key_of(config, path, patches, rank))
 
 
-def page_keeper(config: Config, build: BuildContext, ranks: Communicator) -> PageKeeper | None:
+def page_keeper(
+    config: Config, build: BuildContext, ranks: Communicator, files: bytes
+) -> PageKeeper | None:
     """Leases memory of GPUs for the pages of this rank; None without a keeper, for any of
-    them."""
+    them. `files` is `EngineConfig.checkpoint_files`."""
     devices = [device_of(config, rank) for rank in range(ranks.size)]
     devices[ranks.rank] = build.device
     keepers = [KeeperClient.of(config.run_dir, device) for device in devices]
@@ -255,7 +259,7 @@ def page_keeper(config: Config, build: BuildContext, ranks: Communicator) -> Pag
     if not config.keep_kv_cache or len(clients) < ranks.size:
         return None
     of = (config.model, config.quantization, config.block_size, build.dtype, build.codes)
-    settings = f"{of} {build.layout} {ranks.rank} of {ranks.size}"
+    settings = f"{of} {files.hex()} {build.layout} {ranks.rank} of {ranks.size}"
     name = config.name or "worker"
     return PageKeeper(
         clients, name, settings, ranks.rank, lambda number: numbers(ranks, number, build.device)
