@@ -63,5 +63,5 @@ def test_the_end_of_the_other_process_is_an_error() -> None:
         here.close()
         with pytest.raises(ConnectionError, match="rank 0 of this group of workers ended"):
             Receiver(there, 0).receive(torch.zeros(2))
-        with pytest.raises(ConnectionError):
+        with pytest.raises(ConnectionError, match="rank 0 of this group of workers ended"):
             Sender(there, 0).send(torch.zeros(2))

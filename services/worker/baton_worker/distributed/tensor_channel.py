@@ -54,12 +54,13 @@ class Sender:
         number, descriptors = self._segment(tensor.nbytes)
         room = self._segments[number][: tensor.nbytes]
         room.view(tensor.dtype).view(tensor.shape).copy_(tensor)
-        frame = _FRAME.pack(number, tensor.nbytes)
-        if not descriptors:
-            self._connection.sendall(frame)
-            return
-        socket.send_fds(self._connection, [frame], descriptors)
-        os.close(*descriptors)
+        try:
+            socket.send_fds(self._connection, [_FRAME.pack(number, tensor.nbytes)], descriptors)
+        except ConnectionError as error:
+            raise _ended(self._receiver) from error
+        finally:
+            for descriptor in descriptors:
+                os.close(descriptor)
 
     def _segment(self, size: int) -> tuple[int, list[int]]:
         """A free segment of at least `size` bytes, and its descriptor if the receiver lacks it."""
