@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -53,14 +52,6 @@ def read(answer: httpx.Response) -> tuple[list[int], list[float], int]:
     return choice["token_ids"], numbers, usage["cached_tokens"]
 
 
-def together(here: Whole, bodies: list[dict[str, Any]]) -> list[httpx.Response]:
-    async def ask() -> list[httpx.Response]:
-        return await asyncio.gather(*(here.client.post(PATH, json=body) for body in bodies))
-
-    answers: list[httpx.Response] = here.run(ask)
-    return answers
-
-
 @pytest.mark.row("V14", "F01.05", "F15.04", "F23.02")
 def test_llama_vision_in_any_chunks(tmp_path: Path) -> None:
     """Several images, two of them without text between: the tokens of transformers whatever a step
@@ -91,7 +82,8 @@ def test_llama_vision_in_any_chunks(tmp_path: Path) -> None:
     with whole(tmp_path, worker=settings) as here:
         bodies = [body_of(here, max_tokens=COUNT * n, cache_salt=f"{n}") for n in (6, 7, 5)]
         others = [body_of(here, messages=TEXT), body_of(here, **GUIDED)]
-        answers = together(here, [*bodies, *others])
+        posts = [here.client.post(PATH, json=body) for body in [*bodies, *others]]
+        answers = here.together(posts)
         found_all = [read(answer)[0][:COUNT] for answer in answers[:-1]]
         assert found_all == [tokens] * 3 + [texts] and read(answers[-1])[0] == guided != tokens
         counters = here.engine.scheduler.state.counters  # type: ignore[attr-defined]

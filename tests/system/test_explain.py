@@ -64,10 +64,8 @@ def test_the_causes_add_up_to_the_time_that_it_took(narrow: Whole) -> None:
 
 
 def test_one_that_made_room_says_so(narrow: Whole) -> None:
-    async def both() -> list[Timed]:
-        return await asyncio.gather(*(timed(narrow, seed=n) for n in range(2)))
-
-    first, second = (explained(narrow, one) for one in narrow.run(both))
+    both = narrow.together([timed(narrow, seed=n) for n in range(2)])
+    first, second = (explained(narrow, one) for one in both)
     assert scheduler_of(narrow).state.counters.preemptions > 0
     preempted = max(first, second, key=lambda told: told["choices"][0]["preemptions"])
     other = min(first, second, key=lambda told: told["choices"][0]["preemptions"])

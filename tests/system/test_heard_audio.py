@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 from collections.abc import Iterator
-from functools import partial
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 
@@ -158,18 +155,14 @@ def test_drafts_grammars_and_preemption_beside_audio_change_nothing(
         "speculative_config": '{"num_speculative_tokens": 4, "prompt_lookup_min": 1}',
     }
     with whole(qwen[0], worker=settings) as drafting:
-
-        async def together(count: int) -> list[httpx.Response]:
-            bodies = [
-                body_of(drafting, TALK, cache_salt=str(i), **fields)
-                for i, fields in enumerate(asked[:count])
-            ]
-            posts = [drafting.client.post("/v1/chat/completions", json=body) for body in bodies]
-            return await asyncio.gather(*posts)
-
+        bodies = [
+            body_of(drafting, TALK, cache_salt=str(i), **fields) for i, fields in enumerate(asked)
+        ]
         # The two long answers first, so that both run at the same time in any order.
         for count in (2, 3):
-            answers = drafting.run(partial(together, count))
+            answers = drafting.together(
+                [drafting.client.post("/v1/chat/completions", json=body) for body in bodies[:count]]
+            )
             assert [tokens_of(answer.json()) for answer in answers] == expected[:count]
         counters = drafting.engine.scheduler.state.counters  # type: ignore[attr-defined]
         assert counters.num_drafts > 0 and counters.preemptions > 0

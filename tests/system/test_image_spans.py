@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 from pathlib import Path
 from typing import Any
 
@@ -78,12 +77,9 @@ def test_gemma3_with_pan_and_scan_in_any_chunks(tmp_path: Path) -> None:
         with whole(tmp_path, worker=SETTINGS | more) as here:
             assert read(here.post(PATH, body_of(here)))[0] == tokens, more
     with whole(tmp_path, worker=SETTINGS | {"num_gpu_blocks_override": 96}) as here:
-
-        async def together() -> list[httpx.Response]:
-            bodies = [body_of(here, max_tokens=COUNT * n, cache_salt=f"{n}") for n in (5, 6, 4)]
-            return await asyncio.gather(*(here.client.post(PATH, json=body) for body in bodies))
-
-        assert [read(answer)[0][:COUNT] for answer in here.run(together)] == [tokens] * 3
+        bodies = [body_of(here, max_tokens=COUNT * n, cache_salt=f"{n}") for n in (5, 6, 4)]
+        answers = here.together([here.client.post(PATH, json=body) for body in bodies])
+        assert [read(answer)[0][:COUNT] for answer in answers] == [tokens] * 3
         counters = here.engine.scheduler.state.counters  # type: ignore[attr-defined]
         assert counters.preemptions > 0
     with whole(tmp_path, worker=SETTINGS | {"max_num_batched_tokens": 8}) as here:

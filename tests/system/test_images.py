@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import os
 import signal
@@ -127,29 +126,13 @@ def test_images_and_texts_in_one_step_are_what_they_are_alone(
         alone = [look(here, image) for image in pictures()]
         words = torch.tensor(here.embed(TEXTS[2]).json()["data"][0]["embedding"])
 
-        async def ask() -> list[torch.Tensor]:
-            bodies = [seen(data_url(image), model=here.model) for image in pictures()]
-            bodies.insert(1, {"model": here.model, "input": TEXTS[2]})
-            posts = (here.client.post("/v1/embeddings", json=body) for body in bodies)
-            answers = [answer.json() for answer in await asyncio.gather(*posts)]
-            return [torch.tensor(answer["data"][0]["embedding"]) for answer in answers]
-
-        here.engine.scheduler.hold = True  # type: ignore[attr-defined]
-        together = here.run(lambda: _released(here, ask))
+        bodies = [seen(data_url(image), model=here.model) for image in pictures()]
+        bodies.insert(1, {"model": here.model, "input": TEXTS[2]})
+        answers = here.together([here.client.post("/v1/embeddings", json=body) for body in bodies])
+        together = [torch.tensor(answer.json()["data"][0]["embedding"]) for answer in answers]
         alone.insert(1, words)
         for ours, expected in zip(together, alone, strict=True):
             assert (ours - expected).abs().max() < 1e-5
-
-
-async def _released(here: Whole, ask: Any) -> Any:
-    """Let everything arrive before anything runs, so that one step has it all."""
-    asking = asyncio.create_task(ask())
-    scheduler = here.engine.scheduler  # type: ignore[attr-defined]
-    while len(scheduler.state.queue) < len(pictures()) + 1:
-        await asyncio.sleep(0.005)
-    scheduler.hold = False
-    scheduler.go_on()
-    return await asking
 
 
 @pytest.fixture(scope="module")

@@ -2,14 +2,12 @@
 
 from __future__ import annotations
 
-import asyncio
 import base64
 import io
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import httpx
 import numpy as np
 import pytest
 import torch
@@ -148,14 +146,11 @@ def test_drafts_grammars_and_preemption_beside_images_change_nothing(
         "speculative_config": '{"num_speculative_tokens": 4, "prompt_lookup_min": 1}',
     }
     with whole(llava[0], worker=settings) as drafting:
-
-        async def together() -> list[httpx.Response]:
-            bodies = [body_of(drafting, TALK, **fields) for fields in asked]
-            posts = [drafting.client.post("/v1/chat/completions", json=body) for body in bodies]
-            return await asyncio.gather(*posts)
-
+        bodies = [body_of(drafting, TALK, **fields) for fields in asked]
         for _ in range(2):
-            answers = drafting.run(together)
+            answers = drafting.together(
+                [drafting.client.post("/v1/chat/completions", json=body) for body in bodies]
+            )
             assert [tokens_of(answer.json()) for answer in answers] == expected
         counters = drafting.engine.scheduler.state.counters  # type: ignore[attr-defined]
         assert counters.num_drafts > 0 and counters.preemptions > 0
