@@ -60,7 +60,7 @@ class Lesson:
     def __init__(self, files: Mapping[int, bytes], turns: Mapping[int, list[Turn]]) -> None:
         self.files, self.turns = files, turns
         # Pictures with a question of each kind.
-        self._complete = [n for n, own in turns.items() if {t.about for t in own} == {*_OF_TWO}]
+        self._complete = [n for n, mine in turns.items() if {t.about for t in mine} == {*_OF_TWO}]
 
     @classmethod
     def read(cls, wheel: Path, part: Part) -> Lesson:

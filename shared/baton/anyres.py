@@ -20,9 +20,9 @@ def best_resolution(size: Size, offered: Iterable[Size]) -> Size:
 
     def worth(frame: Size) -> tuple[int, int]:
         scale = min(frame[1] / size[1], frame[0] / size[0])
-        kept = int(size[1] * scale) * int(size[0] * scale)
-        kept = min(kept, size[0] * size[1])
-        return kept, kept - frame[0] * frame[1]
+        effective = int(size[1] * scale) * int(size[0] * scale)
+        effective = min(effective, size[0] * size[1])
+        return effective, effective - frame[0] * frame[1]
 
     return max(offered, key=worth)
 

@@ -175,9 +175,9 @@ class Settings(BaseSettings):
         dotenv_settings: PydanticBaseSettingsSource,
         file_secret_settings: PydanticBaseSettingsSource,
     ) -> tuple[PydanticBaseSettingsSource, ...]:
-        own = EnvSettingsSource(settings_cls, env_prefix=env_prefix(cls.prefix))
+        of_service = EnvSettingsSource(settings_cls, env_prefix=env_prefix(cls.prefix))
         common = EnvSettingsSource(settings_cls, env_prefix="BATON_")
-        return (init_settings, own, common)
+        return (init_settings, of_service, common)
 
 
 def program(prefix: str) -> str:
@@ -203,12 +203,12 @@ def config_classes() -> dict[str, type[Settings]]:
     from importlib import import_module
     from importlib.util import find_spec
 
-    found: dict[str, type[Settings]] = {}
+    classes: dict[str, type[Settings]] = {}
     for service in SERVICES:
         module = "baton_" + service.replace("-", "_")
         if find_spec(module) is not None:
-            found[service] = import_module(f"{module}.config").Config
-    return found
+            classes[service] = import_module(f"{module}.config").Config
+    return classes
 
 
 def check_names(environ: Mapping[str, str]) -> None:

@@ -15,13 +15,13 @@ from baton.errors import SettingsError
 
 def path_in(argv: Sequence[str], environ: Mapping[str, str]) -> str:
     """The file named by the flags or the environment; empty if there is none."""
-    found = environ.get("BATON_CONFIG", "")
+    path = environ.get("BATON_CONFIG", "")
     for word, following in zip(argv, [*argv[1:], ""], strict=False):
         if word == "--config":
-            found = following
+            path = following
         elif word.startswith("--config="):
-            found = word.partition("=")[2]
-    return found
+            path = word.partition("=")[2]
+    return path
 
 
 def read(path: str) -> dict[str, Any]:
@@ -66,16 +66,16 @@ def of_service(
     sections = {name.replace("-", "_"): name for name in fields if name}
     allowed = set().union(*fields.values(), sections)
     values: dict[str, str] = {}
-    own: dict[str, str] = {}
+    specific: dict[str, str] = {}
     for key, value in data.items():
         if key in fields[service]:
             values[key] = text(value)
         elif key in sections:
             part = _section(value, key, fields[sections[key]])
-            own |= part if sections[key] == service else {}
+            specific |= part if sections[key] == service else {}
         elif key not in allowed:
             raise unknown(key, allowed)
-    return values | own
+    return values | specific
 
 
 def _section(value: Any, key: str, fields: set[str]) -> dict[str, str]:

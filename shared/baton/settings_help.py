@@ -23,11 +23,11 @@ _NAMES = {"str": "TEXT", "int": "N", "float": "NUMBER", "Path": "PATH", "bool": 
 def page(usage: str, fields: Iterable[tuple[str, FieldInfo]], everything: bool) -> str:
     """Flags without their dashes, with their fields, under the headings of their groups: those
     without a group first, and advanced settings only with --help-all."""
-    lines, found = [usage], sorted(fields, key=lambda entry: entry[0])
+    lines, entries = [usage], sorted(fields, key=lambda entry: entry[0])
     for group in ("", *get_args(Group)):
         shown = [
             line
-            for flag, field in found
+            for flag, field in entries
             if (trait(field, "group") or "") == group
             and (everything or not trait(field, "advanced"))
             for line in entry(flag, field)

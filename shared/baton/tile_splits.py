@@ -74,5 +74,5 @@ class TileSplits:
         """Few tiles first."""
         sides = range(1, self.most + 1)
         grids = [(rows, columns) for columns in sides for rows in sides]
-        kept = [grid for grid in grids if self.least <= grid[0] * grid[1] <= self.most]
-        return sorted(kept, key=math.prod)
+        allowed = [grid for grid in grids if self.least <= grid[0] * grid[1] <= self.most]
+        return sorted(allowed, key=math.prod)

@@ -88,14 +88,14 @@ class ImageRuns:
 
     async def repeated(self, requests: int, images: int) -> Repeated:
         """Run this number of pairs of requests."""
-        cold, known = list[float](), list[float]()
+        cold, again = list[float](), list[float]()
         num_encoded = await encoder_runs(self._target.client)
         for _ in range(requests):
             shown = self._new_images(images)
             cold.append(await self._first_token(shown))
-            known.append(await self._first_token(shown))
+            again.append(await self._first_token(shown))
         encoded = await encoder_runs(self._target.client) - num_encoded
-        return Repeated(cold, known, encoded - requests * images)
+        return Repeated(cold, again, encoded - requests * images)
 
     async def storm(self, rounds: int, streams: int, in_flight: int) -> Storm:
         """Run text streams without and during this number of requests with an image, in alternating
@@ -167,10 +167,10 @@ async def encoder_runs(client: httpx.AsyncClient) -> int:
     last = -1
     while True:
         fleet = (await client.get("/fleet")).raise_for_status().json()
-        found = int(fleet["media_encoded"] + fleet["media_encoded_locally"])
-        if found == last:
-            return found
-        last = found
+        runs = int(fleet["media_encoded"] + fleet["media_encoded_locally"])
+        if runs == last:
+            return runs
+        last = runs
         await asyncio.sleep(_STATS_SECONDS)
 
 

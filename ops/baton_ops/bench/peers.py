@@ -137,23 +137,23 @@ def all_runs(options: Peers, systems: list[PeerSystem], console: Console) -> Ite
 
 def ratios(runs: list[Run]) -> Table:
     """Return output tokens per second of every system, and Baton's as a multiple of the peer's."""
-    found: dict[str, dict[int, list[Summary]]] = defaultdict(lambda: defaultdict(list))
+    summaries: dict[str, dict[int, list[Summary]]] = defaultdict(lambda: defaultdict(list))
     for run in runs:
-        found[run.name][run.concurrency].append(run.summary)
+        summaries[run.name][run.concurrency].append(run.summary)
     levels = sorted({run.concurrency for run in runs})
     table = Table(title="output tokens per second, mean (least to most) over the rounds")
     table.add_column("")
     for level in levels:
         table.add_column(f"{level} in flight", justify="right")
-    for name, by_level in found.items():
+    for name, by_level in summaries.items():
         table.add_row(name, *(_spread(by_level[level]) for level in levels))
-    for name, by_level in found.items():
-        own = found.get(f"baton {name.rpartition(' ')[2]}")
-        if own is not None and not name.startswith("baton"):
+    for name, by_level in summaries.items():
+        ours = summaries.get(f"baton {name.rpartition(' ')[2]}")
+        if ours is not None and not name.startswith("baton"):
             table.add_section()
-            cells = [f"{_mean(own[n]) / _mean(by_level[n]):.2f}" for n in levels]
+            cells = [f"{_mean(ours[n]) / _mean(by_level[n]):.2f}" for n in levels]
             table.add_row(f"[bold]Baton / {name}[/]", *cells)
-            firsts = [f"{_first(own[n]) / _first(by_level[n]):.2f}" for n in levels]
+            firsts = [f"{_first(ours[n]) / _first(by_level[n]):.2f}" for n in levels]
             table.add_row("  time to first token, ratio", *firsts)
     return table
 

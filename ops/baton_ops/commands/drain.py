@@ -36,9 +36,9 @@ class Drain(Settings, prefix="drain"):
 
 def drain(options: Drain) -> None:
     """Drain the worker. Raises `NotFound` for an unknown name, `Unavailable` on a time-out."""
-    known = [w.name for w in ask(options, lambda stats: True).workers]
-    if options.worker not in known:
-        raise NotFound(f"There is no worker {options.worker}. Known: {', '.join(known) or 'none'}.")
+    names = [w.name for w in ask(options, lambda stats: True).workers]
+    if options.worker not in names:
+        raise NotFound(f"There is no worker {options.worker}. Known: {', '.join(names) or 'none'}.")
     order = DrainWorker(options.worker)
     ask(options, lambda stats: _done(stats, options.worker), order, seconds=options.seconds)
 

@@ -82,12 +82,12 @@ def ask(
 def workers(stats: Stats) -> Table:
     """Return a table with one line per worker."""
     models = ", ".join(model.name for model in stats.models) or "no model yet"
-    made = Table(title=f"{models}: {stats.running} running, {stats.waiting} waiting")
+    table = Table(title=f"{models}: {stats.running} running, {stats.waiting} waiting")
     ranked = any(w.rank >= 0 for w in stats.workers)
     for name in ("worker", "role", "state", *["rank"] * ranked, "device"):
-        made.add_column(name)
+        table.add_column(name)
     for name in ("streams", "KV", "pages free", "step", "tokens/s", "pulls"):
-        made.add_column(name, justify="right")
+        table.add_column(name, justify="right")
     for w in stats.workers:
         device, pages, used = f"{w.device} {w.dtype}", "", ""
         if w.pages_total:  # An encode worker has none.
@@ -96,26 +96,26 @@ def workers(stats: Stats) -> Table:
         pulls = f"{w.pull_rate / 1e6:.0f} MB/s" if w.pull_rate else ""
         speed = (f"{w.step_ms:.1f} ms", f"{w.tokens_per_second:.0f}", pulls)
         rank = [str(w.rank) if w.rank >= 0 else ""] * ranked
-        made.add_row(
+        table.add_row(
             w.name, w.role, w.state, *rank, device, str(w.running), used, pages, *speed
         )  # fmt: skip
-    return made
+    return table
 
 
 def roles(stats: Stats) -> Table:
     """Return a table with one line per role: current and recommended number, and the reason."""
-    made = Table(title=f"{stats.handoffs} passed on, {stats.transferred_tokens} tokens moved")
-    made.add_column("role")
+    table = Table(title=f"{stats.handoffs} passed on, {stats.transferred_tokens} tokens moved")
+    table.add_column("role")
     for name in ("ready", "wanted", "queue", "first token", "next token"):
-        made.add_column(name, justify="right")
-    made.add_column("pressed by")
+        table.add_column(name, justify="right")
+    table.add_column("pressed by")
     for r in stats.roles:
         times = (f"{r.queue_seconds:.1f} s", f"{r.ttft_seconds:.2f} s")
         part, most = max(r.pressure.items(), key=lambda item: item[1], default=("", 0.0))
         why = f"{part}, {most:.0%} of its target" if most else ""
         steps = f"{1000 * r.itl_seconds:.0f} ms"
-        made.add_row(r.role, str(r.ready), str(r.desired), *times, steps, why)
-    return made
+        table.add_row(r.role, str(r.ready), str(r.desired), *times, steps, why)
+    return table
 
 
 def main() -> None:

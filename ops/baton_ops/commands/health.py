@@ -66,8 +66,8 @@ def listed(
                     states.append(worker.state)
                     if worker.state == "ready":
                         return worker
-    known = f"it is {states[-1]}" if states else "it has not joined"
-    raise Unavailable(f"The scheduler does not list this worker as ready: {known}.")
+    state = f"it is {states[-1]}" if states else "it has not joined"
+    raise Unavailable(f"The scheduler does not list this worker as ready: {state}.")
 
 
 def _exchange(client: Client, message: Message, seconds: float) -> Iterator[Message]:
@@ -98,12 +98,12 @@ def check(service: str, settings: Settings) -> None:
     if service == "gateway":
         page_says_ready(int(getattr(settings, "port", 0)))
     elif service == "worker":
-        found = directory(settings)
+        discovery = directory(settings)
         try:
             name = str(getattr(settings, "name", "")) or f"worker-{socket.gethostname()}-"
-            listed(found.first(FLEET), name, keys=own_keys(settings))
+            listed(discovery.first(FLEET), name, keys=own_keys(settings))
         finally:
-            found.close()
+            discovery.close()
     else:
         [link] = [k for k in LINKS if k.server == service and k.client == "gateway"]
         answers(link, own_address(settings, link), keys=own_keys(settings))

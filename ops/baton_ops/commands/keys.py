@@ -50,10 +50,10 @@ def main() -> None:
     """Create the keys and print instructions."""
     try:
         options = Options.load(sys.argv[1:])
-        made = make(options.folder)
+        names = make(options.folder)
     except BatonError as error:
         fail("baton keys", error)
-    print(f"{options.folder}: made {', '.join(made) if made else 'nothing, all pairs exist'}.")
+    print(f"{options.folder}: made {', '.join(names) if names else 'nothing, all pairs exist'}.")
     print(f"Every service reads them with BATON_CURVE_KEYS_DIR={options.folder}")
 
 

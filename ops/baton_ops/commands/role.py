@@ -37,10 +37,10 @@ def assign(options: Options) -> str:
 
     Raises `NotFound` for an unknown worker, `Unavailable` on a time-out.
     """
-    known = {w.name: w.role for w in ask(options, lambda stats: True).workers}
-    if options.worker not in known:
-        raise NotFound(f"There is no worker {options.worker}. Known: {', '.join(known) or 'none'}.")
-    if known[options.worker] == "encode":
+    roles = {w.name: w.role for w in ask(options, lambda stats: True).workers}
+    if options.worker not in roles:
+        raise NotFound(f"There is no worker {options.worker}. Known: {', '.join(roles) or 'none'}.")
+    if roles[options.worker] == "encode":
         raise SettingsError(
             f"{options.worker} is an encode worker, which has no decoder: its role stays. Change "
             "the number of them: baton fleet scale encode=N."

@@ -61,8 +61,8 @@ def scale(options: Options) -> dict[str, str]:
 
 def _scaled(stats: Stats, workers: dict[str, str]) -> bool:
     """Return whether the requested number of each role is ready and no worker is draining."""
-    expected, found = sorted(workers.values()), sorted(w.role for w in stats.workers)
-    return expected == found and all(w.state == "ready" for w in stats.workers)
+    expected, actual = sorted(workers.values()), sorted(w.role for w in stats.workers)
+    return expected == actual and all(w.state == "ready" for w in stats.workers)
 
 
 def main() -> None:

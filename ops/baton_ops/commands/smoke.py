@@ -176,8 +176,8 @@ def _of_stream(answer: Answer) -> Iterator[str]:
 def script_share(text: str, language: Language) -> float:
     """Return the fraction of letters in the script of a language; 0 without letters."""
     letters = [character for character in text if character.isalpha()]
-    own = sum(unicodedata.name(letter, "").startswith(_SCRIPTS[language]) for letter in letters)
-    return own / len(letters) if letters else 0.0
+    count = sum(unicodedata.name(letter, "").startswith(_SCRIPTS[language]) for letter in letters)
+    return count / len(letters) if letters else 0.0
 
 
 def foreign_share(text: str, language: Language) -> float:

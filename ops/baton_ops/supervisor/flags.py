@@ -27,7 +27,7 @@ class Flag(NamedTuple):
     boolean: bool
 
 
-def table(own: Mapping[str, Any]) -> dict[str, Flag]:
+def table(options: Mapping[str, Any]) -> dict[str, Flag]:
     """Every flag by its name: those of `baton serve` itself, as fields, and of all services.
 
     A setting of one service has a plain flag, and so has one shared by several services.
@@ -46,7 +46,7 @@ def table(own: Mapping[str, Any]) -> dict[str, Flag]:
         ):
             targets = tuple(target for target, _ in services_of_flag)
             flags[kebab] = Flag(targets, services_of_flag[0][1].annotation is bool)
-    for name, field in own.items():
+    for name, field in options.items():
         kebab = name.replace("_", "-")
         flags[kebab] = Flag((kebab,), field.annotation is bool)
     for role in ROLES:

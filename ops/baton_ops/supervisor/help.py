@@ -14,10 +14,10 @@ A setting of one service is also a flag with its name (--worker.max-num-seqs), B
 key of the file of --config. --help-all shows advanced settings too."""
 
 
-def entries(own: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
+def entries(options: Mapping[str, Any]) -> Iterator[tuple[str, Any]]:
     """Plain flags, and flags with a service if the plain name is ambiguous."""
-    flags, seen = table(own), set(own)
-    yield from ((name.replace("_", "-"), field) for name, field in own.items())
+    flags, seen = table(options), set(options)
+    yield from ((name.replace("_", "-"), field) for name, field in options.items())
     for service, cls in config_classes().items():
         for name in set(cls.model_fields) - set(Settings.model_fields):
             kebab = name.replace("_", "-")

@@ -120,8 +120,8 @@ def serve_config() -> type[Serve]:
         raise SettingsError(f"Not installed: {', '.join(missing)}. pip install 'baton-serve[all]'")
     groups: dict[str, Any] = {}
     for service, cls in classes.items():
-        own = {n: (f.annotation, f) for n, f in cls.model_fields.items() if n in _own(cls)}
-        group = create_model(service, **cast(Any, own))
+        fields = {n: (f.annotation, f) for n, f in cls.model_fields.items() if n in _own(cls)}
+        group = create_model(service, **cast(Any, fields))
         description = cls.__doc__ or ""
         groups[_key(service)] = (group, Field(default_factory=group, description=description))
     return cast(
@@ -176,7 +176,7 @@ def counts(config: Serve) -> dict[str, int]:
 def commands(config: Serve, run_dir: Path) -> dict[str, list[str]]:
     """Command of each process by its name, with this Python and a control socket."""
     flags = copies.flags(run_dir, counts(config))
-    started = {name: [*CHILD_MAIN, *own] for name, own in flags.items()}
+    started = {name: [*CHILD_MAIN, *arguments] for name, arguments in flags.items()}
     pool = workers(config)
     if all(role == "encode" for role in pool.values()):
         raise SettingsError("Without a worker nothing is served: --workers 1.")
@@ -240,16 +240,16 @@ def spares(config: Serve, run_dir: Path) -> dict[str, list[str]]:
     if not config.spares:
         return {}
     started = copies.flags(run_dir, counts(config))
-    kept = {
-        name: [*CHILD_MAIN, "--spare", *own]
-        for name, own in started.items()
-        if own[0] in WITH_SPARE
+    commands = {
+        name: [*CHILD_MAIN, "--spare", *arguments]
+        for name, arguments in started.items()
+        if arguments[0] in WITH_SPARE
     }
     pool = workers(config)
     for name, role in pool.items():
         if (command := worker_spare(config, name, role, len(pool))) is not None:
-            kept[name] = command
-    return kept
+            commands[name] = command
+    return commands
 
 
 def worker_spare(config: Serve, name: str, role: str, count: int) -> list[str] | None:
@@ -258,8 +258,8 @@ def worker_spare(config: Serve, name: str, role: str, count: int) -> list[str] |
     weights."""
     if not config.spares or role == "encode" or _unforkable(config) is None:
         return None
-    own = worker_command(config, name, role, count)[len(CHILD_MAIN) :]
-    return [*CHILD_MAIN, "--spare", *own]
+    arguments = worker_command(config, name, role, count)[len(CHILD_MAIN) :]
+    return [*CHILD_MAIN, "--spare", *arguments]
 
 
 def forked_workers(config: Serve) -> list[ForkedServices]:

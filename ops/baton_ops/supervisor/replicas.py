@@ -37,10 +37,10 @@ def flags(run_dir: Path, counts: Mapping[str, int]) -> dict[str, list[str]]:
 
 def variables(run_dir: Path, counts: Mapping[str, int]) -> dict[str, str]:
     """Return the environment variables that announce the replicas to all services."""
-    given = {}
+    values = {}
     if counts.get("gateway", 1) > 1:
-        given["BATON_GATEWAY_SHARED_PORT"] = "true"
+        values["BATON_GATEWAY_SHARED_PORT"] = "true"
     if (count := counts.get("tokenizer", 1)) > 1:
         addresses = tokenizer_addresses(run_dir, count).values()
-        given["BATON_TOKENIZER_ADDRESS"] = ",".join(addresses)
-    return given
+        values["BATON_TOKENIZER_ADDRESS"] = ",".join(addresses)
+    return values

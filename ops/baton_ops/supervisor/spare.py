@@ -108,16 +108,16 @@ class ForkServer(Standby):
 
     def forked(self, request: ForkRequest) -> ForkedProcess | None:
         """Return the process of a request, once it exists."""
-        made = request.poll()
+        process = request.poll()
         if request.failed and self._process is not None:
             with contextlib.suppress(subprocess.TimeoutExpired):
                 self._process.wait(_ENDING_SECONDS)
-        if made is not None:
+        if process is not None:
             self._delay = FIRST_DELAY
-            if self._process is not None and made.pid == self._process.pid:
+            if self._process is not None and process.pid == self._process.pid:
                 self._process.hand_over()  # It could not fork.
                 self._process = None
-        return made
+        return process
 
     def abandon(self, request: ForkRequest) -> None:
         """Stop the process of a request that is not needed any more, once it exists."""
@@ -133,11 +133,11 @@ class ForkServer(Standby):
     def end_abandoned(self) -> None:
         """Stop the processes of abandoned requests that were created since the last call."""
         for request in list(self._abandoned):
-            made = self.forked(request)
-            if made is not None:
-                made.kill()
-                made.close()
-            if made is not None or request.failed:
+            process = self.forked(request)
+            if process is not None:
+                process.kill()
+                process.close()
+            if process is not None or request.failed:
                 request.close()
                 self._abandoned.remove(request)
 

@@ -81,7 +81,7 @@ class WorkerPool:
         self.workers[name] = role
 
     def _of(self, role: str) -> list[str]:
-        return [name for name, own in self.workers.items() if own == role]
+        return [name for name, assigned in self.workers.items() if assigned == role]
 
     def _add(self, role: str, number: int, total: int) -> None:
         for _ in range(number):

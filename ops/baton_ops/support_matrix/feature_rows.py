@@ -49,8 +49,8 @@ class RowLedger(msgspec.Struct, frozen=True):
         for row, results in card.rows.items():
             ran = [result for result in results if result.outcome != "skipped"]
             tests = {result.test for result in ran}
-            kept = [r for r in rows.get(row, []) if r.test not in tests or r.outcome != "skipped"]
-            rows[row] = [*kept, *ran]
+            others = [r for r in rows.get(row, []) if r.test not in tests or r.outcome != "skipped"]
+            rows[row] = [*others, *ran]
         return msgspec.structs.replace(self, rows=rows, failed=self.failed + card.failed)
 
 

@@ -82,9 +82,9 @@ def totals(levels: Sequence[Levels]) -> Mapping[str, int]:
 
 def table(levels: Sequence[Levels]) -> Table:
     """Return the table for the terminal."""
-    made = Table("id", "architecture", *NAMES)
+    result = Table("id", "architecture", *NAMES)
     for one in levels:
-        made.add_row(one.row, one.architecture, *("yes" if r else "-" for r in one.reached))
-    made.add_section()
-    made.add_row("", "all", *map(str, totals(levels).values()))
-    return made
+        result.add_row(one.row, one.architecture, *("yes" if r else "-" for r in one.reached))
+    result.add_section()
+    result.add_row("", "all", *map(str, totals(levels).values()))
+    return result

@@ -85,8 +85,8 @@ def check(ledger: RowLedger, features: Features) -> None:
     """Reject incomplete or inconsistent results. Raises `BatonError`."""
     if ledger.selected != "full":
         raise BatonError("The last test run was only a part of the tests. Run: make test")
-    known = {row for group in features.groups for row in group.rows}
-    if unknown := sorted(set(ledger.rows) - known):
+    rows = {row for group in features.groups for row in group.rows}
+    if unknown := sorted(set(ledger.rows) - rows):
         raise BatonError(f"Tests are marked with rows that do not exist: {', '.join(unknown)}.")
 
 

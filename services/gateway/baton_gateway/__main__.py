@@ -109,8 +109,8 @@ def _bound(family: socket.AddressFamily, address: tuple[str, int]) -> socket.soc
 
 async def run(config: Config, life: Lifecycle) -> int:
     """Serve until `life` ends. In-flight requests get `drain_seconds` to finish."""
-    known = directory(config)
-    engine = Engine(config, known, partial(AsyncClient, keys=own_keys(config)))
+    peers = directory(config)
+    engine = Engine(config, peers, partial(AsyncClient, keys=own_keys(config)))
     app, rpc = create_app(config, engine), grpc_server(config)
     http = server(config, app)
     gc_tuning.settle()
@@ -123,7 +123,7 @@ async def run(config: Config, life: Lifecycle) -> int:
         pulse.beat()
         engine.status.draining = http.should_exit = life.draining
         await asyncio.sleep(0.1)
-    known.close()
+    peers.close()
     await serving
     return 0 if http.started else EXIT_FAULT
 

@@ -303,9 +303,9 @@ def _videos(
 ) -> Videos:
     files, spell = _files(path, name, config), partial(encode, path)
     settings = files.processor.get("video_processor")
-    own = path / _VIDEO_FILE
+    file = path / _VIDEO_FILE
     if settings is None:  # Older checkpoints have no such file; that of images has the sizes.
-        settings = read_json(own, name) if own.is_file() else _without_kind(files.image)
+        settings = read_json(file, name) if file.is_file() else _without_kind(files.image)
     return Videos(
         video_processor_of(files, {**settings, **kwargs.video}, family.kind, kwargs.frames),
         family.marker_token(files, spell),
@@ -404,8 +404,8 @@ def _identity(path: Path) -> bytes:
     """Hash of everything but the file that determines the tensors. The last part of the path is the
     revision of a hub model."""
     digest = sha256(path.name.encode())
-    own = vision_folder(path)
-    for file in (path / "config.json", *(own / name for name in (*_FILES, _VIDEO_FILE))):
+    folder = vision_folder(path)
+    for file in (path / "config.json", *(folder / name for name in (*_FILES, _VIDEO_FILE))):
         content = file.read_bytes() if file.is_file() else b""
         digest.update(b"%d:%b" % (len(content), content))
     return digest.digest()
@@ -413,9 +413,9 @@ def _identity(path: Path) -> bytes:
 
 def _processing(path: Path, name: str) -> Mapping[str, Any]:
     """Image processor settings of a checkpoint."""
-    own = vision_folder(path)
+    folder = vision_folder(path)
     for file in _FILES:
-        if (own / file).is_file():
-            settings = read_json(own / file, name)
+        if (folder / file).is_file():
+            settings = read_json(folder / file, name)
             return settings.get("image_processor") or settings
     raise ModelError(f"it has no {_FILES[0]}")

@@ -361,8 +361,8 @@ def _cut_at(text: str, tag: str) -> str:
             "The chat template drops the final message, so it cannot be continued.",
             param="continue_final_message",
         )
-    kept = text[:place]
-    return kept if text.startswith(f"{tag} ", place) else kept.rstrip()
+    before = text[:place]
+    return before if text.startswith(f"{tag} ", place) else before.rstrip()
 
 
 def _collect(text: str, mark: str) -> Rendered:

@@ -77,9 +77,9 @@ class DecodeState:
 
     def _finish(self, texts: list[str]) -> None:
         self._give(self._stream.flush(), texts)
-        held = "" if self._stops is None else self._stops.flush()
-        self.num_emitted += len(held)
-        texts.append(held)
+        rest = "" if self._stops is None else self._stops.flush()
+        self.num_emitted += len(rest)
+        texts.append(rest)
 
 
 class _Row(NamedTuple):

@@ -41,8 +41,8 @@ def sampling_defaults(
 
     Raises `SettingsError` for a value that no request may have.
     """
-    known = {name: recommended.get(name) for name in SamplingDefaults.__struct_fields__}
-    chosen = _checked(known, _FILE, _INSTEAD) if source == "auto" else {}
+    fields = {name: recommended.get(name) for name in SamplingDefaults.__struct_fields__}
+    chosen = _checked(fields, _FILE, _INSTEAD) if source == "auto" else {}
     return chosen | _checked(_parsed(override), _OVERRIDE, "Correct it.")
 
 

@@ -37,8 +37,8 @@ class Stops:
 
     def flush(self) -> str:
         """End the text; return the held-back part."""
-        held, self._held = self._held, ""
-        return held
+        text, self._held = self._held, ""
+        return text
 
     def _overhang(self, text: str) -> int:
         """Length of the longest end of `text` that begins a stop string."""

@@ -162,7 +162,7 @@ class RedisDirectory:
             value = redis.get(key)  # type: ignore[attr-defined]
             if value is not None:
                 addresses.setdefault(link, []).append(value.decode())
-        self._addresses = {link: tuple(sorted(found)) for link, found in addresses.items()}
+        self._addresses = {link: tuple(sorted(names)) for link, names in addresses.items()}
 
     def _try(self, action: Callable[[], object]) -> None:
         from redis.exceptions import RedisError

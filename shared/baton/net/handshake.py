@@ -190,11 +190,11 @@ class PeerTable:
 
         `reach`: sends a message to an identity, and returns whether that exists.
         """
-        known = self.peers.get(hello.name)
-        if known is None or known.identity == identity or now - known.last_received >= LOST_SECONDS:
+        peer = self.peers.get(hello.name)
+        if peer is None or peer.identity == identity or now - peer.last_received >= LOST_SECONDS:
             return False
-        same = known.hello.incarnation == hello.incarnation
-        return not same and reach(known.identity, Beat(self.me.name, self.me.incarnation))
+        same = peer.hello.incarnation == hello.incarnation
+        return not same and reach(peer.identity, Beat(self.me.name, self.me.incarnation))
 
     def beat(self, beat: Beat, now: float) -> Message:
         """Answer to a heartbeat: `Beat` for a known client, `HelloRequest` for an unknown one."""

@@ -174,8 +174,8 @@ def mermaid() -> str:
     """The link table as a Mermaid flowchart; a test compares it with ARCHITECTURE.md."""
     lines = ["flowchart LR", '    client(["OpenAI client"]) -- "HTTP, SSE, WebSocket" --> gateway']
     for link in LINKS:
-        sent = ", ".join(m.__name__ for m in link.requests if m not in _LIFE)
+        requests = ", ".join(m.__name__ for m in link.requests if m not in _LIFE)
         back = ", ".join(m.__name__ for m in link.replies if m not in (*_LIFE, HelloRequest))
-        lines.append(f'    {link.client} -- "{sent}" --> {link.server}')
+        lines.append(f'    {link.client} -- "{requests}" --> {link.server}')
         lines.append(f'    {link.server} -. "{back}" .-> {link.client}')
     return "\n".join(lines) + "\n"

@@ -61,12 +61,12 @@ class _Answer:
         """Read a message after the beginning of its header, or rewind to it."""
         self._source.mark(len(opener))
         try:
-            text, found = yield from raw_header(self._source, _MESSAGE, _HEADER)
+            text, delimiter = yield from raw_header(self._source, _MESSAGE, _HEADER)
         except Malformed:
             self._source.rewind()
             return False
         self._source.release()
-        return (yield from self._body(opener + text, len(opener + text + found)))
+        return (yield from self._body(opener + text, len(opener + text + delimiter)))
 
     def _body(self, head: str, size: int) -> Reader[bool]:
         channel, recipient = _CHANNEL.search(head), _RECIPIENT.search(head)
@@ -80,10 +80,10 @@ class _Answer:
 
     def _call(self, calls: Calls, name: str, size: int) -> Reader[bool]:
         arguments = copy_arguments(self._source, calls, name, None, _CLOSE)
-        found = yield from calls.attempt(arguments, size)
-        if found:
+        is_call = yield from calls.attempt(arguments, size)
+        if is_call:
             yield from self._pass(len)
-        return found
+        return is_call
 
     def _pass(self, write: Write) -> Reader[None]:
         """Pass on the text of a message up to its end or the next message."""

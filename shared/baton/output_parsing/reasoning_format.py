@@ -130,6 +130,6 @@ class ReasoningFormat:
 
 
 def _next_is(source: Source, literals: tuple[str, ...]) -> Reader[bool]:
-    found = yield from source.literal(delimiters(*literals))
-    source.position -= len(found)
-    return bool(found)
+    literal = yield from source.literal(delimiters(*literals))
+    source.position -= len(literal)
+    return bool(literal)

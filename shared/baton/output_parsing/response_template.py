@@ -56,8 +56,8 @@ def declared_reasoning(template: Mapping[str, Any]) -> ReasoningFormat | None:
 
 def _field(template: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     fields = template.get("fields")
-    found = fields.get(name) if isinstance(fields, Mapping) else None
-    return found if isinstance(found, Mapping) else {}
+    field = fields.get(name) if isinstance(fields, Mapping) else None
+    return field if isinstance(field, Mapping) else {}
 
 
 def _texts(value: Any) -> tuple[str, ...]:

@@ -143,10 +143,11 @@ def _tools(
 ) -> tuple[ToolReader | None, str]:
     if name and name not in DECLARED:
         return (None if name == NONE else tool_format(name)), "as named"
-    if not name and (found := _fingerprint(TOOL_FINGERPRINTS, template)):
-        return tool_format(found[0]), f"because the chat template has {found[1]}"
-    if found := _fingerprint(TOOL_FINGERPRINTS, literals(declared, "tool_calls")):
-        return tool_format(found[0]), f"because the checkpoint's response_template has {found[1]}"
+    if not name and (fingerprint := _fingerprint(TOOL_FINGERPRINTS, template)):
+        return tool_format(fingerprint[0]), f"because the chat template has {fingerprint[1]}"
+    if fingerprint := _fingerprint(TOOL_FINGERPRINTS, literals(declared, "tool_calls")):
+        reason = f"because the checkpoint's response_template has {fingerprint[1]}"
+        return tool_format(fingerprint[0]), reason
     if row := declared_tools(declared):
         return row, "as the checkpoint's response_template says"
     return None, "because neither the chat template nor a response_template says how"
@@ -157,13 +158,13 @@ def _reasoning(
 ) -> tuple[ReasoningReader | None, str]:
     if name and name not in DECLARED:
         return (None if name == NONE else reasoning_format(name)), "as named"
-    if not name and (found := _fingerprint(REASONING_FINGERPRINTS, template)):
-        return reasoning_format(found[0]), f"because the chat template has {found[1]}"
+    if not name and (fingerprint := _fingerprint(REASONING_FINGERPRINTS, template)):
+        return reasoning_format(fingerprint[0]), f"because the chat template has {fingerprint[1]}"
     if row := declared_reasoning(declared):
         return row, "as the checkpoint's response_template says"
-    if found := _fingerprint(REASONING_FINGERPRINTS, literals(declared, "thinking")):
-        reason = f"because the checkpoint's response_template has {found[1]}"
-        return reasoning_format(found[0]), reason
+    if fingerprint := _fingerprint(REASONING_FINGERPRINTS, literals(declared, "thinking")):
+        reason = f"because the checkpoint's response_template has {fingerprint[1]}"
+        return reasoning_format(fingerprint[0]), reason
     return None, "because neither the chat template nor a response_template says how"
 
 

@@ -40,10 +40,10 @@ class Delimiters:
 
     def find(self, text: str, start: int) -> tuple[int, str | None]:
         """(offset, delimiter), or (offset of the text that could become one, None)."""
-        found = self._search(text, start)
-        if found is None:
+        match = self._search(text, start)
+        if match is None:
             return self._partial(text, start), None
-        return found.start(), found[0]
+        return match.start(), match[0]
 
     def _partial(self, text: str, start: int) -> int:
         for offset in range(max(start, len(text) - self.longest + 1), len(text)):
@@ -77,10 +77,10 @@ class Source:
 
     def append(self, text: str) -> None:
         """Add text; drop text that was read, except after the first mark."""
-        kept = min(self._marks[0] - self._start, self.position) if self._marks else self.position
-        self.text = self.text[kept:] + text
-        self._start += kept
-        self.position -= kept
+        start = min(self._marks[0] - self._start, self.position) if self._marks else self.position
+        self.text = self.text[start:] + text
+        self._start += start
+        self.position -= start
 
     # ------------------------------------------------------------ going back
 
@@ -117,11 +117,11 @@ class Source:
     def space(self, write: Write | None = None) -> Reader[str]:
         """Read white space. Returns the character after it, unread, or "" at the end."""
         while True:
-            found = _SPACE.match(self.text, self.position)
-            assert found is not None
-            if write is not None and found[0]:
-                write(found[0])
-            self.position = found.end()
+            match = _SPACE.match(self.text, self.position)
+            assert match is not None
+            if write is not None and match[0]:
+                write(match[0])
+            self.position = match.end()
             if self.position < len(self.text):
                 return self.text[self.position]
             if self.ended:
@@ -134,20 +134,20 @@ class Source:
             if self.ended:
                 break
             yield
-        found = next((x for x in literals.literals if rest.startswith(x)), "")
-        self.position += len(found)
-        return found
+        literal = next((x for x in literals.literals if rest.startswith(x)), "")
+        self.position += len(literal)
+        return literal
 
     def until(self, ends: Delimiters, write: Write) -> Reader[str]:
         """Pass on text up to a delimiter, which is read too. Returns it, or "" at the end."""
         while True:
-            offset, found = ends.find(self.text, self.position)
+            offset, delimiter = ends.find(self.text, self.position)
             if offset > self.position:
                 write(self.text[self.position : offset])
                 self.position = offset
-            if found is not None and (self.ended or not self._grows(offset, ends)):
-                self.position += len(found)
-                return found
+            if delimiter is not None and (self.ended or not self._grows(offset, ends)):
+                self.position += len(delimiter)
+                return delimiter
             if self.ended:
                 if self.position < len(self.text):
                     write(self.text[self.position :])
@@ -161,11 +161,11 @@ class Source:
     def match(self, pattern: re.Pattern[str], write: Write) -> Reader[None]:
         """Pass on all text that matches a pattern character by character."""
         while (yield from self.more()):
-            found = pattern.match(self.text, self.position)
-            if found is None or not found[0]:
+            match = pattern.match(self.text, self.position)
+            if match is None or not match[0]:
                 return
-            self.position = found.end()
-            write(found[0])
+            self.position = match.end()
+            write(match[0])
 
 
 def gather(read: Callable[[Write], Reader[T]]) -> Reader[tuple[str, T]]:

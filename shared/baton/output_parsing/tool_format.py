@@ -102,9 +102,9 @@ class ToolFormat:
         write("")
 
     def _attempt(self, source: Source, calls: Calls, opener: str) -> Reader[bool]:
-        found = yield from calls.attempt(self.body.read(source, calls, opener), len(opener))
-        if found:
+        is_call = yield from calls.attempt(self.body.read(source, calls, opener), len(opener))
+        if is_call:
             yield from source.space()
             while (yield from source.literal(_STOP_TOKENS)):
                 yield from source.space()
-        return found
+        return is_call

@@ -36,10 +36,10 @@ class Tools:
 
     def types(self, name: str, key: str) -> Types:
         """Allowed types of argument `key` of function `name`."""
-        found = self._types.get((name, key))
-        if found is None:
-            found = self._types[name, key] = self._resolve(name, key)
-        return found
+        types = self._types.get((name, key))
+        if types is None:
+            types = self._types[name, key] = self._resolve(name, key)
+        return types
 
     def _resolve(self, name: str, key: str) -> Types:
         root = self._schemas.get(name, {})

@@ -75,10 +75,10 @@ def _call() -> tuple[int, list[ctypes.c_long]]:
 
 
 def _tid_address() -> int:
-    found = ctypes.c_void_p()
-    if _libc().prctl(_PR_GET_TID_ADDRESS, ctypes.byref(found), 0, 0, 0):
+    address = ctypes.c_void_p()
+    if _libc().prctl(_PR_GET_TID_ADDRESS, ctypes.byref(address), 0, 0, 0):
         raise OSError(ctypes.get_errno(), os.strerror(ctypes.get_errno()))
-    return found.value or 0
+    return address.value or 0
 
 
 def _libc() -> ctypes.PyDLL:

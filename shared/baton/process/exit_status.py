@@ -79,5 +79,5 @@ def _group(root: Path) -> Path:
         lines = (root / "proc/self/cgroup").read_text().splitlines()
     except OSError:
         lines = []
-    own = next((line.removeprefix("0::") for line in lines if line.startswith("0::")), "/")
-    return root / "sys/fs/cgroup" / own.lstrip("/")
+    group = next((line.removeprefix("0::") for line in lines if line.startswith("0::")), "/")
+    return root / "sys/fs/cgroup" / group.lstrip("/")

@@ -27,12 +27,12 @@ def call_in_fork(function: Callable[[], T]) -> T:
     sender.close()
     with receiver:
         try:
-            found: T = receiver.recv()
+            result: T = receiver.recv()
         except EOFError:
             process.join()
             raise ChildProcessError(f"a fork ended with status {process.exitcode}") from None
     process.join()
-    return found
+    return result
 
 
 def _send(function: Callable[[], T], sender: Connection) -> None:

@@ -47,8 +47,8 @@ class Leases(Generic[M]):
             self._leases[name] = same = replace(old, holder=holder)
             return same, True
         self.end(name)
-        self._leases[name] = made = Lease(key, size, num_pages, holder, self._make(size))
-        return made, False
+        self._leases[name] = lease = Lease(key, size, num_pages, holder, self._make(size))
+        return lease, False
 
     def find(self, name: bytes) -> Lease[M] | None:
         """The lease of a name."""

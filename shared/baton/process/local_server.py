@@ -78,8 +78,8 @@ class LocalServer(threading.Thread, ABC):
 
 def peer_of(peer: socket.socket) -> tuple[int, int]:
     """Process and user id of the peer of a Unix socket."""
-    found = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
-    pid, user, _ = _CREDENTIALS.unpack(found)
+    credentials = peer.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
+    pid, user, _ = _CREDENTIALS.unpack(credentials)
     return int(pid), int(user)
 
 

@@ -100,11 +100,11 @@ class PixelStore(LocalServer):
     def drop(self, token: bytes) -> None:
         """Free pixels; a process that has mapped them keeps them. Unknown tokens are ignored."""
         with self._lock:
-            found = self._pixels.pop(token, None)
-            if found is not None:
-                self.num_bytes -= found[1]
-                if found[0] != _NOTHING_YET:
-                    os.close(found[0])
+            entry = self._pixels.pop(token, None)
+            if entry is not None:
+                self.num_bytes -= entry[1]
+                if entry[0] != _NOTHING_YET:
+                    os.close(entry[0])
 
     def close(self) -> None:
         """Free all pixels."""
@@ -119,9 +119,9 @@ class PixelStore(LocalServer):
             log.warning("refused pixels to a process of another user")
             return
         with self._lock:  # A descriptor number that is closed now could be reused for another file.
-            found = self._pixels.get(token)
-            if found is not None and found[0] != _NOTHING_YET:
-                socket.send_fds(peer, [_FOUND], [found[0]])
+            entry = self._pixels.get(token)
+            if entry is not None and entry[0] != _NOTHING_YET:
+                socket.send_fds(peer, [_FOUND], [entry[0]])
 
 
 def take(address: str, token: bytes, size: int) -> mmap.mmap:

@@ -190,17 +190,17 @@ def serve(
     A draining process is withdrawn from the directory first, so that new requests go elsewhere. It
     serves until it is idle or its drain time is over.
     """
-    address, found = bind_address(config, link, bind), directory(config)
+    address, discovery = bind_address(config, link, bind), directory(config)
     trusted, keys = config.trusted_network, own_keys(config)
     with (
         closing(service),
         Server(link, address, trusted_network=trusted, keys=keys) as server,
     ):
-        found.announce(link, hello.name, advertise or address)
+        discovery.announce(link, hello.name, advertise or address)
         log.info("listening at %s", address)
         loop = RpcServer(service, hello, server, max_queued_requests)
         while not life.draining:
             loop.step()
-        found.close()
+        discovery.close()
         while not life.over(loop.idle):
             loop.step()

@@ -53,14 +53,14 @@ def children(schema: Any) -> Iterator[tuple[tuple[str, ...], Any]]:
     if not isinstance(schema, dict):
         return
     for keyword in MAPS:
-        if isinstance(held := schema.get(keyword), dict):
-            yield from (((keyword, name), child) for name, child in held.items())
+        if isinstance(value := schema.get(keyword), dict):
+            yield from (((keyword, name), child) for name, child in value.items())
     for keyword in LISTS:
-        if isinstance(held := schema.get(keyword), list):
-            yield from (((keyword, str(i)), child) for i, child in enumerate(held))
+        if isinstance(value := schema.get(keyword), list):
+            yield from (((keyword, str(i)), child) for i, child in enumerate(value))
     for keyword in SINGLES:
-        if isinstance(held := schema.get(keyword), dict | bool):
-            yield (keyword,), held
+        if isinstance(value := schema.get(keyword), dict | bool):
+            yield (keyword,), value
 
 
 def _escape(name: str) -> str:
@@ -76,16 +76,16 @@ def _rewrite(schema: Any, places: set[str]) -> Any:
         if isinstance(bound := result.get(keyword), float) and bound.is_integer():
             result[keyword] = int(bound)
     for keyword in MAPS:
-        if isinstance(held := result.get(keyword), dict):
-            names = _names(held) if keyword == "patternProperties" else list(held)
-            values = [_rewrite(child, places) for child in held.values()]
+        if isinstance(value := result.get(keyword), dict):
+            names = _names(value) if keyword == "patternProperties" else list(value)
+            values = [_rewrite(child, places) for child in value.values()]
             result[keyword] = dict(zip(names, values, strict=True))
     for keyword in LISTS:
-        if isinstance(held := result.get(keyword), list):
-            result[keyword] = [_rewrite(child, places) for child in held]
+        if isinstance(value := result.get(keyword), list):
+            result[keyword] = [_rewrite(child, places) for child in value]
     for keyword in SINGLES:
-        if isinstance(held := result.get(keyword), dict):
-            result[keyword] = _rewrite(held, places)
+        if isinstance(value := result.get(keyword), dict):
+            result[keyword] = _rewrite(value, places)
     return _strings(_dependent(_unevaluated(result)))
 
 
@@ -105,14 +105,14 @@ def _unevaluated(schema: Schema) -> Schema:
 def _dependent(schema: Schema) -> Schema:
     """Replace dependent* keywords by "the property is absent, or its condition holds". In place."""
     conditions: Schema = {}
-    if isinstance(held := schema.get("dependentRequired"), dict):
+    if isinstance(dependents := schema.get("dependentRequired"), dict):
         del schema["dependentRequired"]
-        conditions |= {name: {"required": names} for name, names in held.items()}
-    if isinstance(held := schema.get("dependentSchemas"), dict):
+        conditions |= {name: {"required": names} for name, names in dependents.items()}
+    if isinstance(dependents := schema.get("dependentSchemas"), dict):
         del schema["dependentSchemas"]
         conditions = {
             name: {"allOf": [conditions[name], consequence]} if name in conditions else consequence
-            for name, consequence in (conditions | held).items()
+            for name, consequence in (conditions | dependents).items()
         }
     return _add_all_of(
         schema, *({"anyOf": [{"properties": {n: False}}, c]} for n, c in conditions.items())
@@ -122,13 +122,13 @@ def _dependent(schema: Schema) -> Schema:
 def _add_all_of(schema: Schema, *others: Schema) -> Schema:
     """Combine a schema and others with `allOf`. In place."""
     if others:
-        held = schema.get("allOf")
-        schema["allOf"] = [*(held if isinstance(held, list) else ()), *others]
+        branches = schema.get("allOf")
+        schema["allOf"] = [*(branches if isinstance(branches, list) else ()), *others]
     return schema
 
 
-def _names(held: Schema) -> list[str]:
-    names = [_pattern(pattern, "patternProperties") for pattern in held]
+def _names(schemas: Schema) -> list[str]:
+    names = [_pattern(pattern, "patternProperties") for pattern in schemas]
     if len(set(names)) < len(names):
         raise SchemaError("two of the 'patternProperties' are the same pattern")
     return names

@@ -124,12 +124,12 @@ def _narrow(schema: Any, *, root: bool = False) -> Schema:
         if not isinstance(value, shape) or (isinstance(value, bool) and bool not in shape):
             raise GrammarError(f"'{keyword}' is not what it must be")
     names = {k: _maps(schema[k]) for k in ("$defs", "definitions") if k in schema and root}
-    kept = {k: v for k, v in schema.items() if k not in _ANNOTATIONS}
-    kept = {k: v for k, v in kept.items() if not (root and k in _NAMESPACES)}
-    alone = [keyword for keyword in _ALONE if keyword in kept]
+    constraints = {k: v for k, v in schema.items() if k not in _ANNOTATIONS}
+    constraints = {k: v for k, v in constraints.items() if not (root and k in _NAMESPACES)}
+    alone = [keyword for keyword in _ALONE if keyword in constraints]
     if alone:
-        return names | _alone(alone[0], kept)
-    return names | _typed(kept)
+        return names | _alone(alone[0], constraints)
+    return names | _typed(constraints)
 
 
 def _maps(value: Schema) -> Schema:
@@ -167,62 +167,66 @@ def _typed(schema: Schema) -> Schema:
     return branches[0] if len(branches) == 1 else {"anyOf": branches}
 
 
-def _of_type(kind: str, own: Schema) -> Schema:
-    made: Schema = {"type": kind}
+def _of_type(kind: str, keywords: Schema) -> Schema:
+    narrowed: Schema = {"type": kind}
     match kind:
         case "string":
-            made |= _string(own)
+            narrowed |= _string(keywords)
         case "integer" | "number":
-            made |= _bounds(own, whole=kind == "integer")
+            narrowed |= _bounds(keywords, whole=kind == "integer")
         case "object":
-            made |= _object(own)
+            narrowed |= _object(keywords)
         case "array":
-            made |= _array(own)
-    return made
+            narrowed |= _array(keywords)
+    return narrowed
 
 
-def _string(own: Schema) -> Schema:
-    if len(own.keys() - {"minLength", "maxLength"}) and len(own) > 1:
+def _string(keywords: Schema) -> Schema:
+    if len(keywords.keys() - {"minLength", "maxLength"}) and len(keywords) > 1:
         raise _lacks("'pattern' or 'format' beside another constraint of a string")
-    if "format" in own and own["format"] not in FORMATS:
-        raise _lacks(f"the 'format' {own['format']}")
-    if "pattern" in own:
-        found = _WHOLE.fullmatch(own["pattern"])
-        if found is None or found["inner"].endswith("\\"):
+    if "format" in keywords and keywords["format"] not in FORMATS:
+        raise _lacks(f"the 'format' {keywords['format']}")
+    if "pattern" in keywords:
+        match = _WHOLE.fullmatch(keywords["pattern"])
+        if match is None or match["inner"].endswith("\\"):
             raise _lacks("a 'pattern' that is not all of '^...$'")
-        return {"pattern": f"^({_plain(found['inner'], in_json=True)})$"}
-    return {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in own.items()}
+        return {"pattern": f"^({_plain(match['inner'], in_json=True)})$"}
+    return {
+        k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in keywords.items()
+    }
 
 
-def _bounds(own: Schema, *, whole: bool) -> Schema:
-    for keyword, bound in own.items():
+def _bounds(keywords: Schema, *, whole: bool) -> Schema:
+    for keyword, bound in keywords.items():
         if not float(bound).is_integer() or abs(bound) >= 2**53:
             raise _lacks(f"'{keyword}' {bound}")
         if not whole:
             raise _lacks(f"'{keyword}' of a number that is not an integer")
-    return {keyword: int(bound) for keyword, bound in own.items()}
+    return {keyword: int(bound) for keyword, bound in keywords.items()}
 
 
-def _object(own: Schema) -> Schema:
-    made = dict(own)
-    if "properties" in own:
-        made["properties"] = _maps(own["properties"])
-        if wrong := [name for name in made["properties"] if not _NAME.fullmatch(name)]:
+def _object(keywords: Schema) -> Schema:
+    narrowed = dict(keywords)
+    if "properties" in keywords:
+        narrowed["properties"] = _maps(keywords["properties"])
+        if wrong := [name for name in narrowed["properties"] if not _NAME.fullmatch(name)]:
             raise _lacks(f"the name of the property {wrong[0]!r}")
-    if isinstance(own.get("additionalProperties"), dict):
-        made["additionalProperties"] = _narrow(own["additionalProperties"])
-    if any(name not in [*made.get("properties", ())] for name in own.get("required", ())):
+    if isinstance(keywords.get("additionalProperties"), dict):
+        narrowed["additionalProperties"] = _narrow(keywords["additionalProperties"])
+    if any(name not in [*narrowed.get("properties", ())] for name in keywords.get("required", ())):
         raise _lacks("a 'required' property that is not among 'properties'")
-    return made
+    return narrowed
 
 
-def _array(own: Schema) -> Schema:
-    made = {k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in own.items()}
-    if "prefixItems" in own:
-        made["prefixItems"] = [_narrow(child) for child in own["prefixItems"]]
-    if "items" in own and own["items"] is not False:
-        made["items"] = _narrow(own["items"])
-    return made
+def _array(keywords: Schema) -> Schema:
+    narrowed = {
+        k: int(v) if isinstance(v, float) and v.is_integer() else v for k, v in keywords.items()
+    }
+    if "prefixItems" in keywords:
+        narrowed["prefixItems"] = [_narrow(child) for child in keywords["prefixItems"]]
+    if "items" in keywords and keywords["items"] is not False:
+        narrowed["items"] = _narrow(keywords["items"])
+    return narrowed
 
 
 def _lacks(construct: str) -> GrammarError:
@@ -236,7 +240,7 @@ def _plain(pattern: str, *, in_json: bool = False) -> str:
     inner = inner[:-1] if inner.endswith("$") and not inner.endswith("\\$") else inner
     if re.search(r"(?<!\\)\(\?(?!:)", inner):
         raise _lacks("'(?' in a pattern")
-    return "".join(_token(found, in_json) for found in _TOKEN.finditer(inner))
+    return "".join(_token(match, in_json) for match in _TOKEN.finditer(inner))
 
 
 def _token(token: re.Match[str], in_json: bool) -> str:

@@ -96,11 +96,11 @@ class ForkRequest:
     def wait(self, seconds: float) -> ForkedProcess | None:
         """Return the new process, or None if it `failed` or does not exist in time."""
         deadline = time.monotonic() + seconds
-        while (made := self.poll()) is None and not self.failed:
+        while (process := self.poll()) is None and not self.failed:
             left = deadline - time.monotonic()
             if left <= 0 or not select.select([self._control], [], [], left)[0]:
                 return None
-        return made
+        return process
 
     def close(self) -> None:
         """Abandon it: the new process ends with the socket."""

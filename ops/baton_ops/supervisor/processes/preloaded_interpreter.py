@@ -66,8 +66,8 @@ class PreloadedInterpreter:
 
     def start(self, command: Sequence[str], variables: Mapping[str, str]) -> Process:
         """Start a process of `CHILD_MAIN` in a process group of its own."""
-        known = tuple(command[: len(CHILD_MAIN)]) == CHILD_MAIN
-        forked = self._forked(command[len(CHILD_MAIN) :], variables) if known else None
+        is_child = tuple(command[: len(CHILD_MAIN)]) == CHILD_MAIN
+        forked = self._forked(command[len(CHILD_MAIN) :], variables) if is_child else None
         return forked or ChildProcess(command, variables)
 
     def _forked(self, arguments: Sequence[str], variables: Mapping[str, str]) -> Process | None:
@@ -75,15 +75,15 @@ class PreloadedInterpreter:
         if self._process is None:
             return None
         request = ForkRequest(self._process, [json.dumps(_changes(variables)), *arguments])
-        made = request.wait(_FORK_SECONDS)
-        if made is None:
+        process = request.wait(_FORK_SECONDS)
+        if process is None:
             log.warning("services are started without what they share: it cannot be forked")
             request.close()
             self.close()
-        elif made.pid == self._process.pid:  # It could not fork, and has become the service.
+        elif process.pid == self._process.pid:  # It could not fork, and has become the service.
             self._process.hand_over()
             self._process = None
-        return made
+        return process
 
     def close(self) -> None:
         """Stop the interpreter. Forked processes continue."""
@@ -95,9 +95,9 @@ class PreloadedInterpreter:
 
 def _changes(variables: Mapping[str, str]) -> dict[str, str | None]:
     """Changes from this process's environment to another one; None for removed variables."""
-    own = environment()
-    changed: dict[str, str | None] = {n: v for n, v in variables.items() if own.get(n) != v}
-    return changed | dict.fromkeys(own.keys() - variables.keys())
+    current = environment()
+    changed: dict[str, str | None] = {n: v for n, v in variables.items() if current.get(n) != v}
+    return changed | dict.fromkeys(current.keys() - variables.keys())
 
 
 def _become(control: socket.socket) -> None:
@@ -121,11 +121,11 @@ def _import() -> None:
     """Import the common modules, so that garbage collection never traverses them."""
     gc.disable()
     config_classes()
-    given = environment().get(_THREADS)
+    threads = environment().get(_THREADS)
     change_environment({_THREADS: "1"})  # A process with a second thread cannot be forked.
     for name in _MODULES:
         if find_spec(name) is not None:
             importlib.import_module(name)
-    change_environment({_THREADS: given})
+    change_environment({_THREADS: threads})
     gc.freeze()
     gc.enable()

@@ -224,12 +224,12 @@ class ApiKeys:
         try:
             self._file_stamp = _stamp(path)
             entries = msgspec.toml.decode(path.read_bytes(), type=KeyFile).key
-            known = [(entry.digest(), entry.opens(self._default)) for entry in entries]
+            keys = [(entry.digest(), entry.opens(self._default)) for entry in entries]
         except (OSError, ValueError) as error:
             raise SettingsError(f"The file of API keys cannot be used: {error}") from error
-        if len({key.name for _, key in known}) < len(known):
+        if len({key.name for _, key in keys}) < len(keys):
             raise SettingsError("Two API keys have the same name. Give each its own.")
-        self._accepted = self._configured + self._operators + known
+        self._accepted = self._configured + self._operators + keys
 
 
 def _stamp(path: Path) -> tuple[int, int]:

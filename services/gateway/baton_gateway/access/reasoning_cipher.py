@@ -55,15 +55,17 @@ def _shared_secret(path: Path) -> bytes:
     """Return the secret in a file; created if no other gateway has done so."""
     if not path.exists():
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        own = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
-        with os.fdopen(os.open(own, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb") as file:
+        temporary = path.with_name(f"{path.name}.{secrets.token_hex(8)}")
+        with os.fdopen(
+            os.open(temporary, os.O_CREAT | os.O_EXCL | os.O_WRONLY, 0o600), "wb"
+        ) as file:
             file.write(secrets.token_bytes(_SECRET_BYTES))
         try:
-            os.link(own, path)  # atomically, and only if there is none
+            os.link(temporary, path)  # atomically, and only if there is none
         except FileExistsError:
             pass
         finally:
-            own.unlink()
+            temporary.unlink()
     return path.read_bytes()
 
 

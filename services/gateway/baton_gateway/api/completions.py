@@ -51,8 +51,8 @@ async def _echoes(body: CompletionRequest, engine: Engine, facts: ModelInfo) -> 
 
 
 async def _text(ids: tuple[int, ...], skip_special: bool, engine: Engine, facts: ModelInfo) -> str:
-    known = [i for i in ids[: facts.max_model_len] if 0 <= i < facts.vocab_size]
-    return await engine.tokenizers.of(facts.tokenizer).detokenize(known, skip_special)
+    valid = [i for i in ids[: facts.max_model_len] if 0 <= i < facts.vocab_size]
+    return await engine.tokenizers.of(facts.tokenizer).detokenize(valid, skip_special)
 
 
 def _generation(request: Request, body: CompletionRequest, head: Head) -> GenerationRequest:

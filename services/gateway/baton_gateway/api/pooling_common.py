@@ -149,9 +149,9 @@ def check_dimensions(dimensions: int | None, info: PoolingInfo) -> None:
     if info.task != "embed" or not info.matryoshka:
         raise unsupported("dimensions", "The vectors of this model cannot be cut: leave it out.")
     if info.sizes and dimensions not in info.sizes:
-        known = ", ".join(map(str, info.sizes))
+        sizes = ", ".join(map(str, info.sizes))
         raise invalid(
-            "dimensions", f"Invalid 'dimensions': this model knows {known}.", "unsupported_value"
+            "dimensions", f"Invalid 'dimensions': this model knows {sizes}.", "unsupported_value"
         )
 
 

@@ -183,8 +183,8 @@ class Pool:
 
     def ready(self, model: str = "") -> list[Connection]:
         """Return the connections to servers that are available and serve `model`, if given."""
-        found = self._connections.values()
-        return [c for c in found if c.server is not None and _serves(c.server, model)]
+        connections = self._connections.values()
+        return [c for c in connections if c.server is not None and _serves(c.server, model)]
 
     def silent(self) -> bool:
         """True if there are servers and all are silent."""

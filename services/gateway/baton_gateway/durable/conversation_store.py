@@ -60,8 +60,8 @@ class ConversationStore:
         """Append the items that the conversation does not have yet. Raises `NotFound`."""
 
         def work(conversation: Conversation) -> Conversation:
-            known = {item["id"] for item in conversation.items}
-            return conversation.with_items([item for item in items if item["id"] not in known])
+            ids = {item["id"] for item in conversation.items}
+            return conversation.with_items([item for item in items if item["id"] not in ids])
 
         await self.change(name, owner, work)
 

@@ -68,8 +68,10 @@ class SqliteJournal:
 
     def __init__(self, config: Config) -> None:
         path = config.journal_path or config.run_dir / "journal.sqlite"
-        own = config.journal_path is None
-        self._file = SqliteFile(path, _SCHEMA, "the journal of streams", unavailable, own_name=own)
+        is_default = config.journal_path is None
+        self._file = SqliteFile(
+            path, _SCHEMA, "the journal of streams", unavailable, own_name=is_default
+        )
         self._bytes, self._seconds = config.journal_bytes, config.journal_seconds
         self._pending: list[_Append] = []
         self._writer: asyncio.Task[None] | None = None

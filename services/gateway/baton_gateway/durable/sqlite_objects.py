@@ -39,8 +39,10 @@ class SqliteObjects:
 
     def __init__(self, config: Config) -> None:
         path = config.store_path or config.run_dir / "store.sqlite"
-        own = config.store_path is None
-        self._file = SqliteFile(path, _SCHEMA, "the store of responses", unavailable, own_name=own)
+        is_default = config.store_path is None
+        self._file = SqliteFile(
+            path, _SCHEMA, "the store of responses", unavailable, own_name=is_default
+        )
         self._bytes, self._seconds = config.store_bytes, config.store_seconds
 
     @property

@@ -81,4 +81,6 @@ def granite_speech(files: AudioFiles) -> AudioProcessor:
 def _settings(files: AudioFiles, names: dict[str, str]) -> dict[str, Any]:
     """The settings in the files, by our names."""
     extractor = files.extractor
-    return {own: extractor[name] for name, own in names.items() if extractor.get(name) is not None}
+    return {
+        field: extractor[name] for name, field in names.items() if extractor.get(name) is not None
+    }

@@ -66,8 +66,8 @@ class DecibelWindows(msgspec.Struct, frozen=True, tag="decibel_windows"):
             block = slice(first, first + _BLOCK)
             spectrum[block] = _powers(windows[block] * shape) @ filters
         decibels = 10.0 * np.log10(np.maximum(spectrum, _FLOOR))
-        kept: Doubles = np.maximum(decibels, decibels.max() - _DYNAMIC)
-        return kept.astype(np.float32).T
+        clipped: Doubles = np.maximum(decibels, decibels.max() - _DYNAMIC)
+        return clipped.astype(np.float32).T
 
     def _windows(self, frames: Features) -> Features:
         """float32 [windows, bins, frames of a window]."""

@@ -25,9 +25,9 @@ class GroupedWindows(msgspec.Struct, frozen=True, tag="grouped_windows"):
 
     def __call__(self, samples: Samples) -> ProcessedAudio:
         """See `LogMelWindows.__call__`."""
-        made = self.windows(samples)
+        windows = self.windows(samples)
         length = max(len(samples), self.windows.min_samples)
         # Computed in the order of the published processor, to get the same rounding.
         frames = max(1, int(length / self.rate * self.frame_rate))
-        num_frames, groups = -(-frames // self.group), -(-made.num_tokens // self.group)
-        return ProcessedAudio(made.features, made.num_frames, num_frames, groups - num_frames)
+        num_frames, groups = -(-frames // self.group), -(-windows.num_tokens // self.group)
+        return ProcessedAudio(windows.features, windows.num_frames, num_frames, groups - num_frames)

@@ -67,8 +67,8 @@ def audio_files(path: Path, name: str, config: Mapping[str, Any]) -> AudioFiles:
     """Read the files of a checkpoint in the folder `path`. Raises `ModelError`."""
     processor = read_json(path / FILES[1], name) if (path / FILES[1]).is_file() else {}
     for part in _PARTS:
-        if isinstance(found := processor.get(part), Mapping):
-            return AudioFiles(config, found, processor, path)
+        if isinstance(settings := processor.get(part), Mapping):
+            return AudioFiles(config, settings, processor, path)
     if not (path / FILES[0]).is_file():
         raise ModelError(f"it has no {FILES[0]}")
     return AudioFiles(config, read_json(path / FILES[0], name), processor, path)

@@ -69,7 +69,9 @@ def midasheng_lm(files: AudioFiles) -> AudioProcessor:
     config = files.config.get("audio_encoder_config") or {}
     if config.get("center") is False:
         raise ValueError("center false")
-    named = {own: config[name] for name, own in _DECIBELS.items() if config.get(name) is not None}
+    named = {
+        field: config[name] for name, field in _DECIBELS.items() if config.get(name) is not None
+    }
     patch = config.get("patch_size") or [64, 4]
     size = int(patch[1] if isinstance(patch, list) else patch)
     return DecibelWindows(

@@ -45,5 +45,5 @@ class PaddedTiles(msgspec.Struct, frozen=True, tag=True):
         tiles = cut(padded, (self.tile, self.tile))
         if self.use_thumbnail and len(tiles) > 1:
             tiles.append(pixels_of(resized(image, (self.tile, self.tile), self.resample)))
-        made = colored(tiles, self.colors)
-        return ProcessedImage(made, (1, rows, columns), len(made) * self.tokens_per_tile)
+        tensor = colored(tiles, self.colors)
+        return ProcessedImage(tensor, (1, rows, columns), len(tensor) * self.tokens_per_tile)

@@ -31,11 +31,11 @@ def cubic(values: npt.NDArray[np.float32], size: Size) -> npt.NDArray[np.float32
     for axis, count in ((1, size[0]), (2, size[1])):
         places, shares = _taps(values.shape[axis], count)
         shape = (1, -1, 1) if axis == 1 else (1, 1, -1)
-        taken = [
+        taps = [
             np.take(values, place, axis) * share.reshape(shape)
             for place, share in zip(places, shares, strict=True)
         ]
-        values = np.sum(taken, axis=0)
+        values = np.sum(taps, axis=0)
     return np.ascontiguousarray(values, np.float32)
 
 

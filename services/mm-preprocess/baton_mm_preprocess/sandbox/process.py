@@ -153,9 +153,9 @@ def _image(data: bytes, source: Source, setup: Setup) -> Ready:
 
 
 def _embeddings(data: bytes, setup: Setup) -> Ready:
-    found = read_embeddings(data, setup.width)
+    embeddings = read_embeddings(data, setup.width)
     name = digest(data, ("image_embeds", setup.identity))
-    return Ready(_blob(found), name, (1, 1, 1), len(found))
+    return Ready(_blob(embeddings), name, (1, 1, 1), len(embeddings))
 
 
 def _video(data: bytes, source: Source, setup: Setup) -> Ready:
@@ -210,8 +210,8 @@ def _blob(pixels: npt.NDArray[np.float32]) -> Blob:
 
 def digest(data: bytes, how: object) -> bytes:
     """32-byte hash of a file and its processing: equal hashes mean equal tensors."""
-    made = _encoder.encode(how)
-    return sha256(b"%d:%b%b" % (len(made), made, data)).digest()
+    settings = _encoder.encode(how)
+    return sha256(b"%d:%b%b" % (len(settings), settings, data)).digest()
 
 
 def build(data: bytes) -> Handler:

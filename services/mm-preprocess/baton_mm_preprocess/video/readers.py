@@ -43,17 +43,17 @@ def clip_patches(files: Files, fields: dict[str, Any]) -> VideoProcessor:
 def clip_chunks(files: Files, fields: dict[str, Any]) -> VideoProcessor:
     """Kimi K2.5, with transformers' or Moonshot's names of settings."""
     rate = fields.get("fps") or 2
-    if own := fields.get("media_proc_cfg"):
-        rate = fields.get("fps") or own["sample_fps"]
-        most = own.get("in_patch_limit_each_frame") or own["in_patch_limit"]
-        fields = fields | moonshot(own) | {"max_patches": most, "rule": "rounded"}
-        limit, group = own.get("in_patch_limit_video"), fields["temporal_patch_size"]
+    if nested := fields.get("media_proc_cfg"):
+        rate = fields.get("fps") or nested["sample_fps"]
+        most = nested.get("in_patch_limit_each_frame") or nested["in_patch_limit"]
+        fields = fields | moonshot(nested) | {"max_patches": most, "rule": "rounded"}
+        limit, group = nested.get("in_patch_limit_video"), fields["temporal_patch_size"]
         if limit is not None and limit < group * most:
             raise ModelError("its in_patch_limit_video is below that of a chunk of frames")
     group, vision = fields["temporal_patch_size"], files.vision
-    known = vision.get("pos_emb_time", vision.get("init_pos_emb_time", 4))
-    if group != known:
-        raise ModelError(f"it has chunks of {group} frames, and its encoder takes {known}")
+    positions = vision.get("pos_emb_time", vision.get("init_pos_emb_time", 4))
+    if group != positions:
+        raise ModelError(f"it has chunks of {group} frames, and its encoder takes {positions}")
     return ClipChunks(_sampling(fields | {"fps": rate}, group=group), limited_by_side(fields))
 
 

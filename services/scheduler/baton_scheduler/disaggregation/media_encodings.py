@@ -194,9 +194,9 @@ class MediaEncodings:
         encoders = self._usable(sequence.model, local)
         if not encoders:
             return
-        known = max((worker.kv.num_cached_tokens(sequence) for worker in local), default=0)
+        num_cached = max((worker.kv.num_cached_tokens(sequence) for worker in local), default=0)
         for item in _distinct(sequence.submit.media):
-            if item.is_needed(known) and not item.is_embeds:
+            if item.is_needed(num_cached) and not item.is_embeds:
                 self._request(sequence, item, encoders, local)
         self._update(sequence)
 
@@ -208,8 +208,8 @@ class MediaEncodings:
             return False
         if sequence.num_pulls >= _MOST_PULLS:
             return False
-        known = worker.kv.num_cached_tokens(sequence)
-        media = [item for item in sequence.submit.media if item.is_needed(known)]
+        num_cached = worker.kv.num_cached_tokens(sequence)
+        media = [item for item in sequence.submit.media if item.is_needed(num_cached)]
         needed = {media_key(sequence.submit, item.digest, sequence.weights) for item in media}
         missing = [encoding for encoding in mine if encoding.item.digest in needed]
         for encoding in missing:

@@ -34,11 +34,11 @@ class Allocator:
         Returns the slot and the number of cached tokens.
         """
         kv, size = self._kv, self._kv.page_size
-        known = kv.cached_prefix(sequence)
-        num_known = known[0].end
-        hosted = self._hosted(sequence, num_known)
-        blocks = hosted[0].end if hosted else num_known
-        tables = kv.since(known, blocks * size)
+        cached = kv.cached_prefix(sequence)
+        num_cached = cached[0].end
+        hosted = self._hosted(sequence, num_cached)
+        blocks = hosted[0].end if hosted else num_cached
+        tables = kv.since(cached, blocks * size)
         self._pool.share(flat(tables))
         total = kv.num_blocks(sequence.num_tokens)
         lacking = [
@@ -46,18 +46,18 @@ class Allocator:
         ]
         sources, more = self._fork(sequence, blocks, sum(lacking))
         self._pool.share(sources)
-        own = kv.take(lacking)
-        tables = [BlockTable(t.first, t.pages + mine) for t, mine in zip(tables, own, strict=True)]
+        new = kv.take(lacking)
+        tables = [BlockTable(t.first, t.pages + mine) for t, mine in zip(tables, new, strict=True)]
         hit = blocks * size + more
         if sequence.cached is None:
             sequence.cached = min(hit, sequence.num_prompt)
         slot = self._batch.add(
-            sequence, gateway, tables, size, max_model_len, hit, num_known, self._drafts
+            sequence, gateway, tables, size, max_model_len, hit, num_cached, self._drafts
         )
         if more:
             self._batch.sources[slot] = sources
         if hosted:
-            pairs = (zip(t.pages, mine, strict=False) for t, mine in zip(hosted, own, strict=True))
+            pairs = (zip(t.pages, mine, strict=False) for t, mine in zip(hosted, new, strict=True))
             self._batch.pending_swap_in[slot] = [
                 pair for group_pairs in pairs for pair in group_pairs
             ]
@@ -91,8 +91,8 @@ class Allocator:
         chain = sequence.chain(size)
         tokens, prefix = chain.content(block * size, end), chain.prefix(block)
         groups = range(len(self._kv.groups))
-        found = [index.fork(group_key(prefix, group), tokens) for group in groups]
-        pages, number = [page for page, _ in found], min(common for _, common in found)
+        forks = [index.fork(group_key(prefix, group), tokens) for group in groups]
+        pages, number = [page for page, _ in forks], min(common for _, common in forks)
         spare = self._pool.num_free - needed
         if not number or spare < sum(self._pool.references(page) == 0 for page in pages):
             return [], 0

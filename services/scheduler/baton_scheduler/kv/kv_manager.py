@@ -84,9 +84,9 @@ class KVManager:
     def confirm(self, slots: Ints, ends: Ints) -> None:
         """Record that the KV of these slots is in pages up to these positions: hash the pages that
         became full."""
-        batch, known = self.batch, self.batch.num_known.take(slots)
+        batch, num_known = self.batch, self.batch.num_known.take(slots)
         # A step that completes the prompt may end beyond it, with the tokens that it yields.
-        prefilled = (ends >= known) & (batch.num_confirmed.take(slots) < known)
+        prefilled = (ends >= num_known) & (batch.num_confirmed.take(slots) < num_known)
         batch.num_confirmed[slots] = ends
         if not self.caching:
             return

@@ -169,8 +169,8 @@ class PrefixCache:
         `tokens` (int32), among those compared, and its length in tokens; (-1, 0) if there is
         none."""
         best, most = -1, 0
-        for page, held in islice(reversed(self._forks.get(prefix, {}).items()), _MOST_FORKS):
-            common = _common(held, tokens)
+        for page, page_tokens in islice(reversed(self._forks.get(prefix, {}).items()), _MOST_FORKS):
+            common = _common(page_tokens, tokens)
             if common > most:
                 best, most = page, common
         return best, most

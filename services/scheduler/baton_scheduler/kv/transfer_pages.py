@@ -42,8 +42,8 @@ class TransferPages:
         kv, size = self._kv, self._kv.page_size
         tables = kv.since(kv.cached_prefix(sequence), length // size * size)
         kv.pool.share(flat(tables))
-        own = kv.take([kv.num_blocks(length) - table.end for table in tables])
-        tables = [BlockTable(t.first, t.pages + mine) for t, mine in zip(tables, own, strict=True)]
+        new = kv.take([kv.num_blocks(length) - table.end for table in tables])
+        tables = [BlockTable(t.first, t.pages + mine) for t, mine in zip(tables, new, strict=True)]
         self._pages[number] = flat(tables)
         return tables
 

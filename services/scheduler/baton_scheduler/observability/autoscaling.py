@@ -54,14 +54,14 @@ def roles(state: State, targets: Targets) -> tuple[RoleStats, ...]:
     Each model has its own workers and queue, so a role is measured per model: the numbers of
     workers add up, and the other values are those of the model under the most pressure.
     """
-    found: dict[str, list[RoleStats]] = {}
+    by_role: dict[str, list[RoleStats]] = {}
     for model in state.fleet.models:
         for role in {worker.info.role for worker in state.fleet.serving(model)}:
-            found.setdefault(role, []).append(_role(role, model, state, targets))
+            by_role.setdefault(role, []).append(_role(role, model, state, targets))
     encoders = state.fleet.encoders.values()
     for model in sorted({worker.info.model for worker in encoders}):
-        found.setdefault("encode", []).append(_encode_role(model, state, targets))
-    return tuple(_together(found[role]) for role in sorted(found))
+        by_role.setdefault("encode", []).append(_encode_role(model, state, targets))
+    return tuple(_together(by_role[role]) for role in sorted(by_role))
 
 
 def _encode_role(model: str, state: State, targets: Targets) -> RoleStats:

@@ -194,13 +194,13 @@ class WorkerPeers:
             self._refusals.add(hello, TAKEN)
             return
         name, info = hello.name, hello.worker
-        known = self._peer_table.peers.get(name)
+        former = self._peer_table.peers.get(name)
         self._peer_table.register(peer, hello, self._hooks.clock())
         self._server.send(peer, self._peer_table.me)
-        if info is None or (known and known.hello.incarnation == hello.incarnation):
+        if info is None or (former and former.hello.incarnation == hello.incarnation):
             return
-        if known is not None:
-            self._replace(known, info)
+        if former is not None:
+            self._replace(former, info)
         # The process is alive; only its connection was lost.
         self._explain(info.process, "outside")
         self._hung.pop(name, None)

@@ -119,15 +119,15 @@ class CostBased(Placement):
         self, sequence: Sequence, worker: Worker, ends: list[DecodeTarget], mean: Price
     ) -> float:
         """Weighted cost of starting on this worker and continuing on the best decode target."""
-        known = worker.kv.num_cached_tokens(sequence)
-        first = self._sum(beginning(sequence, worker, known, mean))
+        num_cached = worker.kv.num_cached_tokens(sequence)
+        first = self._sum(beginning(sequence, worker, num_cached, mean))
         if worker.info.role == "prefill":
             handoffs = [
                 self._handoff_cost(worker, end) for end in ends if kv_compatible(worker, end.worker)
             ]
             if handoffs:
                 return first + min(handoffs)
-        return first + self._sum(decode_target(sequence, worker, known, mean).score)
+        return first + self._sum(decode_target(sequence, worker, num_cached, mean).score)
 
     def _handoff_cost(self, source: Worker, end: DecodeTarget) -> float:
         seconds = self.links.seconds(source.name, end.worker.name, end.num_bytes)
@@ -260,11 +260,11 @@ def kv_compatible(source: Worker, target: Worker) -> bool:
 # Scores.
 
 
-def beginning(sequence: Sequence, worker: Worker, known: int, mean: Price) -> Score:
-    """Cost of the prefill on this worker, with `known` cached tokens."""
+def beginning(sequence: Sequence, worker: Worker, num_cached: int, mean: Price) -> Score:
+    """Cost of the prefill on this worker, with `num_cached` cached tokens."""
     base, slope = price(worker, mean)
     batch, rows = worker.batch, len(worker.batch)
-    new = sequence.num_tokens - known
+    new = sequence.num_tokens - num_cached
     steps = -(-(batch.pending_prefill_tokens + new) // max(1, worker.budget - rows))
     steps += min(len(worker.flights), _IN_FLIGHT)
     return Score(
@@ -274,16 +274,18 @@ def beginning(sequence: Sequence, worker: Worker, known: int, mean: Price) -> Sc
     )
 
 
-def decode_target(sequence: Sequence, target: Worker, known: int, mean: Price) -> DecodeTarget:
-    """Cost of decoding on this worker with `known` cached tokens, and the KV bytes that it
+def decode_target(sequence: Sequence, target: Worker, num_cached: int, mean: Price) -> DecodeTarget:
+    """Cost of decoding on this worker with `num_cached` cached tokens, and the KV bytes that it
     lacks."""
     base, slope = price(target, mean)
     rows, size = len(target.batch), target.info.page_size
     left = min(_ANSWER, max(0, sequence.sampling.max_tokens - len(sequence.log)))
-    missing = -(-sequence.num_tokens // size) - known // size
+    missing = -(-sequence.num_tokens // size) - num_cached // size
     evicted = max(0, missing - (target.pool.num_free - target.pool.num_cached))
     score = Score(decode=left * (base + 2 * slope * rows), eviction=slope * evicted * size)
-    return DecodeTarget(target, score, token_bytes(target.info) * (sequence.num_tokens - known))
+    return DecodeTarget(
+        target, score, token_bytes(target.info) * (sequence.num_tokens - num_cached)
+    )
 
 
 def _ends(sequence: Sequence, workers: list[Worker], mean: Price) -> list[DecodeTarget]:

@@ -133,10 +133,10 @@ class Fair(Queue):
         """All started sequences, and of every tenant about as many as of its own."""
         items = [other for other in self._items if other.key < sequence.key]
         number, tokens = len(items), sum(other.num_tokens for other in items)
-        own = self._accounts.get(sequence.submit.tenant)
-        turns = 1 + (len(own.waiting) if own is not None else 0)
+        mine = self._accounts.get(sequence.submit.tenant)
+        turns = 1 + (len(mine.waiting) if mine is not None else 0)
         for account in self._waiting.values():
-            most = len(account.waiting) if account is own else min(turns, len(account.waiting))
+            most = len(account.waiting) if account is mine else min(turns, len(account.waiting))
             first = islice(account.waiting.values(), most)
             number, tokens = number + most, tokens + sum(other.num_tokens for other in first)
         return number, tokens

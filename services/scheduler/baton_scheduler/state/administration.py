@@ -277,5 +277,5 @@ def _settle(state: StateBase, number: int, pending: PendingCommand) -> list[Deci
 def _undo(state: StateBase, model: str, name: str, digest: bytes) -> Decision | None:
     """Unload an adapter that some workers could not load from the others."""
     worker = state.fleet.get(name)
-    kept = any(info.digest == digest for info in state.adapters.listed(model))
-    return None if worker is None or kept else _drop(worker, digest)
+    is_listed = any(info.digest == digest for info in state.adapters.listed(model))
+    return None if worker is None or is_listed else _drop(worker, digest)

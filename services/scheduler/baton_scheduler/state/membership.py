@@ -15,8 +15,8 @@ from baton_scheduler.state.base import StateBase
 
 def worker_joined(state: StateBase, event: WorkerJoined) -> list[Decision]:
     """Add a worker; one of the same name is lost."""
-    known = event.name in state.fleet or event.name in state.encodings.workers
-    decisions = worker_left(state, WorkerLeft(event.name)) if known else []
+    rejoins = event.name in state.fleet or event.name in state.encodings.workers
+    decisions = worker_left(state, WorkerLeft(event.name)) if rejoins else []
     if event.info.role == "encode":
         state.encodings.join(event.name, event.epoch, event.info)
         return decisions

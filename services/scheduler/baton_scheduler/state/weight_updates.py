@@ -128,8 +128,8 @@ def replied(worker: Worker, pending: PendingCommand, reply: WorkerReply) -> None
     """Record a worker's reply about weights."""
     if isinstance(pending.command.action, FinishWeightUpdate | LoadWeights | SwitchWeights):
         worker.loaded = b"" if reply.reason else reply.digest
-    own = not pending.gateway and reply.reason
-    if own and isinstance(pending.command.action, LoadWeights | SwitchWeights):
+    failed = not pending.gateway and reply.reason
+    if failed and isinstance(pending.command.action, LoadWeights | SwitchWeights):
         # The reason is in its log. After a restart it gets the command again.
         worker.draining = True
 

@@ -68,13 +68,13 @@ class AdapterRegistry:
         """A worker has joined with these adapters. Returns the ones that it lacks, most recently
         used first."""
         theirs = {info.name: info for info in infos}
-        held = {info.digest for info in infos}
+        digests = {info.digest for info in infos}
         for info in theirs.values():
             if info.digest not in self._retired.get(model, ()) and not self.get(model, info.name):
                 self._by_name.setdefault(model, {})[info.name] = info
-        strange = held - self._digests(model)
+        strange = digests - self._digests(model)
         self._retired.setdefault(model, set()).update(strange)
-        lacking = [info for info in self.listed(model) if info.digest not in held]
+        lacking = [info for info in self.listed(model) if info.digest not in digests]
         return sorted(lacking, key=lambda info: -self._last_use.get(info.digest, 0))
 
     def unused(self, model: str, used: Container[bytes]) -> list[bytes]:

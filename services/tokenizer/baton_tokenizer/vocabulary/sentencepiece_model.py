@@ -60,12 +60,14 @@ class Pieces:
 
     def bpe(self) -> dict[str, Any]:
         """A tokenizer.json of BPE that merges the pair with the best score."""
-        known = self.unknown is not None and 0 <= self.unknown < len(self.tokens)
+        has_unknown = self.unknown is not None and 0 <= self.unknown < len(self.tokens)
         model = {
             "type": "BPE",
             "vocab": {token: i for i, token in enumerate(self.tokens)},
             "merges": scored_merges(self.tokens, self.types, self.scores),
-            "unk_token": self.tokens[self.unknown] if known and self.unknown is not None else None,
+            "unk_token": self.tokens[self.unknown]
+            if has_unknown and self.unknown is not None
+            else None,
             "byte_fallback": self.byte_fallback,
             "fuse_unk": True,
         }

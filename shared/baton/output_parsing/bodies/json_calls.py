@@ -95,8 +95,8 @@ class _Object:
             yield from self._read_arguments()
             self._complete = True
         elif key == "id" and self._row.id_pattern and (yield from self._source.peek()) == '"':
-            found = yield from json_string(self._source)
-            self._id = found if re.fullmatch(self._row.id_pattern, found) else None
+            text = yield from json_string(self._source)
+            self._id = text if re.fullmatch(self._row.id_pattern, text) else None
         else:
             self._note(key)
             yield from copy_value(self._source, len)
@@ -145,8 +145,8 @@ class _Object:
 
     def _check(self) -> None:
         """Whether a completely read object is a call."""
-        known = self._name in self._calls.tools or not self._row.named_by_tools
-        if not self._name or (not self._complete and (self._strange or not known)):
+        is_tool = self._name in self._calls.tools or not self._row.named_by_tools
+        if not self._name or (not self._complete and (self._strange or not is_tool)):
             raise Malformed("the object is no call")
 
 
@@ -163,8 +163,8 @@ def copy_arguments(
     if char == '"':
         text = yield from json_string(source)
         arguments = _quoted_object(text) if text else "{}"
-    elif found := (yield from source.literal(delimiters(*closers))):
-        source.position -= len(found)
+    elif closer := (yield from source.literal(delimiters(*closers))):
+        source.position -= len(closer)
     else:
         text, _ = yield from gather(lambda write: copy_value(source, write))
         if text != "null":

@@ -42,10 +42,10 @@ def copy_string(source: Source, write: Write) -> Reader[None]:
     source.position += 1
     write('"')
     while (yield from source.more()):
-        found = _PLAIN.match(source.text, source.position)
-        if found is not None:
-            source.position = found.end()
-            write(found[0])
+        match = _PLAIN.match(source.text, source.position)
+        if match is not None:
+            source.position = match.end()
+            write(match[0])
             continue
         char = source.text[source.position]
         if char == "\\":

@@ -27,11 +27,11 @@ class MistralCalls:
         if (yield from source.space()) in ("[", "{"):
             yield from _ARRAY.read(source, calls, opener)
             return
-        name, found = yield from name_header(source, _BEHIND_NAME)
+        name, delimiter = yield from name_header(source, _BEHIND_NAME)
         call_id = ""
-        if found == "[CALL_ID]":
-            call_id, found = yield from header(source, _BEHIND_ID, _ID_SHAPE)
-        if found == "{":
+        if delimiter == "[CALL_ID]":
+            call_id, delimiter = yield from header(source, _BEHIND_ID, _ID_SHAPE)
+        if delimiter == "{":
             source.position -= 1
         fits = re.fullmatch(ID, call_id)
         yield from copy_arguments(source, calls, name, call_id if fits else None, ())

@@ -47,14 +47,14 @@ class NamedJson:
         yield from source.space()
         yield from source.literal(delimiters(*self.before_name))
         separators = delimiters(*self.separators, *self.closers[:1], "{")
-        name, found = yield from name_header(source, separators)
-        if found not in self.separators:
-            source.position -= len(found)
+        name, separator = yield from name_header(source, separators)
+        if separator not in self.separators:
+            source.position -= len(separator)
         yield from source.literal(delimiters(*self.before_json))
         name, call_id = self._id(name)
         yield from copy_arguments(source, calls, name, call_id, self.closers)
         yield from close(source, self.closers)
 
     def _id(self, name: str) -> tuple[str, str | None]:
-        found = re.fullmatch(self.named_in_id, name) if self.named_in_id else None
-        return (found["name"], name) if found and NAME.fullmatch(found["name"]) else (name, None)
+        match = re.fullmatch(self.named_in_id, name) if self.named_in_id else None
+        return (match["name"], name) if match and NAME.fullmatch(match["name"]) else (name, None)

@@ -61,21 +61,21 @@ def _number(atom: str) -> str | None:
     if NUMBER.fullmatch(atom):
         return atom
     digits = re.sub(r"(?<=[0-9a-fA-F])_(?=[0-9a-fA-F])", "", atom)
-    if found := _WHOLE.fullmatch(digits):
-        return found[1].replace("+", "") + str(int(found[2], 0))
-    found = _FLOAT.fullmatch(digits)
-    if found is None or not (found[2] or found[3]):
+    if match := _WHOLE.fullmatch(digits):
+        return match[1].replace("+", "") + str(int(match[2], 0))
+    match = _FLOAT.fullmatch(digits)
+    if match is None or not (match[2] or match[3]):
         return None
-    point = "." + (found[3] or "0") if "." in digits else ""
-    number = found[1].replace("+", "") + (found[2] or "0") + point + found[4]
+    point = "." + (match[3] or "0") if "." in digits else ""
+    number = match[1].replace("+", "") + (match[2] or "0") + point + match[4]
     return number if NUMBER.fullmatch(number) else None
 
 
 def _string(source: Source, write: Write, quote: str) -> Reader[None]:
     write('"')
     ends = delimiters(quote, "\\")
-    while found := (yield from source.until(ends, lambda text: write(_quoted(text)))):
-        if found == quote:
+    while end := (yield from source.until(ends, lambda text: write(_quoted(text)))):
+        if end == quote:
             write('"')
             return
         source.position -= 1
@@ -114,10 +114,10 @@ def _octal(source: Source) -> Reader[str]:
     for offset in (2, 3):
         if (yield from ahead(source, offset)) not in "01234567":
             break
-    found = _OCTAL.match(source.text, source.position + 1)
-    assert found is not None
-    source.position = found.end()
-    return _quoted(chr(int(found[0], 8)))
+    match = _OCTAL.match(source.text, source.position + 1)
+    assert match is not None
+    source.position = match.end()
+    return _quoted(chr(int(match[0], 8)))
 
 
 _VALUES = NestedValues(

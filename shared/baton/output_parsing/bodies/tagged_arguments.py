@@ -49,25 +49,25 @@ class TaggedArguments:
             yield from source.space()
 
     def _function(self, source: Source, calls: Calls) -> Reader[None]:
-        name, found = yield from name_header(source, delimiters(self.function[1]))
-        yield from _attributes(source, found)
+        name, delimiter = yield from name_header(source, delimiters(self.function[1]))
+        yield from _attributes(source, delimiter)
         arguments = BareArguments(calls, name)
         parameter, end = self.parameter[0], self.function[2]
         while True:
             yield from source.space()
-            found = yield from source.literal(delimiters(parameter, end, *self.closers))
-            if found != parameter:
+            delimiter = yield from source.literal(delimiters(parameter, end, *self.closers))
+            if delimiter != parameter:
                 break
             yield from self._argument(source, arguments)
-        if not found:
+        if not delimiter:
             raise Malformed("an argument or the end of the function is expected")
-        if found != end:
-            source.position -= len(found)
+        if delimiter != end:
+            source.position -= len(delimiter)
         arguments.end()
 
     def _argument(self, source: Source, arguments: BareArguments) -> Reader[None]:
-        key, found = yield from header(source, delimiters(self.parameter[1]), KEY_SHAPE)
-        attributes = yield from _attributes(source, found)
+        key, delimiter = yield from header(source, delimiters(self.parameter[1]), KEY_SHAPE)
+        attributes = yield from _attributes(source, delimiter)
         types = arguments.types(key)
         if 'string="true"' in attributes:
             types = frozenset({"string"})

@@ -22,8 +22,8 @@ def either(expressions: Iterable[str]) -> str:
 
 def excluding(texts: Sequence[str], pattern: str = "") -> str:
     """An expression for text that contains none of some texts and does not match a pattern."""
-    held = "|".join(map(_pattern, texts))
-    barred = [f"(?s:.*)({held})(?s:.*)"] * bool(held) + [pattern] * bool(pattern)
+    alternatives = "|".join(map(_pattern, texts))
+    barred = [f"(?s:.*)({alternatives})(?s:.*)"] * bool(alternatives) + [pattern] * bool(pattern)
     return " & ".join(["/(?s:.*)/", *(f"~/{one}/" for one in barred)])
 
 

@@ -34,8 +34,8 @@ class Function:
     @property
     def properties(self) -> Mapping[str, Any]:
         """Schemas of the arguments."""
-        found = self.parameters.get("properties")
-        return found if isinstance(found, Mapping) else {}
+        properties = self.parameters.get("properties")
+        return properties if isinstance(properties, Mapping) else {}
 
     @property
     def required(self) -> frozenset[str]:

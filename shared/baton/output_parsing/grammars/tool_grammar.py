@@ -211,15 +211,15 @@ def described(tools: Sequence[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
 
 
 def _functions(tools: Sequence[Mapping[str, Any]], choice: str) -> list[Function]:
-    known = Tools(tools)
-    found = [
-        Function(one["name"], one.get("parameters") or {}, known)
+    resolver = Tools(tools)
+    functions = [
+        Function(one["name"], one.get("parameters") or {}, resolver)
         for one in described(tools)
         if choice in ("required", one["name"])
     ]
-    if not found:
+    if not functions:
         raise SchemaError(f"there is no function '{choice}' among the tools")
-    return found
+    return functions
 
 
 def _thinking(

@@ -152,15 +152,15 @@ async def _lines(request: Request, names: list[str]) -> AsyncIterator[bytes]:
             yield line
 
 
-def _page(found: list[StoredBatch], query: MessageBatchQuery) -> tuple[list[StoredBatch], bool]:
+def _page(batches: list[StoredBatch], query: MessageBatchQuery) -> tuple[list[StoredBatch], bool]:
     """Return a page of batches, and whether there are more in its direction."""
-    ids = [stored.batch.id for stored in found]
+    ids = [stored.batch.id for stored in batches]
     for param in ("after_id", "before_id"):
         name = getattr(query, param)
         if name is not None and name not in ids:
             raise invalid(param, f"Invalid '{param}': there is no such batch.")
     if query.before_id is not None:
         end = ids.index(query.before_id)
-        return found[max(0, end - query.limit) : end], end > query.limit
+        return batches[max(0, end - query.limit) : end], end > query.limit
     start = 0 if query.after_id is None else ids.index(query.after_id) + 1
-    return found[start : start + query.limit], start + query.limit < len(found)
+    return batches[start : start + query.limit], start + query.limit < len(batches)

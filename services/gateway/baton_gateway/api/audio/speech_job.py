@@ -175,9 +175,9 @@ class SpeechJob:
         prompt, _ = await self._prompt_and_rules(language)
         assert isinstance(prompt, tuple), "others write no timestamps"
         long = [number for number, tokens in enumerate(outputs) if len(tokens) > 1]
-        found: list[tuple[float, ...]] = [()] * len(outputs)
+        positions: list[tuple[float, ...]] = [()] * len(outputs)
         if not long:
-            return found
+            return positions
         prompts = tuple(
             SpeechPrompt(
                 (*prompt, *outputs[number][:-1]),
@@ -190,8 +190,8 @@ class SpeechJob:
         work = replace(self._one_token_request(prompts, Sampling(max_tokens=0)), pooling=pooling)
         _, choices = await collect(self._request, replace(work, limits=self._limits(0)))
         for number, choice in zip(long, choices, strict=True):
-            found[number] = tuple(unpack_floats(choice.vector or b""))
-        return found
+            positions[number] = tuple(unpack_floats(choice.vector or b""))
+        return positions
 
     async def generation(
         self, language: str, prior: PriorOutput | None = None
@@ -361,12 +361,12 @@ def _check_language(facts: ModelInfo, info: AnySpeechInfo, language: str | None)
             f"Unsupported value: the model `{facts.name}` takes no language. Leave it out.",
             "unsupported_value",
         )
-    known = info.languages or (() if isinstance(info, ChatSpeechInfo) else (_ENGLISH,))
-    if language not in known:
+    languages = info.languages or (() if isinstance(info, ChatSpeechInfo) else (_ENGLISH,))
+    if language not in languages:
         raise invalid(
             "language",
             f"Invalid 'language': {language[:16]!r} is not the ISO 639 code of a language that the "
-            f"model `{facts.name}` takes, such as {', '.join(sorted(known)[:9])}.",
+            f"model `{facts.name}` takes, such as {', '.join(sorted(languages)[:9])}.",
         )
 
 

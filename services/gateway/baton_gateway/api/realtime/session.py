@@ -230,9 +230,9 @@ class RealtimeSession:
     # Events of the server.
 
     def _shown(self) -> Session:
-        own = self._queue.settings
-        include = ["item.input_audio_transcription.logprobs"] if own.logprobs else None
-        return Session(self._name, int(self._expires), own.shown(), include)
+        settings = self._queue.settings
+        include = ["item.input_audio_transcription.logprobs"] if settings.logprobs else None
+        return Session(self._name, int(self._expires), settings.shown(), include)
 
     async def _refuse(self, error: BatonError, name: str | None) -> None:
         await self._send(ErrorEvent(error=event_error(error, name)))

@@ -50,8 +50,8 @@ class SessionSettings:
         fields["turn_detection"] = update.turn_detection(self.turn_detection)
         if update.session is None:
             return replace(self, **fields, rate=_VLLM_RATE, events=PlainEvents())
-        known = self.rate if isinstance(self.events, ItemEvents) else _OPENAI_RATE
-        rate = update.format.rate if update.format else known
+        current = self.rate if isinstance(self.events, ItemEvents) else _OPENAI_RATE
+        rate = update.format.rate if update.format else current
         logprobs = self.logprobs if update.logprobs is None else update.logprobs
         return replace(self, **fields, rate=rate, logprobs=logprobs, events=ItemEvents())
 
@@ -68,8 +68,10 @@ class SessionSettings:
         """Return the settings in the client's format."""
         speech = Transcribing(self.model, self.language, self.prompt)
         turns = None
-        if (own := self.turn_detection) is not None:
-            turns = ServerVad(own.threshold, own.prefix_padding_ms, own.silence_duration_ms)
+        if (detection := self.turn_detection) is not None:
+            turns = ServerVad(
+                detection.threshold, detection.prefix_padding_ms, detection.silence_duration_ms
+            )
         return Audio(Input(Format(self.rate), speech, turns))
 
 

@@ -121,7 +121,7 @@ async def _resolved(objects: ObjectStore, owner: str, index: int, item: Item) ->
         stored = await ResponseStore(objects).get(f"resp_{number}", owner)
     except NotFound:
         raise NotFound(missing, code="item_not_found", param=param) from None
-    for known in stored.conversation:
-        if known["id"] == name:
-            return known
+    for stored_item in stored.conversation:
+        if stored_item["id"] == name:
+            return stored_item
     raise NotFound(missing, code="item_not_found", param=param)

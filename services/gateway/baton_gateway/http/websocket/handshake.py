@@ -40,9 +40,11 @@ def check_upgrade(method: bytes, url: bytes, headers: RawHeaders) -> None:
     longest = max(map(len, (url, *(name + value for name, value in headers))))
     if longest > _LONGEST_LINE:
         raise InvalidRequest("The headers are too large.", code="headers_too_large", status=431)
-    given = websockets.Headers((name.decode(), value.decode("latin-1")) for name, value in headers)
+    upgrade = websockets.Headers(
+        (name.decode(), value.decode("latin-1")) for name, value in headers
+    )
     try:
-        ServerProtocol().process_request(Request(url.decode("latin-1"), given))
+        ServerProtocol().process_request(Request(url.decode("latin-1"), upgrade))
     except InvalidHeader as error:
         # Without its value, which may be an API key: refusals are logged.
         message = f"This opens no WebSocket: the header {error.name} is missing or invalid."

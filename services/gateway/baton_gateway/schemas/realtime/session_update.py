@@ -132,8 +132,8 @@ class SessionUpdate(SpeechOptions):
         """Turn detection after the update; `known` if it does not set this."""
         if self.session is None:
             return None
-        own = self.session.audio.input
-        return own.turn_detection if "turn_detection" in own.model_fields_set else current
+        audio = self.session.audio.input
+        return audio.turn_detection if "turn_detection" in audio.model_fields_set else current
 
     @property
     def format(self) -> AudioFormat | None:

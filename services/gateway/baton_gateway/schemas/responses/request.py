@@ -240,16 +240,16 @@ class ResponsesRequest(Request):
 
 def own_name(param: str) -> str:
     """Return the path of a field of this API for that of a field of the chat."""
-    for name, own in _CHAT_NAMES.items():
+    for name, renamed in _CHAT_NAMES.items():
         if param == name or param.startswith((f"{name}.", f"{name}[")):
-            return own + param.removeprefix(name)
+            return renamed + param.removeprefix(name)
     return param
 
 
 def _with_own_name(error: InvalidRequest) -> InvalidRequest:
     """Convert an error about a field of the chat to one about a field of this API."""
     message, param = error.message, error.param
-    for name, own in _CHAT_NAMES.items():
-        message = message.replace(f"'{name}", f"'{own}")
+    for name, renamed in _CHAT_NAMES.items():
+        message = message.replace(f"'{name}", f"'{renamed}")
     param = None if param is None else own_name(param)
     return InvalidRequest(message, code=error.code, param=param, status=error.status)

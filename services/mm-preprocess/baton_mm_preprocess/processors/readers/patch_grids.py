@@ -47,16 +47,16 @@ def patch_sequence(files: Files, fields: dict[str, Any]) -> Processor:
 
 def kanana_patches(files: Files, fields: dict[str, Any]) -> Processor:
     """Kanana V's own code, which always resizes with cubics, regardless of `resample`."""
-    made = patch_sequence(files, fields | {"resample": _CUBIC, "enlarge": "at_least"})
-    assert isinstance(made, PatchSequence)
-    return msgspec.structs.replace(made, stepwise=True)
+    processor = patch_sequence(files, fields | {"resample": _CUBIC, "enlarge": "at_least"})
+    assert isinstance(processor, PatchSequence)
+    return msgspec.structs.replace(processor, stepwise=True)
 
 
 def hunyuan_patches(files: Files, fields: dict[str, Any]) -> Processor:
     """Hunyuan-VL, which always resizes with cubics, regardless of `resample`."""
-    made = patch_sequence(files, fields | {"resample": _CUBIC})
-    assert isinstance(made, PatchSequence)
-    return msgspec.structs.replace(made, framed=True)
+    processor = patch_sequence(files, fields | {"resample": _CUBIC})
+    assert isinstance(processor, PatchSequence)
+    return msgspec.structs.replace(processor, framed=True)
 
 
 def openpangu_vl(files: Files, fields: dict[str, Any]) -> Processor:
@@ -101,13 +101,13 @@ def fitted_patches(files: Files, fields: dict[str, Any]) -> Processor:
     size, patch = fields["size"], fields["patch_size"]
     patch = patch["height"] if isinstance(patch, Mapping) else patch
     merge = files.config.get("spatial_merge_size") or files.processor.get("spatial_merge_size") or 1
-    own = files.processor.get("patch_size") or files.vision.get("patch_size") or patch
+    cut = files.processor.get("patch_size") or files.vision.get("patch_size") or patch
     longest = size.get("longest_edge") or size["height"]
-    if patch not in (own, own * merge):
+    if patch not in (cut, cut * merge):
         raise ModelError(
-            f"its image processor cuts patches of {patch} pixels and its encoder {own}"
+            f"its image processor cuts patches of {patch} pixels and its encoder {cut}"
         )
-    return FittedPatches(read_colors(fields), fields["resample"], longest, own, merge)
+    return FittedPatches(read_colors(fields), fields["resample"], longest, cut, merge)
 
 
 def padded_patches(files: Files, fields: dict[str, Any]) -> Processor:
@@ -143,8 +143,8 @@ def limited_patches(files: Files, fields: dict[str, Any]) -> Processor:
 
 def kimi_k25(files: Files, fields: dict[str, Any]) -> Processor:
     """Kimi K2.5, with transformers' or Moonshot's names of settings."""
-    own = fields.get("media_proc_cfg")
-    return limited_by_side(fields | moonshot(own) if own else fields)
+    nested = fields.get("media_proc_cfg")
+    return limited_by_side(fields | moonshot(nested) if nested else fields)
 
 
 def limited_by_side(fields: Mapping[str, Any]) -> LimitedPatches:
@@ -154,19 +154,19 @@ def limited_by_side(fields: Mapping[str, Any]) -> LimitedPatches:
     return LimitedPatches(read_colors(fields), most, *sizes, side=side)
 
 
-def moonshot(own: Mapping[str, Any]) -> dict[str, Any]:
+def moonshot(config: Mapping[str, Any]) -> dict[str, Any]:
     """Moonshot's settings under the names of transformers. Raises `ModelError`."""
-    if own.get("fixed_output_tokens") is not None:
+    if config.get("fixed_output_tokens") is not None:
         raise ModelError("its image processor asks for fixed_output_tokens")
-    side = own["patch_limit_on_one_side"]
+    side = config["patch_limit_on_one_side"]
     return {
-        "patch_size": own["patch_size"],
-        "merge_size": own["merge_kernel_size"],
-        "temporal_patch_size": own["temporal_merge_kernel_size"],
-        "max_patches": own["in_patch_limit"],
+        "patch_size": config["patch_size"],
+        "merge_size": config["merge_kernel_size"],
+        "temporal_patch_size": config["temporal_merge_kernel_size"],
+        "max_patches": config["in_patch_limit"],
         "size": {"max_height": side, "max_width": side},
-        "image_mean": own["image_mean"],
-        "image_std": own["image_std"],
+        "image_mean": config["image_mean"],
+        "image_std": config["image_std"],
     }
 
 

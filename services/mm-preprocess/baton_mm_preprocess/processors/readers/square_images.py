@@ -22,11 +22,11 @@ def fixed_size(files: Files, fields: dict[str, Any]) -> Processor:
     steps, side = _square(files, fields)
     patch = vision.get("patch_size", 32)
     has_class_token = vision.get("model_type", "clip_vision_model") == "clip_vision_model"
-    kept = files.config.get("vision_feature_select_strategy", "default") == "full"
+    is_full = files.config.get("vision_feature_select_strategy", "default") == "full"
     side //= patch
     for _ in vision.get("depths", ())[1:]:
         side = -(-side // 2)
-    return FixedSize(steps, side**2 + (1 if has_class_token and kept else 0))
+    return FixedSize(steps, side**2 + (1 if has_class_token and is_full else 0))
 
 
 def _square(files: Files, fields: dict[str, Any]) -> tuple[Steps, int]:
@@ -96,7 +96,9 @@ def pan_and_scan(files: Files, fields: dict[str, Any]) -> Processor:
         "least_edge": "pan_and_scan_min_crop_size",
         "least_aspect": "pan_and_scan_min_ratio_to_activate",
     }
-    overrides = {own: fields[name] for own, name in crops.items() if fields.get(name) is not None}
+    overrides = {
+        field: fields[name] for field, name in crops.items() if fields.get(name) is not None
+    }
     return PanAndScan(
         read_colors(fields),
         height_and_width(fields["size"]),

@@ -141,9 +141,9 @@ def minimax_vl(files: Files, fields: dict[str, Any]) -> Processor:
         raise ModelError(f"its image processor has the mode {mode}, not anyres")
     wide, tall = fields["size"]
     square = {"size": {"height": tall, "width": wide}, "do_center_crop": False}
-    made = any_resolution(files, fields | square | {"vision_aspect_ratio": None})
-    assert isinstance(made, AnyResolution)
-    return msgspec.structs.replace(made, most_tiles=0, rounded_down=True)
+    processor = any_resolution(files, fields | square | {"vision_aspect_ratio": None})
+    assert isinstance(processor, AnyResolution)
+    return msgspec.structs.replace(processor, most_tiles=0, rounded_down=True)
 
 
 def hyperclovax(files: Files, fields: dict[str, Any]) -> Processor:
@@ -201,10 +201,10 @@ def vila(files: Files, fields: dict[str, Any]) -> Processor:
 def ovis(files: Files, fields: dict[str, Any]) -> Processor:
     """Ovis 2's own code: the side of a tile is in the file, the number of its tokens in the
     config."""
-    own = files.config["visual_tokenizer_config"]
-    encoder, size = own["backbone_config"], fields["size"]
+    tokenizer = files.config["visual_tokenizer_config"]
+    encoder, size = tokenizer["backbone_config"], fields["size"]
     side = size["shortest_edge"] if "shortest_edge" in size else height_and_width(size)[0]
-    tokens = (encoder["image_size"] // encoder["patch_size"] // own["hidden_stride"]) ** 2
+    tokens = (encoder["image_size"] // encoder["patch_size"] // tokenizer["hidden_stride"]) ** 2
     if side != encoder["image_size"]:
         raise ModelError(
             f"its image processor makes tiles of {side} pixels, and its config wants "

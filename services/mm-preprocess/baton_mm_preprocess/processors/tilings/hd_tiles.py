@@ -86,5 +86,7 @@ class HdTiles(msgspec.Struct, frozen=True, tag=True):
     def content_patches(self, size: Size) -> Size:
         """Rows and columns of patches of the frame without padding."""
         pairs = zip(self.frame(size), self.fitted(size), strict=True)
-        rows, columns = (whole // self.patch - (whole - own) // self.patch for whole, own in pairs)
+        rows, columns = (
+            whole // self.patch - (whole - side) // self.patch for whole, side in pairs
+        )
         return rows, columns

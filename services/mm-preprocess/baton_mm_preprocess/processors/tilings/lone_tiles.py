@@ -27,5 +27,5 @@ class LoneTiles(msgspec.Struct, frozen=True, tag=True):
 
     def __call__(self, image: Image.Image) -> ProcessedImage:
         """Process an image in RGB."""
-        made = self.tiles(image)
-        return made if self.lined else replace(made, grid=(1, 0, 0))
+        processed = self.tiles(image)
+        return processed if self.lined else replace(processed, grid=(1, 0, 0))

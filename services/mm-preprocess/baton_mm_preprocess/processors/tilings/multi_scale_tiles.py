@@ -33,13 +33,13 @@ class MultiScaleTiles(msgspec.Struct, frozen=True, tag=True):
 
     def __call__(self, image: Image.Image) -> ProcessedImage:
         """Process an image in RGB."""
-        own, size = self.tiles, size_of(image)
-        first = tile_grid(size, own.tile, 1, own.most)
-        second = tile_grid(size, own.tile, _LEAST, own.most, apart_from=first)
+        cut, size = self.tiles, size_of(image)
+        first = tile_grid(size, cut.tile, 1, cut.most)
+        second = tile_grid(size, cut.tile, _LEAST, cut.most, apart_from=first)
         coarse, fine = self._cut(image, first), self._cut(image, second)
         tiles = [*fine[:-1], *coarse[:-1], fine[-1]]
-        count = len(tiles) * own.tokens_per_tile
-        return ProcessedImage(colored(tiles, own.colors), (1, 1, len(tiles)), count)
+        count = len(tiles) * cut.tokens_per_tile
+        return ProcessedImage(colored(tiles, cut.colors), (1, 1, len(tiles)), count)
 
     def _cut(self, image: Image.Image, grid: Size) -> list[Pixels]:
         """Tiles of one scale, and the resized image if there are several."""

@@ -75,10 +75,10 @@ class Folder:
         """config.json; for a checkpoint in parts, the language model's config merged over it; for
         an omni model, the thinker's fields next to the rest."""
         config = self._json("config.json")
-        own = {**(config.get("thinker_config") or {}), **config}
+        merged = {**(config.get("thinker_config") or {}), **config}
         if self.path == self._outer:
-            return own
-        return read_json(self._outer / "config.json") | own
+            return merged
+        return read_json(self._outer / "config.json") | merged
 
     @property
     def has_qwen_vl_vision(self) -> bool:
@@ -167,9 +167,9 @@ class Folder:
         eos = named.get("eos_token")
         added = {token["content"]: token["id"] for token in spec["added_tokens"]}
         vocab = spec["model"].get("vocab")
-        known = added if not isinstance(vocab, dict) else vocab | added
-        if eos in known:
-            yield known[eos]
+        by_token = added if not isinstance(vocab, dict) else vocab | added
+        if eos in by_token:
+            yield by_token[eos]
 
 
 def _placeholder_ids(config: Mapping[str, Any]) -> dict[str, int]:
@@ -194,14 +194,14 @@ def _implied_image_id(config: Mapping[str, Any]) -> int | None:
     if config.get("model_type") == "nemotron_parse":  # The beginning-of-sequence token.
         start = config.get("decoder_start_token_id")
         return int(config["decoder"]["eos_token_id"] if start is None else start)
-    found = config.get("img_start_id")  # HyperCLOVA X before `image_token_id` existed.
-    return found if isinstance(found, int) else None
+    number = config.get("img_start_id")  # HyperCLOVA X before `image_token_id` existed.
+    return number if isinstance(number, int) else None
 
 
 def entry(number: int, content: str, *, special: bool = False, **flags: Any) -> dict[str, Any]:
     """An entry of `added_tokens`: a token that is matched in text before merging."""
-    known = {flag: bool(flags.get(flag, False)) for flag in _FLAGS}
-    return {"id": number, "content": content, "special": special, **known}
+    values = {flag: bool(flags.get(flag, False)) for flag in _FLAGS}
+    return {"id": number, "content": content, "special": special, **values}
 
 
 def read_template(path: Path) -> str:

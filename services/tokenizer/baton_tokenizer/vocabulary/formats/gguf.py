@@ -52,8 +52,8 @@ class Metadata:
     def token(self, role: str) -> Token | None:
         """Name and id of `tokenizer.ggml.<role>_token_id`; None if it is missing."""
         tokens, number = self.need("tokens"), self.ggml(f"{role}_token_id")
-        known = number is not None and 0 <= number < len(tokens)
-        return (tokens[number], number) if known else None
+        exists = number is not None and 0 <= number < len(tokens)
+        return (tokens[number], number) if exists else None
 
     def frame(self, *, bos: bool = False, eos: bool = False) -> dict[str, Any] | None:
         """Post-processor with the first and last token; the defaults are those of the kind."""

@@ -107,14 +107,14 @@ def _refusal(model: Any) -> str:
 
 def _roles(model: Any) -> dict[str, str]:
     """Special tokens of the model by role."""
-    trainer, known = model.trainer_spec, {piece.piece for piece in model.pieces}
+    trainer, pieces = model.trainer_spec, {piece.piece for piece in model.pieces}
     named = {
         "bos_token": trainer.bos_piece,
         "eos_token": trainer.eos_piece,
         "unk_token": trainer.unk_piece,
         "pad_token": trainer.pad_piece,
     }
-    return {role: token for role, token in named.items() if token in known}
+    return {role: token for role, token in named.items() if token in pieces}
 
 
 def _add(spec: dict[str, Any], added: list[dict[str, Any]]) -> None:
