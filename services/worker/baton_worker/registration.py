@@ -97,10 +97,10 @@ class Registration:
         if self._client.broke() and self._handshake.server is not None:
             self._forgotten = True
         for received in self._client.drain():
-            message, known = received.message, self._handshake.server is not None
+            message, is_welcome = received.message, self._handshake.server is not None
             if self._handshake.receive(message, time.monotonic()):
                 self._joined()
-            elif known and self._handshake.server is None:
+            elif is_welcome and self._handshake.server is None:
                 self._forgotten = True
             elif isinstance(message, Drain):
                 self._life.stop()

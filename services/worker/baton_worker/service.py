@@ -467,11 +467,11 @@ def persistent_cache(engine: Engine, config: Config) -> PersistentCache | None:
     weights = (config.model, resolved.checkpoint_files.hex(), *rounding)
     of = (*weights, resolved.dtype_name, resolved.build.codes)
     shape = (resolved.build.layout, resolved.page_size, resolved.num_pages, resolved.groups)
-    what = (segments, config.name or "worker", f"{of} {shape}", engine.cache)
+    lease = (segments, config.name or "worker", f"{of} {shape}", engine.cache)
     if engine.kept_pages is not None:
-        return PersistentCache.beside(*what, engine.kept_pages)
+        return PersistentCache.beside(*lease, engine.kept_pages)
     alone = resolved.ranks == 1 and not engine.in_lockstep
-    return PersistentCache.lease(*what) if alone else None
+    return PersistentCache.lease(*lease) if alone else None
 
 
 def serve(config: Config, life: Lifecycle) -> int:

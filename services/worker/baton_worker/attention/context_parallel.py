@@ -113,8 +113,8 @@ class ContextParallelBackend:
     ) -> Tensor:
         """See `Backend.forward`."""
         assert lse is None, "these parts are merged here"
-        own = query.contiguous()
-        everyones = torch.cat(self._peers.exchange([own] * self._size, self._among), dim=1)
+        queries = query.contiguous()
+        everyones = torch.cat(self._peers.exchange([queries] * self._size, self._among), dim=1)
         partial = self._own_keys(plan, everyones, pages)
         packed_parts = self._peers.exchange(_for_each(partial, self._size), self._among)
         heads = query.shape[1]

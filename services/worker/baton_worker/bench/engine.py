@@ -134,10 +134,10 @@ class Load:
     def decode(self, step: int) -> Iterator[Plan]:
         """One token of every sequence per plan."""
         rows = pack(range(self._rows), "I")
-        for made in range(self._generate):
-            starts = pack([self._length + made] * self._rows, "I")
+        for index in range(self._generate):
+            starts = pack([self._length + index] * self._rows, "I")
             counts, samples = pack([1] * self._rows, "I"), pack([1] * self._rows, "B")
-            yield Plan(0, step + made, rows, starts, counts, samples)
+            yield Plan(0, step + index, rows, starts, counts, samples)
 
 
 def subjects(options: Bench) -> list[Subject]:

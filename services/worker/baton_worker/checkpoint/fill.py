@@ -127,13 +127,13 @@ def fill(
     """
     layers = model.layers()
     choose_precision(layers, quantize)
-    wanted: dict[str, Destination] = (
+    destinations: dict[str, Destination] = (
         dict(pair for layer in layers for pair in layer.weight_targets())
         if parts is None
         else dict(slices(layers, parts))
     )
-    wanted = passed_over(elsewhere) | wanted
-    filling = WeightFiller(layers, wanted, processed)
+    destinations = passed_over(elsewhere) | destinations
+    filling = WeightFiller(layers, destinations, processed)
     leftover = _copy_all(filling, layers, tensors, spec)
     if filling.missing or (leftover and whole):
         raise ModelError(
@@ -151,14 +151,16 @@ def _copy_all(
     spec: Decoder,
 ) -> list[str]:
     """Fill the targets; returns the names of unused tensors."""
-    wanted, leftover = filling.wanted, list[str]()
-    unstack, unfuse = Unstack(spec), Unfuse(spec, wanted)
-    taking = QuantizedLoader(layers, partial(sliced, wanted), filling.done, partial(_fills, wanted))
+    destinations, leftover = filling.wanted, list[str]()
+    unstack, unfuse = Unstack(spec), Unfuse(spec, destinations)
+    taking = QuantizedLoader(
+        layers, partial(sliced, destinations), filling.done, partial(_fills, destinations)
+    )
     whole = (part for stored in tensors for part in unstack(*stored))
     parts = (part for fused in whole for part in unfuse(*fused))
     for name, tensor in taking(_wanted_here(parts, filling)):
-        if name in wanted:
-            _copy(name, tensor, wanted)
+        if name in destinations:
+            _copy(name, tensor, destinations)
             filling.done(name)
         elif not _may_stay_unread(name, tensor, spec):
             leftover.append(name)
@@ -193,26 +195,28 @@ def _may_stay_unread(name: str, tensor: Tensor, spec: Decoder) -> bool:
     return is_recomputed(name) or tied_head or unused
 
 
-def _copy(name: str, tensor: Tensor, wanted: Mapping[str, Destination]) -> None:
-    if tensor.shape != wanted[name].shape:
+def _copy(name: str, tensor: Tensor, destinations: Mapping[str, Destination]) -> None:
+    if tensor.shape != destinations[name].shape:
         raise ModelError(
             f"Tensor {name} is {list(tensor.shape)} in the checkpoint, "
-            f"but the config wants {list(wanted[name].shape)}."
+            f"but the config wants {list(destinations[name].shape)}."
         )
     if not tensor.dtype.is_floating_point or tensor.dtype.itemsize < 2:
         raise ModelError(
             f"Tensor {name} is {tensor.dtype}, but the config says nothing of quantised weights. "
             "Its quantization_config names the method."
         )
-    copy_rows(wanted[name], tensor)
+    copy_rows(destinations[name], tensor)
 
 
-def _fills(wanted: Mapping[str, Destination], name: str, weight: QuantizedWeight | Rows) -> bool:
+def _fills(
+    destinations: Mapping[str, Destination], name: str, weight: QuantizedWeight | Rows
+) -> bool:
     """Fill a target by rows. False if it does not exist yet: the weight is then unstacked or
     rejected later."""
-    fits = name in wanted and wanted[name].shape == weight.shape
+    fits = name in destinations and destinations[name].shape == weight.shape
     if fits:
-        copy_rows(wanted[name], weight)
+        copy_rows(destinations[name], weight)
     return fits
 
 

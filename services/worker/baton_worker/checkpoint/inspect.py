@@ -123,11 +123,11 @@ def brief(value: Any) -> str:
 
 def _changed(value: Any, without: Sequence[str] = ()) -> Iterator[str]:
     for field in fields(value):
-        own = getattr(value, field.name)
+        current = getattr(value, field.name)
         default = field.default_factory() if callable(field.default_factory) else field.default
-        is_separate = field.name in without or isinstance(own, Decoder)
-        if not is_separate and (default is MISSING or own != default):
-            yield f"{field.name}={brief(own)}"
+        is_separate = field.name in without or isinstance(current, Decoder)
+        if not is_separate and (default is MISSING or current != default):
+            yield f"{field.name}={brief(current)}"
 
 
 def _runs(layers: Sequence[tuple[Any, ...]]) -> Iterator[tuple[str, tuple[Any, ...]]]:

@@ -45,10 +45,10 @@ class KeptBlocks:
     def open(self, sizes: Sequence[int]) -> bool:
         """Open the blocks of another worker; false where one is not what it was."""
         leased = [self._lease(number, size) for number, size in enumerate(sizes[1:], start=1)]
-        memories = [self.memories[0], *(kept for kept in leased if kept is not None)]
-        if [len(kept.memory) for kept in memories] != list(sizes):
+        memories = [self.memories[0], *(block for block in leased if block is not None)]
+        if [len(block.memory) for block in memories] != list(sizes):
             return False
-        if not all(kept.whole for kept in memories):
+        if not all(block.whole for block in memories):
             return False
         self.memories = memories
         return True
@@ -89,11 +89,11 @@ class KeptBlocks:
         needed.empty((size,), torch.uint8)
         if self._room is None or needed.size > self._remaining:
             self._remaining = max(BLOCK, needed.size)
-            kept = self._lease(len(self.memories), self._remaining)
-            if kept is None:
+            block = self._lease(len(self.memories), self._remaining)
+            if block is None:
                 raise NotKept("its keeper has no memory for them")
-            self.memories.append(kept)
-            self._room = BumpAllocator(kept.memory)
+            self.memories.append(block)
+            self._room = BumpAllocator(block.memory)
         self._remaining -= needed.size
         return self._room
 
@@ -104,9 +104,9 @@ def describe(layer: Layer, blocks: KeptBlocks) -> bytes:
     Raises:
         NotKept: there is no room, or it holds what cannot be described.
     """
-    made = {name: getattr(layer, name) for name in layer.processed}
+    attributes = {name: getattr(layer, name) for name in layer.processed}
     try:
-        return msgspec.msgpack.encode(tree_of(made, _Writer(layer, blocks)))
+        return msgspec.msgpack.encode(tree_of(attributes, _Writer(layer, blocks)))
     except _ERRORS as error:
         raise NotKept(f"{type(layer).__name__} cannot be described ({error})") from error
 
@@ -119,10 +119,10 @@ def read(layer: Layer, data: bytes, blocks: KeptBlocks) -> dict[str, Any]:
     """
     try:
         tree = msgspec.msgpack.decode(data)
-        made: dict[str, Any] = object_of(tree, _Reader(layer, blocks))
+        attributes: dict[str, Any] = object_of(tree, _Reader(layer, blocks))
     except _ERRORS as error:
         raise NotKept(f"{type(layer).__name__} cannot be read ({error})") from error
-    return made
+    return attributes
 
 
 class _Writer:

@@ -94,13 +94,13 @@ class WeightKeeper:
 
     def read_table(self) -> _Table | None:
         """The table of the worker that loaded them; None if it is missing or incomplete."""
-        found = self.client.find(self._table)
-        if not found.sealed:
+        entry = self.client.find(self._table)
+        if not entry.sealed:
             return None
-        kept = self.client.lease(self._table, self.key, found.size)
-        if kept is None or not kept.whole:
+        table = self.client.lease(self._table, self.key, entry.size)
+        if table is None or not table.whole:
             return None
-        data = kept.memory.cpu().numpy().tobytes()
+        data = table.memory.cpu().numpy().tobytes()
         length = int.from_bytes(data[:_LENGTH], "little")
         return msgspec.msgpack.decode(data[_LENGTH : _LENGTH + length], type=_Table)
 
@@ -149,7 +149,7 @@ class KeptWeights:
         if table is None or not self.blocks.open(table.blocks):
             return False
         try:
-            made = {
+            attributes = {
                 number: read(self._layers[number], data, self.blocks)
                 for number, data in table.layers.items()
             }
@@ -157,8 +157,8 @@ class KeptWeights:
             log.warning("the weights that the keeper holds are not used: %s", error)
             return False
         for number, layer in enumerate(self._layers):
-            if number in made:
-                layer.restore(made[number])
+            if number in attributes:
+                layer.restore(attributes[number])
             else:
                 layer.process_weights_after_loading()
         log.info("weights are those that the keeper of this GPU holds: the checkpoint is not read")
@@ -170,19 +170,19 @@ class KeptWeights:
             return
         try:
             data = describe(layer, self.blocks)
-            made = read(layer, data, self.blocks)
+            attributes = read(layer, data, self.blocks)
         except NotKept as error:
             log.info("weights of this worker do not outlive it: %s", error)
             self._failed = True
         else:
-            layer.restore(made)
+            layer.restore(attributes)
             self._kept[self._numbers[layer]] = data
 
     def seal(self) -> bool:
         """All layers are loaded. Returns whether the next worker finds them."""
         if not self._failed:
             self.blocks.seal()
-            table = _Table([len(kept.memory) for kept in self.blocks.memories], self._kept)
+            table = _Table([len(block.memory) for block in self.blocks.memories], self._kept)
             self._failed = not self._keeper.write_table(table)
         if self._failed:
             self.drop()
@@ -190,7 +190,7 @@ class KeptWeights:
 
     def there(self) -> bool:
         """Whether the keeper still holds this memory for the next worker."""
-        return all(kept.there() for kept in self.blocks.memories)
+        return all(block.there() for block in self.blocks.memories)
 
     def drop(self) -> None:
         """Have it freed once no process has it open."""
@@ -207,8 +207,8 @@ def file_stats(path: Path) -> list[tuple[str, int, int]]:
 def key_of(config: Config, path: Path, patches: Sequence[Path], rank: int = 0) -> bytes:
     """Digest of all that the bytes of a rank's weights depend on: files, settings, programs."""
     stats = [stat for place in (path, *patches) for stat in file_stats(place)]
-    known = set(Config.model_fields) - OF_ONE - _SHARES
-    settings = config.model_dump(mode="json", include=known)
+    counted = set(Config.model_fields) - OF_ONE - _SHARES
+    settings = config.model_dump(mode="json", include=counted)
     of = (stats, settings, rank, __version__, torch.__version__)
     return digest(memoryview(repr(of).encode()))
 

@@ -50,9 +50,9 @@ def load_tower(
     stored = _weights(checkpoint, spec, model, site, dummy)
     fill(model, stored, as_stored(spec, checkpoint.config), context.quantization, whole=False)
     model.eval()
-    held = sum(layer.weight_bytes for layer in model.layers())
+    layer_bytes = sum(layer.weight_bytes for layer in model.layers())
     weights = sum(parameter.nbytes for parameter in model.parameters())
-    return LoadedTower(model.vision, held + weights)
+    return LoadedTower(model.vision, layer_bytes + weights)
 
 
 def _spec(checkpoint: Checkpoint, path: Path) -> Decoder:

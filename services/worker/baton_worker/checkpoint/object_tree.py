@@ -115,10 +115,10 @@ def _write_object(value: Any, inner: Callable[[Any], Tree]) -> list[Any]:
 
 def _read_object(fields: list[Any], inner: Callable[[Tree], Any]) -> Any:
     kind = _resolve(*fields[:2])
-    made = object.__new__(kind)
+    result = object.__new__(kind)
     for name, part in fields[2].items():
-        object.__setattr__(made, name, inner(part))  # A frozen class has another one.
-    return made
+        object.__setattr__(result, name, inner(part))  # A frozen class has another one.
+    return result
 
 
 def _write_parts(value: Any, inner: Callable[[Any], Tree]) -> list[Any]:

@@ -154,12 +154,12 @@ def with_saved_head(spec: Decoder, folder: Path) -> Decoder:
     """
     if not spec.head.tied or in_parts(folder) or not has_weights(folder):
         return spec
-    found = _places(spec, folder)
-    if "head" not in found:
+    places = _places(spec, folder)
+    if "head" not in places:
         return spec
-    if "embedding" not in found:
+    if "embedding" not in places:
         return _for_both(spec)
-    if _equal(*found.values()):
+    if _equal(*places.values()):
         return spec
     log.warning(
         "config.json ties the head to the embedding, but the checkpoint holds another head, which "
@@ -171,19 +171,19 @@ def with_saved_head(spec: Decoder, folder: Path) -> Decoder:
 def _places(spec: Decoder, folder: Path) -> dict[str, tuple[Path, str]]:
     """The file and the name of the weights of head and embedding, by role."""
     names = Names(spec.tensors.names)
-    wanted = {f"{names(role)}.weight": role for role in ("head", "embedding")}
+    roles = {f"{names(role)}.weight": role for role in ("head", "embedding")}
     body = names("embedding").partition(".")[0]
     renames = [(re.compile(pattern), to) for pattern, to in spec.tensors.renames]
-    found = dict[str, tuple[Path, str]]()
+    places = dict[str, tuple[Path, str]]()
     for shard in shards_of(folder):
         with readable(shard), safe_open(shard, framework="pt") as file:
             for name in file.keys():  # noqa: SIM118
                 whole = name
                 for pattern, to in renames:
                     whole = pattern.sub(to, whole)
-                if role := wanted.get(whole) or wanted.get(f"{body}.{whole}"):
-                    found[role] = (shard, name)
-    return found
+                if role := roles.get(whole) or roles.get(f"{body}.{whole}"):
+                    places[role] = (shard, name)
+    return places
 
 
 def _for_both(spec: Decoder) -> Decoder:

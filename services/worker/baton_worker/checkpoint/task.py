@@ -123,8 +123,8 @@ def is_listed(config: SimpleNamespace) -> bool:
 def _name(config: SimpleNamespace) -> str | None:
     """The first architecture of the config that can be served."""
     for name in getattr(config, "architectures", None) or []:
-        own = name in ARCHITECTURES or name in ENCODERS or name == _BOTH
-        if own or _decoder_of(name, config):
+        is_listed = name in ARCHITECTURES or name in ENCODERS or name == _BOTH
+        if is_listed or _decoder_of(name, config):
             return str(name)
     return None
 

@@ -75,8 +75,8 @@ class Unfuse:
     def _whole_name(self, name: str) -> str:
         """`h.0.ln_1.weight` of a body saved without its head is `transformer.h.0.ln_1.weight`."""
         whole = f"{self._body}.{name}"
-        known = whole in self._wanted or whole.rpartition(".")[0] in self._rules
-        return whole if known and name not in self._wanted else name
+        is_fused = whole in self._wanted or whole.rpartition(".")[0] in self._rules
+        return whole if is_fused and name not in self._wanted else name
 
 
 def _rules(stack: Decoder) -> dict[str, tuple[Fused, Names]]:

@@ -102,16 +102,16 @@ class Unstack:
         moe = ffn.branch if isinstance(ffn, ShortcutMoe) else ffn
         count = moe.router.num_experts if isinstance(moe, Moe) else 0
         zero = moe.router.zero_experts if isinstance(moe, Moe) else 0
-        held = stored.shape[0]
-        if rule.flat and count and held % count == 0 and not isinstance(stored, ExpertStack | Rows):
-            rows = held // count
-            yield from (stored[first : first + rows] for first in range(0, held, rows))
+        size = stored.shape[0]
+        if rule.flat and count and size % count == 0 and not isinstance(stored, ExpertStack | Rows):
+            rows = size // count
+            yield from (stored[first : first + rows] for first in range(0, size, rows))
         # Some checkpoints have rows for zero experts, too.
-        elif held in (count, count + zero) and isinstance(stored, Tensor | ExpertStack):
+        elif size in (count, count + zero) and isinstance(stored, Tensor | ExpertStack):
             yield from (stored[expert] for expert in range(count))
         else:
             raise ModelError(
-                f"Tensor {source} holds {held} experts in the checkpoint, "
+                f"Tensor {source} holds {size} experts in the checkpoint, "
                 f"but the config wants {count}."
             )
 

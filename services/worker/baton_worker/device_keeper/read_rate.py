@@ -45,11 +45,11 @@ def read_rates(memory: Tensor) -> ReadRates | None:
         memory: uint8 [n] of a GPU.
     """
     try:
-        own = torch.zeros(_OWN, dtype=torch.uint8, device=memory.device)
+        private = torch.zeros(_OWN, dtype=torch.uint8, device=memory.device)
     except torch.OutOfMemoryError:
         return None
-    rates = ReadRates(_rate(memory[:_MOST]), _rate(own))
-    del own
+    rates = ReadRates(_rate(memory[:_MOST]), _rate(private))
+    del private
     torch.cuda.empty_cache()  # Pages may take all that is free next.
     return rates
 

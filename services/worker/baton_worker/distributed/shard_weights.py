@@ -115,14 +115,14 @@ class Parts:
     """The ranks that hold the other parts; None without communication."""
 
 
-def slices(own: Sequence[Layer], parts: Parts) -> dict[str, WeightShard]:
-    """Destinations by checkpoint tensor name; `own` are the layers of the shard.
+def slices(layers: Sequence[Layer], parts: Parts) -> dict[str, WeightShard]:
+    """Destinations by checkpoint tensor name; `layers` are the layers of the shard.
 
     Raises:
         SettingsError: a weight that would be quantised on one process cannot be on several.
     """
-    made, share = dict[str, WeightShard](), parts.share
-    for mine, whole in zip(own, parts.whole, strict=True):
+    shards, share = dict[str, WeightShard](), parts.share
+    for mine, whole in zip(layers, parts.whole, strict=True):
         pairs = list(_pairs(mine, whole))
         weights = {
             name: WeightShard(tensor, target, share, False) for name, tensor, target in pairs
@@ -133,10 +133,10 @@ def slices(own: Sequence[Layer], parts: Parts) -> dict[str, WeightShard]:
             beside = weights.get(f"{module}.weight") if suffix == "bias" else None
             if beside is not None and beside.cuts_columns:
                 weights[name] = WeightShard(tensor, target, share, True)
-        made |= weights
-    for name, destination in made.items():
+        shards |= weights
+    for name, destination in shards.items():
         destination.check(name, parts.multiple)
-    return made
+    return shards
 
 
 def passed_over(layers: Sequence[Layer]) -> dict[str, Destination]:
@@ -154,9 +154,9 @@ def sliced(
     return destination.of(weight, name) if isinstance(destination, WeightShard) else weight
 
 
-def _pairs(own: Layer, whole: Layer) -> Iterator[tuple[str, Tensor, Tensor | None]]:
+def _pairs(layer: Layer, whole: Layer) -> Iterator[tuple[str, Tensor, Tensor | None]]:
     """Name, whole tensor, own tensor. Own is None for per-head tensors of other ranks' heads."""
-    targets = dict(own.weight_targets())
+    targets = dict(layer.weight_targets())
     for name, tensor in whole.weight_targets():
         yield name, tensor, targets.get(name)
 

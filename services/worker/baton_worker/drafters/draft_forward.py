@@ -71,8 +71,8 @@ class DraftForward:
         )
         self.kv.advance(slots, counts, tokens)
         # Ids that only the target has, such as those of padding, are drafted behind as any other.
-        known = torch.from_numpy(np.minimum(tokens, self._vocab - 1)).to(self._device)
-        return self._model.forward(known, self._positions(starts, counts), batch, self._cache)
+        clamped = torch.from_numpy(np.minimum(tokens, self._vocab - 1)).to(self._device)
+        return self._model.forward(clamped, self._positions(starts, counts), batch, self._cache)
 
     def logits(self, hidden: Tensor, rows: Column | None = None) -> Tensor:
         """float32 [R, vocab] of hidden states [R, hidden], or of those at `rows` [R]."""

@@ -83,10 +83,10 @@ class LayerHeadProposer(Proposer):
         """See `Proposer`."""
         waiting = set(self._waiting.slots)
         self._catch_up([request.slot for request in requests if request.slot in waiting])
-        known = [r for r in requests if self._lengths[r.slot] == len(r.tokens)]
-        if not known or self._streams is None:
+        current = [r for r in requests if self._lengths[r.slot] == len(r.tokens)]
+        if not current or self._streams is None:
             return [_NOTHING] * len(requests)
-        slots = np.array([request.slot for request in known], np.int64)
+        slots = np.array([request.slot for request in current], np.int64)
         streams = self._streams.index_select(0, self._there(slots))
 
         def logits(depth: int, rows: Column, newest: Tokens) -> Tensor:
@@ -98,10 +98,10 @@ class LayerHeadProposer(Proposer):
                 self._adapters.write(np.full(len(rows), -1))
             return self._head.logits(streams.index_select(0, self._there(rows)))
 
-        most = max(request.most for request in known)
-        drafts = draft_chain(known, sampler, most, logits, self.costs)
-        made = dict(zip(slots.tolist(), drafts, strict=True))
-        return [made.get(request.slot, _NOTHING) for request in requests]
+        most = max(request.most for request in current)
+        drafts = draft_chain(current, sampler, most, logits, self.costs)
+        by_slot = dict(zip(slots.tolist(), drafts, strict=True))
+        return [by_slot.get(request.slot, _NOTHING) for request in requests]
 
     def release(self, slot: int) -> None:
         """See `Proposer`."""
@@ -116,8 +116,8 @@ class LayerHeadProposer(Proposer):
         tokens = self._there(drafts.astype(np.int64))
         positions = self._there(self._positions[..., slots] + depth)
         hidden = self._head.carried(stream)
-        made: Tensor = self._head(tokens, positions, hidden, batch, self._step.cache)
-        return made
+        output: Tensor = self._head(tokens, positions, hidden, batch, self._step.cache)
+        return output
 
     def _batch(
         self, step: TargetStep, slots: Column, starts: Column, counts: Column

@@ -94,13 +94,13 @@ class PredictionLayersProposer(LayerHeadProposer):
 
     def propose(self, requests: Sequence[DraftRequest], sampler: DraftSampler) -> list[Tokens]:
         """See `Proposer`."""
-        known = [r for r in requests if self._lengths[r.slot] == len(r.tokens)]
-        if not known:
+        current = [r for r in requests if self._lengths[r.slot] == len(r.tokens)]
+        if not current:
             return [np.zeros(0, np.int32)] * len(requests)
-        slots = np.array([request.slot for request in known], np.int64)
+        slots = np.array([request.slot for request in current], np.int64)
         streams = list(torch.split(self._confirmed[0].index_select(0, self._there(slots)), 1))
         """By row [n, hidden]: what the layer of the draft before made of the last n positions."""
-        drafts: list[list[int]] = [[] for _ in known]
+        drafts: list[list[int]] = [[] for _ in current]
 
         def logits(depth: int, rows: Column, newest: Tokens) -> Tensor:
             if depth:
@@ -116,7 +116,7 @@ class PredictionLayersProposer(LayerHeadProposer):
             last = torch.stack([streams[row][-1] for row in rows.tolist()])
             return self._layers[depth].logits(last)
 
-        results = draft_chain(known, sampler, len(self._layers), logits, self.costs)
+        results = draft_chain(current, sampler, len(self._layers), logits, self.costs)
         made = dict(zip(slots.tolist(), results, strict=True))
         return [made.get(request.slot, np.zeros(0, np.int32)) for request in requests]
 

@@ -66,20 +66,20 @@ class StateHeadProposer(Proposer):
 
     def propose(self, requests: Sequence[DraftRequest], sampler: DraftSampler) -> list[Tokens]:
         """See `Proposer`."""
-        known = [r for r in requests if self._lengths[r.slot] == len(r.tokens)]
-        if not known or self._states is None:
+        current = [r for r in requests if self._lengths[r.slot] == len(r.tokens)]
+        if not current or self._states is None:
             return [_NOTHING] * len(requests)
-        slots = np.array([request.slot for request in known], np.int64)
+        slots = np.array([request.slot for request in current], np.int64)
         states = self._states.index_select(0, self._there(slots))
         drafts = draft_chain(
-            known,
+            current,
             sampler,
             self._head.num_drafts,
             partial(self._logits, _Carried(states)),
             self.costs,
         )
-        made = dict(zip(slots.tolist(), drafts, strict=True))
-        return [made.get(request.slot, _NOTHING) for request in requests]
+        by_slot = dict(zip(slots.tolist(), drafts, strict=True))
+        return [by_slot.get(request.slot, _NOTHING) for request in requests]
 
     def _logits(self, carried: _Carried, depth: int, rows: Column, newest: Tokens) -> Tensor:
         """See `draft_chain`."""

@@ -71,8 +71,8 @@ class TwoModelProposer(LayerHeadProposer):
             for request in requests
             if self._reserve(request.slot, int(self._num_tokens[request.slot]) + request.most)
         ]
-        made = dict(zip((r.slot for r in rows), super().propose(rows, sampler), strict=True))
-        return [made.get(request.slot, np.zeros(0, np.int32)) for request in requests]
+        by_slot = dict(zip((r.slot for r in rows), super().propose(rows, sampler), strict=True))
+        return [by_slot.get(request.slot, np.zeros(0, np.int32)) for request in requests]
 
     def release(self, slot: int) -> None:
         """See `Proposer`."""

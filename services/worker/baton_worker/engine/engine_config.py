@@ -276,8 +276,8 @@ class _Sizing:
         """Gathered from all ranks."""
         build, device = self.build, self.build.device
         page = (self.config.block_size, build.dtype, build.codes)
-        own = group_bytes(self.loaded.kv_spec, self.groups, *page)
-        by_rank = numbers(self.ranks, own, device)
+        local = group_bytes(self.loaded.kv_spec, self.groups, *page)
+        by_rank = numbers(self.ranks, local, device)
         return _PageBytes(by_rank, _draft_page_bytes(self.loaded, self.ranks, device))
 
     def profile(
@@ -294,21 +294,21 @@ class _Sizing:
         self, limits: _Limits, page_bytes: _PageBytes, leased: Found, profile: MemoryProfile
     ) -> PageBudget:
         """Pages of the cache: as many as are `leased`, if any are."""
-        config, wanted = self.config, limits.max_model_len
+        config, max_model_len = self.config, limits.max_model_len
         if leased.num_pages:
             config = config.model_copy(update={"num_gpu_blocks_override": leased.num_pages})
         budget = choose_pages(
             config,
             page_bytes.target + page_bytes.draft,
-            wanted,
+            max_model_len,
             self._free_bytes(page_bytes, leased),
             self.on_cpu,
             PageGroups(self.groups.windows, config.block_size, limits.max_num_batched_tokens),
             self.ranks.size * profile.size,
         )
-        if budget.max_model_len < wanted:
+        if budget.max_model_len < max_model_len:
             message = "%d KV pages hold sequences of at most %d tokens, not %d"
-            log.warning(message, budget.num_pages, budget.max_model_len, wanted)
+            log.warning(message, budget.num_pages, budget.max_model_len, max_model_len)
         return budget
 
     def _free_bytes(self, page_bytes: _PageBytes, leased: Found) -> int:
@@ -358,12 +358,12 @@ def _paged(loaded: LoadedModel) -> Decoder:
 
 def _longest(config: Config, loaded: LoadedModel) -> int:
     """Tokens of the longest sequence that the settings request."""
-    wanted = config.max_model_len or loaded.max_length
-    if wanted > loaded.max_length:
+    length = config.max_model_len or loaded.max_length
+    if length > loaded.max_length:
         raise SettingsError(
-            f"--max-model-len {wanted}: this model was trained for {loaded.max_length} tokens."
+            f"--max-model-len {length}: this model was trained for {loaded.max_length} tokens."
         )
-    return wanted
+    return length
 
 
 def _speculative(config: Config, loaded: LoadedModel) -> SpeculativeConfig | None:
@@ -386,8 +386,8 @@ def _speculative(config: Config, loaded: LoadedModel) -> SpeculativeConfig | Non
 def _draft_page_bytes(loaded: LoadedModel, ranks: Communicator, device: torch.device) -> int:
     """Bytes for a page of drafts on all ranks together: the first has them, and of GPUs the one
     with least memory counts."""
-    own = 0 if loaded.drafter is None else loaded.drafter.page_bytes
-    return max(numbers(ranks, own, device)) * (ranks.size if device.type == "cuda" else 1)
+    local = 0 if loaded.drafter is None else loaded.drafter.page_bytes
+    return max(numbers(ranks, local, device)) * (ranks.size if device.type == "cuda" else 1)
 
 
 def _batch_tokens(config: Config, loaded: LoadedModel, longest: int, on_cpu: bool) -> int:

@@ -59,7 +59,7 @@ def free_for_all(
     if not any(page_bytes):
         return min(free) * ranks.size
     each, total = zip(free, page_bytes, strict=True), sum(page_bytes)
-    return min(own * total // size for own, size in each if size)
+    return min(share * total // size for share, size in each if size)
 
 
 def choose_pages(
@@ -93,13 +93,13 @@ def choose_pages(
     pages = min(pages, config.max_num_seqs * longest)
     room = free - reserved
     if pages * page_bytes > room or pages < 1:
-        wanted = max(pages, 1)
+        num_pages = max(pages, 1)
         steps = f" beside {reserved / 2**20:.1f} MiB for steps" if reserved else ""
         raise SettingsError(
-            f"{wanted} KV pages take {wanted * page_bytes / 2**20:.1f} MiB, of {room / 2**20:.1f} "
-            f"MiB that are free{steps}. Set --num-gpu-blocks-override, --block-size, "
-            "--gpu-memory-utilization or --max-kv-bytes so that they fit, or choose a smaller "
-            "model."
+            f"{num_pages} KV pages take {num_pages * page_bytes / 2**20:.1f} MiB, of "
+            f"{room / 2**20:.1f} MiB that are free{steps}. Set --num-gpu-blocks-override, "
+            "--block-size, --gpu-memory-utilization or --max-kv-bytes so that they fit, or choose "
+            "a smaller model."
         )
     return PageBudget(pages, groups.longest(pages, max_model_len))
 

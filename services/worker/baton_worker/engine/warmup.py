@@ -82,8 +82,8 @@ def _pooled(resolved: EngineConfig, info: PoolingInfo) -> Iterator[Plan]:
 def _pages_per_row(resolved: EngineConfig, rows: int) -> int:
     alone = rows == 1 and triton.runs(resolved.build.device)
     longest = max(_CHUNK, resolved.max_num_batched_tokens if alone else 0)
-    wanted = min(longest + 2, resolved.max_model_len)
-    enough = -(-wanted // resolved.page_size)
+    length = min(longest + 2, resolved.max_model_len)
+    enough = -(-length // resolved.page_size)
     return min(enough, resolved.num_pages // (rows * len(resolved.groups.windows)))
 
 

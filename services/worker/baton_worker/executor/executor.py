@@ -136,12 +136,12 @@ class LeaderExecutor(Executor):
         self, cache: KVCache, config: Config, name: str
     ) -> KVTransferManager | LeaderKVTransfer:
         """See `Executor`."""
-        own = KVTransferManager(cache, of_rank(config, 0), name)
+        manager = KVTransferManager(cache, of_rank(config, 0), name)
         stages = ""
         if self.pipeline is not None:
             counts = self.pipeline.counts(len(cache.layers))
             stages = f"/stages of {','.join(map(str, counts))} layers"
-        return LeaderKVTransfer(own, self._followers.orders, self._followers.reports, stages)
+        return LeaderKVTransfer(manager, self._followers.orders, self._followers.reports, stages)
 
     def model(self, model: Any) -> Any:
         """See `Executor`."""
@@ -291,10 +291,10 @@ def _check_experts(config: Config) -> None:
 
 def _check_context(context: int, ranks: int, page_size: int) -> None:
     """Check that ranks divide into context groups, and pages into equal parts."""
-    for count, what in ((ranks, "--tensor-parallel-size"), (page_size, "--block-size")):
+    for count, name in ((ranks, "--tensor-parallel-size"), (page_size, "--block-size")):
         if count % context:
             raise SettingsError(
-                f"--decode-context-parallel-size {context}: {what} is {count}, which is no "
+                f"--decode-context-parallel-size {context}: {name} is {count}, which is no "
                 "multiple of it. Choose another number, or leave it out."
             )
 

@@ -36,5 +36,5 @@ def join_stages(
     pipeline = Pipeline(everyone, stage, stages, tuple(counts))
     if width == 1:
         return SingleRank(), pipeline
-    own = meeting.with_name(f"{meeting.name}-stage-{stage}")
-    return join(own, rank % width, width, device, in_order=config.exact), pipeline
+    folder = meeting.with_name(f"{meeting.name}-stage-{stage}")
+    return join(folder, rank % width, width, device, in_order=config.exact), pipeline

@@ -77,11 +77,11 @@ class LeaderKVTransfer:
     `kv_transfer.manager.KVTransferManager`."""
 
     def __init__(
-        self, own: KVTransferManager, orders: Pipe, followers: list[Reports], stages: str = ""
+        self, manager: KVTransferManager, orders: Pipe, followers: list[Reports], stages: str = ""
     ) -> None:
         """`stages` are the layers of each stage, where there are several: KV is transferred between
         workers with the same stages."""
-        self._own, self._orders, self._followers = own, orders, followers
+        self._own, self._orders, self._followers = manager, orders, followers
         self._size = 1 + len(followers)
         self._waiting: dict[Key, list[Pulled]] = {}
         """Running pulls, with the results of the ranks that have finished."""
@@ -89,8 +89,8 @@ class LeaderKVTransfer:
         """Results reported by followers."""
         self._progress = [0] * len(followers)
         """By follower: the number of its progress reports."""
-        self.address = ",".join([own.address, *map(_address, followers)])
-        self.layout = f"{own.layout}/{self._size} ranks{stages}"
+        self.address = ",".join([manager.address, *map(_address, followers)])
+        self.layout = f"{manager.layout}/{self._size} ranks{stages}"
 
     @property
     def transports(self) -> dict[str, Transport]:
@@ -180,8 +180,8 @@ def _together(parts: list[Pulled]) -> Pulled:
 class FollowerKVTransfer:
     """KV transfer of a follower: `start`; then `take` and `reset` on command; `close`."""
 
-    def __init__(self, own: KVTransferManager, rank: int, reports: BinaryIO) -> None:
-        self._own, self._rank, self._reports = own, rank, reports
+    def __init__(self, manager: KVTransferManager, rank: int, reports: BinaryIO) -> None:
+        self._own, self._rank, self._reports = manager, rank, reports
         self._layers: Callable[[], int] | None = None
         self._reported_layers = self._num_reports = 0
         self._lock = threading.Lock()

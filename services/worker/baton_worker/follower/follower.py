@@ -304,8 +304,8 @@ def _shard(config: Config, loaded: LoadedModel, resolved: EngineConfig) -> Shard
 
 def _relay(begin: Begin, config: Config, cache: KVCache) -> FollowerKVTransfer:
     name = f"{config.name or default_name('worker')}/{begin.rank}"
-    own = KVTransferManager(cache, of_rank(config, begin.rank), name)
-    return FollowerKVTransfer(own, begin.rank, os.fdopen(begin.reports, "wb"))
+    manager = KVTransferManager(cache, of_rank(config, begin.rank), name)
+    return FollowerKVTransfer(manager, begin.rank, os.fdopen(begin.reports, "wb"))
 
 
 def main() -> None:

@@ -27,11 +27,11 @@ class _Piece:
     offset: int = 0
 
 
-def shared(calls: Sequence[Call], made: Sequence[Tensor]) -> tuple[list[Call], Tensor]:
-    """Move the private buffers `made` into one allocation. Returns the calls with new addresses,
+def shared(calls: Sequence[Call], tensors: Sequence[Tensor]) -> tuple[list[Call], Tensor]:
+    """Move the private buffers `tensors` into one allocation. Returns the calls with new addresses,
     and the allocation, which is as large as what is in use at one time.
     """
-    pieces = {t.data_ptr(): _Piece(t.data_ptr(), t.untyped_storage().nbytes()) for t in made}
+    pieces = {t.data_ptr(): _Piece(t.data_ptr(), t.untyped_storage().nbytes()) for t in tensors}
     finder = _Finder([pieces[address] for address in sorted(pieces)])
     for number, call in enumerate(calls):
         for argument in call.arguments:

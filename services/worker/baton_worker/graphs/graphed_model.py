@@ -202,7 +202,7 @@ class GraphedModel:
     def logits(self, hidden: Tensor) -> Tensor:
         """See `models.decoder.Model.logits`. Those of a replayed step exist already; the next
         replay overwrites them, and the caller may."""
-        made, self._replayed = self.has_logits(hidden), None
-        if not made:
+        is_replayed, self._replayed = self.has_logits(hidden), None
+        if not is_replayed:
             return self._model.logits(hidden)
         return self._logits[: len(hidden)]

@@ -72,8 +72,8 @@ class MixedSteps:
         if longest > self._sizes.length or any(mask is not None for mask in special):
             return None
         rows = len(batch.query_lens)
-        wanted = max(len(batch.slot_mapping), rows + 2)
-        at = bisect_left(self._sizes.mixed, wanted)
+        tokens = max(len(batch.slot_mapping), rows + 2)
+        at = bisect_left(self._sizes.mixed, tokens)
         fits = at < len(self._sizes.mixed) and rows <= self._sizes.rows[-1]
         return self._sizes.mixed[at] if fits else None
 

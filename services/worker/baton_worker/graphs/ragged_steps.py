@@ -62,8 +62,8 @@ class RaggedSteps:
         self._hidden.fill_(torch.nan)
         # The replay runs first, so that it finds no KV written by the model.
         self._recording.replay(extent)
-        wanted = self._answer(batch, self._model.plan(batch, self._cache.groups))
-        return torch.equal(self._hidden[: extent.tokens], wanted)
+        expected = self._answer(batch, self._model.plan(batch, self._cache.groups))
+        return torch.equal(self._hidden[: extent.tokens], expected)
 
     def fits(self, batch: AttentionBatch) -> bool:
         """True if the capture covers this step."""

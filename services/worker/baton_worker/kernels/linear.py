@@ -112,8 +112,8 @@ class RowBlockLinear(WithoutFactors):
         rows, block = len(flat), self._row_block
         if block:
             flat = F.pad(flat, (0, 0, 0, -rows % block))
-        made = [self._rows(some) for some in torch.split(flat, block or max(1, rows))]
-        y = (made[0] if len(made) == 1 else torch.cat(made))[:rows]
+        results = [self._rows(some) for some in torch.split(flat, block or max(1, rows))]
+        y = (results[0] if len(results) == 1 else torch.cat(results))[:rows]
         y = y.view(*x.shape[:-1], y.shape[-1])
         y = y if self._bias is None else y + self._bias
         return y if residual is None else residual + y
@@ -240,8 +240,8 @@ class PlainLinear(WithoutFactors):
         if not block or not rows:
             return self._whole(x, bias)
         parts = torch.split(F.pad(x, (0, 0, 0, -rows % block)), block)
-        made = [self._whole(part, bias) for part in parts]
-        return (made[0] if len(made) == 1 else torch.cat(made))[:rows]
+        results = [self._whole(part, bias) for part in parts]
+        return (results[0] if len(results) == 1 else torch.cat(results))[:rows]
 
     def _whole(self, x: Tensor, bias: Tensor | None) -> Tensor:
         """One product of all rows."""

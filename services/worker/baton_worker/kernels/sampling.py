@@ -51,8 +51,8 @@ def draw(
     kernels = library("sampling")
     assert kernels is not None, "refuses() was not asked"
     columns = [np.ascontiguousarray(column) for column in (warmth, top_k, top_p, min_p, uniform)]
-    wanted = (np.float32, np.int64, np.float64, np.float64, np.float64)
-    assert [column.dtype for column in columns] == [np.dtype(kind) for kind in wanted]
+    dtypes = (np.float32, np.int64, np.float64, np.float64, np.float64)
+    assert [column.dtype for column in columns] == [np.dtype(kind) for kind in dtypes]
     assert all(column.shape == (len(logits),) for column in columns)
     how, tokens = _Parameters(*(x.ctypes.data for x in columns)), np.empty(len(logits), np.int32)
     run, pointer = kernels.baton_sample, ctypes.c_void_p

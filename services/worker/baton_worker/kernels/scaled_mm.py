@@ -107,19 +107,19 @@ class _Product:
 def _by_rows(a: Tensor, b: Tensor, a_scales: Tensor, b_scales: Tensor, to: torch.dtype) -> Tensor:
     """a [T, K] and b [N, K] with float32 scales [T, 1] and [1, N]."""
     # Columns of one number have a stride too, and torch looks at it.
-    made: Tensor = torch._scaled_mm(a, b.T, a_scales.flatten()[:, None], b_scales, out_dtype=to)
-    return made
+    result: Tensor = torch._scaled_mm(a, b.T, a_scales.flatten()[:, None], b_scales, out_dtype=to)
+    return result
 
 
 def _by_blocks(a: Tensor, b: Tensor, a_scales: Tensor, b_scales: Tensor, to: torch.dtype) -> Tensor:
     """a [T, K] and b [N, K] with float32 scales [T, K / 128], column by column, and `_laid_out`
     ones."""
     kinds: Any = F.ScalingType
-    made: Tensor = F.scaled_mm(
+    result: Tensor = F.scaled_mm(
         *(a, b.T, a_scales, kinds.BlockWise1x128, b_scales, kinds.BlockWise128x128),
         output_dtype=to,
     )
-    return made
+    return result
 
 
 def _scales(part: Fp8Weight) -> Tensor:
@@ -183,11 +183,11 @@ def _trial(device: torch.device, dtype: torch.dtype, by_block: bool) -> str | No
     x = torch.randn(5, codes.shape[1], device=device).to(dtype)
     try:
         result = ScaledMmLinear([weight], None, dtype, 0)(x).double()
-        wanted = fp8.product(x, weight).double()
+        expected = fp8.product(x, weight).double()
     except (RuntimeError, ValueError, NotImplementedError) as error:
         why = f"a trial product failed ({str(error).strip().splitlines()[0]})"
     else:
-        if float((result - wanted).norm() / wanted.norm()) < 0.02:
+        if float((result - expected).norm() / expected.norm()) < 0.02:
             return None
         why = "a trial product is wrong"
     log.warning("8-bit floats are multiplied by Triton: %s in torch's scaled_mm", why)

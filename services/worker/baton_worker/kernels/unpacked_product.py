@@ -89,9 +89,9 @@ def _columns(rows: int, depth: int, x: Tensor) -> int:
     """Columns that are unpacked at once: what the cache holds, but as many as make a product that
     fills the device."""
     processors, cache = _device(x.device)
-    held = cache // _SCRATCH_SHARE // (depth * x.element_size())
+    fitting = cache // _SCRATCH_SHARE // (depth * x.element_size())
     filling = -(-processors * _TILE * _TILE // max(1, rows))
-    return -(-max(held, filling) // _TILE) * _TILE
+    return -(-max(fitting, filling) // _TILE) * _TILE
 
 
 @functools.cache

@@ -99,16 +99,16 @@ class PageKeeper:
     def lease(self, cache: dict[str, Any]) -> tuple[KeptPages | None, Callable[..., Any]]:
         """Memory for a cache, which takes these arguments, and what it allocates with; None and
         what allocates memory of its own where a rank has none."""
-        kept = self._leased(cache)
-        mark = 0 if kept is None else int.from_bytes(kept.generation[:_MARK], "little")
+        memory = self._leased(cache)
+        mark = 0 if memory is None else int.from_bytes(memory.generation[:_MARK], "little")
         marks = self._tell(mark)
-        if kept is None or 0 in marks:
-            if kept is not None:
+        if memory is None or 0 in marks:
+            if memory is not None:
                 log.info("KV pages do not outlive this worker: another rank has none that do")
                 self.drop()
             return None, _own
         generation = digest(memoryview(repr(marks).encode()))
-        return KeptPages(self, kept, generation), BumpAllocator(kept.memory).zeros
+        return KeptPages(self, memory, generation), BumpAllocator(memory.memory).zeros
 
     def _leased(self, cache: dict[str, Any]) -> KeptMemory | None:
         counted = BumpAllocator()

@@ -63,7 +63,7 @@ class LayerGroups:
     def __str__(self) -> str:
         """One phrase for a log line."""
         counts = Counter("all tokens" if not w else f"the last {w}" for w in self.windows)
-        kinds = (what if n == 1 else f"{what} ({n} groups)" for what, n in counts.items())
+        kinds = (kind if n == 1 else f"{kind} ({n} groups)" for kind, n in counts.items())
         count = len(self.windows)
         return f"{count} group{'s' * (count > 1)} of layers that see {', '.join(kinds)}"
 
@@ -201,13 +201,13 @@ def _size(kinds: Sequence[tuple[_Kind, int]], most: int) -> int:
         return [-(-count // (size // kind.size)) for kind, count in kinds]
 
     def cost(size: int) -> tuple[int, int, int]:
-        made = groups(size)
+        counts = groups(size)
         empty = (
             of * size - count * kind.size
-            for of, (kind, count) in zip(made, kinds, strict=True)
+            for of, (kind, count) in zip(counts, kinds, strict=True)
             if kind.span == furthest
         )
-        return sum(empty), sum(made) * size, sum(made)
+        return sum(empty), sum(counts) * size, sum(counts)
 
     least = max(kind.size for kind, _ in kinds)
     sizes = {number * kind.size for kind, count in kinds for number in range(1, count + 1)}

@@ -124,13 +124,13 @@ def _ended(importer: Importer) -> Pulled:
 def table(rates: dict[str, list[float]], tokens: int) -> Table:
     """Median and range of each transport, and its speed relative to tcp."""
     title = f"{tokens} tokens of 32 KiB, pages of {_SOURCE_PAGE} to pages of {_TARGET_PAGE}"
-    made = Table("transport", "GB/s", "slowest .. fastest", "times tcp", title=title)
+    result = Table("transport", "GB/s", "slowest .. fastest", "times tcp", title=title)
     base = statistics.median(rates["tcp"])
     for name, measured in rates.items():
         middle = statistics.median(measured)
         spread = f"{min(measured) / 1e9:.2f} .. {max(measured) / 1e9:.2f}"
-        made.add_row(name, f"{middle / 1e9:.2f}", spread, f"{middle / base:.2f}")
-    return made
+        result.add_row(name, f"{middle / 1e9:.2f}", spread, f"{middle / base:.2f}")
+    return result
 
 
 def main(argv: Sequence[str]) -> None:

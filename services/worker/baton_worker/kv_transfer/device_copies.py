@@ -49,8 +49,8 @@ class DeviceCopies:
         """A block to rows of a layer, once the fence is passed; they are there on return."""
         with self._stream.queue():
             after.wait()
-            came = self._there(layer, block) if isinstance(block, np.ndarray) else block
-            rows = came.view(layer.dtype).view(-1, *layer.shape[2:])
+            source = self._there(layer, block) if isinstance(block, np.ndarray) else block
+            rows = source.view(layer.dtype).view(-1, *layer.shape[2:])
             layer[self._indices(layer, places)] = rows
             self._stream.settle()
 

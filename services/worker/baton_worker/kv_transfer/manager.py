@@ -92,8 +92,8 @@ class KVTransferManager:
 def bound_address(config: Config) -> str:
     """Address at which other workers pull from this process."""
     # The process id in the name, since several workers may share a run directory.
-    own = Link(f"{PAGES.name}-{os.getpid()}", PAGES.server, PAGES.client, (), ())
-    return bind_address(config, own, config.bind_kv)
+    link = Link(f"{PAGES.name}-{os.getpid()}", PAGES.server, PAGES.client, (), ())
+    return bind_address(config, link, config.bind_kv)
 
 
 def usable(config: Config, *, on_device: bool = False) -> dict[str, Transport]:

@@ -104,12 +104,12 @@ def choose(mine: dict[str, Offer], theirs: tuple[Offer, ...], *, near: bool) -> 
         near: whether both are on one host and share a run directory.
     """
     for offer in theirs:
-        own = mine.get(offer.name)
-        if own is not None and (near or own.reach == offer.reach == "network"):
+        transport = mine.get(offer.name)
+        if transport is not None and (near or transport.reach == offer.reach == "network"):
             return offer.name
     return ""
 
 
 def offers(transports: dict[str, Transport]) -> dict[str, Offer]:
     """A worker's transports, as announced to a peer."""
-    return {name: Offer(name, made.reach) for name, made in transports.items()}
+    return {name: Offer(name, transport.reach) for name, transport in transports.items()}

@@ -154,11 +154,11 @@ def parse_one(fields: dict[str, Any]) -> KVTransferConfig:
 def _transport(connector: str) -> str:
     if connector in CONNECTORS:
         return CONNECTORS[connector]
-    known = ", ".join((*CONNECTORS, "MultiConnector"))
+    names = ", ".join((*CONNECTORS, "MultiConnector"))
     if connector in _ELSEWHERE:
         raise SettingsError(
-            f"{connector} ({_ELSEWHERE[connector]}) has no counterpart here. Known: {known}."
+            f"{connector} ({_ELSEWHERE[connector]}) has no counterpart here. Known: {names}."
         )
     near = difflib.get_close_matches(connector, (*CONNECTORS, "MultiConnector"), n=1, cutoff=0.4)
     hint = f" Did you mean '{near[0]}'?" if near else ""
-    raise SettingsError(f"Unknown kv_connector '{connector}'. Known: {known}.{hint}")
+    raise SettingsError(f"Unknown kv_connector '{connector}'. Known: {names}.{hint}")

@@ -80,11 +80,11 @@ class Streams(nn.Module):
         hidden], and the layers' own embeddings, [T, layers, width]."""
         table, projected, both = self._factors
         listed = (tokens >= 0) & (tokens < self._settings.layer_vocab)
-        own = self.table(tokens.where(listed, 0)) * table
+        embedding = self.table(tokens.where(listed, 0)) * table
         shape = (len(tokens), self._layers, -1)
         mixed = self.norm((self.project(x) * projected).view(shape))
         streams = [x, *(_like(project(x), x) for project in self.begin)]
-        return torch.cat(streams, dim=1), (mixed + own.view(shape)) * both
+        return torch.cat(streams, dim=1), (mixed + embedding.view(shape)) * both
 
     def leave(self, x: Tensor) -> Tensor:
         """[R, streams * hidden] to [R, hidden]: the mean of all."""
@@ -96,6 +96,6 @@ class Streams(nn.Module):
 
 def _like(x: Tensor, other: Tensor) -> Tensor:
     """With the root mean square of the rows of another tensor."""
-    wanted = other.square().mean(-1, keepdim=True).sqrt()
-    own = x.square().mean(-1, keepdim=True).clamp(min=_LEAST_SQUARE).sqrt()
-    return x * wanted / own
+    target = other.square().mean(-1, keepdim=True).sqrt()
+    current = x.square().mean(-1, keepdim=True).clamp(min=_LEAST_SQUARE).sqrt()
+    return x * target / current

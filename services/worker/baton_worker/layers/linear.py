@@ -122,10 +122,12 @@ class Linear(Layer):
     def load_quantized(self, name: str, weight: QuantizedWeight) -> bool:
         """Take a part's weight if a kernel can run it as stored."""
         part, _, suffix = name.rpartition(".")
-        own = self.weight
-        if suffix != "weight" or part not in self._parts or own is None:
+        current = self.weight
+        if suffix != "weight" or part not in self._parts or current is None:
             return False
-        if weight.shape != (self._parts[part], own.shape[1]) or not has_kernel(weight, self.like):
+        if weight.shape != (self._parts[part], current.shape[1]) or not has_kernel(
+            weight, self.like
+        ):
             return False
         self._quantized[part] = weight
         return True

@@ -65,5 +65,5 @@ def _magnitudes(
                 f"The adapter {folder} decomposes {module} (DoRA): only linear layers of this "
                 f"model have magnitudes. {_MERGE}"
             )
-        for part, own in targets.split(module, rows):
-            yield part, own.flatten().to(targets.like.device, copy=True)
+        for part, norms in targets.split(module, rows):
+            yield part, norms.flatten().to(targets.like.device, copy=True)

@@ -34,13 +34,13 @@ class LoraShards:
                 if name.endswith(".weight") and tensor.ndim == 2:
                     self.whole[name.removesuffix(".weight")] = (tensor.shape[0], tensor.shape[1])
 
-    def cut(self, module: str, pair: LoraPair, own: Shape) -> LoraPair:
-        """This rank's part of a product, for a weight of the shape `own` here; A and B as in
+    def cut(self, module: str, pair: LoraPair, shape: Shape) -> LoraPair:
+        """This rank's part of a product, for a weight of the shape `shape` here; A and B as in
         `LoraPair`."""
         rows, columns = self.whole[module]
-        a, b = self._part(pair.a, own[1], columns), self._part(pair.b, own[0], rows)
+        a, b = self._part(pair.a, shape[1], columns), self._part(pair.b, shape[0], rows)
         norms = pair.magnitude
-        norms = None if norms is None else self._part(norms[None], own[0], rows)[0]
+        norms = None if norms is None else self._part(norms[None], shape[0], rows)[0]
         return LoraPair(a, b, pair.scale, norms)
 
     def total(self, tensor: Tensor) -> Tensor:
@@ -48,9 +48,9 @@ class LoraShards:
         assert self._ranks is not None, "a shard that is loaded has its ranks"
         return self._ranks.all_reduce(tensor)
 
-    def cut_table(self, module: str, pair: LoraPair, own: Shape) -> LoraPair:
+    def cut_table(self, module: str, pair: LoraPair, shape: Shape) -> LoraPair:
         """The same for an embedding table, with A as [vocab, rank]."""
-        a = self._part(pair.a.T, own[0], self.whole[module][0]).T
+        a = self._part(pair.a.T, shape[0], self.whole[module][0]).T
         return LoraPair(a.contiguous(), pair.b, pair.scale)
 
     def _part(self, tensor: Tensor, mine: int, whole: int) -> Tensor:

@@ -68,6 +68,6 @@ class AltUpBlock(Bare):
         if self._settings.scaled:
             x = x * self.factors()
         gate = self._activation(self.layer_gate(x))
-        own = gate * step.layer_embeddings[:, self.number]
-        out: Tensor = self.layer_norm(self.layer_output(own))
+        gated = gate * step.layer_embeddings[:, self.number]
+        out: Tensor = self.layer_norm(self.layer_output(gated))
         return out

@@ -72,8 +72,8 @@ class Conditioned(PreNorm):
         super().__init__(decoder, role, site)
         if role == "ffn":
             assert decoder.condition is not None, "the style needs it"
-            given = (decoder.norm, decoder.hidden, f"{role}_norm", decoder.condition)
-            self.norm = ConditionedNorm(*given, site)
+            arguments = (decoder.norm, decoder.hidden, f"{role}_norm", decoder.condition)
+            self.norm = ConditionedNorm(*arguments, site)
 
 
 class NoNorm(Bare):
@@ -376,9 +376,9 @@ class Beside(Bare):
 
     def forward(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
         """[T, hidden] to [T, hidden]."""
-        given, made = self._scales
+        before, behind = self._scales
         normed = step.pending.pop() if self.mixer_norm is None else self.mixer_norm(x)
-        mixed = made * self.mixer(normed * given, step, pages, None)
+        mixed = behind * self.mixer(normed * before, step, pages, None)
         if self.ffn is None or self.ffn_norm is None:
             step.pending.extend((mixed, normed))
             return x
@@ -449,8 +449,8 @@ class AfterTransformer(Bare):
     def forward(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
         """[T, hidden] to [T, hidden]."""
         _keep_embedded(x, step)
-        given = x + step.pending.pop() if step.pending else x
-        out: Tensor = self.mixer(self.mixer_norm(given), step, pages, x)
+        merged = x + step.pending.pop() if step.pending else x
+        out: Tensor = self.mixer(self.mixer_norm(merged), step, pages, x)
         return out
 
 

@@ -156,8 +156,8 @@ class Model(BlockStack):
         else:
             x = self._receive_states(len(tokens), steps[0], skip_states)
         if self.streams is not None:
-            x, own = self.streams.enter(x, tokens)
-            steps = [replace(step, layer_embeddings=own) for step in steps]
+            x, embeddings = self.streams.enter(x, tokens)
+            steps = [replace(step, layer_embeddings=embeddings) for step in steps]
         hidden = self._run_layers(x, steps, cache, media, inputs, skip_states)
         if not self.stage.is_last:
             return self._send_states(hidden, steps[0], skip_states)
@@ -207,7 +207,7 @@ class Model(BlockStack):
         """Run the stream [T, hidden] through every block that is here; appends `draft_inputs` to
         `inputs`, and those that skips read to `skip_states`."""
         of = cache.groups.of
-        views, wanted = cache.views[self.cached], self.draft_inputs or ()
+        views, recorded = cache.views[self.cached], self.draft_inputs or ()
         stream: Residual = x
         for layer in self.stage.layers:
             block, pages = self.blocks[layer], views[layer]
@@ -216,7 +216,7 @@ class Model(BlockStack):
                 stream = torch.lerp(added(stream), skip_states[skip.source], skip.weight)
             if layer in self._skip_sources:
                 stream = skip_states[layer] = added(stream)
-            if layer in wanted:
+            if layer in recorded:
                 stream = added(stream)
                 inputs.append(stream)
             stream = self._run(block, stream, steps[of[layer]], pages)

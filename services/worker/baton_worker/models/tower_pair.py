@@ -70,8 +70,8 @@ class TowerPair(MediaTower):
         for tower in (self.vision, self.audio):
             mine = [number for number, grid in enumerate(grids) if self._of(grid) is tower]
             if mine:
-                made = tower.encode_media([pixels[n] for n in mine], [grids[n] for n in mine])
-                embeddings |= zip(mine, made, strict=True)
+                encoded = tower.encode_media([pixels[n] for n in mine], [grids[n] for n in mine])
+                embeddings |= zip(mine, encoded, strict=True)
         missing = self.width - self.audio.width
         return [
             F.pad(embeddings[number], (0, missing))

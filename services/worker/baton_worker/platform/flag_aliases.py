@@ -40,5 +40,5 @@ class FlagAliases:
         Raises:
             SettingsError: it means none of them.
         """
-        known = self.ours(name)
-        return registry.names() if known == "auto" else (registry.check(known),)
+        name_here = self.ours(name)
+        return registry.names() if name_here == "auto" else (registry.check(name_here),)

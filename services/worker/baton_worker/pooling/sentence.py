@@ -66,8 +66,8 @@ def read_sentence_files(folder: Path) -> SentenceFiles | None:
     kinds = [str(module.get("type", "")).rpartition(".")[2] for module in modules]
     places = [_place(folder, str(module.get("path", ""))) for module in modules]
     dense = tuple(_dense(p) for p, k in zip(places, kinds, strict=True) if k == "Dense")
-    wanted = ["Transformer", "Pooling", *["Dense"] * len(dense)]
-    if kinds not in (wanted, [*wanted, "Normalize"]):
+    expected = ["Transformer", "Pooling", *["Dense"] * len(dense)]
+    if kinds not in (expected, [*expected, "Normalize"]):
         raise ModelError(
             f"{folder / 'modules.json'} lists {', '.join(kinds)}. Supported are Transformer, "
             "Pooling, any number of Dense, and Normalize at the end, in this order."

@@ -69,11 +69,11 @@ def formats(settings: SimpleNamespace) -> Formats:
             f"This checkpoint holds weights of the kind {min(unknown)}, which this version of "
             "Baton does not have. Load it with the version that wrote it, or a later one."
         )
-    made = {kind: _format(kind) for kind in {*kinds.values()}}
+    by_kind = {kind: _format(kind) for kind in {*kinds.values()}}
 
     def of(module: str) -> Format | None:
         kind = kinds.get(module) or kinds.get(_pattern(module))
-        return None if kind is None else made[kind]
+        return None if kind is None else by_kind[kind]
 
     return of
 

@@ -78,8 +78,10 @@ def _blocks(
         return scales.reshape(1, 1), (rows, columns)
     if block is not None:
         size = (block[0], block[1])
-        wanted = tuple(-(-whole // part) for whole, part in zip((rows, columns), size, strict=True))
-        if tuple(scales.shape[-2:]) != wanted:
+        expected = tuple(
+            -(-whole // part) for whole, part in zip((rows, columns), size, strict=True)
+        )
+        if tuple(scales.shape[-2:]) != expected:
             raise ValueError("there is not one scale for each block")
         return scales, size
     if scales.numel() != rows:

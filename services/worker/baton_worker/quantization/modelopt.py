@@ -24,7 +24,7 @@ def formats(settings: SimpleNamespace) -> Formats:
     """
     inner = vars(settings).get("quantization") or settings
     algorithm = str(vars(inner).get("quant_algo")).upper()
-    known = {
+    by_algorithm = {
         "FP8": fp8.stored(True, Inputs(), None, fp8.OF_PAGES),
         "FP8_PER_CHANNEL_PER_TOKEN": fp8.stored(False, Inputs(), None, fp8.OF_PAGES),
         "FP8_PB_WO": Format(_WEIGHT, _read_per_block, fp8.OF_PAGES),
@@ -35,9 +35,11 @@ def formats(settings: SimpleNamespace) -> Formats:
             unread=fp8.OF_PAGES | {"input_scale"},
         ),
     }
-    if algorithm not in known:
-        raise ModelError(f"ModelOpt's {algorithm} cannot be read. Baton reads: {', '.join(known)}.")
-    return lambda module: known[algorithm]
+    if algorithm not in by_algorithm:
+        raise ModelError(
+            f"ModelOpt's {algorithm} cannot be read. Baton reads: {', '.join(by_algorithm)}."
+        )
+    return lambda module: by_algorithm[algorithm]
 
 
 def _read_per_block(parts: Parts) -> Collected:

@@ -124,8 +124,8 @@ def _opened(source: Path) -> Checkpoint:
 
 
 def _planned(checkpoint: Checkpoint, source: Path, scheme: Quantize) -> _Plan:
-    what = served_task(checkpoint.config, source)
-    layers = meta_layers(what, BuildContext(torch.device("cpu"), torch.float32))
+    task = served_task(checkpoint.config, source)
+    layers = meta_layers(task, BuildContext(torch.device("cpu"), torch.float32))
     choose_precision(layers, scheme)
     kinds = {name: kind for layer in layers for name, kind in _rounded(layer)}
     if not kinds:
@@ -133,8 +133,8 @@ def _planned(checkpoint: Checkpoint, source: Path, scheme: Quantize) -> _Plan:
             f"{source} has no weight that {scheme} rounds: rows of whole groups of 32, of any "
             "linear layer or, for experts_int8, of experts."
         )
-    wanted = dict(pair for layer in layers for pair in layer.weight_targets())
-    return _Plan(kinds, wanted, what.spec)
+    destinations = dict(pair for layer in layers for pair in layer.weight_targets())
+    return _Plan(kinds, destinations, task.spec)
 
 
 def _rounded(layer: Layer) -> Iterator[tuple[str, str]]:

@@ -32,9 +32,9 @@ class BadWords:
         """Ids that would complete a bad word after this log, int64, possibly with duplicates."""
         length = self.before.shape[1]
         tail = np.full(length, _NONE, np.int32)
-        known = min(len(log), length)
-        if known:
-            tail[length - known :] = log[-known:]
+        count = min(len(log), length)
+        if count:
+            tail[length - count :] = log[-count:]
         matches = ((self.before == _ANY) | (self.before == tail)).all(1)
         tokens: npt.NDArray[np.int64] = self.last[matches]
         return tokens

@@ -30,18 +30,18 @@ def describe(
     """
     chosen = torch.from_numpy(tokens).to(logits.device, torch.int64)[:, None]
     values = logits.log_softmax(1)
-    own = values.gather(1, chosen)
+    chosen_values = values.gather(1, chosen)
     counts = counts.clip(0, logits.shape[1])
     top, top_ids = largest(values, int(counts.max(initial=0)))
-    wanted = np.arange(top.shape[1]) < counts[:, None]
-    ranks = values.gt_(own).sum(1) + 1
+    requested = np.arange(top.shape[1]) < counts[:, None]
+    ranks = values.gt_(chosen_values).sum(1) + 1
     return Logprobs(
         rows=rows.astype("<u4").tobytes(),
-        chosen=_bytes(own[:, 0], "<f4"),
+        chosen=_bytes(chosen_values[:, 0], "<f4"),
         ranks=_bytes(ranks, "<u4"),
         counts=counts.astype("u1").tobytes(),
-        top_ids=top_ids.cpu().numpy()[wanted].astype("<i4").tobytes(),
-        top_values=top.cpu().numpy()[wanted].astype("<f4").tobytes(),
+        top_ids=top_ids.cpu().numpy()[requested].astype("<i4").tobytes(),
+        top_values=top.cpu().numpy()[requested].astype("<f4").tobytes(),
     )
 
 

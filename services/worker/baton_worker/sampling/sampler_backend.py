@@ -41,15 +41,15 @@ class SamplerBackend:
         Raises:
             SettingsError: the sampler is unknown or does not run on the device.
         """
-        known, flag = ALIASES.get(name.lower(), name.lower()), f"--sampling-backend {name}"
-        if (why := ELSEWHERE.get(known)) is not None:
+        backend, flag = ALIASES.get(name.lower(), name.lower()), f"--sampling-backend {name}"
+        if (why := ELSEWHERE.get(backend)) is not None:
             raise SettingsError(f"{flag}: {why}.")
-        if known not in SAMPLERS:
+        if backend not in SAMPLERS:
             raise SettingsError(f"{flag}: it is not one of {', '.join(SAMPLERS)}.")
-        refusing = {"triton": triton.refuses, "cpu": kernels.refuses}.get(known)
+        refusing = {"triton": triton.refuses, "cpu": kernels.refuses}.get(backend)
         if refusing is not None and (reason := refusing(device)) is not None:
             raise SettingsError(f"{flag}: {reason}. Use torch, or leave it at auto.")
-        return cls(known)
+        return cls(backend)
 
     def in_triton(self, device: torch.device) -> bool:
         """Whether logits on this device are sampled in Triton."""

@@ -68,8 +68,8 @@ class ExpertMap:
             )
         owners = PLACEMENTS[placement](num_experts + redundant, size)
         slots = [(number % num_experts, owner) for number, owner in enumerate(owners)]
-        held = (tuple(expert for expert, at in slots if at == owner) for owner in range(size))
-        return cls(tuple(held), rank)
+        by_rank = (tuple(expert for expert, at in slots if at == owner) for owner in range(size))
+        return cls(tuple(by_rank), rank)
 
     @property
     def here(self) -> tuple[int, ...]:

@@ -36,9 +36,9 @@ def read_config(folder: Path) -> SimpleNamespace:
     Raises:
         ModelError: there is no such file, it is not a JSON object, or a size is out of bounds.
     """
-    own = folder / "params.json"
-    if own.is_file() and not (folder / "config.json").is_file():
-        config = config_of(read_json(own))
+    params = folder / "params.json"
+    if params.is_file() and not (folder / "config.json").is_file():
+        config = config_of(read_json(params))
     else:
         config = _read_json(folder / "config.json")
     for part in PARTS if in_parts(folder) else ():

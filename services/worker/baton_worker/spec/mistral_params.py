@@ -72,9 +72,9 @@ def config_of(params: dict[str, Any]) -> SimpleNamespace:
         rope_parameters=_rope(params),
     )
     for source, names in ((params, _NAMES), (moe, _EXPERTS)):
-        for own, name in names.items():
-            if source.get(own) is not None:
-                setattr(config, name, source[own])
+        for field, name in names.items():
+            if source.get(field) is not None:
+                setattr(config, name, source[field])
     if (quantization := params.get("quantization")) is not None:
         config.quantization_config = _quantization(quantization)
     return config
@@ -84,7 +84,7 @@ def _rope(params: dict[str, Any]) -> SimpleNamespace:
     values: dict[str, Any] = {"rope_theta": float(params.get("rope_theta", 10_000.0))}
     if yarn := params.get("yarn"):
         values |= {"rope_type": "yarn"}
-        values |= {name: float(yarn[own]) for own, name in _YARN.items() if own in yarn}
+        values |= {name: float(yarn[field]) for field, name in _YARN.items() if field in yarn}
         # Without it neither the rotated channels nor the scores are scaled.
         values |= {"mscale": 1.0, "mscale_all_dim": 1.0}
         if not yarn.get("apply_scale", True):

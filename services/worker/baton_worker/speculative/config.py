@@ -70,8 +70,8 @@ class SpeculativeConfig(msgspec.Struct, frozen=True, forbid_unknown_fields=True)
 
     def __post_init__(self) -> None:
         if bool(self.model) != (self.method in DRAFT_WEIGHTS) and self.method != "mtp":
-            what = "needs" if self.method in DRAFT_WEIGHTS else "takes no"
-            raise ValueError(f"the method {self.method} {what} 'model', which drafts")
+            verb = "needs" if self.method in DRAFT_WEIGHTS else "takes no"
+            raise ValueError(f"the method {self.method} {verb} 'model', which drafts")
         if self.quantization is not None and not self.model:
             raise ValueError("quantization is of a 'model' that drafts, and there is none")
         if not 1 <= self.num_speculative_tokens <= MOST_DRAFTS:

@@ -31,11 +31,11 @@ class StepCosts:
 
     def seconds(self, tokens: npt.NDArray[np.int64]) -> npt.NDArray[np.float64]:
         """Of steps of so many tokens, float64, in any shape."""
-        known: npt.NDArray[np.float64] = np.interp(tokens, self._tokens, self._seconds)
+        measured: npt.NDArray[np.float64] = np.interp(tokens, self._tokens, self._seconds)
         last = self._seconds[-1] - self._seconds[-2]
         slope = max(0.0, last / (self._tokens[-1] - self._tokens[-2]))
         beyond: npt.NDArray[np.float64] = slope * np.maximum(0, tokens - self._tokens[-1])
-        return known + beyond
+        return measured + beyond
 
     def observe(self, tokens: int, seconds: float) -> None:
         """Record the time of a step. All costs move with it, since a slow machine or a long context

@@ -56,8 +56,8 @@ class SuffixIndex:
         self._texts[text] = tokens
         first = self._indexed[text]
         if len(tokens) > first:
-            known = tokens[first - 1 :].astype(np.int64)
-            for end, pair in enumerate((known[:-1] << 32 | known[1:]).tolist(), start=first + 1):
+            window = tokens[first - 1 :].astype(np.int64)
+            for end, pair in enumerate((window[:-1] << 32 | window[1:]).tolist(), start=first + 1):
                 self._places[pair].append((text, end))
             self._indexed[text] = len(tokens)
 

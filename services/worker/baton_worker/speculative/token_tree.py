@@ -49,9 +49,9 @@ class TokenTree:
     def _check(self, num_drafts: int) -> None:
         if num_drafts != len(self.nodes) or not 1 <= num_drafts <= MOST_NODES:
             raise ValueError(f"speculative_token_tree has 1 to {MOST_NODES} nodes, each once")
-        known = {(), *self.nodes}
+        parents = {(), *self.nodes}
         for node in self.nodes:
-            if not node or min(node) < 0 or node[:-1] not in known:
+            if not node or min(node) < 0 or node[:-1] not in parents:
                 raise ValueError(
                     f"speculative_token_tree has the node {node}, which is empty, has a negative "
                     "rank, or follows a node that is not in it"

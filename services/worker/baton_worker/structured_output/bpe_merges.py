@@ -60,8 +60,8 @@ class Merges:
         """The initial pieces of merging: bytes, or characters and the bytes of unknown ones."""
         for character in word:
             data = character.encode()
-            known = not self._words and data in self._ids
-            yield from (data,) if known else (bytes([byte]) for byte in data)
+            is_token = not self._words and data in self._ids
+            yield from (data,) if is_token else (bytes([byte]) for byte in data)
 
     def _merged(self, parts: list[bytes]) -> list[bytes]:
         while len(parts) > 1:

@@ -78,11 +78,11 @@ class Spelling:
         """
         if text[:1] >= b"\x80" and text[0] & 0xC0 == 0x80:  # In the middle of a character.
             return -1
-        known, size = codecs.utf_8_decode(text[:_MOST], "strict", False)
+        decoded, size = codecs.utf_8_decode(text[:_MOST], "strict", False)
         bits = np.unpackbits(allowed, count=len(self._lengths), bitorder="little")
-        if not known or self._lengths[bits > 0].max(initial=0) > size:
+        if not decoded or self._lengths[bits > 0].max(initial=0) > size:
             return -1
-        token = self._first(known)
+        token = self._first(decoded)
         return token if token >= 0 and bits[token] else -1
 
     def _first(self, text: str) -> int:

@@ -118,11 +118,11 @@ class StructuredOutputManager:
         what is missing.
         """
         self._take()
-        wanted = {(slot, 0): self._places[slot] for slot in slots if slot in self._places}
+        places_of = {(slot, 0): self._places[slot] for slot in slots if slot in self._places}
         for slot, places in self._drafts.items():
-            wanted |= {(slot, n): place for n, place in enumerate(places, start=1)}
-        if wanted:
-            self._ahead = self._thread.submit(_look_at_all, wanted)
+            places_of |= {(slot, n): place for n, place in enumerate(places, start=1)}
+        if places_of:
+            self._ahead = self._thread.submit(_look_at_all, places_of)
 
     def _take(self) -> _Looks:
         """Take the precomputed results. The thread uses no matcher after that."""
@@ -244,9 +244,9 @@ class StructuredOutputManager:
 
     def _looks(self, rows: Sequence[tuple[int, int]]) -> list[_Look]:
         """The allowed next tokens of each (slot, number of drafts before)."""
-        known, looks = self._take(), list[_Look]()
+        prefetched, looks = self._take(), list[_Look]()
         for slot, number in rows:
-            if (look := known.get((slot, number))) is None:
+            if (look := prefetched.get((slot, number))) is None:
                 look = (self._drafts[slot][number - 1] if number else self._places[slot]).look()
             looks.append(look)
         return looks

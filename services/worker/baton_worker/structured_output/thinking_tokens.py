@@ -44,13 +44,13 @@ class ThinkingTokens:
         tags = (i for i in (self.opener_id, self.closer_id) if i >= 0)
         return self._bits([*tags, *(i for i, piece in enumerate(self._pieces) if piece)])
 
-    def towards(self, tag: bytes, done: bytes, own: int) -> Bits:
+    def towards(self, tag: bytes, done: bytes, token: int) -> Bits:
         """Tokens that continue a tag whose first part `done` is written, and write nothing else.
 
-        `own` is the token that is the tag, if one is; the tag is then written with it.
+        `token` is the token that is the tag, if one is; the tag is then written with it.
         """
-        if own >= 0 and not done:
-            return self._bits((own,))
+        if token >= 0 and not done:
+            return self._bits((token,))
         rest = tag[len(done) :]
         return self._bits(i for i, p in enumerate(self._pieces) if p and rest.startswith(p))
 

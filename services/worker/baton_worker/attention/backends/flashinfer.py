@@ -119,17 +119,17 @@ class FlashInferBackend:
     ) -> Tensor:
         """See `Backend.forward`."""
         assert sinks is None and lse is None
-        held = _ordered(pages, plan.call)
+        ordered = _ordered(pages, plan.call)
         if isinstance(plan, CapturedDecode):
-            rows: Tensor = plan.wrapper.run(query, held)
+            rows: Tensor = plan.wrapper.run(query, ordered)
             return rows.flatten(1)
         if (whole := plan.parts[0]).tokens is None:
-            done: Tensor = whole.planned.wrapper.run(query, held)
+            done: Tensor = whole.planned.wrapper.run(query, ordered)
             return done.flatten(1)
         out = query.new_empty(query.shape)
         for part in plan.parts:
             assert part.tokens is not None
-            some = part.planned.wrapper.run(query.index_select(0, part.tokens), held)
+            some = part.planned.wrapper.run(query.index_select(0, part.tokens), ordered)
             out.index_copy_(0, part.tokens, some)
         return out.flatten(1)
 

@@ -47,8 +47,8 @@ class GpuPackage:
         if call.device.type != "cuda" or torch.version.hip is not None:
             return "it needs an NVIDIA GPU"
         if (capability := torch.cuda.get_device_capability(call.device)) < self.capability:
-            wanted, own = (".".join(map(str, pair)) for pair in (self.capability, capability))
-            return f"it needs a GPU of compute capability {wanted}, this one has {own}"
+            needed, actual = (".".join(map(str, pair)) for pair in (self.capability, capability))
+            return f"it needs a GPU of compute capability {needed}, this one has {actual}"
         if call.dtype not in _DTYPES:
             return f"it has no kernel for {call.dtype}"
         return None
@@ -64,8 +64,8 @@ class GpuPackage:
         lacks = arguments - signature(member).parameters.keys() if callable(member) else {function}
         if not lacks:
             return None
-        what = ", ".join(sorted(lacks))
-        return f"this version of {name} has no {what}: {self.install}, or take triton"
+        names = ", ".join(sorted(lacks))
+        return f"this version of {name} has no {names}: {self.install}, or take triton"
 
 
 def _is_installed(name: str) -> bool:

@@ -254,7 +254,7 @@ def _positions(
     if (trees := batch.trees) is not None:
         at = starts + trees.depths[tokens]
         new = zip(tokens, starts.flatten().tolist(), strict=True)
-        keys = torch.stack([trees.places(own, start, length) for own, start in new])
+        keys = torch.stack([trees.places(tree, start, length) for tree, start in new])
     if batch.ranges is not None:
         first, end = torch.tensor(batch.ranges, device=device)[chosen, :, None, None].unbind(1)
         index = torch.arange(length, device=device)

@@ -59,8 +59,8 @@ class ReferenceBackend:
             )
             scores = _scores(query[new], key, plan.batch, row, call)
             if sinks is not None:
-                own = sinks.expand(query.shape[:2])[new]
-                scores = torch.cat((scores, own.float().T[..., None]), dim=-1)
+                sink_scores = sinks.expand(query.shape[:2])[new]
+                scores = torch.cat((scores, sink_scores.float().T[..., None]), dim=-1)
             sums[new] = scores.logsumexp(-1).T
             weights = scores.softmax(-1)[..., :length]
             weights = weights.masked_fill(scores.isneginf().all(-1, keepdim=True), 0.0)

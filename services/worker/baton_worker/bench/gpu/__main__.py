@@ -15,13 +15,13 @@ from baton_worker.bench.gpu import report
 
 def parser() -> argparse.ArgumentParser:
     """The flags."""
-    made = argparse.ArgumentParser(prog="make bench-gpu", description=__doc__)
-    made.add_argument("--out", type=Path, default=Path("bench"), help="folder of the JSON")
-    made.add_argument("--parts", nargs="+", choices=report.PARTS, default=report.PARTS)
-    made.add_argument("--shapes", nargs="+", default=report.SHAPES, help="models of `parts`")
-    made.add_argument("--device", help="cuda; with --tiny cpu, on a machine without a GPU")
-    made.add_argument("--tiny", action="store_true", help="try the code, on any machine")
-    return made
+    result = argparse.ArgumentParser(prog="make bench-gpu", description=__doc__)
+    result.add_argument("--out", type=Path, default=Path("bench"), help="folder of the JSON")
+    result.add_argument("--parts", nargs="+", choices=report.PARTS, default=report.PARTS)
+    result.add_argument("--shapes", nargs="+", default=report.SHAPES, help="models of `parts`")
+    result.add_argument("--device", help="cuda; with --tiny cpu, on a machine without a GPU")
+    result.add_argument("--tiny", action="store_true", help="try the code, on any machine")
+    return result
 
 
 def main(arguments: list[str]) -> int:

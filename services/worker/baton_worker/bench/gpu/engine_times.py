@@ -34,9 +34,9 @@ def start(config: Config) -> tuple[Engine, dict[str, float]]:
 
     def timed(phase: str, run: Callable[[], T]) -> T:
         begin = time.perf_counter()
-        made = run()
+        result = run()
         seconds[phase] = time.perf_counter() - begin
-        return made
+        return result
 
     context = timed("device", lambda: prepare(config))
     team = Executor()

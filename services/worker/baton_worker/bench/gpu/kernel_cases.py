@@ -107,8 +107,8 @@ class _Maker:
         self._near = 1e-5 if dtype is torch.float32 else 2e-2
 
     def random(self, *shape: int, scale: float = 1.0) -> Tensor:
-        made = torch.randn(shape, generator=self._generator, device=self.device)
-        return made.mul_(scale).to(self.dtype)
+        values = torch.randn(shape, generator=self._generator, device=self.device)
+        return values.mul_(scale).to(self.dtype)
 
     def norm(self) -> KernelCase:
         from baton_worker.kernels.triton.norm import norm
@@ -215,9 +215,9 @@ class _Maker:
             return pages
 
         def reference() -> Tensor:
-            wanted = torch.zeros(pages.shape, dtype=torch.float64, device=self.device)
-            wanted.view(-1, 2 * sizes.kv_heads, sizes.head_dim)[slots] = rows.double()
-            return wanted
+            expected = torch.zeros(pages.shape, dtype=torch.float64, device=self.device)
+            expected.view(-1, 2 * sizes.kv_heads, sizes.head_dim)[slots] = rows.double()
+            return expected
 
         return KernelCase("kv_write", run, reference, 2 * rows.nbytes, 0)
 

@@ -128,8 +128,8 @@ def _kind(tensor: TensorEntry) -> gguf.GGMLQuantizationType:
 
 
 def _unreadable(tensor: TensorEntry) -> ModelError:
-    known = {member.value: member.name for member in gguf.GGMLQuantizationType}
+    names = {member.value: member.name for member in gguf.GGMLQuantizationType}
     return ModelError(
-        f"Tensor {tensor.name} has GGUF type {known.get(tensor.kind, f'number {tensor.kind}')}, "
+        f"Tensor {tensor.name} has GGUF type {names.get(tensor.kind, f'number {tensor.kind}')}, "
         "which cannot be read. Requantise the file, for example to Q8_0 or Q4_K."
     )

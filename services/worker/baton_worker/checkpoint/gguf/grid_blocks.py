@@ -46,9 +46,9 @@ class GridType:
         groups = 256 // KINDS[self.kind].group
         if 0 < steps.shape[1] < groups:
             steps = np.repeat(steps, groups // steps.shape[1], 1)
-        made = torch.from_numpy(steps.reshape(rows, -1)) if steps.size else None
+        scale_steps = torch.from_numpy(steps.reshape(rows, -1)) if steps.size else None
         codes = _codes(torch.from_numpy(values).view(rows, -1), self.kind)
-        return BlockQuantized(self.kind, codes, torch.from_numpy(factors), scale_steps=made)
+        return BlockQuantized(self.kind, codes, torch.from_numpy(factors), scale_steps=scale_steps)
 
 
 def _set_factor(blocks: _Blocks, at: int) -> npt.NDArray[np.float16]:

@@ -106,8 +106,8 @@ _STYLES = {"post": _BEFORE, "sandwich": ()}
 def wanted(spec: Decoder, layer: int) -> list[str]:
     """Module names of the roles in a layer of the spec."""
     names, without = Names(spec.tensors.names).at(layer), _STYLES.get(spec.style, _BEHIND)
-    known = DEFAULT.keys() | dict(spec.tensors.names).keys()
-    roles = sorted(known & set(ROLES.values()) - set(without))
+    named = DEFAULT.keys() | dict(spec.tensors.names).keys()
+    roles = sorted(named & set(ROLES.values()) - set(without))
     return [names(role) for role in roles]
 
 

@@ -64,6 +64,6 @@ class BalancedExperts(ExchangedExperts):
         rows = computed.new_zeros(count * width, computed.shape[1])
         rows[plan.returned] = self._lockstep.deliver(computed, plan.counts)
         mine = Routing(*(part.narrow(0, first, count) for part in routing))
-        own = x.narrow(0, first, count)
+        received = x.narrow(0, first, count)
         results = torch.unflatten(rows, 0, (count, width))
-        return self.experts.combined(results, own, mine)
+        return self.experts.combined(results, received, mine)

@@ -116,8 +116,8 @@ class HostRows:
         slots, starts = column(plan.rows, "<u4"), column(plan.num_computed, "<u4") + turn
         if len(starts) != len(slots) or slots.max(initial=0) >= len(self._until):
             return ""  # The plan is refused when it is applied.
-        held = ~np.isin(slots, [*fresh]) & ~self._sequences.done[slots]
-        slots, starts = slots[held], starts[held]
+        is_held = ~np.isin(slots, [*fresh]) & ~self._sequences.done[slots]
+        slots, starts = slots[is_held], starts[is_held]
         bound = np.flatnonzero(starts < self._until[slots])
         if len(bound):
             return self._reasons[int(slots[bound[0]])]

@@ -273,25 +273,25 @@ class InputBatch:
             row = np.repeat(np.arange(len(rows)), drafted + 1)
             behind = (np.cumsum(drafted + 1) - 1)[row] - np.arange(len(row))
             lengths, indices, slots = lengths[row] - behind, indices[row] - behind, slots[row]
-            known = np.minimum(lengths, self.sequences.tokens.shape[1] - 1)
-            drafts = np.where(behind > 0, self.sequences.tokens[slots, known], -1)
+            places = np.minimum(lengths, self.sequences.tokens.shape[1] - 1)
+            drafts = np.where(behind > 0, self.sequences.tokens[slots, places], -1)
         index = lengths - self.sequences.num_prompt[slots]
         samples = rows.samples if len(slots) == len(rows) else rows.samples[row]
         return LogitsRows(indices, slots, lengths, index, drafts).take(samples)
 
     def _prompt_spans(self, rows: BatchRows) -> tuple[PromptSpan, ...]:
         """Position p describes token p + 1."""
-        wanted = self.sampling.parameters["prompt_logprobs"][rows.slots]
-        if (wanted < 0).all():
+        counts = self.sampling.parameters["prompt_logprobs"][rows.slots]
+        if (counts < 0).all():
             return ()
         spans, offsets = [], np.cumsum(rows.counts) - rows.counts
-        for row in np.flatnonzero(wanted >= 0).tolist():
+        for row in np.flatnonzero(counts >= 0).tolist():
             slot, start = int(rows.slots[row]), int(rows.starts[row])
             num_prompt = int(self.sequences.num_prompt[slot])
             end = min(start + int(rows.counts[row]), num_prompt - 1)
             if start < end:
                 tokens = self.sequences.tokens[slot, start + 1 : end + 1]
                 spans.append(
-                    PromptSpan(slot, start + 1, int(offsets[row]), tokens, int(wanted[row]))
+                    PromptSpan(slot, start + 1, int(offsets[row]), tokens, int(counts[row]))
                 )
         return tuple(spans)

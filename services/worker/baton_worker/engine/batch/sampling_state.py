@@ -67,8 +67,8 @@ class SamplingState:
         slot, sampling = new.slot, new.sampling
         ids = np.fromiter((*sampling.stop_ids, *sampling.logit_bias), np.int64)
         named = np.fromiter((*sampling.allowed_ids, *chain(*sampling.bad_words)), np.int64)
-        for wanted in (tokens, ids, named):
-            if wanted.size and not 0 <= wanted.min() <= wanted.max() < self.vocab_size:
+        for column in (tokens, ids, named):
+            if column.size and not 0 <= column.min() <= column.max() < self.vocab_size:
                 return f"a token id is outside the vocabulary of {self.vocab_size}"
         self.version += 1
         fill(self.parameters[slot], sampling)

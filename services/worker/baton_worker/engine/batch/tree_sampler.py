@@ -40,8 +40,8 @@ class TreeSampler(DraftSampler):
         """See `speculative.proposer.DraftSampler`."""
         depths = [len(self._candidates[slot]) for slot in slots.tolist()]
         ranks = [self._ranks[depth] if depth < len(self._ranks) else 1 for depth in depths]
-        known = logits[:, : self._sampling.vocab_size]
-        best = known.topk(min(max(ranks), known.shape[1])).indices.cpu().numpy()
+        real = logits[:, : self._sampling.vocab_size]
+        best = real.topk(min(max(ranks), real.shape[1])).indices.cpu().numpy()
         drawn = super().sample(logits, slots)
         rows = zip(slots.tolist(), drawn.tolist(), best.tolist(), ranks, strict=True)
         for slot, token, likely, count in rows:

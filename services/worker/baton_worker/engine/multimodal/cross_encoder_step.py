@@ -64,16 +64,16 @@ class CrossEncoderStep(EncoderStep):
         return CrossWrite(torch.tensor(pages), states)
 
     def _cross(self, media: tuple[SeenMedia, ...], writes: tuple[CrossWrite, ...]) -> CrossInputs:
-        held = {some.key: self._table.get(some.key) for some in media}
-        number = {key: row for row, key in enumerate(held)}
+        states = {some.key: self._table.get(some.key) for some in media}
+        number = {key: row for row, key in enumerate(states)}
         places = np.concatenate([some.places for some in media])
         items = np.repeat([number[s.key] for s in media], [len(s.places) for s in media])
         order = np.argsort(places)
         return CrossInputs(
             torch.from_numpy(places[order]).to(self._device),
             torch.from_numpy(items[order]),
-            _tables(list(held.values())),
-            torch.tensor([pages.num_states for pages in held.values()]),
+            _tables(list(states.values())),
+            torch.tensor([pages.num_states for pages in states.values()]),
             writes,
             self._table.num_pages,
         )
@@ -89,9 +89,11 @@ class _Without(Container[bytes]):
         return digest in self._pinned and not self._table.shows(digest)
 
 
-def _tables(held: list[StatePages]) -> Tensor:
+def _tables(states: list[StatePages]) -> Tensor:
     """int32 [items, pages of the longest]."""
-    tables = torch.zeros((len(held), max(len(pages.pages) for pages in held)), dtype=torch.int32)
-    for row, pages in zip(tables, held, strict=True):
+    tables = torch.zeros(
+        (len(states), max(len(pages.pages) for pages in states)), dtype=torch.int32
+    )
+    for row, pages in zip(tables, states, strict=True):
         row[: len(pages.pages)] = torch.tensor(pages.pages)
     return tables

@@ -31,10 +31,10 @@ def main(arguments: list[str]) -> int:
     torch.get_num_threads()
     builder = Builder(Config.load().cxx, SHIPPED)
     levels = native(machine.instructions()) if arguments else LEVELS
-    wanted = list(product(names(), levels))
+    pairs = list(product(names(), levels))
     try:
         with ThreadPoolExecutor(machine.cores()) as pool:
-            for library in pool.map(lambda pair: builder.library(*pair), wanted):
+            for library in pool.map(lambda pair: builder.library(*pair), pairs):
                 print(library)
     except BuildError as error:
         print(f"The CPU kernels are not built: {error}.", file=sys.stderr)

@@ -83,13 +83,13 @@ def lines(dtype: torch.dtype) -> Iterator[tuple[str, ...]]:
     for rows in _ROWS:
         times = seconds(forms, rows, dtype)
         for name, best in times.items():
-            held = sum(getattr(kernel, "nbytes", 0) for kernel in forms[name])
+            num_bytes = sum(getattr(kernel, "nbytes", 0) for kernel in forms[name])
             yield (
                 str(dtype).removeprefix("torch."),
                 str(rows),
                 name,
                 f"{best * 1e3:.2f}",
-                f"{(held or weights * dtype.itemsize) / best / 1e9:.1f}",
+                f"{(num_bytes or weights * dtype.itemsize) / best / 1e9:.1f}",
                 f"{2 * rows * weights / best / 1e9:.0f}",
                 f"{next(iter(times.values())) / best:.2f}",
             )

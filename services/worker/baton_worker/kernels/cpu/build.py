@@ -88,8 +88,8 @@ class Builder:
         """Start building everything that is missing but for `ON_DEMAND`, in parallel and in the
         background. `library` waits for builds in progress, and raises their errors.
         """
-        wanted = (name for name in names() if name not in ON_DEMAND)
-        missing = [name for name in wanted if self._existing(name, level) is None]
+        needed = (name for name in names() if name not in ON_DEMAND)
+        missing = [name for name in needed if self._existing(name, level) is None]
         if not missing or self._compiler is None:
             return
         log.info("building the CPU kernels for %s: once, some tens of seconds", level.name)
@@ -121,8 +121,8 @@ class Builder:
 
     @cached_property
     def _compiler(self) -> str | None:
-        wanted = (self._wanted,) if self._wanted else COMPILERS
-        return next((path for name in wanted if (path := shutil.which(name))), None)
+        compilers = (self._wanted,) if self._wanted else COMPILERS
+        return next((path for name in compilers if (path := shutil.which(name))), None)
 
     @cached_property
     def _version(self) -> str:

@@ -149,15 +149,15 @@ class CpuLinear:
 
     def with_tensors(self, tensors: Mapping[str, Tensor]) -> CpuLinear:
         """See `MovableKernel`."""
-        made = copy(self)
-        made._weight = _Weight.from_buffer_copy(self._weight)
-        made._panels, made._bias = tensors["panels"], tensors.get("bias")
-        made._compact = Bf12Weight.of_tensors(tensors)
+        linear = copy(self)
+        linear._weight = _Weight.from_buffer_copy(self._weight)
+        linear._panels, linear._bias = tensors["panels"], tensors.get("bias")
+        linear._compact = Bf12Weight.of_tensors(tensors)
         if self._is_float:
-            made._weight.kind = FORMATS["compact" if made._compact else self._dtype]
-        made._adapters, made._factors, made._weight.adapters = None, OutputFactors(), None
-        made._point()
-        return made
+            linear._weight.kind = FORMATS["compact" if linear._compact else self._dtype]
+        linear._adapters, linear._factors, linear._weight.adapters = None, OutputFactors(), None
+        linear._point()
+        return linear
 
     @classmethod
     def refuses(cls, weight: LinearWeight, like: Tensor | None = None) -> str | None:

@@ -101,14 +101,14 @@ class _Product(NamedTuple):
         """One kernel per expert; rounded experts have their own scales. `visits`: see
         `LinearSpec.adapters`."""
         packed = self.packed or [None] * len(self.weights)
-        made = list[LinearKernel]()
+        result = list[LinearKernel]()
         for expert, (weight, parts) in enumerate(zip(self.weights, packed, strict=True)):
             operand = parts or (_perhaps_rounded(weight, experts.quantised_as),)
             bias = None if self.biases is None else self.biases[expert]
-            made.append(choose(LinearSpec(operand, bias, weight, gate=gate, adapters=visits)))
-            if experts.disposable and made[-1].nbytes and weight.nbytes:
+            result.append(choose(LinearSpec(operand, bias, weight, gate=gate, adapters=visits)))
+            if experts.disposable and result[-1].nbytes and weight.nbytes:
                 release_pages(weight.data_ptr(), weight.nbytes)
-        return made
+        return result
 
 
 def _perhaps_rounded(weight: Tensor, kind: str | None) -> LinearWeight:

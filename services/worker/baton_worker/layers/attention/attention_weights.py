@@ -49,9 +49,9 @@ class AttentionWeights:
             heads: which of them align.
         """
         shared = query.shape[1] // pages.shape[3]
-        own = torch.tensor(heads, device=query.device)
+        selected = torch.tensor(heads, device=query.device)
         for one in self._queries:
-            keys = pages[one.table, :, 0].flatten(0, 1)[: one.num_seen, own // shared]
-            wanted = query[one.rows, own].transpose(0, 1).float() * scale
-            scores = wanted @ keys.permute(1, 2, 0).float()
+            keys = pages[one.table, :, 0].flatten(0, 1)[: one.num_seen, selected // shared]
+            queries = query[one.rows, selected].transpose(0, 1).float() * scale
+            scores = queries @ keys.permute(1, 2, 0).float()
             self._layers[one.slot].append(scores.softmax(-1)[..., : one.num_states])

@@ -38,10 +38,12 @@ class CrossAttention(nn.Module):
         self.backend = site.attention.select(self.call)
         query, kv = (settings.head_dim * n for n in (settings.num_heads, settings.num_kv_heads))
         self.alignment_heads = settings.alignment_heads
-        own, parts = settings.projections, {"cross_key": kv, "cross_value": kv}
-        self.project = Linear(hidden, {"cross_query": query}, site, bias=own.bias)
-        self.keep = Linear(settings.states, parts, site, bias=own.bias, unbiased=own.unbiased)
-        self.output = Linear(query, {"cross_output": hidden}, site, bias=own.output_bias)
+        projections, parts = settings.projections, {"cross_key": kv, "cross_value": kv}
+        self.project = Linear(hidden, {"cross_query": query}, site, bias=projections.bias)
+        self.keep = Linear(
+            settings.states, parts, site, bias=projections.bias, unbiased=projections.unbiased
+        )
+        self.output = Linear(query, {"cross_output": hidden}, site, bias=projections.output_bias)
         self.query_norm = self.key_norm = None
         if settings.qk_norm is not None:
             self.query_norm, self.key_norm = (

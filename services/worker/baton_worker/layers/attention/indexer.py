@@ -33,16 +33,16 @@ class Indexer(nn.Module):
         self, settings: spec.SparseLatentAttention, hidden: int, site: BuildContext
     ) -> None:
         super().__init__()
-        own = settings.indexer
-        assert own is not None
-        self._own, heads, dim = own, own.heads, own.dim
+        indexer = settings.indexer
+        assert indexer is not None
+        self._own, heads, dim = indexer, indexer.heads, indexer.dim
         assert settings.query_rank is not None, "its queries are made of the narrow vector"
         self._settings = settings
         # These see the late tokens of a step only, and adapter numbers are those of all tokens.
         late = replace(site, adapters=None)
         self.query = Linear(settings.query_rank, {"index_query": heads * dim}, late)
         self.key = Linear(hidden, {"index_key": dim}, site)
-        self.norm = norm(own.norm, dim, "index_key_norm", site)
+        self.norm = norm(indexer.norm, dim, "index_key_norm", site)
         self.weights = Exact(hidden, {"index_weights": heads}, replace(late, dtype=torch.float32))
 
     def keys(self, x: Tensor, angles: Angles) -> Tensor:

@@ -32,10 +32,10 @@ class FrameConvolution(Layer):
 
     def forward(self, x: Tensor) -> Tensor:
         """[1, inputs, frames] to [1, outputs, states]."""
-        own, around = self._settings, self._settings.size // 2
-        if own.causal:
-            x, around = F.pad(x, (own.size - own.stride, 0)), 0
-        return self._activation(F.conv1d(x, self.weight, self.bias, own.stride, around))
+        settings, around = self._settings, self._settings.size // 2
+        if settings.causal:
+            x, around = F.pad(x, (settings.size - settings.stride, 0)), 0
+        return self._activation(F.conv1d(x, self.weight, self.bias, settings.stride, around))
 
 
 class FrameEmbedding(nn.Module):

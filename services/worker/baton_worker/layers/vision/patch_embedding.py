@@ -52,7 +52,7 @@ class PatchEmbedding(nn.Module):
             x = self.norm(x)
         if self.positions is not None:
             pairs = zip(sizes, unpadded or sizes, strict=True)
-            x = x + torch.cat([self._positions(size, own) for size, own in pairs])
+            x = x + torch.cat([self._positions(size, table) for size, table in pairs])
         first = self._first()
         if first is None:
             return x

@@ -147,7 +147,9 @@ class Summed(Sized):
     def forward(self, x: Tensor, sizes: Sequence[Size]) -> Tensor:
         """[T, parts * C] to [embeddings, hidden]."""
         pairs = zip(x.chunk(len(self.parts), dim=-1), self.parts, strict=True)
-        return torch.stack([part(self.shared(own, sizes), sizes) for own, part in pairs]).sum(0)
+        return torch.stack(
+            [part(self.shared(features, sizes), sizes) for features, part in pairs]
+        ).sum(0)
 
 
 STEPS: dict[type, Callable[[Any, BuildContext], nn.Module]] = {

@@ -72,8 +72,10 @@ class StridedConvolution(Sized):
 
     def after(self, size: Size) -> Size:
         """Whole windows."""
-        own = self._settings
-        rows, columns = ((n + 2 * own.padding - own.size) // own.stride + 1 for n in size)
+        settings = self._settings
+        rows, columns = (
+            (n + 2 * settings.padding - settings.size) // settings.stride + 1 for n in size
+        )
         return rows, columns
 
     def forward(self, x: Tensor, sizes: Sequence[Size]) -> Tensor:

@@ -140,8 +140,8 @@ class LayerHeadModel(BlockStack):
         normed = stream if self.norm is None else self.norm(stream)
         to_logits = self._to_logits or self.head
         assert to_logits is not None
-        made: Tensor = to_logits(normed)
-        return spread(made, self.token_ids, self.settings.target_vocab)
+        logits: Tensor = to_logits(normed)
+        return spread(logits, self.token_ids, self.settings.target_vocab)
 
     @torch.inference_mode()
     def carried(self, stream: Tensor) -> Tensor:

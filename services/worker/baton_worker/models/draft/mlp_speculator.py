@@ -29,8 +29,8 @@ class Stage(nn.Module):
         self.embedding = Table(vocab, inner, f"emb.{number}", site)
         self.norm = norm(_NORM, inner, f"ln.{number}", site)
         self.shift = Learned((inner,), f"ln.{number}.bias", site)
-        own = replace(site, name=lambda role: f"head.{number}")
-        self.head = Head(spec.Head(), inner, vocab, own)
+        head_site = replace(site, name=lambda role: f"head.{number}")
+        self.head = Head(spec.Head(), inner, vocab, head_site)
 
 
 class MlpSpeculatorModel(StateHead):

@@ -61,8 +61,8 @@ def architecture(*names: str) -> Callable[[Family], Family]:
 
 def spelled(c: Config, **fields: str) -> Config:
     """The config with fields copied to the names used here: `hidden_size="n_embd"`."""
-    known = {name: getattr(c, own) for name, own in fields.items() if hasattr(c, own)}
-    return SimpleNamespace(**vars(c) | known)
+    values = {name: getattr(c, field) for name, field in fields.items() if hasattr(c, field)}
+    return SimpleNamespace(**vars(c) | values)
 
 
 def rms(c: Config, eps: float = 1e-6, **changes: Any) -> Norm:

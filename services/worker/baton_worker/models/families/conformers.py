@@ -201,14 +201,14 @@ def _phi4(c: Config) -> Any:
     if getattr(c, "audio_config", None) is not None:
         return part_of(c, "audio", _PHI4)
     audio_config = vars(c.audio_processor.config)
-    own = {
+    nested = {
         name: audio_config[theirs]
         for name, theirs in _PHI4_SPELLED.items()
         if theirs in audio_config
     }
-    own["nemo_conv_channels"] = audio_config["nemo_conv_settings"].conv_channels
-    own["bias_max_distance"] = audio_config["relative_attention_bias_args"].t5_bias_max_distance
-    return SimpleNamespace(**_PHI4 | audio_config | own)
+    nested["nemo_conv_channels"] = audio_config["nemo_conv_settings"].conv_channels
+    nested["bias_max_distance"] = audio_config["relative_attention_bias_args"].t5_bias_max_distance
+    return SimpleNamespace(**_PHI4 | audio_config | nested)
 
 
 @architecture("GraniteSpeechForConditionalGeneration")

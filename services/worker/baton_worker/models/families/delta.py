@@ -182,10 +182,10 @@ KIMI_NAMES = named(
 
 def kimi_delta_attention(c: Config) -> DeltaNet:
     """Equally many key and value heads of one width; one decay per channel."""
-    own = getattr(c, "linear_attn_config", None)
-    num_heads = first(own, "num_heads", default=getattr(c, "linear_num_heads", 32))
-    dim = first(own, "head_dim", default=getattr(c, "linear_head_dim", 128))
-    taps = first(own, "short_conv_kernel_size", default=getattr(c, "linear_conv_kernel_dim", 4))
+    nested = getattr(c, "linear_attn_config", None)
+    num_heads = first(nested, "num_heads", default=getattr(c, "linear_num_heads", 32))
+    dim = first(nested, "head_dim", default=getattr(c, "linear_head_dim", 128))
+    taps = first(nested, "short_conv_kernel_size", default=getattr(c, "linear_conv_kernel_dim", 4))
     eps = rms(c, NORM_EPS).eps
     norm = GatedNorm(eps, num_heads, gate_first=False, shared=True, activation="sigmoid")
     act = getattr(c, "hidden_act", "silu")

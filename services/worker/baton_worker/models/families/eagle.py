@@ -70,8 +70,8 @@ def eagle_mistral_large3(c: Config, target: Target) -> LayerHead:
 def eagle_llama4(c: Config, target: Target) -> LayerHead:
     """Which layers rotate is given for the head's own layers; which have experts follows from
     `interleave_moe_layer_step` and their number behind the target's."""
-    own = [int(turns) for turns in rotated(c)]
-    changes = {"no_rope_layers": [1] * len(target.spec.layers) + own, "moe_layers": None}
+    rotates = [int(turns) for turns in rotated(c)]
+    changes = {"no_rope_layers": [1] * len(target.spec.layers) + rotates, "moe_layers": None}
     grown = SimpleNamespace(**vars(c) | changes)
     return LayerHead(_behind(grown, target, llama4), Fusion(), carries_normed=True)
 

@@ -28,7 +28,7 @@ def paired_decoder(
     """
     heads, dim = d.decoder_attention_heads, d.d_model // d.decoder_attention_heads
     biased = Projections(bias=True, output_bias=True, key_bias=changes.pop("key_bias", True))
-    own = Attention(heads, heads, dim, 1 / math.sqrt(dim), None, projections=biased)
+    self_attention = Attention(heads, heads, dim, 1 / math.sqrt(dim), None, projections=biased)
     across = CrossAttention(heads, heads, dim, 1 / math.sqrt(dim), states, projections=biased)
     ffn = Mlp(d.decoder_ffn_dim, getattr(d, "activation_function", "gelu"), bias=True)
     return decoder(
@@ -40,7 +40,7 @@ def paired_decoder(
             served_length=changes.pop("served_length", None),
             tie_word_embeddings=changes.pop("tied", False),
         ),
-        [own, across] * d.decoder_layers,
+        [self_attention, across] * d.decoder_layers,
         [None, ffn] * d.decoder_layers,
         norm=Norm(1e-5, "layer", bias=True),
         style="cross",

@@ -224,11 +224,11 @@ def gte(c: Config) -> Encoder:
 def nomic(c: Config) -> Encoder:
     """Nomic Embed (Nussbaum et al. 2024, arXiv:2402.01613) and its mixture of experts
     (Nussbaum and Duderstadt 2025, arXiv:2502.07972)."""
-    own = hasattr(c, "n_embd")
-    if own:
+    has_code = hasattr(c, "n_embd")
+    if has_code:
         c = _gpt2_fields(c)
     bias = getattr(c, "qkv_proj_bias", False)
-    prefix = "bert" if own else "nomic_bert"
+    prefix = "bert" if has_code else "nomic_bert"
     gated = c.hidden_act == "silu"
     ffn = (
         Glu(c.intermediate_size, "silu", bias=getattr(c, "mlp_fc1_bias", False))

@@ -110,11 +110,11 @@ def _of_modality(c: Config, modality: int) -> Config:
 def _by_modality(c: Config, ffn: Ffn | None) -> Ffn | None:
     if not isinstance(ffn, Moe):
         return ffn
-    own = _of_modality(c, 1)
+    visual = _of_modality(c, 1)
     vision = replace(
         ffn,
-        router=replace(ffn.router, num_experts=own.moe_num_experts),
-        expert=replace(ffn.expert, intermediate=own.moe_intermediate_size),
+        router=replace(ffn.router, num_experts=visual.moe_num_experts),
+        expert=replace(ffn.expert, intermediate=visual.moe_intermediate_size),
         shared=None,
         first_number=ffn.router.num_experts,
     )

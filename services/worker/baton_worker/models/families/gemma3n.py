@@ -155,7 +155,7 @@ def _mixers(c: SimpleNamespace) -> list[Attention]:
         _LOCAL if (layer + 1) % 5 else _FULL for layer in range(c.num_hidden_layers)
     ]
     plain = gqa(c, bias=getattr(c, "attention_bias", False), scale=1.0, rope=None)
-    made = {
+    by_kind = {
         kind: replace(
             plain,
             rope=turned,
@@ -164,12 +164,12 @@ def _mixers(c: SimpleNamespace) -> list[Attention]:
         )
         for kind, turned in ropes_by_layer_type(c, plain.head_dim).items()
     }
-    own = c.num_hidden_layers - c.num_kv_shared_layers
-    last = {kind: layer for layer, kind in enumerate(kinds[:own])}
+    num_own = c.num_hidden_layers - c.num_kv_shared_layers
+    last = {kind: layer for layer, kind in enumerate(kinds[:num_own])}
     return [
-        KVReuse(**_fields(made[kind]), source=last[kind])
-        if layer >= own
-        else NormedValueAttention(**_fields(made[kind]))
+        KVReuse(**_fields(by_kind[kind]), source=last[kind])
+        if layer >= num_own
+        else NormedValueAttention(**_fields(by_kind[kind]))
         for layer, kind in enumerate(kinds)
     ]
 

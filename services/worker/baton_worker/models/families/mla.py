@@ -115,10 +115,10 @@ def deepseek_v3(c: Config) -> Decoder:
 def mistral4(c: Config) -> Decoder:
     """DeepSeek-V3's body with a softmax router, and queries that grow with their position."""
     rope_parameters = vars(getattr(c, "rope_parameters", None) or SimpleNamespace())
-    own = ("llama_4_scaling_beta", "partial_rotary_factor", "max_position_embeddings")
+    other_keys = ("llama_4_scaling_beta", "partial_rotary_factor", "max_position_embeddings")
     c = SimpleNamespace(**vars(c) | {"partial_rotary_factor": None})
     c.rope_parameters = SimpleNamespace(
-        **{k: v for k, v in rope_parameters.items() if k not in own}
+        **{k: v for k, v in rope_parameters.items() if k not in other_keys}
     )
     heads = latent(c, interleaved=getattr(c, "rope_interleave", True))
     if beta := rope_parameters.get("llama_4_scaling_beta"):
@@ -177,14 +177,14 @@ def deepseek_v32(c: Config) -> Decoder:
 @architecture("GlmMoeDsaForCausalLM")
 def glm_moe_dsa(c: Config) -> Decoder:
     """A layer may reuse the selection of the last layer with an indexer (arXiv:2603.12201)."""
-    own = _sparse(c, 32, interleaved=True)
-    sharing, has_index = replace(own, indexer=None), _has_index(c)
+    indexed = _sparse(c, 32, interleaved=True)
+    sharing, has_index = replace(indexed, indexer=None), _has_index(c)
     if not has_index[0]:
         raise ModelError(
             "The first layer is to attend to what another one's index has chosen, and there is "
             'none before it: begin indexer_types in config.json with "full".'
         )
-    return _over_chosen_keys(c, [own if has else sharing for has in has_index], rms(c, 1e-5))
+    return _over_chosen_keys(c, [indexed if has else sharing for has in has_index], rms(c, 1e-5))
 
 
 def _has_index(c: Config) -> list[bool]:

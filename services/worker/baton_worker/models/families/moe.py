@@ -135,8 +135,8 @@ def dbrx(c: Config) -> Decoder:
         names=names,
         fused=(Fused(f"{block}.norm_attn_norm.attn.Wqkv", QKV),),
         stacked=tuple(
-            Stacked(f"{block}.ffn.experts.mlp.{own}", (role,), flat=True, transposed=own == "w2")
-            for own, role in matrices.items()
+            Stacked(f"{block}.ffn.experts.mlp.{name}", (role,), flat=True, transposed=name == "w2")
+            for name, role in matrices.items()
         ),
     )
 

@@ -123,8 +123,8 @@ def molmo2(c: Config) -> Decoder:
 
 def _part(c: Config, names: tuple[str, ...], defaults: dict[str, Any]) -> Any:
     parts = [getattr(c, name, None) for name in names]
-    own: dict[str, Any] = next((vars(part) for part in parts if part is not None), {})
-    values = {_NEW.get(name, name): at for name, at in own.items() if at is not None}
+    fields: dict[str, Any] = next((vars(part) for part in parts if part is not None), {})
+    values = {_NEW.get(name, name): at for name, at in fields.items() if at is not None}
     if "rms_norm_eps" in values:
         values["layer_norm_eps"] = values["rms_norm_eps"]
     return SimpleNamespace(**defaults | values)

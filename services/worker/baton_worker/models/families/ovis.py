@@ -132,22 +132,22 @@ def ovis2(c: Config) -> Decoder:
 def ovis(c: Config) -> Decoder:
     """Ovis 2 as its makers save it: the states behind the last layer are not normed, and the marks
     lie the other way round."""
-    own = c.visual_tokenizer_config
-    backbone = SimpleNamespace(**vars(c) | {"vision_config": own.backbone_config})
-    if (kind := own.backbone_config.model_type) != "aimv2":
+    tokenizer = c.visual_tokenizer_config
+    backbone = SimpleNamespace(**vars(c) | {"vision_config": tokenizer.backbone_config})
+    if (kind := tokenizer.backbone_config.model_type) != "aimv2":
         raise AttributeError(f"backbone_config.model_type {kind} is not aimv2")
-    if getattr(own, "drop_cls_token", False) or own.tokenize_function != "softmax":
+    if getattr(tokenizer, "drop_cls_token", False) or tokenizer.tokenize_function != "softmax":
         raise AttributeError("drop_cls_token, or a tokenize_function that is not softmax")
     decoder = text_model(spelled(c, text_config="llm_config"), "qwen2")
-    v, size = part_of(backbone, "vision", _DEFAULTS), own.hidden_stride
+    v, size = part_of(backbone, "vision", _DEFAULTS), tokenizer.hidden_stride
     if (v.image_size // v.patch_size) % size:
         raise AttributeError(f"hidden_stride {size} does not divide the patches of a row")
-    used = own.vocab_size - _MARKS
+    used = tokenizer.vocab_size - _MARKS
     steps: tuple[Step, ...] = (
         Merge(size),
         Dense(f"{_TOKENIZER}.head.0", v.hidden_size * size**2, used, bias=False),
         Normed(Norm(1e-5, "layer", bias=True), used, f"{_TOKENIZER}.head.1"),
-        Codebook("vte", own.vocab_size, decoder.hidden, reserved=_MARKS),
+        Codebook("vte", tokenizer.vocab_size, decoder.hidden, reserved=_MARKS),
     )
     tower = VisionTower(
         stack=_published(v),

@@ -97,8 +97,8 @@ def qwen2_5_omni_vision(c: Config, hidden: int) -> VisionTower:
     gives the positions per second of a video, and its sound may be interleaved with it."""
     tower = qwen2_5_vl_vision(c, hidden)
     roles = {"query": "q", "key": "k", "value": "v"}
-    own = {role: f"{LAYER}.attn.{part}" for role, part in roles.items()}
-    tensors = TensorLayout(names=tuple((dict(tower.stack.tensors.names) | own).items()))
+    names = {role: f"{LAYER}.attn.{part}" for role, part in roles.items()}
+    tensors = TensorLayout(names=tuple((dict(tower.stack.tensors.names) | names).items()))
     tower = replace(tower, stack=replace(tower.stack, tensors=tensors), rope_index="mrope_shared")
     return _timed(c, tower, 25)
 

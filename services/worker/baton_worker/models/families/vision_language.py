@@ -174,8 +174,8 @@ def hunyuan_vl(c: Config) -> Decoder:
     each, called `xdrope_section` in checkpoints; transformers' `mrope_section` has one run of
     channels."""
     text = spelled(text_of(c), head_dim="attention_head_dim")
-    own = hasattr(_rope_of(text), "xdrope_section")
-    sections = Sections((16,) * 4, "runs" if own else "doubled")
+    is_saved = hasattr(_rope_of(text), "xdrope_section")
+    sections = Sections((16,) * 4, "runs" if is_saved else "doubled")
     decoder = language_model(text, hunyuan, sections)
     tower = hunyuan_vision(c, decoder.hidden)
     return with_tower(decoder, tower, HUNYUAN_RENAMES, HUNYUAN_UNUSED)

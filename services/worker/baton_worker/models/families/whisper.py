@@ -41,15 +41,15 @@ def _aligning(text: Decoder, c: Config) -> Decoder:
     generation_config.json lists heads that it has."""
     listed = getattr(c, "alignment_heads", None) or ()
     heads = [(layer, head) for layer, head in listed]
-    known = range(c.decoder_layers), range(c.decoder_attention_heads)
-    if not heads or not all(layer in known[0] and head in known[1] for layer, head in heads):
+    ranges = range(c.decoder_layers), range(c.decoder_attention_heads)
+    if not heads or not all(layer in ranges[0] and head in ranges[1] for layer, head in heads):
         return text
     layers = list(text.layers)
     for layer in {layer for layer, _ in heads}:
         mixer, ffn = layers[2 * layer + 1]
         assert isinstance(mixer, CrossAttention), "see `paired_decoder`"
-        own = tuple(head for at, head in heads if at == layer)
-        layers[2 * layer + 1] = replace(mixer, alignment_heads=own), ffn
+        in_layer = tuple(head for at, head in heads if at == layer)
+        layers[2 * layer + 1] = replace(mixer, alignment_heads=in_layer), ffn
     width = getattr(c, "median_filter_width", 7)
     return replace(text, layers=tuple(layers), alignment_filter=width)
 

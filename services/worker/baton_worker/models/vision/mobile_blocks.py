@@ -113,16 +113,16 @@ class InvertedBlock(nn.Module):
         self._skips = inputs == width and stride == 1
         steps = list[nn.Module]()
         if size := settings.first:
-            own: dict[str, Any] = {
+            options: dict[str, Any] = {
                 "size": size,
                 "groups": inputs,
                 "stride": 1 if settings.middle else stride,
             }
-            steps.append(normed("dw_start", inputs, inputs, site, **own))
+            steps.append(normed("dw_start", inputs, inputs, site, **options))
         steps.append(normed("pw_exp", inputs, wide, site, active=True))
         if size := settings.middle:
-            own = {"size": size, "groups": wide, "stride": stride}
-            steps.append(normed("dw_mid", wide, wide, site, active=True, **own))
+            options = {"size": size, "groups": wide, "stride": stride}
+            steps.append(normed("dw_mid", wide, wide, site, active=True, **options))
         steps.append(normed("pw_proj", wide, width, site))
         self.steps = nn.Sequential(*steps)
         self.factors = Learned((width,), "layer_scale.gamma", site)
@@ -167,12 +167,12 @@ class QueryBlock(nn.Module):
     ) -> nn.Sequential:
         steps = list[nn.Module]()
         if settings.stride > 1:
-            own: dict[str, Any] = {
+            options: dict[str, Any] = {
                 "size": settings.kernel,
                 "stride": settings.stride,
                 "groups": inputs,
             }
-            steps.append(Convolution(f"{name}.down_conv", inputs, inputs, site, **own))
+            steps.append(Convolution(f"{name}.down_conv", inputs, inputs, site, **options))
             steps.append(ChannelNorm(f"{name}.norm", inputs, site))
         return nn.Sequential(*steps, Convolution(f"{name}.proj", inputs, settings.head_dim, site))
 

@@ -83,16 +83,18 @@ class VisionStack(Stack):
         """bool [T]: whether each token is within what is seen of its image."""
         merge, first = self._tower.merge, torch.ones(self._leading, dtype=torch.bool)
         pairs = zip(sizes, unpadded, strict=True)
-        return torch.cat([m for size, own in pairs for m in (first, inside(size, own, merge))])
+        return torch.cat(
+            [m for size, size_inside in pairs for m in (first, inside(size, size_inside, merge))]
+        )
 
     def _windows(self, sizes: Sequence[Size], device: torch.device) -> tuple[Tensor, list[int]]:
         """The order of all merged patches, and the patches of each window."""
         merge, first = self._tower.merge, 0
         orders, counts = list[Tensor](), list[int]()
         for size in sizes:
-            order, own = windows(size, merge, self._tower.window)
+            order, sizes_in_order = windows(size, merge, self._tower.window)
             orders.append(order + first)
-            counts += own
+            counts += sizes_in_order
             first += len(order)
         return torch.cat(orders).to(device), counts
 

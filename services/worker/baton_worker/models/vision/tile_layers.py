@@ -77,8 +77,8 @@ class TileLayer(nn.Module):
         """[T, hidden] of an image; int64 indices of the states that are shown, and of padding."""
         attended = self._attend(self.project(self.norms[0](x)), shown, padding)
         x = x + self._gate(0, self.output(attended))
-        made = self.down(self._activation(self.up(self.norms[1](x))))
-        return x + self._gate(1, made)
+        output = self.down(self._activation(self.up(self.norms[1](x))))
+        return x + self._gate(1, output)
 
     def _gate(self, half: int, x: Tensor) -> Tensor:
         return x if self.gates is None else self.gates[half]().tanh() * x

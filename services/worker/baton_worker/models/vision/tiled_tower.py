@@ -61,10 +61,10 @@ class TiledTower(MediaTower):
         side, tiles = self.settings.image, grid[1:]
         if tiles not in self.settings.shapes or grid[0] != 1:
             return f"an image of {list(tiles)} tiles has none of the shapes of this model"
-        wanted = [tiles[0] * tiles[1], CHANNELS, side, side]
-        if list(shape) == wanted:
+        expected = [tiles[0] * tiles[1], CHANNELS, side, side]
+        if list(shape) == expected:
             return ""
-        return f"an image of shape {wanted} was expected, not {list(shape)}"
+        return f"an image of shape {expected} was expected, not {list(shape)}"
 
     def num_tokens(self, shape: Sequence[int], grid: Grid) -> int:
         """States of an image: those of its tiles."""

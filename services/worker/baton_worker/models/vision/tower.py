@@ -108,9 +108,9 @@ class VisionTower(MediaTower):
         """Patches on a side of a square image of so many embeddings, if the encoder was made for
         images that large."""
         merge, patch = self.settings.merge, self._patch
-        wanted = merge * (math.isqrt(num_tokens - 1) + 1)
+        side = merge * (math.isqrt(num_tokens - 1) + 1)
         made_for = patch.table or patch.image // patch.size
-        return min(wanted, max(made_for // merge, 1) * merge) if made_for else wanted
+        return min(side, max(made_for // merge, 1) * merge) if made_for else side
 
     def num_placeholders(self, num_tokens: int) -> int:
         """One, if tokens attend to the embeddings."""

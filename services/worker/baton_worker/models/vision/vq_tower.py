@@ -27,10 +27,10 @@ class VqTower(MediaTower):
 
     def refusal(self, shape: Sequence[int], grid: Grid) -> str:
         """See `MediaTower.refusal`."""
-        wanted = [3, self.settings.image, self.settings.image]
-        if list(shape) == wanted:
+        expected = [3, self.settings.image, self.settings.image]
+        if list(shape) == expected:
             return ""
-        return f"an image of shape {wanted} was expected, not {list(shape)}"
+        return f"an image of shape {expected} was expected, not {list(shape)}"
 
     def num_tokens(self, shape: Sequence[int], grid: Grid) -> int:
         """The same for all images."""
