@@ -33,6 +33,7 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '
             {"role": "assistant", "content": "No."},
         ),
         ({"role": "user", "content": ""}, {"role": "user", "content": ""}),
+        ({"role": "user", "content": "x", "name": "José.1"},) * 2,
     ],
 )
 def test_only_known_fields_pass(given: dict[str, Any], seen: dict[str, Any]) -> None:
@@ -52,7 +53,17 @@ def test_calls_and_their_answers() -> None:
         check_messages([turn, *answers, answers[0]])
 
 
-def test_empty_arguments_are_none() -> None:
+def test_answers_come_back_as_they_were() -> None:
+    """Also those without text, and calls of names that no tool has."""
+    for empty in ({}, {"content": None}, {"content": []}, {"content": "", "tool_calls": []}):
+        [turn] = check_messages([{"role": "assistant", "reasoning": "y"} | empty])
+        assert turn == {"role": "assistant", "content": "", "reasoning_content": "y"}
+    call = CALL | {"function": {"name": "functions.f<1>", "arguments": "{}"}}
+    given = {"role": "assistant", "content": None, "tool_calls": [call]}
+    result = {"role": "tool", "tool_call_id": "c1"}
+    for content in (None, []):
+        checked = check_messages([given, result | {"content": content}])
+        assert checked == [given, result | {"content": ""}]
     function = {"name": "f", "arguments": ""}
     turn = {"role": "assistant", "tool_calls": [CALL | {"function": function}]}
     checked = check_messages([turn, {"role": "tool", "content": "x", "tool_call_id": "c1"}])

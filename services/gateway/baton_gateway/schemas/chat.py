@@ -89,7 +89,7 @@ class ChatRequest(SampledRequest):
         if None not in limits and limits[0] != limits[1]:
             raise invalid("max_tokens", "'max_tokens' and 'max_completion_tokens' must not differ.")
         self._check_common(self.limit)
-        if self.top_logprobs is not None and not self.logprobs:
+        if self.top_logprobs and not self.logprobs:
             raise invalid("top_logprobs", "'top_logprobs' needs 'logprobs' to be true.")
         if self.thinking_token_budget is not None and self.beams is not None:
             raise invalid(

@@ -16,12 +16,17 @@ from baton_gateway.http.errors import (
 from baton_gateway.schemas.media.chat_parts import MEDIA, check_media
 
 ROLES = ("system", "developer", "user", "assistant", "tool")
+_MAY_BE_EMPTY = ("assistant", "tool")
+"""Roles whose messages may have no content."""
 MAX_MESSAGES = 4096
 _MAX_ARGUMENTS = 256 * 1024
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_NAME = re.compile(r"[\w.@+-]{1,64}")
 _REFUSED = ("file", "image", "video", "audio")
 """Media part types of other servers."""
 _SUPPORTED = "'text', 'image_url', 'image_embeds', 'video_url', 'input_audio' and 'audio_url'"
+
+_REASONING = ("reasoning", "reasoning_content")
+"""Fields of a message's thinking; the last one that is given counts."""
 
 Message = dict[str, Any]
 
@@ -59,15 +64,17 @@ def _message(item: object, param: str) -> Message:
         raise wrong_type(param, "an object", item)
     role = _role(item, f"{param}.role")
     message: Message = {"role": "system" if role == "developer" else role}
-    if role == "assistant" and item.get("tool_calls") is not None:
+    if role == "assistant" and item.get("tool_calls") not in (None, []):
         message["tool_calls"] = _tool_calls(item["tool_calls"], f"{param}.tool_calls")
     message["content"] = _content(item, role, f"{param}.content")
     if item.get("name") is not None:
         message["name"] = _name(item["name"], f"{param}.name")
     if role == "tool":
         message["tool_call_id"] = _text(item, "tool_call_id", param)
-    if role == "assistant" and item.get("reasoning_content") is not None:
-        message["reasoning_content"] = _text(item, "reasoning_content", param)
+    if role == "assistant":
+        for field in _REASONING:
+            if item.get(field) is not None:
+                message["reasoning_content"] = _text(item, field, param)
     return message
 
 
@@ -85,14 +92,21 @@ def _content(item: Message, role: str, param: str) -> str | list[Message] | None
     content = item.get("content")
     if isinstance(content, str):
         return content
-    if content is None:
-        if role == "assistant" and (item.get("tool_calls") or item.get("refusal")):
-            return item.get("refusal") if isinstance(item.get("refusal"), str) else None
-        if "content" not in item:
-            raise missing(param)
+    if content in (None, []) and role in _MAY_BE_EMPTY:
+        return _without_content(item)
+    if "content" not in item:
+        raise missing(param)
     if not isinstance(content, list):
         raise wrong_type(param, "a string or an array of parts", content)
     return check_parts(content, param, role)
+
+
+def _without_content(item: Message) -> str | None:
+    """Return the content of an answer without text, such as one that was cut off in its thinking,
+    or of a tool without output."""
+    if isinstance(item.get("refusal"), str):
+        return str(item["refusal"])
+    return None if item.get("tool_calls") else ""
 
 
 def check_parts(value: object, param: str, role: str = "user") -> list[Message]:
@@ -136,7 +150,8 @@ def _name(value: object, param: str) -> str:
     if not isinstance(value, str):
         raise wrong_type(param, "a string", value)
     if not _NAME.fullmatch(value):
-        raise invalid(param, f"Invalid '{param}': expected 1 to 64 letters, digits, '_' or '-'.")
+        expected = "1 to 64 letters, digits, '_', '-', '.', '@' or '+'"
+        raise invalid(param, f"Invalid '{param}': expected {expected}.")
     return value
 
 
@@ -153,7 +168,7 @@ def _tool_call(call: object, param: str) -> Message:
     function = call.get("function")
     if not isinstance(function, dict):
         raise missing(f"{param}.function")
-    name = _name(function.get("name"), f"{param}.function.name")
+    name = _text(function, "name", f"{param}.function")  # As the model wrote it.
     # Clients that join the deltas of a call without arguments send back an empty string.
     arguments = _text(function, "arguments", f"{param}.function") or "{}"
     _check_arguments(arguments, f"{param}.function.arguments")
