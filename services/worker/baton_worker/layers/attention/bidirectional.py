@@ -2,14 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from baton_worker import spec
-from baton_worker.layers.attention.whole_texts import Texts
+from baton_worker.layers.attention.text_attention import TextAttention
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.linear import Linear
@@ -24,6 +21,7 @@ class Bidirectional(nn.Module):
     def __init__(self, settings: spec.Attention, hidden: int, site: BuildContext) -> None:
         super().__init__()
         self.settings, self.rope = settings, settings.rope
+        self.attend = TextAttention(settings, site)
         query = settings.num_heads * settings.head_dim
         kv = settings.num_kv_heads * settings.head_dim
         parts = {"query": query, "key": kv, "value": kv}
@@ -48,7 +46,8 @@ class Bidirectional(nn.Module):
             heads = self._normed(heads, self.query_norm, self.key_norm)
         if self.rope is not None:
             rotate_(heads[:, :num_rotated], step.angles[self.rope])
-        out: Tensor = self.output(attend(heads, step.texts, settings), residual)
+        attended = self.attend(heads, step.texts, step.plans)
+        out: Tensor = self.output(attended, residual)
         return out
 
     def _normed(self, heads: Tensor, query_norm: nn.Module, key_norm: nn.Module) -> Tensor:
@@ -74,54 +73,3 @@ def _norms(
         for role, count in zip(("query", "key"), counts, strict=True)
     )
     return query, key
-
-
-def attend(heads: Tensor, texts: Sequence[Texts], settings: spec.Attention) -> Tensor:
-    """Heads [T, q + k + v, dim] of packed texts to [T, q * dim]."""
-    if len(texts) == 1:
-        return _attend(heads, texts[0], settings)
-    out = heads.new_empty(heads.shape[0], settings.num_heads * settings.head_dim)
-    for same in texts:
-        assert same.tokens is not None
-        some = heads.index_select(0, same.tokens)
-        out.index_copy_(0, same.tokens, _attend(some, same, settings))
-    return out
-
-
-def _attend(heads: Tensor, texts: Texts, settings: spec.Attention) -> Tensor:
-    length = texts.length
-    num_heads, num_kv_heads = settings.num_heads, settings.num_kv_heads
-    rows = heads.view(-1, length, *heads.shape[1:]).transpose(1, 2)
-    query, key, value = torch.split(rows, [num_heads, num_kv_heads, num_kv_heads], dim=1)
-    mask, window = None, settings.mask.window
-    is_causal = isinstance(settings, spec.CausalAttention)
-    if window is not None and length > window + 1:
-        mask = _near(length, window, heads.device)
-        mask, is_causal = (mask.tril() if is_causal else mask), False
-    if isinstance(settings, spec.HalfCausalAttention):
-        mask = _half_causal(length, heads.device)
-    if texts.is_key is not None:
-        keys = texts.is_key[:, None, None]
-        mask = keys if mask is None else keys & mask
-    result = F.scaled_dot_product_attention(
-        query,
-        key,
-        value,
-        mask,
-        is_causal=is_causal,
-        scale=settings.scale,
-        enable_gqa=num_heads != num_kv_heads,
-    )
-    return result.transpose(1, 2).flatten(2).flatten(0, 1)
-
-
-def _near(length: int, window: int, device: torch.device) -> Tensor:
-    """bool [length, length]: positions that are at most `window` apart."""
-    position = torch.arange(length, device=device)
-    return (position[:, None] - position).abs() <= window
-
-
-def _half_causal(length: int, device: torch.device) -> Tensor:
-    """bool [length, length]: positions in the first half, and those up to each."""
-    position = torch.arange(length, device=device)
-    return torch.logical_or(position < length // 2, position <= position[:, None])

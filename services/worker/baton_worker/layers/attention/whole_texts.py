@@ -40,3 +40,14 @@ def by_length(
         keys = None if is_key is None else is_key[tokens].view(-1, length)
         groups.append(Texts(length, tokens, keys))
     return tuple(groups)
+
+
+def lengths_of(texts: Sequence[Texts], num_tokens: int) -> list[int]:
+    """The lengths of all texts of a step of so many tokens, in flat-axis order."""
+    if len(texts) == 1:
+        return [texts[0].length] * (num_tokens // texts[0].length)
+    starts = list[tuple[int, int]]()
+    for same in texts:
+        assert same.tokens is not None
+        starts += [(first, same.length) for first in same.tokens[:: same.length].tolist()]
+    return [length for _, length in sorted(starts)]
