@@ -116,7 +116,7 @@ def corrections(tensors: Tensors, c: Config) -> Tensors:
     for name, t in tensors.items():
         name = re.sub(r"(e_score_correction)_bias$", r"\1.bias", name)
         name = re.sub(r"(router|expert)_bias$", r"\1_bias.bias", name)
-        left[name] = t.squeeze() if "correction" in name else t
+        left[name] = t
     return left
 
 
@@ -237,11 +237,99 @@ def state_spaces(tensors: Tensors, c: Config) -> Tensors:
     return left
 
 
+def grouped_scans(tensors: Tensors, c: Config) -> Tensors:
+    """Mamba-2: rates and skips as columns, norms as one row per group."""
+    left = Tensors()
+    groups = field(c, "n_groups", "mamba_n_groups")
+    for name, t in state_spaces(tensors, c).items():
+        if name.endswith((".A_log", ".D")):
+            t = t.unsqueeze(1)
+        if name.endswith(("mamba.norm.weight", "mixer.norm.weight")):
+            t = t.unflatten(0, (groups, -1))
+        left[name.replace(".dt_bias", ".dt_proj.bias")] = t
+    return left
+
+
+def ungrouped_deltas(tensors: Tensors, c: Config) -> Tensors:
+    """Queries, keys and values one after the other, and the gate alone."""
+    left, groups = Tensors(), c.linear_num_key_heads
+    values = c.linear_num_value_heads // groups * c.linear_value_head_dim
+    sizes = [c.linear_key_head_dim] * 2 + [values] * 2
+    for name, t in tensors.items():
+        if "in_proj_qkvz" in name:
+            parts = torch.split(t.unflatten(0, (groups, -1)), sizes, dim=1)
+            query, key, value, gate = (part.flatten(0, 1) for part in parts)
+            left[name.replace("qkvz", "qkv")] = torch.cat((query, key, value))
+            left[name.replace("qkvz", "z")] = gate
+        else:
+            left[name] = t
+    return left
+
+
+def tiled_deltas(tensors: Tensors, c: Config) -> Tensors:
+    """The first value head of every key head, then the second ones."""
+    groups, size = c.linear_num_key_heads, c.linear_value_head_dim
+    keys = 2 * groups * c.linear_key_head_dim
+
+    def tiled(t: Tensor, size: int) -> Tensor:
+        return t.unflatten(0, (groups, -1, size)).transpose(0, 1).flatten(0, 2)
+
+    left = Tensors()
+    for name, t in tensors.items():
+        part = name.partition("linear_attn.")[2]
+        if part in ("in_proj_qkv.weight", "conv1d.weight"):
+            t = torch.cat((t[:keys], tiled(t[keys:], size)))
+        elif part in ("A_log", "dt_bias", "in_proj_a.weight", "in_proj_b.weight"):
+            t = tiled(t, 1)
+        elif part == "in_proj_z.weight":
+            t = tiled(t, size)
+        elif part == "out_proj.weight":
+            t = tiled(t.T, size).T
+        left[name] = t
+    return left
+
+
+def delta_nets(tensors: Tensors, c: Config) -> Tensors:
+    """Norms by 1 + w but for the gated one, and what `state_spaces` does."""
+    gated = "linear_attn.norm.weight"
+    left = norms_plus_one({n: t for n, t in tensors.items() if not n.endswith(gated)}, c)
+    left |= {n: t for n, t in tensors.items() if n.endswith(gated)}
+    return {n.replace(".dt_bias", ".dt_proj.bias"): t for n, t in state_spaces(left, c).items()}
+
+
+def short_convs(tensors: Tensors, c: Config) -> Tensors:
+    return {n: t.squeeze(1) if n.endswith("conv.conv.weight") else t for n, t in tensors.items()}
+
+
+def bare_experts(tensors: Tensors, c: Config) -> Tensors:
+    """LFM2's map knows the names of its experts without that of the body."""
+    return {n.removeprefix("model.") if ".experts." in n else n: t for n, t in tensors.items()}
+
+
+def plain_experts(tensors: Tensors, c: Config) -> Tensors:
+    """Nemotron-H's map knows the experts of others."""
+    own, plain = ("backbone.layers", ".mixer.experts."), ("model.layers", ".mlp.experts.")
+    return {
+        n.replace(own[0], plain[0]).replace(own[1], plain[1]) if own[1] in n else n: t
+        for n, t in tensors.items()
+    }
+
+
 def encoder(tensors: Tensors, c: Config) -> Tensors:
     """The body alone, under its own names."""
     kept = {n: t for n, t in tensors.items() if "pooler" not in n and "position_ids" not in n}
     return {re.sub(r"^(bert|nomic_bert|model)\.", "", n): t for n, t in kept.items()}
 
+
+granite_experts = split_rows(
+    {
+        "block_sparse_moe.input_linear": (
+            "block_sparse_moe.input_linear.gate",
+            "block_sparse_moe.input_linear.up",
+        ),
+        "shared_mlp.input_linear": ("shared_mlp.gate", "shared_mlp.up"),
+    }
+)
 
 STEPS: dict[str, tuple[Step, ...]] = {
     "falcon": (falcon_qkv,),
@@ -265,23 +353,22 @@ STEPS: dict[str, tuple[Step, ...]] = {
     "minimax-m2": (stacked, corrections),
     "exaone-moe": (stacked, corrections),
     "afmoe": (stacked, corrections),
-    "granitemoe": (
-        permuted,
-        split_rows(
-            {
-                "block_sparse_moe.input_linear": (
-                    "block_sparse_moe.input_linear.gate",
-                    "block_sparse_moe.input_linear.up",
-                ),
-                "shared_mlp.input_linear": ("shared_mlp.gate", "shared_mlp.up"),
-            }
-        ),
-    ),
+    "granitemoe": (permuted, granite_experts),
+    "granitehybrid": (grouped_scans, permuted, granite_experts),
     "gpt-oss": (gpt_oss,),
     "llama4": (llama4,),
     "step35": (corrections, norms_plus_one),
     "mamba": (state_spaces,),
     "jamba": (state_spaces, stacked),
+    "lfm2": (short_convs,),
+    "lfm2moe": (short_convs, stacked, bare_experts, corrections),
+    "mamba2": (grouped_scans,),
+    "nemotron_h": (grouped_scans,),
+    "nemotron_h_moe": (grouped_scans, stacked, plain_experts, corrections),
+    "qwen3vlmoe": (stacked,),
+    "qwen3next": (ungrouped_deltas, delta_nets, stacked),
+    "qwen35": (tiled_deltas, delta_nets),
+    "qwen35moe": (tiled_deltas, delta_nets, stacked),
     "bert": (encoder,),
     "nomic-bert": (encoder,),
     "modern-bert": (encoder,),
@@ -347,7 +434,8 @@ def common(c: Config) -> dict[str, Any]:
     rope = getattr(c, "rope_parameters", None)
     base = field(rope, "rope_theta") if rope else None
     return {
-        "block_count": field(c, "num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+        "block_count": field(c, "num_hidden_layers", "n_layer", "n_layers", "num_layers")
+        or len(field(c, "layer_types", "layers_block_type")),
         "context_length": field(
             c, "max_position_embeddings", "n_positions", "max_seq_len", "model_max_length"
         )

@@ -3,11 +3,14 @@
 Follows https://github.com/ggml-org/ggml/blob/master/docs/gguf.md. The reader of the `gguf` package
 creates several array views per string, which takes many seconds for a large vocabulary; this one
 reads 150,000 tokens and as many merges in a fraction of a second. It does not read tensor data.
+
+A model may be split over files `NAME-00001-of-0000N.gguf`; the name of any of them stands for all.
 """
 
 from __future__ import annotations
 
 import mmap
+import re
 import struct
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -30,9 +33,13 @@ _SCALARS = {
 """GGUF value type to `struct` code."""
 _STRING, _ARRAY = 8, 9
 _VERSIONS = (2, 3)
+_SWAPPED = tuple(version << 24 for version in _VERSIONS)
+"""Versions of big-endian files."""
 _ALIGNMENT = 32
 """Default alignment of tensor data in bytes."""
 _BEYOND = "a string reaches beyond the end"
+_BIG_ENDIAN = "it is big-endian; convert it again without --bigendian"
+_PART = re.compile(r"(?P<stem>.+)-\d{5}-of-(?P<count>\d{5})\.gguf")
 _MAX_DIMS = 4
 _MAX_DEPTH = 4
 """Maximum nesting of arrays; the format sets no limit."""
@@ -48,6 +55,8 @@ class TensorEntry(NamedTuple):
     """GGML type number."""
     offset: int
     """Bytes from the start of the file."""
+    part: int = 0
+    """The file in `split_parts` that holds it."""
 
 
 class Head(NamedTuple):
@@ -57,13 +66,41 @@ class Head(NamedTuple):
     tensors: tuple[TensorEntry, ...]
 
 
+def split_parts(path: Path) -> list[Path]:
+    """The files of a split model in order, given any of them; of another model its one file."""
+    if (name := _PART.fullmatch(path.name)) is None:
+        return [path]
+    stem, count = name["stem"], name["count"]
+    numbers = range(1, max(1, int(count)) + 1)
+    return [path.with_name(f"{stem}-{number:05}-of-{count}.gguf") for number in numbers]
+
+
 def read_metadata(path: Path) -> dict[str, Any]:
     """All metadata of a GGUF file by key. Raises `ModelError` if it is not a GGUF file."""
-    return read_head(path).metadata
+    return _read(split_parts(path)[0]).metadata
 
 
 def read_head(path: Path) -> Head:
-    """Metadata and tensor table of a GGUF file. Raises `ModelError` if it is not a GGUF file."""
+    """Metadata and tensor table of a GGUF file, of a split model those of all its files.
+
+    Raises:
+        ModelError: it is not a GGUF file, or one of a split model is missing.
+    """
+    paths = split_parts(path)
+    heads = [_read(part) for part in paths]
+    if (heads[0].metadata.get("split.count") or 1) != len(paths):
+        raise ModelError(
+            f"{path.name} is one file of a split GGUF. Give its files the names that "
+            "llama-gguf-split wrote (NAME-00001-of-0000N.gguf), or join them with --merge."
+        )
+    tensors = (
+        entry._replace(part=part) for part, head in enumerate(heads) for entry in head.tensors
+    )
+    return Head(heads[0].metadata, tuple(tensors))
+
+
+def _read(path: Path) -> Head:
+    """Read the head of one file."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as data:
             return _Reader(data).head()
@@ -80,8 +117,10 @@ class _Reader:
 
     def head(self) -> Head:
         magic, version, num_tensors, num_pairs = self._unpack("4sIQQ")
+        if magic == b"GGUF" and version in _SWAPPED:
+            raise ValueError(_BIG_ENDIAN)
         if magic != b"GGUF" or version not in _VERSIONS:
-            raise ValueError("it is not a little-endian GGUF file of version 2 or 3")
+            raise ValueError("it is not a GGUF file of version 2 or 3")
         metadata = dict(self._pair() for _ in range(num_pairs))
         entries = [self._entry() for _ in range(num_tensors)]
         alignment = metadata.get("general.alignment", _ALIGNMENT)

@@ -74,7 +74,8 @@ def served_name(settings: Settings) -> str:
     if settings.model.startswith("pypi://") and not settings.model.endswith(_SUFFIXES):
         return parse_wheel(settings.model).package  # A directory is often just called "model".
     name = PurePosixPath(settings.model.rstrip("/")).name
-    return re.sub(r"(\.(Q\d\w*|F16|F32|BF16))?\.gguf$", "", name) or "model"
+    part = r"(-\d{5}-of-\d{5})?"
+    return re.sub(rf"(\.(Q\d\w*|F16|F32|BF16))?{part}\.gguf$", "", name) or "model"
 
 
 def resolve(settings: Settings) -> Path:

@@ -11,8 +11,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from baton.checkpoint.gguf_header import read_head, read_metadata
+from baton.checkpoint.gguf_header import read_head, read_metadata, split_parts
 from baton.errors import ModelError
+
+BIG_ENDIAN = struct.pack(">4sIQQ", b"GGUF", 3, 0, 0)
 
 
 @pytest.fixture
@@ -72,7 +74,7 @@ def test_a_cut_or_scribbled_file_is_refused(data: st.DataObject) -> None:
     "head",
     [
         struct.pack("<4sIQQ", b"GGML", 3, 0, 0),
-        struct.pack(">4sIQQ", b"GGUF", 3, 0, 0),
+        BIG_ENDIAN,
         struct.pack("<4sIQQ", b"GGUF", 1, 0, 0),
         struct.pack("<4sIQQQ1sI", b"GGUF", 3, 0, 1, 1, b"k", 77),
         struct.pack("<4sIQQQ1sIIQ", b"GGUF", 3, 0, 1, 1, b"k", 9, 8, 1 << 60),
@@ -82,7 +84,8 @@ def test_a_cut_or_scribbled_file_is_refused(data: st.DataObject) -> None:
 def test_what_is_not_gguf_is_refused(head: bytes, tmp_path: Path) -> None:
     path = tmp_path / "x.gguf"
     path.write_bytes(head)
-    with pytest.raises(ModelError, match="cannot be read as GGUF"):
+    why = "it is big-endian" if head == BIG_ENDIAN else ""
+    with pytest.raises(ModelError, match=f"cannot be read as GGUF: {why}"):
         read_metadata(path)
 
 
@@ -91,10 +94,10 @@ def test_a_missing_file_is_refused(tmp_path: Path) -> None:
         read_metadata(tmp_path / "none.gguf")
 
 
-@pytest.mark.parametrize("alignment", [32, 64])
-def test_the_table_of_tensors(tmp_path: Path, alignment: int) -> None:
-    path = tmp_path / "tensors.gguf"
-    writer = gguf.GGUFWriter(path, "llama")
+@pytest.mark.parametrize(("alignment", "per_file"), [(32, 0), (64, 0), (32, 1)])
+def test_the_table_of_tensors(tmp_path: Path, alignment: int, per_file: int) -> None:
+    """Of one file, and of a split model by the name of its last one."""
+    writer = gguf.GGUFWriter(tmp_path / "x.gguf", "llama", split_max_tensors=per_file)
     writer.add_custom_alignment(alignment)
     values = {"a.weight": np.arange(6, dtype=np.float32).reshape(2, 3), "b": np.ones(5, np.float16)}
     for name, value in values.items():
@@ -103,7 +106,17 @@ def test_the_table_of_tensors(tmp_path: Path, alignment: int) -> None:
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
     writer.close()
-    data = path.read_bytes()
-    for entry, (name, value) in zip(read_head(path).tensors, values.items(), strict=True):
+    files = sorted(tmp_path.iterdir())
+    assert split_parts(files[-1]) == files
+    data = [path.read_bytes() for path in files]
+    for entry, (name, value) in zip(read_head(files[-1]).tensors, values.items(), strict=True):
         assert (entry.name, entry.shape) == (name, value.shape)
-        assert data[entry.offset : entry.offset + value.nbytes] == value.tobytes()
+        stored = data[entry.part][entry.offset :]
+        assert stored[: value.nbytes] == value.tobytes()
+    assert read_metadata(files[-1])["general.alignment"] == alignment
+    if per_file:
+        files[0].rename(tmp_path / "alone.gguf")
+        with pytest.raises(ModelError, match="one file of a split GGUF"):
+            read_head(tmp_path / "alone.gguf")
+        with pytest.raises(ModelError, match=r"00001-of-00002\.gguf cannot be read"):
+            read_head(files[1])

@@ -31,18 +31,19 @@ def words(name: str, text: str) -> list[str]:
         ("llama-bpe", "I|'LL| pay| |123|4|.|50| | in|\n\n| May|!"),
         ("gpt-4o", "I'LL| pay| |123|4|.|50| | in|\n\n| May|!"),
         ("tekken", "I|'LL| pay| |1|2|3|4|.|5|0| | in|\n\n| May|!"),
+        ("afmoe", "I|'LL| pay| |1|234|.|50| | in|\n\n| May|!"),
     ],
 )
 def test_words(name: str, expected: str) -> None:
     assert words(name, SAMPLE) == expected.split("|")
 
 
-@pytest.mark.parametrize("name", CUTS)
-def test_every_entry_compiles_and_loses_nothing(name: str) -> None:
+def test_every_entry_compiles_and_loses_nothing() -> None:
     text = "Grüße, 漢字 カナ 1234567 don't\r\n\t_x$ é "
-    json.dumps(pre_tokenizer(cut(name).patterns))
-    tokenizer = compile_spec(byte_spec() | {"pre_tokenizer": pre_tokenizer(cut(name).patterns)})
-    assert tokenizer.decode(tokenizer.encode(text).ids) == text
+    for name in CUTS:
+        json.dumps(pre_tokenizer(cut(name).patterns))
+        tokenizer = compile_spec(byte_spec() | {"pre_tokenizer": pre_tokenizer(cut(name).patterns)})
+        assert tokenizer.decode(tokenizer.encode(text).ids) == text, name
 
 
 @given(st.text(max_size=60))

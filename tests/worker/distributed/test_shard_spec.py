@@ -217,6 +217,8 @@ def test_heads_of_delta_nets_go_with_the_heads_of_keys_that_serve_them() -> None
         part(decoder(whole), size=8)
     with pytest.raises(SettingsError, match="4 value heads cannot be dealt out evenly"):
         part(decoder(replace(whole, num_key_heads=6, num_heads=4)), size=3)
+    with pytest.raises(SettingsError, match="A GGUF file of this model cannot be split"):
+        part(decoder(replace(whole, tiled_output=True)))
 
 
 @pytest.mark.parametrize(("groups", "parts", "cut"), [(4, 2, False), (1, 1, True)])

@@ -117,6 +117,7 @@ CUTS: dict[str, Cut] = {
     "smaug-bpe": Cut((_LLAMA3,)),
     "chatglm-bpe": Cut((_LLAMA3,)),
     "glm4": Cut((_LLAMA3,), whole_words=True),
+    "glm5": Cut((_LLAMA3,), whole_words=True),
     "tekken": Cut((_cased("", r"\p{N}"),), whole_words=True, adds_bos=True),
     "gpt-4o": _gpt4o,
     "llama4": _gpt4o,
@@ -177,6 +178,13 @@ CUTS: dict[str, Cut] = {
         whole_words=True,
     ),
     "joyai-llm": _deepseek3,
+    "afmoe": Cut(
+        (
+            r"\p{N}{1,3}(?=(?:\p{N}{3})*(?!\p{N}))",
+            "[一-鿿㐀-䶿豈-﫿぀-ゟ゠-ヿ･-ﾟ⼀-⿟เ-๿຀-໿ក-៿က-႟ꩠ-ꩿꧠ-꧿가-힯ᄀ-ᇿ]+",
+            _DEEPSEEK3[2],
+        )
+    ),
     "hy_v4": _deepseek3,
     "spark2_5": Cut(
         (

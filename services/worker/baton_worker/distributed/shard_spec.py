@@ -199,6 +199,11 @@ def _linear(whole: spec.LinearAttention, share: Shard) -> spec.LinearAttention:
 
 def _delta(whole: spec.DeltaNet, share: Shard) -> spec.DeltaNet:
     """Value heads stay with their key head."""
+    if whole.tiled_output:
+        raise SettingsError(
+            "A GGUF file of this model cannot be split over ranks: the channels of its output "
+            "projections lie far apart. Use one rank, or the safetensors checkpoint."
+        )
     num_key_heads = share.of(whole.num_key_heads, "key heads")
     num_heads = share.of(whole.num_heads, "value heads")
     norm = replace(whole.norm, groups=num_heads)

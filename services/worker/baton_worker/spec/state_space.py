@@ -113,6 +113,9 @@ class DeltaNet(RecurrentWithConv):
     activation: str = "silu"
     strength: float = 1.0
     rank: int | None = None
+    tiled_output: bool = False
+    """The output projection takes the first value head of every key head, then the second ones:
+    the order of GGUF files."""
 
     @property
     def key_width(self) -> int:

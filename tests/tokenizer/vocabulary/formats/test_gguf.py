@@ -70,6 +70,11 @@ def test_a_byte_level_vocabulary(tmp_path: Path) -> None:
     assert source.templates == {"default": "T", "rag": "R"}
     assert source.named == {"bos_token": "</s>", "eos_token": "</s>"}
     assert source.eos_ids == (tokens.index("</s>"), tokens.index("<|im_end|>"))
+    # Of gpt-oss, "<|end|>" ends one of several messages of a turn.
+    harmony = ["<|end|>", "<|return|>", "<|call|>"]
+    more = {"tokens": tokens + harmony, "token_type": fields["token_type"] + [3, 3, 3]}
+    ends = read_gguf(write(tmp_path / "h.gguf", **fields | more)).eos_ids
+    assert ends == (*source.eos_ids, len(tokens) + 1, len(tokens) + 2)
     ids = compile_spec(source.spec).encode("hello world 12<|im_end|><think>").ids
     texts = [tokens[i] for i in ids]
     assert texts == ["hello", "Ġw", *"orld", "Ġ", "1", "2", "<|im_end|>", "<think>"]

@@ -357,6 +357,124 @@ CASES = [
     ),
 ]
 
+DELTA = {
+    "ssm.conv_kernel": 4,
+    "ssm.state_size": 8,
+    "ssm.group_count": 2,
+    "ssm.time_step_rank": 6,
+    "ssm.inner_size": 72,
+    "rope.dimension_count": 8,
+}
+GROUPED = {
+    "ssm.conv_kernel": 4,
+    "ssm.inner_size": 96,
+    "ssm.state_size": 10,
+    "ssm.time_step_rank": 6,
+    "ssm.group_count": 2,
+    "attention.layer_norm_rms_epsilon": 1e-5,
+}
+SHARED = MOE | {"expert_shared_feed_forward_length": 28}
+CONV = {"shortconv.l_cache": 4, "attention.layer_norm_rms_epsilon": 1e-5}
+SPARSE = {"mlp_only_layers": [], "attention_bias": False, "use_sliding_window": False}
+MORE = [
+    Case("qwen2vl", "Qwen2ForCausalLM", {}, {"use_sliding_window": False}),
+    Case("qwen3vl", "Qwen3ForCausalLM", {"attention.layer_norm_rms_epsilon": 1e-6}),
+    Case("qwen3vlmoe", "Qwen3MoeForCausalLM", MOE, SPARSE),
+    Case("hunyuan_vl", "HunYuanDenseV1ForCausalLM", {"rope.scaling.alpha": 1000.0}),
+    Case(
+        "deepseek2",
+        "YoutuForCausalLM",
+        LATENT
+        | {
+            "attention.q_lora_rank": 24,
+            "attention.kv_lora_rank": 16,
+            "attention.key_length": 24,
+            "attention.value_length": 16,
+            "attention.key_length_mla": 16,
+        },
+    ),
+    Case(
+        "lfm2",
+        "Lfm2ForCausalLM",
+        CONV | {"attention.head_count_kv": [0, 2, 0, 0, 2]},
+        {"conv_bias": False, "block_auto_adjust_ff_dim": False},
+    ),
+    Case(
+        "lfm2moe",
+        "Lfm2MoeForCausalLM",
+        CONV
+        | MOE
+        | {
+            "shortconv.l_cache": 3,
+            "attention.head_count_kv": [0, 2, 0, 2, 0],
+            "leading_dense_block_count": 1,
+            "expert_gating_func": 2,
+        },
+        {"routed_scaling_factor": 1.0},
+    ),
+    Case("qwen3next", "Qwen3NextForCausalLM", DELTA | SHARED, SPARSE),
+    Case("qwen35", "Qwen3_5ForCausalLM", DELTA),
+    Case("qwen35moe", "Qwen3_5MoeForCausalLM", DELTA | SHARED | {"ssm.conv_kernel": 2}),
+    Case(
+        "granitehybrid",
+        "GraniteMoeHybridForCausalLM",
+        GROUPED
+        | {
+            "ssm.group_count": 1,
+            "attention.layer_norm_rms_epsilon": 1e-6,
+            "attention.head_count_kv": [0, 2, 0, 0],
+            "expert_count": 8,
+            "embedding_scale": 3.0,
+            "residual_scale": 0.6,
+            "attention.scale": 0.2,
+            "logit_scale": 2.5,
+        },
+        NO_BIAS,
+    ),
+    Case("mamba2", "Mamba2ForCausalLM", GROUPED | NO_HEADS, {"time_step_limit": (0.0, 1e30)}),
+    Case(
+        "nemotron_h",
+        "NemotronHForCausalLM",
+        GROUPED
+        | {
+            "block_count": 6,
+            "ssm.inner_size": 72,
+            "attention.key_length": 12,
+            "attention.head_count_kv": [0, 0, 2, 0, 0, 0],
+            "feed_forward_length": [0, 80, 0, 80, 0, 0],
+            "attention.layer_norm_epsilon": 1e-5,
+            "attention.layer_norm_rms_epsilon": None,
+        },
+    ),
+    Case(
+        "nemotron_h_moe",
+        "NemotronHForCausalLM",
+        GROUPED
+        | MOE
+        | {
+            "block_count": 5,
+            "ssm.inner_size": 72,
+            "attention.key_length": 12,
+            "attention.head_count_kv": [0, 0, 2, 0, 0],
+            "expert_shared_feed_forward_length": 28,
+            "expert_weights_scale": 1.7,
+            "expert_weights_norm": True,
+            "expert_group_count": 2,
+            "expert_group_used_count": 1,
+        },
+        {
+            "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp", "moe"],
+            "n_routed_experts": 8,
+            "num_experts_per_tok": 3,
+            "n_group": 2,
+            "topk_group": 1,
+            "routed_scaling_factor": 1.7,
+            "moe_intermediate_size": 24,
+            "moe_shared_expert_intermediate_size": 28,
+        },
+    ),
+]
+
 
 def checkpoint(folder: Path, case: Case) -> Any:
     """Write the safetensors checkpoint; returns its oracle."""
@@ -375,7 +493,7 @@ def load(path: Path) -> LoadedModel:
 def assert_same(path: Path, oracle: Any, driver: Any) -> None:
     tokens = list(range(2, 40))
     ours = driver(load(path), 1).step({0: tokens})[0]
-    assert (ours - oracle(tokens)).abs().max() < 1e-3
+    assert (ours - oracle(tokens)).abs().max() < 1e-3, path.parent.name
 
 
 @pytest.mark.parametrize("case", CASES, ids=lambda case: f"{case.arch}-{case.architecture}")
@@ -384,6 +502,15 @@ def test_a_converted_checkpoint_has_the_same_logits(
 ) -> None:
     oracle = checkpoint(tmp_path, case)
     assert_same(convert(tmp_path, case.arch, case.metadata), oracle, driver)
+
+
+def test_more_converted_checkpoints(tmp_path: Path, driver: Any) -> None:
+    """Language models of multimodal ones, and decoders with recurrent layers."""
+    for case in MORE:
+        folder = tmp_path / f"{case.arch}-{case.architecture}"
+        folder.mkdir()
+        oracle = checkpoint(folder, case)
+        assert_same(convert(folder, case.arch, case.metadata), oracle, driver)
 
 
 def find(architecture: str) -> Case:

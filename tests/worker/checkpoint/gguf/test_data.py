@@ -13,7 +13,7 @@ import torch
 from baton.checkpoint.gguf_header import TensorEntry
 from baton.errors import ModelError
 from baton_worker.checkpoint.gguf.blocks import open_blocks
-from baton_worker.checkpoint.gguf.data import GgufData, unpermute
+from baton_worker.checkpoint.gguf.data import GgufData, unpermuted, untiled
 
 Type = gguf.GGMLQuantizationType
 SHAPE, BEFORE = (64, 128), 4096
@@ -31,8 +31,9 @@ def stored(path: Path, kind: Type) -> tuple[TensorEntry, npt.NDArray[np.float32]
 @pytest.mark.parametrize("heads", [None, 4])
 def test_rows_as_floats(tmp_path: Path, kind: Type, heads: int | None) -> None:
     tensor, values = stored(tmp_path / "x.gguf", kind)
-    whole = torch.from_numpy(values.astype(np.float32) if heads is None else unpermute(values, 4))
-    found = GgufData(tmp_path / "x.gguf").rows(tensor, heads)
+    order = None if heads is None else unpermuted(SHAPE[0], heads)
+    whole = torch.from_numpy(values.astype(np.float32) if order is None else values[order])
+    found = GgufData(tmp_path / "x.gguf").rows(tensor, order)
     assert found.shape == SHAPE and torch.equal(found.dequantise(), whole.float())
     assert torch.equal(found[7:23], whole[7:23].float())
 
@@ -41,11 +42,17 @@ def test_rows_as_floats(tmp_path: Path, kind: Type, heads: int | None) -> None:
 def test_rows_as_blocks(tmp_path: Path, heads: int | None) -> None:
     tensor, values = stored(tmp_path / "x.gguf", Type.Q8_0)
     data = gguf.quants.quantize(values, Type.Q8_0)
-    whole = open_blocks(Type.Q8_0, data if heads is None else unpermute(data, 4))
-    found = GgufData(tmp_path / "x.gguf").blocks(tensor, heads)
+    order = None if heads is None else unpermuted(SHAPE[0], heads)
+    whole = open_blocks(Type.Q8_0, data if order is None else data[order])
+    found = GgufData(tmp_path / "x.gguf").blocks(tensor, order)
     assert found.shape == SHAPE and found.kind == "int8"
     assert torch.equal(found[7:23].codes, whole[7:23].codes)
     assert torch.equal(found.dequantise(), whole.dequantise())
+
+
+def test_orders_of_rows() -> None:
+    assert unpermuted(8, 2).tolist() == [0, 2, 1, 3, 4, 6, 5, 7]
+    assert untiled(12, (3, 2)).tolist() == [0, 1, 4, 5, 8, 9, 2, 3, 6, 7, 10, 11]
 
 
 def test_parts_of_a_tensor_follow_each_other(tmp_path: Path) -> None:

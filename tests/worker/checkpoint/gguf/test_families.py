@@ -16,10 +16,10 @@ from tests.support.worker.gguf_metadata import (
 )
 
 
-@pytest.mark.parametrize("name", FAMILIES)
-def test_both_sides_know_a_row(name: str) -> None:
-    assert FAMILIES[name].name in ARCHITECTURES or FAMILIES[name].name in ENCODERS
-    assert name.partition(" ")[0] in gguf.MODEL_ARCH_NAMES.values()
+def test_both_sides_know_every_row() -> None:
+    for name, family in FAMILIES.items():
+        assert family.name in ARCHITECTURES or family.name in ENCODERS, name
+        assert name.partition(" ")[0] in gguf.MODEL_ARCH_NAMES.values(), name
 
 
 def test_nothing_is_both_served_and_refused() -> None:

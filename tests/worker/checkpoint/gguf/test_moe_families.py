@@ -12,10 +12,10 @@ from tests.support.worker.gguf_metadata import Fake
 COMMON = {"expert_count": 8, "expert_used_count": 2, "feed_forward_length": 64}
 
 
-@pytest.mark.parametrize("name", MIXTURES)
-def test_gguf_has_experts_in_a_row(name: str) -> None:
-    arch = next(k for k, v in gguf.MODEL_ARCH_NAMES.items() if v == name.partition(" ")[0])
-    assert gguf.MODEL_TENSOR.FFN_UP_EXP in gguf.MODEL_TENSORS[arch]
+def test_gguf_has_experts_in_every_row() -> None:
+    for name in MIXTURES:
+        arch = next(k for k, v in gguf.MODEL_ARCH_NAMES.items() if v == name.partition(" ")[0])
+        assert gguf.MODEL_TENSOR.FFN_UP_EXP in gguf.MODEL_TENSORS[arch], name
 
 
 def test_experts_say_their_own_size_or_that_of_the_model() -> None:
@@ -38,8 +38,18 @@ def test_the_router_tells_the_versions_of_deepseek_apart() -> None:
     second = fields(Fake(**COMMON, **latent))
     assert second["architectures"] == ["DeepseekV2ForCausalLM"]
     assert (second["qk_nope_head_dim"], second["v_head_dim"]) == (128, 128)
-    third = fields(Fake(**COMMON, **latent, expert_gating_func=2))
-    assert third["architectures"] == ["DeepseekV3ForCausalLM"]
+    for sign in ({"expert_gating_func": 2}, {"rows exp_probs_b": 8}):
+        third = fields(Fake(**COMMON, **latent, **sign))
+        assert third["architectures"] == ["DeepseekV3ForCausalLM"]
+
+
+def test_the_first_router_shows_how_many_layers_are_dense() -> None:
+    sizes = COMMON | {"block_count": 4}
+    routers = [f"blk.{layer}.ffn_gate_inp.weight" for layer in (2, 3)]
+    fields = MIXTURES["olmoe"].fields
+    assert fields(Fake(**sizes, tensors=routers))["first_k_dense_replace"] == 2
+    given = fields(Fake(**sizes, tensors=routers, leading_dense_block_count=1))
+    assert given["first_k_dense_replace"] == 1
 
 
 def test_a_router_that_is_not_served_is_refused() -> None:

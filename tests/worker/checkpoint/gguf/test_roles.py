@@ -5,14 +5,8 @@ from __future__ import annotations
 import gguf
 import pytest
 
-from baton_worker.checkpoint.gguf.roles import (
-    BARE,
-    ROLES,
-    Place,
-    Roles,
-    place,
-    wanted,
-)
+from baton_worker.checkpoint.gguf.recurrent_pieces import Place
+from baton_worker.checkpoint.gguf.roles import BARE, ROLES, Roles, place, wanted
 from baton_worker.spec import (
     Attention,
     Decoder,

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from baton.checkpoint.gguf_header import read_metadata
+from baton.checkpoint.gguf_header import read_metadata, split_parts
 from baton.errors import ModelError
 from baton_tokenizer.vocabulary.post_processor import Token, bert_frame, frame
 from baton_tokenizer.vocabulary.pretokenizers import byte_level, cut, pre_tokenizer
@@ -18,8 +18,15 @@ from baton_tokenizer.vocabulary.sentencepiece_model import Pieces, TokenType
 from baton_tokenizer.vocabulary.vocabulary import Source
 
 _TEMPLATE = "tokenizer.chat_template"
-_TURN_ENDS = frozenset(("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<end_of_turn>", "<|end|>"))
+_TURN_ENDS = frozenset(
+    (
+        *("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<end_of_turn>", "<|end|>"),
+        *("<turn|>", "<end_of_utterance>", "<|return|>", "<|call|>"),
+    )
+)
 """Control tokens that end a turn even if the metadata names only the end-of-sequence token."""
+_HARMONY = {"<|return|>", "<|call|>"}
+"""Ends of a turn in the format of gpt-oss, where "<|end|>" ends one of its several messages."""
 _WORD = "▁"
 """Prefix of tokens that start a word in WordPiece vocabularies of GGUF files, which have no
 "##"."""
@@ -64,7 +71,7 @@ class Metadata:
 
 
 class Gguf:
-    """A .gguf file, or a folder with exactly one."""
+    """A .gguf file, or a folder with one, or with one that is split."""
 
     @staticmethod
     def fits(path: Path) -> bool:
@@ -83,7 +90,7 @@ def _file(path: Path) -> Path | None:
     if path.is_file():
         return path if path.suffix == ".gguf" else None
     files = sorted(path.glob("*.gguf"))
-    return files[0] if len(files) == 1 else None
+    return files[0] if files and split_parts(files[0]) == files else None
 
 
 def read_gguf(path: Path) -> Source:
@@ -231,5 +238,6 @@ def _added(tokens: Sequence[str], types: Sequence[int]) -> list[dict[str, Any]]:
 
 def _eos_ids(data: Metadata, tokens: Sequence[str], types: Sequence[int]) -> tuple[int, ...]:
     named = [data.token(role) for role in ("eos", "eot", "eom")]
-    ends = [i for i, t in enumerate(tokens) if t in _TURN_ENDS and types[i] == TokenType.CONTROL]
+    names = _TURN_ENDS - {"<|end|>"} if _HARMONY.issubset(tokens) else _TURN_ENDS
+    ends = [i for i, t in enumerate(tokens) if t in names and types[i] == TokenType.CONTROL]
     return tuple(dict.fromkeys([*(token[1] for token in named if token), *ends]))

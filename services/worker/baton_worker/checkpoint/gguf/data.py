@@ -6,7 +6,7 @@ import math
 import mmap
 from functools import partial
 from pathlib import Path
-from typing import Any, TypeAlias
+from typing import TypeAlias
 
 import gguf
 import numpy as np
@@ -27,7 +27,7 @@ _FLOATS = {
     gguf.GGMLQuantizationType.F64: np.float64,
 }
 """Types that are not stored in blocks."""
-_Order: TypeAlias = "npt.NDArray[np.int64] | None"
+Order: TypeAlias = "npt.NDArray[np.int64] | None"
 """Permutation of the stored rows; None keeps their order."""
 
 
@@ -39,15 +39,15 @@ class GgufData:
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self._data = np.frombuffer(self._map, np.uint8)
 
-    def blocks(self, tensor: TensorEntry, heads: int | None) -> UnreadWeight:
-        """A matrix of a type in `BLOCK_TYPES`; with `heads` in the row order of `unpermute`."""
-        read = partial(self._open, tensor, _order(tensor, heads))
+    def blocks(self, tensor: TensorEntry, order: Order) -> UnreadWeight:
+        """A matrix of a type in `BLOCK_TYPES`, with its rows in this order."""
+        read = partial(self._open, tensor, order)
         return UnreadWeight(read(slice(0, 1)).kind, torch.Size(tensor.shape), read)
 
-    def rows(self, tensor: TensorEntry, heads: int | None) -> Rows:
-        """A matrix of any type as float32; with `heads` in the row order of `unpermute`."""
+    def rows(self, tensor: TensorEntry, order: Order) -> Rows:
+        """A matrix of any type as float32, with its rows in this order."""
         self._stored(tensor)
-        return Rows(torch.Size(tensor.shape), partial(self._widen, tensor, _order(tensor, heads)))
+        return Rows(torch.Size(tensor.shape), partial(self._widen, tensor, order))
 
     def floats(self, tensor: TensorEntry) -> npt.NDArray[np.float32]:
         """A whole tensor of any type and shape; may be a view of the map."""
@@ -67,13 +67,13 @@ class GgufData:
         first = max(0, first - AROUND) // mmap.PAGESIZE * mmap.PAGESIZE
         self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
 
-    def _open(self, tensor: TensorEntry, order: _Order, rows: slice) -> BlockQuantized:
+    def _open(self, tensor: TensorEntry, order: Order, rows: slice) -> BlockQuantized:
         return open_blocks(tensor.kind, self._copy(tensor, order, rows).view(np.uint8))
 
-    def _widen(self, tensor: TensorEntry, order: _Order, rows: slice) -> Tensor:
+    def _widen(self, tensor: TensorEntry, order: Order, rows: slice) -> Tensor:
         return torch.from_numpy(_as_floats(tensor, self._copy(tensor, order, rows)))
 
-    def _copy(self, tensor: TensorEntry, order: _Order, rows: slice) -> npt.NDArray[np.generic]:
+    def _copy(self, tensor: TensorEntry, order: Order, rows: slice) -> npt.NDArray[np.generic]:
         """Copy some rows of a matrix as stored."""
         stored = self._stored(tensor)
         numbers = np.arange(len(stored))[rows] if order is None else order[rows]
@@ -94,14 +94,15 @@ class GgufData:
         return stored.view(_FLOATS[kind]) if kind in _FLOATS else stored
 
 
-def unpermute(rows: npt.NDArray[Any], num_heads: int) -> npt.NDArray[Any]:
+def unpermuted(count: int, num_heads: int) -> npt.NDArray[np.int64]:
     """Interleaved to half-split rotary rows: the inverse of llama.cpp's `permute`."""
-    split = rows.reshape(num_heads, rows.shape[0] // num_heads // 2, 2, *rows.shape[1:])
-    return split.swapaxes(1, 2).reshape(rows.shape)
+    return np.arange(count).reshape(num_heads, -1, 2).swapaxes(1, 2).reshape(count)
 
 
-def _order(tensor: TensorEntry, heads: int | None) -> _Order:
-    return None if heads is None else unpermute(np.arange(tensor.shape[0]), heads)
+def untiled(count: int, tiles: tuple[int, int]) -> npt.NDArray[np.int64]:
+    """Rows of value heads from the order (value head of a key head, key head) to the order (key
+    head, value head)."""
+    return np.arange(count).reshape(*tiles, -1).swapaxes(0, 1).reshape(count)
 
 
 def _byte_shape(tensor: TensorEntry) -> tuple[int, ...]:

@@ -11,6 +11,7 @@ import math
 from types import SimpleNamespace
 
 from baton.errors import ModelError
+from baton_worker.checkpoint.gguf.hybrid_families import HYBRIDS
 from baton_worker.checkpoint.gguf.metadata import (
     ABSENT,
     Family,
@@ -290,15 +291,24 @@ FAMILIES: dict[str, Family] = {
     "exaone": Family("ExaoneForCausalLM"),
     "exaone4": Family("Exaone4ForCausalLM", _exaone4),
     "pangu-embedded": Family("PanguEmbeddedForCausalLM"),
+    # Language models of multimodal ones.
+    "qwen2vl": Family("Qwen2ForCausalLM"),
+    "qwen3vl": Family("Qwen3ForCausalLM"),
+    "hunyuan_vl": Family("HunYuanDenseV1ForCausalLM"),
     "deci": Family("DeciLMForCausalLM", _deci, permuted=True, per_layer=True),
     "mamba": Family("MambaForCausalLM", _mamba),
     "bert": Family("BertModel", _bert),
     "nomic-bert": Family("NomicBertModel", _nomic),
     "modern-bert": Family("ModernBertModel", _modern_bert),
     **MIXTURES,
+    **HYBRIDS,
 }
 """By `general.architecture`."""
 REFUSED: dict[str, str] = {
+    "clip": (
+        "is an encoder of images or sounds (mmproj) without a language model: serve the GGUF file "
+        "of the language model for texts, or the safetensors checkpoint of the whole model"
+    ),
     "mimo2": "leaves out what values are multiplied by: use the safetensors checkpoint",
     "nomic-bert-moe": "is served from the safetensors checkpoint only",
 }

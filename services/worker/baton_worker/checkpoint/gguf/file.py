@@ -16,19 +16,14 @@ import numpy.typing as npt
 import torch
 from torch import Tensor
 
-from baton.checkpoint.gguf_header import TensorEntry, read_head
+from baton.checkpoint.gguf_header import TensorEntry, read_head, split_parts
 from baton.errors import ModelError
 from baton_worker.checkpoint.gguf.blocks import BLOCK_TYPES
-from baton_worker.checkpoint.gguf.data import GgufData, unpermute
+from baton_worker.checkpoint.gguf.data import GgufData, Order, unpermuted, untiled
 from baton_worker.checkpoint.gguf.families import FAMILIES, REFUSED
-from baton_worker.checkpoint.gguf.metadata import ABSENT, each
-from baton_worker.checkpoint.gguf.roles import (
-    ROLES,
-    Place,
-    Roles,
-    place,
-    wanted,
-)
+from baton_worker.checkpoint.gguf.metadata import ABSENT, each, head_size
+from baton_worker.checkpoint.gguf.recurrent_pieces import Piece, Place
+from baton_worker.checkpoint.gguf.roles import ROLES, Roles, place, wanted
 from baton_worker.checkpoint.row_reader import Rows
 from baton_worker.kernels.quantized_weights import BlockQuantized
 from baton_worker.spec import Decoder
@@ -38,7 +33,12 @@ from baton_worker.spec.hf_config import as_ids
 _ROPE_FACTORS = "rope_freqs.weight"
 _LONG_FACTORS, _SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
 _KEYS_UP, _VALUES_UP = "attn_k_b", "attn_v_b"
-_RATES, _TAPS = ("ssm_a", ""), ("ssm_conv1d", "weight")
+_RECURRENT = {"ssm_a", "ssm_d", "ssm_dt", "ssm_norm", "ssm_conv1d", "shortconv.conv"}
+"""Tensors of recurrent layers of which files hold only floats, except for the matrix `ssm_dt`."""
+
+
+_VECTORS = {"exp_probs_b"}
+"""Vectors that some files hold as matrices of one row."""
 
 
 class GgufFile:
@@ -52,12 +52,8 @@ class GgufFile:
             for key, field in metadata.items()
             if not (key.startswith("tokenizer.") and isinstance(field, list))
         }
-        self._data = GgufData(path)
+        self._parts = [GgufData(part) for part in split_parts(path)]
         self._stored = {tensor.name: tensor for tensor in tensors}
-        if self._field("split.count", 1) > 1:
-            raise ModelError(
-                f"{path.name} is one part of a split GGUF; join it with llama-gguf-split --merge."
-            )
         self._kind = self._architecture()
         mixed = f"{self._kind} with experts"
         has_experts = self.own("expert_count", 0) and mixed in FAMILIES
@@ -83,13 +79,18 @@ class GgufFile:
                 yield from self._experts(tensor, roles.of(ROLES[at.part], at))
             elif at.part == _KEYS_UP:
                 yield roles.of("kv_up", at), self._keys_and_values_up(tensor)
-            elif at[1:] in (_RATES, _TAPS):
-                values = _writable(self._data.floats(tensor))
-                undone = (-values).log() if at[1:] == _RATES else values.unsqueeze(1)
-                yield roles.name(stored), undone
+            elif at.part in _RECURRENT and at[1:] != ("ssm_dt", "weight"):
+                yield from self._recurrent(tensor, roles)
             elif at.part != _VALUES_UP:
                 yield from self._pieces(tensor, roles)
-            self._data.release()
+            self._data(tensor).release()
+
+    def _data(self, tensor: TensorEntry) -> GgufData:
+        return self._parts[tensor.part]
+
+    def _floats(self, stored: str) -> npt.NDArray[np.float32]:
+        tensor = self._stored[stored]
+        return self._data(tensor).floats(tensor)
 
     def _is_draft(self, at: Place) -> bool:
         """Whether this is a multi-token prediction layer, unread without a draft model."""
@@ -99,9 +100,10 @@ class GgufFile:
         self, tensor: TensorEntry, roles: Roles
     ) -> Iterator[tuple[str, Tensor | BlockQuantized | Rows]]:
         first = 0
-        for name, rows, heads in roles.pieces(tensor.name, tensor.shape):
-            count = tensor.shape[0] if rows is None else rows
-            yield name, self._read(self._data.part(tensor, first, count), heads)
+        for piece in roles.pieces(tensor.name, tensor.shape):
+            count = tensor.shape[0] if piece.rows is None else piece.rows
+            part = self._data(tensor).part(tensor, first, count)
+            yield piece.name, self._read(part, self._order(piece, count))
             first += count
         if first != tensor.shape[0]:
             raise ModelError(
@@ -109,12 +111,37 @@ class GgufFile:
                 f"but its metadata asks for {first}."
             )
 
+    def _recurrent(self, tensor: TensorEntry, roles: Roles) -> Iterator[tuple[str, Tensor]]:
+        """A tensor of a recurrent layer with the axes and values that it has in Hugging Face
+        checkpoints: rates as logarithms, convolutions with an axis of groups."""
+        at, values = place(tensor.name), _writable(self._data(tensor).floats(tensor))
+        if at[1:] in (("ssm_conv1d", "weight"), ("shortconv.conv", "weight")):
+            values = values.unsqueeze(1)
+        elif at.part == "ssm_norm" or values.shape[-1] == 1:
+            values = values.flatten()
+        if at.part == "ssm_a":
+            values = (-values).log()
+        first = 0
+        for piece in roles.pieces(tensor.name, tuple(values.shape)):
+            some = values[first : first + (piece.rows or len(values))]
+            order = self._order(piece, len(some))
+            yield piece.name, some if order is None else some[torch.from_numpy(order)]
+            first += len(some)
+
+    def _order(self, piece: Piece, count: int) -> Order:
+        """The order of stored rows in Hugging Face checkpoints."""
+        if piece.heads is not None and self._family.permuted:
+            return unpermuted(count, piece.heads)
+        if piece.tiles is not None and self._family.tiled:
+            return untiled(count, piece.tiles)
+        return None
+
     def _experts(
         self, tensor: TensorEntry, name: str
     ) -> Iterator[tuple[str, Tensor | BlockQuantized | Rows]]:
         """The experts of a tensor [E, rows, columns] or [E, rows], one by one."""
         for expert in range(tensor.shape[0]):
-            part = self._data.part(tensor, expert, 1)
+            part = self._data(tensor).part(tensor, expert, 1)
             part = part._replace(shape=tensor.shape[1:])
             yield name.format(expert=expert), self._read(part, None)
 
@@ -122,24 +149,28 @@ class GgufFile:
         """The up-projection from latents to each head's K and V, stored by newer files in two
         tensors: keys [H, rank, nope], values [H, v, rank]."""
         values = self._stored[keys.name.replace(_KEYS_UP, _VALUES_UP)]
-        both = _writable(self._data.floats(keys)), _writable(self._data.floats(values))
+        both = (
+            _writable(self._data(keys).floats(keys)),
+            _writable(self._data(values).floats(values)),
+        )
         return torch.cat([both[0].transpose(1, 2), both[1]], dim=1).flatten(0, 1)
 
-    def _read(self, tensor: TensorEntry, heads: int | None) -> Tensor | BlockQuantized | Rows:
-        if not self._family.permuted:
-            heads = None
+    def _read(self, tensor: TensorEntry, order: Order) -> Tensor | BlockQuantized | Rows:
         if len(tensor.shape) == 2 and tensor.kind in BLOCK_TYPES:
-            return self._data.blocks(tensor, heads)
-        return self._values(tensor, heads)
+            return self._data(tensor).blocks(tensor, order)
+        return self._values(tensor, order)
 
-    def _values(self, tensor: TensorEntry, heads: int | None) -> Tensor | Rows:
+    def _values(self, tensor: TensorEntry, order: Order) -> Tensor | Rows:
         """A tensor as floats."""
         plus_one = self._family.norms_plus_one and tensor.name.endswith("norm.weight")
-        if len(tensor.shape) == 2 and not plus_one:
-            return self._data.rows(tensor, heads)
-        values = self._data.floats(tensor)
-        if heads is not None:
-            values = unpermute(values, heads)
+        vector = plus_one or place(tensor.name).part in _VECTORS
+        if len(tensor.shape) == 2 and not vector:
+            return self._data(tensor).rows(tensor, order)
+        values = self._data(tensor).floats(tensor)
+        if vector:
+            values = values.reshape(-1)
+        if order is not None:
+            values = values[order]
         return _writable(values - 1 if plus_one else values)
 
     def _known(self, spec: Decoder) -> dict[str, str]:
@@ -211,6 +242,7 @@ class GgufFile:
             sliding_window=window,
             layer_types=["sliding_attention" if window else "full_attention"] * layers,
             use_sliding_window=window is not None,
+            linear_output_tiled=self._family.tiled,
         )
         fields |= self._family.fields(self)
         config = SimpleNamespace(
@@ -222,27 +254,31 @@ class GgufFile:
     def rope(self) -> SimpleNamespace:
         """Rotary settings. Llama 3's scaling is stored as a tensor of factors, not as metadata."""
         base = self.own("rope.freq_base", 10_000.0)
+        if alpha := self.own("rope.scaling.alpha", 0.0):
+            size = head_size(self)
+            base *= alpha ** (size / (size - 2))
         if _ROPE_FACTORS in self._stored:
-            factors = self._data.floats(self._stored[_ROPE_FACTORS]).tolist()
+            factors = self._floats(_ROPE_FACTORS).tolist()
             return SimpleNamespace(rope_type="factors", rope_theta=base, factors=factors)
-        kind = self.own("rope.scaling.type", "none")
         if _LONG_FACTORS in self._stored:
             return self._long_rope(base)
-        if kind == "none":
+        # Older files have one key, and no type.
+        factor = self.own("rope.scaling.factor", self.own("rope.scale_linear", 0.0)) or 1.0
+        kind = self.own("rope.scaling.type", "linear")
+        if kind == "none" or (kind == "linear" and factor == 1.0):
             return SimpleNamespace(rope_type="default", rope_theta=base)
-        rope = SimpleNamespace(
-            rope_type=kind, rope_theta=base, factor=self.own("rope.scaling.factor", 1.0)
-        )
+        rope = SimpleNamespace(rope_type=kind, rope_theta=base, factor=factor)
         if kind == "yarn":
-            rope.original_max_position_embeddings = self.own("rope.scaling.original_context_length")
+            rope.original_max_position_embeddings = self.own(
+                "rope.scaling.original_context_length", self.own("context_length")
+            )
+            rope.beta_fast = self.own("rope.scaling.yarn_beta_fast", 32.0)
+            rope.beta_slow = self.own("rope.scaling.yarn_beta_slow", 1.0)
         return rope
 
     def _long_rope(self, base: float) -> SimpleNamespace:
         """LongRoPE has a tensor of factors for short and one for long sequences."""
-        long, short = (
-            self._data.floats(self._stored[name]).tolist()
-            for name in (_LONG_FACTORS, _SHORT_FACTORS)
-        )
+        long, short = (self._floats(name).tolist() for name in (_LONG_FACTORS, _SHORT_FACTORS))
         return SimpleNamespace(
             rope_type="longrope",
             rope_theta=base,

@@ -51,6 +51,8 @@ class Family(NamedTuple):
     """Norms are stored as the factor 1 + w."""
     per_layer: bool = False
     """Head counts and sizes may differ by layer."""
+    tiled: bool = False
+    """Value heads of delta nets are ordered by their number within a key head."""
 
 
 def layer_norm(file: Metadata) -> Fields:

@@ -32,14 +32,21 @@ def experts(file: Metadata, *, normed: bool) -> Fields:
         "moe_intermediate_size": file.own("expert_feed_forward_length", size),
         "norm_topk_prob": file.own("expert_weights_norm", normed),
         "routed_scaling_factor": file.own("expert_weights_scale", 1.0),
-        "first_k_dense_replace": file.own("leading_dense_block_count", 0),
+        "first_k_dense_replace": file.own("leading_dense_block_count", _leading_dense(file)),
         "n_shared_experts": file.own("expert_shared_count", 0),
         "n_group": file.own("expert_group_count", 1),
         "topk_group": file.own("expert_group_used_count", 1),
     }
 
 
-def _corrected(file: Metadata) -> Fields:
+def _leading_dense(file: Metadata) -> int:
+    """The number of layers before the first with a router; 0 if none has one."""
+    layers = range(file.own("block_count", 0))
+    routed = (layer for layer in layers if file.has(f"blk.{layer}.ffn_gate_inp.weight"))
+    return next(routed, 0)
+
+
+def corrected(file: Metadata) -> Fields:
     """DeepSeek-V3's router."""
     if (kind := file.own("expert_gating_func", _SIGMOID)) != _SIGMOID:
         raise ModelError(
@@ -67,7 +74,7 @@ def granite(file: Metadata) -> Fields:
     return {
         "embedding_multiplier": file.own("embedding_scale", 1.0),
         "residual_multiplier": file.own("residual_scale", 1.0),
-        "attention_multiplier": file.own("attention.scale", 1.0),
+        "attention_multiplier": file.own("attention.scale", head_size(file) ** -0.5),
         "logits_scaling": file.own("logit_scale", 1.0),
     }
 
@@ -98,10 +105,24 @@ def _deepseek(file: Metadata) -> Fields:
     return experts(file, normed=False) | {"scoring_func": "softmax"}
 
 
+def _dense(file: Metadata) -> Fields:
+    """Fields of experts that no layer has."""
+    counts = ("n_routed_experts", "num_experts_per_tok", "n_shared_experts")
+    sizes = ("moe_intermediate_size", "n_group", "topk_group")
+    return {
+        **dict.fromkeys((*counts, *sizes), 1),
+        "norm_topk_prob": True,
+        "routed_scaling_factor": 1.0,
+        "first_k_dense_replace": file.own("block_count"),
+    }
+
+
 def _deepseek2(file: Metadata) -> Fields:
-    """Versions 2 and 3, distinguished by their routers."""
-    third = file.own("expert_gating_func", _SOFTMAX) == _SIGMOID
-    fields = experts(file, normed=third)
+    """Versions 2 and 3, distinguished by their routers. Youtu is a version 3 without experts."""
+    mixed = bool(file.own("expert_count", 0))
+    usual = _SOFTMAX if mixed and not file.rows("exp_probs_b") else _SIGMOID
+    third = file.own("expert_gating_func", usual) == _SIGMOID
+    fields = experts(file, normed=third) if mixed else _dense(file)
     greedy = "group_limited_greedy" if fields["n_group"] > 1 else "greedy"
     return {
         **fields,
@@ -171,7 +192,7 @@ def _warmed(file: Metadata) -> SimpleNamespace:
 
 def _glm4_moe(file: Metadata) -> Fields:
     normed = file.has("blk.0.attn_q_norm.weight")
-    return _corrected(file) | partial(file) | {"use_qk_norm": normed}
+    return corrected(file) | partial(file) | {"use_qk_norm": normed}
 
 
 def _ernie_moe(file: Metadata) -> Fields:
@@ -200,7 +221,7 @@ def _gpt_oss(file: Metadata) -> Fields:
 
 
 def _minimax_m2(file: Metadata) -> Fields:
-    fields = _corrected(file)
+    fields = corrected(file)
     turned = file.own("rope.dimension_count")
     return fields | {
         "intermediate_size": fields["moe_intermediate_size"],
@@ -211,12 +232,12 @@ def _minimax_m2(file: Metadata) -> Fields:
 def _exaone_moe(file: Metadata) -> Fields:
     shared = file.own("expert_shared_count", 0)
     kinds = layer_kinds(file)
-    return _corrected(file) | {"num_shared_experts": shared, "layer_types": kinds}
+    return corrected(file) | {"num_shared_experts": shared, "layer_types": kinds}
 
 
 def _afmoe(file: Metadata) -> Fields:
     """Files omit that every fourth layer is global, and the embedding multiplier."""
-    fields = _corrected(file)
+    fields = corrected(file)
     return fields | {
         "layer_types": layer_kinds(file),
         "mup_enabled": True,
@@ -274,12 +295,13 @@ MIXTURES: dict[str, Family] = {
     "llama with experts": Family("MixtralForCausalLM", _normed, permuted=True),
     "qwen2moe": Family("Qwen2MoeForCausalLM", _qwen2_moe),
     "qwen3moe": Family("Qwen3MoeForCausalLM", _normed),
+    "qwen3vlmoe": Family("Qwen3MoeForCausalLM", _normed),
     "olmoe": Family("OlmoeForCausalLM", _plain),
     "granitemoe": Family("GraniteMoeSharedForCausalLM", _granite_moe, permuted=True),
     "dbrx": Family("DbrxForCausalLM", _dbrx),
     "deepseek": Family("DeepseekForCausalLM", _deepseek, permuted=True),
     "deepseek2": Family("DeepseekV2ForCausalLM", _deepseek2),  # and version 3, GLM-4.7-Flash
-    "dots1": Family("Dots1ForCausalLM", _corrected),
+    "dots1": Family("Dots1ForCausalLM", corrected),
     "glm4moe": Family("Glm4MoeForCausalLM", _glm4_moe),
     "ernie4_5-moe": Family("Ernie4_5_MoeForCausalLM", _ernie_moe),
     "hunyuan-moe": Family("HunYuanMoEV1ForCausalLM", _hunyuan_moe),

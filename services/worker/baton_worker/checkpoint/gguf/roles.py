@@ -3,15 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import NamedTuple
 
-from baton_worker.spec import (
-    Attention,
-    Decoder,
-    Glu,
-    Mamba,
-)
-from baton_worker.spec.names import DEFAULT, Names
+from baton_worker.checkpoint.gguf.recurrent_pieces import Piece, Place, recurrent_pieces
+from baton_worker.spec import Attention, Decoder, Glu
+from baton_worker.spec.names import DEFAULT, Names, placed
 
 ROLES = {
     "token_embd": "embedding",
@@ -49,6 +44,8 @@ ROLES = {
     "ssm_dt_norm": "scan_step_norm",
     "ssm_b_norm": "scan_write_norm",
     "ssm_c_norm": "scan_read_norm",
+    "shortconv.conv": "conv",
+    "shortconv.out_proj": "conv_output",
     "ffn_gate": "gate",
     "ffn_up": "up",
     "ffn_down": "down",
@@ -64,28 +61,15 @@ ROLES = {
 }
 """GGUF part name to role. Norm names may refer to another place in the block; then the names of the
 `gguf` package are used."""
+_JOINED = {
+    "attn_q": ("query", "attention_gate"),
+    "ssm_ba": ("delta_strength", "delta_decay"),
+    "ssm_in": ("ssm_gate", "ssm_x", "ssm_b", "ssm_c", "ssm_dt"),
+    "ssm_conv1d": ("ssm_conv_x", "ssm_conv_b", "ssm_conv_c"),
+}
+"""Parts that hold the rows of several roles as a Hugging Face tensor does."""
 BARE = {"router_correction", "sinks", "scan_rates", "scan_skip"}
 """Roles without a suffix in Hugging Face names."""
-
-
-class Place(NamedTuple):
-    """A stored tensor `blk.{layer}.{part}.{suffix}`; layer None is outside the stack. Tensors that
-    are not module weights may lack the suffix."""
-
-    layer: int | None
-    part: str
-    suffix: str
-
-
-class Piece(NamedTuple):
-    """A range of rows of a stored tensor."""
-
-    name: str
-    """The layers' name for it."""
-    rows: int | None
-    """None: all remaining rows."""
-    heads: int | None
-    """Head count of queries or keys."""
 
 
 def place(stored: str) -> Place:
@@ -122,20 +106,22 @@ class Roles:
     def __init__(self, spec: Decoder, known: Mapping[str, str]) -> None:
         self._spec, self._known, self._names = spec, known, Names(spec.tensors.names)
         self._roles = DEFAULT.keys() | dict(spec.tensors.names).keys()
+        self._sources = {rule.parts: rule.source for rule in spec.tensors.fused}
 
     def pieces(self, stored: str, shape: tuple[int, ...]) -> list[Piece]:
         """Contents of a tensor: parts of one name, or several names in sequence."""
         at = place(stored)
         mixer, ffn = (None, None) if at.layer is None else self._spec.layers[at.layer]
+        if at.layer is not None and (source := self._sources.get(_JOINED.get(at.part, ()))):
+            return [Piece(f"{placed(source, at.layer)}.{at.suffix}")]
         if isinstance(mixer, Attention) and at.part in ("attn_qkv", "attn_q", "attn_k"):
             query, key, value = self._attention(mixer, at)
             return {"attn_q": [query], "attn_k": [key]}.get(at.part, [query, key, value])
         if at.part == "ffn_up" and isinstance(ffn, Glu) and shape[0] == 2 * ffn.intermediate:
             return [Piece(self.of(role, at), ffn.intermediate, None) for role in ("gate", "up")]
-        if at.part == "ssm_in" and isinstance(mixer, Mamba):
-            roles = ("scan_input", "scan_gate")
-            return [Piece(self.of(role, at), mixer.channels, None) for role in roles]
-        return [Piece(self.name(stored), None, None)]
+        if pieces := recurrent_pieces(mixer, at, self.of):
+            return pieces
+        return [Piece(self.name(stored))]
 
     def _attention(self, mixer: Attention, at: Place) -> tuple[Piece, Piece, Piece]:
         heads, kv_heads, size = mixer.num_heads, mixer.num_kv_heads, mixer.head_dim

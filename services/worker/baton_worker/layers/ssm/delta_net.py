@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import torch
 from torch import Tensor
 
 from baton_worker import spec
@@ -65,5 +66,13 @@ class DeltaNet(Carrying):
         brought, gate = self.inputs(x)
         mixed = self.taps(brought, step.slots, segments.earlier, pages.tokens)
         output = self._walk(pages, mixed[:, : self._settings.key_width], segments)
-        out: Tensor = self.output(self.norm(output, gate), residual)
+        out: Tensor = self.output(self._ordered(self.norm(output, gate)), residual)
         return out
+
+    def _ordered(self, heads: Tensor) -> Tensor:
+        """The channels [T, value_width] in the order of the output projection."""
+        settings = self._settings
+        if not settings.tiled_output:
+            return heads
+        grid = (settings.num_key_heads, -1, settings.value_dim)
+        return torch.unflatten(heads, -1, grid).transpose(1, 2).flatten(1)

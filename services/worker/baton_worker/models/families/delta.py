@@ -64,6 +64,7 @@ def gated_delta_net(c: Config, **changes: Any) -> DeltaNet:
         "taps": getattr(c, "linear_conv_kernel_dim", 4),
         "norm": GatedNorm(rms(c).eps, num_heads, gate_first=False, shared=True),
         "activation": getattr(c, "hidden_act", "silu"),
+        "tiled_output": getattr(c, "linear_output_tiled", False),
     }
     return DeltaNet(**values | changes)
 
