@@ -12,6 +12,7 @@ from torch import Tensor
 from baton_worker.layers.invariant import (
     GELU,
     GELU_TANH,
+    QUICK_GELU,
     SILU,
     exp,
     exp2,
@@ -24,6 +25,7 @@ FUNCTIONS = {
     "silu": SILU,
     "gelu": GELU,
     "tanh form": GELU_TANH,
+    "quick form": QUICK_GELU,
     "sigmoid": sigmoid,
     "tanh": tanh,
     "exp": exp,

@@ -10,6 +10,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from baton_worker.kernels.cpu.activation import activation_kernel
+
 LANES = 64
 """Values per iteration of torch's CPU loops: two of its widest vectors at its narrowest float."""
 _GRAIN = 32_768
@@ -50,8 +52,9 @@ def in_lanes(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]
 
 SILU = in_lanes(F.silu)
 GELU = in_lanes(F.gelu)
-GELU_TANH = in_lanes(partial(F.gelu, approximate="tanh"))
+GELU_TANH = activation_kernel("gelu_tanh", in_lanes(partial(F.gelu, approximate="tanh")))
 sigmoid = in_lanes(torch.sigmoid)
+QUICK_GELU = activation_kernel("quick_gelu", lambda x: x * sigmoid(1.702 * x))
 tanh = in_lanes(torch.tanh)
 exp = in_lanes(torch.exp)
 exp2 = in_lanes(torch.exp2)

@@ -13,8 +13,8 @@ from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.invariant import (
     GELU,
     GELU_TANH,
+    QUICK_GELU,
     SILU,
-    sigmoid,
 )
 from baton_worker.layers.layer import Bare
 from baton_worker.layers.linear import GatedLinear, Linear
@@ -28,7 +28,7 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_fast": GELU_TANH,
     "relu": F.relu,
     "relu2": lambda x: F.relu(x).square(),
-    "quick_gelu": lambda x: x * sigmoid(1.702 * x),
+    "quick_gelu": QUICK_GELU,
 }
 
 
