@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -117,6 +117,9 @@ class Waiting:
 
     def submit(self, work: Callable[[], Any]) -> Future[Any]:
         return self._threads.submit(work)
+
+    def map(self, work: Callable[[Any], Any], items: Sequence[Any]) -> Iterator[Any]:
+        yield from map(work, items)
 
     def prepare(
         self, url: str, tenant: str, until: float, modality: str, images: int, *, sound: bool
@@ -290,7 +293,7 @@ def test_a_model_that_hears_alone_takes_no_images_beside_sounds() -> None:
     ready = process.Ready(Blob("float32", (1, 80, 4), b""), b"d" * 32, (1, 4, 0), 1)
     items = (MediaItem("audio", "data:,", "one"), MediaItem("image", "data:,", "two"))
     with pytest.raises(InvalidRequest, match="images and audio in one request") as caught:
-        service.prepare(model, Prepare(1, items), lambda item: ready)
+        service.prepare(model, Prepare(1, items), iter([ready] * 2))
     assert caught.value.param == "two"
-    heard = service.prepare(model, Prepare(1, items[:1]), lambda item: ready)
+    heard = service.prepare(model, Prepare(1, items[:1]), iter([ready]))
     assert num_tokens(heard.items[0].tokens) == 1

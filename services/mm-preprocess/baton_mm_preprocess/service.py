@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import closing
 from typing import TypeAlias, TypeVar
 
 from baton import __version__
@@ -62,16 +63,15 @@ Look: TypeAlias = Callable[[MediaItem], Outcome]
 """Converts an item."""
 
 
-def prepare(model: Model, request: Prepare, look: Look) -> Prepared:
+def prepare(model: Model, request: Prepare, outcomes: Iterator[Outcome]) -> Prepared:
     """Tensors of a request. Raises `InvalidRequest` for the first invalid part, and any error of
-    `look`."""
+    `outcomes`, which converts its items in order."""
     prepared = list[PreparedMedia]()
     for place, item in enumerate(request.items):
         model.check(item)
         _check_images(model, _num_images(request.items[: place + 1]), item)
         _check_alone(model, request.items[: place + 1])
-        outcome = look(item)
-        ready = _checked(outcome, item, Ready)
+        ready = _checked(next(outcomes), item, Ready)
         number = _num_images(request.items[:place])
         prepared.append(_KINDS.get(item.modality, _image)(model, item, ready, number))
         if ready.sound is not None:
@@ -253,7 +253,12 @@ class Preprocessor:
                 item.url, request.tenant, until, item.modality, count, sound=sound
             )
 
-        return Deferred(lambda: self._traced(received, request, look), children.submit)
+        def work() -> Prepared:
+            trace = received.envelope.trace
+            with span("prepare", trace), closing(children.map(look, request.items)) as outcomes:
+                return prepare(self._model, request, outcomes)
+
+        return Deferred(work, children.submit)
 
     def _speech(self, received: Received, request: PrepareSpeech) -> Deferred:
         """Defer a recording to a child. Raises `InvalidRequest` for a model without audio input."""
@@ -292,10 +297,6 @@ class Preprocessor:
             most = self._limits.get(kind, self._max_items)
             if counts[kind] > most:
                 raise _too_many(f"{counts[kind]} {kind}s", most, item)
-
-    def _traced(self, received: Received, request: Prepare, look: Look) -> Prepared:
-        with span("prepare", received.envelope.trace):
-            return prepare(self._model, request, look)
 
 
 def setup_of(model: Model, config: Config) -> Setup:

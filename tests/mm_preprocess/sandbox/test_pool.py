@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from contextlib import closing
 
 import msgspec
 import pytest
@@ -50,6 +52,29 @@ def test_a_bomb_costs_itself_alone(children: DecodePool) -> None:
     assert isinstance(found, Problem) and found.code == "image_too_large"
     assert "memory" in found.message
     assert isinstance(look(children, GOOD), Ready)
+
+
+def test_items_of_a_request_run_side_by_side_and_keep_their_order() -> None:
+    pool, pairs, gate = DecodePool(SETUP, 2, 30.0), threading.Barrier(2), threading.Event()
+
+    def meet(item: int) -> int:
+        pairs.wait(60)
+        return item
+
+    begun = list[int]()
+
+    def begin(item: int) -> None:
+        begun.append(item)
+        assert item == 0 or gate.wait(60)
+
+    try:
+        assert list(pool.map(meet, range(4))) == [0, 1, 2, 3]
+        with closing(pool.map(begin, range(9))) as results:
+            next(results)
+        gate.set()
+    finally:
+        pool.close()
+    assert set(begun) <= {0, 1, 2}, "two helpers ran what nobody waits for any more"
 
 
 def scripted(children: DecodePool, acts: list[str], monkeypatch: pytest.MonkeyPatch) -> None:

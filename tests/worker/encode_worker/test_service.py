@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
+import pytest
 import torch
 
 from baton.net.discovery import StaticDirectory, socket_path
@@ -84,7 +85,7 @@ def one_pixel(value: float, key: bytes) -> Media:
 
 
 def test_orders_are_answered_once_and_embeddings_pulled_until_they_are_revoked(
-    run_dir: Path,
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     config = Config(name="e0", model="org/seen", run_dir=run_dir, kv_transports="shm,tcp")
     fake, life = FakeTower(3), Lifecycle(drain_seconds=5)
@@ -97,6 +98,8 @@ def test_orders_are_answered_once_and_embeddings_pulled_until_they_are_revoked(
     puller = EmbeddingPuller(HIDDEN, torch.float32, "w", transports, host(config))
     try:
         scheduler.until(lambda: scheduler.hellos)
+        # No answer waits for another message.
+        monkeypatch.setattr("baton_worker.encode_worker.service._IDLE_SECONDS", 10 * SECONDS)
         epoch, info = scheduler.hellos[0].incarnation, scheduler.hellos[0].worker
         assert info is not None and (info.role, info.num_pages) == ("encode", 0)
         assert info.encoder_layout == puller.layout

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Generator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from typing import TypeVar
 
@@ -23,6 +23,7 @@ FIRST_SECONDS = 2.0
 
 log = logger(__name__)
 T = TypeVar("T")
+Item = TypeVar("Item")
 _outcome: msgspec.msgpack.Decoder[Outcome] = msgspec.msgpack.Decoder(Outcome)
 
 
@@ -37,6 +38,7 @@ class DecodePool:
         self._seconds = seconds
         self._turns = FairTurns(processes)
         self._threads = ThreadPoolExecutor(max_requests, thread_name_prefix="media")
+        self._helpers = ThreadPoolExecutor(processes, thread_name_prefix="media-ahead")
         data = msgspec.msgpack.encode(setup)
         self._children = ChildPool(_MODULE, data, processes, "Media preprocessing")
 
@@ -47,6 +49,19 @@ class DecodePool:
     def submit(self, work: Callable[[], T]) -> Future[T]:
         """Run work in a thread that may call `prepare`."""
         return self._threads.submit(work)
+
+    def map(self, work: Callable[[Item], T], items: Sequence[Item]) -> Generator[T, None, None]:
+        """The results of work that may call `prepare`, in the order of the items. Items behind the
+        one that is waited for run meanwhile, if helpers are free. Closing it drops those that have
+        not begun."""
+        ahead = [self._helpers.submit(work, item) for item in items[1:]]
+        try:
+            yield work(items[0])
+            for item, future in zip(items[1:], ahead, strict=True):
+                yield work(item) if future.cancel() else future.result()
+        finally:
+            for future in ahead:
+                future.cancel()
 
     def prepare(
         self,
@@ -101,3 +116,4 @@ class DecodePool:
         self._turns.close()
         self._children.close()
         self._threads.shutdown(cancel_futures=True)
+        self._helpers.shutdown(cancel_futures=True)

@@ -87,9 +87,9 @@ class EncodeService:
                     pulse.beat()
                     self._scheduler.wait(0 if self._waiting else _IDLE_SECONDS)
                     self._listen()
-                    self._send_due()
                     if self._waiting:
                         self._encode(self._waiting.popleft())
+                    self._send_due()
             finally:
                 self._scheduler.stop_beats()
                 self._exporter.stop()
