@@ -56,6 +56,7 @@ from baton_worker.kv_transfer.manager import KVTransferManager, host
 from baton_worker.kv_transfer.vllm_config import resolve
 from baton_worker.lora.loader import AdapterLoader
 from baton_worker.platform import profiler_config
+from baton_worker.platform.cpu_threads import give_way
 from baton_worker.platform.download_signal import DownloadSignal
 from baton_worker.platform.profiler import Profiler
 from baton_worker.registration import Registration
@@ -76,6 +77,9 @@ _TRANSFER_SECONDS = 0.002
 """As above while KV is in transit: bounds the delay before its arrival is noticed."""
 _LOCKSTEP_SECONDS = 0.005
 """The same where other workers wait for this one before they take a step."""
+_PREFILL_NICENESS = 5
+"""Of a worker that prefills on a CPU: streams of decode workers on the same cores go first, and it
+still gets a quarter of a core that they would fill."""
 _POLL_SECONDS = 5e-5
 """How often a step that another stage of a pipeline runs is looked at while no plan is here: ZeroMQ
 waits for milliseconds."""
@@ -485,5 +489,7 @@ def serve(config: Config, life: Lifecycle) -> int:
     config = with_pages_of_others(config)
     engine = load_engine(config)
     config = in_place_of(standby.wait(), config)
+    if config.role == "prefill" and engine.resolved.build.device.type == "cpu":
+        give_way(_PREFILL_NICENESS)
     with contextlib.closing(engine), contextlib.closing(directory(config)) as where:
         return Service(engine, config, where, life, persistent_cache(engine, config)).run()
