@@ -42,6 +42,7 @@ def test_one_kind_of_layer_is_asked_about_once(problem: Any) -> None:
 
 def test_a_machine_without_a_compiler_falls_back(problem: Any, no_compiler: None) -> None:
     assert isinstance(AttentionSelector().select(problem([(1, 1)]).call), GroupedBackend)
+    assert AttentionSelector().named("cpu", problem([(1, 1)]).call) is None
 
 
 @pytest.mark.row("F04.07")
@@ -70,6 +71,9 @@ def test_a_named_backend_is_taken(problem: Any) -> None:
     call = problem([(1, 1)]).call
     for name, backend in (("sdpa", GroupedBackend), ("reference", ReferenceBackend)):
         assert isinstance(AttentionSelector(name).select(call), backend)
+    chosen = AttentionSelector("sdpa")
+    assert isinstance(chosen.named("grouped", call), GroupedBackend)
+    assert chosen.named("reference", call) is None, "it is not to be tried"
     with pytest.raises(SettingsError, match="Unknown attention 'flash'"):
         AttentionSelector("flash")
 

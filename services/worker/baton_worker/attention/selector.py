@@ -59,6 +59,13 @@ class AttentionSelector:
         """Name of the row of `BACKENDS` that `select` chooses. Raises as it does."""
         return self._row(call)[0]
 
+    def named(self, name: str, call: AttentionSpec) -> Backend | None:
+        """The backend of this name; None where it is not to be tried, or refuses such layers."""
+        if name not in self._candidates:
+            return None
+        backend, reason = self._asked(name, call)
+        return backend if reason is None else None
+
     def _row(self, call: AttentionSpec) -> tuple[str, Backend]:
         if call not in self._selected:
             self._selected[call] = self._first(call)
@@ -70,8 +77,7 @@ class AttentionSelector:
         for name in self._candidates:
             if usable and (not several or name in _PLAIN):
                 break
-            backend, reason = self._made(name, call)
-            reason = reason or _unread(backend, call) or backend.refuses(call)
+            backend, reason = self._asked(name, call)
             if reason is None:
                 usable[name] = backend
             else:
@@ -81,6 +87,11 @@ class AttentionSelector:
         name = next(iter(usable)) if self.fastest is None else self.fastest(call, usable)
         _report(name, call, reasons)
         return name, self._counted(usable[name], plain=name in _PLAIN)
+
+    def _asked(self, name: str, call: AttentionSpec) -> tuple[Backend, str | None]:
+        """A backend, and why it does not serve such layers."""
+        backend, reason = self._made(name, call)
+        return backend, reason or _unread(backend, call) or backend.refuses(call)
 
     def _made(self, name: str, call: AttentionSpec) -> tuple[Backend, str | None]:
         """A backend, and why it is not exact where it has to be."""

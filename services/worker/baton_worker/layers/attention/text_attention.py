@@ -10,7 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from baton_worker import spec
-from baton_worker.attention import AttentionBatch, AttentionSpec, Backend
+from baton_worker.attention import AttentionBatch, AttentionSpec
 from baton_worker.layers.attention.whole_texts import Texts, lengths_of
 from baton_worker.layers.build_context import BuildContext
 
@@ -30,9 +30,7 @@ class TextAttention:
     def __init__(self, settings: spec.Attention, site: BuildContext) -> None:
         self._settings = settings
         self._kind = _Kind(type(settings), _call(settings, site))
-        self._backend: Backend | None = None
-        if site.device.type == "cpu" and site.attention.name(self._kind.call) == "cpu":
-            self._backend = site.attention.select(self._kind.call)
+        self._backend = site.attention.named("cpu", self._kind.call)
 
     def __call__(self, heads: Tensor, texts: Sequence[Texts], plans: dict[Any, Any]) -> Tensor:
         """Heads [T, q + k + v, dim] to [T, q * dim].
