@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from transformers.initialization import no_init_weights
 
 from tests.oracles.checkpoints import asked
 
@@ -69,9 +70,20 @@ def _recorded(config: Any) -> Iterator[set[str]]:
 def keys_read(model: Any, tokens: list[int]) -> set[str]:
     """The keys of its config file that a model reads when it is built and run."""
     config = copy.deepcopy(model.config)
-    with _recorded(config) as read, torch.random.fork_rng():
-        asked(type(model)(config).eval())(tokens)
+    with _recorded(config) as read:
+        asked(_with_weights_of(model, config))(tokens)
     return read & config.to_dict().keys()
+
+
+def _with_weights_of(model: Any, config: Any) -> Any:
+    """A model of another config with the same weights; no random ones are drawn first.
+
+    Raises whatever transformers raises where there is no such model, or its shapes are others.
+    """
+    with no_init_weights(), torch.random.fork_rng():
+        made = type(model)(config).eval()
+    made.load_state_dict(model.state_dict())
+    return made
 
 
 def other_values(key: str, value: Any) -> list[Any]:
@@ -91,14 +103,11 @@ def other_values(key: str, value: Any) -> list[Any]:
 
 def changes(model: Any, tokens: list[int]) -> Iterator[Change]:
     """The keys that count, each with another value."""
-    before, weights = asked(model)(tokens), model.state_dict()
+    before = asked(model)(tokens)
     for key, value in _candidates(model, tokens):
         try:
             config = type(model.config).from_dict(model.config.to_dict() | {key: value})
-            with torch.random.fork_rng():
-                changed = type(model)(config).eval()
-            changed.load_state_dict(weights)
-            logits = asked(changed)(tokens)
+            logits = asked(_with_weights_of(model, config))(tokens)
         except Exception:  # such a model cannot be: its shapes or its code say so
             continue
         if not torch.isfinite(logits).all() or (logits - before).abs().max() < _LEAST:
