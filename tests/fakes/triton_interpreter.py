@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import importlib
+import math
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
-from functools import cache
+from functools import cache, cached_property
 from typing import Any
 
 import numpy as np
@@ -34,6 +35,8 @@ def interpreter() -> Iterator[None]:
         _patch_once(patch)
         _check_overflow_in_numpy(patch)
         _remember_dtypes(patch)
+        _remember_shapes(patch)
+        _leave_equal_shapes(patch)
         for name in [n for n in sys.modules if n.startswith((f"{PACKAGE}.", USERS))]:
             importlib.reload(sys.modules[name])
         yield
@@ -117,6 +120,61 @@ def _remember_dtypes(patch: pytest.MonkeyPatch) -> None:
         return pointer if isinstance(kind.scalar, tl.pointer_type) else of_scalar(kind.scalar)
 
     patch.setattr(interpreter, "_get_np_dtype", dtype_of)
+
+
+def _remember_shapes(patch: pytest.MonkeyPatch) -> None:
+    """Blocks of one shape share the objects that describe it. The interpreter makes and checks them
+    for every tensor, which takes longer than what it computes."""
+    import triton.language as tl
+    from triton.language.core import constexpr
+    from triton.language.core import tuple as tuple_of
+
+    checked, described = tl.block_type.__init__, cache(_description)
+    known: dict[tuple[int, ...], tuple[tuple_of, int]] = {}
+
+    def block(self: Any, element_ty: Any, shape: Any) -> None:
+        numbers = tuple([n.value if type(n) is constexpr else n for n in shape])
+        if numbers not in known:
+            checked(self, element_ty, shape)
+            known[numbers] = self.shape, self.numel
+        self.element_ty = element_ty
+        self.shape, self.numel = known[numbers]
+
+    def tensor(self: Any, handle: Any, type: Any) -> None:
+        self.handle, self.type, self.dtype = handle, type, type.scalar
+        self.numel, self.shape = described(*(type.shape if type.is_block() else ()))
+
+    name = cached_property(lambda self: f"<{self.shape}, {self.element_ty}>")
+    name.__set_name__(tl.block_type, "name")
+    patch.setattr(tl.block_type, "name", name, raising=False)
+    patch.setattr(tl.block_type, "__init__", block)
+    patch.setattr(tl.tensor, "__init__", tensor)
+
+
+def _description(*shape: int) -> tuple[Any, Any]:
+    """Number of elements and shape of a tensor, in Triton's constants."""
+    from triton.language.core import constexpr
+    from triton.language.core import tuple as tuple_of
+
+    return constexpr(math.prod(shape)), tuple_of([constexpr(n) for n in shape])
+
+
+def _leave_equal_shapes(patch: pytest.MonkeyPatch) -> None:
+    """Operands of one shape need no broadcast: most are such."""
+    from triton.language.semantic import TritonSemantic
+
+    plain = TritonSemantic.broadcast_impl_value
+
+    def broadcast(self: Any, left: Any, right: Any) -> tuple[Any, Any]:
+        blocks = left.type.is_block(), right.type.is_block()
+        if blocks == (False, False):
+            return left, right
+        if all(blocks) and left.type.shape.values == right.type.shape.values:
+            return left, right
+        pair: tuple[Any, Any] = plain(self, left, right)
+        return pair
+
+    patch.setattr(TritonSemantic, "broadcast_impl_value", broadcast)
 
 
 def _interpret_library() -> None:
