@@ -717,7 +717,7 @@ def test_messages_of_the_router(shared_site: Site) -> None:
     assert error_of(shared_site.post("/v1/foo"))["message"] == "Invalid URL (POST /v1/foo)"
     wrong = error_of(shared_site.get(CHAT))["message"]
     assert wrong.startswith("Not allowed to GET on /v1/chat/completions. (HINT: ")
-    for path, methods in ((CHAT, "POST"), ("/v1/responses/x", "DELETE, GET"), ("/", "GET")):
+    for path, methods in ((CHAT, "POST"), ("/v1/responses/x", "DELETE, GET"), ("/", "GET, HEAD")):
         assert shared_site.request("PUT", path).headers["allow"] == methods
 
 

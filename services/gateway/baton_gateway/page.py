@@ -35,6 +35,7 @@ def _answer(request: Request, name: str) -> Response:
     return static_file(request, "baton_gateway.static", name)
 
 
+@router.head("/")
 @router.get("/")
 async def index(request: Request) -> Response:
     """Return the page."""

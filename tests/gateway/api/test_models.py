@@ -16,3 +16,5 @@ def test_models(shared_site: Site) -> None:
     assert (model["id"], model["object"]) == (MODEL, "model")
     assert (model["owned_by"], model["max_model_len"]) == ("baton", MAX_LENGTH)
     assert shared_site.get(f"/v1/models/{MODEL}").json() == model
+    for path in ("/", "/v1/models", f"/v1/models/{MODEL}"):
+        assert shared_site.request("HEAD", path).status_code == 200, "agents probe a server so"

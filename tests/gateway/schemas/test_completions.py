@@ -13,6 +13,10 @@ from baton_gateway.schemas.completions import CompletionRequest
 def test_defaults_are_openais() -> None:
     completion = build({"model": "m", "prompt": "x"}, CompletionRequest)
     assert (completion.max_tokens, completion.prompt, completion.echo) == (16, ("x",), False)
+    many = build(
+        {"model": "m", "prompt": "x", "stop": ["a", "b", "c", "d", "e"]}, CompletionRequest
+    )
+    assert len(many.stop) == 5, "evaluations of code send six"
 
 
 @pytest.mark.parametrize(

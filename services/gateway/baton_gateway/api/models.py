@@ -43,6 +43,7 @@ class Models(msgspec.Struct):
     object: Literal["list"] = "list"
 
 
+@router.head("/v1/models", include_in_schema=False)
 @router.get("/v1/models")
 @describe(answer=Models)
 async def models(request: Request) -> Response:
@@ -57,6 +58,7 @@ async def models(request: Request) -> Response:
     return json_response(Models([_entry(facts) for facts in models]))
 
 
+@router.head("/v1/models/{name:path}", include_in_schema=False)
 @router.get("/v1/models/{name:path}")
 @describe(answer=Model)
 async def model(request: Request, name: str) -> Response:

@@ -13,7 +13,7 @@ from starlette.datastructures import Headers
 from starlette.types import Scope
 
 from baton.errors import BatonError
-from baton_gateway.http.errors import ContextTooLong, ErrorEncoder, encode
+from baton_gateway.http.errors import ContextTooLong, ErrorEncoder, UnpairedCall, encode
 
 _MESSAGES, _MODELS = "/v1/messages", "/v1/models"
 ANTHROPIC_VERSION = "anthropic-version"
@@ -69,10 +69,13 @@ def encode_anthropic(error: BatonError, request_id: str) -> bytes:
 
 
 def _anthropic_message(error: BatonError) -> str:
-    """Return the message of an error. An error about the context length has Anthropic's wording,
-    from which coding agents parse the limit."""
+    """Return the message of an error. Errors about the context length and about calls without
+    results have Anthropic's wording, which coding agents parse."""
+    if isinstance(error, UnpairedCall):
+        return error.in_blocks
     if not isinstance(error, ContextTooLong):
-        return error.message
+        named = error.param is None or error.param in error.message
+        return error.message if named else f"{error.param}: {error.message}"
     length, requested, limit = error.length, error.requested, error.limit
     if length is None or requested is None or length > limit:
         tokens = "more" if length is None else f"{length} tokens"

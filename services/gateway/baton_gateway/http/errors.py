@@ -61,6 +61,15 @@ class ContextTooLong(InvalidRequest):
         self.limit, self.length, self.requested = limit, length, requested
 
 
+class UnpairedCall(InvalidRequest):
+    """A call of a tool has no result right behind it, or a result has no call."""
+
+    def __init__(self, message: str, *, param: str, in_blocks: str) -> None:
+        """`in_blocks`: the message in the words of the Messages API."""
+        super().__init__(message, param=param)
+        self.in_blocks = in_blocks
+
+
 class GatewayPartitioned(Unavailable):
     """The scheduler is unreachable from this gateway.
 

@@ -8,6 +8,7 @@ from typing import Any
 from baton.errors import InvalidRequest
 from baton_gateway.http.body import check_depth, parse
 from baton_gateway.http.errors import (
+    UnpairedCall,
     invalid,
     missing,
     shorten,
@@ -194,21 +195,36 @@ def _check_order(messages: list[Message]) -> None:
     for i, message in enumerate(messages):
         if message["role"] == "tool":
             if message["tool_call_id"] not in open_calls:
-                raise _order(i, "messages with role 'tool' must answer a preceding 'tool_calls'.")
+                raise _without_call(i, message["tool_call_id"])
             open_calls.discard(message["tool_call_id"])
         else:
             if open_calls:
-                raise _order(i, _UNANSWERED)
+                raise _unanswered(i, open_calls)
             open_calls = {call["id"] for call in message.get("tool_calls", ())}
     if open_calls:
-        raise _order(len(messages) - 1, _UNANSWERED)
+        raise _unanswered(len(messages) - 1, open_calls)
 
 
-_UNANSWERED = (
-    "An assistant message with 'tool_calls' must be followed by tool messages responding to "
-    "each 'tool_call_id'."
-)
+def _unanswered(index: int, ids: set[str]) -> UnpairedCall:
+    return UnpairedCall(
+        "An assistant message with 'tool_calls' must be followed by tool messages responding to "
+        "each 'tool_call_id'.",
+        param=f"messages.[{index}].role",
+        in_blocks="`tool_use` ids were found without `tool_result` blocks immediately after: "
+        f"{_shown(ids)}. Each `tool_use` block must have a corresponding `tool_result` block in "
+        "the next message.",
+    )
 
 
-def _order(index: int, message: str) -> InvalidRequest:
-    return InvalidRequest(message, param=f"messages.[{index}].role")
+def _without_call(index: int, identity: str) -> UnpairedCall:
+    return UnpairedCall(
+        "messages with role 'tool' must answer a preceding 'tool_calls'.",
+        param=f"messages.[{index}].role",
+        in_blocks=f"unexpected `tool_use_id` found in `tool_result` blocks: {_shown({identity})}. "
+        "Each `tool_result` block must have a corresponding `tool_use` block in the previous "
+        "message.",
+    )
+
+
+def _shown(ids: set[str]) -> str:
+    return ", ".join(identity[:64] for identity in sorted(ids)[:8])

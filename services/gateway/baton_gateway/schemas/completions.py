@@ -10,7 +10,7 @@ from typing import Annotated, Any, Self
 from pydantic import BeforeValidator, Field, model_validator
 
 from baton_gateway.http.errors import array_too_long, empty_array, invalid, wrong_type
-from baton_gateway.schemas.fields import INT32, token_ids
+from baton_gateway.schemas.fields import INT32, ManyStopStrings, token_ids
 from baton_gateway.schemas.sampled_request import SampledRequest
 
 MAX_PROMPTS = 2048
@@ -52,6 +52,7 @@ class CompletionRequest(SampledRequest):
     prompt: Annotated[tuple[Any, ...], BeforeValidator(_prompt, json_schema_input_type=PromptField)]
     max_tokens: int = Field(default=16, ge=0, le=INT32)
     logprobs: int | None = Field(default=None, ge=0, le=5)
+    stop: ManyStopStrings = ()
     echo: bool = False
     best_of: int | None = Field(default=None, ge=0, le=20)
     add_special_tokens: bool = True

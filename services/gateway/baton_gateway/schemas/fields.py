@@ -24,6 +24,7 @@ from baton_gateway.schemas.unsupported import refuse_template_names
 
 INT32, INT64 = 2**31 - 1, 2**63 - 1
 MAX_BIAS = 1024
+MAX_STOPS, _MAX_CHAT_STOPS = 64, 4
 _MAX_STOP = 1024
 _MAX_STOP_IDS = 128
 _MAX_ALLOWED = 4096
@@ -42,14 +43,22 @@ def _model(value: object) -> str:
     return value
 
 
-def _stop(value: object) -> tuple[str, ...]:
+def _chat_stops(value: object) -> tuple[str, ...]:
+    return _stops(value, _MAX_CHAT_STOPS)
+
+
+def _many_stops(value: object) -> tuple[str, ...]:
+    return _stops(value, MAX_STOPS)
+
+
+def _stops(value: object, most: int) -> tuple[str, ...]:
     stops = [value] if isinstance(value, str) else value
     if not isinstance(stops, list):
         raise wrong_type("stop", "a string or an array of strings", value)
-    if len(stops) > 4:
+    if len(stops) > most:
         raise invalid(
             "stop",
-            f"Invalid 'stop': array too long. Expected at most 4 elements, got {len(stops)}.",
+            f"Invalid 'stop': array too long. Expected at most {most} elements, got {len(stops)}.",
             "array_above_max_length",
         )
     for stop in stops:
@@ -191,8 +200,13 @@ def _metadata(value: object) -> dict[str, str]:
 ModelName = Annotated[str, BeforeValidator(_model)]
 Penalty = Annotated[float, Field(ge=-2.0, le=2.0)]
 StopStrings = Annotated[
-    tuple[str, ...], BeforeValidator(_stop, json_schema_input_type=str | list[str])
+    tuple[str, ...], BeforeValidator(_chat_stops, json_schema_input_type=str | list[str])
 ]
+"""As many as OpenAI's API takes."""
+ManyStopStrings = Annotated[
+    tuple[str, ...], BeforeValidator(_many_stops, json_schema_input_type=str | list[str])
+]
+"""As many as evaluations of code, and clients of Anthropic's API, send."""
 LogitBias = Annotated[
     dict[int, float], BeforeValidator(_logit_bias, json_schema_input_type=dict[str, float])
 ]

@@ -10,24 +10,29 @@ from baton_gateway.http.errors import array_too_long, invalid, missing, shorten,
 
 MAX_TOOLS = 128
 _MODES = ("none", "auto", "required")
-_NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
+_MAX_NAME = 64
+_NAME = re.compile(r"(?!__)[A-Za-z0-9_-]+")
 _TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 
 
-def check_tools(value: object) -> list[dict[str, Any]]:
+def check_tools(
+    value: object, *, most: int = MAX_TOOLS, longest_name: int = _MAX_NAME
+) -> list[dict[str, Any]]:
     """Validate the tools: valid, unique names; parameters are an object schema."""
     if not isinstance(value, list):
         raise wrong_type("tools", "an array", value)
-    if len(value) > MAX_TOOLS:
-        raise array_too_long("tools", MAX_TOOLS)
-    names = [_tool(tool, f"tools[{i}]") for i, tool in enumerate(value)]
-    for i, name in enumerate(names):
-        if name in names[:i]:
+    if len(value) > most:
+        raise array_too_long("tools", most)
+    names: set[str] = set()
+    for i, tool in enumerate(value):
+        name = _tool(tool, f"tools[{i}]", longest_name)
+        if name in names:
             raise invalid(f"tools[{i}].function.name", f"The tool name '{name}' appears twice.")
+        names.add(name)
     return value
 
 
-def _tool(tool: object, param: str) -> str:
+def _tool(tool: object, param: str, longest_name: int) -> str:
     if not isinstance(tool, dict):
         raise wrong_type(param, "an object", tool)
     if tool.get("type") != "function":
@@ -35,14 +40,15 @@ def _tool(tool: object, param: str) -> str:
     function = tool.get("function")
     if not isinstance(function, dict):
         raise missing(f"{param}.function")
-    name = function.get("name")
-    if not isinstance(name, str) or not _NAME.fullmatch(name) or name.startswith("__"):
-        raise invalid(
-            f"{param}.function.name",
-            f"Invalid '{param}.function.name': expected 1 to 64 letters, digits, '_' or '-'.",
-        )
+    name = _name(function.get("name"), f"{param}.function.name", longest_name)
     _check_parameters(function, name, f"{param}.function.parameters")
     return name
+
+
+def _name(value: object, param: str, longest: int) -> str:
+    if isinstance(value, str) and len(value) <= longest and _NAME.fullmatch(value):
+        return value
+    raise invalid(param, f"Invalid '{param}': expected 1 to {longest} letters, digits, '_' or '-'.")
 
 
 def _check_parameters(function: dict[str, Any], name: str, param: str) -> None:

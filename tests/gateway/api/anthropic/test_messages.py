@@ -25,6 +25,8 @@ ADD = {
 }
 CALL = '<tool_call>\n{"name": "add", "arguments": {"a": 1}}\n</tool_call>'
 USER = {"role": "user", "content": "hi"}
+USE = {"type": "tool_use", "id": "toolu_1", "name": "add", "input": {"a": 1}}
+RESULT = {"type": "tool_result", "tool_use_id": "toolu_1", "content": "1"}
 
 
 def ask(here: Site, path: str = PATH, **fields: Any) -> httpx.Response:
@@ -191,6 +193,15 @@ def test_a_budget_of_thinking_is_that_of_chats() -> None:
             "schema for output_config.format",
         ),
         ({"stop_sequences": [""]}, "stop_sequences[0]"),
+        ({"thinking": {"type": "some"}}, "thinking.type: Invalid value"),
+        (
+            {"messages": [USER, {"role": "assistant", "content": [USE]}, USER]},
+            "`tool_use` ids were found without `tool_result` blocks immediately after: toolu_1.",
+        ),
+        (
+            {"messages": [{"role": "user", "content": [RESULT]}]},
+            "unexpected `tool_use_id` found in `tool_result` blocks: toolu_1.",
+        ),
         ({"thinking": {"type": "enabled", "budget_tokens": 400}}, "budget_tokens"),
     ],
 )

@@ -21,6 +21,8 @@ def test_a_system_turn_may_stand_anywhere() -> None:
     turns = [USER, {"role": "system", "content": [text("a"), text("b")]}, USER]
     [_, said, _] = chat_messages(None, turns)
     assert said == chat_messages([text("a"), text("b")], [USER])[0]
+    empty = {"role": "assistant", "content": []}
+    assert chat_messages([], [USER, empty]) == [USER, {"role": "assistant", "content": ""}]
     with pytest.raises(InvalidRequest, match=r"'user', 'assistant', 'system'"):
         chat_messages(None, [{"role": "tool", "content": "x"}])
 

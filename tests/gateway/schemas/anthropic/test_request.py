@@ -17,8 +17,12 @@ def test_a_chat_asks_for_the_same() -> None:
     assert (chat.limit, chat.top_k, chat.stop, chat.user) == (9, 3, ("a",), "u")
     assert chat.stream and chat.add_generation_prompt and not chat.continue_final_message
     assert chat.chat_template_kwargs == {}, "the model's own default"
+    assert chat.reasoning_effort is None
+    given["output_config"] = {"effort": "max"}
+    assert build(PROMPT | given, MessagesRequest).chat.reasoning_effort == "max"
 
 
 def test_counting_needs_no_limit() -> None:
     chat = build(PROMPT | {"system": "s"}, CountTokensRequest).chat
     assert [message["role"] for message in chat.messages] == ["system", "user"]
+    assert build(PROMPT | {"system": []}, CountTokensRequest).chat.messages == [USER]

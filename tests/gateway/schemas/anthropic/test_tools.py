@@ -16,6 +16,8 @@ def test_a_tool_becomes_a_function() -> None:
     tools = [{"type": "custom", "name": "f", "description": "d", "input_schema": SCHEMA}]
     function = {"name": "f", "parameters": SCHEMA, "description": "d"}
     assert chat_tools(tools) == [{"type": "function", "function": function}]
+    strict = [tools[0] | {"strict": True}]
+    assert chat_tools(strict) == [{"type": "function", "function": function | {"strict": True}}]
 
 
 @pytest.mark.parametrize(

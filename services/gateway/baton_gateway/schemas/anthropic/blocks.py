@@ -38,7 +38,9 @@ _REFUSED = {
 def chat_messages(system: object, messages: object) -> list[Message]:
     """Convert a conversation. Raises `InvalidRequest` with the path of the field."""
     turns = array_of(messages, "messages")
-    chat = [] if system is None else [{"role": "system", "content": _texts(system, "system")}]
+    chat = []
+    if system not in (None, []):
+        chat.append({"role": "system", "content": _texts(system, "system")})
     for i, turn in enumerate(turns):
         chat += _turn(turn, f"messages[{i}]")
     return chat
@@ -59,6 +61,8 @@ def _turn(turn: object, param: str) -> list[Message]:
         return [{"role": role, "content": _texts(content, f"{param}.content")}]
     if isinstance(content, str):
         return [{"role": role, "content": content}]
+    if content == [] and role == "assistant":
+        return [{"role": role, "content": ""}]  # An answer that ended before its first token.
     blocks = array_of(content, f"{param}.content")
     read = _user if role == "user" else _assistant
     return read(blocks, f"{param}.content")

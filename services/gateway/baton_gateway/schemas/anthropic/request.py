@@ -12,13 +12,13 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, model_valida
 
 from baton.errors import InvalidRequest
 from baton_gateway.http.body import build
-from baton_gateway.http.errors import invalid
+from baton_gateway.http.errors import UnpairedCall, invalid
 from baton_gateway.schemas.anthropic.blocks import chat_messages
+from baton_gateway.schemas.anthropic.chat import MessagesChat
 from baton_gateway.schemas.anthropic.output_config import FORMAT, check_config, check_format
 from baton_gateway.schemas.anthropic.tools import chat_choice, chat_tools
 from baton_gateway.schemas.base import Request
-from baton_gateway.schemas.chat import ChatRequest
-from baton_gateway.schemas.fields import INT32, ModelName
+from baton_gateway.schemas.fields import INT32, MAX_STOPS, ModelName
 from baton_gateway.schemas.unsupported import unsupported
 
 _UNSUPPORTED = {
@@ -26,6 +26,23 @@ _UNSUPPORTED = {
     "mcp_servers": "Connect to them yourself and send their tools.",
 }
 """Unsupported fields that would change the answer, with advice."""
+_CHAT_NAMES = {
+    "response_format": FORMAT,
+    "reasoning_effort": "output_config.effort",
+    ".function.name": ".name",
+    ".function.parameters": ".input_schema",
+}
+"""Field of a chat -> field of this API, for errors."""
+
+
+def _own_names(text: str) -> str:
+    """Replace the names of fields of the chat by those of this API."""
+    for name, own in _CHAT_NAMES.items():
+        text = text.replace(name, own)
+    return text
+
+
+StopSequence = Annotated[str, Field(min_length=1)]
 
 
 class Metadata(BaseModel):
@@ -83,13 +100,15 @@ class CountTokensRequest(Request):
         return self
 
     @cached_property
-    def chat(self) -> ChatRequest:
+    def chat(self) -> MessagesChat:
         """Return the equivalent chat request. Raises `InvalidRequest`."""
         try:
-            return build(self._fields(), ChatRequest)
+            return build(self._fields(), MessagesChat)
+        except UnpairedCall:
+            raise
         except InvalidRequest as error:
-            message = error.message.replace("response_format", FORMAT)
-            raise InvalidRequest(message, code=error.code, param=error.param) from error
+            message, param = _own_names(error.message), _own_names(error.param or "")
+            raise InvalidRequest(message, code=error.code, param=param or None) from error
 
     def _fields(self) -> dict[str, Any]:
         messages = chat_messages(self.system, self.messages)
@@ -104,6 +123,8 @@ class CountTokensRequest(Request):
             enabled = self.thinking.type != "disabled"
             fields["chat_template_kwargs"] = {"enable_thinking": enabled}
             fields["thinking_token_budget"] = self.thinking.budget
+        if effort := (self.output_config or {}).get("effort"):
+            fields["reasoning_effort"] = effort
         return fields | self._response_format()
 
     def _response_format(self) -> dict[str, Any]:
@@ -119,7 +140,7 @@ class MessagesRequest(CountTokensRequest):
 
     max_tokens: int = Field(ge=1, le=INT32)
     stream: bool = False
-    stop_sequences: Annotated[list[Annotated[str, Field(min_length=1)]], Field(max_length=4)] = []
+    stop_sequences: Annotated[list[StopSequence], Field(max_length=MAX_STOPS)] = []
     temperature: float = Field(default=1.0, ge=0.0, le=1.0)
     top_p: float = Field(default=1.0, ge=0.0, le=1.0)
     top_k: int = Field(default=0, ge=0, le=INT32)

@@ -36,6 +36,8 @@ def _tool(tool: object, param: str) -> dict[str, Any]:
     function = {"name": tool["name"], "parameters": tool["input_schema"]}
     if tool.get("description") is not None:
         function["description"] = tool["description"]
+    if tool.get("strict"):
+        function["strict"] = True
     return {"type": "function", "function": function}
 
 
