@@ -633,7 +633,7 @@ GOOD: list[tuple[str, dict[str, Any]]] = [
     ),
     ("C67", {"metadata": {"__type__": "Tensor", "dtype": "torch.os"}}),
     ("C68", {"tools": [TOOL], "tool_choice": "none"}),
-    ("--", {"response_format": {"type": "text"}}),
+    ("--", {"response_format": {"type": "text"}, "service_tier": "fast"}),
     ("--", {"max_tokens": ..., "max_completion_tokens": 4}),
     ("--", {"logit_bias": {"5": 100, "6": -100}}),
 ]

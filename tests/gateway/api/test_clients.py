@@ -127,6 +127,24 @@ def test_anthropics_client_learns_the_context_length(here: Site) -> None:
         ask("x" * 200, 4000)
 
 
+def test_anthropics_tool_runner_goes_on_without_a_thread(here: Site) -> None:
+    from anthropic import Anthropic, beta_tool
+
+    @beta_tool
+    def add(a: int, b: int) -> str:
+        """Add two numbers."""
+        return str(a + b)
+
+    client = Anthropic(base_url=here.url, api_key="none", max_retries=0)
+    turns: Any = [{"role": "user", "content": "1 + 2?"}]
+    say(here, f"I add.{CALL}")
+    runner = client.beta.messages.tool_runner(
+        model=MODEL, max_tokens=99, tools=[add], messages=turns
+    )
+    [block] = runner.until_done().content
+    assert block.type == "text" and block.text == SUM
+
+
 @pytest.mark.parametrize("api", ["responses", "chat", "messages"])
 def test_langchain(here: Site, api: str) -> None:
     from langchain_anthropic import ChatAnthropic

@@ -45,9 +45,8 @@ def test_retry_after_is_a_number_that_clients_heed(after: int | None, header: st
 
 
 def test_what_must_not_be_repeated() -> None:
-    assert respond(ServerFault("x", code="request_quarantined")).headers["x-should-retry"] == (
-        "false"
-    )
+    for code in ("request_quarantined", "unsupported_endpoint"):
+        assert respond(ServerFault("x", code=code)).headers["x-should-retry"] == "false"
     assert "x-should-retry" not in respond(Unavailable("x")).headers
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 from functools import partial
 
 import msgspec
+from msgspec import UNSET, UnsetType
 from starlette.datastructures import Headers
 from starlette.types import Scope
 
@@ -29,6 +30,14 @@ _TYPES = {
     529: "overloaded_error",
 }
 """Status -> type; other statuses are errors of the client or the server in general."""
+_NO_THREADS = "thread_unsupported_request"
+"""Cause at which Anthropic's clients send the whole conversation instead."""
+
+
+class ErrorCause(msgspec.Struct):
+    """`error.details` of an `AnthropicError`."""
+
+    error_code: str
 
 
 class AnthropicErrorDetails(msgspec.Struct):
@@ -36,6 +45,7 @@ class AnthropicErrorDetails(msgspec.Struct):
 
     type: str
     message: str
+    details: ErrorCause | UnsetType = UNSET
 
 
 class AnthropicError(msgspec.Struct, tag_field="type", tag="error"):
@@ -65,6 +75,8 @@ def encode_anthropic(error: BatonError, request_id: str) -> bytes:
     message = _anthropic_message(error).encode("utf-8", "backslashreplace").decode()
     general = "invalid_request_error" if error.status < 500 else "api_error"
     details = AnthropicErrorDetails(_TYPES.get(error.status, general), message)
+    if (error.code, error.param) == ("unsupported_parameter", "thread"):
+        details.details = ErrorCause(_NO_THREADS)
     return msgspec.json.encode(AnthropicError(details, request_id))
 
 

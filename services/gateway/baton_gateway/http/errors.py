@@ -18,6 +18,7 @@ _FINAL = frozenset(
         "insufficient_quota",
         "request_timeout",
         "idempotency_key_reused",
+        "unsupported_endpoint",
     }
 )
 """Error codes with a status that OpenAI's clients would retry, although a retry cannot succeed."""

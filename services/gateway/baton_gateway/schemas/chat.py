@@ -65,7 +65,7 @@ class ChatRequest(SampledRequest):
     verbosity: Any = None
     prediction: Prediction | None = None
     store: bool = False
-    service_tier: Literal["auto", "default", "flex", "scale", "priority"] | None = None
+    service_tier: Literal["auto", "default", "flex", "scale", "priority", "fast"] | None = None
     safety_identifier: str | None = Field(default=None, max_length=64)
     prompt_cache_key: str | None = Field(default=None, max_length=1024)
 

@@ -35,6 +35,7 @@ UNSUPPORTED = {
     "functions": "Use 'tools'.",
     "guided_decoding_backend": "Leave it out.",
     "guided_whitespace_pattern": "White space between JSON tokens is bounded already.",
+    "moderation": "Leave it out.",
     "suffix": "Text is continued at its end only.",
     "truncate_prompt_tokens": "Shorten the prompt before you send it.",
     "web_search_options": "Leave it out.",
@@ -70,7 +71,7 @@ def refuse(fields: Mapping[str, Any], special: frozenset[str] = frozenset()) -> 
             name == "cache_salt" and not isinstance(value, str | None)
         ):
             raise forbidden(name)
-        if value in (None, False):
+        if value in (None, False, "", []):
             continue
         if name in UNSUPPORTED and name not in special:
             raise unsupported(name, UNSUPPORTED[name])

@@ -22,8 +22,10 @@ from baton_gateway.schemas.fields import INT32, MAX_STOPS, ModelName
 from baton_gateway.schemas.unsupported import unsupported
 
 _UNSUPPORTED = {
+    "compaction": "Ask for a summary in a message, and send it in place of the turns before it.",
     "container": "Run code yourself, as a tool.",
     "mcp_servers": "Connect to them yourself and send their tools.",
+    "thread": "Send the whole conversation.",
 }
 """Unsupported fields that would change the answer, with advice."""
 _CHAT_NAMES = {

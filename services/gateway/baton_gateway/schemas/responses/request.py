@@ -43,7 +43,6 @@ _ENCRYPTED = "reasoning.encrypted_content"
 _LOGPROBS = "message.output_text.logprobs"
 _UNSUPPORTED = {
     "context_management": "Use 'truncation'.",
-    "moderation": "Leave it out.",
     "prompt": "Send its text as 'instructions' and 'input'.",
 }
 """Unsupported fields that would change the answer, with advice."""
