@@ -25,6 +25,7 @@ from tests.fakes.gateway_engine import (
 
 CHAT = "/v1/chat/completions"
 USER = {"role": "user", "content": "hi"}
+JSON = {"type": "json_object"}
 TOOL = {"type": "function", "function": {"name": "f", "parameters": {"type": "object"}}}
 CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": "{}"}}
 HUGE = 10**30
@@ -144,11 +145,14 @@ MESSAGES: list[tuple[str, Any, str | None, str | None]] = [
     ("C38", [{"role": "user"}], "missing_required_parameter", CONTENT),
     ("C38", [{"role": "user", "content": 5}], "invalid_type", CONTENT),
     ("C38", [{"role": "user", "content": []}], "empty_array", CONTENT),
-    (
-        "C38",
-        [{"role": "user", "content": [{"type": "foo"}]}],
-        "invalid_value",
-        f"{CONTENT}[0].type",
+    *(
+        (
+            "C38",
+            [{"role": "user", "content": [{"type": kind}]}],
+            "invalid_value",
+            f"{CONTENT}[0].type",
+        )
+        for kind in ("foo", [])
     ),
     (
         "C38",
@@ -373,6 +377,10 @@ EXTENSIONS: list[Row] = [
         "tool_choice",
     ),
     ("C68", {"tool_choice": "required"}, "invalid_value", "tool_choice"),
+    *(
+        ("C68", {"tools": [TOOL], "tool_choice": c, FORMAT: JSON}, "invalid_value", "tool_choice")
+        for c in ({}, [], {"type": "function", "name": "f"})
+    ),
     *(("C70", {f: 1}, "unknown_parameter", f) for f in ("echo", "best_of", "suffix")),
     ("--", {"use_beam_search": True, "top_k": 3}, "unsupported_value", "top_k"),
     ("--", {"length_penalty": 2.0}, "invalid_value", "length_penalty"),
@@ -633,7 +641,7 @@ GOOD: list[tuple[str, dict[str, Any]]] = [
     ),
     ("C67", {"metadata": {"__type__": "Tensor", "dtype": "torch.os"}}),
     ("C68", {"tools": [TOOL], "tool_choice": "none"}),
-    ("--", {"response_format": {"type": "text"}, "service_tier": "fast"}),
+    ("--", {"response_format": {"type": "text"}, "service_tier": "fast", "echo": False}),
     ("--", {"max_tokens": ..., "max_completion_tokens": 4}),
     ("--", {"logit_bias": {"5": 100, "6": -100}}),
 ]

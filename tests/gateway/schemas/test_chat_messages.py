@@ -25,6 +25,10 @@ CALL = {"id": "c1", "type": "function", "function": {"name": "f", "arguments": '
             {"role": "user", "content": [{"type": "text", "text": "x"}]},
         ),
         (
+            {"role": "user", "content": [{"type": "input_text", "text": "x"}]},
+            {"role": "user", "content": [{"type": "text", "text": "x"}]},
+        ),
+        (
             {"role": "assistant", "content": "x", "reasoning_content": "y", "tool_calls": None},
             {"role": "assistant", "content": "x", "reasoning_content": "y"},
         ),

@@ -16,7 +16,8 @@ def _tool(name: str = "f", **parameters: Any) -> dict[str, Any]:
 
 GOOD = _tool(
     type="object",
-    properties={"a": {"type": ["string", "null"], "pattern": "^x+$"}, "b": {"type": "array"}},
+    properties={"a": {"type": ["string", "null"], "pattern": "^x+$"}, "b": {"type": "array"}}
+    | {"c": {"pattern": r"^(?<name>[\p{L}_]+)\P{Script=Greek}$"}},
 )
 
 

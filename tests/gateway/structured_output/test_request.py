@@ -27,6 +27,10 @@ ASKED: list[tuple[dict[str, Any], Constraint | None]] = [
         Constraint(Grammar("json_object", ""), "response_format"),
     ),
     (
+        {"response_format": {"type": "json_object", "schema": SCHEMA}},
+        Constraint(Grammar("json_schema", TEXT), "response_format"),
+    ),
+    (
         {
             "response_format": {
                 "type": "json_schema",

@@ -79,7 +79,7 @@ class ChatRequest(SampledRequest):
     @classmethod
     def _read(cls, value: Any) -> Any:
         for name in _ONLY_COMPLETIONS:
-            if name in value:
+            if value.get(name):
                 raise invalid(name, f"Unknown parameter: '{name}'.", "unknown_parameter")
         return only_allowed(value)
 
@@ -88,6 +88,7 @@ class ChatRequest(SampledRequest):
         limits = (self.max_tokens, self.max_completion_tokens)
         if None not in limits and limits[0] != limits[1]:
             raise invalid("max_tokens", "'max_tokens' and 'max_completion_tokens' must not differ.")
+        check_choice(self.tool_choice, self.tools)
         self._check_common(self.limit)
         if self.top_logprobs and not self.logprobs:
             raise invalid("top_logprobs", "'top_logprobs' needs 'logprobs' to be true.")
@@ -98,7 +99,6 @@ class ChatRequest(SampledRequest):
                 "with beam search. Leave one of them out.",
                 "unsupported_value",
             )
-        check_choice(self.tool_choice, self.tools)
         if self.add_generation_prompt and self.continue_final_message:
             self._check_continue()
         return self

@@ -22,6 +22,8 @@ _MAY_BE_EMPTY = ("assistant", "tool")
 MAX_MESSAGES = 4096
 _MAX_ARGUMENTS = 256 * 1024
 _NAME = re.compile(r"[\w.@+-]{1,64}")
+_TEXTS = {"text": "text", "input_text": "text", "output_text": "text", "refusal": "refusal"}
+"""Type of a part -> field of its text. Some clients send parts of the Responses API."""
 _REFUSED = ("file", "image", "video", "audio")
 """Media part types of other servers."""
 _SUPPORTED = "'text', 'image_url', 'image_embeds', 'video_url', 'input_audio' and 'audio_url'"
@@ -121,9 +123,9 @@ def _part(part: object, role: str, param: str) -> Message:
         raise wrong_type(param, "an object", part)
     if "type" not in part:
         raise missing(f"{param}.type")
-    kind = part["type"]
-    if kind in ("text", "refusal"):
-        return {"type": "text", "text": _text(part, kind, param)}
+    kind = part["type"] if isinstance(part["type"], str) else ""
+    if kind in _TEXTS:
+        return {"type": "text", "text": _text(part, _TEXTS[kind], param)}
     if kind in MEDIA:
         return check_media(part, kind, role, param)
     if kind in _REFUSED:
@@ -135,7 +137,7 @@ def _part(part: object, role: str, param: str) -> Message:
         )
     raise invalid(
         f"{param}.type",
-        f"Invalid value: {shorten(kind)}. Supported values are: {_SUPPORTED}.",
+        f"Invalid value: {shorten(part['type'])}. Supported values are: {_SUPPORTED}.",
     )
 
 

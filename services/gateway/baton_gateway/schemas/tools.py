@@ -12,6 +12,8 @@ MAX_TOOLS = 128
 _MODES = ("none", "auto", "required")
 _MAX_NAME = 64
 _NAME = re.compile(r"(?!__)[A-Za-z0-9_-]+")
+_UNICODE_CLASS = re.compile(r"\\[pP]\{\^?[A-Za-z_=]{1,64}\}")
+_GROUP_NAME = re.compile(r"\(\?<(?![=!])")
 _TYPES = frozenset({"string", "number", "integer", "boolean", "object", "array", "null"})
 
 
@@ -73,15 +75,24 @@ def _problem(schema: dict[str, Any]) -> str:
         if not isinstance(one, str) or one not in _TYPES:
             return f"{shorten(one)} is not a type"
     pattern = schema.get("pattern")
-    if pattern is not None:
-        try:
-            re.compile(pattern)
-        except (re.error, TypeError):
-            return f"{shorten(pattern)} is not a regular expression"
+    if pattern is not None and not _is_regex(pattern):
+        return f"{shorten(pattern)} is not a regular expression"
     properties = schema.get("properties", {})
     nested = properties.values() if isinstance(properties, dict) else ()
     inner = [s for s in (*nested, schema.get("items")) if isinstance(s, dict)]
     return next((problem for problem in map(_problem, inner) if problem), "")
+
+
+def _is_regex(pattern: object) -> bool:
+    """Whether a pattern is plausible. JSON schemas have the syntax of JavaScript, some of which
+    Python's lacks: classes of Unicode and names of groups."""
+    if not isinstance(pattern, str):
+        return False
+    try:
+        re.compile(_GROUP_NAME.sub("(?P<", _UNICODE_CLASS.sub(r"\\w", pattern)))
+    except re.error:
+        return False
+    return True
 
 
 def chosen(choice: Any, tools: list[dict[str, Any]]) -> str:

@@ -108,7 +108,12 @@ def _of_format(value: object) -> list[Constraint]:
         return [_named_schema(value.get("json_schema"), "response_format.json_schema")]
     if kind == "structural_tag":
         return _structural_tag(value, "response_format")
-    return [Constraint(Grammar("json_object", ""), "response_format")] * (kind == "json_object")
+    if kind == "text":
+        return []
+    schema = value.get("schema")
+    if schema is not None:
+        return [_schema(schema, "response_format")]
+    return [Constraint(Grammar("json_object", ""), "response_format")]
 
 
 def _named_schema(value: object, param: str) -> Constraint:
