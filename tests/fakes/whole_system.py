@@ -129,8 +129,8 @@ class RealPreprocessor(FakeServer):
             return
         assert isinstance(message, Prepare)
         images = sum(item.modality == "image" for item in message.items)
-        look = partial(self._look, images)
-        self.push(attempt(self.service, message, lambda: prepare(self._model, message, look)))
+        outcomes = map(partial(self._look, images), message.items)
+        self.push(attempt(self.service, message, lambda: prepare(self._model, message, outcomes)))
 
     def _speech(self, message: PrepareSpeech) -> Message:
         def look(item: MediaItem) -> Outcome:
