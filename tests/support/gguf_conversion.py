@@ -340,6 +340,7 @@ STEPS: dict[str, tuple[Step, ...]] = {
     "chatglm": (chatglm,),
     "smollm3": (permuted,),
     "minicpm": (permuted,),
+    "mistral3": (permuted,),
     "baichuan": (baichuan,),
     "olmo": (permuted,),
     "deci": (deci,),

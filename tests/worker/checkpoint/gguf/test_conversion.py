@@ -380,6 +380,7 @@ MORE = [
     Case("qwen2vl", "Qwen2ForCausalLM", {}, {"use_sliding_window": False}),
     Case("qwen3vl", "Qwen3ForCausalLM", {"attention.layer_norm_rms_epsilon": 1e-6}),
     Case("qwen3vlmoe", "Qwen3MoeForCausalLM", MOE, SPARSE),
+    Case("mistral3", "MistralForCausalLM", {}, {"sliding_window": None}),
     Case("hunyuan_vl", "HunYuanDenseV1ForCausalLM", {"rope.scaling.alpha": 1000.0}),
     Case(
         "deepseek2",

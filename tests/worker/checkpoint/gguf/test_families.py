@@ -71,7 +71,9 @@ def test_files_of_cohere2_may_say_how_often_a_layer_sees_everything(pattern: Any
         assert fields["sliding_window_pattern"] == (pattern or 4)
 
 
-def test_an_olmo_with_a_window_is_the_third() -> None:
+def test_later_models_of_a_name_are_refused() -> None:
     assert FAMILIES["olmo2"].fields(Fake()) == {}
     with pytest.raises(ModelError, match="OLMo 3"):
         FAMILIES["olmo2"].fields(Fake(attention__sliding_window=4096))
+    with pytest.raises(ModelError, match="it is a Ministral 3"):
+        FAMILIES["mistral3"].fields(Fake(attention__temperature_scale=0.1))

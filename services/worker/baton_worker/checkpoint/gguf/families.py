@@ -84,6 +84,16 @@ def _stablelm(file: Metadata) -> Fields:
     }
 
 
+def _mistral3(file: Metadata) -> Fields:
+    """Mistral Small 3; Ministral 3 uses the same name."""
+    if file.own("attention.temperature_scale", 0.0):
+        raise ModelError(
+            "This GGUF file of mistral3 scales queries by their position: it is a Ministral 3, "
+            "which Baton does not read from GGUF. Use its safetensors checkpoint."
+        )
+    return {}
+
+
 def _ernie(file: Metadata) -> Fields:
     return {"use_bias": file.has("blk.0.attn_q.bias")}
 
@@ -295,6 +305,7 @@ FAMILIES: dict[str, Family] = {
     "qwen2vl": Family("Qwen2ForCausalLM"),
     "qwen3vl": Family("Qwen3ForCausalLM"),
     "hunyuan_vl": Family("HunYuanDenseV1ForCausalLM"),
+    "mistral3": Family("MistralForCausalLM", _mistral3, permuted=True),
     "deci": Family("DeciLMForCausalLM", _deci, permuted=True, per_layer=True),
     "mamba": Family("MambaForCausalLM", _mamba),
     "bert": Family("BertModel", _bert),
