@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 
 import torch
-import torch.nn.functional as F
 from torch import Tensor, nn
 
 from baton_worker import spec
+from baton_worker.kernels.cpu.embedding import look_up
 from baton_worker.kernels.lora.embedding import LoraEmbedding
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.layer import Layer
@@ -66,7 +66,7 @@ class Table(Layer):
         if self._rows is not None:
             return self._rows(numbers)
         assert self.weight is not None
-        return F.embedding(numbers, self.weight)
+        return look_up(self.weight, numbers)
 
 
 class Embedding(nn.Module):
