@@ -12,7 +12,7 @@ from torch import Tensor
 
 from baton.protocol import Sampling
 from baton_worker.kernels import sampling as kernels
-from baton_worker.kernels.sampling import draw
+from baton_worker.kernels.sampling import draw, most_probable
 from baton_worker.sampling import (
     PARAMETERS,
     Parameters,
@@ -43,6 +43,17 @@ MIXED: list[dict[str, Any]] = [
     {"temperature": 0.00002},
     {"temperature": 100.0, "top_p": 0.999},
 ]
+
+
+@pytest.mark.parametrize("vocab", [1, 37, 128, 4099])
+def test_the_most_probable_token_is_the_first_and_numbers_are_checked(vocab: int) -> None:
+    for ties in (False, True):
+        ours = logits(11, vocab, ties)
+        assert most_probable(ours).tolist() == ours.argmax(1).tolist()
+        for row, number in enumerate((torch.nan, torch.inf, -torch.inf)):
+            ours[row, vocab // 2 :] = number
+        ours[2] = -torch.inf
+        assert (most_probable(ours) >= 0).tolist() == ours.amax(1).isfinite().tolist()
 
 
 def parameters(rows: int) -> Parameters:

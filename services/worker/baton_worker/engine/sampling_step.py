@@ -18,10 +18,8 @@ from baton_worker.engine.forward.forward_pass import ForwardPass
 from baton_worker.engine.logprob_step import LogprobStep
 from baton_worker.engine.speculation.tree_verification import TreeVerification, as_chain
 from baton_worker.engine.speculation.verification import NO_TOKEN, accepted
+from baton_worker.kernels.sampling import most_probable, refuses
 from baton_worker.sampling import Sampler, concatenate, describe
-
-_FEW = 1 << 20
-"""Numbers that one thread scans in less time than several threads need to start and stop."""
 
 
 class _Step(NamedTuple):
@@ -117,7 +115,7 @@ def _finite_rows(
     """Rows of slots with finite logits only. Other slots fail, except those with drafts: attention
     may have spread a draft's numbers, so these run again without drafts."""
     bad = np.unique(rows.slots[~good])
-    drafted = np.isin(bad, rows.slots[rows.drafts >= 0])
+    drafted = np.isin(bad, rows.drafted)
     outputs.withdrawn += bad[drafted].tolist()
     outputs.break_down(bad[~drafted], "logits")
     is_finite: npt.NDArray[np.bool_] = ~np.isin(rows.slots, bad)
@@ -133,12 +131,12 @@ def _keep(
     """Accepted tokens of the step, after forced ones."""
     outputs, accepted = step.outputs, rows.take(stays)
     first = np.flatnonzero(accepted.first)
-    sampled = np.diff(first, append=len(accepted))
+    sampled = np.append(first[1:], len(accepted)) - first
     outputs.slots = accepted.slots[first]
     outputs.counts = step.inputs.forced[outputs.slots] + sampled
     outputs.tokens = _with_forced(step.inputs, accepted, tokens[stays])
-    if step.inputs.trees or (rows.drafts >= 0).any():
-        verified = np.bincount(rows.slots[rows.drafts >= 0], minlength=len(step.inputs.forced))
+    if step.inputs.trees or len(rows.drafted):
+        verified = np.bincount(rows.drafted, minlength=len(step.inputs.forced))
         for slot, parents in step.inputs.trees.items():
             verified[slot] = len(parents) - 1
         outputs.drafted = verified[outputs.slots]
@@ -175,10 +173,8 @@ def _indices(chosen: npt.NDArray[np.bool_], like: Tensor) -> Tensor:
 def _finite(values: Tensor) -> npt.NDArray[np.bool_]:
     """Rows [R, N] without NaN and +inf, and not all -inf: bool [R]."""
     finite: npt.NDArray[np.bool_]
-    is_small = values.numel() <= _FEW and values.dtype is torch.float32
-    if is_small and values.device.type == "cpu":
-        # Torch splits this over its threads, and each waits for the slowest.
-        finite = np.isfinite(values.numpy().max(1))
+    if values.dtype is torch.float32 and refuses(values.device) is None:
+        finite = most_probable(values.contiguous()) >= 0
     else:
         finite = values.amax(1).isfinite().cpu().numpy()
     return finite

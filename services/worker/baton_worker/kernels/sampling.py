@@ -27,6 +27,19 @@ def refuses(device: torch.device) -> str | None:
     return "the CPU kernels could not be built" if library("sampling") is None else None
 
 
+def most_probable(logits: Tensor) -> npt.NDArray[np.int32]:
+    """The first maximum of each row of `logits` float32 [R, V], contiguous: int32 [R]; -1 where it
+    is not finite or a number is NaN."""
+    assert logits.dtype is torch.float32 and logits.is_contiguous()
+    kernels = library("sampling")
+    assert kernels is not None, "refuses() was not asked"
+    run, pointer = kernels.baton_most_probable, ctypes.c_void_p
+    run.argtypes, run.restype = (pointer, *(ctypes.c_int64,) * 2, pointer), None
+    tokens = np.empty(len(logits), np.int32)
+    run(logits.data_ptr(), *logits.shape, tokens.ctypes.data)
+    return tokens
+
+
 def draw(
     logits: Tensor,
     *,

@@ -64,7 +64,7 @@ class DraftSampler:
     def _rows(self, slots: Column) -> LogitsRows:
         lengths = self._sequences.lengths[slots] + self._drawn[slots]
         index = lengths - self._sequences.num_prompt[slots]
-        return LogitsRows(np.arange(len(slots)), slots, lengths, index, np.full(len(slots), -1))
+        return LogitsRows(np.arange(len(slots)), slots, lengths, index)
 
     def _append(self, slot: int, token: int) -> bool:
         """Put a draft behind those of a slot. Returns False if it ends the sequence."""

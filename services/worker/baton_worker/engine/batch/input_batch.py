@@ -267,8 +267,7 @@ class InputBatch:
         """Logits rows: the last token of each sampling row, or its last known token and all
         drafts."""
         lengths, indices, slots = rows.starts + rows.counts, rows.last, rows.slots
-        drafted = self.drafts.counts[slots]
-        drafts = np.full(len(rows), -1)
+        drafted, drafts = self.drafts.counts[slots], None
         if drafted.any():
             row = np.repeat(np.arange(len(rows)), drafted + 1)
             behind = (np.cumsum(drafted + 1) - 1)[row] - np.arange(len(row))

@@ -22,9 +22,9 @@ class LogitsRows:
     """Tokens of its sequence up to there: those that penalties, rules and grammars look at."""
     index: Column
     """Position of the sampled token in the log of its sequence."""
-    drafts: Column
+    drafts: Column | None = None
     """The token that is put behind its own, for the next row of its slot to be sampled from; -1 if
-    none is."""
+    none is. None: no row has one, and each is of another slot."""
 
     def __len__(self) -> int:
         return len(self.indices)
@@ -33,12 +33,19 @@ class LogitsRows:
     def first(self) -> npt.NDArray[np.bool_]:
         """bool [L]: the first row of each slot."""
         first = np.ones(len(self), np.bool_)
-        np.not_equal(self.slots[1:], self.slots[:-1], out=first[1:])
+        if self.drafts is not None:
+            np.not_equal(self.slots[1:], self.slots[:-1], out=first[1:])
         return first
+
+    @property
+    def drafted(self) -> Column:
+        """The slots of rows that have a draft."""
+        return self.slots[:0] if self.drafts is None else self.slots[self.drafts >= 0]
 
     def take(self, chosen: npt.NDArray[np.bool_]) -> LogitsRows:
         """The rows where `chosen` holds."""
         if chosen.all():
             return self
-        columns = (self.indices, self.slots, self.lengths, self.index, self.drafts)
-        return LogitsRows(*(column[chosen] for column in columns))
+        columns = (self.indices, self.slots, self.lengths, self.index)
+        drafts = None if self.drafts is None else self.drafts[chosen]
+        return LogitsRows(*(column[chosen] for column in columns), drafts)

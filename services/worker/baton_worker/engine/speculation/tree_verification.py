@@ -93,6 +93,7 @@ class TreeVerification:
 def as_chain(inputs: StepInputs, rows: LogitsRows, trees: dict[int, list[int]]) -> LogitsRows:
     """Rows of the nodes on the way, as those of a chain: positions count from the known token, and
     behind each row is the draft that comes next."""
+    assert rows.drafts is not None, "no row has a tree"
     lengths, index, drafts = rows.lengths.copy(), rows.index.copy(), rows.drafts.copy()
     for row in np.flatnonzero(rows.first).tolist():
         if (path := trees.get(int(rows.slots[row]))) is not None:

@@ -22,10 +22,14 @@ def accepted(rows: LogitsRows, tokens: npt.NDArray[np.int32]) -> npt.NDArray[np.
     Returns:
         bool [L]
     """
+    stays: npt.NDArray[np.bool_]
+    if rows.drafts is None:
+        stays = tokens != NO_TOKEN
+        return stays
     differs = tokens != rows.drafts
     # Differences before each row, without those of the slots before its own.
     before = np.cumsum(differs) - differs
     first = rows.first
     start = before[first][np.cumsum(first) - 1]
-    stays: npt.NDArray[np.bool_] = (before == start) & (tokens != NO_TOKEN)
+    stays = (before == start) & (tokens != NO_TOKEN)
     return stays

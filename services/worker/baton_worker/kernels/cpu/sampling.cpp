@@ -1,4 +1,4 @@
-// From logits to tokens, row by row: temperature, min-p, top-k, top-p, a draw.
+// From logits to tokens, row by row: the most probable one, or temperature, min-p, top-k, top-p, a draw.
 //
 // The twin is sampling/sampler.py. A row is the work of one thread, so that its token does not
 // depend on how many rows there are. Weights are not divided by their sum: what is compared with a
@@ -46,6 +46,30 @@ Vec load_padded(const float* x, std::int64_t left, float padding) {
     std::fill_n(padded, kWidth, padding);
     std::copy_n(x, left, padded);
     return load(padded);
+}
+
+// The first of the greatest logits; -1 if it is not finite or one is NaN.
+std::int32_t most_probable(const float* x, std::int64_t vocab) {
+    constexpr float kLow = -std::numeric_limits<float>::infinity();
+    float greatest = kLow;
+    std::int64_t block = 0;
+    IntVec nans = set1(std::int32_t{0});
+    for (std::int64_t begin = 0; begin < vocab; begin += kBlock) {
+        const std::int64_t end = std::min(begin + kBlock, vocab);
+        Vec most = set1(kLow);
+        for (std::int64_t i = begin; i < end; i += kWidth) {
+            const Vec some = load_padded(x + i, end - i, kLow);
+            most = max(most, some);
+            nans = where_nan(some, nans, set1(std::int32_t{1}));
+        }
+        const float here = largest(most);
+        if (here > greatest) {
+            greatest = here;
+            block = begin;
+        }
+    }
+    if (!std::isfinite(greatest) || largest(to_float(nans)) > 0) return -1;
+    return static_cast<std::int32_t>(std::find(x + block, x + vocab, greatest) - x);
 }
 
 // Logits to weights in place: the greatest is 1.
@@ -204,4 +228,15 @@ extern "C" void baton_sample(float* logits, std::int64_t rows, std::int64_t voca
                 invert(weights, vocab, least, how->uniform[row], scratch.sums));
         }
     }, Pieces::kUneven);
+}
+
+// logits float [rows, vocab]; tokens int32 [rows].
+extern "C" void baton_most_probable(const float* logits, std::int64_t rows, std::int64_t vocab,
+                                    std::int32_t* tokens) {
+    using namespace baton;
+    share(rows > 1, rows, [&](std::int64_t begin, std::int64_t end) {
+        for (std::int64_t row = begin; row < end; ++row) {
+            tokens[row] = most_probable(logits + row * vocab, vocab);
+        }
+    });
 }
