@@ -70,7 +70,8 @@ class Buffers:
     def put(self, name: str, values: npt.NDArray[Any]) -> Tensor:
         """Values on the device, valid until the next ones of this name."""
         self._put[name] = values
-        return torch.from_numpy(values).to(self._device)
+        written = torch.from_numpy(values)
+        return written if self._on_cpu else written.to(self._device)
 
     def flush(self) -> None:
         """Nothing of this step is written any more: what is not on the device yet is copied."""

@@ -62,7 +62,9 @@ class SamplingStep:
     def _sample(self, step: _Step, rows: LogitsRows, logits: Tensor) -> None:
         described = self._sampling.parameters["logprobs"][rows.slots] >= 0
         # A copy: adjustments change the logits in place, log-probabilities are of the raw ones.
-        raw = logits.index_select(0, _indices(described, logits)) if described.any() else None
+        raw = None
+        if np.count_nonzero(described):
+            raw = logits.index_select(0, _indices(described, logits))
         self._sampling.adjustments(rows).apply(logits)
         possible = self._possible(rows, logits, step.outputs)
         tokens = np.full(len(rows), NO_TOKEN, np.int32)
@@ -83,7 +85,7 @@ class SamplingStep:
         a draft may never be reached."""
         possible = np.ones(len(rows), np.bool_)
         restricted = self._sampling.parameters["restricted"][rows.slots]
-        if restricted.any():
+        if np.count_nonzero(restricted):
             part = logits
             if not restricted.all():
                 part = logits.index_select(0, _indices(restricted, logits))
@@ -158,7 +160,7 @@ def _with_forced(
 ) -> npt.NDArray[np.int32]:
     """The new tokens of each row in the order of its log: what was forced, then what is sampled."""
     forced = np.where(rows.first, inputs.forced[rows.slots], 0)
-    if not forced.any():
+    if not np.count_nonzero(forced):
         return sampled
     ends = zip((rows.indices + 1).tolist(), forced.tolist(), strict=True)
     tokens = np.concatenate([inputs.tokens[end - count : end] for end, count in ends])

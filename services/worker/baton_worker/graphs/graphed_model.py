@@ -198,7 +198,6 @@ class GraphedModel:
         """Whether a replay has made the logits of these hidden states."""
         return self._replayed is not None and hidden is self._replayed
 
-    @torch.inference_mode()
     def logits(self, hidden: Tensor) -> Tensor:
         """See `models.decoder.Model.logits`. Those of a replayed step exist already; the next
         replay overwrites them, and the caller may."""

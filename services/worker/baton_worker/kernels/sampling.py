@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+from functools import cache
 
 import numpy as np
 import numpy.typing as npt
@@ -31,13 +32,18 @@ def most_probable(logits: Tensor) -> npt.NDArray[np.int32]:
     """The first maximum of each row of `logits` float32 [R, V], contiguous: int32 [R]; -1 where it
     is not finite or a number is NaN."""
     assert logits.dtype is torch.float32 and logits.is_contiguous()
+    tokens = np.empty(len(logits), np.int32)
+    _most_probable()(logits.data_ptr(), *logits.shape, tokens.ctypes.data)
+    return tokens
+
+
+@cache
+def _most_probable() -> ctypes._NamedFuncPointer:
     kernels = library("sampling")
     assert kernels is not None, "refuses() was not asked"
     run, pointer = kernels.baton_most_probable, ctypes.c_void_p
     run.argtypes, run.restype = (pointer, *(ctypes.c_int64,) * 2, pointer), None
-    tokens = np.empty(len(logits), np.int32)
-    run(logits.data_ptr(), *logits.shape, tokens.ctypes.data)
-    return tokens
+    return run
 
 
 def draw(

@@ -41,7 +41,7 @@ class BatchRows:
 
     def take(self, chosen: npt.NDArray[np.bool_]) -> BatchRows:
         """The rows where `chosen` holds."""
-        if chosen.all():
+        if np.count_nonzero(chosen) == len(self):
             return self
         columns = (self.slots, self.starts, self.counts, self.samples)
         return BatchRows(*(column[chosen] for column in columns))  # type: ignore[arg-type]
@@ -71,6 +71,6 @@ class BatchRows:
         if len(turns) != len(self) or turns.max(initial=0) < plan.num_steps:
             raise PlanError("The turns of a plan do not match its rows and steps.")
         chosen = turns > turn
-        if (chosen & ~(self.samples & (self.counts == 1))).any():
+        if np.count_nonzero(chosen & ~(self.samples & (self.counts == 1))):
             raise PlanError("A plan repeats a row that does not decode.")
         return self.take(chosen)

@@ -104,13 +104,14 @@ class DraftTokens:
         self.limits[slots] = 0
 
     def propose(self, rows: BatchRows, budget: int) -> BatchRows:
-        """Append drafts to the logs of decode rows, within their pages and limits, and at most
-        `budget` tokens in total."""
+        """Append drafts to the logs of decode rows, within their pages and limits, and up to
+        `budget` tokens of the step."""
         self.counts[:], self.seconds, self.trees = 0, 0.0, {}
         self._matched.clear()
         if self._proposer is None or not (requests := self._requests(rows)):
             return rows
         begin, num_tokens = time.perf_counter(), int(rows.counts.sum())
+        budget -= num_tokens
         if isinstance(self._proposer, LookupProposer):
             self._look_up(requests, self._proposer, num_tokens, budget)
         else:

@@ -65,10 +65,11 @@ class ForcedTokens:
 
     def jump_forward(self, rows: BatchRows, budget: int) -> BatchRows:
         """Append the tokens that grammars force to the logs of sampling rows, within their pages
-        and limits, and at most `budget` tokens in total."""
+        and limits, and up to `budget` tokens of the step."""
         self.counts[:] = 0
         if not np.count_nonzero(self._jumps):
             return rows
+        budget -= int(rows.counts.sum())
         for slot in rows.slots[self._jumps[rows.slots] & rows.samples].tolist():
             budget -= self._force(slot, budget)
         return replace(rows, counts=rows.counts + self.counts[rows.slots])

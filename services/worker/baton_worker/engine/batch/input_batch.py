@@ -122,8 +122,8 @@ class InputBatch:
         self._follow(plan.step + turn)
         failed = {} if turn else self._apply(plan)
         rows, stalled = self._rows(plan, turn)
-        rows = self.forced.jump_forward(rows, self._budget - int(rows.counts.sum()))
-        rows = self.drafts.propose(rows, self._budget - int(rows.counts.sum()))
+        rows = self.forced.jump_forward(rows, self._budget)
+        rows = self.drafts.propose(rows, self._budget)
         if len(rows):
             self.sampling.prefetch_masks(rows.slots[rows.samples])
         return self._inputs(rows, failed, stalled)
@@ -268,7 +268,7 @@ class InputBatch:
         drafts."""
         lengths, indices, slots = rows.starts + rows.counts, rows.last, rows.slots
         drafted, drafts = self.drafts.counts[slots], None
-        if drafted.any():
+        if np.count_nonzero(drafted):
             row = np.repeat(np.arange(len(rows)), drafted + 1)
             behind = (np.cumsum(drafted + 1) - 1)[row] - np.arange(len(row))
             lengths, indices, slots = lengths[row] - behind, indices[row] - behind, slots[row]
@@ -281,7 +281,7 @@ class InputBatch:
     def _prompt_spans(self, rows: BatchRows) -> tuple[PromptSpan, ...]:
         """Position p describes token p + 1."""
         counts = self.sampling.parameters["prompt_logprobs"][rows.slots]
-        if (counts < 0).all():
+        if not np.count_nonzero(counts >= 0):
             return ()
         spans, offsets = [], np.cumsum(rows.counts) - rows.counts
         for row in np.flatnonzero(counts >= 0).tolist():

@@ -44,8 +44,12 @@ class LogitsRows:
 
     def take(self, chosen: npt.NDArray[np.bool_]) -> LogitsRows:
         """The rows where `chosen` holds."""
-        if chosen.all():
+        if np.count_nonzero(chosen) == len(self):
             return self
-        columns = (self.indices, self.slots, self.lengths, self.index)
-        drafts = None if self.drafts is None else self.drafts[chosen]
-        return LogitsRows(*(column[chosen] for column in columns), drafts)
+        return LogitsRows(
+            self.indices[chosen],
+            self.slots[chosen],
+            self.lengths[chosen],
+            self.index[chosen],
+            None if self.drafts is None else self.drafts[chosen],
+        )

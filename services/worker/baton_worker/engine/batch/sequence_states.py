@@ -41,7 +41,7 @@ class SequenceStates:
     @property
     def going(self) -> bool:
         """True if some sequence is not known to have finished."""
-        return bool((self.held & ~self.done).any())
+        return bool(np.count_nonzero(self.held & ~self.done))
 
     def enter(self, new: NewSequence) -> npt.NDArray[np.int32]:
         """Enter a sequence; returns a view of its tokens.
@@ -90,7 +90,7 @@ class SequenceStates:
             "samples beyond the longest sequence": rows.samples & (lengths >= self.tokens.shape[1]),
         }
         for problem, where in problems.items():
-            if where.any():
+            if np.count_nonzero(where):
                 raise PlanError(f"Slot {slots[where.argmax()]} {problem}.")
 
     def first_index(self, slots: Column) -> Column:

@@ -99,8 +99,8 @@ class StepOutputs:
 
     def wait(self, stalled: Column) -> None:
         """Mark slots that did not run: rows without a token, after the others."""
-        slots = np.concatenate((stalled, np.array(self.withdrawn, np.int64)))
-        if len(slots):
+        if len(stalled) or self.withdrawn:
+            slots = np.concatenate((stalled, np.array(self.withdrawn, np.int64)))
             self.slots = np.concatenate((self.slots, slots))
             self.counts = np.concatenate((self.counts, np.zeros_like(slots)))
 

@@ -42,6 +42,8 @@ class AlignmentStep:
     def step(self, inputs: StepInputs, outputs: StepOutputs) -> None:
         """Align the texts whose last token has run."""
         weights = _weights(inputs)
+        if weights is None and not self._held:
+            return
         for slot in weights.slots if weights is not None else ():
             assert weights is not None
             if slot not in outputs.failed:
