@@ -16,6 +16,7 @@ from baton_gateway.config import Config
 from baton_gateway.engine import Engine
 from baton_gateway.grpc import health, servicer
 from baton_gateway.grpc.calls import Calls
+from baton_gateway.grpc.request_parser import RequestParser
 
 log = logger(__name__)
 
@@ -30,7 +31,7 @@ class GrpcServer:
             ("grpc.max_receive_message_length", config.max_body_bytes),
         ]
         self._grace = config.shutdown_timeout
-        self._server = grpc.aio.server(options=options)
+        self._server = grpc.aio.server(interceptors=[RequestParser()], options=options)
         host = f"[{config.host}]" if ":" in config.host else config.host
         try:
             self.port: int = self._server.add_insecure_port(f"{host}:{config.grpc_port}")
