@@ -27,9 +27,13 @@ def path_in(argv: Sequence[str], environ: Mapping[str, str]) -> str:
 def read(path: str) -> dict[str, Any]:
     """The mapping in the file, with underscores in its keys. Raises `SettingsError`."""
     try:
-        data = yaml.safe_load(Path(path).read_text())
+        data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+    except yaml.MarkedYAMLError as error:
+        line = 1 if error.problem_mark is None else error.problem_mark.line + 1
+        raise SettingsError(f"--config {path}, line {line}: {error.problem}.") from error
     except (OSError, ValueError, RecursionError, yaml.YAMLError) as error:
-        raise SettingsError(f"--config {path} cannot be read: {error}") from error
+        reason = " ".join(str(error).split())
+        raise SettingsError(f"--config {path} cannot be read: {reason}.") from error
     return mapping(data or {}, path)
 
 

@@ -28,12 +28,25 @@ def test_an_unknown_key_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_no_yaml_is_refused(tmp_path: Path) -> None:
-    """Broken syntax, a date that is none, a number too long for Python, too deep a nesting."""
+    """Broken syntax, a tag of another language, bytes that are no text, a date that is none, a
+    number too long for Python, too deep a nesting."""
     file = tmp_path / "baton.yaml"
-    for content in ("a: [", "a: 2020-99-99", "a: " + "9" * 5000, "a: " + "[" * 5000):
-        file.write_text(content)
-        with pytest.raises(SettingsError, match=f"--config {file} cannot be read"):
+    unread = f"--config {file} cannot be read: "
+    for content, said in (
+        (b"a: [", f"--config {file}, line 1: "),
+        (b"a: 1\nb: 2\n c: 3\n", f"--config {file}, line 3: "),
+        (b"a: 1\nb: !!python/name:os.system", f"--config {file}, line 2: "),
+        (b"a: \0", unread),
+        (b"a: \xff", unread),
+        (b"a: 2020-99-99", unread),
+        (b"a: " + b"9" * 5000, unread),
+        (b"a: " + b"[" * 5000, unread),
+    ):
+        file.write_bytes(content)
+        with pytest.raises(SettingsError) as error:
             read(str(file))
+        assert error.value.message.startswith(said) and error.value.message.endswith(".")
+        assert "\n" not in error.value.message
 
 
 def test_values_are_written_as_behind_a_flag() -> None:
