@@ -15,7 +15,7 @@ import pytest
 
 from baton.process.lifecycle import EXIT_SETTINGS
 from tests.support.served_system import PATIENCE, until
-from tests.support.system.running_system import alive, works
+from tests.support.system.running_system import Waiting, alive, works
 from tests.support.system.two_rank_system import (
     Served2,
     Story,
@@ -50,21 +50,25 @@ def test_two_ranks_give_the_tokens_of_one(served: Served2, alone: str) -> None:
     assert Story(served.url).whole() == alone
 
 
-def test_a_killed_follower_takes_its_worker_along_and_the_stream_goes_on(
+def test_a_follower_killed_in_a_sum_takes_its_worker_along_and_the_stream_goes_on(
     served: Served2, alone: str
 ) -> None:
-    """Its spare is of as many ranks, and goes on without a load."""
+    """The other rank waits for its part of the sum. Their spare is of as many ranks, and goes on
+    without a load."""
     until(lambda: works(served.url), "the system works before")
     until(lambda: "waiting to take over" in served.log.read_text(), "the spare has loaded")
     worker, (follower,) = served.pids()["worker"], served.followers()
     (spare,) = re.findall(r"worker\[(\d+)\] - loaded; waiting", served.log.read_text())
     story = Story(served.url)
     assert story.started.wait(PATIENCE)
+    os.kill(follower, signal.SIGSTOP)
+    until(Waiting(worker), "the leader is in a step that the follower takes no part in")
     os.kill(follower, signal.SIGKILL)
     assert len(story.text) < len(alone)
     assert story.whole() == alone
     assert served.pids()["worker"] == int(spare) != worker and not alive(worker)
-    assert "rank 1 of this worker ended with code -9" in served.log.read_text()
+    log = served.log.read_text()
+    assert "rank 1 of this worker ended with code -9" in log and "Traceback" not in log
 
 
 def test_nothing_is_left_of_a_worker_that_was_killed(served: Served2) -> None:

@@ -11,6 +11,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from baton_worker.distributed import host_ranks
 from baton_worker.distributed.host_ranks import HostRanks
 from baton_worker.distributed.process_groups import join
 from tests.fakes.collectives import SHAPE, mine, pair_of, take_part
@@ -88,7 +89,19 @@ def test_tensors_arrive_in_the_order_in_which_they_are_expected(tmp_path: Path) 
 
 
 def test_who_waits_for_a_rank_that_has_died_is_told(tmp_path: Path) -> None:
+    """What one that was killed as it met others has left is removed; what another one uses is
+    not."""
     meeting = tmp_path / "meeting"
+    left, used = tmp_path / "r-left", tmp_path / "r-used"
+    left.mkdir()
+    (left / "0").touch()
+    used.mkdir()
+    with host_ranks._locked(used):
+        meet_and_lose(meeting)
+    assert set(tmp_path.iterdir()) <= {used, meeting}
+
+
+def meet_and_lose(meeting: Path) -> None:
     code = (
         "import sys, pathlib; from baton_worker.distributed.host_ranks import HostRanks;"
         "ranks = HostRanks(pathlib.Path(sys.argv[1]), 1, 2); sys.stdin.read()"

@@ -55,6 +55,7 @@ def test_the_first_sees_the_end_of_any_and_all_see_its(run_dir: Path) -> None:
     until(lambda: (1, 0) in group.lost)
     assert sorted(group.lost) == [(0, 2), (1, 0)]
     group.bonds[1].close()
+    assert len(group.lost) == 2, "one that is closed reports none again"
 
 
 def test_nobody_is_lost_once_all_have_agreed_to_end(run_dir: Path) -> None:

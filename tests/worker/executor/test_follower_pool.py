@@ -15,6 +15,7 @@ from baton_worker.config import Config
 from baton_worker.executor import follower_pool
 from baton_worker.executor.commands import Begin
 from baton_worker.executor.follower_pool import FollowerPool
+from tests.support.served_system import until
 
 
 @pytest.fixture
@@ -59,16 +60,16 @@ def test_followers_are_told_nothing_but_the_settings_of_a_worker(
     assert "rounds" not in settings and Config(**settings).max_num_seqs == 7
 
 
-def test_a_follower_that_had_ended_is_named_when_the_crew_is_closed(
-    config: Config, tmp_path: Path, caplog: pytest.LogCaptureFixture
+def test_a_follower_that_had_ended_is_lost_when_the_pool_is_closed(
+    config: Config, tmp_path: Path
 ) -> None:
-    """What waits for it fails at the same moment, and closes the crew."""
-    made = FollowerPool(config, tmp_path, lost=lambda rank, code: None)
+    """What waits for it fails at the same moment, and closes the pool."""
+    lost = queue.Queue[tuple[int, int]]()
+    made = FollowerPool(config, tmp_path, lost=lambda rank, code: lost.put((rank, code)))
     made.processes[0].kill()
-    made.processes[0].wait()
+    until(lambda: follower_pool._has_ended(made.processes[0]), "its standard input is closed")
     made.close()
-    told = [r.getMessage() for r in caplog.records if "of this worker ended" in r.getMessage()]
-    assert told == ["rank 1 of this worker ended with code -9: the worker ends too"]
+    assert lost.get(timeout=60) == (1, -signal.SIGKILL) and lost.empty()
 
 
 def test_followers_are_not_reached_by_ctrl_c(config: Config, tmp_path: Path) -> None:

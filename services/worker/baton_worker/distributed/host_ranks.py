@@ -8,10 +8,14 @@ The sockets lie in the private directory of the group: only processes of this us
 
 from __future__ import annotations
 
+import fcntl
+import os
+import shutil
 import socket
 import tempfile
 import weakref
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 import torch
@@ -24,6 +28,8 @@ from baton_worker.distributed.tensor_channel import Receiver, Sender
 _CHANNELS = ("collective", "point to point")
 _LINKS = [(channel, way) for channel in _CHANNELS for way in ("up", "down")]
 """Connections of two ranks: each channel to the higher rank and to the lower one."""
+_PREFIX = "r-"
+"""Of folders of sockets; short, since addresses of sockets are."""
 
 
 class HostRanks:
@@ -114,7 +120,7 @@ def _meet(meeting: Path, rank: int, size: int) -> dict[tuple[int, tuple[str, str
     """Connect every rank with every other one; by the other rank and the link."""
     store = dist.FileStore(str(meeting), size)  # type: ignore[attr-defined]
     with (
-        tempfile.TemporaryDirectory(dir=meeting.parent, prefix="r-") as folder,
+        _socket_folder(meeting.parent) as folder,
         socket.socket(socket.AF_UNIX) as listener,
     ):
         listener.bind(f"{folder}/{rank}")
@@ -130,6 +136,31 @@ def _meet(meeting: Path, rank: int, size: int) -> dict[tuple[int, tuple[str, str
             other, number = connection.recv(2, socket.MSG_WAITALL)
             links[other, _LINKS[number]] = connection
     return links
+
+
+@contextmanager
+def _socket_folder(parent: Path) -> Iterator[str]:
+    """A folder that is locked while it is used. Those that no process has locked were left by ranks
+    that were killed as they met: they are removed."""
+    with ExitStack() as stack:
+        with _locked(parent):
+            for left in parent.glob(f"{_PREFIX}*"):
+                with suppress(BlockingIOError, FileNotFoundError), _locked(left, fcntl.LOCK_NB):
+                    shutil.rmtree(left, ignore_errors=True)
+            folder = stack.enter_context(tempfile.TemporaryDirectory(dir=parent, prefix=_PREFIX))
+            stack.enter_context(_locked(Path(folder)))
+        yield folder
+
+
+@contextmanager
+def _locked(folder: Path, flags: int = 0) -> Iterator[None]:
+    """A lock of a folder, which ends with this process at the latest."""
+    descriptor = os.open(folder, os.O_RDONLY)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | flags)
+        yield
+    finally:
+        os.close(descriptor)
 
 
 def _connected(address: str, rank: int, link: int) -> socket.socket:

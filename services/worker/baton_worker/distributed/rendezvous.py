@@ -78,7 +78,11 @@ class Rendezvous:
         self._loose = True
 
     def close(self) -> None:
-        """Close the connections."""
+        """Close the connections. A rank that has exited before this one left is lost: what failed
+        here only followed from it."""
+        for rank, connection in self._others.items():
+            if _has_ended(connection):
+                self._report(rank)
         self.leave()
         for connection in self._others.values():
             connection.shutdown(socket.SHUT_RDWR)
@@ -93,8 +97,13 @@ class Rendezvous:
         for number in ranks:
             poll.register(number, select.POLLIN)
         number, _ = poll.poll()[0]  # Peers send nothing: only a hang-up makes it readable.
+        self._report(ranks[number])
+
+    def _report(self, rank: int) -> None:
+        """Report the first rank that has exited, unless this one has left."""
         if not self._loose:
-            self._lost(ranks[number])
+            self._loose = True
+            self._lost(rank)
 
 
 def _kind() -> str:

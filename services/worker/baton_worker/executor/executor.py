@@ -122,7 +122,11 @@ class LeaderExecutor(Executor):
 
     def __init__(self, followers: FollowerPool, device: torch.device) -> None:
         self._followers, self._device = followers, device
-        self.ranks, self.pipeline = followers.join(device)
+        try:
+            self.ranks, self.pipeline = followers.join(device)
+        except BaseException:
+            followers.close()
+            raise
 
     def cache(self, **settings: Any) -> KVCache:
         """See `Executor`."""

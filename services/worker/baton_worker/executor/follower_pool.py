@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import select
 import subprocess
 import sys
 import threading
 from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
-from typing import BinaryIO, cast
+from typing import Any, BinaryIO, cast
 from uuid import uuid4
 
 import torch
@@ -28,12 +29,8 @@ log = logger(__name__)
 
 def _end(rank: int, code: int) -> None:
     """Exit after the loss of a follower; the supervisor restarts the whole worker."""
-    _tell(rank, code)
-    os._exit(passed_on(code))
-
-
-def _tell(rank: int, code: int) -> None:
     log.error("rank %d of this worker ended with code %d: the worker ends too", rank, code)
+    os._exit(passed_on(code))
 
 
 class FollowerPool:
@@ -57,7 +54,7 @@ class FollowerPool:
         lost: Callable[[int, int], None] = _end,
     ) -> None:
         self._size, self._lost, self._closing = config.num_ranks, lost, False
-        self._config = config
+        self._config, self._reported = config, set[int]()
         config.run_dir.mkdir(mode=0o700, parents=True, exist_ok=True)
         self._meeting = config.run_dir.absolute() / f"ranks-{uuid4().hex}"
         command = [sys.executable, "-m", "baton_worker.follower"]
@@ -83,19 +80,39 @@ class FollowerPool:
         return join_stages(self._meeting, 0, self._config, device)
 
     def close(self) -> None:
-        """Stop all followers. One may have exited already, which may be the reason for closing."""
+        """Stop all followers. One that has exited by itself is lost: its code says why, and what
+        failed here only followed from it."""
         self._closing = True
-        for rank, process in enumerate(self.processes, start=1):
-            if (code := process.poll()) is not None:
-                _tell(rank, code)
-            process.kill()
+        ended = [rank for rank, one in enumerate(self.processes, 1) if _has_ended(one)]
+        for rank, process in enumerate(self.processes, 1):
+            if rank not in ended:
+                process.kill()
             process.communicate()
         for reader in self._readers:
             reader.close()
         for meeting in self._meeting.parent.glob(f"{self._meeting.name}*"):
             meeting.unlink(missing_ok=True)
+        for rank in ended:
+            self._report(rank, self.processes[rank - 1].returncode)
 
     def _watch(self, rank: int, process: subprocess.Popen[bytes]) -> None:
         code = process.wait()
         if not self._closing:
+            self._report(rank, code)
+
+    def _report(self, rank: int, code: int) -> None:
+        """Report a follower that has exited by itself, once."""
+        if rank not in self._reported:
+            self._reported.add(rank)
             self._lost(rank, code)
+
+
+def _has_ended(process: subprocess.Popen[Any]) -> bool:
+    """Whether a follower ends or has ended. The kernel closes its standard input before its
+    connections to other ranks, and those before it reports the exit code."""
+    assert process.stdin is not None
+    if process.stdin.closed:
+        return True
+    poll = select.poll()
+    poll.register(process.stdin, 0)  # No events requested: a reader that is gone is reported.
+    return bool(poll.poll(0))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import sys
+import time
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -18,6 +19,7 @@ from baton.errors import BatonError
 from baton.logs import logger, setup
 from baton.process.lifecycle import (
     EXIT_FAULT,
+    EXIT_GROUP,
     EXIT_MODEL,
     EXIT_SETTINGS,
     default_name,
@@ -71,6 +73,8 @@ from baton_worker.platform.device_link import CudaLink
 from baton_worker.platform.malloc import release_freed_memory
 
 log = logger(__name__)
+_LEADER_SECONDS = 60.0
+"""Within these a leader ends that has lost a rank."""
 
 
 class Follower:
@@ -320,6 +324,12 @@ def main() -> None:
         print(f"baton worker, rank {begin.rank}: {error.message}", file=sys.stderr)
         hopeless = {"bad_model": EXIT_MODEL, "bad_settings": EXIT_SETTINGS}
         sys.exit(hopeless.get(error.code or "", EXIT_FAULT))
+    except ConnectionError as error:
+        # The leader learns of it too and ends, and this process with it: the exit code of the rank
+        # that has ended counts, not this one's.
+        log.error("%s", error)
+        time.sleep(_LEADER_SECONDS)
+        sys.exit(EXIT_GROUP)
     except Exception:
         log.exception("rank %d failed", begin.rank)
         sys.exit(EXIT_FAULT)
