@@ -72,6 +72,9 @@ def test_a_broken_folder_is_refused(content: str | None, tmp_path: Path) -> None
         (tmp_path / "config.json").write_text(content)
     with pytest.raises(ModelError, match=r"config\.json of m"):
         read_model(tmp_path, "m")
+    (tmp_path / "config.json").write_text('{"architectures": 3}')
+    with pytest.raises(ModelError, match=r"configs in .* that it cannot have"):
+        read_model(tmp_path, "m")
 
 
 @pytest.mark.parametrize(

@@ -89,8 +89,10 @@ def test_a_template_that_runs_away_is_stopped(monkeypatch: pytest.MonkeyPatch) -
 
 
 def test_invalid_jinja_stops_the_start() -> None:
-    with pytest.raises(ModelError, match="BATON_TOKENIZER_CHAT_TEMPLATE"):
-        CompiledTemplate("{% for %}", {})
+    """Also what Jinja takes and Python does not."""
+    for text in ("{% for %}", "{% break %}", "{{ " + "(" * 5000, "{{ 1" + "0" * 5000 + " }}"):
+        with pytest.raises(ModelError, match="BATON_TOKENIZER_CHAT_TEMPLATE"):
+            CompiledTemplate(text, {})
 
 
 def test_no_template() -> None:

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from baton.checkpoint.hub import CONFIGS
-from baton.checkpoint.json_file import read_json
+from baton.checkpoint.json_file import read_json, readable_fields
 from baton.checkpoint.part_folders import part_configs, vision_folder
 from baton.errors import InvalidRequest, ModelError
 from baton.protocol import MediaItem
@@ -223,6 +223,11 @@ def read_model(path: Path, name: str, kwargs: ProcessorKwargs = _NONE) -> Model:
         return Model(name, "GGUF")
     if not (path / CONFIGS[0]).is_file() and (path / CONFIGS[1]).is_file():
         return Model(name, "Mistral's format")  # Its images are not encoded.
+    with readable_fields(f"the configs in {path}"):
+        return _read_folder(path, name, kwargs)
+
+
+def _read_folder(path: Path, name: str, kwargs: ProcessorKwargs) -> Model:
     config = {**_unnested(read_json(path / CONFIGS[0], name)), **part_configs(path)}
     architecture = str((config.get("architectures") or ["unknown"])[0])
     if not {architecture} & (SQUARES.keys() | FAMILIES.keys() | AUDIO_FAMILIES.keys()):

@@ -104,6 +104,11 @@ class CompiledTemplate:
                 f"The chat template is not valid (line {error.lineno}: {error.message}). Set "
                 "BATON_TOKENIZER_CHAT_TEMPLATE to a corrected file."
             ) from error
+        except Exception as error:  # Jinja compiles it to Python, which may refuse it in turn.
+            raise ModelError(
+                f"The chat template cannot be compiled: {error}. Set "
+                "BATON_TOKENIZER_CHAT_TEMPLATE to a corrected file."
+            ) from error
         self._variables = dict(variables)
         self.reads_parts = self._reads([{"type": "text", "text": _PROBE}])
         """The template loops over the parts of a message."""

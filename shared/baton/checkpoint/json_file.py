@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -19,3 +21,16 @@ def read_json(path: Path, owner: str = "") -> dict[str, Any]:
     if not isinstance(content, dict):
         raise ModelError(f"{name} must hold a JSON object.")
     return content
+
+
+@contextmanager
+def readable_fields(files: str) -> Iterator[None]:
+    """What code raises inside for a field of another JSON type or value than it can have is a
+    `ModelError`, which names the files."""
+    try:
+        yield
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
+        why = f"{type(error).__name__}: {error}"
+        raise ModelError(
+            f"A field of {files} has a type or value that it cannot have ({why})."
+        ) from error

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import os
 import subprocess
 import zipfile
 from pathlib import Path
@@ -128,7 +129,7 @@ def test_a_cache_that_cannot_be_written_is_one_sentence(tmp_path: Path) -> None:
         resolve(settings("pypi://pkg==1/tiny.gguf", tmp_path))
 
 
-def test_local_models(tmp_path: Path) -> None:
+def test_local_models(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(HubError, match=r"config\.json"):
         resolve(settings(str(tmp_path), tmp_path))
     for name in ("params.json", "config.json"):
@@ -140,8 +141,12 @@ def test_local_models(tmp_path: Path) -> None:
     assert resolve(settings(str(gguf), tmp_path)) == gguf.resolve()
     with pytest.raises(HubError, match=r"\.gguf"):
         resolve(settings(str(other), tmp_path))
-    with pytest.raises(HubError, match="no model at"):
-        resolve(settings(str(tmp_path / "nowhere.gguf"), tmp_path))
+    for reference in (str(tmp_path / "nowhere.gguf"), "~nobody-of-this-name/m", "x" * 5000):
+        with pytest.raises(HubError, match="no model at"):
+            resolve(settings(reference, tmp_path))
+    monkeypatch.setattr(os, "access", lambda path, mode: False)  # Root may read everything.
+    with pytest.raises(HubError, match="not readable for this user"):
+        resolve(settings(str(gguf), tmp_path))
 
 
 def test_a_hub_model_that_is_not_cached_is_refused_offline(tmp_path: Path) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.checkpoint.json_file import read_json
+from baton.checkpoint.json_file import read_json, readable_fields
 from baton.errors import ModelError
 
 
@@ -28,3 +28,10 @@ def test_anything_else_is_an_error(tmp_path: Path, content: bytes, words: str) -
 def test_a_file_that_is_missing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"x\.json of m cannot be read"):
         read_json(tmp_path / "x.json", "m")
+
+
+def test_a_field_of_another_type_is_an_error_of_the_file(tmp_path: Path) -> None:
+    (tmp_path / "x.json").write_text('{"a": 3}')
+    words = r"A field of x\.json has a type or value that it cannot have \(TypeError: 'int'"
+    with pytest.raises(ModelError, match=words), readable_fields("x.json"):
+        read_json(tmp_path / "x.json")["a"]["b"]

@@ -52,6 +52,10 @@ def test_an_image_token_that_the_config_does_not_name(tmp_path: Path) -> None:
     made = folder(tmp_path, tokenizer_config=listed, config={"vision_config": {}})
     assert read(made).placeholder_ids == {"image": 9}
     assert read(folder(tmp_path, tokenizer_config=listed, config={})).placeholder_ids == {}
+    odd = byte_spec() | {"decoder": {"decoders": []}}
+    for files in ({"config": {"architectures": 3}}, {"tokenizer": odd}):
+        with pytest.raises(ModelError, match=r"tokenizer files in .* that it cannot have"):
+            load(folder(tmp_path, **files))
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+from baton.checkpoint.json_file import readable_fields
 from baton.errors import ModelError
 from baton_tokenizer.vocabulary.formats import FORMATS
 from baton_tokenizer.vocabulary.formats.checkpoint_folder import read_template
@@ -21,7 +22,8 @@ def load(path: Path, chat_template: Path | None = None) -> TokenizerVocabulary:
     source = read(path)
     if chat_template is not None:
         source = replace(source, templates={"default": read_template(chat_template)})
-    return build(source)
+    with readable_fields(f"the tokenizer files in {path}"):
+        return build(source)
 
 
 def read(path: Path) -> Source:
@@ -29,7 +31,8 @@ def read(path: Path) -> Source:
     for name in FORMATS.names():
         format = FORMATS.load(name)
         if format.fits(path):
-            source: Source = format.read(path)
+            with readable_fields(f"the configs and tokenizer files in {path}"):
+                source: Source = format.read(path)
             return source
     raise ModelError(
         f"{path} holds no tokenizer: expected tokenizer.json, one .gguf file, tekken.json, a "

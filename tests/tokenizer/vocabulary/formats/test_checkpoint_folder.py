@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from baton.errors import SettingsError
+from baton.errors import ModelError, SettingsError
 from baton_tokenizer.vocabulary.formats.checkpoint_folder import Folder, entry
 
 
@@ -68,7 +68,10 @@ def test_image_tokens_that_a_config_implies(tmp_path: Path) -> None:
         assert source.placeholder_ids == {"image": token} and source.media_ids == (token,)
 
 
-def test_templates_of_a_list_have_names(tmp_path: Path) -> None:
+def test_templates_of_a_list_have_names_and_ends_are_ids(tmp_path: Path) -> None:
     folder = written(tmp_path, tokenizer_config={"chat_template": [{"template": "x"}]})
     with pytest.raises(SettingsError, match="needs a name and a template"):
+        folder.source({"added_tokens": [], "model": {}})
+    folder = written(tmp_path, tokenizer_config={}, generation_config={"eos_token_id": [[]]})
+    with pytest.raises(ModelError, match="eos_token_id must be a token id or a list of them"):
         folder.source({"added_tokens": [], "model": {}})

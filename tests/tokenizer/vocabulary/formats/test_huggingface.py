@@ -28,7 +28,9 @@ def test_no_added_tokens_are_none(tmp_path: Path) -> None:
     assert HuggingFace.read(tmp_path).spec["added_tokens"] == []
 
 
-@pytest.mark.parametrize("part", [{"model": None}, {"added_tokens": ["<s>"]}])
+@pytest.mark.parametrize(
+    "part", [{"model": None}, {"added_tokens": [{"content": ["<s>"], "id": 0}]}]
+)
 def test_a_file_of_another_form_is_refused(part: dict[str, Any], tmp_path: Path) -> None:
     (tmp_path / "tokenizer.json").write_text(json.dumps({**byte_spec(), **part}))
     with pytest.raises(ModelError, match="Save the tokenizer again"):

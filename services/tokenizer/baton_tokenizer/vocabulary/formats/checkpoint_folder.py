@@ -10,7 +10,7 @@ from typing import Any
 from baton.checkpoint.added_tokens import added_tokens
 from baton.checkpoint.json_file import read_json
 from baton.checkpoint.part_folders import text_folder
-from baton.errors import SettingsError
+from baton.errors import ModelError, SettingsError
 from baton_tokenizer.vocabulary.pair_templates import PAIR_TEMPLATES
 from baton_tokenizer.vocabulary.speech_tokens import speech_tokens
 from baton_tokenizer.vocabulary.vocabulary import Source
@@ -163,7 +163,10 @@ class Folder:
         """All end-of-sequence ids: from generation_config.json, config.json and the tokenizer."""
         for source in (self.generation, config):
             ids = source.get("eos_token_id")
-            yield from ids if isinstance(ids, list) else [ids] if isinstance(ids, int) else []
+            listed = ids if isinstance(ids, list) else [] if ids is None else [ids]
+            if not all(isinstance(one, int) for one in listed):
+                raise ModelError("eos_token_id must be a token id or a list of them.")
+            yield from listed
         eos = named.get("eos_token")
         added = {token["content"]: token["id"] for token in spec["added_tokens"]}
         vocab = spec["model"].get("vocab")

@@ -35,7 +35,10 @@ def _check(spec: dict[str, Any]) -> None:
     """Check the parts that are read here; the library checks the others when it builds them."""
     tokens = spec["added_tokens"]
     listed = isinstance(tokens, list) and all(
-        isinstance(token, dict) and {"content", "id"} <= token.keys() for token in tokens
+        isinstance(token, dict)
+        and isinstance(token.get("content"), str)
+        and isinstance(token.get("id"), int)
+        for token in tokens
     )
     if not listed or not isinstance(spec.get("model"), dict):
         raise ModelError(
