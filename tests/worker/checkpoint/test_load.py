@@ -77,6 +77,16 @@ def test_a_missing_file_is_found_before_anything_is_allocated(
     index = {"weight_map": {KEY: "model-00001-of-00001.safetensors"}}
     (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     assert "model-00001-of-00001.safetensors" in refusal(folder)
+    for name, said in (("x" * 5000, "Copy it"), ("../x.safetensors", "outside its folder")):
+        index = {"weight_map": {KEY: name}}
+        (folder / "model.safetensors.index.json").write_text(json.dumps(index))
+        assert said in refusal(folder)
+
+
+def test_sizes_beyond_the_memory_of_the_machine_are_one_sentence(folder: Path) -> None:
+    config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(config | {"hidden_size": 3 << 20}))
+    assert "more than the memory of this machine" in refusal(folder)
 
 
 def test_names_with_a_prefix_say_which(folder: Path) -> None:

@@ -151,6 +151,8 @@ def test_a_body_that_needs_an_encoder_makes_no_vectors(tmp_path: Path) -> None:
     tiny_towers.tiny_tower("mllama", folder).model.save_pretrained(tmp_path)
     with pytest.raises(ModelError, match="A MllamaModel makes no vectors of texts alone"):
         served(tmp_path)
+    with pytest.raises(ModelError, match="Serve the Kimi_K25ForConditionalGeneration with --task"):
+        served(tmp_path, architectures=["Kimi_K25Model"])
 
 
 def test_no_name_is_both() -> None:

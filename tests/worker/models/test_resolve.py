@@ -96,6 +96,7 @@ def test_a_missing_field_is_named() -> None:
         ({"rms_norm_eps": "x"}, "must be a number, not 'x'"),
         ({"rope_scaling": "linear"}, "must be objects"),
         ({"rope_theta": "x"}, "cannot be read: could not convert"),
+        ({"num_attention_heads": 0}, r"by zero \(num_attention_heads is 0\)"),
         ({"intermediate_size": [80, 80, 80]}, "must be an integer in each layer"),
     ],
 )

@@ -75,6 +75,9 @@ def test_a_lacking_field_is_named() -> None:
     groups = SimpleNamespace(group_0=SimpleNamespace(targets=["Linear"]))
     with pytest.raises(ModelError, match=r"says of compressed-tensors lacks a field: .*weights"):
         formats(config(quant_method="compressed-tensors", config_groups=groups))
+    for name, field in (("compressed-tensors", "config_groups"), ("fp8", "weight_block_size")):
+        with pytest.raises(ModelError, match="quantization_config cannot be read as one of"):
+            formats(config(**{"quant_method": name, field: 3}))
 
 
 @pytest.mark.row("F03.26")

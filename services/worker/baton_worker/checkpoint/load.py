@@ -43,7 +43,7 @@ from baton_worker.models.build import build
 from baton_worker.models.decoder import Model
 from baton_worker.models.dual_encoder import build_dual_encoder
 from baton_worker.models.encoder import EncoderModel, build_encoder
-from baton_worker.models.resolve import unsupported
+from baton_worker.models.resolve import readable_config, unsupported
 from baton_worker.models.transformers_backend import TransformersModel
 from baton_worker.models.vision.build import build_tower
 from baton_worker.pooling.pooler import Pooler
@@ -171,8 +171,9 @@ def load_model(
         checkpoint.check_files()
     full = replace(full, spec=routed(full.spec, router))
     site = _site(context, config, full.spec, narrow, split.ranks)
-    share = _share(full, site, split)
-    model, kept = _allocated(share.task, site, keeper)
+    with readable_config(config.architectures[0], config):
+        share = _share(full, site, split)
+        model, kept = _allocated(share.task, site, keeper)
     _connect(model, full.spec, share, split, context.device)
     if kept is None or not kept.attach():
         stored = _stored(checkpoint, full, share.task, site, dummy)
@@ -463,10 +464,22 @@ def _filled(
 def _allocated(
     task: ServedTask, site: BuildContext, keeper: WeightKeeper | None
 ) -> tuple[Model | EncoderModel, KeptWeights | None]:
-    """The model without its weights, and its memory in a keeper, if it has any there."""
-    if keeper is None:
-        return _built(task, site), None
-    return build_kept(partial(_built, task), site, keeper)
+    """The model without its weights, and its memory in a keeper, if it has any there.
+
+    Raises:
+        ModelError: the host has not as much memory as the config's sizes need.
+    """
+    try:
+        if keeper is None:
+            return _built(task, site), None
+        return build_kept(partial(_built, task), site, keeper)
+    except RuntimeError as error:
+        if "DefaultCPUAllocator" not in str(error):
+            raise
+        raise ModelError(
+            "The weights that the sizes in config.json need are more than the memory of this "
+            "machine. Check these sizes, or serve the model on a larger machine."
+        ) from error
 
 
 def _built(task: ServedTask, site: BuildContext) -> Model | EncoderModel:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -55,7 +56,7 @@ class SafetensorsFolder:
     def check_files(self) -> None:
         """Raise `ModelError` if a file is missing: before memory is allocated for its weights."""
         for shard in self._shards():
-            if not shard.is_file():
+            if not os.path.isfile(shard):  # Of a name that is too long, too.
                 raise ModelError(f"There is no {shard}. Copy it from where the others came from.")
 
     def _stored(self, spec: Decoder) -> Iterator[tuple[str, Tensor]]:
@@ -107,7 +108,9 @@ def _instead(folder: Path) -> str:
 
 def _reason(shard: Path, error: Exception) -> str:
     """Why a file cannot be read, and what to do."""
-    if shard.is_file():
+    if os.path.exists(shard) and not os.access(shard, os.R_OK):
+        return "it is not readable for this user. Change its permissions."
+    if os.path.isfile(shard):
         with shard.open("rb") as file:
             if file.read(len(_POINTER)) == _POINTER:
                 return "it is a pointer of Git LFS. Fetch the weights with git lfs pull."

@@ -24,7 +24,7 @@ from baton.errors import ModelError, SettingsError
 from baton.registry import Registry
 from baton_worker.checkpoint.safetensors import with_saved_head
 from baton_worker.models.families import clip, encoders
-from baton_worker.models.resolve import ARCHITECTURES, MALFORMED, resolve
+from baton_worker.models.resolve import ARCHITECTURES, readable_config, resolve
 from baton_worker.pooling.recipe import PoolingRecipe
 from baton_worker.pooling.resolve import (
     RANKERS,
@@ -47,6 +47,9 @@ _WHOLE = ("ForCausalLM", "LMHeadModel", "ForConditionalGeneration")
 _HEADS = ("lm_head.", "score.")
 _BODIES = {"JinaVLForRanking": "Qwen2VLForConditionalGeneration"}
 """Architectures with a body whose name theirs does not tell."""
+_UNREADABLE = {"Kimi_K25Model": "Kimi_K25ForConditionalGeneration"}
+"""Bodies that transformers saves alone under names that it does not read again, and the
+architectures that hold them."""
 _BOTH = "GritLM"
 """A Mistral trained for both generation and embedding."""
 
@@ -146,10 +149,16 @@ def _decoder_of(name: str, config: SimpleNamespace) -> str | None:
 
 
 def _body(name: str, config: SimpleNamespace, served_length: int | None) -> Decoder:
+    if whole := _UNREADABLE.get(name):
+        raise ModelError(
+            f"A {name} that was saved alone has names of tensors that not even transformers reads. "
+            f"Serve the {whole} with --task embed."
+        )
     if name in ENCODERS:
         try:
-            spec: Decoder = ENCODERS.load(name)(config)
-        except (AttributeError, *MALFORMED) as error:
+            with readable_config(name, config):
+                spec: Decoder = ENCODERS.load(name)(config)
+        except AttributeError as error:
             raise ModelError(f"The config of this {name} cannot be read: {error}.") from error
         return spec
     base = name if name in ARCHITECTURES else _decoder_of(name, config)

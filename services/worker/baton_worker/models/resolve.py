@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import difflib
+from collections.abc import Iterator
+from contextlib import contextmanager
 from importlib.util import find_spec
 from types import SimpleNamespace
 
@@ -11,10 +13,11 @@ from baton.registry import Registry
 from baton_worker.models.families import DECLARED, clip, encoders
 from baton_worker.quantization.methods import formats, method
 from baton_worker.spec import Decoder, Glu, Mlp
+from baton_worker.spec.config_limits import suspects
 
 ARCHITECTURES = Registry("architectures", DECLARED)
-MALFORMED = (TypeError, ValueError, LookupError, ArithmeticError)
-"""What a family raises for a field of another type or value than its class has."""
+_MOST_NAMED = 5
+"""Fields that a sentence names."""
 _WRAPPED = {"Terratorch": "terratorch"}
 """Architectures that wrap the models of a package."""
 
@@ -33,11 +36,10 @@ def resolve(config: SimpleNamespace, served_length: int | None = None) -> Decode
     formats(config)  # Reject unsupported quantisation before building.
     try:
         fields = vars(config) | {"served_length": served_length}
-        spec: Decoder = ARCHITECTURES.load(name)(SimpleNamespace(**fields))
+        with readable_config(name, config):
+            spec: Decoder = ARCHITECTURES.load(name)(SimpleNamespace(**fields))
     except AttributeError as error:
         raise ModelError(f"The config of this {name} lacks a field: {_field(error)}.") from error
-    except MALFORMED as error:
-        raise ModelError(f"The config of this {name} cannot be read: {error}.") from error
     _check(spec)
     if method(config) == "mxfp4" and not any(rule.scales for rule in spec.tensors.stacked):
         raise ModelError(
@@ -45,6 +47,20 @@ def resolve(config: SimpleNamespace, served_length: int | None = None) -> Decode
             "Use the unquantised checkpoint, or a GGUF file of the same model."
         )
     return spec
+
+
+@contextmanager
+def readable_config(name: str, config: SimpleNamespace) -> Iterator[None]:
+    """What a family or a layer raises for a field of another type or value than its class has is a
+    `ModelError`, with the fields that may be at fault."""
+    try:
+        yield
+    except (TypeError, ValueError, LookupError, ArithmeticError, RuntimeError) as error:
+        if isinstance(error, RuntimeError) and "negative dimension" not in str(error):
+            raise  # Of the device, not of the config.
+        odd = suspects(config)
+        where = f" ({', '.join(odd[:_MOST_NAMED])})" if odd else ""
+        raise ModelError(f"The config of this {name} cannot be read: {error}{where}.") from error
 
 
 def _field(error: AttributeError) -> str:

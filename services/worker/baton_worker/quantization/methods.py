@@ -111,6 +111,10 @@ def formats(config: SimpleNamespace) -> Formats | None:
         result: Formats = read(config.quantization_config)
     except AttributeError as error:
         raise ModelError(f"What this config says of {name} lacks a field: {error}.") from error
+    except (TypeError, ValueError, LookupError) as error:
+        raise ModelError(
+            f"config.json: quantization_config cannot be read as one of {name}: {error}."
+        ) from error
     return result
 
 

@@ -1,4 +1,4 @@
-"""Bounds of a checkpoint's sizes, checked before anything is allocated for them.
+"""Bounds of a checkpoint's sizes and types of its fields, checked before anything is allocated.
 
 An untrusted file may ask for a billion layers. Every bound is far above what any published model
 has.
@@ -10,6 +10,7 @@ from types import SimpleNamespace
 from typing import Any, NamedTuple
 
 from baton.errors import ModelError
+from baton_worker.spec.config_kinds import check_kind, shown
 
 
 class Bound(NamedTuple):
@@ -19,41 +20,77 @@ class Bound(NamedTuple):
     most: int
 
 
-_LAYERS, _WIDTH = Bound(1, 4096), Bound(1, 2**22)
+_LAYERS, _WIDTH, _INNER = Bound(1, 4096), Bound(1, 2**22), Bound(0, 2**23)
 _COUNT, _TOKENS = Bound(0, 2**17), Bound(1, 2**25)
 _NAMES = {
-    _LAYERS: "num_hidden_layers n_layer n_layers num_layers encoder_layers num_blocks "
-    "conf_num_hidden_layers",
+    _LAYERS: "num_hidden_layers n_layer n_layers num_layers encoder_layers decoder_layers "
+    "num_blocks conf_num_hidden_layers",
     _WIDTH: "hidden_size n_embd d_model hidden_dim input_dim output_dim output_size",
-    Bound(0, 2**23): "intermediate_size ffn_hidden_size moe_intermediate_size encoder_ffn_dim",
+    _INNER: "intermediate_size ffn_hidden_size moe_intermediate_size encoder_ffn_dim "
+    "alignment_intermediate_size embed_dim expert_ffn_hidden_size ffn_dim "
+    "hidden_size_per_layer_input out_hidden_size "
+    "intermediate_size_mlp mamba_d_ssm mlp_dim moe_latent_size "
+    "moe_shared_expert_intermediate_size n_inner projector_hidden_size share_expert_dim "
+    "shared_expert_intermediate_size shared_intermediate_size word_embed_proj_dim",
     _COUNT: "num_attention_heads n_head num_key_value_heads head_dim num_experts num_local_experts "
     "n_routed_experts num_experts_per_tok n_shared_experts num_nextn_predict_layers "
-    "encoder_attention_heads num_mel_bins input_feat_size input_size conf_num_attention_heads "
-    "num_heads kernel_size conv_kernel_size conf_conv_kernel_size n_window n_window_infer "
-    "downsample_hidden_size nemo_conv_channels context_size max_pos_emb bias_max_distance",
-    _TOKENS: "vocab_size max_source_positions",
-    Bound(1, 2**31): "max_position_embeddings",
+    "encoder_attention_heads decoder_attention_heads num_mel_bins input_feat_size input_size "
+    "conf_num_attention_heads num_heads n_heads kernel_size conv_kernel conv_kernel_size "
+    "conf_conv_kernel_size n_window n_window_infer downsample_hidden_size nemo_conv_channels "
+    "context_size max_pos_emb bias_max_distance altup_num_inputs attn_layer_offset "
+    "attn_layer_period decoder_sparse_step expert_layer_offset "
+    "expert_layer_period first_k_dense_replace index_head_dim index_n_heads index_topk "
+    "kv_lora_rank kv_n_heads laurel_rank linear_conv_kernel_dim linear_key_head_dim "
+    "linear_num_key_heads linear_num_value_heads linear_value_head_dim mamba_d_conv "
+    "mamba_d_head mamba_d_state mamba_dt_rank mamba_head_dim mamba_n_groups "
+    "mamba_n_heads mamba_ngroups mamba_num_heads moe_k moe_num_experts moe_num_shared_experts "
+    "moe_top_k moe_topk n_group n_groups n_mamba_heads no_rope_layer_interval num_dense_layers "
+    "num_kv_heads num_kv_shared_layers num_shared_experts patch_size q_lora_rank "
+    "qk_nope_head_dim qk_rope_head_dim spatial_merge_size ssm_state_size state_size "
+    "swa_num_key_value_heads temporal_patch_size time_step_rank topk_group v_head_dim "
+    "zero_expert_num",
+    _TOKENS: "vocab_size max_source_positions max_target_positions",
+    Bound(0, 2**25): "num_position_embeddings type_vocab_size vocab_size_per_layer_input",
+    Bound(1, 2**31): "max_position_embeddings n_positions",
 }
 BOUNDS = {name: bound for bound, names in _NAMES.items() for name in names.split()}
 """By the name in config.json."""
 _FLOATS = ("max_position_embeddings",)
 """Sizes that may be written as floats, as beside Music Flamingo's language model."""
+_WORDS = {"mamba_dt_rank": "auto", "time_step_rank": "auto"}
+"""Sizes that may be a word."""
 
 
 def check_sizes(config: SimpleNamespace, where: str = "config.json") -> None:
     """Check the sizes of a configuration and of those inside it.
 
     Raises:
-        ModelError: one of them is no integer, negative, or larger than any model's, or the experts
-            per token exceed those of their groups.
+        ModelError: one of them is no integer, negative, or larger than any model's, a field has
+            another type than in any architecture, or the experts per token exceed those of their
+            groups.
     """
     for name, value in vars(config).items():
-        if isinstance(value, SimpleNamespace):
+        check_kind(name, value, where)
+        if isinstance(value, SimpleNamespace) and name not in BOUNDS:
             check_sizes(value, f"{where}, {name}")
-        elif name in BOUNDS and value is not None:
+        elif name in BOUNDS and value is not None and value != _WORDS.get(name):
             for one in value if isinstance(value, list) else [value]:
                 _check(name, one, where)
     _check_groups(config, where)
+
+
+def suspects(config: SimpleNamespace) -> list[str]:
+    """The sizes that are null, 0 or lists: what may be at fault if no model can be made of a
+    config."""
+    found = list[str]()
+    for name, value in vars(config).items():
+        if isinstance(value, SimpleNamespace):
+            found += suspects(value)
+        elif name in BOUNDS and (value is None or value == 0):
+            found.append(f"{name} is {'null' if value is None else value}")
+        elif name in BOUNDS and isinstance(value, list):
+            found.append(f"{name} is a list")
+    return found
 
 
 def _check_groups(config: SimpleNamespace, where: str) -> None:
@@ -77,7 +114,7 @@ def _check(name: str, value: Any, where: str) -> None:
     if name in _FLOATS and isinstance(value, float) and value.is_integer():
         value = int(value)
     if isinstance(value, bool) or not isinstance(value, int):
-        raise ModelError(f"{where}: {name} must be an integer, not {str(value)[:40]!r}.")
+        raise ModelError(f"{where}: {name} must be an integer, not {shown(value)}.")
     if not least <= value <= most:
         raise ModelError(
             f"{where}: {name} is {str(value)[:40]}; a model has between {least} and {most}."

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 from typing import Any
 
 import pytest
+import transformers
 
 from baton.errors import ModelError
 from baton_worker.models.families import DECLARED
@@ -39,9 +40,15 @@ def test_absent_head_fields_take_the_hugging_face_defaults() -> None:
     assert (attention.num_kv_heads, attention.head_dim, attention.scale) == (4, 16, 0.25)
 
 
-def test_layers_from_max_window_layers_on_slide() -> None:
-    c = config(use_sliding_window=True, sliding_window=32, max_window_layers=3)
-    assert windows(c) == [None, None, None, 32]
+def test_layers_slide_from_max_window_layers_on_or_every_other_one_before(spec_of: Any) -> None:
+    fields = {"use_sliding_window": True, "sliding_window": 32, "max_window_layers": 3}
+    assert windows(config(**fields)) == [None, None, None, 32]
+    sizes = {"num_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 24}
+    shared = {"shared_expert_intermediate_size": 24}
+    spec = spec_of("Qwen2MoeForCausalLM", **fields, **sizes, **shared)
+    theirs = transformers.Qwen2MoeConfig(num_hidden_layers=4, **fields).layer_types
+    expected = [32 if kind == "sliding_attention" else None for kind in theirs]
+    assert [mixer.mask.window for mixer, _ in spec.layers] == expected == [32, None, 32, None]
 
 
 def test_no_layer_slides_unless_asked() -> None:
@@ -52,6 +59,9 @@ def test_listed_layer_types_win() -> None:
     kinds = ["sliding_attention", "full_attention"] * 2
     c = config(use_sliding_window=True, sliding_window=8, max_window_layers=0, layer_types=kinds)
     assert windows(c) == [8, None, 8, None]
+    c.use_sliding_window = False  # The models of transformers fail.
+    with pytest.raises(ModelError, match="layer_types has sliding layers, but use_sliding_window"):
+        windows(c)
 
 
 def test_an_odd_number_of_channels_cannot_turn() -> None:

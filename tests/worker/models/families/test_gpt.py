@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
+import transformers
 
 
 def test_gpt2_spells_its_sizes_in_its_own_way(spec_of: Any) -> None:
@@ -24,10 +26,24 @@ def test_gpt2_spells_its_sizes_in_its_own_way(spec_of: Any) -> None:
 
 
 def test_neox_has_names_of_its_own_for_the_rope(spec_of: Any) -> None:
+    """`rope_theta` and `partial_rotary_factor` are none, outside of the rope's parameters."""
     spec = spec_of("GPTNeoXForCausalLM", rotary_pct=0.5, rotary_emb_base=500)
     rope = spec.layers[0][0].rope
     assert (rope.dim, rope.base) == (4, 500.0) and spec.style == "parallel_two_norms"
     assert spec_of("GPTNeoXForCausalLM", use_parallel_residual=False).style == "pre"
+    linear = {"rope_type": "linear", "factor": 2.0}
+    for fields in (
+        {"rope_theta": 5000.0},
+        {"rope_theta": 5000.0, "partial_rotary_factor": 0.5},
+        {"rope_theta": 5000.0, "rope_scaling": linear},
+        {"rope_theta": 5000.0, "rope_scaling": linear, "rotary_emb_base": 700, "rotary_pct": 0.5},
+        {"rotary_emb_base": 700, "rope_scaling": linear | {"rope_theta": 600.0}},
+    ):
+        sizes = {"hidden_size": 64, "num_attention_heads": 4, "num_hidden_layers": 2}
+        theirs = transformers.GPTNeoXConfig(**sizes, **copy.deepcopy(fields)).rope_parameters
+        rope = spec_of("GPTNeoXForCausalLM", **sizes, **fields).layers[0][0].rope
+        assert rope.base == theirs["rope_theta"], fields
+        assert rope.dim == int(16 * theirs["partial_rotary_factor"]), fields
 
 
 @pytest.mark.row("F23.07")

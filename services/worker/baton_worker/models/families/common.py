@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import operator
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from types import SimpleNamespace
@@ -136,7 +137,7 @@ def _check_whole(share: float, kind: str) -> None:
 def _turned(head_dim: int, share: float) -> int:
     """The number of channels of a head that turn."""
     dim = int(head_dim * share)
-    if dim % 2:
+    if dim < 0 or dim % 2:
         raise ModelError(
             f"partial_rotary_factor {share} turns {dim} channels of a head of {head_dim}, and "
             "channels turn in pairs."
@@ -281,15 +282,27 @@ def rotating_windows(c: Config, heads: Attention, window: int, full_every: int =
     return [local if kind == "sliding_attention" else whole for kind in kinds]
 
 
-def sliding(c: Config, attention: Attention) -> list[Attention]:
-    """One mixer per layer, with the sliding windows of the config."""
+def sliding(
+    c: Config, attention: Attention, slides: Callable[[int, int], bool] = operator.ge
+) -> list[Attention]:
+    """One mixer per layer, with the sliding windows of the config. Without `layer_types` a layer
+    has one if its number and `max_window_layers` say so.
+
+    Raises:
+        ModelError: layers slide, and there is no window.
+    """
     window = getattr(c, "sliding_window", 4096) if getattr(c, "use_sliding_window", False) else None
-    windowed = replace(attention, mask=Mask(window))
     first = getattr(c, "max_window_layers", 28)
     kinds = getattr(c, "layer_types", None) or [
-        "sliding_attention" if window is not None and layer >= first else "full_attention"
+        "sliding_attention" if window is not None and slides(layer, first) else "full_attention"
         for layer in range(c.num_hidden_layers)
     ]
+    if window is None and "sliding_attention" in kinds:
+        raise ModelError(
+            "config.json: layer_types has sliding layers, but use_sliding_window is off or "
+            "sliding_window is null. Set both, or make all layers full_attention."
+        )
+    windowed = replace(attention, mask=Mask(window))
     return [windowed if kind == "sliding_attention" else attention for kind in kinds]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 from baton_worker.models.families.common import (
     QKV,
@@ -81,7 +82,10 @@ def gpt2(c: Config) -> Decoder:
 
 @architecture("GPTNeoXForCausalLM")
 def gpt_neox(c: Config) -> Decoder:
-    """GPT-NeoX-20B (arXiv:2204.06745): mixer and ffn in parallel, each with its own norm."""
+    """GPT-NeoX-20B (arXiv:2204.06745): mixer and ffn in parallel, each with its own norm. As in
+    transformers, base and share of the rope have names of its own outside of its parameters."""
+    ignored = ("rope_theta", "partial_rotary_factor")
+    c = SimpleNamespace(**{name: value for name, value in vars(c).items() if name not in ignored})
     bias = getattr(c, "attention_bias", True)
     stem = "gpt_neox.layers.{layer}"
     names = named(

@@ -80,7 +80,8 @@ def _warmth(turned: Rope) -> float:
     weight, factor = values.get("mscale_all_dim"), values.get("factor")
     if turned.kind != "yarn" or not isinstance(weight, float | int) or not weight:
         return 1.0
-    assert isinstance(factor, float | int)
+    if not isinstance(factor, float | int):
+        raise ModelError("config.json: a rope of the type 'yarn' needs a factor, a number.")
     return 0.1 * weight * math.log(factor) + 1.0 if factor > 1 else 1.0
 
 

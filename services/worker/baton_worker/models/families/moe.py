@@ -80,11 +80,16 @@ def qwen_layers(c: Config, moe: Moe) -> list[Ffn]:
 
 @architecture("Qwen2MoeForCausalLM")
 def qwen2_moe(c: Config) -> Decoder:
+    """By default every other one of the first layers slides, not the last ones as in Qwen2."""
     shared = small(c, c.shared_expert_intermediate_size)
     moe = Moe(router(c), small(c), shared=shared, shared_gate=True)
     return decoder(
         c,
-        sliding(c, gqa(c, bias=getattr(c, "qkv_bias", True))),
+        sliding(
+            c,
+            gqa(c, bias=getattr(c, "qkv_bias", True)),
+            lambda layer, most: layer % 2 == 0 and layer < most,
+        ),
         qwen_layers(c, moe),
         names=shared_under("mlp.shared_expert"),
         stacked=FUSED,
