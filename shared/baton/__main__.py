@@ -12,7 +12,7 @@ from baton import __version__
 from baton.errors import SettingsError
 from baton.process import gc_tuning
 from baton.process.lifecycle import fail
-from baton.settings import SERVICES
+from baton.settings import SERVICES, environment
 
 _TOOLS = {
     "serve": "run the whole system on this machine",
@@ -74,6 +74,7 @@ def _module(verb: str) -> str | None:
 
 def main() -> None:
     """Find the module of the verb by its name and run it: no service is imported by name here."""
+    _check_text()
     verb = sys.argv[1] if len(sys.argv) > 1 else "--help"
     if verb in {"-h", "--help", "help"}:
         print(usage())
@@ -92,6 +93,18 @@ def main() -> None:
     if verb in SERVICES:
         gc_tuning.pause()  # Restored by `baton.process.lifecycle.main`.
     _run(module)
+
+
+def _check_text() -> None:
+    """End with a sentence if an argument or a variable of Baton is not UTF-8: names and paths are
+    sent in messages. The sentence has no value, which may be a key."""
+    words = {f"argument {number}": word for number, word in enumerate(sys.argv[1:], 1)}
+    words |= {name: value for name, value in environment().items() if name.startswith("BATON_")}
+    for name, word in words.items():
+        try:
+            word.encode()
+        except UnicodeEncodeError:
+            fail("baton", SettingsError(f"{name} is not in UTF-8."))
 
 
 def _run(module: str) -> None:

@@ -28,6 +28,8 @@ def read(path: str) -> dict[str, Any]:
     """The mapping in the file, with underscores in its keys. Raises `SettingsError`."""
     try:
         data = yaml.safe_load(Path(path).read_text(encoding="utf-8"))
+        # Neither a value that holds itself nor half of a surrogate pair can be a flag's argument.
+        json.dumps(data, default=str, skipkeys=True, ensure_ascii=False).encode()
     except yaml.MarkedYAMLError as error:
         line = 1 if error.problem_mark is None else error.problem_mark.line + 1
         raise SettingsError(f"--config {path}, line {line}: {error.problem}.") from error

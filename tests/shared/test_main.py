@@ -38,6 +38,17 @@ def test_an_unknown_verb_is_refused(
     assert ended.value.code == 2 and "unknown verb 'sing'" in capsys.readouterr().err
 
 
+def test_what_is_not_utf_8_is_refused_without_its_value(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for argv, name in ((("serve", "--api-key=secret\udcff"), "argument 2"), ((), "BATON_MODEL")):
+        monkeypatch.setenv("BATON_MODEL", "secret\udcff")
+        with pytest.raises(SystemExit) as ended:
+            call(monkeypatch, *argv)
+        assert ended.value.code == 2
+        assert capsys.readouterr().err == f"baton: {name} is not in UTF-8.\n"
+
+
 def test_a_verb_finds_its_module_by_rule(monkeypatch: pytest.MonkeyPatch) -> None:
     """A service collects no garbage until all of it is imported."""
     seen = []

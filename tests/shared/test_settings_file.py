@@ -28,8 +28,8 @@ def test_an_unknown_key_is_refused(tmp_path: Path) -> None:
 
 
 def test_what_is_no_yaml_is_refused(tmp_path: Path) -> None:
-    """Broken syntax, a tag of another language, bytes that are no text, a date that is none, a
-    number too long for Python, too deep a nesting."""
+    """Broken syntax, a tag of another language, bytes and escapes that are no text, a value
+    that holds itself, a date that is none, a number too long for Python, too deep a nesting."""
     file = tmp_path / "baton.yaml"
     unread = f"--config {file} cannot be read: "
     for content, said in (
@@ -38,6 +38,8 @@ def test_what_is_no_yaml_is_refused(tmp_path: Path) -> None:
         (b"a: 1\nb: !!python/name:os.system", f"--config {file}, line 2: "),
         (b"a: \0", unread),
         (b"a: \xff", unread),
+        (b'a: "\\ud800"', unread),
+        (b"a: &a [*a]", unread),
         (b"a: 2020-99-99", unread),
         (b"a: " + b"9" * 5000, unread),
         (b"a: " + b"[" * 5000, unread),
