@@ -192,6 +192,11 @@ def broken(folder: Path, change: Any) -> Path:
         ({Q: (96, 40)}, None, "of another model"),
         ({Q: (90, 48)}, None, "of another model"),
         ({Q: None}, lambda t: t.pop(f"base_model.model.{Q}.lora_B.weight"), "one half"),
+        (
+            {Q: None},
+            lambda t: t.update({f"base_model.model.{Q}.lora_A.weight": torch.ones(3)}),
+            "no matrix",
+        ),
         ({Q: None}, lambda t: t.update({"x.lm_head.weight": torch.ones(2)}), "only whole emb"),
         ({Q: None}, lambda t: t.update({"lm_head.weight": torch.ones(2)}), "of another model"),
         ({Q: None}, lambda t: t.update({f"{Q}.lora_embedding_A": torch.ones(2)}), "one half"),

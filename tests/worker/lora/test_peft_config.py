@@ -47,7 +47,8 @@ def test_scales_follow_rank_alpha_and_their_patterns(tmp_path: Path) -> None:
         ({"init_lora_weights": "pissa_niter_4"}, "changed the base weights"),
         ({"trainable_token_indices": [1]}, "embedding table"),
         ({"from_the_future": 3}, "from_the_future"),
-        ({"r": "many"}, "not one that peft has written"),
+        ({"r": math.inf}, "not one that peft has written"),
+        ({"rank_pattern": {"q_proj": 0}}, "a rank below 1"),
         ({"alpha_pattern": {"(": 3}}, None),
     ],
 )

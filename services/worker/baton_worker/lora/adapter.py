@@ -120,6 +120,8 @@ def _pairs(
 def _both(folder: Path, module: str, sides: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
     if len(sides) < 2:
         raise ModelError(f"The adapter {folder} has one half of the product of {module}.")
+    if any(tensor.ndim != 2 for tensor in sides.values()):
+        raise ModelError(f"The adapter {folder} has a product of {module} that is no matrix.")
     return sides["A"], sides["B"]
 
 

@@ -63,8 +63,8 @@ class AdapterLoader:
                 store.add(LoraModule(action.name, action.path), adapter)
                 digest = adapter.digest
                 log.info("adapter %s: %s", action.name, action.path)
-            except BatonError as error:
-                reason = error.message
+            except (BatonError, RuntimeError, MemoryError) as error:  # Memory of host or device.
+                reason = str(error)
                 log.warning("adapter %s is not loaded: %s", action.name, reason)
         else:
             reason = f"A worker knows no {type(action).__name__}."

@@ -101,7 +101,7 @@ class PeftConfig:
         if why := refuses(data):
             raise ModelError(f"The adapter {folder} cannot be served: {why}.")
         try:
-            return cls(
+            config = cls(
                 rank=int(data["r"]),
                 alpha=float(data["lora_alpha"]),
                 rslora=bool(data.get("use_rslora")),
@@ -110,8 +110,11 @@ class PeftConfig:
                 alpha_pattern={k: float(v) for k, v in (data.get("alpha_pattern") or {}).items()},
                 modules_to_save=tuple(map(str, data.get("modules_to_save") or ())),
             )
-        except (KeyError, TypeError, ValueError, AttributeError) as error:
+        except (KeyError, TypeError, ValueError, AttributeError, OverflowError) as error:
             raise ModelError(f"{path} is not one that peft has written: {error!r}.") from error
+        if min((config.rank, *config.rank_pattern.values())) < 1:
+            raise ModelError(f"{path} has a rank below 1 (r, rank_pattern).")
+        return config
 
     def rank_of(self, module: str) -> int:
         """Rank of the products of a module."""
