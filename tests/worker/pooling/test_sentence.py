@@ -80,6 +80,7 @@ def modules(*parts: tuple[str, str]) -> str:
         (modules(("", "Transformer"), ("../up", "Pooling")), "outside"),
         (modules(("", "Transformer"), ("/etc", "Pooling")), "outside"),
         ("[", "not valid JSON"),
+        ("[1, 2]", "that it cannot have"),
     ],
 )
 def test_modules_that_are_not_supported(tmp_path: Path, content: str, what: str) -> None:

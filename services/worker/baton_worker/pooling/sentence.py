@@ -15,6 +15,7 @@ from typing import Any
 from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
+from baton.checkpoint.json_file import readable_fields
 from baton.errors import ModelError
 from baton_worker.pooling.recipe import Take
 from baton_worker.spec import Dense
@@ -62,6 +63,11 @@ def read_sentence_files(folder: Path) -> SentenceFiles | None:
     modules = _json(folder / "modules.json") if folder.is_dir() else None
     if not isinstance(modules, list):
         return None
+    with readable_fields(f"modules.json of {folder} and the files that it names"):
+        return _read(folder, modules)
+
+
+def _read(folder: Path, modules: list[Any]) -> SentenceFiles:
     settings = _json(folder / "sentence_bert_config.json") or {}
     kinds = [str(module.get("type", "")).rpartition(".")[2] for module in modules]
     places = [_place(folder, str(module.get("path", ""))) for module in modules]
@@ -77,7 +83,7 @@ def read_sentence_files(folder: Path) -> SentenceFiles | None:
         take=_take(places[1]),
         dense=dense,
         normalize="Normalize" in kinds,
-        max_length=settings.get("max_seq_length") or 0,
+        max_length=int(settings.get("max_seq_length") or 0),
     )
 
 
@@ -112,8 +118,8 @@ def _dense(place: Path) -> Dense:
         raise ModelError(f"{place / 'config.json'} asks for {activation}. Known: {known}.")
     return Dense(
         name=f"{place.name}.linear",
-        inputs=settings["in_features"],
-        outputs=settings["out_features"],
+        inputs=int(settings["in_features"]),
+        outputs=int(settings["out_features"]),
         bias=settings.get("bias", True),
         activation=_ACTIVATIONS[kind],
     )
@@ -125,5 +131,5 @@ def _json(path: Path) -> Any:
         return None
     try:
         return json.loads(path.read_text(encoding="utf-8"))
-    except ValueError as error:
+    except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{path} is not valid JSON: {error}.") from error
