@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from baton.errors import ModelError
 from baton_worker.drafters.token_table import difference, token_table
 
 
@@ -33,6 +34,9 @@ def test_tokens_are_compared_by_name_and_padding_is_not(tmp_path: Path) -> None:
     bare.mkdir()
     assert difference(bare, 3, one, 3) == ""
     assert difference(bare, 3, one, 4) == "it has 3 tokens and not 4"
+    (bare / "tokenizer.json").write_text('{"model": {"vocab": 3}}')
+    with pytest.raises(ModelError, match="that it cannot have"):
+        token_table(bare)
 
 
 @pytest.mark.row("F08.01")

@@ -54,6 +54,10 @@ def test_a_file_that_is_a_folder_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "config.json").mkdir()
     with pytest.raises(ModelError, match="cannot be read"):
         read_config(tmp_path)
+    (tmp_path / "config.json").rmdir()
+    (tmp_path / "params.json").write_text('{"rope_theta": []}')
+    with pytest.raises(ModelError, match=r"params\.json .* that it cannot have"):
+        read_config(tmp_path)
 
 
 def test_architectures_are_a_list_of_names(tmp_path: Path) -> None:

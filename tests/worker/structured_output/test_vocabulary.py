@@ -43,3 +43,6 @@ def test_fewer_logits_than_tokens(tmp_path: Path) -> None:
 def test_no_vocabulary(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="no grammar can be followed"):
         Vocabulary.read(tmp_path, 10)
+    (tmp_path / "tokenizer.json").write_text('{"model": {"vocab": 3}, "decoder": null}')
+    with pytest.raises(ModelError, match=r"the vocabulary in .* that it cannot have"):
+        Vocabulary.read(tmp_path, 10)

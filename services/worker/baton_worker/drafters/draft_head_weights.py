@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from baton.checkpoint.hub import resolve as fetch
+from baton.checkpoint.json_file import readable_fields
 from baton.errors import ModelError, SettingsError
 from baton.registry import Registry
 from baton_worker.checkpoint.fill import fill
@@ -142,7 +143,7 @@ def load_draft_head(context: WeightsContext) -> DraftWeights:
         )
     if not isinstance(model, Model):
         raise SettingsError(f"{_FLAG}: {method} reads hidden states that this model does not show.")
-    spec: DraftHead = HEADS.load(head.architecture)(head.fields, _target(context))
+    spec = _spec(head, context)
     _check_fit(spec, head.architecture, context)
     model.draft_inputs = spec.reads if isinstance(spec, LayerHead) else ()
     if isinstance(spec, LayerHead):
@@ -156,10 +157,17 @@ def follow_layer_head(context: WeightsContext) -> DraftWeights:
     assert isinstance(context.target.model, Model)
     context.target.model.draft_inputs = ()  # As on the first rank, whose logits all compute.
     _, head = _head_checkpoint(context)
-    spec: DraftHead = HEADS.load(head.architecture)(head.fields, _target(context))
+    spec = _spec(head, context)
     if not isinstance(spec, LayerHead) or context.config.method.endswith(_TWO_MODEL):
         return DraftWeights(0)
     return DraftWeights(0, layers=_layers(_used(spec, context)))
+
+
+def _spec(head: HeadConfig, context: WeightsContext) -> DraftHead:
+    """The spec of a head. Raises `ModelError` if its config is not that of one for this target."""
+    with readable_fields(f"the config of this {head.architecture}"):
+        spec: DraftHead = HEADS.load(head.architecture)(head.fields, _target(context))
+    return spec
 
 
 def _head_checkpoint(context: WeightsContext) -> tuple[Path, HeadConfig]:

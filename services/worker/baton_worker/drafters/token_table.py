@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 
 from baton.checkpoint.gguf_header import read_metadata
+from baton.checkpoint.json_file import read_json, readable_fields
 from baton.checkpoint.part_folders import text_folder
 
 
@@ -34,10 +34,11 @@ def token_table(path: Path) -> dict[int, str]:
     file = text_folder(path) / "tokenizer.json"
     if not file.is_file():
         return {}
-    data = json.loads(file.read_text())
-    vocab = data["model"]["vocab"]
-    if isinstance(vocab, list):  # Unigram: pairs of a piece and its score.
-        table = {token: piece for token, (piece, _) in enumerate(vocab)}
-    else:
-        table = {token: name for name, token in vocab.items()}
-    return table | {added["id"]: added["content"] for added in data["added_tokens"]}
+    data = read_json(file)
+    with readable_fields(str(file)):
+        vocab = data["model"]["vocab"]
+        if isinstance(vocab, list):  # Unigram: pairs of a piece and its score.
+            table = {token: piece for token, (piece, _) in enumerate(vocab)}
+        else:
+            table = {token: name for name, token in vocab.items()}
+        return table | {added["id"]: added["content"] for added in data["added_tokens"]}

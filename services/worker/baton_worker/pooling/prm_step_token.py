@@ -17,7 +17,7 @@ def read_step_id(folder: Path) -> int:
     try:
         spec = json.loads(path.read_text(encoding="utf-8"))
         ids = {token["content"]: token["id"] for token in spec["added_tokens"]}
-    except (OSError, ValueError, KeyError) as error:
+    except (OSError, ValueError, KeyError, TypeError) as error:
         raise ModelError(f"{path} cannot be read, and the token {STEP} is needed.") from error
     if STEP not in ids:
         raise ModelError(f"{path} has no token {STEP}, which ends the steps that are judged.")

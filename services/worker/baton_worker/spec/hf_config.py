@@ -7,7 +7,7 @@ from pathlib import Path
 from types import SimpleNamespace
 
 from baton.checkpoint.added_tokens import added_tokens
-from baton.checkpoint.json_file import read_json
+from baton.checkpoint.json_file import read_json, readable_fields
 from baton.checkpoint.part_folders import PARTS, in_parts, text_folder
 from baton.errors import ModelError
 from baton_worker.spec.config_limits import check_sizes
@@ -38,7 +38,8 @@ def read_config(folder: Path) -> SimpleNamespace:
     """
     params = folder / "params.json"
     if params.is_file() and not (folder / "config.json").is_file():
-        config = config_of(read_json(params))
+        with readable_fields(str(params)):
+            config = config_of(read_json(params))
     else:
         config = _read_json(folder / "config.json")
     for part in PARTS if in_parts(folder) else ():

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from baton.checkpoint import byte_tokens
 from baton.checkpoint.gguf_header import read_metadata
+from baton.checkpoint.json_file import read_json, readable_fields
 from baton.checkpoint.part_folders import text_folder
 from baton.errors import ModelError
 
@@ -37,16 +38,17 @@ class Vocabulary:
             _from_gguf(path) if path.is_file() else _from_json(text_folder(path) / "tokenizer.json")
         )
         table = [b""] * size
-        for token, piece in pieces:
-            if token < size:
-                table[token] = piece
+        with readable_fields(f"the vocabulary in {path}"):
+            for token, piece in pieces:
+                if token < size:
+                    table[token] = piece
         return cls(tuple(table))
 
 
 def _from_json(path: Path) -> Iterable[tuple[int, bytes]]:
     if not path.is_file():
         raise ModelError(f"{path} does not exist: without it no grammar can be followed.")
-    data = json.loads(path.read_text())
+    data = read_json(path)
     vocab, byte_level = data["model"]["vocab"], "ByteLevel" in json.dumps(data["decoder"])
     if isinstance(vocab, list):
         raise ModelError("A Unigram vocabulary cannot be constrained by grammars here.")
