@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-from pathlib import Path
 
 import pytest
 
@@ -31,7 +30,7 @@ def test_adapters_come_and_go_in_the_order_of_the_commands(adapted: Adapted) -> 
         LoadAdapter("a", one),
         LoadAdapter("a", two, replace=True),
         LoadAdapter("c", three),
-        LoadAdapter("x", str(Path(one).parent)),
+        LoadAdapter("x", "no-such-folder" * 500),
         DropAdapter(adapted.digest("one")),
         LoadAdapter("c", three),
         UnloadAdapter("a"),

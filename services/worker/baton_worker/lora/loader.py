@@ -63,7 +63,7 @@ class AdapterLoader:
                 store.add(LoraModule(action.name, action.path), adapter)
                 digest = adapter.digest
                 log.info("adapter %s: %s", action.name, action.path)
-            except (BatonError, RuntimeError, MemoryError) as error:  # Memory of host or device.
+            except (BatonError, OSError, RuntimeError, MemoryError) as error:
                 reason = str(error)
                 log.warning("adapter %s is not loaded: %s", action.name, reason)
         else:

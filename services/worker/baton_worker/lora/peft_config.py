@@ -5,6 +5,7 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -95,7 +96,7 @@ class PeftConfig:
             ModelError: there is no such file, or its options are not supported.
         """
         path = folder / "adapter_config.json"
-        if not path.is_file():
+        if not os.path.isfile(path):  # Of a name that is too long, too.
             raise ModelError(f"{folder} has no adapter_config.json: it is not a PEFT folder.")
         data = read_json(path)
         if why := refuses(data):
