@@ -127,7 +127,7 @@ class Config(Settings, prefix="worker"):
     keep_kv_cache: bool = setting(True, "memory", advanced=True)
     """Under `baton serve`: KV pages are in memory that outlives a killed worker, and the next
     worker uses those that were complete. On a CPU, and on a GPU by CUDA IPC."""
-    host_cache_bytes: int = setting(0, "memory", ge=0)
+    host_cache_bytes: int = setting(0, "memory", ge=0, le=2**50)
     """Bytes of host memory for KV pages that had to make room and may be wanted again; 0 means
     none. Workers that pass sequences on (`role`) do without it."""
     max_num_seqs: int = setting(256, "batching", ge=1, le=4096)
@@ -219,7 +219,7 @@ class Config(Settings, prefix="worker"):
     """The rank of this worker among them."""
     all2all_backend: Annotated[str, ALL2ALL] = setting("allgather_reducescatter", "parallelism")
     """The exchange of tokens between them: allgather_reducescatter or naive."""
-    threads: int = setting(0, "parallelism", ge=0)
+    threads: int = setting(0, "parallelism", ge=0, le=4096)
     """CPU threads for tensor work, of all such processes together; 0 means all cores."""
     cxx: str = setting("", "kernels", advanced=True)
     """C++ compiler that builds the CPU kernels at first use; empty means any that is found."""

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 
+from baton.errors import SettingsError
 from baton_worker.kernels.kv_codes import CODES
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.kv_cache.host_pages import HostPages
@@ -37,6 +38,8 @@ def test_a_page_can_be_replaced() -> None:
     host.store([3], [0])
     host.load([0], [2])
     assert cache.planes[0].flatten().tolist() == [0.0, 1.0, 3.0, 3.0]
+    with pytest.raises(SettingsError, match="no memory for 1000000000000000000 pages"):
+        HostPages(cache, 10**18)
 
 
 @pytest.mark.parametrize("codes", CODES.values(), ids=str)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from baton.errors import SettingsError
 from baton_worker.kv_cache.cache import KVCache
 from baton_worker.platform.device_link import CudaLink, DeviceLink
 
@@ -15,6 +16,9 @@ class HostPages:
 
     Args:
         link: copies between the host and a GPU; None: that of its device.
+
+    Raises:
+        SettingsError: the host has not as much memory.
     """
 
     def __init__(self, cache: KVCache, num_pages: int, link: DeviceLink | None = None) -> None:
@@ -22,10 +26,17 @@ class HostPages:
         self._cache, self._link = cache, CudaLink() if link is None else link
         # Memory is committed page by page as it is written. The byte order within a page is the
         # same on both sides.
-        self._planes: list[Tensor] = [
-            torch.empty_strided((num_pages, *plane.shape[1:]), plane.stride(), dtype=plane.dtype)
-            for plane in cache.planes
-        ]
+        try:
+            self._planes: list[Tensor] = [
+                torch.empty_strided(
+                    (num_pages, *plane.shape[1:]), plane.stride(), dtype=plane.dtype
+                )
+                for plane in cache.planes
+            ]
+        except RuntimeError as error:
+            raise SettingsError(
+                f"--host-cache-bytes: this machine has no memory for {num_pages} pages. Give less."
+            ) from error
 
     def store(self, pages: list[int], host: list[int]) -> None:
         """Copy pages of the cache to host pages, pairwise."""
