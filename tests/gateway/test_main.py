@@ -163,11 +163,15 @@ def test_gateways_share_a_port_when_all_of_them_want_to() -> None:
             listen(Config(port=port))
 
 
-def test_port_in_use() -> None:
+def test_addresses_that_cannot_be_listened_on() -> None:
     with listen(Config(port=0)) as first:
         port = first.getsockname()[1]
         with pytest.raises(SettingsError, match=f"Cannot listen on 127.0.0.1:{port}"):
             listen(Config(port=port))
+    with pytest.raises(SettingsError, match=r"Cannot listen on 1\.2:3:0 \(no such host\)"):
+        listen(Config(host="1.2:3", port=0))
+    with pytest.raises(SettingsError, match="at least 1 character"):  # It would mean every address.
+        Config.load(["--host", ""])
 
 
 def test_grpc_is_there_if_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

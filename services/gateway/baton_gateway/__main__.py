@@ -75,8 +75,10 @@ def listen(config: Config) -> socket.socket:
             return _bound(family, address)
         return socket.create_server(address, family=family, backlog=2048)
     except OSError as error:
+        number = error.errno or 0  # Negative where the name of the host is unknown.
+        why = "no such host" if number < 0 else os.strerror(number)
         raise SettingsError(
-            f"Cannot listen on {config.host}:{config.port} ({os.strerror(error.errno or 0)}). "
+            f"Cannot listen on {config.host}:{config.port} ({why}). "
             "Choose another --host or --port."
         ) from error
 

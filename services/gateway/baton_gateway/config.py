@@ -77,7 +77,7 @@ def _known_modalities(text: str) -> str:
 class Config(Settings, prefix="gateway"):
     """HTTP, limits and deadlines."""
 
-    host: str = setting("127.0.0.1", "network")
+    host: str = setting("127.0.0.1", "network", min_length=1)
     """Address that HTTP listens on."""
     port: int = setting(8000, "network", ge=0, le=65535)
     """Port that HTTP listens on; 0 picks a free one."""
