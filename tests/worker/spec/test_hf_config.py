@@ -55,7 +55,7 @@ def test_a_file_that_is_a_folder_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match="cannot be read"):
         read_config(tmp_path)
     (tmp_path / "config.json").rmdir()
-    (tmp_path / "params.json").write_text('{"rope_theta": []}')
+    (tmp_path / "params.json").write_text('{"qk_nope_head_dim": 1, "moe": 3}')
     with pytest.raises(ModelError, match=r"params\.json .* that it cannot have"):
         read_config(tmp_path)
 

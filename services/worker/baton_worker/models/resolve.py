@@ -60,7 +60,8 @@ def readable_config(name: str, config: SimpleNamespace) -> Iterator[None]:
             raise  # Of the device, not of the config.
         odd = suspects(config)
         where = f" ({', '.join(odd[:_MOST_NAMED])})" if odd else ""
-        raise ModelError(f"The config of this {name} cannot be read: {error}{where}.") from error
+        why = str(error).partition("\n")[0]  # PyTorch adds a trace of C++ below.
+        raise ModelError(f"The config of this {name} cannot be read: {why}{where}.") from error
 
 
 def _field(error: AttributeError) -> str:
