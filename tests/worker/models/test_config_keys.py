@@ -23,8 +23,7 @@ from baton_worker.layers.build_context import BuildContext
 from baton_worker.models import ARCHITECTURES
 from baton_worker.models.build import build
 from baton_worker.models.resolve import readable_config
-from baton_worker.spec.config_kinds import KINDS
-from baton_worker.spec.config_limits import BOUNDS
+from baton_worker.spec.config_limits import BOUNDS, KINDS
 from baton_worker.spec.hf_config import read_config
 from tests.oracles.checkpoints import MAKERS
 from tests.support import tiny_models

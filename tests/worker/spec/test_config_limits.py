@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from baton.errors import ModelError
-from baton_worker.spec.config_limits import check_sizes, suspects
+from baton_worker.spec.config_limits import BOUNDS, KINDS, check_kind, check_sizes, suspects
 
 WRONG: list[tuple[dict[str, Any], str]] = [
     ({"num_hidden_layers": 10**9}, "num_hidden_layers is 1000000000; a model has between 1"),
@@ -53,3 +53,20 @@ def test_sizes_of_published_models_pass() -> None:
             head_dim=None,
         )
     )
+
+
+def test_a_field_of_another_type_is_named_with_what_it_must_be() -> None:
+    wrong: list[tuple[str, Any, str]] = [
+        ("hidden_act", ["silu"], "a string, not a list"),
+        ("image_token_id", True, "an integer, not 'True'"),
+        ("rms_norm_eps", "x", "a number, not 'x'"),
+        ("attention_bias", "true", "true or false, not 'true'"),
+        ("layer_types", SimpleNamespace(), "a list, not an object"),
+        ("rope_scaling", "linear", "an object, not 'linear'"),
+    ]
+    for name, value, said in wrong:
+        with pytest.raises(ModelError, match=f"config.json: {name} must be {said}"):
+            check_kind(name, value, "config.json")
+    for name, value in {"hidden_act": None, "unknown": [], "attention_bias": 1}.items():
+        check_kind(name, value, "config.json")
+    assert not KINDS.keys() & BOUNDS.keys()
