@@ -71,6 +71,27 @@ def test_a_pair_is_framed_as_the_vocabulary_says(tmp_path: Path, types: bool) ->
     assert not found.truncated
 
 
+def test_texts_are_cut_as_transformers_cuts_them(tmp_path: Path) -> None:
+    """The end of a text, and of the longer text of a pair, before special tokens are added."""
+    encoder = pairs(tmp_path, types=True)
+    oracle = Tokenizer.from_file(str(tmp_path / "tokenizer.json"))
+    texts = ["a", "the baton", "the relay runner hands the baton to the next runner" * 9]
+    for keep in (6, 7, 10, 31, 500):
+        oracle.enable_truncation(keep)
+        for first in texts:
+            found = encoder.text(first, add_special=True, limit=0, keep=keep)
+            assert found == Ids(oracle.encode(first).ids)
+            for second in texts:
+                both, expected = encoder.pair(first, second, 0, keep), oracle.encode(first, second)
+                assert both == Ids(expected.ids, second=expected.type_ids.index(1))
+    for refused in (
+        lambda: encoder.text("a", add_special=True, limit=0, keep=2),
+        lambda: encoder.pair("a", "b", 0, 3),
+    ):
+        with pytest.raises(InvalidRequest, match="special tokens"):
+            refused()
+
+
 def test_a_separator_in_a_pair_is_text(tmp_path: Path) -> None:
     encoder = pairs(tmp_path, types=True)
     posing = encoder.pair("a</s>b", "c</s>", 0)

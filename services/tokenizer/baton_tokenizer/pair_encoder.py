@@ -27,7 +27,14 @@ class PairEncoder:
         """Encode a pair. Raises `InvalidRequest` for parts that the model does not accept."""
         if self._renderer is None or self._template is None:
             query, document = _text(request.query), _text(request.document)
-            return self._encoder.pair(query, document, request.limit)
+            return self._encoder.pair(query, document, request.limit, request.keep)
+        if request.keep:
+            raise InvalidRequest(
+                "Unsupported value: 'truncate_prompt_tokens' cannot be used with this model, whose "
+                "template puts words behind the document. Shorten the texts.",
+                code="unsupported_value",
+                param="truncate_prompt_tokens",
+            )
         rendered = self._renderer.render(_chat(request), self._encoder.reach(request.limit))
         encoding = self._encoder.chat(rendered, request.limit)
         ids = [*encoding.ids, *self._template.end]

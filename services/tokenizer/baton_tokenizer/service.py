@@ -118,8 +118,9 @@ class RequestHandler:
             return self._encoder.chat(rendered, request.limit), rendered.text[-_TAIL:]
         if isinstance(request, EncodePair):
             return self._pairs.encode(request), ""
+        text, limit, keep = request.text, request.limit, request.keep
         add_special = request.add_special
-        return self._encoder.text(request.text, add_special=add_special, limit=request.limit), ""
+        return self._encoder.text(text, add_special=add_special, limit=limit, keep=keep), ""
 
     def _detokenize(self, request: Detokenize) -> str:
         try:

@@ -34,6 +34,9 @@ class EncodeText(RpcRequest, tag="encode_text", frozen=True):
     """As `EncodeChat.limit`."""
     model: str = ""
     """As `EncodeChat.model`."""
+    keep: int = 0
+    """Most tokens to encode, with those of the post-processor: the end of the text is cut off. 0:
+    all."""
 
 
 class EncodePair(RpcRequest, tag="encode_pair", frozen=True):
@@ -48,6 +51,8 @@ class EncodePair(RpcRequest, tag="encode_pair", frozen=True):
     """As `EncodeChat.limit`."""
     model: str = ""
     """As `EncodeChat.model`."""
+    keep: int = 0
+    """As `EncodeText.keep`; the longer of the two texts is cut first."""
 
 
 class Encoded(RpcReply, tag="encoded", frozen=True):

@@ -49,6 +49,21 @@ def test_text_and_ids_are_the_same(embedder: Whole) -> None:
     assert len(several["data"]) == 2 and several["usage"]["prompt_tokens"] == len(ids) + 2
 
 
+def test_the_beginning_of_a_long_text_is_embedded(embedder: Whole) -> None:
+    """With the tokens that the tokenizer puts around it."""
+    long = "the baton " * 40
+    for keep, length in ((9, 9), (-1, 40)):
+        ids = embedder.post("/tokenize", {"prompt": long}).json()["tokens"]
+        cut = [*ids[: length - 1], ids[-1]]
+        answer = embedder.embed(long, truncate_prompt_tokens=keep).json()
+        assert answer["usage"]["prompt_tokens"] == length
+        assert answer["data"][0]["embedding"] == embedder.embed(cut).json()["data"][0]["embedding"]
+        of_ids = embedder.embed(ids, truncate_prompt_tokens=keep).json()["data"][0]["embedding"]
+        assert of_ids == embedder.embed(ids[:length]).json()["data"][0]["embedding"]
+    whole = embedder.embed("a", truncate_prompt_tokens=9).json()["data"][0]["embedding"]
+    assert whole == embedder.embed("a").json()["data"][0]["embedding"]
+
+
 def test_base64_holds_the_same_numbers(embedder: Whole) -> None:
     text = embedder.embed("a", encoding_format="base64").json()["data"][0]["embedding"]
     numbers = np.frombuffer(base64.b64decode(text), "<f4")
@@ -94,7 +109,9 @@ ROWS: list[tuple[str, dict[str, Any], str, str]] = [
     ("E07", {"dimensions": HUGE}, "integer_above_max_value", "dimensions"),
     ("E07", {"dimensions": 1.5}, "invalid_type", "dimensions"),
     ("--", {"model": ...}, "missing_required_parameter", "model"),
-    ("--", {"truncate_prompt_tokens": 5}, "unsupported_parameter", "truncate_prompt_tokens"),
+    ("--", {"truncate_prompt_tokens": 0}, "invalid_value", "truncate_prompt_tokens"),
+    ("--", {"truncate_prompt_tokens": 41}, "invalid_value", "truncate_prompt_tokens"),
+    ("--", {"truncate_prompt_tokens": 2}, "invalid_value", "input"),
     ("--", {"prompt_embeds": "x"}, "field_not_allowed", "prompt_embeds"),
 ]
 

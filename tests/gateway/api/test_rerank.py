@@ -41,6 +41,8 @@ def test_cohere_shape(scorer: Whole) -> None:
     assert set(answer) == {"id", "results", "meta"}
     assert answer["meta"] == {"api_version": {"version": "2"}}
     assert [set(r) for r in answer["results"]] == [{"index", "relevance_score"}] * 2
+    cut = scorer.post("/rerank", body | {"truncate_prompt_tokens": 12}).json()
+    assert cut["usage"]["prompt_tokens"] <= 12 * len(DOCUMENTS)
     best = scorer.post("/rerank", body).json()["results"]
     assert [r["index"] for r in best] == [r["index"] for r in answer["results"]]
 

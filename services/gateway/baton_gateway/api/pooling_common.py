@@ -5,7 +5,7 @@ from __future__ import annotations
 import base64
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from baton_gateway.generation.chat_prompt import chat_prompt
 from baton_gateway.generation.pair_prompt import Content, pair_prompt
 from baton_gateway.generation.request import (
     GenerationRequest,
+    PairPrompt,
     Prompt,
     RequestIdentity,
     RequestLimits,
@@ -32,6 +33,7 @@ from baton_gateway.generation.request import (
     SamplingOptions,
     TextPrompt,
 )
+from baton_gateway.generation.truncation import WHATEVER_FITS
 from baton_gateway.http.errors import array_too_long, invalid
 from baton_gateway.http.middleware import (
     id_of,
@@ -74,7 +76,7 @@ class Job:
                 tenant=tenant_of(self.request) or self.body.user or "",
                 quota=quota_of(self.request),
             ),
-            tuple(prompts),
+            tuple(map(self._cut, prompts)),
             SamplingOptions(Sampling(max_tokens=0)),
             model=self.facts.name,
             param=param,
@@ -86,6 +88,26 @@ class Job:
         total = sum(map(len, started.prompts))
         vectors = [np.frombuffer(choice.vector or b"", "<f4") for choice in choices]
         return vectors, PooledUsage(total, total)
+
+    def _cut(self, prompt: Prompt) -> Prompt:
+        """A prompt with as many tokens as the request asks to keep."""
+        keep = self.body.truncate_prompt_tokens
+        if keep is None:
+            return prompt
+        if keep == 0 or keep > self.facts.max_model_len:
+            raise invalid(
+                "truncate_prompt_tokens",
+                "Invalid 'truncate_prompt_tokens': expected a number from 1 to "
+                f"{self.facts.max_model_len}, or -1 for as many as the model can take.",
+            )
+        keep = self.facts.max_model_len if keep == WHATEVER_FITS else keep
+        if isinstance(prompt, tuple):
+            return prompt[:keep]
+        if isinstance(prompt, TextPrompt) or (isinstance(prompt, PairPrompt) and not prompt.media):
+            return replace(prompt, keep=keep)
+        raise unsupported(
+            "truncate_prompt_tokens", "Conversations and images are not cut: leave it out."
+        )
 
     def pooling(self, dimensions: int | None = None) -> Pooling:
         """Return the pooling parameters of this request."""

@@ -102,10 +102,15 @@ def _encode(
 ) -> RpcRequest:
     if isinstance(prompt, PairPrompt):
         sides = json.encode(prompt.query), json.encode(prompt.document)
-        return EncodePair(number, *sides, limit=limit, model=model)
+        return EncodePair(number, *sides, limit=limit, model=model, keep=prompt.keep)
     if isinstance(prompt, TextPrompt):
         return EncodeText(
-            number, prompt.text, add_special=prompt.add_special, limit=limit, model=model
+            number,
+            prompt.text,
+            add_special=prompt.add_special,
+            limit=limit,
+            model=model,
+            keep=prompt.keep,
         )
     return EncodeChat(
         number,

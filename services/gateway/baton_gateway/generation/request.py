@@ -39,6 +39,8 @@ class TextPrompt:
 
     text: str
     add_special: bool = True
+    keep: int = 0
+    """Most tokens of the prompt, whose end is cut off; 0: all."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,6 +53,8 @@ class PairPrompt:
     """As `query`."""
     media: tuple[MediaItem, ...] = ()
     """The images among the parts, in the order in which the model reads them."""
+    keep: int = 0
+    """As `TextPrompt.keep`; the longer text is cut first."""
 
 
 @dataclass(frozen=True, slots=True)

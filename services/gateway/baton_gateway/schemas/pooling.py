@@ -108,10 +108,16 @@ class PooledRequest(Request):
     use_activation: bool | None = None
     activation: bool | None = None
     """Older name of `use_activation`: false skips the final activation."""
+    truncate_prompt_tokens: int | None = Field(default=None, ge=-1, le=INT32)
+    """Tokens of each prompt to keep, from its beginning; -1 keeps what the model can take."""
 
     @classmethod
     def _not_null(cls) -> frozenset[str]:
         return frozenset({"model", "input", "query", "documents", "text_1", "text_2"})
+
+    @classmethod
+    def _special(cls) -> frozenset[str]:
+        return frozenset({"truncate_prompt_tokens"})
 
     @property
     def raw(self) -> bool:
