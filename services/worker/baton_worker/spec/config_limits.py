@@ -70,8 +70,7 @@ _FIELDS: dict[tuple[str, tuple[type, ...]], str] = {
     ("an integer", (int,)): "additional_vocab_size altup_active_idx attention_chunk_size "
     "audio_token_id audio_token_index chunk_size eoa_token_id eoi_token_id "
     "image_end_token_id image_start_token_id image_token_id image_token_index "
-    "max_window_layers media_placeholder_token_id moe_layer_end_index moe_layer_start_index "
-    "pad_token_id video_token_id",
+    "max_window_layers media_placeholder_token_id pad_token_id video_token_id",
     ("a number", (int, float)): "adapter_layer_norm_eps alpha attention_factor "
     "attention_multiplier attn_logit_softcapping attn_scale beta_fast beta_slow clip_qkv "
     "dim_model_base embedding_multiplier expand factor final_logit_softcapping "

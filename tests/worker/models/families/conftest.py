@@ -11,6 +11,7 @@ import pytest
 
 from baton_worker.models import resolve
 from baton_worker.spec import Decoder
+from baton_worker.spec.config_limits import check_sizes
 
 SpecOf: TypeAlias = Callable[..., Decoder]
 _SIZES = {
@@ -31,6 +32,8 @@ def spec_of() -> SpecOf:
     def make(architecture: str, **fields: Any) -> Decoder:
         every = _SIZES | {"architectures": [architecture]} | fields
         text = json.dumps({name: value for name, value in every.items() if value is not None})
-        return resolve(json.loads(text, object_hook=lambda found: SimpleNamespace(**found)))
+        config = json.loads(text, object_hook=lambda fields: SimpleNamespace(**fields))
+        check_sizes(config)  # As for a file.
+        return resolve(config)
 
     return make
