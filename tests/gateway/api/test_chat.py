@@ -72,6 +72,15 @@ def test_usage_comes_last(shared_site: Site) -> None:
     assert done == "[DONE]" and last["choices"] == []
     assert (last["usage"]["prompt_tokens"], last["usage"]["completion_tokens"]) == (3, 8)
     assert all(c["usage"] is None for c in chunks)
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    *chunks, done = events_of(shared_site.chat(stream=True, n=2, stream_options=options).text)
+    counts = [c["usage"]["completion_tokens"] for c in chunks]
+    assert counts[0] == 0 and counts == sorted(counts) and counts[-1] == 8
+    assert {c["usage"]["prompt_tokens"] for c in chunks} == {3} and chunks[-1] == last | {
+        key: chunks[-1][key] for key in ("id", "created")
+    }
+    alone = shared_site.chat(stream=True, stream_options={"continuous_usage_stats": True})
+    assert all("usage" not in c for c in events_of(alone.text)[:-1])
 
 
 def test_choices(shared_site: Site) -> None:

@@ -48,6 +48,11 @@ def test_streamed(shared_site: Site) -> None:
         parts = [c["choices"][0] for c in chunks if c["choices"][0]["index"] == index]
         assert "".join(p["text"] for p in parts) == REPLY[:4]
         assert [p["finish_reason"] for p in parts][-1] == "length"
+    options = {"include_usage": True, "continuous_usage_stats": True}
+    *chunks, done = events_of(shared_site.complete(**fields, stream_options=options).text)
+    counts = [c["usage"]["completion_tokens"] for c in chunks]
+    assert counts[0] < 16 and counts == sorted(counts) and counts[-1] == 16
+    assert {c["usage"]["prompt_tokens"] for c in chunks} == {4}
 
 
 @pytest.mark.parametrize(

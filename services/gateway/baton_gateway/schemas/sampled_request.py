@@ -34,6 +34,8 @@ class StreamOptions(BaseModel):
 
     include_usage: bool = False
     include_obfuscation: bool = False
+    continuous_usage_stats: bool = False
+    """With `include_usage`, every event contains the usage so far (vLLM)."""
 
 
 class SpeculativeOptions(BaseModel):
@@ -113,6 +115,12 @@ class SampledRequest(Request):
     def include_usage(self) -> bool:
         """True if a last event of the stream contains the usage."""
         return self.stream_options is not None and self.stream_options.include_usage
+
+    @property
+    def continuous_usage(self) -> bool:
+        """True if every event of the stream contains the usage so far."""
+        options = self.stream_options
+        return options is not None and options.include_usage and options.continuous_usage_stats
 
     @property
     def at_once(self) -> int:

@@ -40,7 +40,8 @@ class ChatWriter:
     def __init__(self, body: ChatRequest, head: Head, vocabulary: Vocabulary) -> None:
         self._body, self._head, self._vocabulary = body, head, vocabulary
         self._top = body.top_logprobs or 0
-        self.plain = not body.logprobs
+        self.continuous_usage, self.num_choices = body.continuous_usage, body.n
+        self.plain = not body.logprobs and not self.continuous_usage
         self.carries_tokens = body.logprobs or body.return_token_ids
         self.include_usage = body.include_usage
 

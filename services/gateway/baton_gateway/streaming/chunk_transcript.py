@@ -25,6 +25,10 @@ class ChunkFormat(Protocol):
     """True if tokens are sent even if they have no text yet."""
     include_usage: bool
     """True if a last chunk contains the usage."""
+    continuous_usage: bool
+    """True if all chunks contain the usage so far; `plain` is false then."""
+    num_choices: int
+    """Choices of each prompt."""
 
     def opening(self, started: Started) -> Iterable[msgspec.Struct]:
         """Return the chunks before the first delta."""
@@ -73,7 +77,7 @@ class ChunkTranscript:
         """Return the chunks before the first delta."""
         self._started = started
         self._predictions = PredictionUsage(started.prediction)
-        return map(msgspec.json.encode, self._format.opening(started))
+        return map(self._encode, self._format.opening(started))
 
     def add(self, delta: OutputDelta) -> Iterable[bytes]:
         """Return the chunks for a delta."""
@@ -89,7 +93,20 @@ class ChunkTranscript:
                 return self._fill(delta, text)
         part = Choice.of(delta, at or 0)
         chunks = self._format.chunks(self._started, delta.choice, part, first=at is None)
-        return map(msgspec.json.encode, chunks)
+        return map(self._encode, chunks)
+
+    def _encode(self, chunk: msgspec.Struct) -> bytes:
+        if self._format.continuous_usage:
+            chunk = msgspec.structs.replace(chunk, usage=self._usage())
+        return msgspec.json.encode(chunk)
+
+    def _usage(self) -> Usage:
+        """The usage so far; the first choice of a prompt may not have begun."""
+        choices = range(len(self._started.prompts) * self._format.num_choices)
+        cached = [self._cached.get(choice, 0) for choice in choices]
+        usage = self._format.usage(self._started, self._completion, cached, self._reasoning)
+        self._predictions.report(usage)
+        return usage
 
     def _fill(self, delta: OutputDelta, text: str) -> tuple[bytes, ...]:
         if not (text or (self._format.carries_tokens and delta.tokens)):
@@ -105,11 +122,7 @@ class ChunkTranscript:
     def closing(self) -> Iterator[bytes]:
         """Yield the usage, if requested."""
         if self._format.include_usage:
-            cached = [self._cached[choice] for choice in sorted(self._cached)]
-            counts = self._completion, cached, self._reasoning
-            usage = self._format.usage(self._started, *counts)
-            self._predictions.report(usage)
-            yield msgspec.json.encode(self._format.usage_chunk(usage))
+            yield msgspec.json.encode(self._format.usage_chunk(self._usage()))
 
 
 def count(started: Started, completion: int, cached: list[int], reasoning: int = 0) -> Usage:

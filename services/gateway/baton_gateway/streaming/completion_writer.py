@@ -42,7 +42,9 @@ class CompletionWriter:
         self._body, self._head, self._vocabulary = body, head, vocabulary
         self._echoes = echoes
         self._silent = facts.special_ids if body.skip_special_tokens else frozenset()
-        self.plain = body.logprobs is None and body.max_tokens != 0
+        self.continuous_usage, self.num_choices = body.continuous_usage, body.n
+        is_text = body.logprobs is None and body.max_tokens != 0
+        self.plain = is_text and not self.continuous_usage
         self.carries_tokens = body.logprobs is not None or body.return_token_ids
         self.include_usage = body.include_usage
 
