@@ -66,10 +66,11 @@ class ServedModels:
             raise _no_tokenizer()
         return self.catalogue.entries()
 
-    async def vocabulary(self, name: str) -> Vocabulary:
-        """Return the vocabulary of a model, for log-probabilities."""
+    async def vocabulary(self, name: str, *, as_ids: bool = False) -> Vocabulary:
+        """Return the vocabulary of a model, for log-probabilities; see `Vocabulary`."""
         facts = await self.get(name)
-        return Vocabulary(await self._tokenizers.of(facts.tokenizer).pieces())
+        pieces = await self._tokenizers.of(facts.tokenizer).pieces()
+        return Vocabulary(pieces, as_ids=as_ids)
 
 
 def _no_tokenizer() -> Unavailable:

@@ -114,6 +114,11 @@ def test_logprobs(shared_site: Site) -> None:
     chunks = events_of(shared_site.chat(logprobs=True, top_logprobs=2, stream=True).text)[:-1]
     scored = [c["choices"][0]["logprobs"] for c in chunks if c["choices"][0]["logprobs"]]
     assert [entry for part in scored for entry in part["content"]] == content
+    named = shared_site.chat(logprobs=True, top_logprobs=2, return_tokens_as_token_ids=True)
+    as_ids = named.json()["choices"][0]["logprobs"]["content"]
+    assert [t["token"] for t in as_ids] == [f"token_id:{ord(c)}" for c in "Hell"]
+    assert [t["token"] for t in as_ids[0]["top_logprobs"]] == ["token_id:97", "token_id:98"]
+    assert as_ids[0]["bytes"] == [72]
 
 
 def test_prompt_logprobs(shared_site: Site) -> None:

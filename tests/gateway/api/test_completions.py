@@ -79,6 +79,11 @@ def test_logprobs(shared_site: Site) -> None:
     assert found["token_logprobs"] == pytest.approx([-0.73, -1.02, -1.09, -1.09])
     # The best one, and the sampled one when it is another.
     assert list(found["top_logprobs"][0]) == ["a", "H"]
+    named = shared_site.complete(logprobs=1, return_tokens_as_token_ids=True)
+    as_ids = named.json()["choices"][0]["logprobs"]
+    assert as_ids["tokens"] == [f"token_id:{ord(c)}" for c in "Hell"]
+    assert list(as_ids["top_logprobs"][0]) == ["token_id:97", "token_id:72"]
+    assert as_ids["text_offset"] == found["text_offset"]
 
 
 def test_logprobs_of_an_echoed_prompt(shared_site: Site) -> None:

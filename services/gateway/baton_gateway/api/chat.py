@@ -39,7 +39,10 @@ async def create(request: Request) -> Response:
 
 async def _writer(engine: Engine, body: ChatRequest, head: Head) -> ChatWriter:
     needs_vocabulary = body.logprobs or body.prompt_logprobs is not None
-    vocabulary = await engine.models.vocabulary(head.model) if needs_vocabulary else Vocabulary(())
+    vocabulary = Vocabulary(())
+    if needs_vocabulary:
+        as_ids = body.return_tokens_as_token_ids
+        vocabulary = await engine.models.vocabulary(head.model, as_ids=as_ids)
     return ChatWriter(body, head, vocabulary)
 
 

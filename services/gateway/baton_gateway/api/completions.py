@@ -35,7 +35,10 @@ async def create(request: Request) -> Response:
 
 async def _writer(engine: Engine, body: CompletionRequest, head: Head) -> CompletionWriter:
     needs_vocabulary = body.logprobs is not None or body.prompt_logprobs is not None
-    vocabulary = await engine.models.vocabulary(head.model) if needs_vocabulary else Vocabulary(())
+    vocabulary = Vocabulary(())
+    if needs_vocabulary:
+        as_ids = body.return_tokens_as_token_ids
+        vocabulary = await engine.models.vocabulary(head.model, as_ids=as_ids)
     facts = await engine.models.get(head.model)
     return CompletionWriter(body, head, vocabulary, facts, await _echoes(body, engine, facts))
 

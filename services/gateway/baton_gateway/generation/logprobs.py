@@ -89,8 +89,12 @@ PromptTable = list[dict[str, PromptToken] | None]
 class Vocabulary:
     """Converts token ids to text for log-probabilities."""
 
-    def __init__(self, pieces: tuple[bytes, ...]) -> None:
-        self._pieces = pieces
+    def __init__(self, pieces: tuple[bytes, ...], *, as_ids: bool = False) -> None:
+        """
+        Args:
+            as_ids: tokens of log-probabilities are `token_id:<id>` in place of texts.
+        """
+        self._pieces, self._as_ids = pieces, as_ids
 
     def piece(self, token: int) -> bytes:
         """Return the raw bytes of a token; empty for an id without a piece."""
@@ -102,6 +106,8 @@ class Vocabulary:
 
     def name(self, token: int) -> str:
         """Return a unique string for a token; OpenAI's `bytes:` notation when it is not UTF-8."""
+        if self._as_ids:
+            return _id_text(token)
         piece = self.piece(token)
         try:
             return piece.decode("utf-8")
@@ -113,12 +119,13 @@ class Vocabulary:
         return ChatLogprobs([self._chat_token(entry, top) for entry in entries])
 
     def _chat_token(self, entry: TokenLogprob, top: int) -> ChatToken:
+        shown = _id_text if self._as_ids else self.text
         best = [
-            ChatToken(self.text(token), value, list(self.piece(token)))
+            ChatToken(shown(token), value, list(self.piece(token)))
             for token, value in entry.top[:top]
         ]
         piece = list(self.piece(entry.token))
-        return ChatToken(self.text(entry.token), entry.logprob, piece, best)
+        return ChatToken(shown(entry.token), entry.logprob, piece, best)
 
     def completion(
         self, entries: Sequence[TokenLogprob], top: int, offsets: Iterable[int]
@@ -175,3 +182,7 @@ class Vocabulary:
         for rank, (token, value) in enumerate(entry.top[:top], start=1):
             row[str(token)] = PromptToken(value, rank, self.text(token))
         return row
+
+
+def _id_text(token: int) -> str:
+    return f"token_id:{token}"

@@ -82,6 +82,8 @@ class SampledRequest(Request):
     spaces_between_special_tokens: bool = True
     prompt_logprobs: int | None = Field(default=None, ge=0, le=20)
     return_token_ids: bool = False
+    return_tokens_as_token_ids: bool = False
+    """Tokens of log-probabilities are `token_id:<id>` (vLLM)."""
     truncate_prompt_tokens: int | None = Field(default=None, ge=-1, le=INT32)
     """Number of last tokens of the prompt that are used; -1 for as many as fit (vLLM)."""
 
