@@ -109,7 +109,7 @@ TRAITS: dict[str, dict[str, Any]] = {
     },
 }
 
-_EXPERTS = {
+EXPERTS = {
     "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp", "moe"],
     "n_routed_experts": 8,
     "num_experts_per_tok": 3,
@@ -126,8 +126,8 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     ],
     "BambaForCausalLM": [{"mamba_n_groups": 1, "mamba_conv_bias": False}],
     "NemotronHForCausalLM": [
-        {**_EXPERTS, "mlp_bias": True, "use_bias": False},
-        {**_EXPERTS, "moe_latent_size": 24},
+        {**EXPERTS, "mlp_bias": True, "use_bias": False},
+        {**EXPERTS, "moe_latent_size": 24},
     ],
     "FalconH1ForCausalLM": [
         {"mamba_rms_norm": True, "ssm_multipliers": None},

@@ -56,7 +56,7 @@ from baton_worker.kv_transfer.manager import KVTransferManager, host
 from baton_worker.kv_transfer.vllm_config import resolve
 from baton_worker.lora.loader import AdapterLoader
 from baton_worker.platform import profiler_config
-from baton_worker.platform.cpu_threads import give_way
+from baton_worker.platform.cpu_threads import set_niceness
 from baton_worker.platform.download_signal import DownloadSignal
 from baton_worker.platform.profiler import Profiler
 from baton_worker.registration import Registration
@@ -490,6 +490,6 @@ def serve(config: Config, life: Lifecycle) -> int:
     engine = load_engine(config)
     config = in_place_of(standby.wait(), config)
     if config.role == "prefill" and engine.resolved.build.device.type == "cpu":
-        give_way(_PREFILL_NICENESS)
+        set_niceness(_PREFILL_NICENESS)
     with contextlib.closing(engine), contextlib.closing(directory(config)) as where:
         return Service(engine, config, where, life, persistent_cache(engine, config)).run()

@@ -8,7 +8,7 @@ import sys
 FORK_SERVER = """
 import os, torch
 from baton.process import standby
-from baton_worker.platform.cpu_threads import give_way, use_threads, with_threads
+from baton_worker.platform.cpu_threads import set_niceness, use_threads, with_threads
 
 standby.hold(forks=lambda seconds: ["--name", "worker-1"])
 use_threads(2)
@@ -17,7 +17,7 @@ print(torch.get_num_threads(), with_threads(2, torch.get_num_threads), with_thre
 print(len(os.listdir("/proc/self/task")))
 standby.wait()
 print(torch.get_num_threads(), with_threads(3, torch.get_num_threads))
-give_way(7)
+set_niceness(7)
 threads = os.listdir("/proc/self/task")
 print(len(threads) > 1, *{os.getpriority(os.PRIO_PROCESS, int(thread)) for thread in threads})
 """
@@ -29,5 +29,5 @@ def test_a_fork_server_has_one_thread_and_measures_with_those_of_its_workers() -
         assert process.stdout is not None
         own = str(process.pid)
         lines = [line.split() for line in process.stdout]
-    # One thread of the fork server; several in its worker, which all give way.
+    # One thread of the fork server; several in its worker, all with the niceness.
     assert lines == [["1", "2", own], ["1"], ["2", "2"], ["True", "7"]]

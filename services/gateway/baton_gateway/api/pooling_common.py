@@ -76,7 +76,7 @@ class Job:
                 tenant=tenant_of(self.request) or self.body.user or "",
                 quota=quota_of(self.request),
             ),
-            tuple(map(self._cut, prompts)),
+            self._cut(prompts),
             SamplingOptions(Sampling(max_tokens=0)),
             model=self.facts.name,
             param=param,
@@ -89,29 +89,34 @@ class Job:
         vectors = [np.frombuffer(choice.vector or b"", "<f4") for choice in choices]
         return vectors, PooledUsage(total, total)
 
-    def _cut(self, prompt: Prompt) -> Prompt:
-        """A prompt with as many tokens as the request asks to keep."""
-        keep = self.body.truncate_prompt_tokens
+    def _cut(self, prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
+        """The prompts with as many tokens as the request asks to keep."""
+        keep, most = self.body.truncate_prompt_tokens, self.facts.max_model_len
         if keep is None:
-            return prompt
-        if keep == 0 or keep > self.facts.max_model_len:
+            return tuple(prompts)
+        if keep == 0 or keep > most:
             raise invalid(
                 "truncate_prompt_tokens",
-                "Invalid 'truncate_prompt_tokens': expected a number from 1 to "
-                f"{self.facts.max_model_len}, or -1 for as many as the model can take.",
+                f"Invalid 'truncate_prompt_tokens': expected a number from 1 to {most}, or -1 for "
+                "as many as the model can take.",
             )
-        keep = self.facts.max_model_len if keep == WHATEVER_FITS else keep
-        if isinstance(prompt, tuple):
-            return prompt[:keep]
-        if isinstance(prompt, TextPrompt) or (isinstance(prompt, PairPrompt) and not prompt.media):
-            return replace(prompt, keep=keep)
-        raise unsupported(
-            "truncate_prompt_tokens", "Conversations and images are not cut: leave it out."
-        )
+        keep = most if keep == WHATEVER_FITS else keep
+        return tuple(_beginning(prompt, keep) for prompt in prompts)
 
     def pooling(self, dimensions: int | None = None) -> Pooling:
         """Return the pooling parameters of this request."""
         return Pooling(reach=self.info.reach, dimensions=dimensions or 0, raw=self.body.raw)
+
+
+def _beginning(prompt: Prompt, keep: int) -> Prompt:
+    """A prompt with its first tokens. Raises `InvalidRequest` if it is no text."""
+    if isinstance(prompt, tuple):
+        return prompt[:keep]
+    if isinstance(prompt, TextPrompt) or (isinstance(prompt, PairPrompt) and not prompt.media):
+        return replace(prompt, keep=keep)
+    raise unsupported(
+        "truncate_prompt_tokens", "Conversations and images are not cut: leave it out."
+    )
 
 
 async def begin(request: Request, body: PooledRequest, *tasks: PooledTask) -> Job:

@@ -97,10 +97,10 @@ class WeightKeeper:
         entry = self.client.find(self._table)
         if not entry.sealed:
             return None
-        table = self.client.lease(self._table, self.key, entry.size)
-        if table is None or not table.whole:
+        leased = self.client.lease(self._table, self.key, entry.size)
+        if leased is None or not leased.whole:
             return None
-        data = table.memory.cpu().numpy().tobytes()
+        data = leased.memory.cpu().numpy().tobytes()
         length = int.from_bytes(data[:_LENGTH], "little")
         return msgspec.msgpack.decode(data[_LENGTH : _LENGTH + length], type=_Table)
 
@@ -109,11 +109,11 @@ class WeightKeeper:
         data = msgspec.msgpack.encode(table)
         data = len(data).to_bytes(_LENGTH, "little") + data
         data += bytes(-len(data) % _LENGTH)
-        kept = self.client.lease(self._table, self.key, len(data))
-        if kept is None:
+        leased = self.client.lease(self._table, self.key, len(data))
+        if leased is None:
             return False
-        kept.memory.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
-        kept.seal()
+        leased.memory.copy_(torch.frombuffer(bytearray(data), dtype=torch.uint8))
+        leased.seal()
         return True
 
     def _block(self, number: int) -> str:

@@ -36,7 +36,7 @@ from baton_worker.engine.multimodal.pixels import PixelsError, PixelsMissing
 from baton_worker.kv_transfer.embedding_content import EmbeddingContent
 from baton_worker.kv_transfer.exporter import Exporter
 from baton_worker.kv_transfer.manager import bound_address, host, usable
-from baton_worker.platform.cpu_threads import give_way
+from baton_worker.platform.cpu_threads import set_niceness
 from baton_worker.registration import Registration
 from baton_worker.standby import in_place_of
 
@@ -202,6 +202,6 @@ def serve(config: Config, life: Lifecycle) -> int:
         log.info("loaded; waiting to fork encode workers")
     config = in_place_of(standby.wait(), config)
     if encoder.device.type == "cpu":
-        give_way(_NICENESS)
+        set_niceness(_NICENESS)
     with closing(directory(config)) as where:
         return EncodeService(encoder, config, where, life).run()

@@ -99,16 +99,16 @@ class PageKeeper:
     def lease(self, cache: dict[str, Any]) -> tuple[KeptPages | None, Callable[..., Any]]:
         """Memory for a cache, which takes these arguments, and what it allocates with; None and
         what allocates memory of its own where a rank has none."""
-        memory = self._leased(cache)
-        mark = 0 if memory is None else int.from_bytes(memory.generation[:_MARK], "little")
+        leased = self._leased(cache)
+        mark = 0 if leased is None else int.from_bytes(leased.generation[:_MARK], "little")
         marks = self._tell(mark)
-        if memory is None or 0 in marks:
-            if memory is not None:
+        if leased is None or 0 in marks:
+            if leased is not None:
                 log.info("KV pages do not outlive this worker: another rank has none that do")
                 self.drop()
             return None, _own
         generation = digest(memoryview(repr(marks).encode()))
-        return KeptPages(self, memory, generation), BumpAllocator(memory.memory).zeros
+        return KeptPages(self, leased, generation), BumpAllocator(leased.memory).zeros
 
     def _leased(self, cache: dict[str, Any]) -> KeptMemory | None:
         counted = BumpAllocator()

@@ -32,9 +32,9 @@ def wake_threads() -> None:
     torch.zeros(_WORTH_THREADS * torch.get_num_threads())
 
 
-def give_way(niceness: int) -> None:
-    """Give all threads of this process a niceness, and so those that they start. Threads of others
-    on the same cores, which streams wait for, go first."""
+def set_niceness(niceness: int) -> None:
+    """Give all threads of this process a niceness, and so those that they start. The kernel prefers
+    threads of a lower niceness on the same cores, such as those that streams wait for."""
     for thread in os.listdir("/proc/self/task"):
         with suppress(ProcessLookupError):  # It has ended.
             os.setpriority(os.PRIO_PROCESS, int(thread), niceness)

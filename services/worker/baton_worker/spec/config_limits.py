@@ -58,14 +58,12 @@ _FLOATS = ("max_position_embeddings",)
 """Sizes that may be written as floats, as beside Music Flamingo's language model."""
 _WORDS = {"mamba_dt_rank": "auto", "time_step_rank": "auto"}
 """Sizes that may be a word."""
-
-
 _FIELDS: dict[tuple[str, tuple[type, ...]], str] = {
     ("a string", (str,)): "activation activation_function attn_type bnb_4bit_quant_type "
-    "classifier_pooling "
-    "conv_activation hidden_act hidden_activation mamba_hidden_act mlp_hidden_act model_type "
-    "moe_router_activation nemo_activation position_embedding_type projector_act "
-    "projector_hidden_act qk_norm_type quant_method rope_type scoring_func topk_method "
+    "classifier_pooling conv_activation hidden_act hidden_activation mamba_hidden_act "
+    "mlp_hidden_act model_type moe_router_activation nemo_activation position_embedding_type "
+    "projector_act projector_hidden_act qk_norm_type quant_method rope_type scoring_func "
+    "topk_method "
     "vision_feature_select_strategy",
     ("an integer", (int,)): "additional_vocab_size altup_active_idx attention_chunk_size "
     "audio_token_id audio_token_index chunk_size eoa_token_id eoi_token_id "

@@ -16,7 +16,7 @@ from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.linear import GatedLinear, Linear
 from baton_worker.models.encoder import EncoderModel
 from tests.oracles import checkpoints, mixtures
-from tests.support import tiny_encoders, tiny_models
+from tests.support import state_space_models, tiny_encoders, tiny_models
 from tests.support.gguf_conversion import convert, corrections, stacked
 
 CPU = torch.device("cpu")
@@ -463,16 +463,7 @@ MORE = [
             "expert_group_count": 2,
             "expert_group_used_count": 1,
         },
-        {
-            "layers_block_type": ["linear_attention", "moe", "full_attention", "mlp", "moe"],
-            "n_routed_experts": 8,
-            "num_experts_per_tok": 3,
-            "n_group": 2,
-            "topk_group": 1,
-            "routed_scaling_factor": 1.7,
-            "moe_intermediate_size": 24,
-            "moe_shared_expert_intermediate_size": 28,
-        },
+        state_space_models.EXPERTS,
     ),
 ]
 

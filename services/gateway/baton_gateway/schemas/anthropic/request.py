@@ -39,8 +39,8 @@ _CHAT_NAMES = {
 
 def _own_names(text: str) -> str:
     """Replace the names of fields of the chat by those of this API."""
-    for name, own in _CHAT_NAMES.items():
-        text = text.replace(name, own)
+    for name, renamed in _CHAT_NAMES.items():
+        text = text.replace(name, renamed)
     return text
 
 

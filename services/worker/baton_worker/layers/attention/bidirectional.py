@@ -6,7 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from baton_worker import spec
-from baton_worker.layers.attention.text_attention import TextAttention
+from baton_worker.layers.attention.encoder_attention import EncoderAttention
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.linear import Linear
@@ -21,7 +21,7 @@ class Bidirectional(nn.Module):
     def __init__(self, settings: spec.Attention, hidden: int, site: BuildContext) -> None:
         super().__init__()
         self.settings, self.rope = settings, settings.rope
-        self.attend = TextAttention(settings, site)
+        self.attend = EncoderAttention(settings, site)
         query = settings.num_heads * settings.head_dim
         kv = settings.num_kv_heads * settings.head_dim
         parts = {"query": query, "key": kv, "value": kv}

@@ -14,10 +14,10 @@ from baton_worker.attention import AttentionSpec
 from baton_worker.kernels.kv_pages import put
 from baton_worker.kernels.rope import CpuHeads, HeadNorm, refuses
 from baton_worker.kernels.triton import runs
+from baton_worker.layers.attention.encoder_attention import EncoderAttention
 from baton_worker.layers.attention.kv_scales import Scales
 from baton_worker.layers.attention.qkv import HeadGate, projection
 from baton_worker.layers.attention.sinks import SinkKeys, Sinks
-from baton_worker.layers.attention.text_attention import TextAttention
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.linear import Linear
@@ -45,7 +45,7 @@ class Attention(Attending):
         self.rope = settings.rope
         self.project = projection(settings, width or hidden, site)
         self.gate = HeadGate(settings, hidden, site) if settings.gate else None
-        self._both_ways = TextAttention(replace(settings, mask=spec.Mask()), site)
+        self._both_ways = EncoderAttention(replace(settings, mask=spec.Mask()), site)
         self._temperature = settings.scores.temperature
         self._value_dim = None if settings.values is None else settings.values.dim
         self._clip = settings.projections.clip

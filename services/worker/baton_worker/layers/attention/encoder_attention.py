@@ -22,7 +22,7 @@ class _Kind(NamedTuple):
     call: AttentionSpec
 
 
-class TextAttention:
+class EncoderAttention:
     """softmax(scale * Q K^T) V of packed heads. On a CPU the projected keys and values serve as
     pages, one per text, so texts of any lengths are one call; elsewhere, and where only some
     tokens are keys, it is `attend`, the twin in torch."""
