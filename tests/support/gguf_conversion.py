@@ -70,6 +70,30 @@ def stacked(tensors: Tensors, c: Config) -> Tensors:
     return left | {n: torch.stack([g[e] for e in sorted(g)]) for n, g in groups.items()}
 
 
+def fused_experts(tensors: Tensors, c: Config) -> Tensors:
+    """`--fuse-gate-up-exps`: the rows of each expert's gate, then those of its up-projection."""
+    left = Tensors()
+    for name, t in tensors.items():
+        if name.endswith("experts.gate_proj.weight"):
+            up = tensors[name.replace("gate_proj", "up_proj")]
+            left[name.replace("gate_proj", "gate_up_proj")] = torch.cat((t, up), dim=1)
+        elif not name.endswith("experts.up_proj.weight"):
+            left[name] = t
+    return left
+
+
+def fused_qkv(tensors: Tensors, c: Config) -> Tensors:
+    """`--fuse-qkv`: one projection of queries, keys and values."""
+    left = Tensors()
+    for name, t in tensors.items():
+        if ".q_proj." in name:
+            parts = [tensors[name.replace(".q_proj.", f".{part}_proj.")] for part in "qkv"]
+            left[name.replace("self_attn.q_proj", "self_attn.W_pack")] = torch.cat(parts)
+        elif ".k_proj." not in name and ".v_proj." not in name:
+            left[name] = t
+    return left
+
+
 def grouped_qkv(tensors: Tensors, c: Config, groups: int, parts: tuple[int, int]) -> Tensors:
     """Rows of q, k and v that alternate by group, one after the other: `parts` of q and of each
     of k and v."""
@@ -297,6 +321,40 @@ def delta_nets(tensors: Tensors, c: Config) -> Tensors:
     return {n.replace(".dt_bias", ".dt_proj.bias"): t for n, t in state_spaces(left, c).items()}
 
 
+def falcon_h1(tensors: Tensors, c: Config) -> Tensors:
+    """The multipliers of the config, in the weights."""
+    inner, groups = c.mamba_d_ssm, c.mamba_n_groups * c.mamba_d_state
+    sizes = [inner, inner, groups, groups, c.mamba_n_heads]
+    rows = torch.cat([torch.full((n, 1), m) for n, m in zip(sizes, c.ssm_multipliers, strict=True)])
+    factors: dict[str, Any] = {
+        "down_proj": c.mlp_multipliers[1],
+        "gate_proj": c.mlp_multipliers[0],
+        "k_proj": c.key_multiplier * c.attention_in_multiplier,
+        "q_proj": c.attention_in_multiplier,
+        "v_proj": c.attention_in_multiplier,
+        "o_proj": c.attention_out_multiplier,
+        "out_proj": c.ssm_out_multiplier,
+        "in_proj": c.ssm_in_multiplier * rows,
+        "lm_head": c.lm_head_multiplier,
+        "embed_tokens": c.embedding_multiplier,
+    }
+    return {n: t * factors.get(n.split(".")[-2], 1) for n, t in tensors.items()}
+
+
+def streams(tensors: Tensors, c: Config) -> Tensors:
+    """Gemma 3n: one tensor of all streams, and a suffix for scales."""
+    left = Tensors()
+    for name, t in tensors.items():
+        if match := re.fullmatch(r"(model\.altup_\w*projections)\.0\.weight", name):
+            others = range(c.altup_num_inputs - 1)
+            left[f"{match[1]}.weight"] = torch.stack(
+                [tensors[f"{match[1]}.{i}.weight"] for i in others]
+            )
+        elif ".altup_" not in name:
+            left[f"{name}.weight" if name.endswith("_scale") else name] = t
+    return left
+
+
 def short_convs(tensors: Tensors, c: Config) -> Tensors:
     return {n: t.squeeze(1) if n.endswith("conv.conv.weight") else t for n, t in tensors.items()}
 
@@ -361,6 +419,8 @@ STEPS: dict[str, tuple[Step, ...]] = {
     "step35": (corrections, norms_plus_one),
     "mamba": (state_spaces,),
     "jamba": (state_spaces, stacked),
+    "falcon-h1": (falcon_h1, grouped_scans),
+    "gemma3n": (streams,),
     "lfm2": (short_convs,),
     "lfm2moe": (short_convs, stacked, bare_experts, corrections),
     "mamba2": (grouped_scans,),
@@ -377,6 +437,8 @@ STEPS: dict[str, tuple[Step, ...]] = {
 """What happens to the tensors of an architecture before they are renamed."""
 
 OWN_NAMES = {
+    "experts.gate_up_proj": "ffn_gate_up_exps",
+    "self_attn.W_pack": "attn_qkv",
     "block_sparse_moe.input_linear.gate": "ffn_gate_exps",
     "block_sparse_moe.input_linear.up": "ffn_up_exps",
     "block_sparse_moe.output_linear": "ffn_down_exps",
@@ -482,7 +544,8 @@ def renamed(arch: str, tensors: Tensors, c: Config) -> Iterator[tuple[str, Tenso
         own = next((own for part, own in OWN_NAMES.items() if part in name), None)
         if own is not None:
             layer = name.split(".")[2]
-            yield f"blk.{layer}.{own}.weight", tensor
+            suffix = "bias" if name.endswith(".bias") else "weight"
+            yield f"blk.{layer}.{own}.{suffix}", tensor
             continue
         stored = table.get_name(name, try_suffixes=(".weight", ".bias"))
         assert stored is not None, name

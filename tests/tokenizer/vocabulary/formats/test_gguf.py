@@ -71,10 +71,19 @@ def test_a_byte_level_vocabulary(tmp_path: Path) -> None:
     assert source.named == {"bos_token": "</s>", "eos_token": "</s>"}
     assert source.eos_ids == (tokens.index("</s>"), tokens.index("<|im_end|>"))
     # Of gpt-oss, "<|end|>" ends one of several messages of a turn.
-    harmony = ["<|end|>", "<|return|>", "<|call|>"]
-    more = {"tokens": tokens + harmony, "token_type": fields["token_type"] + [3, 3, 3]}
-    ends = read_gguf(write(tmp_path / "h.gguf", **fields | more)).eos_ids
-    assert ends == (*source.eos_ids, len(tokens) + 1, len(tokens) + 2)
+    more = ["<|end|>", "<|return|>", "<|call|>", "<|endoftext|>", "<|file_sep|>", "</p>"]
+    added = {"tokens": tokens + more, "token_type": fields["token_type"] + [3, 1, 3, 4, 3, 3]}
+    harmony = read_gguf(write(tmp_path / "h.gguf", **fields | added))
+    assert harmony.eos_ids == (*source.eos_ids, *range(len(tokens) + 1, len(tokens) + 5))
+    special = {len(tokens) + i for i in range(len(more))}
+    assert build(harmony).special_ids >= special
+    # Files that name a token of infilling have no other, and without types no tag of HTML ends.
+    named = {"fim_sep_token_id": len(tokens) + 5, "token_type": [1] * len(tokens + more)}
+    ends = read_gguf(write(tmp_path / "n.gguf", **fields | added | named)).eos_ids
+    assert ends == (
+        *(tokens.index("</s>"), len(tokens) + 5),
+        *(tokens.index("<|im_end|>"), *range(len(tokens) + 1, len(tokens) + 4)),
+    )
     ids = compile_spec(source.spec).encode("hello world 12<|im_end|><think>").ids
     texts = [tokens[i] for i in ids]
     assert texts == ["hello", "Ġw", *"orld", "Ġ", "1", "2", "<|im_end|>", "<think>"]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +18,16 @@ from baton_worker.layers.linear import GatedLinear, Linear
 from baton_worker.models.encoder import EncoderModel
 from tests.oracles import checkpoints, mixtures
 from tests.support import state_space_models, tiny_encoders, tiny_models
-from tests.support.gguf_conversion import convert, corrections, stacked
+from tests.support.gguf_conversion import (
+    Step,
+    convert,
+    corrections,
+    fused_experts,
+    fused_qkv,
+    grouped_scans,
+    permuted,
+    stacked,
+)
 
 CPU = torch.device("cpu")
 
@@ -27,6 +37,7 @@ class Case(NamedTuple):
     architecture: str
     metadata: dict[str, Any]
     changes: dict[str, Any] = {}  # noqa: RUF012, never written to
+    steps: tuple[Step, ...] | None = None
 
 
 QUANTISED = dict.fromkeys(
@@ -381,6 +392,8 @@ MORE = [
     Case("qwen3vl", "Qwen3ForCausalLM", {"attention.layer_norm_rms_epsilon": 1e-6}),
     Case("qwen3vlmoe", "Qwen3MoeForCausalLM", MOE, SPARSE),
     Case("mistral3", "MistralForCausalLM", {}, {"sliding_window": None}),
+    Case("qwen3moe", "Qwen3MoeForCausalLM", MOE, SPARSE, (stacked, fused_experts)),
+    Case("llama", "LlamaForCausalLM", {}, steps=(permuted, fused_qkv)),
     Case("hunyuan_vl", "HunYuanDenseV1ForCausalLM", {"rope.scaling.alpha": 1000.0}),
     Case(
         "deepseek2",
@@ -431,6 +444,42 @@ MORE = [
             "logit_scale": 2.5,
         },
         NO_BIAS,
+    ),
+    Case(
+        "granitehybrid",
+        "BambaForCausalLM",
+        GROUPED
+        | {
+            "attention.head_count_kv": [0, 2, 0, 0],
+            "attention.layer_norm_rms_epsilon": None,
+            "rope.dimension_count": 4,
+            "rope.scaling.finetuned": True,
+        },
+        steps=(grouped_scans, permuted),
+    ),
+    Case(
+        "falcon-h1",
+        "FalconH1ForCausalLM",
+        GROUPED,
+        NO_BIAS | {"mamba_proj_bias": False, "projectors_bias": False},
+    ),
+    Case(
+        "gemma3n",
+        "Gemma3nForCausalLM",
+        {
+            "attention.sliding_window": 9,
+            "attention.sliding_window_pattern": [True, True, False] * 2,
+            "attention.shared_kv_layers": 2,
+            "attention.layer_norm_rms_epsilon": 1e-6,
+            "activation_sparsity_scale": [0.84162123, 0.0, *[-math.inf] * 4],
+            "altup.num_inputs": 3,
+            "altup.active_idx": 0,
+            "embedding_length_per_layer_input": 8,
+            "rope.freq_base": 100_000.0,
+            "rope.freq_base_swa": 1_000.0,
+            "rope.scaling.type": "linear",
+            "rope.scaling.factor": 8.0,
+        },
     ),
     Case("mamba2", "Mamba2ForCausalLM", GROUPED | NO_HEADS, {"time_step_limit": (0.0, 1e30)}),
     Case(
@@ -499,10 +548,11 @@ def test_a_converted_checkpoint_has_the_same_logits(
 def test_more_converted_checkpoints(tmp_path: Path, driver: Any) -> None:
     """Language models of multimodal ones, and decoders with recurrent layers."""
     for case in MORE:
-        folder = tmp_path / f"{case.arch}-{case.architecture}"
+        folder = tmp_path / f"{case.arch}-{MORE.index(case)}"
         folder.mkdir()
         oracle = checkpoint(folder, case)
-        assert_same(convert(folder, case.arch, case.metadata), oracle, driver)
+        path = convert(folder, case.arch, case.metadata, steps=case.steps)
+        assert_same(path, oracle, driver)
 
 
 def find(architecture: str) -> Case:

@@ -3,9 +3,6 @@ each."""
 
 from __future__ import annotations
 
-import pytest
-
-from baton.errors import ModelError
 from baton_worker.checkpoint.gguf.hybrid_families import HYBRIDS
 from tests.support.worker.gguf_metadata import Fake
 
@@ -37,5 +34,15 @@ def test_tensors_say_what_a_layer_is() -> None:
 
 
 def test_a_granite_that_rotates_is_a_bamba() -> None:
-    with pytest.raises(ModelError, match="it is a Bamba"):
-        HYBRIDS["granitehybrid"].fields(Fake(**SCANS, rope__scaling__finetuned=True))
+    file = Fake(
+        **SCANS,
+        block_count=3,
+        attention__head_count=4,
+        attention__head_count_kv=[0, 2, 0],
+        rope__dimension_count=4,
+        rope__scaling__finetuned=True,
+        tensors=["blk.0.ssm_a", "blk.1.attn_q.weight", "blk.2.ssm_a"],
+    )
+    fields = HYBRIDS["granitehybrid"].fields(file)
+    assert fields["architectures"] == ["BambaForCausalLM"]
+    assert (fields["attn_layer_indices"], fields["partial_rotary_factor"]) == ([1], 0.5)

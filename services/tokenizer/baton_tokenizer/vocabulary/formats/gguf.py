@@ -18,15 +18,23 @@ from baton_tokenizer.vocabulary.sentencepiece_model import Pieces, TokenType
 from baton_tokenizer.vocabulary.vocabulary import Source
 
 _TEMPLATE = "tokenizer.chat_template"
-_TURN_ENDS = frozenset(
+_ENDS = frozenset(
     (
-        *("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<end_of_turn>", "<|end|>"),
-        *("<turn|>", "<end_of_utterance>", "<|return|>", "<|call|>"),
+        *("<|im_end|>", "<|eot_id|>", "<|eom_id|>", "<|end_of_text|>", "<|endoftext|>", "<|end|>"),
+        *("<|return|>", "<|call|>", "<|calls|>", "<|flush|>"),
+        *("<eos>", "<end_of_turn>", "<turn|>", "<|tool_response>", "<end_of_utterance>"),
+        *("<EOT>", "_<EOT>", "[EOT]", "[EOS]", "[e~[", "<｜end▁of▁sentence｜>"),
     )
 )
-"""Control tokens that end a turn even if the metadata names only the end-of-sequence token."""
-_HARMONY = {"<|return|>", "<|call|>"}
-"""Ends of a turn in the format of gpt-oss, where "<|end|>" ends one of its several messages."""
+"""Texts that end a generation, whatever the metadata says of their tokens."""
+_FILL_IN_MIDDLE = {
+    "fim_pad": {"<|fim_pad|>", "<fim-pad>", "<fim_pad>", "<PAD>", "[PAD]"},
+    "fim_rep": {"<|fim_repo|>", "<|repo_name|>", "<fim-repo>", "<REPO>", "<reponame>"},
+    "fim_sep": {"<|file_sep|>"},
+}
+"""Tokens of code infilling that end a generation, with their texts where no metadata names them."""
+_HARMONY = ({"<|return|>", "<|flush|>"}, {"<|call|>", "<|calls|>"})
+"""A format with one of each has "<|end|>" behind each of the several messages of a turn."""
 _WORD = "▁"
 """Prefix of tokens that start a word in WordPiece vocabularies of GGUF files, which have no
 "##"."""
@@ -98,6 +106,9 @@ def read_gguf(path: Path) -> Source:
     data = Metadata(read_metadata(path))
     tokens: list[str] = data.need("tokens")
     types = data.ggml("token_type") or [TokenType.NORMAL] * len(tokens)
+    ends = _ends(data, tokens, types)
+    # Some files hold them as plain text, which a chat template could not write.
+    types = [TokenType.CONTROL if i in ends else kind for i, kind in enumerate(types)]
     spec = _kind(data.need("model"))(data, tokens, types)
     roles = {"bos": "bos", "eos": "eos", "unknown": "unk", "padding": "pad", "seperator": "sep"}
     special_tokens = {
@@ -107,7 +118,7 @@ def read_gguf(path: Path) -> Source:
         spec=spec,
         templates=data.templates(),
         named={f"{role}_token": token[0] for role, token in special_tokens.items() if token},
-        eos_ids=_eos_ids(data, tokens, types),
+        eos_ids=_eos_ids(data, ends),
     )
 
 
@@ -236,8 +247,19 @@ def _added(tokens: Sequence[str], types: Sequence[int]) -> list[dict[str, Any]]:
     return Pieces(tokens, types, (), None).added
 
 
-def _eos_ids(data: Metadata, tokens: Sequence[str], types: Sequence[int]) -> tuple[int, ...]:
-    named = [data.token(role) for role in ("eos", "eot", "eom")]
-    names = _TURN_ENDS - {"<|end|>"} if _HARMONY.issubset(tokens) else _TURN_ENDS
-    ends = [i for i, t in enumerate(tokens) if t in names and types[i] == TokenType.CONTROL]
-    return tuple(dict.fromkeys([*(token[1] for token in named if token), *ends]))
+def _eos_ids(data: Metadata, ends: set[int]) -> tuple[int, ...]:
+    """Ids that end a generation: those that the metadata names, then those of known texts."""
+    named = [data.token(role) for role in ("eos", "eot", "eom", *_FILL_IN_MIDDLE)]
+    return tuple(dict.fromkeys([*(token[1] for token in named if token), *sorted(ends)]))
+
+
+def _ends(data: Metadata, tokens: Sequence[str], types: Sequence[int]) -> set[int]:
+    """Ids of the tokens that end a generation by their texts, as in llama.cpp, but for "</s>": it
+    is a tag of HTML in Gemma's vocabularies, and counts as a control token only."""
+    texts = _ENDS.union(*(t for role, t in _FILL_IN_MIDDLE.items() if not data.token(role)))
+    if all(not ends.isdisjoint(tokens) for ends in _HARMONY):
+        texts -= {"<|end|>"}
+    controls = {i for i, kind in enumerate(types) if kind == TokenType.CONTROL}
+    return {
+        i for i, token in enumerate(tokens) if token in texts or (token == "</s>" and i in controls)
+    }

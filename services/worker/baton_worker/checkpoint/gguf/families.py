@@ -8,6 +8,7 @@ graphs.
 from __future__ import annotations
 
 import math
+from statistics import NormalDist
 from types import SimpleNamespace
 
 from baton.errors import ModelError
@@ -26,6 +27,8 @@ from baton_worker.checkpoint.gguf.moe_families import MIXTURES, granite, latent
 
 _GEMMA2_27B, _GEMMA3_27B = 46, 62
 """Layer counts of the models that scale scores by hidden size instead of head size."""
+_GEMMA3N_OWN_KV = 20
+"""Layers of a Gemma 3n with KV of their own."""
 _BAICHUAN_13B = 40
 """Layer count of the Baichuan with ALiBi."""
 _MINICPM = {"scale_emb": 12.0, "scale_depth": 1.4, "dim_model_base": 256}
@@ -63,15 +66,37 @@ def _gemma2(file: Metadata) -> Fields:
     }
 
 
-def _gemma3(file: Metadata) -> Fields:
+def _local_rope(file: Metadata) -> Fields:
+    """Windowed layers have a rope of their own, without scaling."""
     local = SimpleNamespace(
         rope_type="default", rope_theta=file.own("rope.freq_base_swa", 10_000.0)
     )
-    return {
+    return {"rope_parameters": SimpleNamespace(full_attention=file.rope(), sliding_attention=local)}
+
+
+def _gemma3(file: Metadata) -> Fields:
+    return _local_rope(file) | {
         "layer_types": None,
         "query_pre_attn_scalar": _gemma_scale(file, _GEMMA3_27B),
         "final_logit_softcapping": file.own("final_logit_softcapping", None),
-        "rope_parameters": SimpleNamespace(full_attention=file.rope(), sliding_attention=local),
+    }
+
+
+def _gemma3n(file: Metadata) -> Fields:
+    """Older files give neither the sparsity nor how many layers share KV: all but the first 20."""
+    shared = max(0, file.own("block_count") - _GEMMA3N_OWN_KV)
+    scales = file.own("activation_sparsity_scale", None)
+    normal = NormalDist()
+    return _local_rope(file) | {
+        "layer_types": layer_kinds(file),
+        "final_logit_softcapping": file.own("final_logit_softcapping", 30.0),
+        "num_kv_shared_layers": file.own("attention.shared_kv_layers", shared),
+        "activation_sparsity_pattern": scales and [normal.cdf(scale) for scale in scales],
+        "altup_num_inputs": file.own("altup.num_inputs"),
+        "altup_active_idx": file.own("altup.active_idx"),
+        "hidden_size_per_layer_input": file.own("embedding_length_per_layer_input"),
+        "vocab_size_per_layer_input": file.rows("per_layer_token_embd"),
+        "laurel_rank": file.rows("laurel_l"),
     }
 
 
@@ -288,6 +313,7 @@ FAMILIES: dict[str, Family] = {
     "gemma": Family("GemmaForCausalLM", norms_plus_one=True),
     "gemma2": Family("Gemma2ForCausalLM", _gemma2, norms_plus_one=True),
     "gemma3": Family("Gemma3ForCausalLM", _gemma3, norms_plus_one=True),
+    "gemma3n": Family("Gemma3nForCausalLM", _gemma3n),
     "falcon": Family("FalconForCausalLM", _falcon),
     "gpt2": Family("GPT2LMHeadModel", _gpt2),
     "gptneox": Family("GPTNeoXForCausalLM", _gptneox),

@@ -23,7 +23,7 @@ from baton_worker.checkpoint.gguf.data import GgufData, Order, unpermuted, until
 from baton_worker.checkpoint.gguf.families import FAMILIES, REFUSED
 from baton_worker.checkpoint.gguf.metadata import ABSENT, each, head_size
 from baton_worker.checkpoint.gguf.recurrent_pieces import Piece, Place
-from baton_worker.checkpoint.gguf.roles import ROLES, Roles, place, wanted
+from baton_worker.checkpoint.gguf.roles import Roles, place, wanted
 from baton_worker.checkpoint.row_reader import Rows
 from baton_worker.kernels.quantized_weights import BlockQuantized
 from baton_worker.spec import Decoder
@@ -53,7 +53,8 @@ class GgufFile:
             if not (key.startswith("tokenizer.") and isinstance(field, list))
         }
         self._parts = [GgufData(part) for part in split_parts(path)]
-        self._stored = {tensor.name: tensor for tensor in tensors}
+        named = (tensor._replace(name=_whole(tensor.name)) for tensor in tensors)
+        self._stored = {tensor.name: tensor for tensor in named}
         self._kind = self._architecture()
         mixed = f"{self._kind} with experts"
         has_experts = self.own("expert_count", 0) and mixed in FAMILIES
@@ -75,8 +76,8 @@ class GgufFile:
             at = place(stored)
             if stored in (_ROPE_FACTORS, _LONG_FACTORS, _SHORT_FACTORS) or self._is_draft(at):
                 continue
-            if at.part.endswith("_exps"):
-                yield from self._experts(tensor, roles.of(ROLES[at.part], at))
+            if names := roles.stacked(at):
+                yield from self._unstacked(tensor, names)
             elif at.part == _KEYS_UP:
                 yield roles.of("kv_up", at), self._keys_and_values_up(tensor)
             elif at.part in _RECURRENT and at[1:] != ("ssm_dt", "weight"):
@@ -136,14 +137,17 @@ class GgufFile:
             return untiled(count, piece.tiles)
         return None
 
-    def _experts(
-        self, tensor: TensorEntry, name: str
+    def _unstacked(
+        self, tensor: TensorEntry, names: list[str]
     ) -> Iterator[tuple[str, Tensor | BlockQuantized | Rows]]:
-        """The experts of a tensor [E, rows, columns] or [E, rows], one by one."""
+        """The matrices or vectors of a tensor [E, rows, columns] or [E, rows], one by one; each has
+        an equal number of rows under every name."""
+        data, rows = self._data(tensor), tensor.shape[1] // len(names)
         for expert in range(tensor.shape[0]):
-            part = self._data(tensor).part(tensor, expert, 1)
-            part = part._replace(shape=tensor.shape[1:])
-            yield name.format(expert=expert), self._read(part, None)
+            whole = data.part(tensor, expert, 1)._replace(shape=tensor.shape[1:])
+            for number, name in enumerate(names):
+                part = data.part(whole, number * rows, rows)
+                yield name.format(expert=expert), self._read(part, None)
 
     def _keys_and_values_up(self, keys: TensorEntry) -> Tensor:
         """The up-projection from latents to each head's K and V, stored by newer files in two
@@ -299,6 +303,11 @@ class GgufFile:
 
     def _field(self, key: str, default: Any = None) -> Any:
         return self._metadata.get(key, default)
+
+
+def _whole(stored: str) -> str:
+    """The name of a tensor; norms of Falcon-H1's feed-forwards lack the suffix."""
+    return f"{stored}.weight" if stored.endswith(".ffn_norm") else stored
 
 
 def _gguf_architecture(kind: str) -> Any:

@@ -5,7 +5,6 @@ Files say the kind of a layer by the tensors that it has.
 
 from __future__ import annotations
 
-from baton.errors import ModelError
 from baton_worker.checkpoint.gguf.metadata import Family, Fields, Metadata, each, partial
 from baton_worker.checkpoint.gguf.moe_families import corrected, experts, granite
 
@@ -84,13 +83,22 @@ def _state_space(file: Metadata) -> Fields:
     }
 
 
+def _bamba(file: Metadata) -> Fields:
+    attends = _layers_with(file, "attn_q.weight")
+    return {
+        "architectures": ["BambaForCausalLM"],
+        **_state_space(file),
+        **_kinds(file, "ssm_a", "mamba"),
+        **partial(file),
+        "attn_layer_indices": [layer for layer, yes in enumerate(attends) if yes],
+    }
+
+
 def _granite_hybrid(file: Metadata) -> Fields:
-    """Granite 4. Without experts the shared one is the feed-forward."""
+    """Granite 4, and Bamba, whose queries and keys are rotated. Without experts the shared one is
+    the feed-forward."""
     if file.own("rope.scaling.finetuned", False):
-        raise ModelError(
-            "This GGUF file of granitehybrid rotates queries and keys: it is a Bamba, which Baton "
-            "serves from its safetensors checkpoint only."
-        )
+        return _bamba(file)
     mixed = file.own("expert_count", 0)
     return {
         **(experts(file, normed=True) if mixed else {"num_local_experts": 0}),
@@ -99,6 +107,17 @@ def _granite_hybrid(file: Metadata) -> Fields:
         **_kinds(file, "ssm_a", "mamba"),
         "shared_intermediate_size": file.rows("ffn_gate_shexp" if mixed else "ffn_gate"),
         "position_embedding_type": "nope",
+    }
+
+
+def _falcon_h1(file: Metadata) -> Fields:
+    """The converter multiplies the weights by the multipliers of the config."""
+    return {
+        **_state_space(file),
+        "mamba_d_ssm": file.own("ssm.inner_size"),
+        "mamba_rms_norm": _has(file, "ssm_norm.weight"),
+        "mamba_norm_before_gate": False,
+        "projectors_bias": _has(file, "ssm_out.bias"),
     }
 
 
@@ -165,6 +184,7 @@ HYBRIDS: dict[str, Family] = {
     "granitehybrid": Family(
         "GraniteMoeHybridForCausalLM", _granite_hybrid, permuted=True, per_layer=True
     ),
+    "falcon-h1": Family("FalconH1ForCausalLM", _falcon_h1),
     "mamba2": Family("Mamba2ForCausalLM", _mamba2),
     "nemotron_h": Family("NemotronHForCausalLM", _nemotron_h, per_layer=True),
     "nemotron_h_moe": Family("NemotronHForCausalLM", _nemotron_h_moe, per_layer=True),

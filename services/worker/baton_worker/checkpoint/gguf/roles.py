@@ -44,6 +44,20 @@ ROLES = {
     "ssm_dt_norm": "scan_step_norm",
     "ssm_b_norm": "scan_write_norm",
     "ssm_c_norm": "scan_read_norm",
+    "per_layer_token_embd": "layer_embedding",
+    "per_layer_model_proj": "layer_projection",
+    "per_layer_proj_norm": "layer_projection_norm",
+    "inp_gate": "layer_gate",
+    "proj": "layer_output",
+    "post_norm": "layer_output_norm",
+    "altup_router": "altup_router",
+    "altup_router_norm": "altup_router_norm",
+    "altup_predict_coef": "altup_prediction",
+    "altup_correct_coef": "altup_correction",
+    "altup_correct_scale": "altup_scale",
+    "laurel_l": "laurel_left",
+    "laurel_r": "laurel_right",
+    "laurel_post_norm": "laurel_norm",
     "shortconv.conv": "conv",
     "shortconv.out_proj": "conv_output",
     "ffn_gate": "gate",
@@ -51,9 +65,6 @@ ROLES = {
     "ffn_down": "down",
     "ffn_gate_inp": "router",
     "exp_probs_b": "router_correction",
-    "ffn_gate_exps": "expert_gate",
-    "ffn_up_exps": "expert_up",
-    "ffn_down_exps": "expert_down",
     "ffn_gate_shexp": "shared_gate",
     "ffn_up_shexp": "shared_up",
     "ffn_down_shexp": "shared_down",
@@ -68,7 +79,17 @@ _JOINED = {
     "ssm_conv1d": ("ssm_conv_x", "ssm_conv_b", "ssm_conv_c"),
 }
 """Parts that hold the rows of several roles as a Hugging Face tensor does."""
-BARE = {"router_correction", "sinks", "scan_rates", "scan_skip"}
+_EXPERTS = {
+    **{f"ffn_{part}_exps": (f"expert_{part}",) for part in ("gate", "up", "down")},
+    "ffn_gate_up_exps": ("expert_gate", "expert_up"),
+}
+"""Stacked experts: part name to the roles whose rows an expert has in sequence."""
+_STREAMS = {
+    "altup_proj": "model.altup_projections.{expert}.weight",
+    "altup_unembd_proj": "model.altup_unembed_projections.{expert}.weight",
+}
+"""Stacked projections of Gemma 3n's streams."""
+BARE = {"router_correction", "sinks", "scan_rates", "scan_skip", "altup_scale"}
 """Roles without a suffix in Hugging Face names."""
 
 
@@ -83,7 +104,7 @@ def place(stored: str) -> Place:
 
 
 _BEFORE, _BEHIND = ("mixer_norm", "ffn_norm"), ("mixer_post_norm", "ffn_post_norm")
-_STYLES = {"post": _BEFORE, "sandwich": ()}
+_STYLES = {"post": _BEFORE, "sandwich": (), "altup": ()}
 """Norms that a style omits around the halves of a layer; most styles have no post-norms."""
 
 
@@ -108,9 +129,16 @@ class Roles:
         self._roles = DEFAULT.keys() | dict(spec.tensors.names).keys()
         self._sources = {rule.parts: rule.source for rule in spec.tensors.fused}
 
+    def stacked(self, at: Place) -> list[str]:
+        """Of a stack of matrices the names that share each one's rows, with `{expert}` for its
+        number; empty for other tensors."""
+        if at.part in _STREAMS:
+            return [_STREAMS[at.part]]
+        return [self.of(role, at) for role in _EXPERTS.get(at.part, ())]
+
     def pieces(self, stored: str, shape: tuple[int, ...]) -> list[Piece]:
         """Contents of a tensor: parts of one name, or several names in sequence."""
-        at = place(stored)
+        at = self._within(place(stored))
         mixer, ffn = (None, None) if at.layer is None else self._spec.layers[at.layer]
         if at.layer is not None and (source := self._sources.get(_JOINED.get(at.part, ()))):
             return [Piece(f"{placed(source, at.layer)}.{at.suffix}")]
@@ -133,11 +161,18 @@ class Roles:
 
     def name(self, stored: str) -> str:
         """The name of a tensor with a single part; unchanged if it is unknown."""
-        at = place(stored)
+        at = self._within(place(stored))
         role, module = ROLES.get(at.part), stored.rpartition(".")[0]
         if module in self._known and (role not in self._roles or str(role).endswith("norm")):
             return f"{self._known[module]}.{at.suffix}"
         return self.of(role, at) if role in self._roles else stored
+
+    def _within(self, at: Place) -> Place:
+        """The place in the spec, which may have two layers, a state space and an attention, for one
+        of the file."""
+        if at.layer is None or self._spec.style != "beside":
+            return at
+        return at._replace(layer=2 * at.layer + (not at.part.startswith("ssm_")))
 
     def of(self, role: str, at: Place) -> str:
         """The name of a role in the layer of a stored tensor."""
