@@ -24,7 +24,7 @@ def test_a_conversation_may_begin_with_items_or_without() -> None:
     [
         ({"role": "tool", "content": "x"}, "items[0].role"),
         ({"type": "item_reference", "id": "x"}, "items[0].type"),
-        ({"type": "web_search_call"}, "items[0].type"),
+        ({"type": "computer_call"}, "items[0].type"),
     ],
 )
 def test_items_that_no_chat_could_have_are_refused(item: dict[str, Any], param: str) -> None:

@@ -77,6 +77,28 @@ def test_a_call_that_was_cut_off_is_left_out() -> None:
     assert messages([said("user", "q"), cut]) == [{"role": "user", "content": "q"}]
 
 
+def test_calls_of_built_in_tools_that_the_client_ran_are_calls_with_outputs() -> None:
+    items = [
+        {"type": "shell_call", "call_id": "c1", "action": {"commands": ["ls"]}},
+        {"type": "apply_patch_call", "call_id": "c2", "operation": {"type": "delete_file"}},
+        {"type": "local_shell_call", "id": "i", "call_id": "c3", "action": {"command": ["ls"]}},
+        {"type": "shell_call_output", "call_id": "c1", "output": [{"stdout": "a"}]},
+        {"type": "apply_patch_call_output", "call_id": "c2", "status": "failed"},
+        {"type": "local_shell_call_output", "id": "c3", "output": "b"},
+    ]
+    turn, *results = messages(items)
+    assert [tuple(call["function"].values()) for call in turn["tool_calls"]] == [
+        ("shell", '{"commands":["ls"]}'),
+        ("apply_patch", '{"type":"delete_file"}'),
+        ("local_shell", '{"command":["ls"]}'),
+    ]
+    assert [(result["tool_call_id"], result["content"]) for result in results] == [
+        ("c1", '{"output":[{"stdout":"a"}]}'),
+        ("c2", '{"status":"failed"}'),
+        ("c3", "b"),
+    ]
+
+
 def test_a_part_of_a_conversation_may_answer_another() -> None:
     conversation = Conversation()
     conversation.add(input_items([OUTPUT]), partial=True)
@@ -103,7 +125,8 @@ def test_a_part_of_a_conversation_may_answer_another() -> None:
         ([{"role": "user", "content": [{"type": "input_text"}]}], "input[0].content[0].text"),
         ([{"type": "item_reference"}], "input[0].id"),
         ([{"type": "item_reference", "id": "x"}], "input[0].type"),
-        ([{"type": "web_search_call"}], "input[0].type"),
+        ([{"type": "computer_call"}], "input[0].type"),
+        ([{"type": "mcp_call"}], "input[0].name"),
         ([CALL], "input[0]"),
         ([OUTPUT], "input[0]"),
         ([CALL | {"arguments": {}}], "input[0].arguments"),

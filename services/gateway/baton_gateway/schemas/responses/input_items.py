@@ -5,6 +5,8 @@ message: assistant                               -> content of the assistant's m
 reasoning                                        -> its reasoning_content
 function_call, custom_tool_call                  -> its tool_calls
 function_call_output, custom_tool_call_output    -> "tool", one message per output
+shell_call, local_shell_call, apply_patch_call   -> as function_call, their outputs as its output
+web_search_call and others of `HOSTED_CALLS`     -> a call and its output
 
 https://platform.openai.com/docs/api-reference/responses/create
 """
@@ -21,6 +23,12 @@ from baton_gateway.http.errors import invalid, shorten
 from baton_gateway.schemas.field_access import array_of, field_of, kind_of, object_of, string_of
 from baton_gateway.schemas.media.chat_parts import check_media
 from baton_gateway.schemas.media.image_parts import responses_image
+from baton_gateway.schemas.responses.hosted_calls import (
+    HOSTED_CALLS,
+    WITHOUT_TEXT,
+    hosted_call,
+    json_fields,
+)
 from baton_gateway.schemas.responses.namespaces import ToolNames
 
 Item: TypeAlias = dict[str, Any]
@@ -149,18 +157,48 @@ class Conversation:
         text = string_of(item, "input", param)
         self._call(item, param, msgspec.json.encode({"input": text}).decode())
 
+    def client_call(self, item: Item, param: str) -> None:
+        """Append a call of a tool of OpenAI's that the client ran."""
+        name, asked = _CLIENT_CALLS[item["type"]]
+        arguments = msgspec.json.encode(field_of(item, asked, param)).decode()
+        self._append_call(string_of(item, "call_id", param), name, arguments, param)
+
+    def hosted_call(self, item: Item, param: str) -> None:
+        """Append a call of a hosted tool and its result."""
+        call, call_id = hosted_call(item, param), str(item.get("id") or param)
+        self._append_call(call_id, call.name, call.arguments, param)
+        self._append_output(call_id, call.result, param)
+
+    def skip(self, item: Item, param: str) -> None:
+        """Append nothing."""
+
+    def client_output(self, item: Item, param: str) -> None:
+        """Append the output of a call that the client ran: a text, or an object as JSON."""
+        # The id of a local shell's output is that of its call.
+        call_id = string_of(item, "id" if item["type"] == _LOCAL_OUTPUT else "call_id", param)
+        output = item.get("output")
+        if not isinstance(output, str):
+            output = json_fields(item, "status", "output")
+        self._append_output(call_id, output, param)
+
     def output(self, item: Item, param: str) -> None:
         """Append the output of a call."""
         call_id = string_of(item, "call_id", param)
+        result = _content(field_of(item, "output", param), f"{param}.output")
+        self._append_output(call_id, result, param)
+
+    def _append_output(self, call_id: str, result: str | list[Message], param: str) -> None:
         if self._open_calls.pop(call_id, None) is None and not self._partial:
             message = f"No tool call found for function call output with call_id {call_id}."
             raise _without_pair(message, param)
-        result = _content(field_of(item, "output", param), f"{param}.output")
         self.messages.append({"role": "tool", "tool_call_id": call_id, "content": result})
 
     def _call(self, item: Item, param: str, arguments: str) -> None:
         call_id = string_of(item, "call_id", param)
         name = self._names.model_name(item, string_of(item, "name", param))
+        self._append_call(call_id, name, arguments, param)
+
+    def _append_call(self, call_id: str, name: str, arguments: str, param: str) -> None:
         function = {"name": name, "arguments": arguments}
         call = {"id": call_id, "type": "function", "function": function}
         self._assistant_message().setdefault("tool_calls", []).append(call)
@@ -188,7 +226,14 @@ class Conversation:
         return self.messages[-1]
 
 
-_CALLS = ("function_call", "custom_tool_call")
+_LOCAL_OUTPUT = "local_shell_call_output"
+_CLIENT_CALLS = {
+    "apply_patch_call": ("apply_patch", "operation"),
+    "local_shell_call": ("local_shell", "action"),
+    "shell_call": ("shell", "action"),
+}
+"""Type of an item -> name of the tool, field of its arguments."""
+_CALLS = ("function_call", "custom_tool_call", *_CLIENT_CALLS, *HOSTED_CALLS)
 """Types of items that are dropped if incomplete: such calls were never run."""
 _READERS: dict[str, Callable[[Conversation, Item, str], None]] = {
     "message": Conversation.message,
@@ -197,6 +242,10 @@ _READERS: dict[str, Callable[[Conversation, Item, str], None]] = {
     "custom_tool_call": Conversation.custom_tool_call,
     "function_call_output": Conversation.output,
     "custom_tool_call_output": Conversation.output,
+    **dict.fromkeys(_CLIENT_CALLS, Conversation.client_call),
+    **{f"{kind}_output": Conversation.client_output for kind in _CLIENT_CALLS},
+    **dict.fromkeys(HOSTED_CALLS, Conversation.hosted_call),
+    **dict.fromkeys(WITHOUT_TEXT, Conversation.skip),
 }
 
 

@@ -15,6 +15,20 @@ _PREFIXES = {
     "function_call_output": "fco",
     "custom_tool_call": "ctc",
     "custom_tool_call_output": "ctco",
+    "apply_patch_call": "apc",
+    "apply_patch_call_output": "apco",
+    "code_interpreter_call": "ci",
+    "file_search_call": "fs",
+    "image_generation_call": "ig",
+    "local_shell_call": "lsh",
+    "local_shell_call_output": "lsho",
+    "mcp_approval_request": "mcpr",
+    "mcp_approval_response": "mcprs",
+    "mcp_call": "mcp",
+    "mcp_list_tools": "mcpl",
+    "shell_call": "sh",
+    "shell_call_output": "sho",
+    "web_search_call": "ws",
 }
 
 
