@@ -58,6 +58,8 @@ class ModelInfo:
     """Its workers can report where in a recording tokens are."""
     speech: AnySpeechInfo | None = None
     """How transcripts are requested from the model; None if it is not for speech to text."""
+    task_prompts: Mapping[str, str] = field(default_factory=dict)
+    """Texts that an embedding model reads before its input, by task."""
 
 
 class Catalogue:
@@ -136,4 +138,5 @@ def _entry(info: TokenizerInfo, stats: ModelStats | None) -> ModelInfo:
         document_first=info.document_first,
         alignment=stats is not None and stats.alignment,
         speech=info.speech,
+        task_prompts=info.task_prompts,
     )

@@ -114,6 +114,8 @@ class TokenizerInfo(msgspec.Struct, frozen=True, array_like=True):
     """The model's pair template has the document before the query."""
     speech: AnySpeechInfo | None = None
     """How transcripts are requested from a speech-to-text model; None for any other."""
+    task_prompts: dict[str, str] = {}
+    """Texts that an embedding model reads before its input, by task."""
 
 
 class MediaInfo(msgspec.Struct, frozen=True, array_like=True):

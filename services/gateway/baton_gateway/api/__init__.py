@@ -24,6 +24,7 @@ from baton_gateway.api.anthropic import batches as message_batches
 from baton_gateway.api.anthropic import messages
 from baton_gateway.api.audio import speech
 from baton_gateway.api.batches import batches, files, uploads
+from baton_gateway.api.cohere import embed
 from baton_gateway.api.operator import adapters, pause, profile, server_info, sleep, weights
 from baton_gateway.api.prompts import quote, render, tokenize
 from baton_gateway.api.realtime import realtime
@@ -36,6 +37,7 @@ ROUTERS: tuple[APIRouter, ...] = (
     responses.router,
     conversations.router,
     embeddings.router,
+    embed.router,
     score.router,
     rerank.router,
     classify.router,

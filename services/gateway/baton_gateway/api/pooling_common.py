@@ -162,24 +162,22 @@ def pairs_of(pairs: Sequence[tuple[Content, Content]], facts: ModelInfo) -> list
     return [pair_prompt(query, document, document_first=first) for query, document in pairs]
 
 
-def check_dimensions(dimensions: int | None, info: PoolingInfo) -> None:
+def check_dimensions(dimensions: int | None, info: PoolingInfo, param: str = "dimensions") -> None:
     """Raise `InvalidRequest` unless the model supports vectors of this size."""
     if dimensions is None or dimensions == info.width:
         return
     if dimensions > info.width:
         raise invalid(
-            "dimensions",
-            f"Invalid 'dimensions': integer above maximum value. Expected a value <= {info.width}, "
+            param,
+            f"Invalid '{param}': integer above maximum value. Expected a value <= {info.width}, "
             f"but got {dimensions} instead.",
             "integer_above_max_value",
         )
     if info.task != "embed" or not info.matryoshka:
-        raise unsupported("dimensions", "The vectors of this model cannot be cut: leave it out.")
+        raise unsupported(param, "The vectors of this model cannot be cut: leave it out.")
     if info.sizes and dimensions not in info.sizes:
         sizes = ", ".join(map(str, info.sizes))
-        raise invalid(
-            "dimensions", f"Invalid 'dimensions': this model knows {sizes}.", "unsupported_value"
-        )
+        raise invalid(param, f"Invalid '{param}': this model knows {sizes}.", "unsupported_value")
 
 
 def written(vector: Vector, encoding: str, columns: int = 0) -> Numbers:

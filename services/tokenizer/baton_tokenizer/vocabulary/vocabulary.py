@@ -48,6 +48,8 @@ class Source:
     """The checkpoint's declaration of its outputs."""
     generation: Mapping[str, Any] = field(default_factory=dict)
     """Content of its generation_config.json."""
+    task_prompts: Mapping[str, str] = field(default_factory=dict)
+    """Texts that an embedding model reads before its input, by task."""
     pair_template: PairTemplate | None = None
     """Template that joins a query and a document; None if the post-processor does."""
     speech: AnySpeechInfo | None = None
@@ -76,6 +78,7 @@ class TokenizerVocabulary:
     placeholders: Mapping[str, str] = field(default_factory=dict)
     """Text of an item's placeholder token, by modality."""
     generation: Mapping[str, Any] = field(default_factory=dict)
+    task_prompts: Mapping[str, str] = field(default_factory=dict)
     pair_template: PairTemplate | None = None
     speech: AnySpeechInfo | None = None
 
@@ -91,6 +94,7 @@ class TokenizerVocabulary:
             media_ids=self.media_ids,
             document_first=self.pair_template is not None and self.pair_template.document_first,
             speech=self.speech,
+            task_prompts=dict(self.task_prompts),
         )
 
 
@@ -117,6 +121,7 @@ def build(source: Source) -> TokenizerVocabulary:
         media_ids=tuple(sorted(media)),
         response_template=source.response_template,
         generation=source.generation,
+        task_prompts=source.task_prompts,
         pair_template=source.pair_template,
         speech=source.speech,
         placeholders={

@@ -47,7 +47,7 @@ def hosted_call(item: Mapping[str, Any], param: str) -> HostedCall:
         result = output if isinstance(output, str) else json_fields(item, "status", "error")
         return HostedCall(name, arguments, result)
     name, asked, found = _TOOLS[item["type"]]
-    shown = item | {found: _without_images(item.get(found))}
+    shown = {**item, found: _without_images(item.get(found))}
     return HostedCall(name, json_fields(item, asked), json_fields(shown, "status", found))
 
 

@@ -64,6 +64,13 @@ class Folder:
         return self._json("generation_config.json")
 
     @property
+    def task_prompts(self) -> dict[str, str]:
+        """Texts that an embedding model reads before its input, by task: those of
+        config_sentence_transformers.json."""
+        prompts = self._json("config_sentence_transformers.json").get("prompts") or {}
+        return {name: text for name, text in prompts.items() if isinstance(text, str)}
+
+    @property
     def tokenizer_class(self) -> str:
         """Tokenizer class of transformers; empty if there is none."""
         named = self.settings.get("auto_map", {}).get("AutoTokenizer") or [None]
@@ -115,6 +122,7 @@ class Folder:
             placeholder_ids=places,
             response_template=self._response_template(),
             generation=self.generation,
+            task_prompts=self.task_prompts,
             pair_template=PAIR_TEMPLATES.get((config.get("architectures") or [""])[0]),
             speech=speech_tokens(config, self.generation, added, self.path),
         )

@@ -1,0 +1,1 @@
+"""Cohere's API: vectors of texts and images."""
