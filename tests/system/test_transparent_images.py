@@ -7,8 +7,8 @@ import json
 import os
 import shutil
 import signal
-import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,6 +27,8 @@ pytestmark = pytest.mark.slow
 FRANCE = "So, what is the capital of France?"
 ROME = "So, who were the kings of Rome?"
 GERMANY = " And what is the capital city of Germany?"
+TALE = 40 * "Once upon a time."
+"""Long enough to be prefilled while a picture behind it is encoded."""
 COUNT = 24
 
 
@@ -151,7 +153,8 @@ def test_an_answer_to_pictures_outlives_its_worker(glass: Glass, run_dir: Path) 
 @pytest.mark.row("F20.02")
 def test_an_encode_worker_is_never_missed(glass: Glass, run_dir: Path) -> None:
     """Pictures are encoded apart, prefilled and decoded on three workers; the tokens are those of
-    the text. The encode worker is killed while a request waits for it: the answer is the same."""
+    the text. The encode worker is killed while a request waits for it, begun or not: the answers
+    are the same."""
     flags = ("--encode", "1", "--prefill", "1", "--decode", "1", "--worker.dtype", "float32")
     flags += ("--scheduler.local-prefill-max-tokens", "0")
     served = Served(run_dir, glass.folder, *flags)
@@ -167,13 +170,14 @@ def test_an_encode_worker_is_never_missed(glass: Glass, run_dir: Path) -> None:
         served.reports(finished=3, **encoded)
         encoder = served.pids()["encode-1"]
         os.kill(encoder, signal.SIGSTOP)
-        seen = list[int]()
-        asked = threading.Thread(target=lambda: seen.extend(tokens(served, glass.seen(ROME))))
-        asked.start()
-        until(lambda: has_an_image(served), "the encode worker is waited for")
-        os.kill(encoder, signal.SIGKILL)
-        asked.join()
-        assert seen == tokens(served, said(ROME))
+        with ThreadPoolExecutor() as clients:
+            seen = clients.submit(tokens, served, glass.seen(ROME))
+            begun = clients.submit(tokens, served, said(TALE), glass.seen(ROME))
+            until(lambda: has_an_image(served), "the encode worker is waited for")
+            until(lambda: roles(served)["prefill"]["running"] == 1, "the tale is prefilled")
+            os.kill(encoder, signal.SIGKILL)
+            assert seen.result() == tokens(served, said(ROME))
+            assert begun.result() == tokens(served, said(TALE + ROME))
     finally:
         served.close()
 

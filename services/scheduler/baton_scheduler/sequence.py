@@ -8,6 +8,7 @@ queued -------> prefill -------------> decode ----------------------------------
 
 from __future__ import annotations
 
+import sys
 from array import array
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ from baton_scheduler.phase_times import PhaseTimer
 
 Key: TypeAlias = tuple[int, int]
 """Position in the order of service; lower runs first, and keys are unique."""
+UNLIMITED = sys.maxsize
+"""`Sequence.prefill_limit` of a sequence whose prompt may run to its end."""
 
 
 @dataclass(slots=True, eq=False)
@@ -76,7 +79,10 @@ class Sequence:
     prompt_cached: bool = False
     """The prompt's KV is in pages that other sequences can share."""
     num_awaited: int = 0
-    """Number of encodings and embedding transfers that it waits for."""
+    """Number of encodings and embedding transfers that it waits for before it starts."""
+    prefill_limit: int = UNLIMITED
+    """Number of leading tokens that may run: those before the first media item that is still being
+    encoded for it."""
     media_worker: str = ""
     """Worker to which its embeddings were last sent, and where it is to start."""
     num_pulls: int = 0

@@ -9,6 +9,7 @@ The tokens of a row, by position (`num_known` counts the prompt and the log as o
     |<----------- capacity = (dropped + pages) * page_size ---->|      the least of all groups
 
 Invariants: 0 <= num_scheduled <= max_computed; a scheduled position always lies below capacity.
+Prefill stops at `prefill_limit` <= num_known while media behind it are being encoded elsewhere.
 """
 
 from __future__ import annotations
@@ -47,6 +48,8 @@ class SlotTable:
         recognised even if the same sequence returns."""
         self.num_scheduled = _column(num_slots)
         self.num_known = _column(num_slots)
+        self.prefill_limit = _column(num_slots)
+        """Known tokens that may be prefilled: all, or those before media that are being encoded."""
         self.max_computed = _column(num_slots)
         self.capacity = _column(num_slots)
         self.generated = _column(num_slots)
@@ -101,7 +104,7 @@ class SlotTable:
         self.pending_release: list[int] = []
         """Slots that the worker must release with its next plan."""
         self.pending_prefill_tokens = 0
-        """Number of known tokens that are not planned yet."""
+        """Number of tokens that may be prefilled and are not planned yet."""
         self._free = list(range(num_slots))
         self._last_lease = 0
 
@@ -159,11 +162,12 @@ class SlotTable:
         num_known = end - 1 if sequence.scores_only and not pooled else sequence.num_tokens
         self.num_scheduled[slot] = self.num_cached_tokens[slot] = hit
         self.num_known[slot] = num_known
+        self.prefill_limit[slot] = min(num_known, sequence.prefill_limit)
         self.max_computed[slot] = end if pooled else end - 1
         self.generated[slot] = len(sequence.log)
         self.num_prompt[slot] = sequence.num_prompt
         self.max_output_tokens[slot] = end - sequence.num_prompt
-        self.pending_prefill_tokens += num_known - hit
+        self.pending_prefill_tokens += self.num_prefillable(slot)
         self._start_totals[slot] = self.steps, self.rows
 
     def _set_drafts(self, slot: int, sequence: Sequence, drafts: int) -> None:
@@ -198,7 +202,7 @@ class SlotTable:
         sequence.phase_timer.add_steps(*self.steps_since_placed(slot))
         sequence.phase_timer.add_drafts(*self.draft_counts(slot))
         self.take_first_tokens(np.array([slot]))
-        self.pending_prefill_tokens -= max(0, int(self.num_known[slot] - self.num_scheduled[slot]))
+        self.pending_prefill_tokens -= self.num_prefillable(slot)
         if self.sent[slot]:
             self.pending_release.append(slot)
         else:
@@ -291,12 +295,22 @@ class SlotTable:
         )
         return np.flatnonzero(ready)
 
+    def num_prefillable(self, slot: int) -> int:
+        """Number of tokens of a slot that may be prefilled and are not planned yet."""
+        return max(0, int(self.prefill_limit[slot] - self.num_scheduled[slot]))
+
+    def raise_prefill_limit(self, slot: int, limit: int) -> None:
+        """Let more tokens of a slot be prefilled: more of its media are encoded."""
+        self.pending_prefill_tokens -= self.num_prefillable(slot)
+        self.prefill_limit[slot] = min(int(self.num_known[slot]), limit)
+        self.pending_prefill_tokens += self.num_prefillable(slot)
+
     def prefilling(self) -> list[int]:
-        """Slots with unplanned known tokens, in the order of service."""
+        """Slots with tokens that may be prefilled, in the order of service."""
         if not self.pending_prefill_tokens:
             return []
         slots = np.flatnonzero(
-            (self.lease_id != 0) & (self.num_scheduled < self.num_known)
+            (self.lease_id != 0) & (self.num_scheduled < self.prefill_limit)
         ).tolist()
         return sorted(slots, key=lambda slot: self.at(slot).key)
 
@@ -310,6 +324,7 @@ class SlotTable:
             self.lease_id,
             self.num_scheduled,
             self.num_known,
+            self.prefill_limit,
             self.max_computed,
             self.capacity,
             self.generated,
@@ -348,7 +363,7 @@ class SlotTable:
         assert self.gateways == Counter(self.gateway[held].tolist())
         assert all(self.unreported_cached_tokens[slot] and held[slot] for slot in self.unreported)
         assert self.pending_prefill_tokens == int(
-            np.maximum(self.num_known - self.num_scheduled, 0)[held].sum()
+            np.maximum(self.prefill_limit - self.num_scheduled, 0)[held].sum()
         )
         for slot in self.occupied():
             sequence = self.at(slot)

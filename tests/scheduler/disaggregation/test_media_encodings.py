@@ -7,11 +7,14 @@ import random
 import pytest
 
 from baton.protocol import Blob, Media, Sampling
+from baton_scheduler.disaggregation import encoding
 from baton_scheduler.events import DeathExplained
 from tests.fakes.hash_worker import worker_info
 from tests.support.scheduler_world import Request, World
 
 COUNT = 8
+LARGE = 160
+"""Tokens of an image before which a sequence is worth starting."""
 
 
 def world(*names: str, encoders: tuple[str, ...] = ("e",)) -> World:
@@ -24,14 +27,14 @@ def world(*names: str, encoders: tuple[str, ...] = ("e",)) -> World:
     return made
 
 
-def image(name: str, start: int) -> Media:
-    return Media(name.encode() * 32, start, COUNT, Blob("float32", (1,), bytes(4)))
+def image(name: str, start: int, count: int = COUNT) -> Media:
+    return Media(name.encode() * 32, start, count, Blob("float32", (1,), bytes(4)))
 
 
-def seen(made: World, names: str, tenant: str = "", seed: int = 1) -> Request:
-    """A request with one image per letter, behind one token each."""
-    media = tuple(image(n, 1 + k * (COUNT + 1)) for k, n in enumerate(names))
-    prompt = [7 + ord(n) for n in names for _ in range(COUNT + 1)] + [1, 2]
+def seen(made: World, names: str, tenant: str = "", seed: int = 1, count: int = COUNT) -> Request:
+    """A request with one image of `count` tokens per letter, behind one token each."""
+    media = tuple(image(n, 1 + k * (count + 1), count) for k, n in enumerate(names))
+    prompt = [7 + ord(n) for n in names for _ in range(count + 1)] + [1, 2]
     return made.submit(prompt, Sampling(6, seed=seed), media=media, tenant=tenant)
 
 
@@ -60,6 +63,66 @@ def test_images_are_encoded_in_parallel_and_arrive_before_their_sequence_starts(
     assert answered(request) and len(made.encoded) == 2
     assert not any(peer.offered for peer in made.encoders.values())
     assert made.state.encodings.counters.pulled == 2
+
+
+@pytest.mark.row("F20.02")
+def test_a_sequence_starts_while_its_last_images_are_encoded() -> None:
+    made = world()
+    request = seen(made, "ab", count=LARGE)
+    made.tick()
+    assert made.encode()
+    made.tick()
+    assert made.pull_media()
+    for _ in range(5):
+        made.tick()
+        made.run()
+        made.deliver()
+    [worker] = made.state.fleet
+    batch = worker.batch
+    assert batch.num_scheduled[0] == LARGE + 2 and not batch.pending_prefill_tokens
+    text = made.submit([5, 6, 7], Sampling(3, seed=2))
+    for _ in range(8):  # It waits without work, and delays no other.
+        made.tick()
+        made.run()
+        made.deliver()
+    assert text.end and not request.tokens and made.state.num_running == 1
+    assert made.encode()
+    made.tick()
+    assert made.pull_media()
+    made.finish()
+    assert answered(request) and len(made.encoded) == 2
+    assert made.state.encodings.counters.pulled == 2
+
+
+@pytest.mark.parametrize("loss", ["encoder", "worker", "pull", "abort", "refused"])
+def test_what_a_started_sequence_waits_for_may_be_lost(loss: str) -> None:
+    made = world("w", "v", encoders=("e",))
+    request, other = seen(made, "ab", count=LARGE), seen(made, "b", seed=2, count=LARGE)
+    made.tick()
+    assert made.encode()
+    made.tick()
+    [name] = made.media_pulls
+    assert made.pull_media(name)
+    made.tick()
+    assert made.state.num_running == 1
+    if loss == "encoder":
+        made.lose_encoder()
+    elif loss == "worker":
+        made.lose_worker(name)
+    elif loss == "abort":
+        made.abort("g", 1)
+    elif loss == "refused":
+        made.encode(refused="not finite")
+    else:
+        made.encode()
+        made.tick()
+        assert made.pull_media(name, reason="the network is gone")
+    made.finish()
+    if loss == "refused":
+        assert request.failed is not None and other.failed is not None
+    else:
+        assert answered(other) and (answered(request) or loss == "abort")
+    assert not list(made.state.encodings)
 
 
 def test_one_key_is_encoded_once() -> None:
@@ -188,9 +251,11 @@ def test_a_model_that_takes_other_embeddings_encodes_itself() -> None:
     assert answered(request) and not made.encoded
 
 
-def test_any_history_ends_with_every_answer_whole() -> None:
-    """Random losses, failures and aborts of everything, at any moment."""
+def test_any_history_ends_with_every_answer_whole(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Random losses, failures and aborts of everything, at any moment. In every second history
+    sequences start as soon as a token of theirs can run."""
     for seed in range(20):
+        monkeypatch.setattr(encoding, "LEAST_PREFILL", 1 if seed % 2 else 128)
         rng, made = random.Random(seed), world("w0", "w1", encoders=("e0", "e1"))
         requests = list[Request]()
         for step in range(80):

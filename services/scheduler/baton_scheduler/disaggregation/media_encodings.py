@@ -5,7 +5,13 @@
                   +---- the encode worker is lost
 
 A sequence waits until its encodings are done and its embeddings are on the worker where it starts;
-others start meanwhile. An item is encoded once for all sequences that wait for it under one key.
+others start meanwhile. One whose first media are encoded starts while the last ones are, and its
+prefill stops before the first item that it lacks; the embeddings follow it to its worker:
+
+    text | image 1 | text | image 2 | text        image 1 is pulled, image 2 is being encoded
+    [------ prefill ------]                       `Sequence.prefill_limit`
+
+An item is encoded once for all sequences that wait for it under one key.
 The pixels still travel with the sequence, and its worker encodes what it lacks, so a lost encode
 worker, a failed transfer or an evicted embedding costs time only.
 
@@ -15,18 +21,22 @@ An item that crashes encode workers is refused: the worker that prefills would c
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from dataclasses import dataclass, field
-from hashlib import blake2b
 
 import msgspec
 
-from baton.protocol import EncodeMedia, Media, MediaEncoded, Pull, Pulled, Revoke, WorkerInfo
+from baton.protocol import EncodeMedia, Media, MediaEncoded, Pulled, Revoke, WorkerInfo
 from baton.protocol.token_columns import pack
 from baton_scheduler.block_hashes import media_key
+from baton_scheduler.disaggregation.embedding_pulls import (
+    EmbeddingPull,
+    EmbeddingPulls,
+    pull_token,
+)
+from baton_scheduler.disaggregation.encoding import Encoding, EncodingCounters, EncodingWait
 from baton_scheduler.events import Cause, Decision, WorkerMessage
 from baton_scheduler.placement.encode_cost import worth_remote_encoding
 from baton_scheduler.placement.transfer_cost import TransferCost
-from baton_scheduler.sequence import Sequence
+from baton_scheduler.sequence import UNLIMITED, Sequence
 from baton_scheduler.workers.encode_worker import EncodeWorker
 from baton_scheduler.workers.fleet import Fleet
 from baton_scheduler.workers.worker import Worker
@@ -39,64 +49,6 @@ _MOST_DEATHS = 2
 """Encode workers that an item may crash before it is refused."""
 
 
-@dataclass(slots=True, eq=False)
-class Encoding:
-    """One media item under one key, for all sequences that wait for it."""
-
-    model: str
-    item: Media
-    """`digest` is the item's key in encoder caches."""
-    waiting: list[Sequence] = field(default_factory=list)
-    id: int = 0
-    """Number under which the item was last sent."""
-    worker: str = ""
-    """Encode worker that has the item; empty while it is queued."""
-    done: bool = False
-    num_bytes: int = 0
-    """Bytes of the embeddings, once they exist."""
-    deaths: int = 0
-    misses: int = 0
-    """Number of times that an encode worker did not find the pixels."""
-    pulled_by: set[str] = field(default_factory=set)
-    """Workers that have pulled the embeddings."""
-    digest: bytes = b""
-    """`Media.digest` of the item in the prompts of the waiting sequences."""
-
-    def take_pixels(self) -> None:
-        """Use the pixels of a waiting sequence, since those of an ended sequence have been
-        freed."""
-        media = self.waiting[0].submit.media
-        pixels_source = next(item for item in media if item.digest == self.digest)
-        self.item = msgspec.structs.replace(pixels_source, digest=self.item.digest)
-
-
-@dataclass(slots=True, eq=False)
-class EmbeddingPull:
-    """Embeddings on their way to a worker."""
-
-    encoding: Encoding
-    id: int
-    source: str
-    target: str
-    target_epoch: int
-    waiting: list[Sequence] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class EncodingCounters:
-    """Totals since the start."""
-
-    encoded: int = 0
-    """Items encoded by encode workers."""
-    shared: int = 0
-    """Items that needed no encoding: encoded for another sequence, or cached."""
-    retried: int = 0
-    """Items that were sent again because their encode worker was lost."""
-    pulled: int = 0
-    """Transfers of embeddings to prefill workers."""
-    failed_pulls: int = 0
-
-
 class MediaEncodings:
     """Encode workers, and all encodings and transfers of embeddings in progress."""
 
@@ -107,10 +59,11 @@ class MediaEncodings:
         self.counters = EncodingCounters()
         self._count = 0
         self._encodings: dict[tuple[str, bytes], Encoding] = {}
-        self._pulls: dict[tuple[str, int], EmbeddingPull] = {}
-        """Pulls by target and number."""
-        self._by_sequence: dict[int, list[Encoding]] = {}
+        self._pulls = EmbeddingPulls()
+        self._waits: dict[int, EncodingWait] = {}
         """Arrival number of a sequence -> encodings that it waits for."""
+        self._advanced: dict[int, Sequence] = {}
+        """Running sequences whose prefill limit has changed, by arrival number."""
         self._outbox: list[WorkerMessage] = []
         self._unexplained: dict[int, Encoding] = {}
         """Epoch of a lost encode worker -> the item it was encoding, until the cause of its exit is
@@ -135,7 +88,8 @@ class MediaEncodings:
 
     def of(self, sequence: Sequence) -> list[Encoding]:
         """Encodings that a sequence waits for."""
-        return list(self._by_sequence.get(sequence.arrival, ()))
+        wait = self._waits.get(sequence.arrival)
+        return [] if wait is None else list(wait.encodings)
 
     # Workers.
 
@@ -152,7 +106,7 @@ class MediaEncodings:
         self._links.forget(name)
         self._withdraw(name)
         suspect = self._running(worker)
-        for pull in [pull for pull in self._pulls.values() if pull.source == name]:
+        for pull in [pull for pull in self._pulls if pull.source == name]:
             self._drop(pull)
         lost = [encoding for encoding in self if encoding.worker == name]
         for encoding in lost:
@@ -170,7 +124,7 @@ class MediaEncodings:
     def target_left(self, name: str) -> None:
         """A prefill worker is gone, with the embeddings that it had pulled."""
         self._withdraw(name)
-        for pull in [pull for pull in self._pulls.values() if pull.target == name]:
+        for pull in [pull for pull in self._pulls if pull.target == name]:
             self._drop(pull)
         for encoding in self:
             encoding.pulled_by.discard(name)
@@ -195,9 +149,10 @@ class MediaEncodings:
         if not encoders:
             return
         num_cached = max((worker.kv.num_cached_tokens(sequence) for worker in local), default=0)
+        wait = EncodingWait(sequence, num_cached)
         for item in _distinct(sequence.submit.media):
             if item.is_needed(num_cached) and not item.is_embeds:
-                self._request(sequence, item, encoders, local)
+                self._request(wait, item, encoders, local)
         self._update(sequence)
 
     def pull(self, sequence: Sequence, worker: Worker) -> bool:
@@ -206,11 +161,9 @@ class MediaEncodings:
         mine = [e for e in self.of(sequence) if e.done and worker.name not in e.pulled_by]
         if not mine or worker.info.encoder_layout != self._layout(mine[0]):
             return False
-        if sequence.num_pulls >= _MOST_PULLS:
+        if sequence.num_pulls >= _MOST_PULLS or self._can_begin(sequence, worker):
             return False
-        num_cached = worker.kv.num_cached_tokens(sequence)
-        media = [item for item in sequence.submit.media if item.is_needed(num_cached)]
-        needed = {media_key(sequence.submit, item.digest, sequence.weights) for item in media}
+        needed = _needed(sequence, worker)
         missing = [encoding for encoding in mine if encoding.item.digest in needed]
         for encoding in missing:
             self._pull(encoding, sequence, worker)
@@ -220,14 +173,26 @@ class MediaEncodings:
         self._update(sequence)
         return sequence.num_awaited > 0
 
+    def start(self, sequence: Sequence, worker: Worker) -> None:
+        """A sequence starts on a worker. It keeps waiting for media that are being encoded, unless
+        the worker encodes what it lacks itself."""
+        missing = self._coming(sequence, worker)
+        for encoding in self.of(sequence):
+            if encoding not in missing:
+                self._leave(encoding, sequence)
+        self._pulls.forget(sequence)
+        sequence.num_awaited = sequence.num_pulls = 0
+        sequence.media_worker = worker.name if missing else ""
+        sequence.prefill_limit = self._limit(sequence, missing)
+
     def release(self, sequence: Sequence) -> None:
-        """Stop waiting for the encodings of a sequence that starts or has ended."""
+        """Stop waiting for the encodings of a sequence that is queued anew or has ended."""
         for encoding in self.of(sequence):
             self._leave(encoding, sequence)
-        for pull in self._pulls.values():
-            if sequence in pull.waiting:
-                pull.waiting.remove(sequence)
+        self._pulls.forget(sequence)
+        self._advanced.pop(sequence.arrival, None)
         sequence.num_awaited, sequence.media_worker, sequence.num_pulls = 0, "", 0
+        sequence.prefill_limit = UNLIMITED
 
     # Messages.
 
@@ -256,22 +221,26 @@ class MediaEncodings:
 
     def pulled(self, name: str, message: Pulled, worker: Worker | None) -> None:
         """A pull of embeddings has ended; `worker` is its target, if still present."""
-        pull = self._pulls.get((name, message.id))
-        if pull is None or pull.target_epoch != message.epoch:
+        pull = self._pulls.find(name, message)
+        if pull is None:
             return
+        arrived = worker is not None and not message.reason
+        if arrived:
+            pull.encoding.pulled_by.add(name)
         self._drop(pull)
-        if message.reason or worker is None:
+        if worker is None or not arrived:
             self.counters.failed_pulls += 1
             return
         self.counters.pulled += 1
-        pull.encoding.pulled_by.add(name)
         worker.remember_media(pull.encoding.item.digest)
         seconds = message.duration_us / 1e6
         self._links.add(pull.source, name, message.num_bytes, seconds)
 
-    def dispatch(self, now: float) -> list[Decision]:
-        """Messages to workers: revoked encodings, pulls, and new work for free encode workers."""
+    def dispatch(self, now: float, fleet: Fleet) -> list[Decision]:
+        """Messages to workers: revoked encodings, pulls, and new work for free encode workers.
+        Sequences that run on workers of the fleet may go on behind media that have arrived."""
         self._give_up_queued()
+        self._follow(fleet)
         decisions: list[Decision] = [*self._outbox]
         self._outbox.clear()
         for encoding in [e for e in self if not e.worker]:
@@ -281,6 +250,7 @@ class MediaEncodings:
                 decisions.append(self._send(encoding, worker, now))
         for worker in self.workers.values():
             worker.tokens.tick(now)
+        self._advance(fleet)
         return decisions
 
     def layout(self) -> bytes:
@@ -297,12 +267,14 @@ class MediaEncodings:
             )
             for key, e in self._encodings.items()
         ]
-        pulls = [(key, [s.arrival for s in p.waiting]) for key, p in self._pulls.items()]
+        waits = [(arrival, wait.num_cached) for arrival, wait in self._waits.items()]
         workers = [
             (w.name, w.epoch, w.draining, w.in_flight, w.encode_cost.line)
             for w in self.workers.values()
         ]
-        return repr((self._count, rows, pulls, workers)).encode()
+        return repr(
+            (self._count, rows, self._pulls.layout(), waits, list(self._advanced), workers)
+        ).encode()
 
     def check(self) -> None:
         """Assert that sequences wait for exactly what is in progress for them."""
@@ -312,15 +284,20 @@ class MediaEncodings:
             assert not encoding.worker or encoding.worker in self.workers
             assert not encoding.done or encoding.worker
             for sequence in encoding.waiting:
-                assert sequence.worker is None and not sequence.ended
-                assert sequence.num_awaited == self._awaited(sequence)
-        assert all(pull.source in self.workers for pull in self._pulls.values())
+                assert not sequence.ended
+                if sequence.worker is None:
+                    assert sequence.num_awaited == self._awaited(sequence)
+                else:
+                    limit = self._limit(sequence, self.of(sequence))
+                    assert sequence.prefill_limit == limit
+        assert all(pull.source in self.workers for pull in self._pulls)
 
     # One item.
 
     def _request(
-        self, sequence: Sequence, item: Media, encoders: list[EncodeWorker], local: list[Worker]
+        self, wait: EncodingWait, item: Media, encoders: list[EncodeWorker], local: list[Worker]
     ) -> None:
+        sequence = wait.sequence
         key = media_key(sequence.submit, item.digest, sequence.weights)
         encoding = self._encodings.get((sequence.model, key))
         if encoding is not None:
@@ -337,15 +314,16 @@ class MediaEncodings:
             )
         if sequence not in encoding.waiting:
             encoding.waiting.append(sequence)
-            self._by_sequence.setdefault(sequence.arrival, []).append(encoding)
+            self._waits.setdefault(sequence.arrival, wait).encodings.append(encoding)
 
     def _leave(self, encoding: Encoding, sequence: Sequence) -> None:
         """Remove a sequence from the waiting list of an encoding; the encoding ends with the last
         one."""
         encoding.waiting.remove(sequence)
-        self._by_sequence[sequence.arrival].remove(encoding)
-        if not self._by_sequence[sequence.arrival]:
-            del self._by_sequence[sequence.arrival]
+        wait = self._waits[sequence.arrival]
+        wait.encodings.remove(encoding)
+        if not wait.encodings:
+            del self._waits[sequence.arrival]
         if not encoding.waiting:
             self._end(encoding)
 
@@ -381,34 +359,22 @@ class MediaEncodings:
         encoding.id, encoding.worker = self._count, worker.name
         encoding.take_pixels()
         worker.begin(encoding.id, encoding.item.num_encoded, now)
-        token = _token(encoding.id, worker)
+        token = pull_token(encoding.id, worker)
+        self._update_all(encoding)
         return WorkerMessage(
             worker.name, EncodeMedia(worker.epoch, encoding.id, token, encoding.item)
         )
 
     def _pull(self, encoding: Encoding, sequence: Sequence, worker: Worker) -> None:
-        source, number = self.workers[encoding.worker], encoding.id
-        pull = self._pulls.get((worker.name, number))
-        if pull is None:
-            pull = EmbeddingPull(encoding, number, source.name, worker.name, worker.epoch)
-            self._pulls[worker.name, number] = pull
-            order = Pull(
-                epoch=worker.epoch,
-                id=number,
-                address=source.info.kv_address,
-                token=_token(number, source),
-                start=0,
-                end=encoding.item.num_encoded,
-                pages=b"",
-                source_epoch=source.epoch,
-                digest=encoding.item.digest,
-            )
-            self._outbox.append(WorkerMessage(worker.name, order))
-        pull.waiting.append(sequence)
+        message = self._pulls.add(encoding, sequence, self.workers[encoding.worker], worker)
+        if message is not None:
+            self._outbox.append(WorkerMessage(worker.name, message))
 
     def _drop(self, pull: EmbeddingPull) -> None:
-        del self._pulls[pull.target, pull.id]
+        self._pulls.remove(pull)
         for sequence in pull.waiting:
+            if sequence.worker is not None:  # Its worker encodes the item if it did not arrive.
+                self._leave(pull.encoding, sequence)
             self._update(sequence)
 
     def _find_pixels(self, encoding: Encoding) -> None:
@@ -460,24 +426,88 @@ class MediaEncodings:
             self._update(sequence)
 
     def _update(self, sequence: Sequence) -> None:
-        sequence.num_awaited = self._awaited(sequence)
+        if sequence.worker is None:
+            sequence.num_awaited = self._awaited(sequence)
+        else:
+            sequence.prefill_limit = self._limit(sequence, self.of(sequence))
+            self._advanced[sequence.arrival] = sequence
 
     def _awaited(self, sequence: Sequence) -> int:
-        """Number of encodings and transfers that a sequence waits for."""
+        """Number of encodings and transfers that a sequence waits for before it starts."""
         here = sequence.media_worker
-        encoding = sum(not e.done and here not in e.pulled_by for e in self.of(sequence))
-        return encoding + sum(sequence in pull.waiting for pull in self._pulls.values())
+        missing = [e for e in self.of(sequence) if not e.done and here not in e.pulled_by]
+        pulls = len(self._pulls.waited_for(sequence))
+        return pulls + (0 if self._is_worth_starting(sequence, missing) else len(missing))
+
+    # Sequences that start before all their media are encoded.
+
+    def _is_worth_starting(self, sequence: Sequence, missing: list[Encoding]) -> bool:
+        wait = self._waits.get(sequence.arrival)
+        return wait is None or wait.is_worth_starting(missing)
+
+    def _can_begin(self, sequence: Sequence, worker: Worker) -> bool:
+        """Whether a worker can prefill the first tokens of a sequence with the embeddings that it
+        has pulled."""
+        missing = [e for e in self.of(sequence) if worker.name not in e.pulled_by]
+        return sequence.media_worker == worker.name and self._is_worth_starting(sequence, missing)
+
+    def _coming(self, sequence: Sequence, worker: Worker) -> list[Encoding]:
+        """The encodings whose embeddings follow a sequence that starts on a worker."""
+        if sequence.cell or sequence.single_step:
+            return []
+        needed, failed = _needed(sequence, worker), sequence.num_pulls >= _MOST_PULLS
+        return [
+            encoding
+            for encoding in self.of(sequence)
+            if encoding.item.digest in needed
+            and worker.name not in encoding.pulled_by
+            and not (encoding.done and failed)
+            and self._accepts(worker, encoding)
+        ]
+
+    def _follow(self, fleet: Fleet) -> None:
+        """Send embeddings that are done to the workers of the sequences that started before."""
+        running = [
+            (wait.sequence, worker, encoding)
+            for wait in self._waits.values()
+            if (worker := fleet.get(wait.sequence.worker)) is not None
+            for encoding in wait.encodings
+        ]
+        for sequence, worker, encoding in running:
+            if worker.name in encoding.pulled_by or not self._accepts(worker, encoding):
+                self._leave(encoding, sequence)
+                self._update(sequence)
+            elif encoding.done and encoding not in self._pulls.waited_for(sequence):
+                self._pull(encoding, sequence, worker)
+
+    def _advance(self, fleet: Fleet) -> None:
+        """Let sequences be prefilled up to the media that they still wait for."""
+        for sequence in self._advanced.values():
+            worker = fleet.get(sequence.worker)
+            if worker is not None:
+                worker.batch.raise_prefill_limit(sequence.slot, sequence.prefill_limit)
+        self._advanced.clear()
+
+    def _accepts(self, worker: Worker, encoding: Encoding) -> bool:
+        """Whether a worker accepts embeddings of the encode worker that has an item."""
+        source = self.workers.get(encoding.worker)
+        return source is None or worker.info.encoder_layout == source.info.encoder_layout
+
+    def _limit(self, sequence: Sequence, missing: list[Encoding]) -> int:
+        wait = self._waits.get(sequence.arrival)
+        return UNLIMITED if wait is None else wait.limit(missing)
+
+
+def _needed(sequence: Sequence, worker: Worker) -> set[bytes]:
+    """Keys of the media of a sequence that a worker needs behind its cached tokens."""
+    num_cached = worker.kv.num_cached_tokens(sequence)
+    media = [item for item in sequence.submit.media if item.is_needed(num_cached)]
+    return {media_key(sequence.submit, item.digest, sequence.weights) for item in media}
 
 
 def _distinct(media: tuple[Media, ...]) -> list[Media]:
     """The last of all items with one digest, which is the last to be computed."""
     return list({item.digest: item for item in media}.values())
-
-
-def _token(number: int, source: EncodeWorker) -> bytes:
-    """16 bytes, derived from the source's epoch, which is random and secret."""
-    parts = ("media", number, source.name, source.epoch)
-    return blake2b(repr(parts).encode(), digest_size=16).digest()
 
 
 __all__ = ["Encoding", "EncodingCounters", "MediaEncodings"]

@@ -39,7 +39,7 @@ def candidates(worker: Worker, decode: Ints, waiting: list[int]) -> Candidates:
     ahead = [slot for slot in waiting if not batch.background[slot]]
     if not len(online) and not ahead:
         return Candidates(decode, waiting, sys.maxsize)
-    prompts = sum(int(batch.num_known[slot] - batch.num_scheduled[slot]) for slot in ahead)
+    prompts = sum(batch.num_prefillable(slot) for slot in ahead)
     tokens = min(len(online) + prompts, worker.budget)
     room = _room(worker, tokens)
     beside = decode[batch.background[decode]][:room]

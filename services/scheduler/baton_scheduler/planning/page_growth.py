@@ -63,7 +63,7 @@ def _chunks(worker: Worker, num_decode: int) -> dict[int, int]:
     left = worker.budget - rows_beside(worker, waiting, num_decode)
     for slot in waiting:
         planned = int(batch.num_scheduled[slot])
-        chunk = min(left, int(batch.num_known[slot]) - planned)
+        chunk = min(left, batch.num_prefillable(slot))
         chunk = batch.at(slot).spans.cut(planned, chunk)
         if chunk <= 0:
             break

@@ -93,7 +93,7 @@ def _chunks(
         if left <= 0:
             break
         sequence, planned = batch.at(slot), int(batch.num_scheduled[slot])
-        rest = int(batch.num_known[slot]) - planned
+        rest = batch.num_prefillable(slot)
         if _least(worker, slot) > left:
             break  # It comes first in the next step, which has room for it.
         most = min(left, rest, int(batch.capacity[slot]) - planned)
@@ -113,7 +113,7 @@ def _least(worker: Worker, slot: int) -> int:
     batch, sequence = worker.batch, worker.batch.at(slot)
     planned = int(batch.num_scheduled[slot])
     if sequence.single_step:
-        return int(batch.num_known[slot]) - planned
+        return batch.num_prefillable(slot)
     return sequence.spans.least(planned)
 
 

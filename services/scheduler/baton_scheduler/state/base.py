@@ -133,6 +133,7 @@ class StateBase:
         if (version := self.weights.get(live.model)) is not None:
             live.use_weights(version.digest)
         self.queue.push(live)
+        self.encodings.release(live)
         self.request_encodings(live)
 
     def request_encodings(self, live: Sequence) -> None:

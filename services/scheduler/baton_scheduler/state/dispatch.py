@@ -40,7 +40,7 @@ def tick(state: StateBase, event: Tick) -> list[Decision]:
         + pause.settle(state)
         + weight_updates.proceed(state)
         + place(state)
-        + state.encodings.dispatch(state.now)
+        + state.encodings.dispatch(state.now, state.fleet)
         + migration.begin_handoffs(state)
     )
     for worker in state.fleet:
@@ -146,7 +146,7 @@ def _make_way(
 def _start(state: StateBase, live: Sequence, worker: Worker) -> None:
     live.phase_timer.place(state.now, worker.name)
     live.phase_timer.computed_with(worker.info.weights.label, len(live.log))
-    state.encodings.release(live)
+    state.encodings.start(live, worker)
     if live.cached is not None:
         worker.place(live, state.number(live.gateway))
         return

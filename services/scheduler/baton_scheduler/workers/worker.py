@@ -213,7 +213,7 @@ class Worker:
                 break
             own = (page for page in flat(batch.tables(slot)) if page not in known)
             free += sum(self.pool.references(page) == 1 for page in own)
-            backlog -= max(0, int(batch.num_known[slot] - batch.num_scheduled[slot]))
+            backlog -= batch.num_prefillable(slot)
             reserve = (len(slots) - number) * len(self.groups)
             enough = backlog < self.budget and needed + reserve <= free
             if enough and self._mixes(sequence, slots[:number]):
