@@ -90,7 +90,8 @@ class Registration:
     def wait(self, seconds: float, file: int | None = None) -> None:
         """Wait for a message, or until a file descriptor is readable, at most so long."""
         self._client.follow(self._where.first(FLEET))
-        wait((self._client,), seconds, file)
+        if seconds > 0:
+            wait((self._client,), seconds, file)
 
     def messages(self) -> Iterator[Message]:
         """The messages received, without those of the registration itself."""

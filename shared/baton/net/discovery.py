@@ -98,13 +98,17 @@ class StaticDirectory:
 
     def __init__(self, settings: Settings) -> None:
         self._settings = settings
+        self._addresses: dict[Link, tuple[str, ...]] = {}
 
     def announce(self, link: Link, name: str, address: str) -> None:
         """Do nothing: all services have the same settings."""
 
     def find(self, link: Link) -> tuple[str, ...]:
-        addresses = _configured(self._settings, link)
-        return addresses or (socket_path(self._settings.run_dir, link),)
+        # Services ask in every turn of their loops.
+        if link not in self._addresses:
+            configured = _configured(self._settings, link)
+            self._addresses[link] = configured or (socket_path(self._settings.run_dir, link),)
+        return self._addresses[link]
 
     def first(self, link: Link) -> str:
         return self.find(link)[0]
