@@ -45,6 +45,8 @@ def test_text_and_ids_are_the_same(embedder: Whole) -> None:
     given = ["the baton", ["the baton"], ids, [ids]]
     vectors = [embedder.embed(one).json()["data"][0]["embedding"] for one in given]
     assert all(vector == vectors[0] for vector in vectors)
+    bare = embedder.embed("the baton", add_special_tokens=False).json()["data"][0]["embedding"]
+    assert bare == embedder.embed(ids[1:-1]).json()["data"][0]["embedding"]
     several = embedder.embed([ids, ids[:2]]).json()
     assert len(several["data"]) == 2 and several["usage"]["prompt_tokens"] == len(ids) + 2
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from itertools import product
+
 import pytest
 
 from baton.errors import InvalidRequest
@@ -13,22 +15,21 @@ from baton_gateway.schemas.unsupported import (
 )
 
 
-@pytest.mark.parametrize("field", sorted(FORBIDDEN))
-def test_forbidden_even_when_empty(field: str) -> None:
-    for value in (None, {}, "", 1):
+def test_forbidden_even_when_empty() -> None:
+    for field, value in product(FORBIDDEN, (None, {}, "", 1)):
         with pytest.raises(InvalidRequest) as caught:
             refuse({"model": "m", field: value})
         assert (caught.value.code, caught.value.param) == ("field_not_allowed", field)
 
 
-@pytest.mark.parametrize("field", sorted(UNSUPPORTED))
-def test_unsupported_unless_switched_off(field: str) -> None:
-    for nothing in (None, False, "", []):
-        refuse({field: nothing})
-    with pytest.raises(InvalidRequest) as caught:
-        refuse({field: "x"})
-    assert (caught.value.code, caught.value.param) == ("unsupported_parameter", field)
-    assert UNSUPPORTED[field] in caught.value.message
+def test_unsupported_unless_switched_off() -> None:
+    for field, advice in UNSUPPORTED.items():
+        for nothing in (None, False, "", []):
+            refuse({field: nothing})
+        with pytest.raises(InvalidRequest) as caught:
+            refuse({field: "x"})
+        assert (caught.value.code, caught.value.param) == ("unsupported_parameter", field)
+        assert advice in caught.value.message
 
 
 def test_template_variables() -> None:

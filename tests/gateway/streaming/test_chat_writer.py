@@ -7,7 +7,7 @@ from typing import Any
 
 from msgspec import UNSET
 
-from baton.output_parsing import Content
+from baton.output_parsing import Content, Reasoning
 from baton.protocol.packed_tokens import PackedTokens
 from baton_gateway.generation.choice import Choice
 from baton_gateway.generation.logprobs import Vocabulary
@@ -41,6 +41,15 @@ def test_a_chunk_per_piece() -> None:
         ("a", [5, 6], None),
         ("b", [], "stop"),
     ]
+
+
+def test_thinking_is_left_out_where_it_is_not_wanted() -> None:
+    part = Choice(pieces=[Reasoning("r"), Content("a")], tokens=array("i", [5]), reason="stop")
+    writer = _writer(include_reasoning=False)
+    [chunk] = writer.chunks(STARTED, 0, part, first=False)
+    assert (chunk.choices[0].delta.content, chunk.choices[0].finish_reason) == ("a", "stop")
+    message = writer.response(STARTED, [part]).choices[0].message
+    assert (message.content, message.reasoning) == ("a", UNSET)
 
 
 def test_only_a_single_piece_is_a_text() -> None:

@@ -22,7 +22,9 @@ async def create(request: Request) -> Response:
     """Return the label of each text, with the probabilities of all labels."""
     body = await read(request, ClassifyRequest)
     job = await begin(request, body, "classify", "score")
-    vectors, usage = await job.run(prompts_of(body.input), "input", job.pooling())
+    vectors, usage = await job.run(
+        prompts_of(body.input, body.add_special_tokens), "input", job.pooling()
+    )
     data = [_classification(i, vector, job.info.labels) for i, vector in enumerate(vectors)]
     return json_response(Classifications(**job.head("classify"), data=data, usage=usage))
 

@@ -74,6 +74,7 @@ class Job:
                 self.head("pool")["id"],
                 trace=trace(self.request),
                 tenant=tenant_of(self.request) or self.body.user or "",
+                salt=(self.body.cache_salt or "").encode(),
                 quota=quota_of(self.request),
             ),
             self._cut(prompts),
@@ -138,7 +139,7 @@ async def begin(request: Request, body: PooledRequest, *tasks: PooledTask) -> Jo
 def asked_of(body: VectorRequest) -> list[Prompt]:
     """Convert a body's texts, ids or messages to prompts."""
     if body.input is not None:
-        return prompts_of(body.input)
+        return prompts_of(body.input, body.add_special_tokens)
     if isinstance(body.messages, MediaItem):
         return [body.messages]
     assert body.messages is not None, "one of the two is there"
@@ -147,13 +148,14 @@ def asked_of(body: VectorRequest) -> list[Prompt]:
             body.messages,
             kwargs=body.chat_template_kwargs,
             add_generation_prompt=body.add_generation_prompt,
+            continue_final_message=body.continue_final_message,
         )
     ]
 
 
-def prompts_of(value: Input) -> list[Prompt]:
+def prompts_of(value: Input, add_special: bool) -> list[Prompt]:
     """Convert texts and ids to prompts."""
-    return [TextPrompt(text) if isinstance(text, str) else text for text in value]
+    return [TextPrompt(text, add_special) if isinstance(text, str) else text for text in value]
 
 
 def pairs_of(pairs: Sequence[tuple[Content, Content]], facts: ModelInfo) -> list[Prompt]:

@@ -62,6 +62,8 @@ class ChatRequest(SampledRequest):
     """Reasoning effort, passed to the chat template; "none" turns thinking off."""
     thinking_token_budget: int | None = Field(default=None, ge=0, le=INT32)
     """Most tokens of thinking (vLLM)."""
+    include_reasoning: bool = True
+    """Whether the answer contains the thinking (vLLM)."""
     verbosity: Any = None
     prediction: Prediction | None = None
     store: bool = False
@@ -137,7 +139,7 @@ class ChatRequest(SampledRequest):
 
     @classmethod
     def _special(cls) -> frozenset[str]:
-        return super()._special() | {"mm_processor_kwargs"}
+        return super()._special() | {"mm_processor_kwargs", "thinking_token_budget"}
 
     @property
     def limit(self) -> int | None:

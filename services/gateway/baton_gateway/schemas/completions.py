@@ -75,6 +75,10 @@ class CompletionRequest(SampledRequest):
         if best_of < self.n or (self.stream and best_of > self.n):
             raise invalid("best_of", "Invalid 'best_of': expected 'n' or more, without 'stream'.")
 
+    @classmethod
+    def _special(cls) -> frozenset[str]:
+        return super()._special() | {"add_special_tokens"}
+
     @property
     def candidates(self) -> int:
         """Number of choices to generate per prompt; the best `n` are returned."""

@@ -110,6 +110,10 @@ class PooledRequest(Request):
     """Older name of `use_activation`: false skips the final activation."""
     truncate_prompt_tokens: int | None = Field(default=None, ge=-1, le=INT32)
     """Tokens of each prompt to keep, from its beginning; -1 keeps what the model can take."""
+    truncation_side: Literal["right"] = "right"
+    """Prompts are cut at their end (vLLM)."""
+    cache_salt: str | None = Field(default=None, min_length=1, max_length=1024)
+    """Only requests with the same salt share cached prefixes (vLLM)."""
 
     @classmethod
     def _not_null(cls) -> frozenset[str]:
@@ -117,7 +121,7 @@ class PooledRequest(Request):
 
     @classmethod
     def _special(cls) -> frozenset[str]:
-        return frozenset({"truncate_prompt_tokens"})
+        return frozenset({"truncate_prompt_tokens", "truncation_side"})
 
     @property
     def raw(self) -> bool:
@@ -125,7 +129,18 @@ class PooledRequest(Request):
         return (self.activation if self.use_activation is None else self.use_activation) is False
 
 
-class VectorRequest(PooledRequest):
+class TokenizedRequest(PooledRequest):
+    """Base of the requests whose texts are encoded alone."""
+
+    add_special_tokens: bool = True
+    """Whether the tokenizer puts special tokens around a text (vLLM)."""
+
+    @classmethod
+    def _special(cls) -> frozenset[str]:
+        return super()._special() | {"add_special_tokens"}
+
+
+class VectorRequest(TokenizedRequest):
     """Fields common to /v1/embeddings and /pooling: texts or, in vLLM's format, messages."""
 
     input: Annotated[
@@ -136,6 +151,7 @@ class VectorRequest(PooledRequest):
         PlainValidator(check_embeddable, json_schema_input_type=Messages | None),
     ] = None
     add_generation_prompt: bool = False
+    continue_final_message: bool = False
     chat_template_kwargs: TemplateKwargs = {}
 
     @model_validator(mode="after")
@@ -173,13 +189,21 @@ class PoolingRequest(VectorRequest):
     dimensions: int | None = Field(default=None, ge=1, le=MAX_DIMENSIONS)
 
 
-class ClassifyRequest(PooledRequest):
+class ClassifyRequest(TokenizedRequest):
     """POST /classify"""
 
     input: Annotated[Input, BeforeValidator(_input, json_schema_input_type=InputField)]
 
 
-class ScoreRequest(PooledRequest):
+class PairedRequest(PooledRequest):
+    """Base of the requests that compare documents."""
+
+    @classmethod
+    def _special(cls) -> frozenset[str]:
+        return super()._special() | {"documents"}
+
+
+class ScoreRequest(PairedRequest):
     """POST /score: one query against each of several documents, or two lists pairwise. Each is a
     string, or in vLLM's format `{"content": [...]}` with parts of text and images."""
 
@@ -217,7 +241,7 @@ class ScoreRequest(PooledRequest):
         return tuple(zip(first, self.text_2, strict=True))
 
 
-class RerankRequest(PooledRequest):
+class RerankRequest(PairedRequest):
     """POST /rerank"""
 
     query: Annotated[Content, PlainValidator(_query, json_schema_input_type=JsonContent)]

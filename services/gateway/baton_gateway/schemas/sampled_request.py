@@ -86,6 +86,8 @@ class SampledRequest(Request):
     """Tokens of log-probabilities are `token_id:<id>` (vLLM)."""
     truncate_prompt_tokens: int | None = Field(default=None, ge=-1, le=INT32)
     """Number of last tokens of the prompt that are used; -1 for as many as fit (vLLM)."""
+    truncation_side: Literal["left"] = "left"
+    """Prompts are cut at their beginning (vLLM)."""
 
     use_beam_search: bool = False
     beam_width: int | None = Field(default=None, ge=1, le=MAX_WIDTH)
@@ -140,7 +142,7 @@ class SampledRequest(Request):
 
     @classmethod
     def _special(cls) -> frozenset[str]:
-        return frozenset({"truncate_prompt_tokens"})
+        return frozenset({"truncate_prompt_tokens", "truncation_side"})
 
     def _check_common(self, most: int | None) -> None:
         _ = self.constraint, self.beams  # Raises if invalid; both are cached.

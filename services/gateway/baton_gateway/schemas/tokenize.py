@@ -55,7 +55,7 @@ class TokenizeRequest(Request):
 
     @classmethod
     def _special(cls) -> frozenset[str]:
-        return frozenset({"mm_processor_kwargs"})
+        return frozenset({"add_special_tokens", "mm_processor_kwargs"})
 
     @classmethod
     def _not_null(cls) -> frozenset[str]:

@@ -21,23 +21,37 @@ FORBIDDEN = frozenset(
         "logits_processors",
         "lora_path",
         "media_io_kwargs",
+        "mm_payload",
         "mm_processor_kwargs",
         "prompt_embeds",
         "return_hidden_states",
+        "return_mm_kwargs",
         "vllm_xargs",
     }
 )
 """Fields with access to the system: code, files, tensors or addresses of other services."""
 
 UNSUPPORTED = {
+    "add_special_tokens": "Leave it out.",
     "audio": "Only text is produced.",
+    "documents": "Send their texts in a message.",
+    "enable_response_messages": "Send the request to /v1/chat/completions/render.",
     "function_call": "Use 'tool_choice'.",
     "functions": "Use 'tools'.",
     "guided_decoding_backend": "Leave it out.",
     "guided_whitespace_pattern": "White space between JSON tokens is bounded already.",
+    "logprob_token_ids": "Ask for the most probable tokens.",
     "moderation": "Leave it out.",
+    "previous_input_messages": "Use 'previous_response_id'.",
+    "repetition_detection": "Use 'repetition_penalty'.",
+    "return_prompt_text": "Send the request to its path with /render at the end.",
+    "return_token_offsets": "The 'logprobs' of a completion have offsets.",
+    "routed_experts_prompt_start": "Leave it out.",
     "suffix": "Text is continued at its end only.",
+    "thinking_token_budget": "Only chats have thinking.",
     "truncate_prompt_tokens": "Shorten the prompt before you send it.",
+    "truncation_side": "Leave it out.",
+    "watermarking": "Leave it out.",
     "web_search_options": "Leave it out.",
 }
 """Unsupported fields that would change the answer, with alternatives."""

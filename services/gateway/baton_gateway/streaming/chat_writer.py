@@ -74,12 +74,18 @@ class ChatWriter:
         with_logprobs = self._body.logprobs
         return ChatChoice(
             index=index,
-            message=_message(choice),
+            message=_message(choice.content, self._shown(choice.pieces)),
             finish_reason=choice.reason,
             stop_reason=choice.stop,
             logprobs=self._vocabulary.chat(choice.logprobs, self._top) if with_logprobs else None,
             token_ids=list(choice.tokens) if self._body.return_token_ids else UNSET,
         )
+
+    def _shown(self, pieces: list[Piece]) -> list[Piece]:
+        """Return the pieces that the client wants."""
+        if self._body.include_reasoning:
+            return pieces
+        return [piece for piece in pieces if not isinstance(piece, Reasoning)]
 
     def transcript(self) -> ChunkTranscript:
         """Return a new transcript."""
@@ -106,7 +112,8 @@ class ChatWriter:
         self, started: Started, index: int, part: Choice, *, first: bool
     ) -> Iterator[ChatChunk]:
         """Yield a chunk per piece: the first one has the tokens, the last one the finish reason."""
-        deltas = [delta for piece in part.pieces if (delta := _delta(piece)) is not None]
+        pieces = self._shown(part.pieces)
+        deltas = [delta for piece in pieces if (delta := _delta(piece)) is not None]
         if not deltas and part.reason:
             deltas = [ChatDelta()]
         elif not deltas and self.carries_tokens and part.tokens:
@@ -143,10 +150,10 @@ class ChatWriter:
         return ChatChunk(**self._head.fields(), choices=[choice], usage=usage)
 
 
-def _message(choice: Choice) -> ChatMessage:
+def _message(content: str, pieces: list[Piece]) -> ChatMessage:
     read = Message()
-    read.add(choice.pieces)
-    message = ChatMessage(choice.content)
+    read.add(pieces)
+    message = ChatMessage(content)
     if read.tool_calls:
         message.tool_calls = [
             ChatToolCall(call.id, FunctionCall(call.name, call.arguments))

@@ -20,6 +20,10 @@ def test_a_chat_asks_for_the_same() -> None:
     assert chat.reasoning_effort is None
     given["output_config"] = {"effort": "max"}
     assert build(PROMPT | given, MessagesRequest).chat.reasoning_effort == "max"
+    given |= {"thinking": {"type": "disabled"}, "chat_template_kwargs": {"a": 1}, "cache_salt": "s"}
+    chat = build(PROMPT | given, MessagesRequest).chat
+    assert chat.chat_template_kwargs == {"enable_thinking": False, "a": 1}
+    assert chat.cache_salt == "s"
 
 
 def test_counting_needs_no_limit() -> None:

@@ -18,7 +18,7 @@ from baton_gateway.schemas.anthropic.chat import MessagesChat
 from baton_gateway.schemas.anthropic.output_config import FORMAT, check_config, check_format
 from baton_gateway.schemas.anthropic.tools import chat_choice, chat_tools
 from baton_gateway.schemas.base import Request
-from baton_gateway.schemas.fields import INT32, MAX_STOPS, ModelName
+from baton_gateway.schemas.fields import INT32, MAX_STOPS, ModelName, TemplateKwargs
 from baton_gateway.schemas.unsupported import unsupported
 
 _UNSUPPORTED = {
@@ -87,6 +87,8 @@ class CountTokensRequest(Request):
     output_config: Annotated[dict[str, Any] | None, BeforeValidator(check_config)] = None
     output_format: Annotated[dict[str, Any] | None, BeforeValidator(check_format)] = None
     """The older name of `output_config.format`."""
+    chat_template_kwargs: TemplateKwargs = {}
+    """Further variables of the chat template (vLLM)."""
 
     @model_validator(mode="before")
     @classmethod
@@ -121,13 +123,14 @@ class CountTokensRequest(Request):
             fields["tools"] = chat_tools(self.tools)
         if self.tool_choice is not None:
             fields |= chat_choice(self.tool_choice)
+        template_kwargs = self.chat_template_kwargs
         if self.thinking is not None:
             enabled = self.thinking.type != "disabled"
-            fields["chat_template_kwargs"] = {"enable_thinking": enabled}
+            template_kwargs = {"enable_thinking": enabled} | template_kwargs
             fields["thinking_token_budget"] = self.thinking.budget
         if effort := (self.output_config or {}).get("effort"):
             fields["reasoning_effort"] = effort
-        return fields | self._response_format()
+        return fields | {"chat_template_kwargs": template_kwargs} | self._response_format()
 
     def _response_format(self) -> dict[str, Any]:
         form = (self.output_config or {}).get("format") or self.output_format
@@ -149,6 +152,8 @@ class MessagesRequest(CountTokensRequest):
     metadata: Metadata = Metadata()
     priority: int = Field(default=0, ge=-INT32 - 1, le=INT32)
     """As in vLLM: lower values run first."""
+    cache_salt: str | None = Field(default=None, min_length=1, max_length=1024)
+    """Only requests with the same salt share cached prefixes (vLLM)."""
 
     def _fields(self) -> dict[str, Any]:
         budget = self.thinking.budget if self.thinking else None
@@ -157,7 +162,7 @@ class MessagesRequest(CountTokensRequest):
                 "thinking.budget_tokens",
                 "Invalid 'thinking.budget_tokens': it must be below 'max_tokens'.",
             )
-        same = ("max_tokens", "stream", "temperature", "top_p", "top_k", "priority")
+        same = ("max_tokens", "stream", "temperature", "top_p", "top_k", "priority", "cache_salt")
         fields = super()._fields() | {
             name: getattr(self, name) for name in same if name in self.model_fields_set
         }

@@ -44,6 +44,7 @@ _LOGPROBS = "message.output_text.logprobs"
 _UNSUPPORTED = {
     "context_management": "Use 'truncation'.",
     "prompt": "Send its text as 'instructions' and 'input'.",
+    "structured_outputs": "Use 'text.format', or a custom tool with a grammar.",
 }
 """Unsupported fields that would change the answer, with advice."""
 
@@ -151,6 +152,9 @@ class ResponsesRequest(Request):
     min_tokens: Any = None
     stop_token_ids: Any = None
     ignore_eos: Any = None
+    skip_special_tokens: Any = None
+    include_stop_str_in_output: Any = None
+    include_reasoning: Literal[True] = True
     chat_template_kwargs: Any = None
 
     @model_validator(mode="before")
