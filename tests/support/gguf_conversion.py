@@ -17,6 +17,8 @@ from gguf import GGMLQuantizationType as Type
 from safetensors.torch import load_file
 from torch import Tensor
 
+from baton_worker.checkpoint.gguf.families import FAMILIES
+
 Tensors: TypeAlias = dict[str, Tensor]
 Config: TypeAlias = SimpleNamespace
 Step: TypeAlias = Callable[[Tensors, Config], Tensors]
@@ -355,6 +357,28 @@ def streams(tensors: Tensors, c: Config) -> Tensors:
     return left
 
 
+def kimi_deltas(tensors: Tensors, c: Config) -> Tensors:
+    """Convolutions with four axes, and rates with as many, in place of their logarithms."""
+    left = Tensors()
+    for name, t in tensors.items():
+        name = name.replace(".block_sparse_moe.", ".mlp.").replace(".forget_gate.", ".")
+        name = re.sub(r"(experts\.\d+)\.(w[123])", lambda m: f"{m[1]}.{_ROLES[m[2]]}", name)
+        if name.endswith("conv1d.weight"):
+            t = t.reshape(1, len(t), 1, -1)
+        elif name.endswith(".A_log"):
+            t = -t.exp().reshape(1, 1, -1, 1)
+        left[name.replace(".dt_bias", ".dt_proj.bias")] = t
+    return left
+
+
+def suffixed_experts(tensors: Tensors, c: Config) -> Tensors:
+    """Experts that are stacked and fused already, with a suffix."""
+    return {
+        f"{n}.weight" if n.endswith(("gate_up_proj", "down_proj")) else n: t
+        for n, t in tensors.items()
+    }
+
+
 def short_convs(tensors: Tensors, c: Config) -> Tensors:
     return {n: t.squeeze(1) if n.endswith("conv.conv.weight") else t for n, t in tensors.items()}
 
@@ -419,6 +443,11 @@ STEPS: dict[str, tuple[Step, ...]] = {
     "step35": (corrections, norms_plus_one),
     "mamba": (state_spaces,),
     "jamba": (state_spaces, stacked),
+    "kimi-linear": (kimi_deltas, split_latents, stacked, corrections),
+    "mistral4": (split_latents, suffixed_experts),
+    "glm-dsa": (split_latents, stacked, corrections),
+    "deepseek32": (split_latents, stacked, corrections),
+    "gemma-embedding": (norms_plus_one,),
     "falcon-h1": (falcon_h1, grouped_scans),
     "gemma3n": (streams,),
     "lfm2": (short_convs,),
@@ -538,7 +567,8 @@ def add(file: gguf.GGUFWriter, key: str, value: Any) -> None:
 
 
 def renamed(arch: str, tensors: Tensors, c: Config) -> Iterator[tuple[str, Tensor]]:
-    kind = next(k for k, name in gguf.MODEL_ARCH_NAMES.items() if name == arch)
+    named = FAMILIES[arch].names_of if arch in FAMILIES else None
+    kind = next(k for k, name in gguf.MODEL_ARCH_NAMES.items() if name == (named or arch))
     table = gguf.get_tensor_name_map(kind, common(c)["block_count"])
     for name, tensor in tensors.items():
         own = next((own for part, own in OWN_NAMES.items() if part in name), None)
@@ -560,8 +590,29 @@ def write(
     if kind is None or values.ndim < 2:
         file.add_tensor(stored, values)
         return
+    if kind == Type.NVFP4:
+        write_nvfp4(file, stored, values, floats)
+        return
     blocks = gguf.quants.quantize(values, kind)
     if floats:
         file.add_tensor(stored, gguf.quants.dequantize(blocks, kind))
     else:
         file.add_tensor(stored, blocks, raw_dtype=kind)
+
+
+def write_nvfp4(
+    file: gguf.GGUFWriter, stored: str, values: np.ndarray[Any, Any], floats: bool
+) -> None:
+    """Random blocks, which the reference does not quantise to, and a factor for each matrix."""
+    size, num_bytes = gguf.GGML_QUANT_SIZES[Type.NVFP4]
+    shape = (*values.shape[:-1], values.shape[-1] // size, num_bytes)
+    blocks = np.random.default_rng(len(stored)).integers(0, 256, shape, np.uint8)
+    blocks[..., :4] = 40 + blocks[..., :4] % 8
+    rows = blocks.reshape(*values.shape[:-1], -1)
+    factors = np.linspace(0.5, 1.5, values.shape[0] if values.ndim > 2 else 1, dtype=np.float32)
+    if floats:
+        scale = factors.reshape(-1, *[1] * (values.ndim - 1))
+        file.add_tensor(stored, gguf.quants.dequantize(rows, Type.NVFP4) * scale)
+    else:
+        file.add_tensor(stored, rows, raw_dtype=Type.NVFP4)
+        file.add_tensor(stored.replace(".weight", ".scale"), factors)

@@ -244,6 +244,18 @@ UNLISTED: dict[str, dict[str, Any]] = {
     },
     "HeliumForCausalLM": {"head_dim": 8},
     "HyperCLOVAXForCausalLM": {"attention_multiplier": 0.2, "residual_multiplier": 0.6},
+    "Ministral3ForCausalLM": {
+        "head_dim": 8,
+        "rope_parameters": {
+            "rope_type": "yarn",
+            "rope_theta": 10_000.0,
+            "factor": 4.0,
+            "mscale": 1.0,
+            "mscale_all_dim": 1.0,
+            "original_max_position_embeddings": 16,
+            "llama_4_scaling_beta": 0.3,
+        },
+    },
     "MinistralForCausalLM": {
         "head_dim": 8,
         "sliding_window": 9,

@@ -40,7 +40,7 @@ def embedding(
     whole = isinstance(spec, Encoder)
     take: Take = "first" if whole else "last"
     take = TAKES.get(getattr(c, "pooling_mode", ""), take)
-    dense = files.dense if files else ()
+    dense = files.dense if files else _stored_dense(c)
     if files is not None:
         take = files.take
     return PoolingRecipe(
@@ -54,6 +54,12 @@ def embedding(
         sizes=_sizes(c),
         max_length=files.max_length if files else 0,
     )
+
+
+def _stored_dense(c: Config) -> tuple[Dense, ...]:
+    """Dense layers that a GGUF file holds; those of other checkpoints are in files of their own."""
+    dense = getattr(c, "dense", None)
+    return dense if isinstance(dense, tuple) else ()
 
 
 def compared(

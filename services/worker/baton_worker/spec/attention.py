@@ -75,8 +75,8 @@ class Scores:
     """Bounds scores smoothly to (-softcap, softcap)."""
     slopes: tuple[float, ...] | None = None
     """ALiBi (Press et al. 2021, arXiv:2108.12409): one slope per query head, times the distance."""
-    temperature: tuple[float, float] | None = None
-    """(scale, floor) multiplies a query by 1 + scale * log(1 + (position + 1) // floor)
+    temperature: tuple[float, float, int] | None = None
+    """(scale, floor, first) multiplies a query by 1 + scale * log(1 + (position + first) // floor)
     (arXiv:2501.19399)."""
 
 

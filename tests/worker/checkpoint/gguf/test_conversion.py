@@ -384,6 +384,11 @@ GROUPED = {
     "ssm.group_count": 2,
     "attention.layer_norm_rms_epsilon": 1e-5,
 }
+INDEX = {
+    "attention.indexer.head_count": 16,
+    "attention.indexer.key_length": 12,
+    "attention.indexer.top_k": 8,
+}
 SHARED = MOE | {"expert_shared_feed_forward_length": 28}
 CONV = {"shortconv.l_cache": 4, "attention.layer_norm_rms_epsilon": 1e-5}
 SPARSE = {"mlp_only_layers": [], "attention_bias": False, "use_sliding_window": False}
@@ -392,6 +397,17 @@ MORE = [
     Case("qwen3vl", "Qwen3ForCausalLM", {"attention.layer_norm_rms_epsilon": 1e-6}),
     Case("qwen3vlmoe", "Qwen3MoeForCausalLM", MOE, SPARSE),
     Case("mistral3", "MistralForCausalLM", {}, {"sliding_window": None}),
+    Case(
+        "mistral3",
+        "Ministral3ForCausalLM",
+        YARN
+        | {
+            "attention.temperature_scale": 0.3,
+            "rope.scaling.original_context_length": 16,
+            "rope.scaling.yarn_log_multiplier": 1.0,
+        },
+    ),
+    Case("xverse", "LlamaForCausalLM", {}, steps=(permuted,)),
     Case("qwen3moe", "Qwen3MoeForCausalLM", MOE, SPARSE, (stacked, fused_experts)),
     Case("llama", "LlamaForCausalLM", {}, steps=(permuted, fused_qkv)),
     Case("hunyuan_vl", "HunYuanDenseV1ForCausalLM", {"rope.scaling.alpha": 1000.0}),
@@ -462,6 +478,49 @@ MORE = [
         "FalconH1ForCausalLM",
         GROUPED,
         NO_BIAS | {"mamba_proj_bias": False, "projectors_bias": False},
+    ),
+    Case(
+        "kimi-linear",
+        "KimiLinearForCausalLM",
+        ROUTED
+        | LATENT
+        | {
+            "attention.q_lora_rank": None,
+            "attention.head_count_kv": [0, 0, 1, 0],
+            "expert_used_count": 3,
+            "kda.head_dim": 8,
+            "ssm.conv_kernel": 4,
+        },
+        {"linear_num_heads": 6},
+    ),
+    Case(
+        "mistral4",
+        "Mistral4ForCausalLM",
+        ROUTED
+        | LATENT
+        | WARM
+        | {
+            "expert_gating_func": 1,
+            "rope.scaling.original_context_length": 16,
+            "attention.temperature_scale": 0.3,
+        },
+        NO_BIAS
+        | {
+            "rope_parameters": WARM_ROPE
+            | {"original_max_position_embeddings": 16, "llama_4_scaling_beta": 0.3}
+        },
+    ),
+    Case(
+        "glm-dsa",
+        "GlmMoeDsaForCausalLM",
+        ROUTED | LATENT | INDEX | {"attention.indexer.types": [True, False, True, False]},
+        NO_BIAS | {"mlp_layer_types": None, "first_k_dense_replace": 1},
+    ),
+    Case(
+        "deepseek32",
+        "DeepseekV32ForCausalLM",
+        ROUTED | LATENT | WARM | INDEX,
+        NO_BIAS | {"rope_parameters": WARM_ROPE},
     ),
     Case(
         "gemma3n",
@@ -561,15 +620,16 @@ def find(architecture: str) -> Case:
 
 @pytest.mark.parametrize("arch", ["deepseek2", "falcon", "gpt-oss"])
 def test_blocks_of_four_and_eight_bits(tmp_path: Path, driver: Any, arch: str) -> None:
-    """What is rounded is dequantised here before it is given to the oracle: MXFP4 experts, and
-    tensors that are split or joined as blocks."""
+    """What is rounded is dequantised here before it is given to the oracle: MXFP4 experts, NVFP4
+    weights with factors, and tensors that are split or joined as blocks."""
     sizes = {"hidden_size": 64, "intermediate_size": 64, "head_dim": 16}
     case, changes, metadata, kinds = {
         "gpt-oss": (
             find("GptOssForCausalLM"),
             sizes,
             {"expert_feed_forward_length": 64},
-            dict.fromkeys(("gate_exps.weight", "up_exps.weight", "down_exps.weight"), Type.MXFP4),
+            dict.fromkeys(("gate_exps.weight", "up_exps.weight"), Type.MXFP4)
+            | dict.fromkeys(("down_exps.weight", "attn_q.weight"), Type.NVFP4),
         ),
         "falcon": (
             find("FalconForCausalLM"),
@@ -641,9 +701,21 @@ def test_layers_that_draft_stay_unread(tmp_path: Path, driver: Any) -> None:
 
 
 ENCODERS = [
-    ("bert", "BertModel", {}),
-    ("nomic-bert", "NomicBertModel", {"rope.freq_base": 1_000.0}),
-    (
+    Case("bert", "BertModel", {}),
+    Case("nomic-bert", "NomicBertModel", {"rope.freq_base": 1_000.0}),
+    Case(
+        "gemma-embedding",
+        "Gemma3TextModel",
+        {
+            "attention.sliding_window": 8,
+            "attention.sliding_window_pattern": [False, True, True],
+            "rope.freq_base": 1_000_000.0,
+            "dense_2_feat_in": 48,
+            "dense_2_feat_out": 96,
+        },
+        {"query_pre_attn_scalar": 16},
+    ),
+    Case(
         "modern-bert",
         "ModernBertModel",
         {
@@ -656,14 +728,17 @@ ENCODERS = [
 ]
 
 
-@pytest.mark.parametrize(("arch", "architecture", "metadata"), ENCODERS)
+@pytest.mark.parametrize("case", ENCODERS, ids=lambda case: case.arch)
 @torch.inference_mode()
-def test_encoders(tmp_path: Path, arch: str, architecture: str, metadata: dict[str, Any]) -> None:
-    oracle = tiny_encoders.save(tmp_path, architecture)
-    eps = getattr(oracle.config, "layer_norm_eps", None) or oracle.config.norm_eps
-    metadata = metadata | {"attention.layer_norm_epsilon": eps, "pooling_type": 1}
-    loaded = load(convert(tmp_path, arch, metadata))
+def test_encoders(tmp_path: Path, case: Case) -> None:
+    oracle = tiny_encoders.save(tmp_path, case.architecture, **case.changes)
+    names = ("layer_norm_eps", "norm_eps", "rms_norm_eps")
+    eps = next(getattr(oracle.config, name) for name in names if hasattr(oracle.config, name))
+    metadata = case.metadata | {"attention.layer_norm_epsilon": eps, "pooling_type": 1}
+    dense = {"dense_2.weight": torch.randn(96, 48)} if "dense_2_feat_in" in metadata else {}
+    loaded = load(convert(tmp_path, case.arch, metadata, extra=dense))
     assert loaded.recipe is not None and loaded.recipe.take == "mean"
+    assert loaded.recipe.width == (96 if dense else 48)
     assert isinstance(loaded.model, EncoderModel)
     text = list(range(5, 40))
     tokens, positions = torch.tensor(text), torch.arange(len(text))

@@ -13,8 +13,9 @@ COMMON = {"expert_count": 8, "expert_used_count": 2, "feed_forward_length": 64}
 
 
 def test_gguf_has_experts_in_every_row() -> None:
-    for name in MIXTURES:
-        arch = next(k for k, v in gguf.MODEL_ARCH_NAMES.items() if v == name.partition(" ")[0])
+    for name, family in MIXTURES.items():
+        named = family.names_of or name.partition(" ")[0]
+        arch = next(k for k, v in gguf.MODEL_ARCH_NAMES.items() if v == named)
         assert gguf.MODEL_TENSOR.FFN_UP_EXP in gguf.MODEL_TENSORS[arch], name
 
 

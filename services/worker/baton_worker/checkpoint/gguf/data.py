@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import mmap
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeAlias
@@ -39,9 +40,9 @@ class GgufData:
             self._map = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
         self._data = np.frombuffer(self._map, np.uint8)
 
-    def blocks(self, tensor: TensorEntry, order: Order) -> UnreadWeight:
-        """A matrix of a type in `BLOCK_TYPES`, with its rows in this order."""
-        read = partial(self._open, tensor, order)
+    def blocks(self, tensor: TensorEntry, order: Order, factor: float = 1.0) -> UnreadWeight:
+        """A matrix of a type in `BLOCK_TYPES` times a factor, with its rows in this order."""
+        read = partial(self._open, tensor, order, factor)
         return UnreadWeight(read(slice(0, 1)).kind, torch.Size(tensor.shape), read)
 
     def rows(self, tensor: TensorEntry, order: Order) -> Rows:
@@ -67,8 +68,11 @@ class GgufData:
         first = max(0, first - AROUND) // mmap.PAGESIZE * mmap.PAGESIZE
         self._map.madvise(mmap.MADV_DONTNEED, first, last - first)
 
-    def _open(self, tensor: TensorEntry, order: Order, rows: slice) -> BlockQuantized:
-        return open_blocks(tensor.kind, self._copy(tensor, order, rows).view(np.uint8))
+    def _open(
+        self, tensor: TensorEntry, order: Order, factor: float, rows: slice
+    ) -> BlockQuantized:
+        opened = open_blocks(tensor.kind, self._copy(tensor, order, rows).view(np.uint8))
+        return opened if factor == 1.0 else replace(opened, scales=opened.scales * factor)
 
     def _widen(self, tensor: TensorEntry, order: Order, rows: slice) -> Tensor:
         return torch.from_numpy(_as_floats(tensor, self._copy(tensor, order, rows)))

@@ -24,6 +24,7 @@ from baton_worker.checkpoint.gguf.metadata import (
     partial,
 )
 from baton_worker.checkpoint.gguf.moe_families import MIXTURES, granite, latent
+from baton_worker.spec import Dense
 
 _GEMMA2_27B, _GEMMA3_27B = 46, 62
 """Layer counts of the models that scale scores by hidden size instead of head size."""
@@ -110,13 +111,12 @@ def _stablelm(file: Metadata) -> Fields:
 
 
 def _mistral3(file: Metadata) -> Fields:
-    """Mistral Small 3; Ministral 3 uses the same name."""
-    if file.own("attention.temperature_scale", 0.0):
-        raise ModelError(
-            "This GGUF file of mistral3 scales queries by their position: it is a Ministral 3, "
-            "which Baton does not read from GGUF. Use its safetensors checkpoint."
-        )
-    return {}
+    """Mistral Small 3, and Ministral 3, whose queries grow with their position."""
+    scale, rope = file.own("attention.temperature_scale", 0.0), file.rope()
+    if scale:
+        rope.llama_4_scaling_beta, rope.mscale = scale, 1.0
+        rope.mscale_all_dim = file.own("rope.scaling.yarn_log_multiplier", 0.0)
+    return {"rope_parameters": rope}
 
 
 def _ernie(file: Metadata) -> Fields:
@@ -265,6 +265,21 @@ def _bert(file: Metadata) -> Fields:
     }
 
 
+def _gemma_embedding(file: Metadata) -> Fields:
+    """EmbeddingGemma; its dense layers are there if the converter was asked for them."""
+    dense = [
+        Dense(part, file.own(f"{part}_feat_in"), file.own(f"{part}_feat_out"), bias=False)
+        for part in ("dense_2", "dense_3")
+        if file.has(f"{part}.weight")
+    ]
+    return _gemma3(file) | {
+        "layer_types": layer_kinds(file),
+        "use_bidirectional_attention": True,
+        "pooling_mode": _POOLING.get(file.own("pooling_type", 0), ""),
+        "dense": tuple(dense),
+    }
+
+
 def _nomic(file: Metadata) -> Fields:
     return _encoder(file) | {
         "type_vocab_size": file.rows("token_types"),
@@ -324,6 +339,7 @@ FAMILIES: dict[str, Family] = {
     "minicpm3": Family("MiniCPM3ForCausalLM", _minicpm3),
     "orion": Family("OrionForCausalLM", _orion),
     "baichuan": Family("BaichuanForCausalLM", _baichuan, permuted=True),
+    "xverse": Family("LlamaForCausalLM", permuted=True),
     "exaone": Family("ExaoneForCausalLM"),
     "exaone4": Family("Exaone4ForCausalLM", _exaone4),
     "pangu-embedded": Family("PanguEmbeddedForCausalLM"),
@@ -337,6 +353,7 @@ FAMILIES: dict[str, Family] = {
     "bert": Family("BertModel", _bert),
     "nomic-bert": Family("NomicBertModel", _nomic),
     "modern-bert": Family("ModernBertModel", _modern_bert),
+    "gemma-embedding": Family("Gemma3TextModel", _gemma_embedding, norms_plus_one=True),
     **MIXTURES,
     **HYBRIDS,
 }

@@ -32,8 +32,12 @@ from baton_worker.spec.hf_config import as_ids
 
 _ROPE_FACTORS = "rope_freqs.weight"
 _LONG_FACTORS, _SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
+_READ_FIRST = (_ROPE_FACTORS, _LONG_FACTORS, _SHORT_FACTORS)
+_SCALES = ("scale", "input_scale")
+"""Of NVFP4: factors on whole weights, and on inputs, which are not quantised here."""
 _KEYS_UP, _VALUES_UP = "attn_k_b", "attn_v_b"
-_RECURRENT = {"ssm_a", "ssm_d", "ssm_dt", "ssm_norm", "ssm_conv1d", "shortconv.conv"}
+_CONVS = {"ssm_conv1d", "ssm_conv1d_q", "ssm_conv1d_k", "ssm_conv1d_v", "shortconv.conv"}
+_RECURRENT = _CONVS | {"ssm_a", "ssm_d", "ssm_dt", "ssm_norm"}
 """Tensors of recurrent layers of which files hold only floats, except for the matrix `ssm_dt`."""
 
 
@@ -74,7 +78,7 @@ class GgufFile:
         roles = Roles(spec, self._known(spec))
         for stored, tensor in self._stored.items():
             at = place(stored)
-            if stored in (_ROPE_FACTORS, _LONG_FACTORS, _SHORT_FACTORS) or self._is_draft(at):
+            if stored in _READ_FIRST or at.suffix in _SCALES or self._is_draft(at):
                 continue
             if names := roles.stacked(at):
                 yield from self._unstacked(tensor, names)
@@ -116,12 +120,14 @@ class GgufFile:
         """A tensor of a recurrent layer with the axes and values that it has in Hugging Face
         checkpoints: rates as logarithms, convolutions with an axis of groups."""
         at, values = place(tensor.name), _writable(self._data(tensor).floats(tensor))
-        if at[1:] in (("ssm_conv1d", "weight"), ("shortconv.conv", "weight")):
-            values = values.unsqueeze(1)
+        if at.part in _CONVS and at.suffix == "weight":
+            values = values.reshape(-1, 1, values.shape[-1])
         elif at.part == "ssm_norm" or values.shape[-1] == 1:
             values = values.flatten()
         if at.part == "ssm_a":
             values = (-values).log()
+            if self.has(f"blk.{at.layer}.ssm_f_a.weight"):
+                values = values.view(1, 1, -1, 1)  # as the checkpoints of Kimi Linear have it
         first = 0
         for piece in roles.pieces(tensor.name, tuple(values.shape)):
             some = values[first : first + (piece.rows or len(values))]
@@ -147,7 +153,7 @@ class GgufFile:
             whole = data.part(tensor, expert, 1)._replace(shape=tensor.shape[1:])
             for number, name in enumerate(names):
                 part = data.part(whole, number * rows, rows)
-                yield name.format(expert=expert), self._read(part, None)
+                yield name.format(expert=expert), self._read(part, None, expert)
 
     def _keys_and_values_up(self, keys: TensorEntry) -> Tensor:
         """The up-projection from latents to each head's K and V, stored by newer files in two
@@ -159,10 +165,25 @@ class GgufFile:
         )
         return torch.cat([both[0].transpose(1, 2), both[1]], dim=1).flatten(0, 1)
 
-    def _read(self, tensor: TensorEntry, order: Order) -> Tensor | BlockQuantized | Rows:
+    def _read(
+        self, tensor: TensorEntry, order: Order, expert: int = 0
+    ) -> Tensor | BlockQuantized | Rows:
+        factor = self._factor(tensor, expert)
         if len(tensor.shape) == 2 and tensor.kind in BLOCK_TYPES:
-            return self._data(tensor).blocks(tensor, order)
+            return self._data(tensor).blocks(tensor, order, factor)
         return self._values(tensor, order)
+
+    def _factor(self, tensor: TensorEntry, expert: int) -> float:
+        """What a weight, or this expert of a stack, is multiplied by."""
+        scale = f"{tensor.name.removesuffix('.weight')}.scale"
+        if scale not in self._stored:
+            return 1.0
+        if tensor.kind != gguf.GGMLQuantizationType.NVFP4:
+            raise ModelError(
+                f"Tensor {tensor.name} has a factor beside it ({scale}) and is not in NVFP4: the "
+                "file was quantised twice. Quantise the original model."
+            )
+        return float(self._floats(scale).flat[expert])
 
     def _values(self, tensor: TensorEntry, order: Order) -> Tensor | Rows:
         """A tensor as floats."""
@@ -179,7 +200,8 @@ class GgufFile:
 
     def _known(self, spec: Decoder) -> dict[str, str]:
         """GGUF module name to Hugging Face module name, for every role of every layer."""
-        table = gguf.get_tensor_name_map(_gguf_architecture(self._kind), len(spec.layers))
+        kind = self._family.names_of or self._kind
+        table = gguf.get_tensor_name_map(_gguf_architecture(kind), len(spec.layers))
         ours = (name for layer in range(len(spec.layers)) for name in wanted(spec, layer))
         return {stored: name for name in ours if (stored := table.get_name(name)) is not None}
 

@@ -5,8 +5,10 @@ Files say the kind of a layer by the tensors that it has.
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 from baton_worker.checkpoint.gguf.metadata import Family, Fields, Metadata, each, partial
-from baton_worker.checkpoint.gguf.moe_families import corrected, experts, granite
+from baton_worker.checkpoint.gguf.moe_families import corrected, experts, granite, latent
 
 
 def _layers_with(file: Metadata, part: str) -> list[bool]:
@@ -68,6 +70,22 @@ def _delta_moe(file: Metadata) -> Fields:
     shared = file.own("expert_shared_feed_forward_length")
     fields = experts(file, normed=True) | {"shared_expert_intermediate_size": shared}
     return fields | _delta(file)
+
+
+def _kimi_linear(file: Metadata) -> Fields:
+    """Delta nets with one decay per channel, and latent attention."""
+    heads = file.own("attention.head_count")
+    return {
+        **corrected(file),
+        **latent(file),
+        **_kinds(file, "ssm_a", "linear_attention"),
+        "num_key_value_heads": heads,
+        "linear_attn_config": SimpleNamespace(
+            num_heads=heads,
+            head_dim=file.own("kda.head_dim"),
+            short_conv_kernel_size=file.own("ssm.conv_kernel"),
+        ),
+    }
 
 
 def _state_space(file: Metadata) -> Fields:
@@ -181,6 +199,7 @@ HYBRIDS: dict[str, Family] = {
     "qwen35moe": Family(
         "Qwen3_5MoeForCausalLM", _delta_moe, norms_plus_one=True, per_layer=True, tiled=True
     ),
+    "kimi-linear": Family("KimiLinearForCausalLM", _kimi_linear, per_layer=True),
     "granitehybrid": Family(
         "GraniteMoeHybridForCausalLM", _granite_hybrid, permuted=True, per_layer=True
     ),

@@ -118,7 +118,10 @@ def _dense(file: Metadata) -> Fields:
 
 
 def _deepseek2(file: Metadata) -> Fields:
-    """Versions 2 and 3, distinguished by their routers. Youtu is a version 3 without experts."""
+    """Versions 2 and 3, distinguished by their routers. Youtu is a version 3 without experts;
+    Mistral Large 3 scales its queries by their position."""
+    if file.own("attention.temperature_scale", 0.0):
+        return _mistral4(file)
     mixed = bool(file.own("expert_count", 0))
     usual = _SOFTMAX if mixed and not file.rows("exp_probs_b") else _SIGMOID
     third = file.own("expert_gating_func", usual) == _SIGMOID
@@ -130,6 +133,34 @@ def _deepseek2(file: Metadata) -> Fields:
         "architectures": ["DeepseekV3ForCausalLM" if third else "DeepseekV2ForCausalLM"],
         "topk_method": "noaux_tc" if third else greedy,
         "rope_parameters": _warmed(file),
+    }
+
+
+def _mistral4(file: Metadata) -> Fields:
+    """DeepSeek's layers and a softmax router."""
+    rope = _warmed(file)
+    rope.llama_4_scaling_beta = file.own("attention.temperature_scale", None)
+    return {
+        **experts(file, normed=True),
+        **latent(file),
+        "architectures": ["Mistral4ForCausalLM"],
+        "rope_parameters": rope,
+    }
+
+
+def _over_chosen_keys(file: Metadata) -> Fields:
+    """DeepSeek-V3 with an index. Layers without one use the choice of the last one that has it."""
+    layers = range(file.own("block_count") - file.own("nextn_predict_layers", 0))
+    indexed = [file.has(f"blk.{layer}.indexer.attn_k.weight") for layer in layers]
+    types = file.own("attention.indexer.types", indexed)
+    return {
+        **corrected(file),
+        **latent(file),
+        "rope_parameters": _warmed(file),
+        "index_n_heads": file.own("attention.indexer.head_count"),
+        "index_head_dim": file.own("attention.indexer.key_length"),
+        "index_topk": file.own("attention.indexer.top_k"),
+        "indexer_types": ["full" if own else "shared" for own in types],
     }
 
 
@@ -301,6 +332,9 @@ MIXTURES: dict[str, Family] = {
     "dbrx": Family("DbrxForCausalLM", _dbrx),
     "deepseek": Family("DeepseekForCausalLM", _deepseek, permuted=True),
     "deepseek2": Family("DeepseekV2ForCausalLM", _deepseek2),  # and version 3, GLM-4.7-Flash
+    "mistral4": Family("Mistral4ForCausalLM", _mistral4),
+    "glm-dsa": Family("GlmMoeDsaForCausalLM", _over_chosen_keys),
+    "deepseek32": Family("DeepseekV32ForCausalLM", _over_chosen_keys, names_of="glm-dsa"),
     "dots1": Family("Dots1ForCausalLM", corrected),
     "glm4moe": Family("Glm4MoeForCausalLM", _glm4_moe),
     "ernie4_5-moe": Family("Ernie4_5_MoeForCausalLM", _ernie_moe),

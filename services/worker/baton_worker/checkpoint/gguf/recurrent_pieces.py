@@ -77,6 +77,18 @@ _SHARED = {
 """Roles of a delta net without rows per value head."""
 
 
+_LOW_RANK = {
+    "ssm_conv1d_q": "delta_query_conv",
+    "ssm_conv1d_k": "delta_key_conv",
+    "ssm_conv1d_v": "delta_value_conv",
+    "ssm_f_a": "delta_decay_down",
+    "ssm_f_b": "delta_decay",
+    "ssm_g_a": "delta_gate_down",
+    "ssm_g_b": "delta_gate",
+}
+"""Parts of Kimi Delta Attention alone."""
+
+
 def _delta_net(mixer: DeltaNet) -> _Rows:
     key, value = mixer.key_width, mixer.value_width
     mixed = {"delta_query": key, "delta_key": key, "delta_value": value}
@@ -88,4 +100,5 @@ def _delta_net(mixer: DeltaNet) -> _Rows:
         "ssm_alpha": {"delta_decay": mixer.num_heads},
         "ssm_norm": {"delta_norm": mixer.value_dim},
         "ssm_out": {"delta_output": None},
+        **{part: {role: None} for part, role in _LOW_RANK.items()},
     }

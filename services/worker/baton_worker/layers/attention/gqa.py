@@ -143,8 +143,8 @@ class Attention(Attending):
             self._norm(heads)
         if self._temperature is not None:
             assert step.positions is not None and step.positions.ndim == 1
-            scale, floor = self._temperature
-            stretch = 1 + scale * torch.log1p((step.positions + 1).div(floor).floor())
+            scale, floor, first = self._temperature
+            stretch = 1 + scale * torch.log1p((step.positions + first).div(floor).floor())
             heads[:, :num_heads].mul_(stretch.to(heads.dtype)[:, None, None])
 
     def _norm(self, heads: Tensor) -> None:

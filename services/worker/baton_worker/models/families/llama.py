@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 from baton_worker.models.families.common import (
     QKV,
@@ -19,7 +20,7 @@ from baton_worker.models.families.common import (
     sliding,
     spelled,
 )
-from baton_worker.spec import Decoder, Fused, Mask, QkNorm, Skip, TensorLayout
+from baton_worker.spec import Decoder, Fused, Mask, QkNorm, Scores, Skip, TensorLayout
 
 LAYER = "model.layers.{layer}"
 H = "transformer.h.{layer}"
@@ -34,7 +35,15 @@ def llama(c: Config) -> Decoder:
 
 @architecture("MistralForCausalLM")
 def mistral(c: Config) -> Decoder:
-    return decoder(c, gqa(c, mask=Mask(window=getattr(c, "sliding_window", 4096))), glu(c))
+    """GGUF files of Ministral 3 are of this architecture too; its queries grow with their
+    position."""
+    turned = vars(getattr(c, "rope_parameters", None) or SimpleNamespace())
+    scores = Scores()
+    if beta := turned.get("llama_4_scaling_beta"):
+        floor = float(turned["original_max_position_embeddings"])
+        scores = Scores(temperature=(float(beta), floor, 0))
+    window = Mask(window=getattr(c, "sliding_window", 4096))
+    return decoder(c, gqa(c, mask=window, scores=scores), glu(c))
 
 
 @architecture("Qwen2ForCausalLM")

@@ -75,6 +75,6 @@ def _llama4_heads(c: Config, heads: Attention, turns: bool) -> Attention:
         normed = norm if getattr(c, "use_qk_norm", True) else None
         chunk = getattr(c, "attention_chunk_size", 8192)
         return replace(heads, mask=Mask(chunk=chunk), qk_norm=normed)
-    temperature = (getattr(c, "attn_scale", 0.1), float(getattr(c, "floor_scale", 8192)))
+    temperature = (getattr(c, "attn_scale", 0.1), float(getattr(c, "floor_scale", 8192)), 1)
     tuned = getattr(c, "attn_temperature_tuning", True)
     return replace(heads, rope=None, scores=Scores(temperature=temperature if tuned else None))
