@@ -188,6 +188,7 @@ UNMIRRORED = {
     "shared/protocol/weights.py",
     # A protocol: each of its implementations has its own tests.
     "worker/models/vision/media_tower.py",
+    "worker/checkpoint/formats/checkpoint.py",
     "worker/structured_output/matcher.py",
     "worker/engine/forward/forward_pass.py",
     "worker/speculative/proposer.py",

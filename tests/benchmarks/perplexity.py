@@ -32,7 +32,8 @@ from baton.settings import Settings
 from baton_ops.bench.peer_systems import PeerSystems
 from baton_ops.bench.record import Cell, Machine, Record, Table
 from baton_ops.quality.nll import texts
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.config import Quantize
 from baton_worker.kernels.kv_codes import CODES, KVCodes
 from baton_worker.layers.build_context import BuildContext

@@ -17,7 +17,8 @@ from torch import Tensor
 
 from baton_worker.attention.selector import AttentionSelector
 from baton_worker.attention.staged_buffers import StagedBuffers
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.distributed.communicator import Arrival, Communicator
 from baton_worker.distributed.host_ranks import HostRanks
 from baton_worker.executor.commands import End, Reader, Step

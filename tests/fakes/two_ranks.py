@@ -12,7 +12,8 @@ from typing import Any, BinaryIO, Literal, cast
 
 import torch
 
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.config import Config
 from baton_worker.distributed.communicator import Communicator, SingleRank
 from baton_worker.distributed.host_ranks import HostRanks

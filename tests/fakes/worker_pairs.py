@@ -50,7 +50,8 @@ from baton_scheduler.events import (
 )
 from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.state import State
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.config import Config
 from baton_worker.engine.batch.input_batch import InputBatch
 from baton_worker.engine.forward.causal_forward import CausalForward

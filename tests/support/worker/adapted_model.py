@@ -7,7 +7,8 @@ from typing import NamedTuple
 
 import torch
 
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.kernels.lora import TokenAdapters
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.lora.modules import LoraModule

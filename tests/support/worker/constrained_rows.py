@@ -11,7 +11,7 @@ import numpy as np
 from baton.protocol import Grammar, Sampling, Tokens
 from baton.protocol.token_columns import unpack
 from baton_scheduler.options import SchedulerOptions
-from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.speculative.proposer import Proposer
 from baton_worker.structured_output.jump_forward import Spelling, encoder
 from baton_worker.structured_output.llguidance import Guidance

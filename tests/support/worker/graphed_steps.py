@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from baton_worker.attention import AttentionBatch
-from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.graphs import GraphedModel, Sizes
 from baton_worker.kernels.cpu.linear import CpuLinear
 from baton_worker.kv_cache import KVCache, page_groups

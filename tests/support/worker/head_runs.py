@@ -12,7 +12,7 @@ from torch import Tensor
 from transformers import AutoModelForCausalLM
 
 from baton_scheduler.options import SchedulerOptions
-from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from tests.support.worker.draft_heads import Shadow, proposer
 from tests.support.worker.scheduled_engine import STORY, House, busy
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 
 from baton_worker.attention import AttentionBatch
-from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.kernels.kv_codes import KVCodes
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.kv_cache import KVCache

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from baton.protocol import Sampling
-from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.engine.batch.input_batch import InputBatch
 from baton_worker.engine.forward.causal_forward import CausalForward, CausalModel
 from baton_worker.engine.model_runner import ModelRunner

@@ -32,7 +32,7 @@ from baton_scheduler.events import (
 )
 from baton_scheduler.options import SchedulerOptions
 from baton_scheduler.state import State
-from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.engine.async_scheduling.async_forward import AsyncForward
 from baton_worker.engine.async_scheduling.staged_steps import StagedSteps
 from baton_worker.engine.async_scheduling.step_pipeline import StepPipeline

@@ -15,7 +15,8 @@ import torch
 
 from baton_worker.attention import AttentionBatch
 from baton_worker.checkpoint.kept_weights import WeightKeeper, key_of
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.config import Config
 from baton_worker.kernels import linear, packed_linear, packed_weights
 from baton_worker.kernels.cpu.int8_linear import Int8Linear

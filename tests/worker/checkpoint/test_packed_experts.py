@@ -14,7 +14,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from baton.errors import SettingsError
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.kernels.cpu.linear import CpuLinear
 from baton_worker.kernels.mxfp4 import dequantise
 from baton_worker.layers.build_context import BuildContext

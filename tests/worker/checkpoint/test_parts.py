@@ -13,8 +13,9 @@ from gguf import GGMLQuantizationType as Type
 from torch import Tensor
 
 from baton.errors import ModelError, SettingsError
-from baton_worker.checkpoint.load import LoadedModel, load_model
-from baton_worker.checkpoint.safetensors import SafetensorsFolder
+from baton_worker.checkpoint.formats.safetensors import SafetensorsFolder
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.config import Quantize
 from baton_worker.kernels.cpu.linear import CpuLinear
 from baton_worker.layers.build_context import BuildContext
@@ -190,18 +191,6 @@ def test_whole_experts_are_rounded_as_on_one_rank(
         assert (found - expected).abs().max() < 1e-3
     with pytest.raises(SettingsError, match="rounded in groups of 32 columns, and a part has 16"):
         together(2, lambda ranks: load(tmp_path, ranks, quantize=quantize))
-
-
-def test_a_model_without_experts_has_none_to_deal_out(tmp_path: Path) -> None:
-    tiny_models.save_checkpoint(tmp_path, "LlamaForCausalLM")
-    with pytest.raises(SettingsError, match="--enable-expert-parallel: this model has no experts"):
-        together(2, lambda ranks: load(tmp_path, ranks, experts="linear"))
-
-
-def test_what_transformers_runs_is_not_cut(tmp_path: Path) -> None:
-    tiny_models.save_checkpoint(tmp_path, "HeliumForCausalLM")
-    with pytest.raises(ModelError, match="only a spec can be cut for several ranks"):
-        load(tmp_path, Threaded(0, 2, [], Any))  # type: ignore[arg-type]
 
 
 def test_a_checkpoint_that_does_not_fit_is_refused_by_every_part(tmp_path: Path) -> None:

@@ -12,7 +12,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.kernels import fp8, linear, packed_linear
 from baton_worker.kernels.gptq import GptqWeight
 from baton_worker.kernels.linear import TritonLinear

@@ -13,7 +13,8 @@ import torch
 
 from baton.errors import SettingsError
 from baton_worker import spec
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.config import Config
 from baton_worker.distributed.communicator import SingleRank
 from baton_worker.distributed.pipeline_parallel import (

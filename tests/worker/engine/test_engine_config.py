@@ -11,7 +11,8 @@ import pytest
 import torch
 
 from baton.errors import SettingsError
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.config import Config
 from baton_worker.engine.engine_config import (
     _batch_tokens,

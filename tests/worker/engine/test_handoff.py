@@ -16,7 +16,8 @@ import torch
 from baton.errors import ModelError
 from baton.protocol import Sampling
 from baton_scheduler.disaggregation import handoff
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.kernels.kv_codes import CODES
 from baton_worker.kv_transfer.registry import TRANSPORTS
 from baton_worker.layers.build_context import BuildContext

@@ -11,7 +11,8 @@ import torch
 from baton.protocol import Sampling
 from baton_scheduler.options import SchedulerOptions
 from baton_worker.attention.selector import AttentionSelector
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.config import Config
 from baton_worker.distributed.communicator import SingleRank
 from baton_worker.engine import engine_config

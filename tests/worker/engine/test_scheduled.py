@@ -16,7 +16,8 @@ from baton.protocol import (
 from baton.protocol.token_columns import pack, unpack
 from baton_scheduler.block_table import flat
 from baton_scheduler.options import SchedulerOptions
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.engine.batch.plan_columns import PlanError
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.kv_cache import (

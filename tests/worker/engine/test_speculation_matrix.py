@@ -12,7 +12,8 @@ import torch
 
 from baton.protocol import Sampling
 from baton_scheduler.options import SchedulerOptions
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.drafters.draft_model import DraftModelProposer
 from baton_worker.drafters.draft_model_weights import DraftModelWeights
 from baton_worker.layers.build_context import BuildContext

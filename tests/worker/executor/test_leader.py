@@ -12,7 +12,8 @@ import torch
 from baton.protocol import Plan, Sampling
 from baton.protocol.token_columns import unpack
 from baton_scheduler.options import SchedulerOptions
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.distributed.communicator import SingleRank
 from baton_worker.engine.async_scheduling.staged_forward import StagedForward
 from baton_worker.engine.async_scheduling.staged_steps import StagedSteps

@@ -18,7 +18,8 @@ import torch
 from baton.protocol import Sampling
 from baton_worker.attention import AttentionBatch, AttentionSpec
 from baton_worker.attention.backends.triton import TritonBackend
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.graphs import GraphedModel, Sizes
 from baton_worker.graphs.inputs import DecodeInputs
 from baton_worker.kv_cache import KVCache

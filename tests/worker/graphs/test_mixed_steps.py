@@ -12,7 +12,8 @@ import torch
 from baton_worker.attention import AttentionBatch, AttentionSpec
 from baton_worker.attention.backends.triton import TritonBackend
 from baton_worker.attention.selector import AttentionSelector
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.graphs import GraphedModel, Sizes
 from baton_worker.graphs.inputs import MixedInputs
 from baton_worker.kv_cache import KVCache

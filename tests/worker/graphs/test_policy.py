@@ -10,7 +10,8 @@ import pytest
 import torch
 
 from baton_worker.attention.selector import AttentionSelector
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.config import Config
 from baton_worker.engine.engine_config import resolve
 from baton_worker.graphs import Sizes, refuses

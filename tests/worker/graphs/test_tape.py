@@ -11,7 +11,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.config import Config
 from baton_worker.engine import warmup
 from baton_worker.engine.engine import Engine

@@ -12,7 +12,7 @@ import torch
 from baton.process import standby
 from baton.process.segments import SegmentKeeper
 from baton_worker import service
-from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.config import Config
 from baton_worker.distributed.communicator import Communicator
 from baton_worker.engine import startup

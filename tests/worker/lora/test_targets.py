@@ -11,7 +11,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.kernels.lora import TokenAdapters
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.lora.adapter import read_adapter

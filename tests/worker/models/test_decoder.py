@@ -10,8 +10,9 @@ import torch
 
 from baton_worker.attention.backends.cpu import CpuBackend
 from baton_worker.attention.backends.grouped import GroupedBackend
-from baton_worker.checkpoint.load import LoadedModel, load_model
-from baton_worker.checkpoint.safetensors import SafetensorsFolder
+from baton_worker.checkpoint.formats.safetensors import SafetensorsFolder
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.kernels.cpu import library
 from baton_worker.kernels.linear import OneDnnLinear
 from baton_worker.layers.attention.gqa import Attention

@@ -8,7 +8,8 @@ from typing import Any
 import pytest
 import torch
 
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.kernels.cpu.linear import CpuLinear
 from baton_worker.layers.build_context import BuildContext
 from tests.oracles import ropes

@@ -10,7 +10,9 @@ import numpy as np
 import pytest
 import torch
 
-from baton_worker.checkpoint.load import LoadedModel, load_model, open_checkpoint
+from baton_worker.checkpoint.formats.open_checkpoint import open_checkpoint
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.checkpoint.quantized_loading import as_floats
 from baton_worker.kernels.lora import TokenAdapters
 from baton_worker.layers.build_context import BuildContext

@@ -17,7 +17,8 @@ from safetensors.torch import load_file, save_file
 
 from baton.errors import ModelError
 from baton_worker.attention import AttentionSpec
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.config import Quantize
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.models import ARCHITECTURES

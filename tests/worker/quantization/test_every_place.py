@@ -9,7 +9,8 @@ from typing import Any
 import pytest
 import torch
 
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.linear import LanguageHead
 from baton_worker.layers.moe.moe import Experts

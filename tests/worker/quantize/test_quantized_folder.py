@@ -13,7 +13,8 @@ from safetensors.torch import load_file, save_file
 
 from baton.checkpoint.part_folders import PARTS
 from baton.errors import ModelError, SettingsError
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.checkpoint.quantized_loading import QuantizedLoader
 from baton_worker.config import Quantize
 from baton_worker.layers.build_context import BuildContext

@@ -7,7 +7,8 @@ from pathlib import Path
 import pytest
 import torch
 
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.structured_output.vocabulary import Vocabulary
 

@@ -9,7 +9,7 @@ import pytest
 
 from baton_scheduler.disaggregation import handoff
 from baton_scheduler.options import SchedulerOptions
-from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.structured_output.manager import StructuredOutputManager
 from baton_worker.structured_output.vocabulary import Vocabulary
 from tests.fakes.replayed_steps import replaying

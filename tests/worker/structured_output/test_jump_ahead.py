@@ -12,7 +12,7 @@ import pytest
 from baton.protocol import Grammar, Sampling
 from baton_scheduler.options import SchedulerOptions
 from baton_tokenizer.vocabulary.load import load
-from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.config import Config
 from baton_worker.engine.engine import Engine
 from baton_worker.structured_output.manager import StructuredOutputManager

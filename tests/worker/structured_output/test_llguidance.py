@@ -12,7 +12,7 @@ import torch
 
 from baton.protocol import Grammar, Sampling
 from baton.structured_output.llguidance import GrammarError
-from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.engine.batch.input_batch import InputBatch
 from baton_worker.engine.forward.causal_forward import CausalForward
 from baton_worker.engine.model_runner import ModelRunner

@@ -11,7 +11,7 @@ import pytest
 
 from baton.protocol import Grammar, Sampling
 from baton.structured_output.llguidance import GrammarError
-from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.structured_output import GRAMMARS
 from baton_worker.structured_output.jump_forward import Spelling, encoder
 from baton_worker.structured_output.llguidance import Guidance

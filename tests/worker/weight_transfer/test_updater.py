@@ -20,7 +20,7 @@ from baton.protocol import (
     WorkerCommand,
     WorkerReply,
 )
-from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.weight_transfer.contents import source_of
 from baton_worker.weight_transfer.spool import WeightSpool
 from baton_worker.weight_transfer.updater import WeightUpdater

@@ -8,10 +8,11 @@ from pathlib import Path
 
 import torch
 
+from baton_worker.checkpoint.checkpoint_context import rounding, staging
 from baton_worker.checkpoint.dummy import random_weights
+from baton_worker.checkpoint.empty_model import meta_layers
 from baton_worker.checkpoint.fill import fill
-from baton_worker.checkpoint.load import meta_layers, open_checkpoint, rounding, staging
-from baton_worker.checkpoint.patched_checkpoint import PatchedCheckpoint
+from baton_worker.checkpoint.formats.open_checkpoint import open_checkpoint
 from baton_worker.checkpoint.task import served_task
 from baton_worker.distributed.pipeline_parallel import stage_spec
 from baton_worker.layers.build_context import BuildContext
@@ -39,9 +40,7 @@ def load_tables(
     Raises:
         ModelError: the checkpoint does not match its architecture.
     """
-    checkpoint = open_checkpoint(path)
-    if patches:
-        checkpoint = PatchedCheckpoint(checkpoint, patches)
+    checkpoint = open_checkpoint(path, patches)
     config = checkpoint.config
     site = replace(
         rounding(context, config),

@@ -10,9 +10,12 @@ import torch
 
 from baton.errors import ModelError
 from baton_worker.checkpoint.bf16_expansion import is_expanded
+from baton_worker.checkpoint.checkpoint_context import rounding, staging
 from baton_worker.checkpoint.dummy import random_weights
 from baton_worker.checkpoint.fill import fill
-from baton_worker.checkpoint.load import Checkpoint, open_checkpoint, rounding, staging
+from baton_worker.checkpoint.formats.checkpoint import Checkpoint
+from baton_worker.checkpoint.formats.open_checkpoint import open_checkpoint
+from baton_worker.checkpoint.loaded_model import held_bytes
 from baton_worker.checkpoint.task import is_listed, served_task
 from baton_worker.checkpoint.unstack import Stored
 from baton_worker.layers.build_context import BuildContext
@@ -50,9 +53,7 @@ def load_tower(
     stored = _weights(checkpoint, spec, model, site, dummy)
     fill(model, stored, as_stored(spec, checkpoint.config), context.quantization, whole=False)
     model.eval()
-    layer_bytes = sum(layer.weight_bytes for layer in model.layers())
-    weights = sum(parameter.nbytes for parameter in model.parameters())
-    return LoadedTower(model.vision, layer_bytes + weights)
+    return LoadedTower(model.vision, held_bytes(model))
 
 
 def _spec(checkpoint: Checkpoint, path: Path) -> Decoder:

@@ -22,7 +22,7 @@ from types import SimpleNamespace
 
 from baton.errors import ModelError, SettingsError
 from baton.registry import Registry
-from baton_worker.checkpoint.safetensors import with_saved_head
+from baton_worker.checkpoint.formats.safetensors import with_saved_head
 from baton_worker.models.families import clip, encoders
 from baton_worker.models.resolve import ARCHITECTURES, readable_config, resolve
 from baton_worker.pooling.recipe import PoolingRecipe

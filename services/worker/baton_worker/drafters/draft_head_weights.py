@@ -15,8 +15,9 @@ from baton.checkpoint.hub import resolve as fetch
 from baton.checkpoint.json_file import readable_fields
 from baton.errors import ModelError, SettingsError
 from baton.registry import Registry
+from baton_worker.checkpoint.checkpoint_context import staging
 from baton_worker.checkpoint.fill import fill
-from baton_worker.checkpoint.load import open_checkpoint, staging
+from baton_worker.checkpoint.formats.open_checkpoint import open_checkpoint
 from baton_worker.checkpoint.unstack import Stored
 from baton_worker.config import Config, Quantize
 from baton_worker.kv_cache import group_bytes, one_group

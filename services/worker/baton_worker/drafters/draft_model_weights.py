@@ -10,7 +10,8 @@ import torch
 from baton.checkpoint.hub import resolve as fetch
 from baton.errors import SettingsError
 from baton.logs import logger
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.drafters.token_table import difference
 from baton_worker.kv_cache import group_bytes, one_group
 from baton_worker.layers.build_context import BuildContext

@@ -17,7 +17,7 @@ from msgspec import structs
 from baton.checkpoint.hub import resolve as fetch
 from baton.logs import logger
 from baton.protocol import Plan, Result, WeightVersion
-from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.config import Config
 from baton_worker.engine import warmup
 from baton_worker.engine.async_scheduling.async_forward import AsyncForward

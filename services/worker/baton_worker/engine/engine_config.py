@@ -12,7 +12,7 @@ from baton.errors import SettingsError
 from baton.kv.page_groups import PageGroups
 from baton.logs import logger
 from baton.protocol import PoolingInfo
-from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.config import Config
 from baton_worker.device_keeper.messages import Found
 from baton_worker.distributed.communicator import Communicator, SingleRank, numbers

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from baton.errors import SettingsError
-from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.config import Config
 from baton_worker.models.decoder import Model
 from baton_worker.spec import Recurrent

@@ -20,7 +20,7 @@ import torch
 from baton.errors import SettingsError
 from baton.protocol import Sampling
 from baton_worker.attention import AttentionBatch
-from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.distributed.communicator import Communicator, numbers
 from baton_worker.distributed.expert_parallel import LockstepModel
 from baton_worker.distributed.step_sync import StepSync

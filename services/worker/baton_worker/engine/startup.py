@@ -13,8 +13,9 @@ from baton.errors import SettingsError
 from baton.logs import logger
 from baton.process.segments import Segments, digest
 from baton_worker.checkpoint.kept_weights import WeightKeeper, file_stats, key_of
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
 from baton_worker.checkpoint.load_tables import load_tables
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.config import Config
 from baton_worker.device_keeper.kept_memory import KeeperClient
 from baton_worker.distributed.communicator import Communicator, numbers

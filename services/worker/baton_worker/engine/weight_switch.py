@@ -7,7 +7,7 @@ from pathlib import Path
 
 from baton.errors import ModelError
 from baton.protocol import WeightVersion
-from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.config import Config
 from baton_worker.engine.engine_config import EngineConfig
 from baton_worker.engine.memory import free_bytes

@@ -27,7 +27,7 @@ from baton.process.lifecycle import (
 from baton_worker.attention import AttentionBatch
 from baton_worker.attention.buffers import Buffers
 from baton_worker.attention.staged_buffers import StagedBuffers
-from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.config import Config
 from baton_worker.distributed.communicator import Communicator, numbers
 from baton_worker.engine.engine_config import EngineConfig

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import torch
 
-from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.config import Config
 from baton_worker.kernels.cpu.call_recorder import CallRecording
 from baton_worker.models.decoder import Model

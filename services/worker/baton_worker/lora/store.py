@@ -8,7 +8,7 @@ from pathlib import Path
 from baton.errors import SettingsError
 from baton.logs import logger
 from baton.protocol import AdapterInfo
-from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.config import Config
 from baton_worker.lora.adapter import Adapter, read_adapter
 from baton_worker.lora.modules import LoraModule, lora_modules

@@ -24,7 +24,9 @@ from torch import Tensor
 from baton.checkpoint.json_file import read_json
 from baton.checkpoint.part_folders import in_parts
 from baton.errors import ModelError, SettingsError
-from baton_worker.checkpoint.load import Checkpoint, meta_layers, open_checkpoint
+from baton_worker.checkpoint.empty_model import meta_layers
+from baton_worker.checkpoint.formats.checkpoint import Checkpoint
+from baton_worker.checkpoint.formats.open_checkpoint import open_checkpoint
 from baton_worker.checkpoint.quantized_loading import choose_precision
 from baton_worker.checkpoint.task import is_listed, served_task
 from baton_worker.checkpoint.unfuse import Unfuse

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, TypeAlias
 
 from baton_worker.spec.attention import (
@@ -97,6 +97,8 @@ class AltUp:
 
 Mixer: TypeAlias = Attention | LatentAttention | CrossAttention | Recurrent
 Ffn: TypeAlias = Glu | SharedGlu | Mlp | Moe | MegablocksExperts | ShortcutMoe | ModalityMoe
+ROUTED = (Moe, ShortcutMoe, ModalityMoe)
+"""Feed-forwards whose router may be of another kind than the checkpoint implies."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,3 +149,13 @@ class Decoder:
         ropes = (getattr(mixer, "rope", None) for mixer, _ in self.layers)
         sections = (rope.sections for rope in ropes if rope is not None)
         return max((len(some.sizes) for some in sections if some is not None), default=1)
+
+    def with_router(self, kind: str) -> Decoder:
+        """The spec with all routers of this kind; checkpoints imply `top_k`."""
+        if kind == "top_k":
+            return self
+        layers = tuple(
+            (mixer, ffn.with_router(kind) if isinstance(ffn, ROUTED) else ffn)
+            for mixer, ffn in self.layers
+        )
+        return replace(self, layers=layers)

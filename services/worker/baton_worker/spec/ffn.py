@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from baton_worker.spec.expert_map import ExpertMap
 from baton_worker.spec.rope import Parameter
@@ -109,6 +109,10 @@ class Moe:
     first_number: int = 0
     """Number of the first expert in the checkpoint."""
 
+    def with_router(self, kind: str) -> Moe:
+        """The mixture with a router of this kind."""
+        return replace(self, router=replace(self.router, kind=kind))
+
 
 @dataclass(frozen=True, slots=True)
 class MegablocksExperts:
@@ -129,6 +133,10 @@ class ShortcutMoe:
     dense: Glu
     branch: Moe
 
+    def with_router(self, kind: str) -> ShortcutMoe:
+        """The layer with a router of this kind."""
+        return replace(self, branch=self.branch.with_router(kind))
+
 
 @dataclass(frozen=True, slots=True)
 class ModalityMoe:
@@ -138,3 +146,7 @@ class ModalityMoe:
 
     text: Moe
     vision: Moe
+
+    def with_router(self, kind: str) -> ModalityMoe:
+        """The layer with two routers of this kind."""
+        return ModalityMoe(self.text.with_router(kind), self.vision.with_router(kind))

@@ -15,7 +15,7 @@ import numpy.typing as npt
 if TYPE_CHECKING:
     from torch import Tensor
 
-    from baton_worker.checkpoint.load import LoadedModel
+    from baton_worker.checkpoint.loaded_model import LoadedModel
     from baton_worker.config import Config
     from baton_worker.graphs import Sizes
     from baton_worker.kv_cache import KVCache

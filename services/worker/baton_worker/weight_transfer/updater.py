@@ -27,7 +27,7 @@ from baton.protocol import (
     WorkerCommand,
     WorkerReply,
 )
-from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.weight_transfer.broadcast import Membership
 from baton_worker.weight_transfer.contents import check
 from baton_worker.weight_transfer.receive import receive

@@ -12,7 +12,8 @@ import torch
 from gguf import GGMLQuantizationType as Type
 
 from baton.errors import ModelError
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.kernels.cpu.linear import CpuLinear
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.linear import Linear

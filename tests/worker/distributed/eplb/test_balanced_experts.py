@@ -10,7 +10,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.distributed.eplb.balanced_experts import BalancedExperts
 from baton_worker.distributed.eplb.config import EplbConfig
 from baton_worker.distributed.eplb.placement import Held

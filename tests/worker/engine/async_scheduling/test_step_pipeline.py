@@ -14,7 +14,8 @@ from torch import Tensor
 from baton.protocol import Sampling
 from baton_scheduler.options import SchedulerOptions
 from baton_worker.attention.selector import AttentionSelector
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.graphs import GraphedModel, Sizes
 from baton_worker.kernels import triton
 from baton_worker.layers.build_context import BuildContext

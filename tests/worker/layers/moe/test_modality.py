@@ -7,7 +7,6 @@ from dataclasses import replace
 import torch
 
 from baton_worker import spec
-from baton_worker.checkpoint.load import routed
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.layer import Layer
 from baton_worker.layers.moe.modality import ModalityMoe
@@ -46,7 +45,7 @@ def test_each_token_has_the_experts_of_what_it_stands_for() -> None:
 def test_its_experts_are_found_by_the_loader() -> None:
     layers = ((None, spec.ModalityMoe(TEXT, VISION)),)
     decoder = spec.Decoder(4, 9, layers, spec.Norm(1e-6), spec.Head(), style="by_modality")
-    ((_, ffn),) = routed(decoder, "balanced").layers
+    ((_, ffn),) = decoder.with_router("balanced").layers
     assert isinstance(ffn, spec.ModalityMoe)
     assert ffn.text == replace(TEXT, router=replace(TEXT.router, kind="balanced"))
     assert ffn.vision.router.kind == "balanced"

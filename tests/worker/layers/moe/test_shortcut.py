@@ -7,7 +7,6 @@ from dataclasses import replace
 import torch
 
 from baton_worker import spec
-from baton_worker.checkpoint.load import routed
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.layer import Layer
@@ -63,6 +62,6 @@ def test_the_branch_reads_the_first_layer_and_joins_after_the_second() -> None:
 
 def test_its_experts_are_found_by_the_loader() -> None:
     decoder = replace(DECODER, layers=((None, spec.ShortcutMoe(DENSE, MOE)), (None, DENSE)))
-    ((_, ffn), (_, dense)) = routed(decoder, "balanced").layers
+    ((_, ffn), (_, dense)) = decoder.with_router("balanced").layers
     assert isinstance(ffn, spec.ShortcutMoe) and ffn.branch.router.kind == "balanced"
-    assert dense == DENSE and routed(decoder, "top_k") is decoder
+    assert dense == DENSE and decoder.with_router("top_k") is decoder

@@ -10,7 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from baton.errors import ModelError, SettingsError
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.drafters.draft_head_weights import StateHeadWeights
 from baton_worker.layers.build_context import BuildContext
 from tests.support.worker.draft_heads import Tensors, random_tensors, save_head, with_head

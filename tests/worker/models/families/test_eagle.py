@@ -24,7 +24,8 @@ from transformers import (
 )
 
 from baton.errors import ModelError
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.kv_cache import page_groups
 from baton_worker.layers.build_context import BuildContext
 from tests.support import tiny_models

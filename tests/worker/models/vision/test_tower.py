@@ -14,7 +14,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from baton_mm_preprocess.model_info import read_model
-from baton_worker.checkpoint.load import LoadedModel, load_model
+from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.media_embeddings import MediaEmbeddings
 from baton_worker.layers.vision.grid import patchify

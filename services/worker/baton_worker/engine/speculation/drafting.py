@@ -8,7 +8,7 @@ from typing import Any
 
 from baton.logs import logger
 from baton.protocol import Plan, Result
-from baton_worker.checkpoint.load import LoadedModel
+from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.engine.engine_config import EngineConfig
 from baton_worker.engine.speculation import step_timing
 from baton_worker.platform.cpu_threads import with_threads

@@ -11,8 +11,9 @@ import torch
 from safetensors.torch import load_file, save_file
 
 from baton.errors import ModelError
-from baton_worker.checkpoint.load import load_model, open_checkpoint
-from baton_worker.checkpoint.mistral import MistralFolder, transformers_name
+from baton_worker.checkpoint.formats.mistral import MistralFolder, transformers_name
+from baton_worker.checkpoint.formats.open_checkpoint import open_checkpoint
+from baton_worker.checkpoint.load import load_model
 from baton_worker.layers.build_context import BuildContext
 from tests.support import tiny_models
 from tests.support.worker.mistral_format import own_tensors, params_of

@@ -4,18 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from safetensors import SafetensorError
 
 from baton.errors import ModelError
+from baton_worker.checkpoint.formats.checkpoint import Checkpoint
 from baton_worker.checkpoint.mmap import opened
 from baton_worker.checkpoint.unstack import Stored
 from baton_worker.quantization.methods import method
 from baton_worker.spec import Decoder
-
-if TYPE_CHECKING:
-    from baton_worker.checkpoint.load import Checkpoint
 
 _LISTED = 3
 

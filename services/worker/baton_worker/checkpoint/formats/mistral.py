@@ -10,7 +10,7 @@ from torch import Tensor
 
 from baton.errors import ModelError
 from baton.logs import logger
-from baton_worker.checkpoint.safetensors import SafetensorsFolder, indexed
+from baton_worker.checkpoint.formats.safetensors import SafetensorsFolder, indexed
 from baton_worker.spec import Decoder
 
 log = logger(__name__)

@@ -9,9 +9,9 @@ import torch
 from safetensors.torch import save_file
 
 from baton.errors import ModelError
-from baton_worker.checkpoint.load import open_checkpoint
-from baton_worker.checkpoint.rank_sharded import RankShardedFolder
-from baton_worker.checkpoint.safetensors import SafetensorsFolder
+from baton_worker.checkpoint.formats.open_checkpoint import open_checkpoint
+from baton_worker.checkpoint.formats.rank_sharded import RankShardedFolder
+from baton_worker.checkpoint.formats.safetensors import SafetensorsFolder
 from baton_worker.models import resolve
 from tests.oracles.checkpoints import MAKERS, fairseq2_tensors
 

@@ -11,8 +11,8 @@ from safetensors.torch import load_file, save_file
 from torch import Tensor
 
 from baton.errors import ModelError
-from baton_worker.checkpoint.patched_checkpoint import PatchedCheckpoint, tensor_names
-from baton_worker.checkpoint.safetensors import SafetensorsFolder
+from baton_worker.checkpoint.formats.patched_checkpoint import PatchedCheckpoint, tensor_names
+from baton_worker.checkpoint.formats.safetensors import SafetensorsFolder
 from baton_worker.models.resolve import resolve
 
 pytestmark = pytest.mark.row("F14.14")

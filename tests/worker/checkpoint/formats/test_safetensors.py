@@ -13,8 +13,8 @@ import transformers
 from safetensors.torch import load_file, save_file
 
 from baton.errors import ModelError
+from baton_worker.checkpoint.formats.safetensors import SafetensorsFolder
 from baton_worker.checkpoint.load import load_model
-from baton_worker.checkpoint.safetensors import SafetensorsFolder
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.models.resolve import resolve
 from tests.oracles.checkpoints import asked
