@@ -64,10 +64,10 @@ def _quantise(  # type: ignore[no-untyped-def]
     that of the largest number, or the static one."""
     token, number_of_group = tl.program_id(0).to(tl.int64), tl.program_id(1)
     channel = tl.arange(0, WIDTH)
-    at = number_of_group * group + channel
-    mask = (channel < group) & (at < columns)
-    there = channel * 0 + token < tokens
-    value = tl.load(x + token * columns + at, mask=mask & there, other=0.0)
+    column = number_of_group * group + channel
+    mask = (channel < group) & (column < columns)
+    is_token = channel * 0 + token < tokens
+    value = tl.load(x + token * columns + column, mask=mask & is_token, other=0.0)
     value = value.to(tl.float32)
     # A comparison with what is not a number fails.
     is_finite = tl.min((tl.abs(value) < float("inf")).to(tl.int32), 0) == 1
@@ -78,7 +78,7 @@ def _quantise(  # type: ignore[no-untyped-def]
         largest = tl.minimum(tl.max(tl.abs(value), 0), limit)
         scale = tl.maximum(tl.div_rn(largest, most_code), least_scale)
     limited = tl.minimum(tl.maximum(tl.div_rn(value, scale), -most_code), most_code)
-    tl.store(codes + token * columns + at, code(limited, FP8), mask=mask)
+    tl.store(codes + token * columns + column, code(limited, FP8), mask=mask)
     # Infinity and NaN have no code: the scale carries them.
     scale = tl.where(is_finite, scale, float("nan"))
     tl.store(scales + token * scale_token + number_of_group * scale_group, scale)
@@ -151,29 +151,33 @@ def _product(  # type: ignore[no-untyped-def]
     float32: tensor cores of 9.0 keep about 14 bits of sums of 8-bit floats (DeepSeek-V3,
     arXiv:2412.19437, 3.3.2)."""
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    there = column < columns
-    expert, visit, here = row_tiles.visits_of(visits, expert_of_block, rows, GROUPED, ROWS)
+    is_column = column < columns
+    expert, visit, is_row = row_tiles.visits_of(visits, expert_of_block, rows, GROUPED, ROWS)
     if (expert < 0) | (expert >= num_experts):
         return
     row = visit // divisor
-    line = expert * columns + column
-    w_line = (expert * w_lines + column // block_rows) * w_groups
+    weight_row = expert * columns + column
+    scale_row = (expert * w_lines + column // block_rows) * w_groups
     total = tl.full((ROWS, COLUMNS), 0.0, tl.float32)
     for start in range(0, inner, INNER):
         k = start + tl.arange(0, INNER)
-        inside = k < inner
-        a = x + row[:, None] * inner + k[None, :]
-        a = _as_operand(tl.load(a, mask=here[:, None] & inside[None, :], other=0), IS_NATIVE)
-        b = weight + line[None, :] * inner + k[:, None]
-        b = _as_operand(tl.load(b, mask=inside[:, None] & there[None, :], other=0), IS_NATIVE)
-        part = tl.dot(a, b)
-        x_scale = tl.load(x_scales + row * x_groups + start // x_group, mask=here, other=0.0)
-        w_scale = tl.load(w_scales + w_line + start // block_columns, mask=there, other=0.0)
-        total += part * x_scale[:, None] * w_scale[None, :]
+        has_channel = k < inner
+        inputs = x + row[:, None] * inner + k[None, :]
+        inputs = _as_operand(
+            tl.load(inputs, mask=is_row[:, None] & has_channel[None, :], other=0), IS_NATIVE
+        )
+        weights = weight + weight_row[None, :] * inner + k[:, None]
+        weights = _as_operand(
+            tl.load(weights, mask=has_channel[:, None] & is_column[None, :], other=0), IS_NATIVE
+        )
+        partial = tl.dot(inputs, weights)
+        x_scale = tl.load(x_scales + row * x_groups + start // x_group, mask=is_row, other=0.0)
+        w_scale = tl.load(w_scales + scale_row + start // block_columns, mask=is_column, other=0.0)
+        total += partial * x_scale[:, None] * w_scale[None, :]
     if bias is not None:
-        total += tl.load(bias + line, mask=there, other=0.0)[None, :].to(tl.float32)
+        total += tl.load(bias + weight_row, mask=is_column, other=0.0)[None, :].to(tl.float32)
     target = out + visit[:, None] * columns + column[None, :]
-    tl.store(target, total.to(out.dtype.element_ty), mask=here[:, None] & there[None, :])
+    tl.store(target, total.to(out.dtype.element_ty), mask=is_row[:, None] & is_column[None, :])
 
 
 def refuses(weight: Fp8Weight, device: torch.device) -> str | None:

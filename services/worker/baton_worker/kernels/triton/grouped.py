@@ -57,9 +57,9 @@ def _numbers(codes, VALUES: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _scale(at, there, SCALES: tl.constexpr):  # type: ignore[no-untyped-def]
+def _scale(source, inside, SCALES: tl.constexpr):  # type: ignore[no-untyped-def]
     """float32 of stored scales."""
-    scale = tl.load(at, mask=there, other=0)
+    scale = tl.load(source, mask=inside, other=0)
     if SCALES == 1:
         # The code 0 is 2^-127, which has no exponent of its own; 255 is no number.
         bits = tl.where(scale == 0, 0x400000, scale.to(tl.int32) << 23)
@@ -84,22 +84,22 @@ def _beside_columns(x, LEFT: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _inputs(x, source, real, k, inner, LEFT: tl.constexpr):  # type: ignore[no-untyped-def]
+def _inputs(x, input_row, is_row, k, inner, LEFT: tl.constexpr):  # type: ignore[no-untyped-def]
     """Channels `k` of the rows that visits read; of LEFT weights channels come first."""
-    at = x + _beside_columns(source, LEFT) * inner + _of_columns(k, LEFT)
-    there = _beside_columns(real, LEFT) & _of_columns(k < inner, LEFT)
-    return tl.load(at, mask=there, other=0.0)
+    source_ptr = x + _beside_columns(input_row, LEFT) * inner + _of_columns(k, LEFT)
+    inside = _beside_columns(is_row, LEFT) & _of_columns(k < inner, LEFT)
+    return tl.load(source_ptr, mask=inside, other=0.0)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _float_sums(  # type: ignore[no-untyped-def]
     x,
     words,
-    source,
-    real,
+    input_row,
+    is_row,
     expert,
     column,
-    inside,
+    is_column,
     columns,
     inner,
     first,
@@ -113,10 +113,10 @@ def _float_sums(  # type: ignore[no-untyped-def]
     total = tl.full((ROWS, COLUMNS), 0.0, tl.float32)
     for tile in range(first, last):
         k = tile * TILE + tl.arange(0, TILE)
-        a = _inputs(x, source, real, k, inner, False)
-        b = words + (expert * columns + column[None, :]) * inner + k[:, None]
-        b = tl.load(b, mask=(k < inner)[:, None] & inside[None, :], other=0.0)
-        total = tl.dot(a, b, total, input_precision="ieee")
+        inputs = _inputs(x, input_row, is_row, k, inner, False)
+        weights = words + (expert * columns + column[None, :]) * inner + k[:, None]
+        weights = tl.load(weights, mask=(k < inner)[:, None] & is_column[None, :], other=0.0)
+        total = tl.dot(inputs, weights, total, input_precision="ieee")
     return total
 
 
@@ -134,11 +134,11 @@ def _packed_sums(  # type: ignore[no-untyped-def]
     words,
     scales,
     zeros,
-    source,
-    real,
+    input_row,
+    is_row,
     expert,
     column,
-    inside,
+    is_column,
     columns,
     inner,
     group,
@@ -163,39 +163,43 @@ def _packed_sums(  # type: ignore[no-untyped-def]
     channel = tl.arange(0, RUN)
     groups, x_groups = tl.cdiv(inner, group), tl.cdiv(inner, x_group)
     for tile in range(first, last):
-        line = (expert * tl.cdiv(inner, TILE) + tile) * RUN + channel
-        word = words + _beside_columns(line, LEFT) * columns + _of_columns(column, LEFT)
-        word = tl.load(word, mask=_of_columns(inside, LEFT), other=0)
-        for begin in tl.static_range(0, 32 // BITS, SLICES):
-            at = _scale_at(expert, tile * TILE + begin * RUN, column, columns, groups, group)
+        word_row = (expert * tl.cdiv(inner, TILE) + tile) * RUN + channel
+        word = words + _beside_columns(word_row, LEFT) * columns + _of_columns(column, LEFT)
+        word = tl.load(word, mask=_of_columns(is_column, LEFT), other=0)
+        for first_run in tl.static_range(0, 32 // BITS, SLICES):
+            scale_offset = _scale_at(
+                expert, tile * TILE + first_run * RUN, column, columns, groups, group
+            )
             if VALUES == 1:
-                zero = tl.load(zeros + at, mask=inside, other=0).to(tl.float32)
-            part = total if FOLDED else tl.full((FIRST, SECOND), 0.0, tl.float32)
-            for step in tl.static_range(SLICES):
-                run = begin + step
+                zero = tl.load(zeros + scale_offset, mask=is_column, other=0).to(tl.float32)
+            partial = total if FOLDED else tl.full((FIRST, SECOND), 0.0, tl.float32)
+            for run_in_slice in tl.static_range(SLICES):
+                run = first_run + run_in_slice
                 k = tile * TILE + run * RUN
-                a = _inputs(x, source, real, k + channel, inner, LEFT)
-                b = _numbers((word >> (run * BITS)) & ((1 << BITS) - 1), VALUES)
+                inputs = _inputs(x, input_row, is_row, k + channel, inner, LEFT)
+                weights = _numbers((word >> (run * BITS)) & ((1 << BITS) - 1), VALUES)
                 if VALUES == 1:
-                    b -= _of_columns(zero, LEFT)
+                    weights -= _of_columns(zero, LEFT)
                 if FOLDED:
-                    own = _scale_at(expert, k, column, columns, groups, group)
-                    b *= _of_columns(_scale(scales + own, inside, SCALES), LEFT)
-                b = b.to(a.dtype)
+                    run_scale_offset = _scale_at(expert, k, column, columns, groups, group)
+                    weights *= _of_columns(
+                        _scale(scales + run_scale_offset, is_column, SCALES), LEFT
+                    )
+                weights = weights.to(inputs.dtype)
                 if LEFT:
-                    part = tl.dot(b, a, part, input_precision="ieee")
+                    partial = tl.dot(weights, inputs, partial, input_precision="ieee")
                 else:
-                    part = tl.dot(a, b, part, input_precision="ieee")
+                    partial = tl.dot(inputs, weights, partial, input_precision="ieee")
             if FOLDED:
-                total = part
+                total = partial
             else:
-                scale = _scale(scales + at, inside, SCALES)
+                scale = _scale(scales + scale_offset, is_column, SCALES)
                 if VALUES == 3:
-                    x_at = (tile * TILE + begin * RUN) // x_group
-                    x_at = source * x_groups + tl.minimum(x_at, x_groups - 1)
-                    x_scale = tl.load(x_scales + x_at, mask=real, other=0.0)
-                    part *= _beside_columns(x_scale, LEFT)
-                total += part * _of_columns(scale, LEFT)
+                    x_scale_offset = (tile * TILE + first_run * RUN) // x_group
+                    x_scale_offset = input_row * x_groups + tl.minimum(x_scale_offset, x_groups - 1)
+                    x_scale = tl.load(x_scales + x_scale_offset, mask=is_row, other=0.0)
+                    partial *= _beside_columns(x_scale, LEFT)
+                total += partial * _of_columns(scale, LEFT)
     return total
 
 
@@ -208,11 +212,11 @@ def _sums(  # type: ignore[no-untyped-def]
     zeros,
     factors,
     bias,
-    source,
-    real,
+    input_row,
+    is_row,
     expert,
     column,
-    inside,
+    is_column,
     columns,
     inner,
     group,
@@ -230,7 +234,7 @@ def _sums(  # type: ignore[no-untyped-def]
     LEFT: tl.constexpr,
 ):
     """The product of rows with some columns of a weight, and a bias if there is one."""
-    part = (source, real, expert, column, inside, columns, inner)
+    part = (input_row, is_row, expert, column, is_column, columns, inner)
     if VALUES == 0:
         total = _float_sums(x, words, *part, first, last, ROWS, COLUMNS, TILE)
     else:
@@ -241,10 +245,10 @@ def _sums(  # type: ignore[no-untyped-def]
             *(VALUES, SCALES, BITS, SLICES, FOLDED, ROWS, COLUMNS, TILE, LEFT),
         )
     if SCALES == 2:
-        factor = tl.load(factors + expert * columns + column, mask=inside, other=0.0)
+        factor = tl.load(factors + expert * columns + column, mask=is_column, other=0.0)
         total *= _of_columns(factor, LEFT)
     if bias is not None:
-        added = tl.load(bias + expert * columns + column, mask=inside, other=0.0)
+        added = tl.load(bias + expert * columns + column, mask=is_column, other=0.0)
         total += _of_columns(added, LEFT).to(tl.float32)
     return total
 
@@ -288,23 +292,24 @@ def _product(  # type: ignore[no-untyped-def]
     with the second. Of a weight that is LEFT, tiles of the product have its columns first."""
     width = columns if GATE is None else columns // 2
     column = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    inside = column < width
-    expert, visit, real = row_tiles.visits_of(visits, expert_of_block, rows, GROUPED, ROWS)
+    is_column = column < width
+    expert, visit, is_row = row_tiles.visits_of(visits, expert_of_block, rows, GROUPED, ROWS)
     if (expert < 0) | (expert >= num_experts):
         return
     first, last = tl.program_id(2) * first_tiles, tl.cdiv(inner, TILE)
     if SPLIT:
         last = tl.minimum(first + first_tiles, last)
-    source = visit // divisor
+    input_row = visit // divisor
     total = _sums(
-        *(x, x_scales, words, scales, zeros, factors, bias, source, real, expert, column, inside),
+        *(x, x_scales, words, scales, zeros, factors),
+        *(bias, input_row, is_row, expert, column, is_column),
         *(columns, inner, group, x_group, first, last),
         *(VALUES, SCALES, BITS, SLICES, FOLDED, ROWS, COLUMNS, TILE, LEFT),
     )
     if GATE is not None:
         up = _sums(
-            *(x, x_scales, words, scales, zeros, factors, bias, source, real, expert),
-            *(column + width, inside, columns, inner, group, x_group, first, last),
+            *(x, x_scales, words, scales, zeros, factors, bias, input_row, is_row, expert),
+            *(column + width, is_column, columns, inner, group, x_group, first, last),
             *(VALUES, SCALES, BITS, SLICES, FOLDED, ROWS, COLUMNS, TILE, LEFT),
         )
         # Rounded as a launch that stores them does.
@@ -313,7 +318,7 @@ def _product(  # type: ignore[no-untyped-def]
     if SPLIT:
         visit += tl.program_id(2).to(tl.int64) * rows
     target = out + _beside_columns(visit, LEFT) * width + _of_columns(column, LEFT)
-    there = _beside_columns(real, LEFT) & _of_columns(inside, LEFT)
+    there = _beside_columns(is_row, LEFT) & _of_columns(is_column, LEFT)
     tl.store(target, total.to(out.dtype.element_ty), mask=there)
 
 
@@ -321,16 +326,16 @@ def _product(  # type: ignore[no-untyped-def]
 def _sum(parts, bias, out, count, columns, splits, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
     """out [rows, columns], `count` numbers: the sum of float32 parts [splits, rows, columns] in
     order, plus a bias."""
-    at = tl.program_id(0).to(tl.int64) * WIDTH + tl.arange(0, WIDTH)
-    there = at < count
+    index = tl.program_id(0).to(tl.int64) * WIDTH + tl.arange(0, WIDTH)
+    inside = index < count
     total = tl.full((WIDTH,), 0.0, tl.float32)
-    part = parts + at
+    part = parts + index
     for _ in range(splits):
-        total += tl.load(part, mask=there, other=0.0)
+        total += tl.load(part, mask=inside, other=0.0)
         part += count
     if bias is not None:
-        total += tl.load(bias + at % columns, mask=there, other=0.0).to(tl.float32)
-    tl.store(out + at, total.to(out.dtype.element_ty), mask=there)
+        total += tl.load(bias + index % columns, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + index, total.to(out.dtype.element_ty), mask=inside)
 
 
 @triton.jit  # type: ignore[untyped-decorator]

@@ -16,11 +16,11 @@ from baton_worker.kernels.triton import power
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _weighted(x, share, weight, at, inside, SCALED: tl.constexpr):  # type: ignore[no-untyped-def]
+def _weighted(x, inverse_norm, weight, channel, has_channel, SCALED: tl.constexpr):  # type: ignore[no-untyped-def]
     """Channels of a normed head, rounded as a norm of its own rounds them."""
-    normed = x.to(tl.float32) * share
+    normed = x.to(tl.float32) * inverse_norm
     if SCALED:
-        normed *= tl.load(weight + at, mask=inside, other=0.0).to(tl.float32)
+        normed *= tl.load(weight + channel, mask=has_channel, other=0.0).to(tl.float32)
     return normed.to(x.dtype)
 
 
@@ -44,15 +44,15 @@ def _rotated(a, b, angle, cos, sin, first, second, paired):  # type: ignore[no-u
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _store_codes(  # type: ignore[no-untyped-def]
-    to,
+    target,
     a,
     b,
     c,
     first,
     second,
-    other,
-    paired,
-    behind,
+    rest,
+    is_pair,
+    is_rest,
     scales,
     row,
     inverse_most,
@@ -71,10 +71,10 @@ def _store_codes(  # type: ignore[no-untyped-def]
     scale = bits.least_scale(tl.maximum(most, tl.max(tl.abs(wide_c), 0)), inverse_most)
     if GIVEN:
         scale = tl.load(scales + row)
-    bits.store(to + first, wide_a, paired, scale, most_code, CODES)
-    bits.store(to + second, wide_b, paired, scale, most_code, CODES)
-    bits.store(to + other, wide_c, behind, scale, most_code, CODES)
-    bits.store_scale(to + HEAD_DIM, is_finite, scale)
+    bits.store(target + first, wide_a, is_pair, scale, most_code, CODES)
+    bits.store(target + second, wide_b, is_pair, scale, most_code, CODES)
+    bits.store(target + rest, wide_c, is_rest, scale, most_code, CODES)
+    bits.store_scale(target + HEAD_DIM, is_finite, scale)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -111,38 +111,41 @@ def _place(  # type: ignore[no-untyped-def]
     """One head of one token. A pair is a channel and the one half a DIM on; channels from DIM on,
     REST of them or fewer, are not rotated."""
     token, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    here = heads + token * token_stride + head * HEAD_DIM
-    first, other = tl.arange(0, PAIRS), DIM + tl.arange(0, REST)
-    second, paired, behind = first + DIM // 2, first < DIM // 2, other < HEAD_DIM
-    a = tl.load(here + first, mask=paired, other=0.0)
-    b = tl.load(here + second, mask=paired, other=0.0)
-    c = tl.load(here + other, mask=behind, other=0.0)
+    head_start = heads + token * token_stride + head * HEAD_DIM
+    first, rest = tl.arange(0, PAIRS), DIM + tl.arange(0, REST)
+    second, is_pair, is_rest = first + DIM // 2, first < DIM // 2, rest < HEAD_DIM
+    first_half = tl.load(head_start + first, mask=is_pair, other=0.0)
+    second_half = tl.load(head_start + second, mask=is_pair, other=0.0)
+    unrotated = tl.load(head_start + rest, mask=is_rest, other=0.0)
     if head < NUM_HEADS + NUM_KV_HEADS:
         if NORMED:
             weight, eps = key_weight, key_eps
             if head < NUM_HEADS:
                 weight, eps = query_weight, query_eps
-            squares = _squares(a) + _squares(b) + _squares(c)
-            share = tl.rsqrt(squares / HEAD_DIM + eps)
-            a = _weighted(a, share, weight, first, paired, SCALED)
-            b = _weighted(b, share, weight, second, paired, SCALED)
-            c = _weighted(c, share, weight, other, behind, SCALED)
-        a, b = _rotated(a, b, token * DIM, cos, sin, first, second, paired)
-        tl.store(here + first, a, mask=paired)
-        tl.store(here + second, b, mask=paired)
+            squares = _squares(first_half) + _squares(second_half) + _squares(unrotated)
+            inverse_norm = tl.rsqrt(squares / HEAD_DIM + eps)
+            first_half = _weighted(first_half, inverse_norm, weight, first, is_pair, SCALED)
+            second_half = _weighted(second_half, inverse_norm, weight, second, is_pair, SCALED)
+            unrotated = _weighted(unrotated, inverse_norm, weight, rest, is_rest, SCALED)
+        first_half, second_half = _rotated(
+            first_half, second_half, token * DIM, cos, sin, first, second, is_pair
+        )
+        tl.store(head_start + first, first_half, mask=is_pair)
+        tl.store(head_start + second, second_half, mask=is_pair)
         if NORMED:
-            tl.store(here + other, c, mask=behind)
+            tl.store(head_start + rest, unrotated, mask=is_rest)
     if head >= NUM_HEADS:
         slot, row = tl.load(slots + token), head - NUM_HEADS
-        to = pages + slot // page_size * page_stride + slot % page_size * offset_stride
-        to += row // NUM_KV_HEADS * value_stride + row % NUM_KV_HEADS * head_stride
+        target = pages + slot // page_size * page_stride + slot % page_size * offset_stride
+        target += row // NUM_KV_HEADS * value_stride + row % NUM_KV_HEADS * head_stride
         if CODES == 0:
-            tl.store(to + first, a, mask=paired)
-            tl.store(to + second, b, mask=paired)
-            tl.store(to + other, c, mask=behind)
+            tl.store(target + first, first_half, mask=is_pair)
+            tl.store(target + second, second_half, mask=is_pair)
+            tl.store(target + rest, unrotated, mask=is_rest)
         else:
             _store_codes(
-                *(to, a, b, c, first, second, other, paired, behind, scales, row),
+                *(target, first_half, second_half, unrotated, first, second),
+                *(rest, is_pair, is_rest, scales, row),
                 *(inverse_most, most_code, HEAD_DIM, CODES, GIVEN),
             )
 

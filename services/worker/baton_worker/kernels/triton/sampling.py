@@ -64,46 +64,50 @@ def _tops(  # type: ignore[no-untyped-def]
 ):
     """The first maximum of a tile and its token, to [R, tiles] each; a NaN counts as infinite."""
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
-    real, start = row < num_rows, tl.program_id(1) * TILE
-    i = start + tl.arange(0, TILE)
-    mask = real[:, None] & (i < vocab)[None, :]
-    x = tl.load(logits + row[:, None] * vocab + i[None, :], mask=mask, other=float("-inf"))
-    odd = tl.max((x != x).to(tl.int32), 1)
-    top, index = tl.max(x, 1, return_indices=True, return_indices_tie_break_left=True)
-    at = row * tiles + tl.program_id(1)
-    tl.store(tops + at, tl.where(odd > 0, float("inf"), top), mask=real)
-    tl.store(places + at, start + index, mask=real)
+    is_row, start = row < num_rows, tl.program_id(1) * TILE
+    token = start + tl.arange(0, TILE)
+    mask = is_row[:, None] & (token < vocab)[None, :]
+    logit = tl.load(logits + row[:, None] * vocab + token[None, :], mask=mask, other=float("-inf"))
+    has_nan = tl.max((logit != logit).to(tl.int32), 1)
+    maximum, index = tl.max(logit, 1, return_indices=True, return_indices_tie_break_left=True)
+    target = row * tiles + tl.program_id(1)
+    tl.store(tops + target, tl.where(has_nan > 0, float("inf"), maximum), mask=is_row)
+    tl.store(places + target, start + index, mask=is_row)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _store_sums(  # type: ignore[no-untyped-def]
-    sums, row, real, weight, least, blocks, ROWS: tl.constexpr, TILE: tl.constexpr
+    sums, row, is_row, weight, least, blocks, ROWS: tl.constexpr, TILE: tl.constexpr
 ):
     """By block of a tile of weights, the sum of those from `least` on: to [R, blocks]."""
-    above = tl.where(weight >= least[:, None], weight, 0.0)
-    block_sums = tl.sum(tl.reshape(above, (ROWS, TILE // _BLOCK, _BLOCK)), 2)
+    counted = tl.where(weight >= least[:, None], weight, 0.0)
+    block_sums = tl.sum(tl.reshape(counted, (ROWS, TILE // _BLOCK, _BLOCK)), 2)
     block = tl.program_id(1) * (TILE // _BLOCK) + tl.arange(0, TILE // _BLOCK)
-    inside = real[:, None] & (block < blocks)[None, :]
+    inside = is_row[:, None] & (block < blocks)[None, :]
     tl.store(sums + row[:, None] * blocks + block[None, :], block_sums, mask=inside)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _row_maximum(tops, row, real, tiles, TILES: tl.constexpr):  # type: ignore[no-untyped-def]
+def _row_maximum(tops, row, is_row, tiles, TILES: tl.constexpr):  # type: ignore[no-untyped-def]
     """The maximum of each row, the first tile that has it, and whether it is finite."""
     tile = tl.arange(0, TILES)
-    at = row[:, None] * tiles + tile[None, :]
-    every = tl.load(tops + at, mask=real[:, None] & (tile < tiles)[None, :], other=float("-inf"))
-    most, first = tl.max(every, 1, return_indices=True, return_indices_tie_break_left=True)
-    return most, first, (most < float("inf")) & (most > float("-inf"))
+    source = row[:, None] * tiles + tile[None, :]
+    tile_maxima = tl.load(
+        tops + source, mask=is_row[:, None] & (tile < tiles)[None, :], other=float("-inf")
+    )
+    maximum, first_tile = tl.max(
+        tile_maxima, 1, return_indices=True, return_indices_tie_break_left=True
+    )
+    return maximum, first_tile, (maximum < float("inf")) & (maximum > float("-inf"))
 
 
 @triton.jit
-def _store_rows(tokens, finite, least, wanted, row, real, token, good, lowest, limit):  # type: ignore[no-untyped-def]
+def _store_rows(tokens, finite, least, wanted, row, is_row, token, is_finite, lowest, limit):  # type: ignore[no-untyped-def]
     """The results of whole rows that do not depend on their weights."""
-    tl.store(tokens + row, token, mask=real)
-    tl.store(finite + row, good.to(tl.int8), mask=real)
-    tl.store(least + row, lowest, mask=real)
-    tl.store(wanted + row, limit, mask=real)
+    tl.store(tokens + row, token, mask=is_row)
+    tl.store(finite + row, is_finite.to(tl.int8), mask=is_row)
+    tl.store(least + row, lowest, mask=is_row)
+    tl.store(wanted + row, limit, mask=is_row)
 
 
 @triton.jit(do_not_specialize=["num_rows", "has_top_k", "has_top_p"])  # type: ignore[untyped-decorator]
@@ -138,34 +142,36 @@ def _weigh(  # type: ignore[no-untyped-def]
     no NaN. A tile of weights, of which the maximum has 1, and what follows from them: sums by block
     from min-p on, and the first histograms of top-k and top-p where rows have them."""
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
-    real = row < num_rows
-    most, first, good = _row_maximum(tops, row, real, tiles, TILES)
-    drawn = real & (tl.load(greedy + row, mask=real, other=1) == 0)
-    lowest = tl.load(min_p + row, mask=drawn, other=0.0).to(tl.float32)
-    most_k = tl.load(top_k + row, mask=drawn, other=0)
-    limited = (most_k > 0) & (most_k < vocab)
+    is_row = row < num_rows
+    maximum, first_tile, is_finite = _row_maximum(tops, row, is_row, tiles, TILES)
+    is_drawn = is_row & (tl.load(greedy + row, mask=is_row, other=1) == 0)
+    lowest = tl.load(min_p + row, mask=is_drawn, other=0.0).to(tl.float32)
+    row_top_k = tl.load(top_k + row, mask=is_drawn, other=0)
+    has_limit = (row_top_k > 0) & (row_top_k < vocab)
     if tl.program_id(1) == 0:
-        place = tl.load(places + row * tiles + first, mask=real, other=0)
-        limit = tl.where(limited, most_k, 0)
-        _store_rows(tokens, finite, least, wanted, row, real, place, good, lowest, limit)
-    if tl.max(drawn.to(tl.int32), 0) == 0:
+        token = tl.load(places + row * tiles + first_tile, mask=is_row, other=0)
+        limit = tl.where(has_limit, row_top_k, 0)
+        _store_rows(tokens, finite, least, wanted, row, is_row, token, is_finite, lowest, limit)
+    if tl.max(is_drawn.to(tl.int32), 0) == 0:
         return
-    warm = tl.load(warmth + row, mask=drawn, other=1.0)
-    most = tl.where(drawn & good, most, 0.0)
-    i = tl.program_id(1) * TILE + tl.arange(0, TILE)
-    mask = drawn[:, None] & (i < vocab)[None, :]
-    at = row[:, None] * vocab + i[None, :]
-    x = tl.load(logits + at, mask=mask, other=float("-inf"))
+    inverse_temperature = tl.load(warmth + row, mask=is_drawn, other=1.0)
+    maximum = tl.where(is_drawn & is_finite, maximum, 0.0)
+    column = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    mask = is_drawn[:, None] & (column < vocab)[None, :]
+    offset = row[:, None] * vocab + column[None, :]
+    logit = tl.load(logits + offset, mask=mask, other=float("-inf"))
     # The maximum goes first, so that no temperature can overflow.
-    weight = tl.where(good[:, None], tl.exp((x - most[:, None]) * warm[:, None]), 0.0)
-    tl.store(weights + at, weight, mask=mask)
-    _store_sums(sums, row, drawn, weight, lowest, blocks, ROWS, TILE)
-    nothing = tl.full((ROWS,), 0, tl.int32)
+    weight = tl.where(
+        is_finite[:, None], tl.exp((logit - maximum[:, None]) * inverse_temperature[:, None]), 0.0
+    )
+    tl.store(weights + offset, weight, mask=mask)
+    _store_sums(sums, row, is_drawn, weight, lowest, blocks, ROWS, TILE)
+    no_prefix = tl.full((ROWS,), 0, tl.int32)
     if has_top_k:
-        radix_select.add(counts, row, weight, limited, nothing, _FIRST, 1)
+        radix_select.add(counts, row, weight, has_limit, no_prefix, _FIRST, 1)
     if has_top_p:
-        share = tl.load(top_p + row, mask=drawn, other=1.0)
-        radix_select.add(masses, row, weight, share < 1.0, nothing, _FIRST, 0)
+        row_top_p = tl.load(top_p + row, mask=is_drawn, other=1.0)
+        radix_select.add(masses, row, weight, row_top_p < 1.0, no_prefix, _FIRST, 0)
 
 
 @triton.jit(do_not_specialize=["num_rows"])  # type: ignore[untyped-decorator]
@@ -185,26 +191,28 @@ def _cut(  # type: ignore[no-untyped-def]
 ):
     """The least weight after a select to `next_least`, and the sums of a tile from it on."""
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
-    real = row < num_rows
-    selected = radix_select.threshold(histogram, prefix, wanted, row, real)
-    lowest = tl.maximum(tl.load(least + row, mask=real, other=0.0), selected)
+    is_row = row < num_rows
+    selected = radix_select.threshold(histogram, prefix, wanted, row, is_row)
+    lowest = tl.maximum(tl.load(least + row, mask=is_row, other=0.0), selected)
     if tl.program_id(1) == 0:
-        tl.store(next_least + row, lowest, mask=real)
+        tl.store(next_least + row, lowest, mask=is_row)
     changed = selected > 0.0
     if tl.max(changed.to(tl.int32), 0) == 0:
         return
-    i = tl.program_id(1) * TILE + tl.arange(0, TILE)
-    mask = changed[:, None] & (i < vocab)[None, :]
-    weight = tl.load(weights + row[:, None] * vocab + i[None, :], mask=mask, other=0.0)
+    column = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    mask = changed[:, None] & (column < vocab)[None, :]
+    weight = tl.load(weights + row[:, None] * vocab + column[None, :], mask=mask, other=0.0)
     _store_sums(sums, row, changed, weight, lowest, blocks, ROWS, TILE)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _all_sums(sums, row, real, blocks, BLOCKS: tl.constexpr):  # type: ignore[no-untyped-def]
+def _all_sums(sums, row, is_row, blocks, BLOCKS: tl.constexpr):  # type: ignore[no-untyped-def]
     """Those of a row, float64 [ROWS, BLOCKS]."""
-    i = tl.arange(0, BLOCKS)
-    inside = real[:, None] & (i < blocks)[None, :]
-    return tl.load(sums + row[:, None] * blocks + i[None, :], mask=inside, other=0.0).to(tl.float64)
+    block = tl.arange(0, BLOCKS)
+    inside = is_row[:, None] & (block < blocks)[None, :]
+    return tl.load(sums + row[:, None] * blocks + block[None, :], mask=inside, other=0.0).to(
+        tl.float64
+    )
 
 
 @triton.jit(do_not_specialize=["num_rows"])  # type: ignore[untyped-decorator]
@@ -213,11 +221,15 @@ def _reach(  # type: ignore[no-untyped-def]
 ):
     """Store the mass of the nucleus of each row to `wanted`; 0 where there is none."""
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
-    real = row < num_rows
-    drawn = real & (tl.load(greedy + row, mask=real, other=1) == 0)
-    share = tl.load(top_p + row, mask=drawn, other=1.0)
-    total = tl.sum(_all_sums(sums, row, drawn & (share < 1.0), blocks, BLOCKS), 1)
-    tl.store(wanted + row, tl.where(share < 1.0, radix_select.amount(share * total), 0), mask=real)
+    is_row = row < num_rows
+    is_drawn = is_row & (tl.load(greedy + row, mask=is_row, other=1) == 0)
+    row_top_p = tl.load(top_p + row, mask=is_drawn, other=1.0)
+    total = tl.sum(_all_sums(sums, row, is_drawn & (row_top_p < 1.0), blocks, BLOCKS), 1)
+    tl.store(
+        wanted + row,
+        tl.where(row_top_p < 1.0, radix_select.amount(row_top_p * total), 0),
+        mask=is_row,
+    )
 
 
 @triton.jit
@@ -244,33 +256,35 @@ def _pick(  # type: ignore[no-untyped-def]
 ):
     """Each row's token by the inverse of its distribution function, unless it is greedy."""
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
-    real = row < num_rows
-    real = real & (tl.load(greedy + row, mask=real, other=1) == 0)
-    if tl.max(real.to(tl.int32), 0) == 0:
+    is_drawn = row < num_rows
+    is_drawn = is_drawn & (tl.load(greedy + row, mask=is_drawn, other=1) == 0)
+    if tl.max(is_drawn.to(tl.int32), 0) == 0:
         return
-    outer = tl.cumsum(_all_sums(sums, row, real, blocks, BLOCKS), 1)
-    total = tl.where(real, tl.max(outer, 1), 1.0)
-    drawn = uniform(
-        tl.load(key_low + row, mask=real, other=0),
-        tl.load(key_high + row, mask=real, other=0),
-        tl.load(index + row, mask=real, other=0),
+    block_cumsum = tl.cumsum(_all_sums(sums, row, is_drawn, blocks, BLOCKS), 1)
+    total = tl.where(is_drawn, tl.max(block_cumsum, 1), 1.0)
+    draw = uniform(
+        tl.load(key_low + row, mask=is_drawn, other=0),
+        tl.load(key_high + row, mask=is_drawn, other=0),
+        tl.load(index + row, mask=is_drawn, other=0),
     )
-    target = drawn * total
+    target = draw * total
     # Whatever the rounding, the last block exceeds.
     limit = tl.minimum(target, _below(total))
-    passed = (outer <= limit[:, None]) & (tl.arange(0, BLOCKS) < blocks)[None, :]
-    block = tl.sum(passed.to(tl.int32), 1)
-    before = tl.max(tl.where(passed, outer, 0.0), 1)
+    is_before = (block_cumsum <= limit[:, None]) & (tl.arange(0, BLOCKS) < blocks)[None, :]
+    block = tl.sum(is_before.to(tl.int32), 1)
+    mass_before = tl.max(tl.where(is_before, block_cumsum, 0.0), 1)
 
-    i = block[:, None] * _BLOCK + tl.arange(0, _BLOCK)[None, :]
-    at = weights + row[:, None] * vocab + i
-    weight = tl.load(at, mask=real[:, None] & (i < vocab), other=0.0)
-    lowest = tl.load(least + row, mask=real, other=0.0)
+    column = block[:, None] * _BLOCK + tl.arange(0, _BLOCK)[None, :]
+    source = weights + row[:, None] * vocab + column
+    weight = tl.load(source, mask=is_drawn[:, None] & (column < vocab), other=0.0)
+    lowest = tl.load(least + row, mask=is_drawn, other=0.0)
     weight = tl.where(weight >= lowest[:, None], weight, 0.0)
-    inner = tl.cumsum(weight.to(tl.float64), 1)
-    limit = tl.minimum(target - before, _below(tl.where(real, tl.max(inner, 1), 1.0)))
-    place = tl.sum((inner <= limit[:, None]).to(tl.int32), 1)
-    tl.store(tokens + row, block * _BLOCK + place, mask=real)
+    token_cumsum = tl.cumsum(weight.to(tl.float64), 1)
+    limit = tl.minimum(
+        target - mass_before, _below(tl.where(is_drawn, tl.max(token_cumsum, 1), 1.0))
+    )
+    token_in_block = tl.sum((token_cumsum <= limit[:, None]).to(tl.int32), 1)
+    tl.store(tokens + row, block * _BLOCK + token_in_block, mask=is_drawn)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,21 +14,23 @@ _HIDDEN = softmax.HIDDEN
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _part(at, where, mask, CODES: tl.constexpr, NUMBER: tl.constexpr):  # type: ignore[no-untyped-def]
-    """A tile of numbers or CODES at `at` + `where`, in NUMBER; a code without its scale."""
-    x = tl.load(at + where, mask=mask, other=0)
+def _part(base, offset, mask, CODES: tl.constexpr, NUMBER: tl.constexpr):  # type: ignore[no-untyped-def]
+    """A tile of numbers or CODES at `base` + `offset`, in NUMBER; a code without its scale."""
+    values = tl.load(base + offset, mask=mask, other=0)
     if CODES != 0:
-        x = kv_codes.number(x, CODES)
-    return x.to(NUMBER)
+        values = kv_codes.number(values, CODES)
+    return values.to(NUMBER)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _store_partition(states, sums, at, most, total, weighted, real, VALUES: tl.constexpr):  # type: ignore[no-untyped-def]
-    """Store a partition of split rows, at their places `at`, for the merge."""
+def _store_partition(  # type: ignore[no-untyped-def]
+    states, sums, places, maximum, total, weighted, is_query, VALUES: tl.constexpr
+):
+    """Store a partition of split rows, at their `places`, for the merge."""
     channel = tl.arange(0, VALUES)
-    tl.store(states + at * 2, most, mask=real)
-    tl.store(states + at * 2 + 1, total, mask=real)
-    tl.store(sums + at[:, None] * VALUES + channel[None, :], weighted, mask=real[:, None])
+    tl.store(states + places * 2, maximum, mask=is_query)
+    tl.store(states + places * 2 + 1, total, mask=is_query)
+    tl.store(sums + places[:, None] * VALUES + channel[None, :], weighted, mask=is_query[:, None])
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -36,10 +38,10 @@ def _write(  # type: ignore[no-untyped-def]
     out,
     lse,
     target,
-    most,
+    maximum,
     total,
     weighted,
-    real,
+    is_query,
     VALUE_DIM: tl.constexpr,
     VALUES: tl.constexpr,
     RANGED: tl.constexpr,
@@ -49,17 +51,19 @@ def _write(  # type: ignore[no-untyped-def]
     """Store the results of whole rows at `target`, and the logarithms of their sums of weights."""
     channel = tl.arange(0, VALUES)
     if LSE:
-        tl.store(lse + target, most + tl.log(tl.where(most == _HIDDEN, 1.0, total)), mask=real)
-    some = real
+        tl.store(
+            lse + target, maximum + tl.log(tl.where(maximum == _HIDDEN, 1.0, total)), mask=is_query
+        )
+    has_result = is_query
     if RANGED:  # Nothing seen is nothing, not 0 / 0.
-        some &= most != _HIDDEN
+        has_result &= maximum != _HIDDEN
     if EXACT:  # A token of the tile may see its first key in a later partition.
-        some &= total != 0.0
-    result = weighted / tl.where(some, total, 1.0)[:, None]
+        has_result &= total != 0.0
+    result = weighted / tl.where(has_result, total, 1.0)[:, None]
     tl.store(
         out + target[:, None] * VALUE_DIM + channel[None, :],
         result.to(out.dtype.element_ty),
-        mask=real[:, None] & (channel < VALUE_DIM)[None, :],
+        mask=is_query[:, None] & (channel < VALUE_DIM)[None, :],
     )
 
 
@@ -76,7 +80,7 @@ def _weigh_unmasked(  # type: ignore[no-untyped-def]
     table,
     start,
     stop,
-    most,
+    maximum,
     total,
     weighted,
     page_stride,
@@ -97,24 +101,25 @@ def _weigh_unmasked(  # type: ignore[no-untyped-def]
     sees."""
     NUMBER: tl.constexpr = q.dtype
     WORDS: tl.constexpr = HEAD_DIM % 4 == 0 and VALUE_DIM % 4 == 0
-    d, channel, values = tl.arange(0, DIM), tl.arange(0, VALUES), head_pages + value_stride
-    inside, has_value = (d < HEAD_DIM)[:, None], channel < VALUE_DIM
-    for key in range(start, stop, KEYS):
-        n = key + tl.arange(0, KEYS)
-        page = tl.load(table + n // PAGE_SIZE).to(tl.int64)
-        at = page * page_stride + n % PAGE_SIZE * token_stride
-        k = _part(head_pages, at + d[:, None], inside, CODES, NUMBER)
+    key_channel, channel = tl.arange(0, DIM), tl.arange(0, VALUES)
+    values = head_pages + value_stride
+    has_channel, has_value = (key_channel < HEAD_DIM)[:, None], channel < VALUE_DIM
+    for first_key in range(start, stop, KEYS):
+        keys = first_key + tl.arange(0, KEYS)
+        page = tl.load(table + keys // PAGE_SIZE).to(tl.int64)
+        key_offset = page * page_stride + keys % PAGE_SIZE * token_stride
+        k = _part(head_pages, key_offset + key_channel[:, None], has_channel, CODES, NUMBER)
         score = tl.dot(q, k, input_precision="ieee") * scale
         if CODES != 0:
-            score *= kv_codes.scale(head_pages + at + HEAD_DIM, n >= 0, WORDS)[None, :]
+            score *= kv_codes.scale(head_pages + key_offset + HEAD_DIM, keys >= 0, WORDS)[None, :]
         if CAPPED:
             score = _capped(score, softcap)
-        most, total, fade, weight = softmax.weigh(most, total, score)
+        maximum, total, fade, weight = softmax.weigh(maximum, total, score)
         if CODES != 0:
-            weight *= kv_codes.scale(values + at + VALUE_DIM, n >= 0, WORDS)[None, :]
-        v = _part(values, at[:, None] + channel, has_value, CODES, NUMBER)
+            weight *= kv_codes.scale(values + key_offset + VALUE_DIM, keys >= 0, WORDS)[None, :]
+        v = _part(values, key_offset[:, None] + channel, has_value, CODES, NUMBER)
         weighted = tl.dot(weight.to(v.dtype), v, weighted * fade[:, None], input_precision="ieee")
-    return most, total, weighted
+    return maximum, total, weighted
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -122,8 +127,8 @@ def _latent_scores(  # type: ignore[no-untyped-def]
     q,
     q_rest,
     head_pages,
-    at,
-    there,
+    key_offset,
+    is_key,
     HEAD_DIM: tl.constexpr,
     VALUE_DIM: tl.constexpr,
     VALUES: tl.constexpr,
@@ -133,40 +138,44 @@ def _latent_scores(  # type: ignore[no-untyped-def]
     NUMBER: tl.constexpr = q.dtype
     channel = tl.arange(0, VALUES)
     has_value = channel < VALUE_DIM
-    v = _part(head_pages, at[:, None] + channel, there[:, None] & has_value, 0, NUMBER)
-    score = tl.dot(q, tl.trans(v), input_precision="ieee")
+    inside = is_key[:, None] & has_value
+    latents = _part(head_pages, key_offset[:, None] + channel, inside, 0, NUMBER)
+    score = tl.dot(q, tl.trans(latents), input_precision="ieee")
     if REST:
-        other = VALUE_DIM + tl.arange(0, REST)
-        has_rest = other < HEAD_DIM
-        k = _part(head_pages, at + other[:, None], there & has_rest[:, None], 0, NUMBER)
-        score = tl.dot(q_rest, k, score, input_precision="ieee")
-    return score, v
+        rest_channel = VALUE_DIM + tl.arange(0, REST)
+        has_rest = rest_channel < HEAD_DIM
+        inside = is_key & has_rest[:, None]
+        rest_of_keys = _part(head_pages, key_offset + rest_channel[:, None], inside, 0, NUMBER)
+        score = tl.dot(q_rest, rest_of_keys, score, input_precision="ieee")
+    return score, latents
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _masked(  # type: ignore[no-untyped-def]
     score,
-    n,
-    there,
+    keys,
+    is_key,
     masks,
     SLOPED: tl.constexpr,
     RANGED: tl.constexpr,
     TREE: tl.constexpr,
 ):
-    """Scores of the keys `n` with the biases of ALiBi, HIDDEN where a query does not see a key;
+    """Scores of the `keys` with the biases of ALiBi, HIDDEN where a query does not see a key;
     `masks` are those of `_weigh_masked`."""
-    position, last, farthest, slope, bits, from_key, begin, context, depths = masks
-    at_key = n[None, :]
-    visible = there[None, :]
+    position, last, farthest, slope, ancestor_bits, from_key, begin, context, depths = masks
+    key_position = keys[None, :]
+    visible = is_key[None, :]
     if RANGED:
-        visible &= at_key >= from_key
+        visible &= key_position >= from_key
     if TREE:
-        related, where = bounds.in_tree(n, there, begin, context, bits, depths)
-        visible &= related
-        at_key = where[None, :]
+        is_ancestor, tree_position = bounds.in_tree(
+            keys, is_key, begin, context, ancestor_bits, depths
+        )
+        visible &= is_ancestor
+        key_position = tree_position[None, :]
     if SLOPED:
-        score += slope[:, None] * (at_key - position[:, None]).to(tl.float32)
-    visible &= (at_key <= last[:, None]) & (at_key >= farthest[:, None])
+        score += slope[:, None] * (key_position - position[:, None]).to(tl.float32)
+    visible &= (key_position <= last[:, None]) & (key_position >= farthest[:, None])
     return tl.where(visible, score, _HIDDEN)
 
 
@@ -178,7 +187,7 @@ def _weigh_masked(  # type: ignore[no-untyped-def]
     table,
     start,
     stop,
-    most,
+    maximum,
     total,
     weighted,
     page_stride,
@@ -210,42 +219,44 @@ def _weigh_masked(  # type: ignore[no-untyped-def]
     """
     NUMBER: tl.constexpr = q.dtype
     WORDS: tl.constexpr = HEAD_DIM % 4 == 0 and VALUE_DIM % 4 == 0
-    d, channel = tl.arange(0, DIM), tl.arange(0, VALUES)
-    inside, has_value = d < HEAD_DIM, channel < VALUE_DIM
-    for key in range(start, stop, KEYS):
-        n = key + tl.arange(0, KEYS)
-        there = n < stop
-        page = tl.load(table + n // PAGE_SIZE, mask=there, other=0).to(tl.int64)
-        at = page * page_stride + n % PAGE_SIZE * token_stride
+    key_channel, channel = tl.arange(0, DIM), tl.arange(0, VALUES)
+    has_channel, has_value = key_channel < HEAD_DIM, channel < VALUE_DIM
+    for first_key in range(start, stop, KEYS):
+        keys = first_key + tl.arange(0, KEYS)
+        is_key = keys < stop
+        page = tl.load(table + keys // PAGE_SIZE, mask=is_key, other=0).to(tl.int64)
+        key_offset = page * page_stride + keys % PAGE_SIZE * token_stride
         if LATENT:
             score, v = _latent_scores(
-                q, q_rest, head_pages, at, there, HEAD_DIM, VALUE_DIM, VALUES, REST
+                q, q_rest, head_pages, key_offset, is_key, HEAD_DIM, VALUE_DIM, VALUES, REST
             )
         else:
-            k = _part(head_pages, at + d[:, None], there & inside[:, None], CODES, NUMBER)
+            inside = is_key & has_channel[:, None]
+            k = _part(head_pages, key_offset + key_channel[:, None], inside, CODES, NUMBER)
             score = tl.dot(q, k, input_precision="ieee")
         score *= scale
         if CODES != 0:
-            score *= kv_codes.scale(head_pages + at + HEAD_DIM, there, WORDS)[None, :]
+            score *= kv_codes.scale(head_pages + key_offset + HEAD_DIM, is_key, WORDS)[None, :]
         if CAPPED:
             score = _capped(score, softcap)
-        score = _masked(score, n, there, masks, SLOPED, RANGED, TREE)
-        most, total, fade, weight = softmax.weigh(most, total, score)
+        score = _masked(score, keys, is_key, masks, SLOPED, RANGED, TREE)
+        maximum, total, fade, weight = softmax.weigh(maximum, total, score)
         if CODES != 0:
-            behind_value = head_pages + value_stride + at + VALUE_DIM
-            weight *= kv_codes.scale(behind_value, there, WORDS)[None, :]
+            value_scales = head_pages + value_stride + key_offset + VALUE_DIM
+            weight *= kv_codes.scale(value_scales, is_key, WORDS)[None, :]
         if not LATENT:
             values = head_pages + value_stride
-            v = _part(values, at[:, None] + channel, there[:, None] & has_value, CODES, NUMBER)
+            inside = is_key[:, None] & has_value
+            v = _part(values, key_offset[:, None] + channel, inside, CODES, NUMBER)
         weighted = tl.dot(weight.to(v.dtype), v, weighted * fade[:, None], input_precision="ieee")
-    return most, total, weighted
+    return maximum, total, weighted
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _queries(  # type: ignore[no-untyped-def]
     query,
-    at,
-    real,
+    query_offset,
+    is_query,
     KEY_DIM: tl.constexpr,
     HEAD_DIM: tl.constexpr,
     DIM: tl.constexpr,
@@ -253,19 +264,21 @@ def _queries(  # type: ignore[no-untyped-def]
 ):
     """A tile of queries, and its channels behind those of values in latents."""
     NUMBER: tl.constexpr = query.dtype.element_ty
-    d = tl.arange(0, DIM)
-    q = _part(query, at[:, None] + d, real[:, None] & (d < KEY_DIM), 0, NUMBER)
+    channel = tl.arange(0, DIM)
+    inside = is_query[:, None] & (channel < KEY_DIM)
+    q = _part(query, query_offset[:, None] + channel, inside, 0, NUMBER)
     q_rest = q
     if REST:
-        other = KEY_DIM + tl.arange(0, REST)
-        q_rest = _part(query, at[:, None] + other, real[:, None] & (other < HEAD_DIM), 0, NUMBER)
+        rest_channel = KEY_DIM + tl.arange(0, REST)
+        inside = is_query[:, None] & (rest_channel < HEAD_DIM)
+        q_rest = _part(query, query_offset[:, None] + rest_channel, inside, 0, NUMBER)
     return q, q_rest
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _members(  # type: ignore[no-untyped-def]
-    deal,
-    first,
+    head_deal,
+    first_token,
     count,
     ROWS: tl.constexpr,
     QUERIES: tl.constexpr,
@@ -274,10 +287,10 @@ def _members(  # type: ignore[no-untyped-def]
 ):
     """Of each row of a tile the new token and the query head, and whether both exist."""
     DEALS: tl.constexpr = (GROUP + SHARED - 1) // SHARED
-    r = tl.arange(0, ROWS)
-    member = deal % DEALS * SHARED + r % SHARED
-    token, head = first + r // SHARED, deal // DEALS * GROUP + member
-    return token, head, (r // SHARED < QUERIES) & (token < count) & (member < GROUP)
+    tile_row = tl.arange(0, ROWS)
+    member = head_deal % DEALS * SHARED + tile_row % SHARED
+    token, head = first_token + tile_row // SHARED, head_deal // DEALS * GROUP + member
+    return token, head, (tile_row // SHARED < QUERIES) & (token < count) & (member < GROUP)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -327,10 +340,10 @@ def _store_result(  # type: ignore[no-untyped-def]
     sinks_stride,
     token,
     head,
-    most,
+    maximum,
     total,
     weighted,
-    real,
+    is_query,
     NUM_HEADS: tl.constexpr,
     VALUE_DIM: tl.constexpr,
     VALUES: tl.constexpr,
@@ -341,20 +354,20 @@ def _store_result(  # type: ignore[no-untyped-def]
 ):
     """Store the results of a tile whose sums are complete but for the sinks."""
     if SINKS:
-        sink = tl.load(sinks + token * sinks_stride + head, mask=real, other=0.0)
-        most, total, fade = softmax.with_sink(most, total, sink)
+        sink = tl.load(sinks + token * sinks_stride + head, mask=is_query, other=0.0)
+        maximum, total, fade = softmax.with_sink(maximum, total, sink)
         weighted *= fade[:, None]
     target = token.to(tl.int64) * NUM_HEADS + head
-    sums = (most, total, weighted, real)
+    sums = (maximum, total, weighted, is_query)
     _write(out, lse, target, *sums, VALUE_DIM, VALUES, RANGED, LSE, EXACT)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _no_sums(ROWS: tl.constexpr, VALUES: tl.constexpr):  # type: ignore[no-untyped-def]
     """Sums of a tile that has seen no key."""
-    most = tl.full((ROWS,), _HIDDEN, tl.float32)
+    maximum = tl.full((ROWS,), _HIDDEN, tl.float32)
     total = tl.full((ROWS,), 0.0, tl.float32)
-    return most, total, tl.full((ROWS, VALUES), 0.0, tl.float32)
+    return maximum, total, tl.full((ROWS, VALUES), 0.0, tl.float32)
 
 
 @triton.jit(do_not_specialize=_COUNTS)  # type: ignore[untyped-decorator]
@@ -428,70 +441,70 @@ def attend(  # type: ignore[no-untyped-def]
     QUERIES: tl.constexpr = ROWS // SHARED
     DEALS: tl.constexpr = (GROUP + SHARED - 1) // SHARED
     KEY_DIM: tl.constexpr = VALUE_DIM if LATENT else HEAD_DIM
-    block, deal = tl.program_id(0), tl.program_id(1)
+    block, head_deal = tl.program_id(0), tl.program_id(1)
     row = bounds.row_of(block, query_starts, num_rows, QUERIES)
-    begin = tl.load(query_starts + row)
-    count = tl.load(query_starts + row + 1) - begin
-    first = (block - begin // QUERIES - row) * QUERIES
-    if (first >= count) | (count < at_least) | (count > at_most):
+    first_query = tl.load(query_starts + row)
+    num_new = tl.load(query_starts + row + 1) - first_query
+    first_token = (block - first_query // QUERIES - row) * QUERIES
+    if (first_token >= num_new) | (num_new < at_least) | (num_new > at_most):
         return
     length = tl.load(lengths + row)
-    place = tl.load(split_starts + row)
-    split = place >= 0
-    context = length - count
+    split_place = tl.load(split_starts + row)
+    split = split_place >= 0
+    context = length - num_new
     earliest = context
-    span, nearest, mine_from, partitions = _row_partitions(
+    span, nearest, first_partition, partitions = _row_partitions(
         context, length, split, window, chunk, WINDOWED, CHUNKED, SPAN, MOST
     )
-    stride = tl.num_programs(2)
-    if mine_from >= partitions:  # There are no keys, and no merge reads it.
+    partition_stride = tl.num_programs(2)
+    if first_partition >= partitions:  # There are no keys, and no merge reads it.
         return
-    cut = split
+    is_cut = split
     if EXACT:
-        cut = place == place
-        stride = tl.where(split, stride, 1)
+        is_cut = split_place == split_place
+        partition_stride = tl.where(split, partition_stride, 1)
 
-    token, head, real = _members(deal, first, count, ROWS, QUERIES, SHARED, GROUP)
+    token, head, is_query = _members(head_deal, first_token, num_new, ROWS, QUERIES, SHARED, GROUP)
     position = context + token
     # Of the tokens of the tile, the first may be at this position, the last in this place. A token
     # of a tree may be as near to the context as the first of them, whatever its own place.
-    newest = earliest + first + QUERIES
+    newest = earliest + first_token + QUERIES
     # A mask that a launch does not have is not read.
-    bits = position
+    ancestor_bits = position
     if TREE:
-        position = earliest + tl.load(depths + begin + token, mask=real, other=0)
-        bits = tl.load(ancestors + begin + token, mask=real, other=0)
+        position = earliest + tl.load(depths + first_query + token, mask=is_query, other=0)
+        ancestor_bits = tl.load(ancestors + first_query + token, mask=is_query, other=0)
     else:
-        earliest += first
+        earliest += first_token
     last = position
     if SPANS:
-        last = tl.load(last_keys + begin + token, mask=real, other=0)
+        last = tl.load(last_keys + first_query + token, mask=is_query, other=0)
         newest = tl.maximum(newest, tl.max(last, 0) + 1)
-    at = (begin + token).to(tl.int64) * query_stride + head * HEAD_DIM
-    q, q_rest = _queries(query, at, real, KEY_DIM, HEAD_DIM, DIM, REST)
+    query_offset = (first_query + token).to(tl.int64) * query_stride + head * HEAD_DIM
+    q, q_rest = _queries(query, query_offset, is_query, KEY_DIM, HEAD_DIM, DIM, REST)
     farthest = _farthest(position, window, chunk, ROWS, WINDOWED, CHUNKED)
     slope = tl.full((ROWS,), 0.0, tl.float32)
     if SLOPED:
-        slope = tl.load(slopes + head, mask=real, other=0.0)
+        slope = tl.load(slopes + head, mask=is_query, other=0.0)
     from_key = 0
     if RANGED:
         from_key = tl.load(ranges + row * 2)
-    masks = (position, last, farthest, slope, bits, from_key, begin, context, depths)
+    masks = (position, last, farthest, slope, ancestor_bits, from_key, first_query, context, depths)
     table = page_table + row.to(tl.int64) * table_width
-    head_pages = pages + deal // DEALS * head_stride
+    head_pages = pages + head_deal // DEALS * head_stride
     newest = tl.minimum(length, newest)
     if EXACT:
-        reached = bounds.oldest(earliest, window, chunk, WINDOWED, CHUNKED) // span
-        mine_from = tl.where(split, mine_from, reached)
+        first_reached = bounds.oldest(earliest, window, chunk, WINDOWED, CHUNKED) // span
+        first_partition = tl.where(split, first_partition, first_reached)
         partitions = tl.where(split, partitions, tl.cdiv(newest, span))
-        held_most, held_total, held = _no_sums(ROWS, VALUES)
+        held_most, held_total, held_weighted = _no_sums(ROWS, VALUES)
     # The grid is bounded, so that a step of short rows launches few programs: each takes every so
     # many partitions, and their numbers do not depend on how many those are.
-    for partition in range(mine_from, partitions, stride):
+    for partition in range(first_partition, partitions, partition_stride):
         # The first token of the tile sees the oldest key, its last token the newest.
-        limits = (window, chunk, ranges, row, partition, cut, span)
+        limits = (window, chunk, ranges, row, partition, is_cut, span)
         start, stop = bounds.key_bounds(earliest, newest, *limits, WINDOWED, CHUNKED, RANGED)
-        most, total, weighted = _no_sums(ROWS, VALUES)
+        maximum, total, weighted = _no_sums(ROWS, VALUES)
         strides = (page_stride, token_stride, value_stride, scale, softcap)
         # Blocks of which every query sees every key have no masks. They come first, and a masked
         # block of such keys has the same sums.
@@ -499,30 +512,32 @@ def attend(  # type: ignore[no-untyped-def]
         if UNMASKED:
             first_key, masked_from = masked_from, tl.minimum(earliest + 1, stop) // KEYS * KEYS
             masked_from = tl.maximum(first_key, masked_from)
-            tile = (q, head_pages, table, first_key, masked_from, most, total, weighted)
-            most, total, weighted = _weigh_unmasked(
+            tile = (q, head_pages, table, first_key, masked_from, maximum, total, weighted)
+            maximum, total, weighted = _weigh_unmasked(
                 *tile, *strides, HEAD_DIM, DIM, VALUE_DIM, VALUES, PAGE_SIZE, KEYS, CODES, CAPPED
             )
-        most, total, weighted = _weigh_masked(
-            *(q, q_rest, head_pages, table, masked_from, stop, most, total, weighted),
+        maximum, total, weighted = _weigh_masked(
+            *(q, q_rest, head_pages, table, masked_from, stop, maximum, total, weighted),
             *strides,
             *(masks, HEAD_DIM, DIM, VALUE_DIM, VALUES, LATENT, REST, PAGE_SIZE, KEYS, CODES),
             *(CAPPED, SLOPED, RANGED, TREE),
         )
         if split:
-            first_part = ((place + token) * NUM_HEADS + head).to(tl.int64) * num_partitions
+            first_part = ((split_place + token) * NUM_HEADS + head).to(tl.int64) * num_partitions
             place_of_part = first_part + partition - nearest
-            _store_partition(states, sums, place_of_part, most, total, weighted, real, VALUES)
+            _store_partition(
+                states, sums, place_of_part, maximum, total, weighted, is_query, VALUES
+            )
         else:
             if EXACT:
-                held_most, fade, share = softmax.shares(held_most, most)
-                held = held * fade[:, None] + weighted * share[:, None]
+                held_most, fade, share = softmax.shares(held_most, maximum)
+                held_weighted = held_weighted * fade[:, None] + weighted * share[:, None]
                 held_total = held_total * fade + total * share
                 # Written after each partition; what the last one writes stays.
-                most, total, weighted = held_most, held_total, held
+                maximum, total, weighted = held_most, held_total, held_weighted
             _store_result(
-                *(out, lse, sinks, sinks_stride, begin + token, head),
-                *(most, total, weighted, real, NUM_HEADS, VALUE_DIM, VALUES),
+                *(out, lse, sinks, sinks_stride, first_query + token, head),
+                *(maximum, total, weighted, is_query, NUM_HEADS, VALUE_DIM, VALUES),
                 *(SINKS, RANGED, LSE, EXACT),
             )
 
@@ -554,35 +569,35 @@ def merge(  # type: ignore[no-untyped-def]
 ):
     """The partitions of one head of a row's tokens, in their order."""
     row, head = tl.program_id(0), tl.program_id(1)
-    place = tl.load(split_starts + row)
-    if place < 0:
+    split_place = tl.load(split_starts + row)
+    if split_place < 0:
         return
     channel = tl.arange(0, VALUES)
-    begin = tl.load(query_starts + row)
-    count = tl.load(query_starts + row + 1) - begin
+    first_query = tl.load(query_starts + row)
+    num_new = tl.load(query_starts + row + 1) - first_query
     length = tl.load(lengths + row)
-    oldest = bounds.oldest(length - count, window, chunk, WINDOWED, CHUNKED)
+    oldest = bounds.oldest(length - num_new, window, chunk, WINDOWED, CHUNKED)
     span = bounds.partition_keys(oldest, length, SPAN, MOST)
-    used = tl.cdiv(length, span) - oldest // span
-    for token in range(0, count):
-        mine = ((place + token) * NUM_HEADS + head).to(tl.int64) * num_partitions
-        most, total = tl.load(states + mine * 2), tl.load(states + mine * 2 + 1)
-        weighted = tl.load(sums + mine * VALUES + channel)
-        for partition in range(1, used):
-            one = tl.load(states + (mine + partition) * 2)
-            added = tl.load(states + (mine + partition) * 2 + 1)
-            most, fade, share = softmax.shares(most, one)
-            more = tl.load(sums + (mine + partition) * VALUES + channel)
-            weighted = weighted * fade + more * share
-            total = total * fade + added * share
+    num_used = tl.cdiv(length, span) - oldest // span
+    for token in range(0, num_new):
+        first_part = ((split_place + token) * NUM_HEADS + head).to(tl.int64) * num_partitions
+        maximum, total = tl.load(states + first_part * 2), tl.load(states + first_part * 2 + 1)
+        weighted = tl.load(sums + first_part * VALUES + channel)
+        for partition in range(1, num_used):
+            part_maximum = tl.load(states + (first_part + partition) * 2)
+            part_total = tl.load(states + (first_part + partition) * 2 + 1)
+            maximum, fade, share = softmax.shares(maximum, part_maximum)
+            part_weighted = tl.load(sums + (first_part + partition) * VALUES + channel)
+            weighted = weighted * fade + part_weighted * share
+            total = total * fade + part_total * share
         if SINKS:
-            sink = tl.load(sinks + (begin + token) * sinks_stride + head)
-            most, total, fade = softmax.with_sink(most, total, sink)
+            sink = tl.load(sinks + (first_query + token) * sinks_stride + head)
+            maximum, total, fade = softmax.with_sink(maximum, total, sink)
             weighted *= fade
-        target = (begin + token).to(tl.int64) * NUM_HEADS + head
+        target = (first_query + token).to(tl.int64) * NUM_HEADS + head
         if LSE:
-            tl.store(lse + target, most + tl.log(tl.where(most == _HIDDEN, 1.0, total)))
+            tl.store(lse + target, maximum + tl.log(tl.where(maximum == _HIDDEN, 1.0, total)))
         if RANGED:
-            total = tl.where(most == _HIDDEN, 1.0, total)
+            total = tl.where(maximum == _HIDDEN, 1.0, total)
         result = (weighted / total).to(out.dtype.element_ty)
         tl.store(out + target * VALUE_DIM + channel, result, mask=channel < VALUE_DIM)

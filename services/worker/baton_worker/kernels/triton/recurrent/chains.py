@@ -66,38 +66,42 @@ def _find(  # type: ignore[no-untyped-def]
     one before its first token included: so the entries of a row begin at a place that only the
     number of tokens before it decides."""
     row = tl.program_id(0).to(tl.int64)
-    begin, stop = tl.load(query_starts + row), tl.load(query_starts + row + 1)
-    table, count = page_table + row * table_width, stop - begin
+    begin, last_query = tl.load(query_starts + row), tl.load(query_starts + row + 1)
+    table, count = page_table + row * table_width, last_query - begin
     position = tl.load(lengths + row) - count
     # A page that begins gets its state from the one before it.
     carried = (position % PAGE_SIZE == 0) & (position > 0)
-    block = position // PAGE_SIZE - carried.to(tl.int32)
-    number = tl.where(count > 0, (position + count - 1) // PAGE_SIZE - block + 1, 0)
-    entry = begin // PAGE_SIZE + 2 * row
-    room = stop // PAGE_SIZE + 2 * (row + 1) - entry
-    tl.store(starts + row, entry)
-    tl.store(stops + row, entry + number)
-    first, stride = tl.program_id(1) * AT_ONCE, tl.num_programs(1) * AT_ONCE
-    for some in range(first, room + 1, stride):
-        item = some + tl.arange(0, AT_ONCE)
-        used, before = item < number, position - (block + item) * PAGE_SIZE
-        page = tl.load(table + block + item, mask=used, other=0).to(tl.int64)
-        tl.store(pages + entry + item, page, mask=item < room)
-        first_query = tl.minimum(tl.maximum(before, 0), PAGE_SIZE)
-        tl.store(firsts + entry + item, tl.where(used, first_query, -1), mask=item < room)
-        query = begin + tl.minimum(tl.maximum(-before, 0), count)
+    first_block = position // PAGE_SIZE - carried.to(tl.int32)
+    num_pages = tl.where(count > 0, (position + count - 1) // PAGE_SIZE - first_block + 1, 0)
+    first_entry = begin // PAGE_SIZE + 2 * row
+    num_entries = last_query // PAGE_SIZE + 2 * (row + 1) - first_entry
+    tl.store(starts + row, first_entry)
+    tl.store(stops + row, first_entry + num_pages)
+    first_item, stride = tl.program_id(1) * AT_ONCE, tl.num_programs(1) * AT_ONCE
+    for start in range(first_item, num_entries + 1, stride):
+        item = start + tl.arange(0, AT_ONCE)
+        used, tokens_before = item < num_pages, position - (first_block + item) * PAGE_SIZE
+        page = tl.load(table + first_block + item, mask=used, other=0).to(tl.int64)
+        tl.store(pages + first_entry + item, page, mask=item < num_entries)
+        first_query = tl.minimum(tl.maximum(tokens_before, 0), PAGE_SIZE)
+        tl.store(
+            firsts + first_entry + item, tl.where(used, first_query, -1), mask=item < num_entries
+        )
+        query = begin + tl.minimum(tl.maximum(-tokens_before, 0), count)
         # The entry behind the last one is the first of the next row, which stores the same.
-        tl.store(begins + entry + item, tl.where(used, query, stop), mask=item <= room)
-    for some in range(first, count, stride):
-        token = some + tl.arange(0, AT_ONCE)
+        tl.store(
+            begins + first_entry + item, tl.where(used, query, last_query), mask=item <= num_entries
+        )
+    for start in range(first_item, count, stride):
+        token = start + tl.arange(0, AT_ONCE)
         inside = token < count
         for tap in tl.static_range(1, TAPS):
-            at = position + token - tap
-            there = tl.maximum(at, 0)
-            page = tl.load(table + there // PAGE_SIZE, mask=inside, other=0).to(tl.int64)
-            to = (tap - 1) * num_tokens + begin + token
-            tl.store(earlier + to, page * PAGE_SIZE + there % PAGE_SIZE, mask=inside)
-            tl.store(missing + to, (at < 0).to(tl.uint8), mask=inside)
+            source = position + token - tap
+            source_position = tl.maximum(source, 0)
+            page = tl.load(table + source_position // PAGE_SIZE, mask=inside, other=0).to(tl.int64)
+            target = (tap - 1) * num_tokens + begin + token
+            tl.store(earlier + target, page * PAGE_SIZE + source_position % PAGE_SIZE, mask=inside)
+            tl.store(missing + target, (source < 0).to(tl.uint8), mask=inside)
 
 
 def find(rows: Rows, page_size: int, taps: int) -> Found:

@@ -22,25 +22,32 @@ from baton_worker.kernels.triton.recurrent import chunks
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _own(queries, keys, values, here, counts, token, there, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]
+def _own(  # type: ignore[no-untyped-def]
+    queries, keys, values, token_decay, token_weight, token, is_token, PRECISION: tl.constexpr
+):
     """The output of the queries of a chunk from its tokens up to their own."""
     scores = tl.dot(queries, tl.trans(keys), input_precision=PRECISION)
-    causal = (token[None, :] <= token[:, None]) & there[None, :]
-    decay = tl.exp(tl.where(causal, here[:, None] - here[None, :], 0.0)) * counts[None, :]
+    causal = (token[None, :] <= token[:, None]) & is_token[None, :]
+    decay = tl.exp(tl.where(causal, token_decay[:, None] - token_decay[None, :], 0.0))
+    decay *= token_weight[None, :]
     scores = tl.where(causal, scores * decay, 0.0).to(keys.dtype)
     return tl.dot(scores, values, input_precision=PRECISION)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
-def _decays(fading, one, token, there, chunk, end, PAGE_SIZE: tl.constexpr, TOKENS: tl.constexpr):  # type: ignore[no-untyped-def]
+def _decays(  # type: ignore[no-untyped-def]
+    fading, first_token, token, is_token, chunk, end, PAGE_SIZE: tl.constexpr, TOKENS: tl.constexpr
+):
     """Of a chunk: the decay up to each token, what each token counts, and the decays up to the
     token before the chunk and up to its last one."""
-    here = tl.load(fading.faded + one + token, mask=there, other=0.0)
-    counts = tl.load(fading.weight + one + token, mask=there, other=0.0)
-    tail = tl.minimum(chunk * TOKENS + TOKENS, PAGE_SIZE) - 1
-    before = tl.load(fading.faded + one + chunk * TOKENS - 1, mask=chunk > 0, other=0.0)
-    last = tl.load(fading.faded + one + tail, mask=tail < end, other=0.0)
-    return here, counts, before, last
+    token_decay = tl.load(fading.faded + first_token + token, mask=is_token, other=0.0)
+    token_weight = tl.load(fading.weight + first_token + token, mask=is_token, other=0.0)
+    last_token = tl.minimum(chunk * TOKENS + TOKENS, PAGE_SIZE) - 1
+    start_decay = tl.load(
+        fading.faded + first_token + chunk * TOKENS - 1, mask=chunk > 0, other=0.0
+    )
+    end_decay = tl.load(fading.faded + first_token + last_token, mask=last_token < end, other=0.0)
+    return token_decay, token_weight, start_decay, end_decay
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -76,41 +83,45 @@ def _scan(  # type: ignore[no-untyped-def]
     key, value = tl.arange(0, KEYS), tl.program_id(2) * VALUES + tl.arange(0, VALUES)
     has_key, has_value = key < KEY_DIM, value < VALUE_DIM
     inside = has_key[:, None] & has_value[None, :]
-    place = (head * KEY_DIM + key[:, None]) * VALUE_DIM + value[None, :]
-    group = head // GROUP * KEY_DIM
+    state_offset = (head * KEY_DIM + key[:, None]) * VALUE_DIM + value[None, :]
+    key_head = head // GROUP * KEY_DIM
     initial = snapshots.states + tl.load(chains.pages + start) * layout.state_stride
-    state = tl.load(initial + place, mask=inside, other=0.0)
+    state = tl.load(initial + state_offset, mask=inside, other=0.0)
     for step in range(0, chunks.steps(start, stop, chains, CHUNKS, TOKENS)):
-        at = start * CHUNKS + step
-        item, chunk = at // CHUNKS, (at % CHUNKS).to(tl.int32)
-        number, begin, first, end = chunks.page_of_row(chains, item, stop, PAGE_SIZE)
-        end = end.to(tl.int32)
-        to = snapshots.states + number * layout.state_stride + place
-        begun = (item > start) & (chunk == 0)
-        tl.store(to, state, mask=tl.where(begun, inside, False))
-        token = chunk * TOKENS + tl.arange(0, TOKENS)
-        there = token < end
-        page, stride = snapshots.tokens + number * layout.page_stride, layout.token_stride
-        from_key, from_value = page + layout.key_at + group, page + layout.value_at
-        from_value += head * VALUE_DIM
-        keys = chunks.rows_of(from_key, token, there, stride, key, has_key).to(NUMBER)
-        values = chunks.rows_of(from_value, token, there, stride, value, has_value).to(NUMBER)
-        one = (item * HEADS + head) * PAGE_SIZE
-        here, counts, before, last = _decays(
-            fading, one, token, there, chunk, end, PAGE_SIZE, TOKENS
+        chunk_index = start * CHUNKS + step
+        entry, chunk = chunk_index // CHUNKS, (chunk_index % CHUNKS).to(tl.int32)
+        page_number, first_query, first_new, end = chunks.page_of_row(
+            chains, entry, stop, PAGE_SIZE
         )
-        is_new = there & (token >= first)
-        from_query = query + (begin - first) * QUERY + group
+        end = end.to(tl.int32)
+        page_state = snapshots.states + page_number * layout.state_stride + state_offset
+        starts_page = (entry > start) & (chunk == 0)
+        tl.store(page_state, state, mask=tl.where(starts_page, inside, False))
+        token = chunk * TOKENS + tl.arange(0, TOKENS)
+        is_token = token < end
+        page, stride = snapshots.tokens + page_number * layout.page_stride, layout.token_stride
+        from_key, from_value = page + layout.key_at + key_head, page + layout.value_at
+        from_value += head * VALUE_DIM
+        keys = chunks.rows_of(from_key, token, is_token, stride, key, has_key).to(NUMBER)
+        values = chunks.rows_of(from_value, token, is_token, stride, value, has_value).to(NUMBER)
+        first_token = (entry * HEADS + head) * PAGE_SIZE
+        token_decay, token_weight, start_decay, end_decay = _decays(
+            fading, first_token, token, is_token, chunk, end, PAGE_SIZE, TOKENS
+        )
+        is_new = is_token & (token >= first_new)
+        from_query = query + (first_query - first_new) * QUERY + key_head
         queries = chunks.rows_of(from_query, token, is_new, QUERY, key, has_key).to(NUMBER)
-        carried = tl.dot(queries, state.to(NUMBER), input_precision=PRECISION)
-        carried *= tl.exp(here - before)[:, None]
-        carried += _own(queries, keys, values, here, counts, token, there, PRECISION)
-        target = out + (begin - first) * OUT + head * VALUE_DIM
+        outputs = tl.dot(queries, state.to(NUMBER), input_precision=PRECISION)
+        outputs *= tl.exp(token_decay - start_decay)[:, None]
+        outputs += _own(
+            queries, keys, values, token_decay, token_weight, token, is_token, PRECISION
+        )
+        target = out + (first_query - first_new) * OUT + head * VALUE_DIM
         target += token[:, None] * OUT + value[None, :]
-        tl.store(target, carried, mask=is_new[:, None] & has_value[None, :])
-        decay = tl.where(there, tl.exp(last - here) * counts, 0.0)
-        added = (keys.to(tl.float32) * decay[:, None]).to(NUMBER)
-        state *= tl.exp(last - before)
+        tl.store(target, outputs, mask=is_new[:, None] & has_value[None, :])
+        added_weight = tl.where(is_token, tl.exp(end_decay - token_decay) * token_weight, 0.0)
+        added = (keys.to(tl.float32) * added_weight[:, None]).to(NUMBER)
+        state *= tl.exp(end_decay - start_decay)
         state = tl.dot(tl.trans(added), values, state, input_precision=PRECISION)
 
 

@@ -156,7 +156,7 @@ def steps(start, stop, chains, BLOCKS: tl.constexpr, TOKENS: tl.constexpr):  # t
 
 
 @triton.jit
-def rows_of(at, token, there, token_stride, channel, inside):  # type: ignore[no-untyped-def]
+def rows_of(base, token, is_token, token_stride, channel, has_channel):  # type: ignore[no-untyped-def]
     """Channels of some tokens; zeros where there is none."""
-    where = token[:, None] * token_stride + channel[None, :]
-    return tl.load(at + where, mask=there[:, None] & inside[None, :], other=0.0)
+    offset = token[:, None] * token_stride + channel[None, :]
+    return tl.load(base + offset, mask=is_token[:, None] & has_channel[None, :], other=0.0)

@@ -32,8 +32,8 @@ def _keep(  # type: ignore[no-untyped-def]
     token = tl.program_id(0).to(tl.int64)
     channel = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     inside = channel < channels
-    to = pages + _place(slots, token, page_size, page_stride, token_stride)
-    tl.store(to + channel, tl.load(x + token * row_stride + channel, mask=inside), mask=inside)
+    target = pages + _place(slots, token, page_size, page_stride, token_stride)
+    tl.store(target + channel, tl.load(x + token * row_stride + channel, mask=inside), mask=inside)
 
 
 @triton.jit(do_not_specialize=["num_tokens"])  # type: ignore[untyped-decorator]
@@ -66,27 +66,27 @@ def _convolve(  # type: ignore[no-untyped-def]
     token = tl.program_id(0).to(tl.int64)
     channel = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     inside, in_row = channel < CHANNELS, channel < CHANNELS + TAIL
-    own = tl.load(x + token * row_stride + channel, mask=in_row, other=0.0)
+    newest_input = tl.load(x + token * row_stride + channel, mask=in_row, other=0.0)
     tap = taps + (TAPS - 1) * CHANNELS + channel
-    total = own.to(tl.float32) * tl.load(tap, mask=inside, other=0.0)
-    for number in tl.static_range(TAPS - 1):
-        at = number * num_tokens + token
-        row = pages + _place(earlier, at, page_size, page_stride, token_stride)
-        read = tl.load(row + channel, mask=inside, other=0.0).to(tl.float32)
+    total = newest_input.to(tl.float32) * tl.load(tap, mask=inside, other=0.0)
+    for distance in tl.static_range(TAPS - 1):
+        lookup = distance * num_tokens + token
+        earlier_row = pages + _place(earlier, lookup, page_size, page_stride, token_stride)
+        earlier_input = tl.load(earlier_row + channel, mask=inside, other=0.0).to(tl.float32)
         if MASKED:
-            read = tl.where(tl.load(missing + at) == 0, read, 0.0)
-        tap = taps + (TAPS - 2 - number) * CHANNELS + channel
-        total += read * tl.load(tap, mask=inside, other=0.0)
+            earlier_input = tl.where(tl.load(missing + lookup) == 0, earlier_input, 0.0)
+        tap = taps + (TAPS - 2 - distance) * CHANNELS + channel
+        total += earlier_input * tl.load(tap, mask=inside, other=0.0)
     if BIASED:
         total += tl.load(bias + channel, mask=inside, other=0.0)
-    mixed = total.to(own.dtype)
+    output = total.to(newest_input.dtype)
     if SILU:
-        wide = mixed.to(tl.float32)
-        mixed = (wide / (1.0 + tl.exp(-wide))).to(own.dtype)
-    tl.store(out + token * CHANNELS + channel, mixed, mask=inside)
-    to = pages + _place(slots, token, page_size, page_stride, token_stride) + AT - FIRST
-    stored = tl.where(inside, mixed, own)
-    tl.store(to + channel, stored, mask=in_row & (channel >= FIRST))
+        wide = output.to(tl.float32)
+        output = (wide / (1.0 + tl.exp(-wide))).to(newest_input.dtype)
+    tl.store(out + token * CHANNELS + channel, output, mask=inside)
+    target = pages + _place(slots, token, page_size, page_stride, token_stride) + AT - FIRST
+    stored = tl.where(inside, output, newest_input)
+    tl.store(target + channel, stored, mask=in_row & (channel >= FIRST))
 
 
 class TritonConvolution:

@@ -57,36 +57,48 @@ def _walk(  # type: ignore[no-untyped-def]
     key, value = tl.arange(0, KEYS), tl.program_id(2) * VALUES + tl.arange(0, VALUES)
     has_key, has_value = key < KEY_DIM, value < VALUE_DIM
     inside = has_key[:, None] & has_value[None, :]
-    place = (head * KEY_DIM + key[:, None]) * VALUE_DIM + value[None, :]
-    group = head // GROUP * KEY_DIM
+    state_offset = (head * KEY_DIM + key[:, None]) * VALUE_DIM + value[None, :]
+    key_head = head // GROUP * KEY_DIM
     start, stop = tl.load(chains.starts + row), tl.load(chains.stops + row)
     initial = snapshots.states + tl.load(chains.pages + start) * layout.state_stride
-    state = tl.load(initial + place, mask=inside, other=0.0)
-    for item in range(start, stop):
-        number, begin, first, end = chunks.page_of_row(chains, item, stop, PAGE_SIZE)
-        if item > start:
-            tl.store(snapshots.states + number * layout.state_stride + place, state, mask=inside)
+    state = tl.load(initial + state_offset, mask=inside, other=0.0)
+    for entry in range(start, stop):
+        page_number, first_query, first_new, end = chunks.page_of_row(
+            chains, entry, stop, PAGE_SIZE
+        )
+        if entry > start:
+            tl.store(
+                snapshots.states + page_number * layout.state_stride + state_offset,
+                state,
+                mask=inside,
+            )
         for token in range(0, end):
-            at = snapshots.tokens + number * layout.page_stride + token * layout.token_stride
-            k = _unit(at + layout.key_at + group + key, has_key)
-            v = tl.load(at + layout.value_at + head * VALUE_DIM + value, mask=has_value, other=0.0)
-            one = (item * PAGE_SIZE + token) * HEADS + head
+            token_row = (
+                snapshots.tokens + page_number * layout.page_stride + token * layout.token_stride
+            )
+            key_vector = _unit(token_row + layout.key_at + key_head + key, has_key)
+            value_vector = tl.load(
+                token_row + layout.value_at + head * VALUE_DIM + value, mask=has_value, other=0.0
+            )
+            token_head = (entry * PAGE_SIZE + token) * HEADS + head
             if BY_CHANNEL:
-                factor = tl.exp(tl.load(decay + one * KEY_DIM + key, mask=has_key, other=0.0))
+                factor = tl.exp(
+                    tl.load(decay + token_head * KEY_DIM + key, mask=has_key, other=0.0)
+                )
                 state *= factor[:, None]
             else:
-                state *= tl.exp(tl.load(decay + one))
-            recalled = tl.sum(k[:, None] * state, 0)
-            added = tl.load(strength + one) * (v.to(tl.float32) - recalled)
-            state += k[:, None] * added[None, :]
-            if token >= first:
-                number_of_query = begin + token - first
-                q = _unit(
-                    query + number_of_query * (HEADS // GROUP * KEY_DIM) + group + key, has_key
+                state *= tl.exp(tl.load(decay + token_head))
+            predicted = tl.sum(key_vector[:, None] * state, 0)
+            change = tl.load(strength + token_head) * (value_vector.to(tl.float32) - predicted)
+            state += key_vector[:, None] * change[None, :]
+            if token >= first_new:
+                query_index = first_query + token - first_new
+                query_vector = _unit(
+                    query + query_index * (HEADS // GROUP * KEY_DIM) + key_head + key, has_key
                 )
-                read = tl.sum(q[:, None] * state, 0) * scale
-                to = out + (number_of_query * HEADS + head) * VALUE_DIM + value
-                tl.store(to, read, mask=has_value)
+                output = tl.sum(query_vector[:, None] * state, 0) * scale
+                target = out + (query_index * HEADS + head) * VALUE_DIM + value
+                tl.store(target, output, mask=has_value)
 
 
 class TritonDelta:

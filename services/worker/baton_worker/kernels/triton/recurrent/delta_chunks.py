@@ -79,9 +79,9 @@ def _inverse(system, TOKENS: tl.constexpr, LEVELS: tl.constexpr, PRECISION: tl.c
 def _by_channel(  # type: ignore[no-untyped-def]
     queries,
     keys,
-    faded,
-    at,
-    there,
+    token_decay,
+    first_decay,
+    is_token,
     end,
     stride,
     key,
@@ -92,40 +92,45 @@ def _by_channel(  # type: ignore[no-untyped-def]
     NUMBER: tl.constexpr,
 ):
     """Scores of keys with keys and of queries with keys, with a decay for each channel, of which
-    `at` is that of the first token: see `layers.ssm.delta_rule._by_channel`."""
-    place = tl.arange(0, TOKENS)
-    row, column = place[:, None], place[None, :]
-    own = tl.zeros((TOKENS, TOKENS), tl.float32)
-    asks = tl.where(row == column, tl.sum(queries * keys, 1)[:, None], 0.0)
+    `first_decay` is that of the first token: see `layers.ssm.delta_rule._by_channel`."""
+    position = tl.arange(0, TOKENS)
+    row, column = position[:, None], position[None, :]
+    key_scores = tl.zeros((TOKENS, TOKENS), tl.float32)
+    query_scores = tl.where(row == column, tl.sum(queries * keys, 1)[:, None], 0.0)
     for level in tl.static_range(LEVELS):
         half = 1 << level
-        middle = place // (2 * half) * (2 * half) + half - 1
-        known = (middle < end)[:, None] & has_key[None, :]
-        between = tl.load(at + middle[:, None] * stride + key[None, :], mask=known, other=0.0)
-        second = (row // half % 2 == 1) & there[:, None]
-        first = (row // half % 2 == 0) & there[:, None]
-        later = tl.exp(tl.where(second, faded - between, _NEVER))
-        earlier = (keys * tl.exp(tl.where(first, between - faded, _NEVER))).to(NUMBER)
-        corner = row // half == column // half + 1
-        scores = tl.dot((keys * later).to(NUMBER), tl.trans(earlier), input_precision=PRECISION)
-        own += tl.where(corner, scores, 0.0)
-        scores = tl.dot((queries * later).to(NUMBER), tl.trans(earlier), input_precision=PRECISION)
-        asks += tl.where(corner, scores, 0.0)
-    return own, asks
+        middle = position // (2 * half) * (2 * half) + half - 1
+        has_middle = (middle < end)[:, None] & has_key[None, :]
+        middle_decay = tl.load(
+            first_decay + middle[:, None] * stride + key[None, :], mask=has_middle, other=0.0
+        )
+        in_second_half = (row // half % 2 == 1) & is_token[:, None]
+        in_first_half = (row // half % 2 == 0) & is_token[:, None]
+        decay_from_middle = tl.exp(tl.where(in_second_half, token_decay - middle_decay, _NEVER))
+        decay_to_middle = tl.exp(tl.where(in_first_half, middle_decay - token_decay, _NEVER))
+        faded_keys = tl.trans((keys * decay_to_middle).to(NUMBER))
+        is_corner = row // half == column // half + 1
+        decayed = (keys * decay_from_middle).to(NUMBER)
+        scores = tl.dot(decayed, faded_keys, input_precision=PRECISION)
+        key_scores += tl.where(is_corner, scores, 0.0)
+        decayed = (queries * decay_from_middle).to(NUMBER)
+        scores = tl.dot(decayed, faded_keys, input_precision=PRECISION)
+        query_scores += tl.where(is_corner, scores, 0.0)
+    return key_scores, query_scores
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _by_head(  # type: ignore[no-untyped-def]
-    queries, keys, faded, TOKENS: tl.constexpr, PRECISION: tl.constexpr, NUMBER: tl.constexpr
+    queries, keys, token_decay, TOKENS: tl.constexpr, PRECISION: tl.constexpr, NUMBER: tl.constexpr
 ):
     """The same with a decay for each head."""
-    place = tl.arange(0, TOKENS)
-    causal = place[None, :] <= place[:, None]
-    decay = tl.exp(tl.where(causal, faded[:, None] - faded[None, :], 0.0))
-    turned = tl.trans(keys.to(NUMBER))
-    own = tl.dot(keys.to(NUMBER), turned, input_precision=PRECISION) * decay
-    asks = tl.dot(queries.to(NUMBER), turned, input_precision=PRECISION) * decay
-    return own, asks
+    position = tl.arange(0, TOKENS)
+    causal = position[None, :] <= position[:, None]
+    decay = tl.exp(tl.where(causal, token_decay[:, None] - token_decay[None, :], 0.0))
+    keys_transposed = tl.trans(keys.to(NUMBER))
+    key_scores = tl.dot(keys.to(NUMBER), keys_transposed, input_precision=PRECISION) * decay
+    query_scores = tl.dot(queries.to(NUMBER), keys_transposed, input_precision=PRECISION) * decay
+    return key_scores, query_scores
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -133,11 +138,11 @@ def _scores(  # type: ignore[no-untyped-def]
     queries,
     keys,
     decay,
-    one,
-    place,
-    there,
+    first_token,
+    position,
+    is_token,
     end,
-    tail,
+    last_position,
     key,
     has_key,
     HEADS: tl.constexpr,
@@ -151,39 +156,46 @@ def _scores(  # type: ignore[no-untyped-def]
 ):
     """Of a chunk the scores of keys with keys and of queries with keys, and the factors by which a
     state fades until each token, from each token to the end, and over the whole chunk. `decay` is
-    summed from the start of the chunk, whose last place is `tail`."""
+    summed from the start of the chunk, whose last token is at `last_position`."""
     if BY_CHANNEL:
-        fading = decay + one * KEY_DIM
-        faded = chunks.rows_of(fading, place, there, HEADS * KEY_DIM, key, has_key)
-        known = tl.where(tail < end, has_key, False)
-        last = tl.load(fading + tail * HEADS * KEY_DIM + key, mask=known, other=0.0)
-        own, asks = _by_channel(
-            *(queries, keys, faded, fading, there, end, HEADS * KEY_DIM, key, has_key),
+        chunk_decay = decay + first_token * KEY_DIM
+        token_decay = chunks.rows_of(chunk_decay, position, is_token, HEADS * KEY_DIM, key, has_key)
+        has_last = tl.where(last_position < end, has_key, False)
+        total_decay = tl.load(
+            chunk_decay + last_position * HEADS * KEY_DIM + key, mask=has_last, other=0.0
+        )
+        key_scores, query_scores = _by_channel(
+            *(queries, keys, token_decay, chunk_decay, is_token),
+            *(end, HEADS * KEY_DIM, key, has_key),
             *(TOKENS, LEVELS, PRECISION, NUMBER),
         )
-        since, until = tl.exp(faded), tl.exp(last[None, :] - faded)
+        decay_from_start = tl.exp(token_decay)
+        decay_to_end = tl.exp(total_decay[None, :] - token_decay)
     else:
-        faded = tl.load(decay + one + place * HEADS, mask=there, other=0.0)
-        last = tl.load(decay + one + tail * HEADS, mask=tail < end, other=0.0)
-        own, asks = _by_head(queries, keys, faded, TOKENS, PRECISION, NUMBER)
-        since, until = tl.exp(faded)[:, None], tl.exp(last - faded)[:, None]
-        last = tl.zeros((KEYS,), tl.float32) + last
-    return own, asks, since, until, tl.exp(last)
+        token_decay = tl.load(decay + first_token + position * HEADS, mask=is_token, other=0.0)
+        total_decay = tl.load(
+            decay + first_token + last_position * HEADS, mask=last_position < end, other=0.0
+        )
+        key_scores, query_scores = _by_head(queries, keys, token_decay, TOKENS, PRECISION, NUMBER)
+        decay_from_start = tl.exp(token_decay)[:, None]
+        decay_to_end = tl.exp(total_decay - token_decay)[:, None]
+        total_decay = tl.zeros((KEYS,), tl.float32) + total_decay
+    return key_scores, query_scores, decay_from_start, decay_to_end, tl.exp(total_decay)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
 def _store_keys(  # type: ignore[no-untyped-def]
     solved,
-    chosen,
+    solved_index,
     inverse,
     queries,
     keys,
     strengths,
-    since,
-    until,
+    decay_from_start,
+    decay_to_end,
     state_decay,
-    place,
-    there,
+    position,
+    is_token,
     key,
     TOKENS: tl.constexpr,
     KEYS: tl.constexpr,
@@ -192,13 +204,13 @@ def _store_keys(  # type: ignore[no-untyped-def]
 ):
     """Store the factors by which a chunk reads a state and adds to it, by key channel; see
     `_Solved`."""
-    to = chosen * TOKENS * KEYS + place[:, None] * KEYS + key[None, :]
-    changes = (keys * since * strengths[:, None]).to(NUMBER)
-    changes = tl.dot(inverse, changes, input_precision=PRECISION)
-    tl.store(solved.write + to, changes.to(NUMBER))
-    tl.store(solved.query + to, (queries * since).to(NUMBER))
-    tl.store(solved.key + to, tl.where(there[:, None], keys * until, 0.0).to(NUMBER))
-    tl.store(solved.decay + chosen * KEYS + key, state_decay)
+    offset = solved_index * TOKENS * KEYS + position[:, None] * KEYS + key[None, :]
+    write = (keys * decay_from_start * strengths[:, None]).to(NUMBER)
+    write = tl.dot(inverse, write, input_precision=PRECISION)
+    tl.store(solved.write + offset, write.to(NUMBER))
+    tl.store(solved.query + offset, (queries * decay_from_start).to(NUMBER))
+    tl.store(solved.key + offset, tl.where(is_token[:, None], keys * decay_to_end, 0.0).to(NUMBER))
+    tl.store(solved.decay + solved_index * KEYS + key, state_decay)
 
 
 @triton.jit(do_not_specialize=["num_rows"])  # type: ignore[untyped-decorator]
@@ -231,51 +243,54 @@ def _solve(  # type: ignore[no-untyped-def]
     EXACT: tl.constexpr = "tf32" if NARROW else PRECISION
     CHUNKS: tl.constexpr = (PAGE_SIZE + TOKENS - 1) // TOKENS
     QUERY: tl.constexpr = HEADS // GROUP * KEY_DIM
-    index, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    page, chunk = index // CHUNKS, (index % CHUNKS).to(tl.int32)
+    chunk_index, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    page, chunk = chunk_index // CHUNKS, (chunk_index % CHUNKS).to(tl.int32)
     row = chunks.row_with_room(page, chains, num_rows, PAGE_SIZE, LEAST)
     start, stop = tl.load(chains.starts + row), tl.load(chains.stops + row)
-    item = start + page - chunks.room(chains, row, PAGE_SIZE, LEAST)
-    if (chunks.count(chains, row) < LEAST) | (item >= stop):
+    entry = start + page - chunks.room(chains, row, PAGE_SIZE, LEAST)
+    if (chunks.count(chains, row) < LEAST) | (entry >= stop):
         return
-    number, begin, first, end = chunks.page_of_row(chains, item, stop, PAGE_SIZE)
+    page_number, first_query, first_new, end = chunks.page_of_row(chains, entry, stop, PAGE_SIZE)
     # From here on, tokens are counted from the start of the chunk.
     end = tl.minimum(end.to(tl.int32) - chunk * TOKENS, TOKENS)
     if end <= 0:
         return
-    place, key, value = tl.arange(0, TOKENS), tl.arange(0, KEYS), tl.arange(0, VALUES)
-    has_key, has_value, there = key < KEY_DIM, value < VALUE_DIM, place < end
-    group, stride = head // GROUP * KEY_DIM, layout.token_stride
-    page = tokens + number * layout.page_stride + chunk * TOKENS * stride
-    keys = chunks.rows_of(page + layout.key_at + group, place, there, stride, key, has_key)
+    position, key, value = tl.arange(0, TOKENS), tl.arange(0, KEYS), tl.arange(0, VALUES)
+    has_key, has_value, is_token = key < KEY_DIM, value < VALUE_DIM, position < end
+    key_head, token_stride = head // GROUP * KEY_DIM, layout.token_stride
+    page = tokens + page_number * layout.page_stride + chunk * TOKENS * token_stride
+    keys = chunks.rows_of(
+        page + layout.key_at + key_head, position, is_token, token_stride, key, has_key
+    )
     keys = _unit(keys)
-    is_new = there & (place + chunk * TOKENS >= first)
-    at = query + (begin - first + chunk * TOKENS) * QUERY + group
-    queries = _unit(chunks.rows_of(at, place, is_new, QUERY, key, has_key)) * scale
-    one = (item * PAGE_SIZE + chunk * TOKENS) * HEADS + head
-    strengths = tl.load(strength + one + place * HEADS, mask=there, other=0.0)
-    tail = tl.minimum(TOKENS, PAGE_SIZE - chunk * TOKENS) - 1
-    own, asks, since, until, state_decay = _scores(
-        *(queries, keys, decay, one, place, there, end, tail, key, has_key),
+    is_new = is_token & (position + chunk * TOKENS >= first_new)
+    source = query + (first_query - first_new + chunk * TOKENS) * QUERY + key_head
+    queries = _unit(chunks.rows_of(source, position, is_new, QUERY, key, has_key)) * scale
+    first_token = (entry * PAGE_SIZE + chunk * TOKENS) * HEADS + head
+    strengths = tl.load(strength + first_token + position * HEADS, mask=is_token, other=0.0)
+    last_position = tl.minimum(TOKENS, PAGE_SIZE - chunk * TOKENS) - 1
+    key_scores, query_scores, decay_from_start, decay_to_end, state_decay = _scores(
+        *(queries, keys, decay, first_token, position, is_token, end, last_position, key, has_key),
         *(HEADS, KEY_DIM, BY_CHANNEL, TOKENS, LEVELS, KEYS, PRECISION, NUMBER),
     )
-    before = place[None, :] < place[:, None]
-    system = tl.where(before, own * strengths[:, None], 0.0)
+    is_earlier = position[None, :] < position[:, None]
+    system = tl.where(is_earlier, key_scores * strengths[:, None], 0.0)
     inverse = _inverse(system, TOKENS, LEVELS, EXACT).to(NUMBER)
-    chosen = index * HEADS + head
+    solved_index = chunk_index * HEADS + head
     _store_keys(
-        *(solved, chosen, inverse, queries, keys, strengths, since, until, state_decay),
-        *(place, there, key, TOKENS, KEYS, PRECISION, NUMBER),
+        *(solved, solved_index, inverse, queries, keys),
+        *(strengths, decay_from_start, decay_to_end, state_decay),
+        *(position, is_token, key, TOKENS, KEYS, PRECISION, NUMBER),
     )
-    to = chosen * TOKENS * TOKENS + place[:, None] * TOKENS + place[None, :]
-    causal = place[None, :] <= place[:, None]
-    tl.store(solved.scores + to, tl.where(causal, asks, 0.0).to(NUMBER))
-    at = page + layout.value_at + head * VALUE_DIM
-    values = chunks.rows_of(at, place, there, stride, value, has_value)
+    target = solved_index * TOKENS * TOKENS + position[:, None] * TOKENS + position[None, :]
+    causal = position[None, :] <= position[:, None]
+    tl.store(solved.scores + target, tl.where(causal, query_scores, 0.0).to(NUMBER))
+    source = page + layout.value_at + head * VALUE_DIM
+    values = chunks.rows_of(source, position, is_token, token_stride, value, has_value)
     values = (values.to(tl.float32) * strengths[:, None]).to(NUMBER)
     values = tl.dot(inverse, values, input_precision=PRECISION)
-    to = chosen * TOKENS * VALUES + place[:, None] * VALUES + value[None, :]
-    tl.store(solved.update + to, values.to(NUMBER))
+    target = solved_index * TOKENS * VALUES + position[:, None] * VALUES + value[None, :]
+    tl.store(solved.update + target, values.to(NUMBER))
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -311,36 +326,38 @@ def _scan(  # type: ignore[no-untyped-def]
     state_at = (head * KEY_DIM + key[:, None]) * VALUE_DIM + value[None, :]
     initial = states + tl.load(chains.pages + start) * state_stride
     state = tl.load(initial + state_at, mask=inside, other=0.0)
-    place = tl.arange(0, TOKENS)
-    row_key = place[:, None] * KEYS + key[None, :]
-    row_value = place[:, None] * ALL + value[None, :]
-    row_score = place[:, None] * TOKENS + place[None, :]
+    position = tl.arange(0, TOKENS)
+    key_offset = position[:, None] * KEYS + key[None, :]
+    value_offset = position[:, None] * ALL + value[None, :]
+    score_offset = position[:, None] * TOKENS + position[None, :]
     for step in range(0, chunks.steps(start, stop, chains, CHUNKS, TOKENS)):
-        at = start * CHUNKS + step
-        item, chunk = at // CHUNKS, (at % CHUNKS).to(tl.int32)
-        number, begin, first, end = chunks.page_of_row(chains, item, stop, PAGE_SIZE)
-        to = states + number * state_stride + state_at
-        begun = (item > start) & (chunk == 0)
-        tl.store(to, state, mask=tl.where(begun, inside, False))
-        chosen = (first_chunk + step) * HEADS + head
-        changes = tl.load(solved.write + chosen * TOKENS * KEYS + row_key)
-        queries = tl.load(solved.query + chosen * TOKENS * KEYS + row_key)
-        keys = tl.load(solved.key + chosen * TOKENS * KEYS + row_key)
-        updates = tl.load(solved.update + chosen * TOKENS * ALL + row_value).to(tl.float32)
-        own = tl.load(solved.scores + chosen * TOKENS * TOKENS + row_score)
-        state_decay = tl.load(solved.decay + chosen * KEYS + key)
-        narrow = state.to(NUMBER)
-        updates -= tl.dot(changes, narrow, input_precision=PRECISION)
-        news = updates.to(NUMBER)
-        answers = tl.dot(queries, narrow, input_precision=PRECISION)
-        answers = tl.dot(own, news, answers, input_precision=PRECISION)
-        token = chunk * TOKENS + place
-        is_new = (token >= first) & (token < end.to(tl.int32))
-        target = out + (begin - first) * OUT + head * VALUE_DIM
+        chunk_index = start * CHUNKS + step
+        entry, chunk = chunk_index // CHUNKS, (chunk_index % CHUNKS).to(tl.int32)
+        page_number, first_query, first_new, end = chunks.page_of_row(
+            chains, entry, stop, PAGE_SIZE
+        )
+        page_state = states + page_number * state_stride + state_at
+        starts_page = (entry > start) & (chunk == 0)
+        tl.store(page_state, state, mask=tl.where(starts_page, inside, False))
+        solved_index = (first_chunk + step) * HEADS + head
+        write = tl.load(solved.write + solved_index * TOKENS * KEYS + key_offset)
+        queries = tl.load(solved.query + solved_index * TOKENS * KEYS + key_offset)
+        keys = tl.load(solved.key + solved_index * TOKENS * KEYS + key_offset)
+        updates = tl.load(solved.update + solved_index * TOKENS * ALL + value_offset).to(tl.float32)
+        scores = tl.load(solved.scores + solved_index * TOKENS * TOKENS + score_offset)
+        state_decay = tl.load(solved.decay + solved_index * KEYS + key)
+        rounded_state = state.to(NUMBER)
+        updates -= tl.dot(write, rounded_state, input_precision=PRECISION)
+        rounded_updates = updates.to(NUMBER)
+        outputs = tl.dot(queries, rounded_state, input_precision=PRECISION)
+        outputs = tl.dot(scores, rounded_updates, outputs, input_precision=PRECISION)
+        token = chunk * TOKENS + position
+        is_new = (token >= first_new) & (token < end.to(tl.int32))
+        target = out + (first_query - first_new) * OUT + head * VALUE_DIM
         target += token[:, None] * OUT + value[None, :]
-        tl.store(target, answers, mask=is_new[:, None] & (value < VALUE_DIM)[None, :])
+        tl.store(target, outputs, mask=is_new[:, None] & (value < VALUE_DIM)[None, :])
         state *= state_decay[:, None]
-        state = tl.dot(tl.trans(keys), news, state, input_precision=PRECISION)
+        state = tl.dot(tl.trans(keys), rounded_updates, state, input_precision=PRECISION)
 
 
 def delta_chunks(

@@ -54,28 +54,36 @@ def _walk(  # type: ignore[no-untyped-def]
     key, channel = tl.arange(0, KEYS), tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)
     has_key, has_channel = key < STATES, channel < CHANNELS
     inside = has_key[:, None] & has_channel[None, :]
-    place = key[:, None] * CHANNELS + channel[None, :]
-    rate = tl.load(rates + place, mask=inside, other=0.0)
-    more = tl.load(bias + channel, mask=has_channel, other=0.0)
+    state_offset = key[:, None] * CHANNELS + channel[None, :]
+    rate = tl.load(rates + state_offset, mask=inside, other=0.0)
+    step_bias = tl.load(bias + channel, mask=has_channel, other=0.0)
     start, stop = tl.load(chains.starts + row), tl.load(chains.stops + row)
     initial = snapshots.states + tl.load(chains.pages + start) * state_stride
-    state = tl.load(initial + place, mask=inside, other=0.0)
-    for item in range(start, stop):
-        number, begin, first, end = chunks.page_of_row(chains, item, stop, PAGE_SIZE)
-        if item > start:
-            tl.store(snapshots.states + number * state_stride + place, state, mask=inside)
+    state = tl.load(initial + state_offset, mask=inside, other=0.0)
+    for entry in range(start, stop):
+        page_number, first_query, first_new, end = chunks.page_of_row(
+            chains, entry, stop, PAGE_SIZE
+        )
+        if entry > start:
+            tl.store(
+                snapshots.states + page_number * state_stride + state_offset, state, mask=inside
+            )
         for token in range(0, end):
-            at = snapshots.tokens + number * page_stride + token * token_stride + input_at
-            x = tl.load(at + channel, mask=has_channel, other=0.0).to(tl.float32)
-            step = tl.load(at + CHANNELS + channel, mask=has_channel, other=0.0).to(tl.float32)
-            write = tl.load(at + 2 * CHANNELS + key, mask=has_key, other=0.0).to(tl.float32)
-            step = _softplus(step + more)
+            token_row = (
+                snapshots.tokens + page_number * page_stride + token * token_stride + input_at
+            )
+            x = tl.load(token_row + channel, mask=has_channel, other=0.0).to(tl.float32)
+            step = tl.load(token_row + CHANNELS + channel, mask=has_channel, other=0.0).to(
+                tl.float32
+            )
+            write = tl.load(token_row + 2 * CHANNELS + key, mask=has_key, other=0.0).to(tl.float32)
+            step = _softplus(step + step_bias)
             state = state * tl.exp2(step[None, :] * rate) + write[:, None] * (step * x)[None, :]
-            if token >= first:
-                number_of_query = begin + token - first
-                c = tl.load(read + number_of_query * STATES + key, mask=has_key, other=0.0)
-                to = out + number_of_query * CHANNELS + channel
-                tl.store(to, tl.sum(c[:, None] * state, 0), mask=has_channel)
+            if token >= first_new:
+                query_index = first_query + token - first_new
+                read_vector = tl.load(read + query_index * STATES + key, mask=has_key, other=0.0)
+                target = out + query_index * CHANNELS + channel
+                tl.store(target, tl.sum(read_vector[:, None] * state, 0), mask=has_channel)
 
 
 class TritonScan:

@@ -33,9 +33,9 @@ def _part(index, SIZE: tl.constexpr, WIDTH: tl.constexpr):  # type: ignore[no-un
 
 
 @triton.jit
-def _rows(page, token, there, token_stride, channel, inside):  # type: ignore[no-untyped-def]
+def _rows(page, token, is_token, token_stride, channel, inside):  # type: ignore[no-untyped-def]
     """Channels of some tokens, float32."""
-    return chunks.rows_of(page, token, there, token_stride, channel, inside).to(tl.float32)
+    return chunks.rows_of(page, token, is_token, token_stride, channel, inside).to(tl.float32)
 
 
 @triton.jit(do_not_specialize=["at_most"])  # type: ignore[untyped-decorator]
@@ -59,30 +59,32 @@ def _carry(  # type: ignore[no-untyped-def]
     start, stop = tl.load(chains.starts + row), tl.load(chains.stops + row)
     if (stop - start < 2) | (chunks.count(chains, row) > at_most):
         return
-    across = tl.cdiv(VALUE_DIM, VALUES)
-    key, has_key = _part(tl.program_id(2) // across, KEY_DIM, KEYS)
-    value, has_value = _part(tl.program_id(2) % across, VALUE_DIM, VALUES)
+    value_tiles = tl.cdiv(VALUE_DIM, VALUES)
+    key, has_key = _part(tl.program_id(2) // value_tiles, KEY_DIM, KEYS)
+    value, has_value = _part(tl.program_id(2) % value_tiles, VALUE_DIM, VALUES)
     inside = has_key[:, None] & has_value[None, :]
-    place = (head * KEY_DIM + key[:, None]) * VALUE_DIM + value[None, :]
+    state_offset = (head * KEY_DIM + key[:, None]) * VALUE_DIM + value[None, :]
     initial = snapshots.states + tl.load(chains.pages + start) * layout.state_stride
-    state = tl.load(initial + place, mask=inside, other=0.0)
-    for item in range(start, stop - 1):
-        page = snapshots.tokens + tl.load(chains.pages + item) * layout.page_stride
-        one = (item * HEADS + head) * PAGE_SIZE
+    state = tl.load(initial + state_offset, mask=inside, other=0.0)
+    for entry in range(start, stop - 1):
+        page = snapshots.tokens + tl.load(chains.pages + entry) * layout.page_stride
+        first_token = (entry * HEADS + head) * PAGE_SIZE
         from_key = page + layout.key_at + head // GROUP * KEY_DIM
         from_value = page + layout.value_at + head * VALUE_DIM
-        last = tl.load(fading.faded + one + PAGE_SIZE - 1)
-        state *= tl.exp(last)
+        page_decay = tl.load(fading.faded + first_token + PAGE_SIZE - 1)
+        state *= tl.exp(page_decay)
         for first in range(0, PAGE_SIZE, TOKENS):
             token = first + tl.arange(0, TOKENS)
-            there = token < PAGE_SIZE
-            decay = tl.exp(last - tl.load(fading.faded + one + token, mask=there, other=0.0))
-            decay *= tl.load(fading.weight + one + token, mask=there, other=0.0)
-            keys = _rows(from_key, token, there, layout.token_stride, key, has_key) * decay[:, None]
-            values = _rows(from_value, token, there, layout.token_stride, value, has_value)
+            is_token = token < PAGE_SIZE
+            token_decay = tl.load(fading.faded + first_token + token, mask=is_token, other=0.0)
+            token_weight = tl.exp(page_decay - token_decay)
+            token_weight *= tl.load(fading.weight + first_token + token, mask=is_token, other=0.0)
+            keys = _rows(from_key, token, is_token, layout.token_stride, key, has_key)
+            keys *= token_weight[:, None]
+            values = _rows(from_value, token, is_token, layout.token_stride, value, has_value)
             state = tl.dot(tl.trans(keys), values, state, input_precision="ieee")
-        to = snapshots.states + tl.load(chains.pages + item + 1) * layout.state_stride
-        tl.store(to + place, state, mask=inside)
+        next_state = snapshots.states + tl.load(chains.pages + entry + 1) * layout.state_stride
+        tl.store(next_state + state_offset, state, mask=inside)
 
 
 @triton.jit  # type: ignore[untyped-decorator]
@@ -102,13 +104,13 @@ def _read_state(  # type: ignore[no-untyped-def]
 ):
     """Queries of a tile times some value channels of a head's state."""
     total = tl.zeros((TOKENS, VALUES), tl.float32)
-    for some in range(0, tl.cdiv(KEY_DIM, KEYS)):
-        key, has_key = _part(some, KEY_DIM, KEYS)
+    for key_tile in range(0, tl.cdiv(KEY_DIM, KEYS)):
+        key, has_key = _part(key_tile, KEY_DIM, KEYS)
         queries = _rows(from_query, token, is_new, query_stride, key, has_key)
         inside = has_key[:, None] & has_value[None, :]
-        at = state + key[:, None] * VALUE_DIM + value[None, :]
-        numbers = tl.load(at, mask=inside, other=0.0)
-        total = tl.dot(queries, numbers, total, input_precision="ieee")
+        source = state + key[:, None] * VALUE_DIM + value[None, :]
+        state_tile = tl.load(source, mask=inside, other=0.0)
+        total = tl.dot(queries, state_tile, total, input_precision="ieee")
     return total
 
 
@@ -120,18 +122,18 @@ def _scores(  # type: ignore[no-untyped-def]
     is_new,
     from_key,
     token_stride,
-    other,
-    there,
+    key_token,
+    has_key_token,
     KEY_DIM: tl.constexpr,
     TOKENS: tl.constexpr,
     KEYS: tl.constexpr,
 ):
     """Queries of a tile times the keys of another one."""
     total = tl.zeros((TOKENS, TOKENS), tl.float32)
-    for some in range(0, tl.cdiv(KEY_DIM, KEYS)):
-        key, has_key = _part(some, KEY_DIM, KEYS)
+    for key_tile in range(0, tl.cdiv(KEY_DIM, KEYS)):
+        key, has_key = _part(key_tile, KEY_DIM, KEYS)
         queries = _rows(from_query, token, is_new, query_stride, key, has_key)
-        keys = _rows(from_key, other, there, token_stride, key, has_key)
+        keys = _rows(from_key, key_token, has_key_token, token_stride, key, has_key)
         total = tl.dot(queries, tl.trans(keys), total, input_precision="ieee")
     return total
 
@@ -159,47 +161,52 @@ def _read(  # type: ignore[no-untyped-def]
     """The outputs of a head's queries in one tile of a page. If CHOSEN, some rows have more than
     `at_most` new tokens, and are left out."""
     QUERY: tl.constexpr = HEADS // GROUP * KEY_DIM
-    item, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
-    across = tl.cdiv(VALUE_DIM, VALUES)
-    tile = tl.program_id(2) // across * TOKENS
-    number, begin, first, end = chunks.page_of(chains, item)
+    entry, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
+    value_tiles = tl.cdiv(VALUE_DIM, VALUES)
+    tile = tl.program_id(2) // value_tiles * TOKENS
+    page_number, first_query, first_new, end = chunks.page_of(chains, entry)
     if CHOSEN:
-        owner = chunks.row_of(item, chains, num_rows)
-        end = tl.where(chunks.count(chains, owner) > at_most, 0, end)
-    if tile < end and tile + TOKENS > first and first < end:
+        row = chunks.row_of(entry, chains, num_rows)
+        end = tl.where(chunks.count(chains, row) > at_most, 0, end)
+    if tile < end and tile + TOKENS > first_new and first_new < end:
         token = tile + tl.arange(0, TOKENS)
-        value, has_value = _part(tl.program_id(2) % across, VALUE_DIM, VALUES)
-        is_new = (token >= first) & (token < end)
-        page, one = (
-            snapshots.tokens + number * layout.page_stride,
-            (item * HEADS + head) * PAGE_SIZE,
-        )
-        group = head // GROUP * KEY_DIM
-        from_key = page + layout.key_at + group
+        value, has_value = _part(tl.program_id(2) % value_tiles, VALUE_DIM, VALUES)
+        is_new = (token >= first_new) & (token < end)
+        page = snapshots.tokens + page_number * layout.page_stride
+        first_token = (entry * HEADS + head) * PAGE_SIZE
+        key_head = head // GROUP * KEY_DIM
+        from_key = page + layout.key_at + key_head
         from_value = page + layout.value_at + head * VALUE_DIM
-        from_query = query + (begin - first) * QUERY + group
-        state = snapshots.states + number * layout.state_stride + head * KEY_DIM * VALUE_DIM
+        from_query = query + (first_query - first_new) * QUERY + key_head
+        state = snapshots.states + page_number * layout.state_stride + head * KEY_DIM * VALUE_DIM
         queries = (from_query, QUERY, token, is_new)
-        carried = _read_state(
+        from_state = _read_state(
             state, *queries, value, has_value, KEY_DIM, VALUE_DIM, TOKENS, KEYS, VALUES
         )
-        here = tl.load(fading.faded + one + token, mask=is_new, other=0.0)
-        total = carried * tl.exp(here)[:, None]
-        for earlier in range(0, tile + TOKENS, TOKENS):
-            other = earlier + tl.arange(0, TOKENS)
-            there = other < end
-            keys = (from_key, layout.token_stride, other, there)
+        token_decay = tl.load(fading.faded + first_token + token, mask=is_new, other=0.0)
+        total = from_state * tl.exp(token_decay)[:, None]
+        for key_tile in range(0, tile + TOKENS, TOKENS):
+            key_token = key_tile + tl.arange(0, TOKENS)
+            has_key_token = key_token < end
+            keys = (from_key, layout.token_stride, key_token, has_key_token)
             scores = _scores(*queries, *keys, KEY_DIM, TOKENS, KEYS)
-            then = tl.load(fading.faded + one + other, mask=there, other=0.0)
-            counts = tl.load(fading.weight + one + other, mask=there, other=0.0)
-            causal = (other[None, :] <= token[:, None]) & is_new[:, None]
-            decay = tl.exp(tl.where(causal, here[:, None] - then[None, :], 0.0)) * counts[None, :]
-            values = _rows(from_value, other, there, layout.token_stride, value, has_value)
+            key_decay = tl.load(
+                fading.faded + first_token + key_token, mask=has_key_token, other=0.0
+            )
+            key_weight = tl.load(
+                fading.weight + first_token + key_token, mask=has_key_token, other=0.0
+            )
+            causal = (key_token[None, :] <= token[:, None]) & is_new[:, None]
+            decay = tl.exp(tl.where(causal, token_decay[:, None] - key_decay[None, :], 0.0))
+            decay *= key_weight[None, :]
+            values = _rows(
+                from_value, key_token, has_key_token, layout.token_stride, value, has_value
+            )
             scores = tl.where(causal, scores * decay, 0.0)
             total = tl.dot(scores, values, total, input_precision="ieee")
-        to = (begin + token - first)[:, None] * HEADS + head
+        output_row = (first_query + token - first_new)[:, None] * HEADS + head
         mask = is_new[:, None] & has_value[None, :]
-        tl.store(out + to * VALUE_DIM + value[None, :], total, mask=mask)
+        tl.store(out + output_row * VALUE_DIM + value[None, :], total, mask=mask)
 
 
 class TritonStates:
