@@ -123,8 +123,8 @@ def test_sizes_are_bounded_by_settings_and_batch(
     loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("baton_worker.engine.engine_config.refuses", lambda *_: None)
-    monkeypatch.setattr("baton_worker.engine.engine_config.free_for_all", lambda *_: 1 << 30)
-    monkeypatch.setattr("baton_worker.engine.engine_config.device_memory", lambda device: None)
+    monkeypatch.setattr("baton_worker.engine.sizing.free_for_all", lambda *_: 1 << 30)
+    monkeypatch.setattr("baton_worker.engine.sizing.device_memory", lambda device: None)
     for device, changes, rows, length, tokens in (
         (GPU, {"max_num_seqs": 12, "max_seq_len_to_capture": 64}, (1, 2, 4, 8, 12), 64, 0),
         (GPU, {"max_num_seqs": 4, "max_num_batched_tokens": 100}, (1, 2, 4), 512, 0),
@@ -135,7 +135,7 @@ def test_sizes_are_bounded_by_settings_and_batch(
         (CPU, {"max_num_seqs": 12, "max_model_len": 20}, (12,), 20, 240),
     ):
         place = BuildContext(device, torch.float32)
-        monkeypatch.setattr("baton_worker.engine.engine_config.numbers", lambda *_: [1])
+        monkeypatch.setattr("baton_worker.engine.sizing.numbers", lambda *_: [1])
         resolved = resolve(
             Config(num_gpu_blocks_override=1000, block_size=8, **changes), place, loaded
         )
