@@ -34,7 +34,7 @@ class Standby:
         command: Sequence[str],
         environment: Mapping[str, str],
         start: Start = ChildProcess,
-    ):
+    ) -> None:
         self._command, self._environment = list(command), dict(environment)
         self._start = start
         self._process: Process | None = None
@@ -91,7 +91,7 @@ class ForkServer(Standby):
         command: Sequence[str],
         environment: Mapping[str, str],
         start: Start = ChildProcess,
-    ):
+    ) -> None:
         super().__init__(command, environment, start)
         self._abandoned: list[ForkRequest] = []
 
@@ -157,7 +157,7 @@ class ForkGroup:
 
     def __init__(
         self, forked: ForkedServices, environment: Mapping[str, str], start: Start = ChildProcess
-    ):
+    ) -> None:
         self.server = ForkServer(forked.command, environment, start)
         self._services, self._kinds = set(forked.services), forked.kinds
 

@@ -104,7 +104,7 @@ class Child:
         fork_server: ForkServer | None = None,
         loads_long: bool = False,
         start: Start = ChildProcess,
-    ):
+    ) -> None:
         """Without `limits`, inactivity is never checked. The spare of a child that `loads_long` is
         started once its main loop has reported, not during its start."""
         self._start_process = start

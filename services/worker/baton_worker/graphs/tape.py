@@ -41,7 +41,9 @@ class Untaped(Uncaptured):
 class _Operator:
     """A recorded torch operator; it always computes the full captured extent."""
 
-    def __init__(self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any):
+    def __init__(
+        self, operator: Any, args: tuple[Any, ...], kwargs: dict[str, Any], out: Any
+    ) -> None:
         self._operator, self._args, self._kwargs, self._out = operator, args, kwargs, out
 
     def replay(self, extent: Extent) -> None:

@@ -20,8 +20,8 @@ _AT_ONCE = 1024
 """Visits that a program looks at together."""
 
 
-@triton.jit(do_not_specialize=["num_visits", "num_blocks"])  # type: ignore[untyped-decorator]
-def _align(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["num_visits", "num_blocks"])
+def _align(
     experts,
     rows,
     owners,

@@ -33,8 +33,8 @@ _INNER = (128, 64, 32)
 """Channels of a tile, which lie in one block of scales: the first that divides all blocks."""
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _as_operand(codes, IS_NATIVE: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def _as_operand(codes, IS_NATIVE: tl.constexpr):
     """uint8 codes to what a product takes."""
     if IS_NATIVE:
         operand = codes.to(tl.float8e4nv, bitcast=True)
@@ -43,8 +43,8 @@ def _as_operand(codes, IS_NATIVE: tl.constexpr):  # type: ignore[no-untyped-def]
     return operand
 
 
-@triton.jit(do_not_specialize=["tokens", "scale_token", "scale_group"])  # type: ignore[untyped-decorator]
-def _quantise(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["tokens", "scale_token", "scale_group"])
+def _quantise(
     x,
     static_scale,
     codes,
@@ -119,8 +119,8 @@ def _static_scale(x: Tensor, inputs: Inputs) -> Tensor | None:
     return (largest / torch.full_like(largest, MOST)).clamp(min=LEAST)
 
 
-@triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
-def _product(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["rows"])
+def _product(
     x,
     x_scales,
     weight,

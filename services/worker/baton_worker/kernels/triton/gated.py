@@ -16,8 +16,8 @@ _WIDEST = 1024
 _SILU = tl.constexpr(GATES["silu"])
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def activated(gate, up, GATE: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def activated(gate, up, GATE: tl.constexpr):
     """activation(gate) * up of float32."""
     # Both activations are the gate times a logistic function: tanh(x / 2) is 2 / (1 + e^-x) - 1.
     inner = gate
@@ -28,8 +28,8 @@ def activated(gate, up, GATE: tl.constexpr):  # type: ignore[no-untyped-def]
     return gate * share * up
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _gated(both, out, row_stride, size, GATE: tl.constexpr, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def _gated(both, out, row_stride, size, GATE: tl.constexpr, WIDTH: tl.constexpr):
     """A piece of a row: out = activation(gate) * up in float32, gate being the first half."""
     row = tl.program_id(0).to(tl.int64)
     i = tl.program_id(1) * WIDTH + tl.arange(0, WIDTH)

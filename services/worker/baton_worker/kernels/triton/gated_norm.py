@@ -12,8 +12,8 @@ from torch import Tensor
 from baton_worker.kernels.triton import power
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _gated_norm(  # type: ignore[no-untyped-def]
+@triton.jit
+def _gated_norm(
     x,
     gate,
     weight,

@@ -23,10 +23,8 @@ UNPACKED = 256
 of rows, and the product of floats costs less than that."""
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _numbers(  # type: ignore[no-untyped-def]
-    words, scales, zeros, groups, k, column, columns, inner, BITS: tl.constexpr
-):
+@triton.jit
+def _numbers(words, scales, zeros, groups, k, column, columns, inner, BITS: tl.constexpr):
     """float32 [k, column]: a tile of the weight, transposed; zeros beyond its ends."""
     inside = (k < inner)[:, None] & (column < columns)[None, :]
     bit = k * BITS
@@ -46,8 +44,8 @@ def _numbers(  # type: ignore[no-untyped-def]
     return (code - zero).to(tl.float32) * scale
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _dequantise(  # type: ignore[no-untyped-def]
+@triton.jit
+def _dequantise(
     words,
     scales,
     zeros,
@@ -68,8 +66,8 @@ def _dequantise(  # type: ignore[no-untyped-def]
     tl.store(target, tile.to(out.dtype.element_ty), mask=inside)
 
 
-@triton.jit(do_not_specialize=["rows"])  # type: ignore[untyped-decorator]
-def _product(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["rows"])
+def _product(
     x,
     words,
     scales,

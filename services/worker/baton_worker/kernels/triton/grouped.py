@@ -40,8 +40,8 @@ _PER_PROCESSOR = 2
 """Programs that few rows are cut into for each processor of the GPU."""
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _numbers(codes, VALUES: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def _numbers(codes, VALUES: tl.constexpr):
     """float32 of int32 codes, by their bits: a conversion is slower, and each is exact."""
     if VALUES == 1:
         # 2^23 + code, less 2^23.
@@ -56,8 +56,8 @@ def _numbers(codes, VALUES: tl.constexpr):  # type: ignore[no-untyped-def]
     return number
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _scale(source, inside, SCALES: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def _scale(source, inside, SCALES: tl.constexpr):
     """float32 of stored scales."""
     scale = tl.load(source, mask=inside, other=0)
     if SCALES == 1:
@@ -71,28 +71,28 @@ def _scale(source, inside, SCALES: tl.constexpr):  # type: ignore[no-untyped-def
     return number
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _of_columns(x, LEFT: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def _of_columns(x, LEFT: tl.constexpr):
     """A vector along the columns of a weight: the first axis of a tile if the weight is LEFT."""
     return x[:, None] if LEFT else x[None, :]
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _beside_columns(x, LEFT: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def _beside_columns(x, LEFT: tl.constexpr):
     """A vector along the other axis, that of rows or of channels."""
     return x[None, :] if LEFT else x[:, None]
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _inputs(x, input_row, is_row, k, inner, LEFT: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def _inputs(x, input_row, is_row, k, inner, LEFT: tl.constexpr):
     """Channels `k` of the rows that visits read; of LEFT weights channels come first."""
     source_ptr = x + _beside_columns(input_row, LEFT) * inner + _of_columns(k, LEFT)
     inside = _beside_columns(is_row, LEFT) & _of_columns(k < inner, LEFT)
     return tl.load(source_ptr, mask=inside, other=0.0)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _float_sums(  # type: ignore[no-untyped-def]
+@triton.jit
+def _float_sums(
     x,
     words,
     input_row,
@@ -121,14 +121,14 @@ def _float_sums(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _scale_at(expert, channel, column, columns, groups, group):  # type: ignore[no-untyped-def]
+def _scale_at(expert, channel, column, columns, groups, group):
     """Where the scales of a channel are. The last group may be longer than the channels that are
     left."""
     return (expert * groups + tl.minimum(channel // group, groups - 1)) * columns + column
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _packed_sums(  # type: ignore[no-untyped-def]
+@triton.jit
+def _packed_sums(
     x,
     x_scales,
     words,
@@ -203,8 +203,8 @@ def _packed_sums(  # type: ignore[no-untyped-def]
     return total
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _sums(  # type: ignore[no-untyped-def]
+@triton.jit
+def _sums(
     x,
     x_scales,
     words,
@@ -253,8 +253,8 @@ def _sums(  # type: ignore[no-untyped-def]
     return total
 
 
-@triton.jit(do_not_specialize=["rows", "first_tiles"])  # type: ignore[untyped-decorator]
-def _product(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["rows", "first_tiles"])
+def _product(
     x,
     x_scales,
     words,
@@ -322,8 +322,8 @@ def _product(  # type: ignore[no-untyped-def]
     tl.store(target, total.to(out.dtype.element_ty), mask=there)
 
 
-@triton.jit(do_not_specialize=["count", "splits"])  # type: ignore[untyped-decorator]
-def _sum(parts, bias, out, count, columns, splits, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["count", "splits"])
+def _sum(parts, bias, out, count, columns, splits, WIDTH: tl.constexpr):
     """out [rows, columns], `count` numbers: the sum of float32 parts [splits, rows, columns] in
     order, plus a bias."""
     index = tl.program_id(0).to(tl.int64) * WIDTH + tl.arange(0, WIDTH)
@@ -338,8 +338,8 @@ def _sum(parts, bias, out, count, columns, splits, WIDTH: tl.constexpr):  # type
     tl.store(out + index, total.to(out.dtype.element_ty), mask=inside)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _dequantise(  # type: ignore[no-untyped-def]
+@triton.jit
+def _dequantise(
     words,
     scales,
     zeros,

@@ -15,8 +15,8 @@ from baton_worker.kernels.triton import kv_codes as bits
 from baton_worker.kernels.triton import power
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _weighted(x, inverse_norm, weight, channel, has_channel, SCALED: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def _weighted(x, inverse_norm, weight, channel, has_channel, SCALED: tl.constexpr):
     """Channels of a normed head, rounded as a norm of its own rounds them."""
     normed = x.to(tl.float32) * inverse_norm
     if SCALED:
@@ -25,13 +25,13 @@ def _weighted(x, inverse_norm, weight, channel, has_channel, SCALED: tl.constexp
 
 
 @triton.jit
-def _squares(x):  # type: ignore[no-untyped-def]
+def _squares(x):
     """The sum of the squares of some channels."""
     return tl.sum(x.to(tl.float32) * x.to(tl.float32), 0)
 
 
 @triton.jit
-def _rotated(a, b, angle, cos, sin, first, second, paired):  # type: ignore[no-untyped-def]
+def _rotated(a, b, angle, cos, sin, first, second, paired):
     """Pairs of channels turned by the angles at `angle`. The sign of each half is in `sin`."""
     cos_a = tl.load(cos + angle + first, mask=paired, other=0.0).to(tl.float32)
     cos_b = tl.load(cos + angle + second, mask=paired, other=0.0).to(tl.float32)
@@ -42,8 +42,8 @@ def _rotated(a, b, angle, cos, sin, first, second, paired):  # type: ignore[no-u
     return turned_a, (wide_b * cos_b + wide_a * sin_b).to(b.dtype)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _store_codes(  # type: ignore[no-untyped-def]
+@triton.jit
+def _store_codes(
     target,
     a,
     b,
@@ -77,8 +77,8 @@ def _store_codes(  # type: ignore[no-untyped-def]
     bits.store_scale(target + HEAD_DIM, is_finite, scale)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _place(  # type: ignore[no-untyped-def]
+@triton.jit
+def _place(
     heads,
     cos,
     sin,

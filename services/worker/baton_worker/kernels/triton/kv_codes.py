@@ -15,8 +15,8 @@ _LEAST = tl.constexpr(1e-30)
 """Replaces smaller maxima, so that a scale has an inverse."""
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def number(code, CODES: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def number(code, CODES: tl.constexpr):
     """The float32 that a uint8 stands for, before its scale."""
     if CODES == INT8:
         return code.to(tl.int8, bitcast=True).to(tl.float32)
@@ -26,8 +26,8 @@ def number(code, CODES: tl.constexpr):  # type: ignore[no-untyped-def]
     return half.to(tl.float16, bitcast=True).to(tl.float32) * 256.0
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def scale(at, mask, ALIGNED: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def scale(at, mask, ALIGNED: tl.constexpr):
     """The float32 in four bytes, at a multiple of 4 if they are ALIGNED; 0 where it is not
     `mask`."""
     if ALIGNED:
@@ -39,14 +39,14 @@ def scale(at, mask, ALIGNED: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def even(x):  # type: ignore[no-untyped-def]
+def even(x):
     """To the nearest whole number, ties to even, for |x| below 2^22."""
     shifted = x + 12582912.0  # 1.5 * 2^23: no room is left for a fraction.
     return shifted - 12582912.0
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def code(x, CODES: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def code(x, CODES: tl.constexpr):
     """uint8 of float32 x, already divided by its scale and within the greatest code."""
     if CODES == INT8:
         return even(x).to(tl.int32).to(tl.int8).to(tl.uint8, bitcast=True)
@@ -61,27 +61,27 @@ def code(x, CODES: tl.constexpr):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def is_finite(x):  # type: ignore[no-untyped-def]
+def is_finite(x):
     """1 if every float32 of x is a number, and finite; else 0."""
     # A comparison with what is not a number fails.
     return tl.min((tl.abs(x) < float("inf")).to(tl.int32), 0)
 
 
 @triton.jit
-def least_scale(most, inverse_most):  # type: ignore[no-untyped-def]
+def least_scale(most, inverse_most):
     """The smallest scale that clips nothing, where `most` is the largest size in a row."""
     return tl.maximum(most, _LEAST) * inverse_most
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def store(to, x, mask, scale, most_code, CODES: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def store(to, x, mask, scale, most_code, CODES: tl.constexpr):
     """Write channels of a row, finite float32, as codes."""
     limited = tl.minimum(tl.maximum(x * tl.div_rn(1.0, scale), -most_code), most_code)
     tl.store(to, code(limited, CODES), mask=mask)
 
 
 @triton.jit
-def store_scale(to, is_finite, scale):  # type: ignore[no-untyped-def]
+def store_scale(to, is_finite, scale):
     """Write the four bytes of a row's scale; no number unless the row `is_finite`."""
     word = tl.where(is_finite, scale, float("nan")).to(tl.uint32, bitcast=True)
     for byte in tl.static_range(4):

@@ -17,8 +17,8 @@ from baton_worker.kernels.triton import kv_codes as bits
 from baton_worker.kernels.triton import power
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _put(  # type: ignore[no-untyped-def]
+@triton.jit
+def _put(
     rows,
     slots,
     pages,

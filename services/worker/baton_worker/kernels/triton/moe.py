@@ -31,8 +31,8 @@ _LONE = 4
 whose weight is then read twice."""
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _combine(  # type: ignore[no-untyped-def]
+@triton.jit
+def _combine(
     returned,
     experts,
     weights,

@@ -12,8 +12,8 @@ from torch import Tensor
 from baton_worker.kernels.triton import power
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _norm(  # type: ignore[no-untyped-def]
+@triton.jit
+def _norm(
     x,
     residual,
     weight,

@@ -28,7 +28,7 @@ _UNIT = tl.constexpr(float(1 << 44))
 
 
 @triton.jit
-def amount(weight):  # type: ignore[no-untyped-def]
+def amount(weight):
     """Weights, or sums of them, float64, as int64; rounded up, so that a sum reaches its own."""
     scaled = weight * _UNIT
     floor = scaled.to(tl.int64)
@@ -36,7 +36,7 @@ def amount(weight):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def add(histogram, row, weight, real, prefix, shift, counted):  # type: ignore[no-untyped-def]
+def add(histogram, row, weight, real, prefix, shift, counted):
     """Add a tile [ROWS, TILE] of weights to histograms [R, BINS], by the digit that has `shift`
     bits behind it, of weights whose digits before it are `prefix` [ROWS]."""
     bits = weight.to(tl.int32, bitcast=True)
@@ -49,7 +49,7 @@ def add(histogram, row, weight, real, prefix, shift, counted):  # type: ignore[n
 
 
 @triton.jit
-def digit(histogram, row, real, wanted):  # type: ignore[no-untyped-def]
+def digit(histogram, row, real, wanted):
     """The greatest bin from which on histograms [R, BINS] add up to what is `wanted`, the least one
     if none is; and what is wanted of that bin. int32 and int64 [ROWS]."""
     i = tl.arange(0, _BINS)
@@ -62,8 +62,8 @@ def digit(histogram, row, real, wanted):  # type: ignore[no-untyped-def]
     return chosen, wanted - above
 
 
-@triton.jit(do_not_specialize=["num_rows", "shift", "counted"])  # type: ignore[untyped-decorator]
-def narrow(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["num_rows", "shift", "counted"])
+def narrow(
     weights,
     histogram,
     prefix,
@@ -97,7 +97,7 @@ def narrow(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def threshold(histogram, prefix, wanted, row, real):  # type: ignore[no-untyped-def]
+def threshold(histogram, prefix, wanted, row, real):
     """The selected weights, float32 [ROWS], from the last histograms; 0 for rows that select
     nothing."""
     amounts = tl.load(wanted + row, mask=real, other=0)

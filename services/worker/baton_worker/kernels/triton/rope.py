@@ -11,8 +11,8 @@ from torch import Tensor
 from baton_worker.kernels.triton import power
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _rotate(  # type: ignore[no-untyped-def]
+@triton.jit
+def _rotate(
     heads,
     cos,
     sin,

@@ -29,10 +29,8 @@ def rows_of(count: int) -> int:
     return FEW if count <= FEW else MANY
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def visits_of(  # type: ignore[no-untyped-def]
-    visits, expert_of_block, rows, GROUPED: tl.constexpr, ROWS: tl.constexpr
-):
+@triton.jit
+def visits_of(visits, expert_of_block, rows, GROUPED: tl.constexpr, ROWS: tl.constexpr):
     """The expert of this program's block of rows, their visits int64 [ROWS], and which of them are
     real. Of GROUPED rows the expert of each block of visits is given, others are visits of one."""
     block = tl.program_id(0)

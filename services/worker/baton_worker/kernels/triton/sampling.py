@@ -42,7 +42,7 @@ would compile a kernel of its own for others."""
 
 
 @triton.jit
-def uniform(key_low, key_high, index):  # type: ignore[no-untyped-def]
+def uniform(key_low, key_high, index):
     """float64 in (0, 1) of int64 keys and positions: Philox4x32-10, see `sampling.uniform`."""
     k0, k1 = key_low.to(tl.uint32), key_high.to(tl.uint32)
     c0, c1 = index.to(tl.uint32), (index >> 32).to(tl.uint32)
@@ -58,10 +58,8 @@ def uniform(key_low, key_high, index):  # type: ignore[no-untyped-def]
     return odd.to(tl.int64).to(tl.float64) * 1.1102230246251565e-16  # 2^-53
 
 
-@triton.jit(do_not_specialize=["num_rows"])  # type: ignore[untyped-decorator]
-def _tops(  # type: ignore[no-untyped-def]
-    logits, tops, places, num_rows, vocab, tiles, ROWS: tl.constexpr, TILE: tl.constexpr
-):
+@triton.jit(do_not_specialize=["num_rows"])
+def _tops(logits, tops, places, num_rows, vocab, tiles, ROWS: tl.constexpr, TILE: tl.constexpr):
     """The first maximum of a tile and its token, to [R, tiles] each; a NaN counts as infinite."""
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     is_row, start = row < num_rows, tl.program_id(1) * TILE
@@ -75,10 +73,8 @@ def _tops(  # type: ignore[no-untyped-def]
     tl.store(places + target, start + index, mask=is_row)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _store_sums(  # type: ignore[no-untyped-def]
-    sums, row, is_row, weight, least, blocks, ROWS: tl.constexpr, TILE: tl.constexpr
-):
+@triton.jit
+def _store_sums(sums, row, is_row, weight, least, blocks, ROWS: tl.constexpr, TILE: tl.constexpr):
     """By block of a tile of weights, the sum of those from `least` on: to [R, blocks]."""
     counted = tl.where(weight >= least[:, None], weight, 0.0)
     block_sums = tl.sum(tl.reshape(counted, (ROWS, TILE // _BLOCK, _BLOCK)), 2)
@@ -87,8 +83,8 @@ def _store_sums(  # type: ignore[no-untyped-def]
     tl.store(sums + row[:, None] * blocks + block[None, :], block_sums, mask=inside)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _row_maximum(tops, row, is_row, tiles, TILES: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def _row_maximum(tops, row, is_row, tiles, TILES: tl.constexpr):
     """The maximum of each row, the first tile that has it, and whether it is finite."""
     tile = tl.arange(0, TILES)
     source = row[:, None] * tiles + tile[None, :]
@@ -102,7 +98,7 @@ def _row_maximum(tops, row, is_row, tiles, TILES: tl.constexpr):  # type: ignore
 
 
 @triton.jit
-def _store_rows(tokens, finite, least, wanted, row, is_row, token, is_finite, lowest, limit):  # type: ignore[no-untyped-def]
+def _store_rows(tokens, finite, least, wanted, row, is_row, token, is_finite, lowest, limit):
     """The results of whole rows that do not depend on their weights."""
     tl.store(tokens + row, token, mask=is_row)
     tl.store(finite + row, is_finite.to(tl.int8), mask=is_row)
@@ -110,8 +106,8 @@ def _store_rows(tokens, finite, least, wanted, row, is_row, token, is_finite, lo
     tl.store(wanted + row, limit, mask=is_row)
 
 
-@triton.jit(do_not_specialize=["num_rows", "has_top_k", "has_top_p"])  # type: ignore[untyped-decorator]
-def _weigh(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["num_rows", "has_top_k", "has_top_p"])
+def _weigh(
     logits,
     tops,
     places,
@@ -174,8 +170,8 @@ def _weigh(  # type: ignore[no-untyped-def]
         radix_select.add(masses, row, weight, row_top_p < 1.0, no_prefix, _FIRST, 0)
 
 
-@triton.jit(do_not_specialize=["num_rows"])  # type: ignore[untyped-decorator]
-def _cut(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["num_rows"])
+def _cut(
     weights,
     histogram,
     prefix,
@@ -205,8 +201,8 @@ def _cut(  # type: ignore[no-untyped-def]
     _store_sums(sums, row, changed, weight, lowest, blocks, ROWS, TILE)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _all_sums(sums, row, is_row, blocks, BLOCKS: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def _all_sums(sums, row, is_row, blocks, BLOCKS: tl.constexpr):
     """Those of a row, float64 [ROWS, BLOCKS]."""
     block = tl.arange(0, BLOCKS)
     inside = is_row[:, None] & (block < blocks)[None, :]
@@ -215,10 +211,8 @@ def _all_sums(sums, row, is_row, blocks, BLOCKS: tl.constexpr):  # type: ignore[
     )
 
 
-@triton.jit(do_not_specialize=["num_rows"])  # type: ignore[untyped-decorator]
-def _reach(  # type: ignore[no-untyped-def]
-    sums, top_p, greedy, wanted, num_rows, blocks, ROWS: tl.constexpr, BLOCKS: tl.constexpr
-):
+@triton.jit(do_not_specialize=["num_rows"])
+def _reach(sums, top_p, greedy, wanted, num_rows, blocks, ROWS: tl.constexpr, BLOCKS: tl.constexpr):
     """Store the mass of the nucleus of each row to `wanted`; 0 where there is none."""
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     is_row = row < num_rows
@@ -233,13 +227,13 @@ def _reach(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _below(x):  # type: ignore[no-untyped-def]
+def _below(x):
     """The float64 before a positive one."""
     return (x.to(tl.int64, bitcast=True) - 1).to(tl.float64, bitcast=True)
 
 
-@triton.jit(do_not_specialize=["num_rows"])  # type: ignore[untyped-decorator]
-def _pick(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["num_rows"])
+def _pick(
     weights,
     sums,
     least,

@@ -12,8 +12,8 @@ from torch import Tensor
 from baton_worker.kernels.triton import power
 
 
-@triton.jit(do_not_specialize=["num_tokens"])  # type: ignore[untyped-decorator]
-def _top_k(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["num_tokens"])
+def _top_k(
     logits,
     weights,
     experts,

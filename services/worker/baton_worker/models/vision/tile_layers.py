@@ -17,7 +17,9 @@ from baton_worker.layers.norm import norm
 class TileVectors(nn.Module):
     """Vectors for each shape of an image, tile and position, times tanh of a gate."""
 
-    def __init__(self, tower: spec.TiledTower, positions: int, name: str, site: BuildContext):
+    def __init__(
+        self, tower: spec.TiledTower, positions: int, name: str, site: BuildContext
+    ) -> None:
         super().__init__()
         self._shape = (tower.most_tiles, positions, tower.hidden)
         width = tower.most_tiles * positions * tower.hidden

@@ -6,8 +6,8 @@ import triton
 import triton.language as tl
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def row_of(block, query_starts, num_rows, QUERIES: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def row_of(block, query_starts, num_rows, QUERIES: tl.constexpr):
     """The row that owns a query block: the last r with starts[r] // QUERIES + r <= block."""
     low, high = 0, num_rows
     while high - low > 1:
@@ -20,8 +20,8 @@ def row_of(block, query_starts, num_rows, QUERIES: tl.constexpr):  # type: ignor
     return low
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def key_bounds(  # type: ignore[no-untyped-def]
+@triton.jit
+def key_bounds(
     earliest,
     stop,
     window,
@@ -46,8 +46,8 @@ def key_bounds(  # type: ignore[no-untyped-def]
     return start, stop
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def partition_keys(first, length, SPAN: tl.constexpr, MOST: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def partition_keys(first, length, SPAN: tl.constexpr, MOST: tl.constexpr):
     """Keys of a partition of a row whose keys are `first` ... `length` - 1: SPAN, doubled until
     there are MOST partitions at most (0: any number). So memory for partitions does not grow with
     the length, and a row's partitions depend on that row alone."""
@@ -58,8 +58,8 @@ def partition_keys(first, length, SPAN: tl.constexpr, MOST: tl.constexpr):  # ty
     return span
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def oldest(earliest, window, chunk, WINDOWED: tl.constexpr, CHUNKED: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def oldest(earliest, window, chunk, WINDOWED: tl.constexpr, CHUNKED: tl.constexpr):
     """The first key of a row, or of a tile, whose first new token is at `earliest`."""
     start = 0
     if WINDOWED:
@@ -70,7 +70,7 @@ def oldest(earliest, window, chunk, WINDOWED: tl.constexpr, CHUNKED: tl.constexp
 
 
 @triton.jit
-def in_tree(n, there, begin, context, bits, depths):  # type: ignore[no-untyped-def]
+def in_tree(n, there, begin, context, bits, depths):
     """Which of the keys `n` a query with these ancestors sees, and where they are: those of this
     step at their depth behind the `context`, not at their place."""
     fresh = n - context

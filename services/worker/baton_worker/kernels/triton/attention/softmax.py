@@ -10,7 +10,7 @@ HIDDEN = tl.constexpr(float("-inf"))
 
 
 @triton.jit
-def weigh(most, total, score):  # type: ignore[no-untyped-def]
+def weigh(most, total, score):
     """The greatest score and the sum of weights with a block of scores more, the factor on what was
     weighed before, and the block's weights."""
     above = tl.maximum(most, tl.max(score, 1))
@@ -21,7 +21,7 @@ def weigh(most, total, score):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def shares(most, one):  # type: ignore[no-untyped-def]
+def shares(most, one):
     """The greatest score of two partitions, and the factors on what each has weighed."""
     above = tl.maximum(most, one)
     base = tl.where(above == HIDDEN, 0.0, above)
@@ -29,7 +29,7 @@ def shares(most, one):  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def with_sink(most, total, sink):  # type: ignore[no-untyped-def]
+def with_sink(most, total, sink):
     """The greatest score, the sum of weights and the factor on what was weighed, after one more
     score without a value."""
     above = tl.maximum(most, sink)

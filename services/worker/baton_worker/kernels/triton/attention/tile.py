@@ -13,8 +13,8 @@ _COUNTS = ("num_rows", "table_width", "num_partitions", "at_least", "at_most")
 _HIDDEN = softmax.HIDDEN
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _part(base, offset, mask, CODES: tl.constexpr, NUMBER: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def _part(base, offset, mask, CODES: tl.constexpr, NUMBER: tl.constexpr):
     """A tile of numbers or CODES at `base` + `offset`, in NUMBER; a code without its scale."""
     values = tl.load(base + offset, mask=mask, other=0)
     if CODES != 0:
@@ -22,8 +22,8 @@ def _part(base, offset, mask, CODES: tl.constexpr, NUMBER: tl.constexpr):  # typ
     return values.to(NUMBER)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _store_partition(  # type: ignore[no-untyped-def]
+@triton.jit
+def _store_partition(
     states, sums, places, maximum, total, weighted, is_query, VALUES: tl.constexpr
 ):
     """Store a partition of split rows, at their `places`, for the merge."""
@@ -33,8 +33,8 @@ def _store_partition(  # type: ignore[no-untyped-def]
     tl.store(sums + places[:, None] * VALUES + channel[None, :], weighted, mask=is_query[:, None])
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _write(  # type: ignore[no-untyped-def]
+@triton.jit
+def _write(
     out,
     lse,
     target,
@@ -68,13 +68,13 @@ def _write(  # type: ignore[no-untyped-def]
 
 
 @triton.jit
-def _capped(score, softcap):  # type: ignore[no-untyped-def]
+def _capped(score, softcap):
     """softcap * tanh(score / softcap)."""
     return softcap * (1.0 - 2.0 / (tl.exp(score * (2.0 / softcap)) + 1.0))
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _weigh_unmasked(  # type: ignore[no-untyped-def]
+@triton.jit
+def _weigh_unmasked(
     q,
     head_pages,
     table,
@@ -122,8 +122,8 @@ def _weigh_unmasked(  # type: ignore[no-untyped-def]
     return maximum, total, weighted
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _latent_scores(  # type: ignore[no-untyped-def]
+@triton.jit
+def _latent_scores(
     q,
     q_rest,
     head_pages,
@@ -150,8 +150,8 @@ def _latent_scores(  # type: ignore[no-untyped-def]
     return score, latents
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _masked(  # type: ignore[no-untyped-def]
+@triton.jit
+def _masked(
     score,
     keys,
     is_key,
@@ -179,8 +179,8 @@ def _masked(  # type: ignore[no-untyped-def]
     return tl.where(visible, score, _HIDDEN)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _weigh_masked(  # type: ignore[no-untyped-def]
+@triton.jit
+def _weigh_masked(
     q,
     q_rest,
     head_pages,
@@ -252,8 +252,8 @@ def _weigh_masked(  # type: ignore[no-untyped-def]
     return maximum, total, weighted
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _queries(  # type: ignore[no-untyped-def]
+@triton.jit
+def _queries(
     query,
     query_offset,
     is_query,
@@ -275,8 +275,8 @@ def _queries(  # type: ignore[no-untyped-def]
     return q, q_rest
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _members(  # type: ignore[no-untyped-def]
+@triton.jit
+def _members(
     head_deal,
     first_token,
     count,
@@ -293,8 +293,8 @@ def _members(  # type: ignore[no-untyped-def]
     return token, head, (tile_row // SHARED < QUERIES) & (token < count) & (member < GROUP)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _farthest(  # type: ignore[no-untyped-def]
+@triton.jit
+def _farthest(
     position,
     window,
     chunk,
@@ -311,8 +311,8 @@ def _farthest(  # type: ignore[no-untyped-def]
     return farthest
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _row_partitions(  # type: ignore[no-untyped-def]
+@triton.jit
+def _row_partitions(
     context,
     length,
     split,
@@ -332,8 +332,8 @@ def _row_partitions(  # type: ignore[no-untyped-def]
     return span, nearest, tl.where(split, nearest, 0) + tl.program_id(2), stop
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _store_result(  # type: ignore[no-untyped-def]
+@triton.jit
+def _store_result(
     out,
     lse,
     sinks,
@@ -362,16 +362,16 @@ def _store_result(  # type: ignore[no-untyped-def]
     _write(out, lse, target, *sums, VALUE_DIM, VALUES, RANGED, LSE, EXACT)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _no_sums(ROWS: tl.constexpr, VALUES: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def _no_sums(ROWS: tl.constexpr, VALUES: tl.constexpr):
     """Sums of a tile that has seen no key."""
     maximum = tl.full((ROWS,), _HIDDEN, tl.float32)
     total = tl.full((ROWS,), 0.0, tl.float32)
     return maximum, total, tl.full((ROWS, VALUES), 0.0, tl.float32)
 
 
-@triton.jit(do_not_specialize=_COUNTS)  # type: ignore[untyped-decorator]
-def attend(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=_COUNTS)
+def attend(
     query,
     pages,
     sinks,
@@ -542,8 +542,8 @@ def attend(  # type: ignore[no-untyped-def]
             )
 
 
-@triton.jit(do_not_specialize=["num_partitions"])  # type: ignore[untyped-decorator]
-def merge(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["num_partitions"])
+def merge(
     sinks,
     query_starts,
     lengths,

@@ -44,8 +44,8 @@ class Found(NamedTuple):
     """bool [taps - 1, T]"""
 
 
-@triton.jit(do_not_specialize=["table_width", "num_tokens"])  # type: ignore[untyped-decorator]
-def _find(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["table_width", "num_tokens"])
+def _find(
     query_starts,
     lengths,
     page_table,

@@ -21,8 +21,8 @@ from baton_worker.kernels.triton import power
 from baton_worker.kernels.triton.recurrent import chunks
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _own(  # type: ignore[no-untyped-def]
+@triton.jit
+def _own(
     queries, keys, values, token_decay, token_weight, token, is_token, PRECISION: tl.constexpr
 ):
     """The output of the queries of a chunk from its tokens up to their own."""
@@ -34,8 +34,8 @@ def _own(  # type: ignore[no-untyped-def]
     return tl.dot(scores, values, input_precision=PRECISION)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _decays(  # type: ignore[no-untyped-def]
+@triton.jit
+def _decays(
     fading, first_token, token, is_token, chunk, end, PAGE_SIZE: tl.constexpr, TOKENS: tl.constexpr
 ):
     """Of a chunk: the decay up to each token, what each token counts, and the decays up to the
@@ -50,8 +50,8 @@ def _decays(  # type: ignore[no-untyped-def]
     return token_decay, token_weight, start_decay, end_decay
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _scan(  # type: ignore[no-untyped-def]
+@triton.jit
+def _scan(
     snapshots,
     query,
     chains,

@@ -90,14 +90,14 @@ def rooms(num_tokens: int, page_size: int) -> int:
 
 
 @triton.jit
-def count(chains, row):  # type: ignore[no-untyped-def]
+def count(chains, row):
     """New tokens of a row."""
     first, last = tl.load(chains.starts + row), tl.load(chains.stops + row)
     return tl.load(chains.begins + last) - tl.load(chains.begins + first)
 
 
 @triton.jit
-def page_of(chains, item):  # type: ignore[no-untyped-def]
+def page_of(chains, item):
     """Of an entry of `chains`: its page, its first query, the offset in the page of that query, and
     the end of the queries."""
     number = tl.load(chains.pages + item)
@@ -105,8 +105,8 @@ def page_of(chains, item):  # type: ignore[no-untyped-def]
     return number, begin, first, first + tl.load(chains.begins + item + 1) - begin
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def page_of_row(chains, item, stop, PAGE_SIZE: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def page_of_row(chains, item, stop, PAGE_SIZE: tl.constexpr):
     """The same where the pages of a row end at `stop`, with the end of the tokens that there are:
     only the last page is not full."""
     number, begin, first, end = page_of(chains, item)
@@ -114,7 +114,7 @@ def page_of_row(chains, item, stop, PAGE_SIZE: tl.constexpr):  # type: ignore[no
 
 
 @triton.jit
-def row_of(item, chains, num_rows):  # type: ignore[no-untyped-def]
+def row_of(item, chains, num_rows):
     """The row that the page `item` of the chains is of."""
     low, high = 0, num_rows - 1
     while low < high:
@@ -125,8 +125,8 @@ def row_of(item, chains, num_rows):  # type: ignore[no-untyped-def]
     return low
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def room(chains, row, PAGE_SIZE: tl.constexpr, LEAST: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def room(chains, row, PAGE_SIZE: tl.constexpr, LEAST: tl.constexpr):
     """Index of the first page of a row in chunks among those of all such rows. A row of n tokens
     has n / PAGE_SIZE + 2 pages at most, and n is at least LEAST: so there is room for them,
     wherever other rows begin."""
@@ -134,10 +134,8 @@ def room(chains, row, PAGE_SIZE: tl.constexpr, LEAST: tl.constexpr):  # type: ig
     return begin * (LEAST + 2 * PAGE_SIZE) // (PAGE_SIZE * LEAST)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def row_with_room(  # type: ignore[no-untyped-def]
-    page, chains, num_rows, PAGE_SIZE: tl.constexpr, LEAST: tl.constexpr
-):
+@triton.jit
+def row_with_room(page, chains, num_rows, PAGE_SIZE: tl.constexpr, LEAST: tl.constexpr):
     """The row that has the room of `page`, if one has."""
     low, high = 0, num_rows - 1
     while low < high:
@@ -148,15 +146,15 @@ def row_with_room(  # type: ignore[no-untyped-def]
     return low
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def steps(start, stop, chains, BLOCKS: tl.constexpr, TOKENS: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def steps(start, stop, chains, BLOCKS: tl.constexpr, TOKENS: tl.constexpr):
     """Chunks of a chain of pages: those of whole pages, and of the last one up to its end."""
     _, _, _, end = page_of(chains, stop - 1)
     return (stop - 1 - start) * BLOCKS + tl.cdiv(end, TOKENS)
 
 
 @triton.jit
-def rows_of(base, token, is_token, token_stride, channel, has_channel):  # type: ignore[no-untyped-def]
+def rows_of(base, token, is_token, token_stride, channel, has_channel):
     """Channels of some tokens; zeros where there is none."""
     offset = token[:, None] * token_stride + channel[None, :]
     return tl.load(base + offset, mask=is_token[:, None] & has_channel[None, :], other=0.0)

@@ -18,14 +18,14 @@ _MOST = 1024
 
 
 @triton.jit
-def _place(slots, token, page_size, page_stride, token_stride):  # type: ignore[no-untyped-def]
+def _place(slots, token, page_size, page_stride, token_stride):
     """Offset of the row of a token."""
     slot = tl.load(slots + token)
     return slot // page_size * page_stride + slot % page_size * token_stride
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _keep(  # type: ignore[no-untyped-def]
+@triton.jit
+def _keep(
     x, slots, pages, row_stride, page_stride, token_stride, page_size, channels, WIDTH: tl.constexpr
 ):
     """Write inputs of one token to its page."""
@@ -36,8 +36,8 @@ def _keep(  # type: ignore[no-untyped-def]
     tl.store(target + channel, tl.load(x + token * row_stride + channel, mask=inside), mask=inside)
 
 
-@triton.jit(do_not_specialize=["num_tokens"])  # type: ignore[untyped-decorator]
-def _convolve(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["num_tokens"])
+def _convolve(
     x,
     taps,
     bias,

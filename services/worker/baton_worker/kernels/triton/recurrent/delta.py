@@ -24,14 +24,14 @@ _LEAST = tl.constexpr(1e-6)
 
 
 @triton.jit
-def _unit(at, mask):  # type: ignore[no-untyped-def]
+def _unit(at, mask):
     """A vector of length 1, float32."""
     x = tl.load(at, mask=mask, other=0.0).to(tl.float32)
     return x * tl.rsqrt(tl.sum(x * x, 0) + _LEAST)
 
 
-@triton.jit(do_not_specialize=["at_most"])  # type: ignore[untyped-decorator]
-def _walk(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["at_most"])
+def _walk(
     snapshots,
     query,
     strength,

@@ -50,14 +50,14 @@ class _Solved(NamedTuple):
 
 
 @triton.jit
-def _unit(x):  # type: ignore[no-untyped-def]
+def _unit(x):
     """Rows of length 1, float32."""
     x = x.to(tl.float32)
     return x * tl.rsqrt(tl.sum(x * x, 1) + _LEAST)[:, None]
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _inverse(system, TOKENS: tl.constexpr, LEVELS: tl.constexpr, PRECISION: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def _inverse(system, TOKENS: tl.constexpr, LEVELS: tl.constexpr, PRECISION: tl.constexpr):
     """Of 1 + `system`, which is strictly lower triangular: blocks of 1, 2, 4, ... rows are merged
     in pairs by [[a, 0], [c, b]] -> [[A, 0], [-B c A, B]]. Powers of the system would do too, but
     may be larger than the inverse by many digits."""
@@ -75,8 +75,8 @@ def _inverse(system, TOKENS: tl.constexpr, LEVELS: tl.constexpr, PRECISION: tl.c
     return inverse
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _by_channel(  # type: ignore[no-untyped-def]
+@triton.jit
+def _by_channel(
     queries,
     keys,
     token_decay,
@@ -119,8 +119,8 @@ def _by_channel(  # type: ignore[no-untyped-def]
     return key_scores, query_scores
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _by_head(  # type: ignore[no-untyped-def]
+@triton.jit
+def _by_head(
     queries, keys, token_decay, TOKENS: tl.constexpr, PRECISION: tl.constexpr, NUMBER: tl.constexpr
 ):
     """The same with a decay for each head."""
@@ -133,8 +133,8 @@ def _by_head(  # type: ignore[no-untyped-def]
     return key_scores, query_scores
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _scores(  # type: ignore[no-untyped-def]
+@triton.jit
+def _scores(
     queries,
     keys,
     decay,
@@ -183,8 +183,8 @@ def _scores(  # type: ignore[no-untyped-def]
     return key_scores, query_scores, decay_from_start, decay_to_end, tl.exp(total_decay)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _store_keys(  # type: ignore[no-untyped-def]
+@triton.jit
+def _store_keys(
     solved,
     solved_index,
     inverse,
@@ -213,8 +213,8 @@ def _store_keys(  # type: ignore[no-untyped-def]
     tl.store(solved.decay + solved_index * KEYS + key, state_decay)
 
 
-@triton.jit(do_not_specialize=["num_rows"])  # type: ignore[untyped-decorator]
-def _solve(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["num_rows"])
+def _solve(
     tokens,
     query,
     strength,
@@ -293,8 +293,8 @@ def _solve(  # type: ignore[no-untyped-def]
     tl.store(solved.update + target, values.to(NUMBER))
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _scan(  # type: ignore[no-untyped-def]
+@triton.jit
+def _scan(
     states,
     chains,
     solved,

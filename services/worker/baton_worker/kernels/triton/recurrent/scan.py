@@ -19,7 +19,7 @@ _CHANNELS = 64
 
 
 @triton.jit
-def _softplus(x):  # type: ignore[no-untyped-def]
+def _softplus(x):
     """log(1 + e^x). The logarithm is 2 artanh(y / (2 + y)) of a y of at most 1, by its series: that
     of a number near 1 would have no digits left of a small y."""
     y = tl.exp(-tl.abs(x))
@@ -31,8 +31,8 @@ def _softplus(x):  # type: ignore[no-untyped-def]
     return tl.maximum(x, 0.0) + 2.0 * z * series
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _walk(  # type: ignore[no-untyped-def]
+@triton.jit
+def _walk(
     snapshots,
     rates,
     bias,

@@ -25,21 +25,21 @@ _MOST = 64
 """Channels of a tile, at most."""
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _part(index, SIZE: tl.constexpr, WIDTH: tl.constexpr):  # type: ignore[no-untyped-def]
+@triton.jit
+def _part(index, SIZE: tl.constexpr, WIDTH: tl.constexpr):
     """The channels of a tile, and which of them there are."""
     channel = index * WIDTH + tl.arange(0, WIDTH)
     return channel, channel < SIZE
 
 
 @triton.jit
-def _rows(page, token, is_token, token_stride, channel, inside):  # type: ignore[no-untyped-def]
+def _rows(page, token, is_token, token_stride, channel, inside):
     """Channels of some tokens, float32."""
     return chunks.rows_of(page, token, is_token, token_stride, channel, inside).to(tl.float32)
 
 
-@triton.jit(do_not_specialize=["at_most"])  # type: ignore[untyped-decorator]
-def _carry(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["at_most"])
+def _carry(
     snapshots,
     chains,
     fading,
@@ -87,8 +87,8 @@ def _carry(  # type: ignore[no-untyped-def]
         tl.store(next_state + state_offset, state, mask=inside)
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _read_state(  # type: ignore[no-untyped-def]
+@triton.jit
+def _read_state(
     state,
     from_query,
     query_stride,
@@ -114,8 +114,8 @@ def _read_state(  # type: ignore[no-untyped-def]
     return total
 
 
-@triton.jit  # type: ignore[untyped-decorator]
-def _scores(  # type: ignore[no-untyped-def]
+@triton.jit
+def _scores(
     from_query,
     query_stride,
     token,
@@ -138,8 +138,8 @@ def _scores(  # type: ignore[no-untyped-def]
     return total
 
 
-@triton.jit(do_not_specialize=["num_rows", "at_most"])  # type: ignore[untyped-decorator]
-def _read(  # type: ignore[no-untyped-def]
+@triton.jit(do_not_specialize=["num_rows", "at_most"])
+def _read(
     snapshots,
     query,
     chains,
