@@ -12,11 +12,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncGenerator, Callable
+from collections.abc import AsyncGenerator
 from dataclasses import replace
 from functools import partial
 from itertools import count
-from pathlib import Path
 from typing import Any
 
 from baton import __version__
@@ -26,38 +25,18 @@ from baton.net.discovery import Directory
 from baton.net.handshake import BEAT_SECONDS, incarnation
 from baton.net.topology import FRONTEND, MEDIA, TOKENIZE
 from baton.process.lifecycle import default_name
-from baton.process.pixel_store import SHARES_MEMORY, PixelStore
-from baton.protocol import (
-    FinishWeightUpdate,
-    Hello,
-    InitWeightTransfer,
-    LoadAdapter,
-    Pause,
-    Resume,
-    Sleep,
-    StartProfile,
-    StartWeightUpdate,
-    Stats,
-    StopProfile,
-    UnloadAdapter,
-    UpdateWeights,
-    WakeUp,
-)
+from baton.protocol import Hello, Stats
 from baton.telemetry import start, traceparent
 from baton_gateway.adapter_resolver import AdapterResolver
 from baton_gateway.beam_runner import BeamRunner
 from baton_gateway.catalogue import ModelInfo
-from baton_gateway.clients.connection import (
-    Connect,
-    Pool,
-    wait_until,
-)
+from baton_gateway.clients.connection import Connect, Pool, wait_until
 from baton_gateway.clients.detokenizer import DetokenizerClient
 from baton_gateway.clients.fleet_view import FleetView
 from baton_gateway.clients.listeners import MediaListener, TokenizerListener
 from baton_gateway.clients.mm_preprocess import MediaClient
 from baton_gateway.clients.pixel_lease import PixelLease
-from baton_gateway.clients.pixel_server import PixelServer
+from baton_gateway.clients.pixel_sharing import PixelSharing
 from baton_gateway.clients.scheduler import SchedulerClient
 from baton_gateway.clients.time_estimate import TimeEstimate, estimate
 from baton_gateway.clients.tokenizer import TokenizerClient
@@ -84,6 +63,7 @@ from baton_gateway.generation.thinking import check_budget
 from baton_gateway.generation.tool_call_grammar import check_calls, with_call_grammar
 from baton_gateway.http.disconnect import cancel_tasks
 from baton_gateway.http.write_batch import WriteBatch
+from baton_gateway.model_administration import ModelAdministration
 from baton_gateway.observability.metrics import Metrics, SystemCollector, Timing
 from baton_gateway.observability.timeline_store import TimelineStore
 from baton_gateway.observability.vllm_metrics import vllm_text
@@ -134,8 +114,16 @@ class Engine:
             self.models.catalogue,
         )
         self._media_adapters = media_adapters(config.default_mm_loras)
+        self.administration = ModelAdministration(
+            self._scheduler,
+            self.models.catalogue,
+            command_seconds=config.request_timeout_seconds,
+            visible_seconds=config.service_wait_seconds,
+        )
         self.adapters = AdapterResolver(
-            config.lora_resolver_cache_dir, self.models.catalogue, self.load_adapter
+            config.lora_resolver_cache_dir,
+            self.models.catalogue,
+            self.administration.load_adapter,
         )
         self._encoder = RequestEncoder(
             self.tokenizers, self.preprocessors, config.max_pooling_pixel_bytes
@@ -147,14 +135,13 @@ class Engine:
         )
         self._compiler = GrammarValidator(config.grammar_backend)
         self._handles = count(1)
-        self._pixels: PixelStore | None = None
-        self._pixel_server: PixelServer | None = None
+        self._pixels = PixelSharing(config, directory)
         self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Connect to the services in the directory and follow its changes."""
         await self._follow()
-        self._serve_pixels()
+        self._pixels.serve()
         self._tasks = [asyncio.create_task(self._refresh())]
         if self.config.shared_port:
             self._tasks.append(asyncio.create_task(self._guard()))
@@ -171,10 +158,7 @@ class Engine:
         await self._compiler.close()
         for pool in (self._tokenize, self._media, self._scheduler.pool):
             await pool.close()
-        if self._pixel_server is not None:
-            self._pixel_server.stop()
-        if self._pixels is not None:
-            self._pixels.close()
+        self._pixels.close()
 
     async def generate(
         self, request: GenerationRequest, sink: OutputSink | None = None
@@ -195,7 +179,7 @@ class Engine:
             self.config.request_timeout_seconds, stream.fail, _timed_out()
         )
         sequences: list[Sequence] = []
-        pixels = PixelLease(self._pixel_store)
+        pixels = PixelLease(self._pixels.store)
         self.status.num_requests += 1
         try:
             quota.acquire(request.num_running + request.num_hidden)
@@ -238,11 +222,6 @@ class Engine:
         request.identity.quota.release()
         await request.identity.quota.charge_completion(_generated(request, sequences))
 
-    async def reset_cache(self) -> int:
-        """Empty the prefix cache. Returns the number of pages that it held. Raises
-        `Unavailable`."""
-        return await self._scheduler.reset_cache(max(1.0, self.config.service_wait_seconds))
-
     @property
     def stats(self) -> Stats | None:
         """The scheduler's last report; None without one."""
@@ -258,54 +237,6 @@ class Engine:
         if not self.config.vllm_metrics:
             return text
         return text + vllm_text(self.metrics.registry, self.models.catalogue.names)
-
-    async def administer(self, model: str, action: Pause | Resume | Sleep | WakeUp) -> None:
-        """Pause or resume a model, let it sleep or wake it. Returns once the change is done and
-        visible here. Raises `InvalidRequest` or `Unavailable`."""
-        await self._scheduler.administer(model, action, self.config.request_timeout_seconds)
-        if isinstance(action, WakeUp) and action.tags == ("weights",):
-            return  # A sleeping model with only its weights still sleeps.
-        state = "paused" if isinstance(action, Pause | Resume) else "asleep"
-        expected = isinstance(action, Pause | Sleep)
-        await self._until(model, lambda facts: getattr(facts, state) == expected)
-
-    async def profile(self, model: str, action: StartProfile | StopProfile) -> None:
-        """Start or stop profiling on all workers of a model. Raises `InvalidRequest` or
-        `Unavailable`."""
-        await self._scheduler.administer(model, action, self.config.request_timeout_seconds)
-
-    async def change_weights(
-        self,
-        model: str,
-        action: InitWeightTransfer | StartWeightUpdate | UpdateWeights | FinishWeightUpdate,
-    ) -> None:
-        """Run a step of a weight update. Returns once every worker has run it and its effect is
-        visible here. Raises `InvalidRequest` or `Unavailable`."""
-        await self._scheduler.administer(model, action, self.config.request_timeout_seconds)
-        if not isinstance(action, FinishWeightUpdate) or not action.label:
-            return
-        await self._until(model, lambda facts: facts.weight_version == action.label)
-
-    async def load_adapter(self, model: str, action: LoadAdapter) -> None:
-        """Load an adapter on every worker of a model. Returns once its name is visible here. Raises
-        `InvalidRequest` or `Unavailable`."""
-        reply = await self._scheduler.administer(model, action, self.config.request_timeout_seconds)
-        await self._until(action.name, lambda facts: facts.adapter == reply.digest)
-
-    async def unload_adapter(self, model: str, action: UnloadAdapter) -> None:
-        """Unload an adapter. Returns once its name is gone here. Raises `NotFound`."""
-        await self._scheduler.administer(model, action, self.config.request_timeout_seconds)
-        names = self.models.catalogue
-        await wait_until(lambda: action.name not in names.names, self.config.service_wait_seconds)
-
-    async def _until(self, name: str, holds: Callable[[ModelInfo], bool]) -> None:
-        """Wait until the catalogue has a name for which `holds` is true, or the time limit."""
-
-        def is_visible() -> bool:
-            facts = self.models.catalogue.get(name)
-            return facts is not None and holds(facts)
-
-        await wait_until(is_visible, self.config.service_wait_seconds)
 
     def snapshot(self) -> dict[str, Any]:
         """Return the system as a JSON object; see `GatewayStatus.snapshot`."""
@@ -391,26 +322,6 @@ class Engine:
         timeline.enter("detokenise")
         self._scheduler.live.update({s.handle: s for s in sequences})
         await self.decoding.add(sequences)
-
-    def _pixel_store(self) -> PixelStore | None:
-        """Shared memory for pixels, created on first use; None if they are sent in messages because
-        workers may be on another host."""
-        mode, scheduler = self.config.mm_tensor_ipc, self._directory.first(FRONTEND) or ""
-        near = scheduler.startswith("ipc://") and Path(scheduler.removeprefix("ipc://")).exists()
-        reached = near or mode == "shm" or bool(self.config.bind_pixels)
-        if mode == "direct_rpc" or not reached or not SHARES_MEMORY:
-            return None
-        if self._pixels is None:
-            self._pixels = PixelStore(self.config.run_dir, self.config.max_pixel_bytes)
-            self._pixels.start()
-        return self._pixels
-
-    def _serve_pixels(self) -> None:
-        """Serve pixels to workers of other hosts, if configured. Raises `SettingsError`."""
-        config = self.config
-        if config.bind_pixels and (store := self._pixel_store()) is not None:
-            self._pixel_server = PixelServer(store, config)
-            self._pixel_server.start()
 
     def _handle(self) -> int:
         while (handle := next(self._handles) & 0xFFFFFFFF) in self._scheduler.live:

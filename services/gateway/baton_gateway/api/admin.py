@@ -53,4 +53,4 @@ async def metrics(request: Request) -> Response:
 async def reset_prefix_cache(request: Request) -> Response:
     """Drop all cached prefixes not in use. Returns the number of pages dropped."""
     engine: Engine = request.app.state.engine
-    return json_response(DroppedPages(await engine.reset_cache()))
+    return json_response(DroppedPages(await engine.administration.reset_cache()))

@@ -138,7 +138,7 @@ class VllmEngine(vllm_engine_pb2_grpc.VllmEngineServicer):  # type: ignore[misc]
         """Drop all cached prefixes that are not in use."""
         path = "/reset_prefix_cache"
         async with self._calls.admitted(context, _method("FlushCache"), path):
-            pages = await self._engine.reset_cache()
+            pages = await self._engine.administration.reset_cache()
             return common_pb2.FlushCacheResponse(success=True, message=f"dropped {pages} pages")
 
     async def StartProfile(
@@ -163,7 +163,7 @@ class VllmEngine(vllm_engine_pb2_grpc.VllmEngineServicer):  # type: ignore[misc]
         self, request: Request, action: protocol.StartProfile | protocol.StopProfile
     ) -> common_pb2.ProfileResponse:
         facts = await permitted(request, None)
-        await self._engine.profile(facts.model, action)
+        await self._engine.administration.profile(facts.model, action)
         return common_pb2.ProfileResponse(success=True)
 
     async def GetTokenizer(

@@ -27,7 +27,9 @@ async def load_lora_adapter(request: Request) -> Response:
         raise InvalidRequest(
             f"`{body.lora_name}` is the name of a model: choose another one.", param="lora_name"
         )
-    await engine.load_adapter(model, LoadAdapter(body.lora_name, body.lora_path, body.load_inplace))
+    await engine.administration.load_adapter(
+        model, LoadAdapter(body.lora_name, body.lora_path, body.load_inplace)
+    )
     return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' added successfully.")
 
 
@@ -43,7 +45,7 @@ async def unload_lora_adapter(request: Request) -> Response:
             f"There is no adapter `{body.lora_name}`. GET /v1/models lists those there are.",
             param="lora_name",
         )
-    await engine.unload_adapter(facts.parent, UnloadAdapter(body.lora_name))
+    await engine.administration.unload_adapter(facts.parent, UnloadAdapter(body.lora_name))
     return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
 
 

@@ -44,7 +44,7 @@ async def pause(request: Request) -> Response:
     if clear not in _FLAGS:
         raise InvalidRequest("clear_cache is true or false.", param="clear_cache")
     model = (await engine.models.get(request.query_params.get("model"))).model
-    await engine.administer(model, Pause(mode, _FLAGS[clear]))  # type: ignore[arg-type]
+    await engine.administration.change_state(model, Pause(mode, _FLAGS[clear]))  # type: ignore[arg-type]
     return json_response(PauseStatus("paused"))
 
 
@@ -54,7 +54,7 @@ async def resume(request: Request) -> Response:
     """Resume a model after /pause."""
     engine = _engine(request)
     model = (await engine.models.get(request.query_params.get("model"))).model
-    await engine.administer(model, Resume())
+    await engine.administration.change_state(model, Resume())
     return json_response(PauseStatus("resumed"))
 
 

@@ -63,6 +63,6 @@ async def is_sleeping(request: Request) -> Response:
 async def _change(request: Request, action: Sleep | WakeUp) -> Response:
     engine: Engine = request.app.state.engine
     facts = await engine.models.get(request.query_params.get("model"))
-    await engine.administer(facts.model, action)
+    await engine.administration.change_state(facts.model, action)
     sleeps = facts.asleep if action == WakeUp(("weights",)) else isinstance(action, Sleep)
     return json_response(IsSleeping(sleeps))

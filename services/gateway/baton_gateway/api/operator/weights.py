@@ -55,7 +55,7 @@ async def init_weight_transfer_engine(request: Request) -> Response:
     body = await read(request, InitWeightTransferRequest)
     if weight_backend(engine.config.weight_transfer_config) == "gloo":
         init = build(body.init_info, GroupInit, strict=True)
-        await engine.change_weights(await _model(request), init.action())
+        await engine.administration.change_weights(await _model(request), init.action())
     return json_response(WeightUpdateStatus("Weight transfer initialized"))
 
 
@@ -64,7 +64,7 @@ async def init_weight_transfer_engine(request: Request) -> Response:
 async def start_weight_update(request: Request) -> Response:
     """Begin to send new weights of a model. Weights sent by an unfinished update are discarded."""
     engine, model = _engine(request), await _model(request)
-    await engine.change_weights(model, StartWeightUpdate())
+    await engine.administration.change_weights(model, StartWeightUpdate())
     return json_response(WeightUpdateStatus("Weight update started"))
 
 
@@ -77,7 +77,7 @@ async def update_weights(request: Request) -> Response:
     body, model = await read(request, UpdateWeightsRequest), await _model(request)
     kind = _UPDATES[weight_backend(engine.config.weight_transfer_config)]
     update = build(body.update_info, kind, strict=True)
-    await engine.change_weights(model, UpdateWeights(update.transfer()))
+    await engine.administration.change_weights(model, UpdateWeights(update.transfer()))
     return json_response(WeightUpdateStatus("Weights updated"))
 
 
@@ -91,7 +91,7 @@ async def finish_weight_update(request: Request) -> Response:
     body = await read(request, FinishWeightUpdateRequest) if await request.body() else None
     body = body or FinishWeightUpdateRequest()
     action = FinishWeightUpdate(body.weight_version or "", body.mode)
-    await engine.change_weights(await _model(request), action)
+    await engine.administration.change_weights(await _model(request), action)
     return json_response(WeightUpdateStatus("Weight update finished"))
 
 
